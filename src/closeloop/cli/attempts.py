@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from closeloop.cli.console import make_visible
+from closeloop.cli.console import JsonFlag, make_visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -22,13 +22,9 @@ if TYPE_CHECKING:
 # `closeloop agents`: which agents are on this machine, and how to get the others.
 
 
-def agents(*, json: bool = False) -> None:
-    """List every agent that `--agent` knows: its version and place, or the line that installs it.
-
-    Parameters
-    ----------
-    json
-        Print one JSON document instead of a table.
+def agents(*, json: JsonFlag = False) -> None:
+    """List every agent that `--agent` knows: its version and place, or the line that
+    installs it.
     """
     from rich.table import Table
 
@@ -81,7 +77,7 @@ def experiments(
     experiment: str | None = None,
     /,
     *,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> None:
     """List experiments, the newest first; or hold one back, and let it go on.
 
@@ -93,8 +89,6 @@ def experiments(
         What to do: list, pause or resume.
     experiment
         Which one to pause or resume, by its id or the beginning of it.
-    json
-        Print one JSON document instead of a table.
     """
     from rich.text import Text
 
@@ -161,7 +155,7 @@ def attempts(
     variant: str | None = None,
     outcome: Literal["pass", "fail", "unscored"] | None = None,
     limit: int = 50,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> None:
     """List attempts and their outcomes, the newest first.
 
@@ -175,8 +169,6 @@ def attempts(
         Only attempts that ended so.
     limit
         How many at the most.
-    json
-        Print one JSON document instead of a table.
     """
     from closeloop import flow
     from closeloop.cli.config import load_project
@@ -237,7 +229,7 @@ def short_repo_name(repo: str | None) -> str | None:
 # `closeloop branch`: what an attempt changed, as a branch to look at, run or merge.
 
 
-def branch(attempt: str, *, json: bool = False) -> None:
+def branch(attempt: str, *, json: JsonFlag = False) -> None:
     """Make a git branch of what an attempt changed, in the task's repository.
 
     Work tree, index and HEAD are left as they are.
@@ -246,8 +238,6 @@ def branch(attempt: str, *, json: bool = False) -> None:
     ----------
     attempt
         The id of the attempt, or the beginning of it.
-    json
-        Print one JSON document instead.
     """
     from closeloop import flow
     from closeloop.attempts.attempt_saving import branch_stored_attempt

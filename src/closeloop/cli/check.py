@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from closeloop.cli.console import JsonFlag
 from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def check(  # noqa: PLR0913 - one parameter for each flag
     model: str | None = None,
     format: list[str] | None = None,  # noqa: A002
     github: bool = False,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> int:
     """Validate a change: the repository's own tools, code quality, risk. Nothing in it is touched.
 
@@ -74,8 +75,6 @@ def check(  # noqa: PLR0913 - one parameter for each flag
         As markdown=report.md it is written to that file. May be given again.
     github
         In a GitHub workflow: look at its pull request, and tell it.
-    json
-        Print one JSON document instead.
     """
     import anyio
     from msgspec.structs import replace
@@ -416,14 +415,8 @@ async def publish_to_github(
 # `closeloop risk fit`: how well the repository's own past foretells which changes go wrong.
 
 
-def fit(*, json: bool = False) -> None:
-    """Learn from this repository's past which changes had to be reverted or repaired.
-
-    Parameters
-    ----------
-    json
-        Print one JSON document instead of tables.
-    """
+def fit(*, json: JsonFlag = False) -> None:
+    """Learn from this repository's past which changes had to be reverted or repaired."""
     from closeloop.changes.risk.change_history import read_history
     from closeloop.changes.risk.risk_model import fit_risk_model as learn
     from closeloop.cli.config import load_project

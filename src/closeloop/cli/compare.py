@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from closeloop.cli.console import make_visible
+from closeloop.cli.console import JsonFlag, make_visible
 from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ VERDICT_COLOURS = {"worse": "red", "better": "green"}
 def compare(
     *names: str,
     margin: float = 0.05,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> int:
     """Hold variants against the first one on the same tasks. Exits with 4 where none can be judged.
 
@@ -40,8 +40,6 @@ def compare(
         Or times, such as `2026-11-01..2026-11-08`.
     margin
         Differences in pass rate up to this are none.
-    json
-        Print one JSON document instead of tables.
     """
     from closeloop.cli.config import open_metrics_store, print_measuring_progress
     from closeloop.cli.console import print_json, print_parts, require_margin
@@ -201,7 +199,7 @@ def gate(  # noqa: PLR0913 - one parameter for each flag
     least: list[str] | None = None,
     margin: float | None = None,
     junit: Path | None = None,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> int:
     """Hold an experiment against a kept baseline: exit code 1 when something is clearly worse.
 
@@ -222,8 +220,6 @@ def gate(  # noqa: PLR0913 - one parameter for each flag
         Pass only when it is shown that the pass rate is worse by no more than this.
     junit
         Write the result as JUnit XML to this file, too.
-    json
-        Print one JSON document instead of a table.
     """
     from closeloop import flow
     from closeloop.cli.config import load_project

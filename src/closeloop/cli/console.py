@@ -6,9 +6,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
+from cyclopts import Parameter
 
 from closeloop.records.errors import BadInput
 from closeloop.text.untrusted import make_visible
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 __all__ = [
+    "JsonFlag",
     "format_json",
     "make_visible",
     "open_console",
@@ -26,6 +28,9 @@ __all__ = [
     "print_warning",
     "record_to_map",
 ]
+
+JsonFlag = Annotated[bool, Parameter(help="Print one JSON document instead.")]
+"""The option `--json`, which every command explains alike."""
 
 
 PIPE_WIDTH = 140

@@ -14,7 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from closeloop.cli.config import ReviewContext, current_user, open_review_context
-from closeloop.cli.console import make_visible, print_json, print_line, print_parts, print_warning
+from closeloop.cli.console import (
+    JsonFlag,
+    make_visible,
+    print_json,
+    print_line,
+    print_parts,
+    print_warning,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -37,7 +44,7 @@ def context(  # noqa: PLR0913 - one parameter for each flag
     tokens: int | None = None,
     into: Path | None = None,
     write: bool = False,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> int:
     """Print the rules and hints that matter to a task, quoted and with their origin.
 
@@ -56,8 +63,6 @@ def context(  # noqa: PLR0913 - one parameter for each flag
         Show what would change in this file, such as AGENTS.md or CLAUDE.md.
     write
         Change it.
-    json
-        Print one JSON document instead.
     """
     from closeloop.records.errors import BadInput
     from closeloop.reviews.agent_context import give_context
@@ -132,7 +137,7 @@ def insights(
     line: int | None = None,
     to: Path | None = None,
     text: str | None = None,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> None:
     """List what agents lacked, the commonest first; make a rule, or a line of a prompt, of one.
 
@@ -148,8 +153,6 @@ def insights(
         The file that the line is added to.
     text
         Better words for the rule or the line.
-    json
-        Print one JSON document instead.
     """
     from closeloop.reviews.agent_context import list_themes
 
@@ -231,7 +234,7 @@ def encoder(
     action: Literal["list", "install"] = "list",
     /,
     *,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> None:
     """List encoders and which one is used; or install the local one, 84 MB, checked by its hash.
 
@@ -239,8 +242,6 @@ def encoder(
     ----------
     action
         What to do: list or install.
-    json
-        Print one JSON document instead.
     """
     from closeloop import plugins
     from closeloop.cli.config import load_project
@@ -308,14 +309,8 @@ def find_installer() -> tuple[str, ...]:
 # `closeloop prompt`: the prompts that agents ran under, and what changed between them.
 
 
-def log(*, json: bool = False) -> None:
-    """List every prompt, the newest first, with what ran under it.
-
-    Parameters
-    ----------
-    json
-        Print one JSON document instead.
-    """
+def log(*, json: JsonFlag = False) -> None:
+    """List every prompt, the newest first, with what ran under it."""
     from closeloop.reviews.agent_prompts import list_prompt_uses
 
     with open_review_context() as at:
@@ -361,7 +356,7 @@ def show_(prompt: str, *, json: bool = False) -> None:
     print_json(prompt_version) if json else print_line(prompt_version.text.rstrip("\n"))
 
 
-def diff(old: str, new: str, *, json: bool = False) -> int:
+def diff(old: str, new: str, *, json: JsonFlag = False) -> int:
     """Show what differs between two prompts, and the runs that would tell whether it matters.
 
     Exits with 1 when they differ.
@@ -372,8 +367,6 @@ def diff(old: str, new: str, *, json: bool = False) -> int:
         By its id or the beginning of it.
     new
         The one that it is held against.
-    json
-        Print one JSON document instead.
     """
     from closeloop.reviews.agent_prompts import (
         diff_prompts,
@@ -404,7 +397,7 @@ def print_proposal(proposed: PromptProposal | None) -> None:
             print_line(f"  {command}")
 
 
-def restore(prompt: str, *, to: Path, json: bool = False) -> None:
+def restore(prompt: str, *, to: Path, json: JsonFlag = False) -> None:
     """Write a prompt into a file, as it was, to run agents with it again.
 
     Parameters
@@ -413,8 +406,6 @@ def restore(prompt: str, *, to: Path, json: bool = False) -> None:
         By its id or the beginning of it.
     to
         The file; what it holds now is shown as a difference first.
-    json
-        Print one JSON document instead.
     """
 
     from closeloop.cli.console import report_write_errors

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from closeloop.cli.console import JsonFlag
 from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ MAX_REASONS = 20
 
 
 def import_(
-    *sources: Path, clones: Path | None = None, run: str | None = None, json: bool = False
+    *sources: Path, clones: Path | None = None, run: str | None = None, json: JsonFlag = False
 ) -> int:
     """Read tasks of others: SWE-bench's JSON lines, Harbor's and terminal-bench's folders.
 
@@ -31,8 +32,6 @@ def import_(
         A clone of the repository, or a folder with clones; addresses are used when not given.
     run
         The command that runs the tests, where the source does not say; the project's own else.
-    json
-        Print one JSON document instead of text.
     """
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_line, print_warning
@@ -135,7 +134,7 @@ def export(
     *tasks: str,
     to: Literal["harbor", "swe-bench"],
     out: Path,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> int:
     """Write tasks as other tools take them: Harbor's folders, or SWE-bench's JSON lines.
 
@@ -147,8 +146,6 @@ def export(
         The format: harbor or swe-bench.
     out
         The folder to write to, for swe-bench the file.
-    json
-        Print one JSON document instead of text.
     """
     from closeloop import flow
     from closeloop.cli.config import load_project

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from closeloop.cli.console import JsonFlag
 from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
@@ -228,7 +229,7 @@ def purge(
     all_known: bool = False,
     list: bool = False,  # noqa: A002 - what people type
     yes: bool = False,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> None:
     """Remove a secret from everything that is stored; say first what would be removed.
 
@@ -247,8 +248,6 @@ def purge(
         Show what was purged before: who, when, and from how many records.
     yes
         Do it. Without this, records are only counted.
-    json
-        Print one JSON document instead.
     """
     import getpass
     import platform

@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from closeloop.cli.console import JsonFlag
 from closeloop.records.record import Record
 from closeloop.text.wording import count_with_noun
 
@@ -33,7 +34,7 @@ def import_(  # noqa: PLR0913 - one parameter for each flag
     github: str | None = None,
     gitlab: str | None = None,
     git: Path | None = None,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> int:
     """Read the sessions that coding agents recorded, from any file or folder.
 
@@ -58,8 +59,6 @@ def import_(  # noqa: PLR0913 - one parameter for each flag
         Ask GitLab for the merge requests of GROUP/NAME, with the token in GITLAB_TOKEN.
     git
         Read merges, reverts and later fixes from the history of this clone.
-    json
-        Print one JSON document instead of tables.
     """
     from closeloop.cli.console import require_positive_flags
     from closeloop.records.errors import BadInput

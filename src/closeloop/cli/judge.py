@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from closeloop.cli.console import make_visible
+from closeloop.cli.console import JsonFlag, make_visible
 from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def judge(  # noqa: PLR0913 - one parameter for each flag
     rubric: str | None = None,
     samples: int | None = None,
     against: list[str] | None = None,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> int:
     """Evaluate outputs: completeness, quality and relevance, check by check, with quotes.
 
@@ -75,8 +75,6 @@ def judge(  # noqa: PLR0913 - one parameter for each flag
         How often each model is asked about each output.
     against
         An attempt at the same task for each of those named: say which of the two is better.
-    json
-        Print one JSON document instead.
     """
     from closeloop import flow
     from closeloop.cli.config import load_project

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from closeloop.cli.console import make_visible
+from closeloop.cli.console import JsonFlag, make_visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,7 +46,7 @@ def calibrate(
     model: list[str] | None = None,
     rubric: str | None = None,
     canaries: bool = False,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> None:
     """Hold a judge against people's labels, against its earlier versions, and against attacks.
 
@@ -60,8 +60,6 @@ def calibrate(
         The judge's rubric.
     canaries
         Also plant attacks in failing attempts and have them judged; this asks the models.
-    json
-        Print one JSON document instead.
     """
     from closeloop import flow
     from closeloop.cli.config import load_project
@@ -285,7 +283,7 @@ def ask(  # noqa: PLR0913 - one parameter for each flag
     limit: int = 100,
     model: str | None = None,
     labels: Path | None = None,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> None:
     """Ask a model one yes-or-no question about each trace; what was asked before is not paid twice.
 
@@ -307,8 +305,6 @@ def ask(  # noqa: PLR0913 - one parameter for each flag
         Who answers; the first of judge.models when not given.
     labels
         A CSV file with people's answers: the columns item, an attempt's id, and label, yes or no.
-    json
-        Print one JSON document instead.
     """
     from closeloop import flow
     from closeloop.cli.config import load_project

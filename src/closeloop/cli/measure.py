@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from closeloop.cli.console import make_visible
+from closeloop.cli.console import JsonFlag, make_visible
 from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def measure(
     *sources: str,
     all: bool = False,  # noqa: A002
     experiment: str | None = None,
-    json: bool = False,
+    json: JsonFlag = False,
     sarif: bool = False,
 ) -> None:
     """Say how agents worked: iterations, spirals, feedback, handoffs, claims, with the evidence.
@@ -47,8 +47,6 @@ def measure(
         Every attempt and session in the store.
     experiment
         The attempts of this experiment.
-    json
-        Print one JSON document instead of tables.
     sarif
         Print the findings as SARIF, which code hosts and editors read.
     """
@@ -340,14 +338,8 @@ def format_rate_interval(rate: Rate | None) -> str:
 # `closeloop rules`: the catalogue of what is looked for in traces.
 
 
-def rules(*, json: bool = False) -> None:
-    """List the rules: what each looks for, whether it may gate, and how often it is right.
-
-    Parameters
-    ----------
-    json
-        Print one JSON document instead of a table.
-    """
+def rules(*, json: JsonFlag = False) -> None:
+    """List the rules: what each looks for, whether it may gate, and how often it is right."""
     from closeloop import plugins
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_parts

@@ -8,7 +8,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
 from closeloop.cli.config import ReviewContext, current_user, open_review_context
-from closeloop.cli.console import make_visible, print_json, print_line, print_parts, print_warning
+from closeloop.cli.console import (
+    JsonFlag,
+    make_visible,
+    print_json,
+    print_line,
+    print_parts,
+    print_warning,
+)
 from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
@@ -19,7 +26,7 @@ if TYPE_CHECKING:
     from closeloop.store import Store
 
 
-def learn(repo: str | None = None, *, model: str | None = None, json: bool = False) -> None:
+def learn(repo: str | None = None, *, model: str | None = None, json: JsonFlag = False) -> None:
     """Look at agents' pull requests that have changed: corrections, rules, and what came again.
 
     Parameters
@@ -28,8 +35,6 @@ def learn(repo: str | None = None, *, model: str | None = None, json: bool = Fal
         Only of this repository, as owner/name.
     model
         This model puts remarks into rules, and says what it thinks of likenesses.
-    json
-        Print one JSON document instead.
     """
     with open_review_context() as at:
         learned = run_learning(at, repo, model or at.settings.memory.model)
@@ -76,7 +81,7 @@ def list_(
     repo: str | None = None,
     *,
     state: Literal["proposed", "active", "retired"] | None = None,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> None:
     """List rules, the newest first.
 
@@ -86,8 +91,6 @@ def list_(
         Only those that hold for this repository, as owner/name.
     state
         Only those in this state.
-    json
-        Print one JSON document instead.
     """
     with open_review_context() as at:
         rules = at.store.memory.list_rules(repo=repo, state=state)[::-1]
@@ -118,15 +121,13 @@ def rules_table(rules: list[TeamRule]) -> Table:
     return table
 
 
-def show_(rule: str, *, json: bool = False) -> None:
+def show_(rule: str, *, json: JsonFlag = False) -> None:
     """Show one rule with who said it, where and when, and how a program checks it.
 
     Parameters
     ----------
     rule
         By its id or the beginning of it.
-    json
-        Print one JSON document instead.
     """
     from closeloop.reviews.rule_editing import find_rule
 
@@ -158,15 +159,13 @@ def show_(rule: str, *, json: bool = False) -> None:
         )
 
 
-def repeats(repo: str | None = None, *, json: bool = False) -> None:
+def repeats(repo: str | None = None, *, json: JsonFlag = False) -> None:
     """List remarks that restate a rule which was there before the work: surely, or perhaps.
 
     Parameters
     ----------
     repo
         Only of this repository, as owner/name.
-    json
-        Print one JSON document instead.
     """
     with open_review_context() as at:
         repeats_found = at.store.memory.list_repeats(repo=repo)
@@ -201,15 +200,13 @@ def repeats_table(found: list[RepeatedRemark], texts: dict[str, str]) -> Table:
     return table
 
 
-def corrections(repo: str | None = None, *, json: bool = False) -> None:
+def corrections(repo: str | None = None, *, json: JsonFlag = False) -> None:
     """List what people did to agents' work: remarks, edits, reverts and later fixes.
 
     Parameters
     ----------
     repo
         Only of this repository, as owner/name.
-    json
-        Print one JSON document instead.
     """
     with open_review_context() as at:
         corrections_found = at.store.memory.list_corrections(repo=repo)
@@ -231,7 +228,9 @@ def corrections(repo: str | None = None, *, json: bool = False) -> None:
 # `closeloop memory`: what people say of rules, and of remarks that may restate them.
 
 
-def add(text: str, *, repo: str | None = None, by: str | None = None, json: bool = False) -> None:
+def add(
+    text: str, *, repo: str | None = None, by: str | None = None, json: JsonFlag = False
+) -> None:
     """Write a rule down. Agents are told it from now on.
 
     Parameters
@@ -242,8 +241,6 @@ def add(text: str, *, repo: str | None = None, by: str | None = None, json: bool
         The repository it holds for, as owner/name; this one when not given, `*` is every one.
     by
         Who says so; the user of this machine when not given.
-    json
-        Print one JSON document instead.
     """
     from closeloop.reviews.rule_editing import add_rule
 
@@ -254,7 +251,7 @@ def add(text: str, *, repo: str | None = None, by: str | None = None, json: bool
         print_rule(new_rule, json=json)
 
 
-def accept(rule: str, *, by: str | None = None, json: bool = False) -> None:
+def accept(rule: str, *, by: str | None = None, json: JsonFlag = False) -> None:
     """Let agents be told a rule.
 
     Parameters
@@ -263,13 +260,11 @@ def accept(rule: str, *, by: str | None = None, json: bool = False) -> None:
         By its id or the beginning of it.
     by
         Who says so; the user of this machine when not given.
-    json
-        Print one JSON document instead.
     """
     print_rule(change_rule_state(rule, "active", by), json=json)
 
 
-def retire(rule: str, *, by: str | None = None, json: bool = False) -> None:
+def retire(rule: str, *, by: str | None = None, json: JsonFlag = False) -> None:
     """Take a rule back: agents are not told it any more, and nothing restates it.
 
     Parameters
@@ -278,8 +273,6 @@ def retire(rule: str, *, by: str | None = None, json: bool = False) -> None:
         By its id or the beginning of it.
     by
         Who says so; the user of this machine when not given.
-    json
-        Print one JSON document instead.
     """
     print_rule(change_rule_state(rule, "retired", by), json=json)
 
@@ -309,7 +302,7 @@ def reword(
     text: str = "",
     *,
     path: list[str] | None = None,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> None:
     """Say a rule in better words, or for which files it holds.
 
@@ -321,8 +314,6 @@ def reword(
         The better words; as they are when not given.
     path
         A glob of the files that it holds for; may be given again.
-    json
-        Print one JSON document instead.
     """
     from closeloop.reviews.rule_editing import find_rule, reword_rule
 
@@ -330,7 +321,7 @@ def reword(
         print_rule(reword_rule(at.store, find_rule(at.store, rule), text, path or ()), json=json)
 
 
-def join(rule: str, into: str, *, by: str | None = None, json: bool = False) -> None:
+def join(rule: str, into: str, *, by: str | None = None, json: JsonFlag = False) -> None:
     """Make one rule of two that say the same: the first is retired, its examples go to the second.
 
     Parameters
@@ -341,8 +332,6 @@ def join(rule: str, into: str, *, by: str | None = None, json: bool = False) -> 
         The one that stays.
     by
         Who says so; the user of this machine when not given.
-    json
-        Print one JSON document instead.
     """
     from closeloop.reviews.rule_editing import find_rule, merge_rules
 
@@ -352,7 +341,7 @@ def join(rule: str, into: str, *, by: str | None = None, json: bool = False) -> 
         print_rule(find_rule(at.store, remaining_rule.id), json=json)
 
 
-def confirm(remark: str, *, by: str | None = None, json: bool = False) -> None:
+def confirm(remark: str, *, by: str | None = None, json: JsonFlag = False) -> None:
     """Say that a remark restates the rule it is likest to: a repeated mistake.
 
     Parameters
@@ -361,13 +350,11 @@ def confirm(remark: str, *, by: str | None = None, json: bool = False) -> None:
         By its id or the beginning of it: `closeloop memory repeats` lists them.
     by
         Who says so; the user of this machine when not given.
-    json
-        Print one JSON document instead.
     """
     record_repeat_decision(remark, "confirmed", by, json=json)
 
 
-def deny(remark: str, *, by: str | None = None, json: bool = False) -> None:
+def deny(remark: str, *, by: str | None = None, json: JsonFlag = False) -> None:
     """Say that a remark restates none of the rules it is like.
 
     Parameters
@@ -376,8 +363,6 @@ def deny(remark: str, *, by: str | None = None, json: bool = False) -> None:
         By its id or the beginning of it: `closeloop memory repeats` lists them.
     by
         Who says so; the user of this machine when not given.
-    json
-        Print one JSON document instead.
     """
     record_repeat_decision(remark, "denied", by, json=json)
 

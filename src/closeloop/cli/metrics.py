@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from closeloop.cli.config import load_project
-from closeloop.cli.console import make_visible, print_warning, record_to_map
+from closeloop.cli.console import JsonFlag, make_visible, print_warning, record_to_map
 from closeloop.metrics.metric_trends import select_new_regressions
 from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.text.wording import count_with_noun
@@ -40,7 +40,7 @@ def metrics(
     by: str = "",
     metric: list[str] | None = None,
     define: bool = False,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> None:
     """Every metric, with its n, its interval and how much of the work it covers.
 
@@ -52,8 +52,6 @@ def metrics(
         Only this one; may be given again.
     define
         Print what each metric means, and no number.
-    json
-        Print one JSON document instead of tables.
     """
     from closeloop.cli.config import open_metrics_store, print_measuring_progress
     from closeloop.cli.console import print_json, print_parts, split_list_flag
@@ -273,7 +271,7 @@ def trends(
     weeks: int = 4,
     baseline: datetime | None = None,
     alert: str | None = None,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> None:
     """Rolling windows, turns with the versions first seen near them, and what became worse.
 
@@ -289,8 +287,6 @@ def trends(
         The day on which the baseline ends; halfway when not given.
     alert
         A file to append new regressions to, or an address to send them to. Each is told once.
-    json
-        Print one JSON document instead of tables.
     """
     from closeloop.cli.config import open_metrics_store, print_measuring_progress
     from closeloop.cli.console import print_json, print_parts, split_list_flag

@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from closeloop.cli.console import JsonFlag
 from closeloop.records.settings import SandboxKind
 from closeloop.text.wording import count_with_noun
 
@@ -34,7 +35,7 @@ def mine(  # noqa: PLR0913 - one parameter for each flag
     model: str | None = None,
     jobs: int | None = None,
     sandbox: SandboxKind | None = None,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> int:
     """Turn past work into proved tasks: commits that changed source and tests together.
 
@@ -56,8 +57,6 @@ def mine(  # noqa: PLR0913 - one parameter for each flag
         How many candidates are tried at once; as many as there are processors when not given.
     sandbox
         How tests are caged: auto, bwrap, landlock, or none.
-    json
-        Print one JSON document instead of text.
     """
     import anyio
 

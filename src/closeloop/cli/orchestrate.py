@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from closeloop.cli.console import JsonFlag
 from closeloop.records.record import Record
 from closeloop.records.settings import OrchestrateSettings, SandboxKind, Settings
 
@@ -47,7 +48,7 @@ def orchestrate(  # noqa: PLR0913 - one parameter for each flag
     judge: list[str] | None = None,
     resume: str | None = None,
     sandbox: SandboxKind | None = None,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> int:
     """Have a plan carried out by sub-agents; every output is judged, and tried again if it fails.
 
@@ -73,8 +74,6 @@ def orchestrate(  # noqa: PLR0913 - one parameter for each flag
         Go on with a plan, by its id or the beginning of it.
     sandbox
         How agents are caged: auto, bwrap, landlock, or none.
-    json
-        Print one JSON document instead.
     """
     from closeloop.cli.config import find_repository_root, load_project
     from closeloop.cli.run import apply_run_flags

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from closeloop.cli.console import make_visible
+from closeloop.cli.console import JsonFlag, make_visible
 from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def plans(
     *,
     limit: int = 20,
     patch: bool = False,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> None:
     """List orchestrated plans, the newest first; or show one with its tasks, tries and rates.
 
@@ -39,8 +39,6 @@ def plans(
         How many are listed at the most.
     patch
         Print nothing but the merged change of one plan.
-    json
-        Print one JSON document instead.
     """
     from closeloop import flow
     from closeloop.cli.config import load_project

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from closeloop.cli.console import JsonFlag
 from closeloop.records.record import Record
 from closeloop.records.settings import ExecutorKind, ExperimentSettings, SandboxKind, Settings
 
@@ -53,7 +54,7 @@ def run(  # noqa: PLR0913 - one parameter for each flag
     address: str | None = None,
     sandbox: SandboxKind | None = None,
     yes: bool = False,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> int:
     """Run agents on tasks and grade what they change.
 
@@ -100,8 +101,6 @@ def run(  # noqa: PLR0913 - one parameter for each flag
         How agents are caged: auto, bwrap, landlock, or none.
     yes
         Do not ask before money is spent.
-    json
-        Print one JSON document instead of tables.
     """
     from closeloop.cli.config import load_project
     from closeloop.records.errors import BadInput

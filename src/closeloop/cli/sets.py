@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from closeloop.cli.console import make_visible
+from closeloop.cli.console import JsonFlag, make_visible
 from closeloop.records.task import SplitMethod
 from closeloop.text.wording import count_with_noun
 
@@ -30,7 +30,7 @@ def sets(
     *,
     by: SplitMethod = "time",
     share: float = 0.3,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> None:
     """List dev and held-out tasks as sets; hold some out; or see who looked at those.
 
@@ -42,8 +42,6 @@ def sets(
         How to split: time holds out the newest, tags a share of every tag and area.
     share
         The part of the tasks to hold out.
-    json
-        Print one JSON document instead of tables.
     """
     from closeloop import flow
     from closeloop.cli.config import load_project

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from closeloop.cli.console import make_visible
+from closeloop.cli.console import JsonFlag, make_visible
 from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def show(
     attempt: str,
     *,
     full: bool = False,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> None:
     """Show what happened in one attempt: its outcome, events, change and tests.
 
@@ -41,8 +41,6 @@ def show(
         The id of the attempt, or the beginning of it.
     full
         Leave nothing out of commands' output, texts and the change.
-    json
-        Print one JSON document instead.
     """
     from closeloop import flow
     from closeloop.cli import console

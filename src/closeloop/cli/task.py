@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from closeloop.cli.console import make_visible
+from closeloop.cli.console import JsonFlag, make_visible
 from closeloop.records.record import Record
 from closeloop.records.settings import SandboxKind
 from closeloop.tasks.stress import STRESS_MODES, StressMode
@@ -33,7 +33,7 @@ def init(
     path: Path = Path(),
     *,
     force: bool = False,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> None:
     """Find the project's test, lint, type and build commands and write closeloop.toml.
 
@@ -43,8 +43,6 @@ def init(
         A folder of the git repository; its closeloop.toml goes to the repository's root.
     force
         Replace a closeloop.toml that is there already.
-    json
-        Print one JSON document instead of text.
     """
     from closeloop.cli.config import CONFIG_NAME, find_repository_root
     from closeloop.cli.console import print_json, print_line
@@ -86,7 +84,7 @@ def new(
     name: str,
     *,
     prompt: str | None = None,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> None:
     """Write a new task, filled in as far as can be known.
 
@@ -96,8 +94,6 @@ def new(
         The task's id: letters, digits, '.', '_' and '-'.
     prompt
         What the agent is asked; to be written into the file when not given.
-    json
-        Print one JSON document instead of text.
     """
     from closeloop.cli.config import find_repository_root, load_project
     from closeloop.cli.console import print_json, print_line
@@ -128,7 +124,7 @@ def check(
     *tasks: str,
     repeats: int = 3,
     sandbox: SandboxKind | None = None,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> int:
     """Prove tasks by their controls: the reference passes, doing nothing fails, every time.
 
@@ -140,8 +136,6 @@ def check(
         How often the tests run before and after the reference, to find flaky ones.
     sandbox
         How tests are caged: auto, bwrap, landlock, or none.
-    json
-        Print one JSON document instead of a table.
     """
     import anyio
 
@@ -222,15 +216,13 @@ class TaskListLine(Record):
     """Failure modes that attempts at it have shown."""
 
 
-def list_(*, tag: str | None = None, json: bool = False) -> None:
+def list_(*, tag: str | None = None, json: JsonFlag = False) -> None:
     """List dev tasks with their tags, those that show several failure modes first.
 
     Parameters
     ----------
     tag
         Only tasks with this tag.
-    json
-        Print one JSON document instead of a table.
     """
     from closeloop import flow
     from closeloop.cli.config import load_project
@@ -292,7 +284,7 @@ def task_list_lines(tasks: Sequence[Task], found: ProjectConfiguration) -> list[
 def tag(
     task: str,
     *changes: Annotated[str, Parameter(allow_leading_hyphen=True)],
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> None:
     """Add tags to a task's file and take others away: +billing -mined.
 
@@ -302,8 +294,6 @@ def tag(
         The id of the task.
     changes
         +NAME adds a tag, -NAME takes it away.
-    json
-        Print one JSON document instead of text.
     """
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_line
@@ -340,7 +330,7 @@ def stress(
     mode: list[StressMode] | None = None,
     repeats: int = 3,
     sandbox: SandboxKind | None = None,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> int:
     """Make variants of a proved task that stress one failure mode each, and prove them.
 
@@ -354,8 +344,6 @@ def stress(
         How often the tests run before and after the reference, to find flaky ones.
     sandbox
         How tests are caged: auto, bwrap, landlock, or none.
-    json
-        Print one JSON document instead of text.
     """
     import anyio
 
