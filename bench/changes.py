@@ -101,9 +101,8 @@ def index(folder: str, cache: str) -> float:
 
 def check(folder: str, cache: str) -> float:
     """CPU seconds of tiers 2 and 3 of the change in the working tree, from the start of Python."""
-    from closeloop.changes.change_inspection import inspect_change
     from closeloop.changes.change_sides import ChangeQuery, open_sides
-    from closeloop.changes.repository_index import open_index
+    from closeloop.changes.repository_index import inspect_change, open_index
     from closeloop.changes.risk import assess_risk
     from closeloop.changes.risk.change_history import read_history
     from closeloop.changes.risk.risk_model import fit_risk_model

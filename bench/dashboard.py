@@ -187,7 +187,7 @@ def _client(file: str) -> Iterator[Any]:
 
 def _weight(page: bytes) -> int:
     """Of a page and all that it loads but for what draws charts, packed."""
-    from closeloop.web.assets import load_assets
+    from closeloop.web.render import load_assets
 
     drawn = ("vendor/d3.min.js", "vendor/plot.min.js", "charts.js")
     loaded = [

@@ -135,8 +135,8 @@ async def provider(folder: Path) -> AsyncIterator[str]:
 
 
 async def be_provider(script: Path) -> None:
-    from closeloop.providers.model_scripts import load_script
     from closeloop.providers.script_server import serve_script
+    from closeloop.providers.scripted_model import load_script
 
     async with serve_script(load_script(script)) as address:
         print(address, flush=True)
@@ -151,7 +151,7 @@ def measure_gateway(kind: str, stream: str, count: int, requests: int) -> dict[s
 async def _measure_gateway(kind: str, stream: str, count: int, requests: int) -> dict[str, float]:
     from closeloop.gateway import Gateway
     from closeloop.records.settings import ModelSettings
-    from closeloop.records.variant import Limits
+    from closeloop.records.task import Limits
 
     singles = min(SINGLE, 3 * requests)
     async with AsyncExitStack() as opened:

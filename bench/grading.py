@@ -12,10 +12,10 @@ import anyio
 from closeloop.grading.grading import GradedSubmission, grade_attempt
 from closeloop.grading.task_proof import run_base_tests
 from closeloop.records.attempt import Attempt, Proof
-from closeloop.records.patch_parsing import parse_patch
 from closeloop.records.settings import SandboxSettings
 from closeloop.records.task import Acceptance, Task
 from closeloop.sandbox.workspaces import WorkspaceBase, WorkspacePool, resolve_commit
+from closeloop.text.patches import parse_patch
 from harness import Bench, commit_all, run, time_wall
 from sandbox import find_sandbox_kind
 from table import Row, build_row

@@ -121,7 +121,7 @@ def decode(folder: str) -> float:
 
 
 def bring_in(folder: str, store: str, jobs: int) -> dict[str, float]:
-    from closeloop.records.import_summary import SessionFilter
+    from closeloop.records.session import SessionFilter
     from closeloop.store import open_store
     from closeloop.traces.session_import import import_sessions
 
@@ -137,7 +137,8 @@ def bring_in(folder: str, store: str, jobs: int) -> dict[str, float]:
 
 def time_steps(folder: str) -> dict[str, float]:
     """CPU seconds of what is done with each file, but for the store."""
-    from closeloop.records.secret_redaction import redact_record
+
+    from closeloop.text.redaction import redact_record
     from closeloop.traces.file_intake import pack_session, without_garbage_collection
     from closeloop.traces.file_source import FileSource
     from closeloop.traces.recording_files import (

@@ -11,10 +11,9 @@ from typing import Any
 import msgspec
 
 from closeloop import plugins
-from closeloop.process.attempt_endings import classify_ending
-from closeloop.process.failure_modes import tag_failure_modes
 from closeloop.process.measures.measure_summary import measure_lanes, process_score
 from closeloop.process.rulebook import build_rulebook
+from closeloop.process.trace_measurement import classify_ending, tag_failure_modes
 from closeloop.process.trace_measurement import measure_reading as measure_trace
 from closeloop.process.trace_reading import build_reading
 from closeloop.records.finding import Finding, Unmeasured

@@ -75,8 +75,7 @@ def make(file: str, attempts: int) -> dict[str, float]:
 
     from closeloop.metrics.attempt_measuring import basis_from_grade, project_rulebook
     from closeloop.records.settings import Settings
-    from closeloop.records.task import Task
-    from closeloop.records.variant import Variant
+    from closeloop.records.task import Task, Variant
     from closeloop.store import open_store, schema
 
     book = project_rulebook(Settings())

@@ -15,9 +15,9 @@ def make(file: str, events: int, most: int) -> None:
     """Add to the store of metrics.py what the other pages show, at most so many of each kind."""
     from sqlalchemy import insert
 
+    from closeloop.records.task import Experiment, PromptVersion, Variant
     from closeloop.records.team_rules import TeamRule
-    from closeloop.records.variant import Experiment, PromptVersion, Variant
-    from closeloop.store import open_store, pull_tables
+    from closeloop.store import open_store, review_tables
 
     chance = random.Random(11)
     with open_store(file) as store:
@@ -48,7 +48,7 @@ def make(file: str, events: int, most: int) -> None:
             store.memory.save_rule(rule)
         with store._writer.begin() as connection:
             pulls = [_pull(number, chance) for number in range(min(PULLS, most))]
-            connection.execute(insert(pull_tables.pulls), pulls)
+            connection.execute(insert(review_tables.pulls), pulls)
         _attempts(store, events)
         _plans(store, most)
         _reports(store, most)
@@ -58,8 +58,8 @@ def _attempts(store: Any, long: int) -> None:
     """Two with traces, one of them long."""
     from closeloop.records.attempt import Attempt, Grade, Outcome
     from closeloop.records.experiment_plan import AttemptResult
-    from closeloop.records.patch_parsing import parse_patch
     from closeloop.records.trace import Command, Lane, Trace
+    from closeloop.text.patches import parse_patch
 
     patch = "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1,1 +1,1 @@\n-1\n+2\n"
     for name, size in ((TRACED, long), (SHORT, 200)):
@@ -100,8 +100,7 @@ def _plans(store: Any, most: int) -> None:
 
 
 def _reports(store: Any, most: int) -> None:
-    from closeloop.records.change import Change
-    from closeloop.records.change_report import ChangeReport
+    from closeloop.records.change import Change, ChangeReport
     from closeloop.records.finding import Finding
 
     found = Finding(rule="copied-code", version=1, severity="warning", message="As x.py:3.")

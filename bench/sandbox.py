@@ -13,7 +13,7 @@ import msgspec
 
 from closeloop.records.errors import MachineFailed
 from closeloop.records.settings import SandboxSettings
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 from closeloop.sandbox.sandbox_ladder import find_sandbox
 from closeloop.sandbox.workspaces import WorkspacePool, resolve_commit
 from harness import Bench, NotMeasured, commit_all, time_wall

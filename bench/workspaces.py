@@ -13,7 +13,7 @@ from pathlib import Path
 import anyio
 
 from closeloop.records.settings import SandboxSettings
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 from closeloop.sandbox.workspaces import WorkspacePool, resolve_commit
 from harness import Bench, NotMeasured, commit_all
 from sandbox import find_sandbox_kind

@@ -18,11 +18,10 @@ from pathlib import Path
 
 import msgspec
 
-from closeloop.changes.change_inspection import inspect_change
 from closeloop.changes.change_sides import ChangeQuery, open_sides
-from closeloop.changes.repository_index import open_index
+from closeloop.changes.repository_index import inspect_change, open_index
 from closeloop.changes.risk.api import ApiChange, find_api_changes
-from closeloop.records.rates import Rate, pool_rates, wilson_rate
+from closeloop.records.estimate import Rate, pool_rates, wilson_rate
 from closeloop.records.record import Record
 from closeloop.records.settings import CheckSettings
 

@@ -18,12 +18,11 @@ from pathlib import Path
 import msgspec
 
 from closeloop import plugins
-from closeloop.changes.change_inspection import inspect_change
 from closeloop.changes.change_sides import ChangeQuery, open_sides
-from closeloop.changes.repository_index import open_index
+from closeloop.changes.repository_index import inspect_change, open_index
 from closeloop.records.errors import BadInput
+from closeloop.records.estimate import Rate, wilson_rate
 from closeloop.records.finding import Finding
-from closeloop.records.rates import Rate, wilson_rate
 from closeloop.records.record import Record
 from closeloop.records.settings import CheckSettings
 

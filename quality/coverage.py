@@ -21,9 +21,8 @@ from pathlib import Path
 import numpy as np
 
 from closeloop.records.record import Record
-from closeloop.statistics.rate_differences import paired_t_difference, rate_difference
-from closeloop.statistics.rate_estimate import estimate_rate, rate_on_these_tasks
-from closeloop.statistics.task_values import TaskValues
+from closeloop.statistics.rate_comparison import paired_t_difference, rate_difference
+from closeloop.statistics.rate_estimate import TaskValues, estimate_rate, rate_on_these_tasks
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "statistics.md"
 TASKS, REPEATS = (5, 8, 10, 20, 50), (1, 2, 3, 5, 10)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from closeloop.records.comparison_report import CompareReport
+from closeloop.records.estimate import CompareReport
 
 BUILD = Path(__file__).resolve().parents[1] / "examples" / "demo" / "build.py"
 

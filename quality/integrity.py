@@ -22,10 +22,10 @@ from closeloop.cli.config import load_project
 from closeloop.grading.grading import GradedSubmission, grade_attempt
 from closeloop.grading.task_proof import check_gradable
 from closeloop.records.attempt import Attempt, Grade
-from closeloop.records.patch_parsing import parse_patch
 from closeloop.records.task import Task
 from closeloop.sandbox.workspaces import WorkspacePool, resolve_commit
 from closeloop.tasks.task_files import load_tasks
+from closeloop.text.patches import parse_patch
 
 
 def tell(text: str) -> None:

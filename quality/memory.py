@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from closeloop import plugins
+from closeloop.records.estimate import Rate, wilson_rate
 from closeloop.records.protocols import Encoder
-from closeloop.records.rates import Rate, wilson_rate
 from closeloop.records.record import Record
 from closeloop.records.team_rules import RuleExample, TeamRule
 from closeloop.reviews.remark_polarity import compare_remarks
-from closeloop.reviews.rule_search import (
+from closeloop.reviews.rule_index import (
     RuleVectors,
     build_rule_vectors,
     find_restated_rules,

@@ -11,7 +11,7 @@ from own import found
 
 from closeloop import plugins
 from closeloop.process.trace_reading import build_reading
-from closeloop.records.rates import Z95
+from closeloop.records.estimate import Z95
 from closeloop.records.record import Record
 from closeloop.records.trace import Trace
 from closeloop.traces.file_source import FileSource

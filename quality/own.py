@@ -10,9 +10,9 @@ import msgspec
 
 from closeloop import plugins
 from closeloop.process.trace_reading import build_reading
+from closeloop.records.estimate import Rate, wilson_rate
 from closeloop.records.finding import Finding, Unmeasured
 from closeloop.records.protocols import Detector
-from closeloop.records.rates import Rate, wilson_rate
 from closeloop.records.record import Record
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "process"))

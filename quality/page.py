@@ -14,8 +14,8 @@ from people import Run
 from repetition import STRINGS, TOGETHER, Agreement, Marked
 
 from closeloop import plugins
-from closeloop.process.rule_quality import MeasuredQuality, RuleCounts
-from closeloop.records.rates import Rate
+from closeloop.process.rulebook import MeasuredQuality, RuleCounts
+from closeloop.records.estimate import Rate
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "rules" / "README.md"

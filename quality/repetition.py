@@ -14,7 +14,7 @@ from people import Run
 
 from closeloop import plugins
 from closeloop.process.trace_reading import build_reading
-from closeloop.records.rates import Rate, wilson_rate
+from closeloop.records.estimate import Rate, wilson_rate
 from closeloop.records.record import Record
 
 LABEL = "Repetition"

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from closeloop.records.change import Change, FileChange
-from closeloop.records.change_report import ChangeReport, RevertChance, Risk, RiskFactor, ToolRun
+from closeloop.records.change import (
+    Change,
+    ChangeReport,
+    FileChange,
+    RevertChance,
+    Risk,
+    RiskFactor,
+    ToolRun,
+)
 from closeloop.records.finding import Finding, Rule, Severity, Unmeasured
 
 BASE, HEAD = "a" * 40, "b" * 40

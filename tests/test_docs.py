@@ -25,7 +25,7 @@ from cyclopts import App
 from closeloop import plugins
 from closeloop.cli import COMMAND_CHAPTERS, COMMAND_GROUPS, main
 from closeloop.cli.config import read_config_file
-from closeloop.providers.model_scripts import load_script
+from closeloop.providers.scripted_model import load_script
 from closeloop.records.attempt import Exit
 from closeloop.records.errors import MachineFailed
 from closeloop.records.record import Record

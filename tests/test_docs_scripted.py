@@ -14,7 +14,7 @@ import msgspec
 from closeloop.providers import find_model_settings, open_model
 from closeloop.records.chat import ChatMessage, ModelRequest, ToolSpec
 from closeloop.records.settings import Settings
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 
 PAGE = (Path(__file__).parent.parent / "docs" / "scripted-model.md").read_text(encoding="utf-8")
 

@@ -90,7 +90,7 @@ def test_an_address_is_asked_without_the_configuration_of_the_folder_one_stands_
 
 
 def test_a_branch_is_made_without_hooks(place: Path) -> None:
-    from closeloop.sandbox.workspaces.change_branches import make_branch
+    from closeloop.sandbox.workspaces.source_repository import make_branch
 
     folder = place / "project"
     head = (folder / ".git" / "refs" / "heads").iterdir().__next__().read_text().strip()

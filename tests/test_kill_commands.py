@@ -25,7 +25,7 @@ import pytest
 import postgres_server
 import small_project
 from closeloop.store import Store, open_store
-from closeloop.tasks.mining.mining_ledger import read_ledger
+from closeloop.tasks.mining.work_history import read_ledger
 from patience import PATIENCE, until
 
 sys.path.insert(0, str(Path(__file__).parent / "orchestrate"))

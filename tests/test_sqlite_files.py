@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import small_project
-from closeloop.changes.risk.coverage_data import read_line_coverage
+from closeloop.changes.coverage import read_line_coverage
 from closeloop.records.errors import BadInput
 from closeloop.sqlite_files import has_tables, open_database
 
@@ -125,7 +125,7 @@ with open_database(Path(sys.argv[1])) as connection:
 """
 COMPUTING = """
 import anyio
-from closeloop.changes.background_computation import compute_in_thread
+from closeloop.concurrency import compute_in_thread
 def count():
     print("reading", flush=True)
     number = 0

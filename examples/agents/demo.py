@@ -26,7 +26,7 @@ from dialogues import Project, dialogues, node, python
 
 from closeloop.providers import script_server as serving
 from closeloop.providers import scripted_model
-from closeloop.providers.model_scripts import parse_script
+from closeloop.providers.scripted_model import parse_script
 
 PROGRAMS = {
     "aider": "bin/aider",

@@ -22,7 +22,7 @@ _HOMES = {
     "PluginFailed": "closeloop.records.errors",
     "Task": "closeloop.records.task",
     "Trace": "closeloop.records.trace",
-    "Variant": "closeloop.records.variant",
+    "Variant": "closeloop.records.task",
     "Work": "closeloop.records.protocols",
     "check_agent": "closeloop.agents.contract",
     "load_tasks": "closeloop.tasks.task_files",

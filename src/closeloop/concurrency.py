@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import TypeVar
+from contextlib import contextmanager, suppress
+from typing import TypeVar, TypeVarTuple
 
 import anyio
 
@@ -64,3 +66,36 @@ def unwrap_exception_group() -> Iterator[None]:
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         raise error from group
+
+
+# Long computations beside the event loop, which Ctrl-C stops.
+
+Result = TypeVar("Result")
+Arguments = TypeVarTuple("Arguments")
+
+
+async def compute_in_thread(
+    function: Callable[[*Arguments], Result], *arguments: *Arguments
+) -> Result:
+    """Return what a function that only reads returns, or raise what it raises.
+
+    A thread cannot be stopped. When this is cancelled the thread is left behind, and ends with the
+    process, which does not wait for it.
+    """
+    finished, loop = anyio.Event(), asyncio.get_running_loop()
+    results: list[Result] = []
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            results.append(function(*arguments))
+        except BaseException as failure:  # raised again by whoever waits
+            failures.append(failure)
+        with suppress(RuntimeError):  # nobody waits any more, and the loop is closed
+            loop.call_soon_threadsafe(finished.set)
+
+    threading.Thread(target=work, name="closeloop computation", daemon=True).start()
+    await finished.wait()
+    if failures:
+        raise failures[0]
+    return results[0]

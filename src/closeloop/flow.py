@@ -23,13 +23,17 @@ import anyio
 from anyio import to_thread
 from msgspec.structs import replace
 
-from closeloop.attempts import attempt_events
-from closeloop.attempts.attempt_execution import attempt_identity
-from closeloop.attempts.attempt_executor import AttemptExecutor, open_executor
-from closeloop.attempts.attempt_pacing import AttemptPacer
-from closeloop.attempts.attempt_saving import save_attempt_result
-from closeloop.attempts.lease_renewal import LEASE_SECONDS, maintain_leases
-from closeloop.attempts.run_forecast import forecast_run, require_prices
+from closeloop.attempts import attempt_saving
+from closeloop.attempts.attempt_execution import (
+    LEASE_SECONDS,
+    AttemptExecutor,
+    AttemptPacer,
+    attempt_identity,
+    maintain_leases,
+    open_executor,
+)
+from closeloop.attempts.attempt_saving import ATTEMPTS_FOLDER, recover_batches, save_attempt_result
+from closeloop.attempts.experiment_status import forecast_run, require_prices
 from closeloop.attempts.run_resources import (
     RunResources,
     describe_sandbox,
@@ -38,7 +42,6 @@ from closeloop.attempts.run_resources import (
     prepare_task_base,
     sandbox_description,
 )
-from closeloop.attempts.unsaved_results import ATTEMPTS_FOLDER, recover_batches
 from closeloop.concurrency import run_limited, unwrap_exception_group
 from closeloop.grading import grading
 from closeloop.grading import task_proof as proving
@@ -58,12 +61,10 @@ from closeloop.records.experiment_plan import (
     SlotPlace,
 )
 from closeloop.records.record import Record, content_digest
-from closeloop.records.secret_redaction import redact_grade, redact_proof
 from closeloop.records.settings import ExperimentSettings, Settings
-from closeloop.records.task import Task
-from closeloop.records.variant import Experiment
+from closeloop.records.task import Experiment, Task
 from closeloop.reviews.agent_context import UpcomingWork
-from closeloop.reviews.prompt_context import (
+from closeloop.reviews.agent_prompts import (
     ContextProvider,
     clone_repository_name,
     open_context_provider,
@@ -71,9 +72,10 @@ from closeloop.reviews.prompt_context import (
 )
 from closeloop.sandbox.workspaces import WorkspacePool, resolve_commit
 from closeloop.store import Store, make_attempt_row
-from closeloop.store.lease_owners import current_owner, is_owner_dead
-from closeloop.store.project_store import open_existing_store, open_project_store
+from closeloop.store.job_leases import current_owner, is_owner_dead
+from closeloop.store.store_opening import open_existing_store, open_project_store
 from closeloop.tasks.task_files import load_tasks
+from closeloop.text.redaction import redact_grade, redact_proof
 
 __all__ = [
     "ProgressCallback",
@@ -324,11 +326,11 @@ def claim_slot(slot: ScheduledAttempt, retry: int, going: RunState) -> tuple[boo
     """Whether this process may begin an attempt; else why it is held back, where it is."""
     store, owner = going.workshop.store, going.workshop.owner
     if (why := going.pace.block_reason(slot.variant.digest)) is not None:
-        store.events.add([attempt_events.blocked_event(slot, why)])
+        store.events.add([attempt_saving.blocked_event(slot, why)])
         return False, why
     if not store.claim_job(slot.job_key(retry), owner, LEASE_SECONDS, is_owner_dead):
         return False, None
-    store.events.add([attempt_events.started_event(slot, retry)])
+    store.events.add([attempt_saving.started_event(slot, retry)])
     return True, None
 
 

@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from closeloop.changes.change_inspection import inspect_change
 from closeloop.changes.change_sides import ChangeQuery, open_sides
-from closeloop.changes.repository_index import open_index
+from closeloop.changes.repository_index import inspect_change, open_index
 from closeloop.records.finding import Finding, Unmeasured
-from closeloop.records.inspection import Inspection
+from closeloop.records.inspection import (
+    Inspection,
+)
 from closeloop.records.settings import CheckSettings
 
 Files = Mapping[str, str | bytes | None]

@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from textwrap import dedent
 
-from closeloop.changes.change_inspection import inspect_change
 from closeloop.changes.change_sides import ChangeQuery, open_sides
-from closeloop.changes.repository_index import open_index
-from closeloop.records.inspection import Inspection
+from closeloop.changes.repository_index import inspect_change, open_index
+from closeloop.records.inspection import (
+    Inspection,
+)
 from closeloop.records.settings import CheckSettings
 
 DAY = 86_400

@@ -11,7 +11,9 @@ from inspected import inspected, said
 from closeloop import plugins
 from closeloop.changes.quality import dead_code
 from closeloop.records.finding import Finding, Unmeasured
-from closeloop.records.inspection import Inspection
+from closeloop.records.inspection import (
+    Inspection,
+)
 from closeloop.records.settings import CheckSettings, RepoRule
 
 PAGE = (Path(__file__).parents[2] / "docs" / "checks.md").read_text(encoding="utf-8")

@@ -17,7 +17,7 @@ from inspected import Files, inspected
 
 from closeloop.changes import names
 from closeloop.changes.names import type_diagnostics
-from closeloop.changes.names.near_names import find_nearest_name, find_slips, is_other_word
+from closeloop.changes.names.suspect_names import find_nearest_name, find_slips, is_other_word
 from closeloop.records.finding import Finding, Unmeasured
 from patience import PATIENCE, takes
 

@@ -16,12 +16,10 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from closeloop.changes.reports import REPORT_FORMATS, render_report
-from closeloop.changes.reports.check_run import build_check_run, check_run_output
-from closeloop.changes.reports.gitlab_report import build_code_quality
-from closeloop.changes.reports.report_text import parse_place
-from closeloop.changes.reports.sarif_report import build_sarif
-from closeloop.changes.reports.terminal_report import render_terminal_report
-from closeloop.records.change_report import ChangeReport, MendingResult, ToolRun
+from closeloop.changes.reports.markdown_report import build_check_run, check_run_output
+from closeloop.changes.reports.report_files import build_code_quality, build_sarif
+from closeloop.changes.reports.report_text import parse_place, render_terminal_report
+from closeloop.records.change import ChangeReport, MendingResult, ToolRun
 from closeloop.records.errors import BadInput
 from closeloop.records.finding import Finding
 from report_example import BAD, BLOBS, CHANGE, CLEAN, RULES, finding

@@ -11,10 +11,14 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from msgspec.structs import replace
 
-from closeloop.changes.reports.markdown_escape import escape_code, escape_prose, fence_output
-from closeloop.changes.reports.markdown_report import MAX_COMMENT_BYTES, render_comment
-from closeloop.records.change import FileChange
-from closeloop.records.change_report import ChangeReport, Risk, RiskFactor, ToolRun
+from closeloop.changes.reports.markdown_report import (
+    MAX_COMMENT_BYTES,
+    escape_code,
+    escape_prose,
+    fence_output,
+    render_comment,
+)
+from closeloop.records.change import ChangeReport, FileChange, Risk, RiskFactor, ToolRun
 from closeloop.records.finding import Unmeasured
 from report_example import BAD, BLOBS, CHANGE, CLEAN, finding
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 from risk_repository import changed
 
-from closeloop.changes.risk.coverage_data import (
+from closeloop.changes.coverage import (
     Coverage,
     LineCoverage,
     find_coverage,

@@ -11,9 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as some
 from risk_repository import changed
 
-from closeloop.changes.risk.dependency_changes import DependencyChange, find_dependency_changes
-from closeloop.changes.risk.dependency_manifests import read_manifest
-from closeloop.changes.risk.popular_packages import POPULAR, imitated_package
+from closeloop.changes.risk.dependencies import (
+    POPULAR,
+    DependencyChange,
+    find_dependency_changes,
+    imitated_package,
+    read_manifest,
+)
 
 MANIFESTS = {
     "pyproject.toml": """

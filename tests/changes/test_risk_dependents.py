@@ -7,9 +7,8 @@ from pathlib import Path
 from risk_repository import Files, changed
 
 from closeloop.changes.risk import assess_risk
-from closeloop.changes.risk.import_graph import ImportGraph, build_import_graph
+from closeloop.changes.risk.import_graph import ImportGraph, build_import_graph, shared_threshold
 from closeloop.changes.risk.risk_model import RiskModel
-from closeloop.changes.risk.shared_code import shared_threshold
 
 
 def graph(folder: Path, files: Files, modules: dict[str, str] | None = None) -> ImportGraph:

@@ -12,13 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from closeloop.changes.risk.change_history import History, PastChange
-from closeloop.changes.risk.logistic_regression import fit_logistic, fit_shift, roc_auc, sigmoid
 from closeloop.changes.risk.risk_model import (
     RiskFit,
     RiskModel,
     estimate_chance,
+    fit_logistic,
     fit_risk_model,
+    fit_shift,
     rank_change,
+    roc_auc,
+    sigmoid,
 )
 
 LABELLED = Path(__file__).resolve().parents[3] / "shared" / "risk"

@@ -13,16 +13,23 @@ from risk_repository import DAY, START, Files, changed, commit, git
 
 from closeloop.changes.risk import assess_risk
 from closeloop.changes.risk.change_history import read_history
-from closeloop.changes.risk.risk_level import (
+from closeloop.changes.risk.risk_model import (
     BANDS,
     IMPACTS,
     LEVELS,
+    RiskModel,
     determine_risk_level,
+    fit_risk_model,
     likelihood_band,
 )
-from closeloop.changes.risk.risk_model import RiskModel, fit_risk_model
-from closeloop.records.change_report import Risk, RiskFactor, RiskLevel
-from closeloop.records.inspection import Inspection
+from closeloop.records.change import (
+    Risk,
+    RiskFactor,
+    RiskLevel,
+)
+from closeloop.records.inspection import (
+    Inspection,
+)
 
 ORDER = ("low", "medium", "high", "critical")
 PAGE = Path(__file__).parents[2] / "docs" / "risk.md"

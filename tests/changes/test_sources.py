@@ -20,7 +20,7 @@ from hypothesis import strategies as some
 from closeloop.changes.change_sides import ChangeQuery, ChangeSides, open_sides
 from closeloop.records.change import FileChange
 from closeloop.records.errors import BadInput
-from closeloop.records.patch_parsing import parse_patch
+from closeloop.text.patches import parse_patch
 
 AUTHOR = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "LC_ALL": "C"} | {
     f"GIT_{who}_{what}": "someone@example.org"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from closeloop.changes.check_verdict import decide_verdict
-from closeloop.records.change_report import Risk, ToolRun
+from closeloop.records.change import Risk, ToolRun
 from closeloop.records.finding import Finding
 from closeloop.records.settings import CheckSettings
 from command_line import typed

@@ -15,9 +15,8 @@ from closeloop.changes.change_check import CheckRequest, run_change_check
 from closeloop.changes.change_sides import ChangeQuery, open_sides
 from closeloop.changes.check_context import CheckContext
 from closeloop.changes.check_verdict import decide_verdict
-from closeloop.changes.tool_comparison import compare_once
-from closeloop.changes.tool_runs import CheckTool, ToolResult
-from closeloop.records.change_report import ChangeReport, GatePolicy
+from closeloop.changes.tool_comparison import CheckTool, ToolResult, compare_once
+from closeloop.records.change import ChangeReport, GatePolicy
 from closeloop.records.settings import CheckSettings, CommandSettings, SandboxSettings
 from closeloop.sandbox.workspaces import WorkspacePool
 from patience import PATIENCE, SCALES

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from closeloop.changes.report_saving import save_report
+from closeloop.changes.check_verdict import save_report
 from closeloop.cli import main
 from closeloop.records.attempt import Attempt
 from closeloop.records.experiment_plan import AttemptResult
-from closeloop.records.patch_parsing import parse_patch
 from closeloop.records.task import Task
 from closeloop.store import open_store
+from closeloop.text.patches import parse_patch
 from report_example import BAD, finding
 
 STORE = ".closeloop/closeloop.db"

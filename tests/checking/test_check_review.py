@@ -24,9 +24,9 @@ from closeloop.judges.change_review import (
     read_review_answer,
     split_into_chunks,
 )
-from closeloop.records.diff_lines import parse_hunk_lines, split_patch_by_file
 from closeloop.records.finding import Finding
 from closeloop.records.settings import CheckSettings
+from closeloop.text.patches import parse_hunk_lines, split_patch_by_file
 from command_line import typed
 
 CODE = "def total(prices):\n    return sum(prices)\n"

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.changes import pull_event
-from closeloop.changes.pull_event import MAX_REQUEST_CHARS, WorkflowPull, read_pull_event
+from closeloop.changes import report_publishing
+from closeloop.changes.report_publishing import MAX_REQUEST_CHARS, WorkflowPull, read_pull_event
 from closeloop.records.errors import BadInput
 from report_example import BASE, HEAD
 
@@ -123,7 +123,7 @@ def test_an_event_that_is_not_there_is_told_in_a_sentence(tmp_path: Path):
 
 
 def test_an_event_without_end_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(pull_event, "MAX_EVENT_BYTES", 100)
+    monkeypatch.setattr(report_publishing, "MAX_EVENT_BYTES", 100)
     with pytest.raises(BadInput, match="none of GitHub's"):
         read(tmp_path, event())
 

@@ -12,14 +12,13 @@ import pytest
 
 from closeloop.changes.change_sides import ChangeQuery, open_sides
 from closeloop.changes.check_context import CheckContext
-from closeloop.changes.fix_cycles import Fixer, MendedChange, build_fix_prompt, run_fix_cycles
-from closeloop.changes.tool_comparison import has_broken, run_tools
-from closeloop.changes.tool_runs import CheckTool
-from closeloop.records.change_report import ToolRun
+from closeloop.changes.model_review import Fixer, MendedChange, build_fix_prompt, run_fix_cycles
+from closeloop.changes.tool_comparison import CheckTool, has_broken, run_tools
+from closeloop.records.change import ToolRun
 from closeloop.records.protocols import Assignment, Work
 from closeloop.records.settings import SandboxSettings
+from closeloop.records.task import Limits, Variant
 from closeloop.records.trace import Trace
-from closeloop.records.variant import Limits, Variant
 from closeloop.sandbox.workspaces import WorkspacePool
 from patience import PATIENCE
 

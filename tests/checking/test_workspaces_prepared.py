@@ -11,11 +11,9 @@ import pytest
 
 from closeloop.changes.change_check import CheckRequest, run_change_check
 from closeloop.changes.change_sides import ChangeQuery, open_sides
-from closeloop.changes.coverage_run import add_coverage_options, relocate_coverage
-from closeloop.changes.missing_content import describe_missing_content
-from closeloop.changes.prepared_bases import installs_only
-from closeloop.changes.risk.coverage_data import LineCoverage
-from closeloop.records.change_report import ChangeReport
+from closeloop.changes.check_context import describe_missing_content, installs_only
+from closeloop.changes.coverage import LineCoverage, add_coverage_options, relocate_coverage
+from closeloop.records.change import ChangeReport
 from closeloop.records.settings import CheckSettings, CommandSettings, SandboxSettings
 from closeloop.sandbox.workspaces import WorkspacePool
 from patience import PATIENCE

@@ -9,9 +9,8 @@ from fake_github import NUMBER, REPO, TOKEN, FakeGitHub
 from msgspec.structs import replace
 
 from closeloop.changes.code_host import open_github
-from closeloop.changes.pull_event import WorkflowPull
-from closeloop.changes.report_publishing import PublishedReport, publish_report
-from closeloop.records.change_report import ChangeReport
+from closeloop.changes.report_publishing import PublishedReport, WorkflowPull, publish_report
+from closeloop.records.change import ChangeReport
 from report_example import BAD, BASE, HEAD, finding
 
 PULL = WorkflowPull(

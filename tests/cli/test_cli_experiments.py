@@ -10,7 +10,7 @@ import pytest
 
 import small_project
 from closeloop.cli import main
-from closeloop.cli.run_forecast import confirm_cost, describe_duration
+from closeloop.cli.run_output import confirm_cost, describe_duration
 from closeloop.records.errors import BadInput
 from closeloop.records.experiment_plan import ExperimentForecast
 

@@ -19,7 +19,7 @@ from rich.table import Table
 
 import small_project
 from closeloop.cli.console import print_parts
-from closeloop.cli.run_results import render_outcome_cell
+from closeloop.cli.run_output import render_outcome_cell
 from closeloop.records.attempt import AttemptRow
 from command_line import typed
 from patience import PATIENCE, ROUNDS, until

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from closeloop.cli.config import load_project
-from closeloop.cli.init import init
-from closeloop.cli.task import new
+from closeloop.cli.task import init, new
 from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.tasks.task_files import load_task
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from demo_run import BARE_PYTEST, DEMO
 
-from closeloop.grading.grade_facts import files_out_of_scope
+from closeloop.grading.grading import files_out_of_scope
 from closeloop.metrics.attempt_measuring import (
     find_experiment,
     list_experiment_attempts,
@@ -22,13 +22,13 @@ from closeloop.metrics.attempt_measuring import (
     project_rulebook,
 )
 from closeloop.records.experiment_plan import AttemptDetails
-from closeloop.records.patch_parsing import parse_patch
 from closeloop.records.settings import Settings
 from closeloop.records.task import Task
 from closeloop.records.trace import Command, Edit, Message
 from closeloop.sandbox.workspaces import resolve_commit
 from closeloop.store import open_store
 from closeloop.tasks.task_files import load_task
+from closeloop.text.patches import parse_patch
 
 TASKS = sorted(path.stem for path in (DEMO / "tasks").glob("*.md"))
 EASY = {"explain-vat", "version-flag"}

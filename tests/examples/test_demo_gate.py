@@ -21,7 +21,7 @@ from closeloop.metrics.attempt_measuring import (
 )
 from closeloop.metrics.baseline_gate import compare_with_baseline
 from closeloop.metrics.variant_comparison import compare_by_name
-from closeloop.records.baseline import Baseline
+from closeloop.records.experiment_plan import Baseline
 from closeloop.records.settings import Settings
 from closeloop.store import Store, open_store
 

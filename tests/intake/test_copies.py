@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from closeloop.records.attempt import AttemptRow
-from closeloop.records.import_summary import SessionFilter
+from closeloop.records.session import SessionFilter
 from closeloop.store import Store, open_store
 from closeloop.traces import session_import
 

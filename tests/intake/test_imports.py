@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from closeloop.records.import_summary import ImportSummary, SessionFilter
+from closeloop.records.session import ImportSummary, SessionFilter
 from closeloop.records.trace import Message
 from closeloop.store import Store, open_store
 from closeloop.traces import file_intake, session_import

@@ -21,13 +21,13 @@ from closeloop.judges import checks
 from closeloop.judges.evaluator import evaluate_outputs
 from closeloop.judges.judge_panel import JudgePanel, OpenJudge
 from closeloop.judges.rubric import parse_rubric
-from closeloop.providers.json_schema import find_schema_problems
+from closeloop.providers.structured_reply import find_schema_problems
 from closeloop.records.attempt import Usage
 from closeloop.records.chat import ModelReply, ModelRequest
 from closeloop.records.evaluation import CRITERIA, Evaluation, Subtask, TaskOutput
-from closeloop.records.exchange import Exchange
+from closeloop.records.session import Exchange
 from closeloop.records.settings import ModelSettings
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 from closeloop.store import open_store
 from prompt_injections import INJECTIONS, Injection
 

@@ -16,7 +16,7 @@ from closeloop.judges.rubric import load_rubric
 from closeloop.records.attempt import Usage
 from closeloop.records.chat import ModelReply, ModelRequest
 from closeloop.records.evaluation import Rubric, Subtask, TaskOutput
-from closeloop.records.fences import find_seals
+from closeloop.text.untrusted import find_seals
 
 CODE = load_rubric("code-change", Path())
 TASK = Subtask(id="add", prompt="Write add(a, b), which returns the sum.\nNo dependencies.")

@@ -17,16 +17,17 @@ from msgspec.structs import replace
 
 from closeloop.cli import main
 from closeloop.judges.judge_calibration import (
+    Verdicts,
     calibrate_judge,
     doubled_share,
     find_consensus,
     golden_label_rates,
+    list_blocking_reasons,
     measure_drift,
+    read_label_sheet,
     retest_spread,
     verdicts_from_evaluations,
 )
-from closeloop.judges.judge_trust import list_blocking_reasons
-from closeloop.judges.label_sheet import Verdicts, read_label_sheet
 from closeloop.records.attempt import Attempt
 from closeloop.records.calibration import Calibration, HumanLabel
 from closeloop.records.change import Change

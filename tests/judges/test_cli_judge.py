@@ -20,15 +20,14 @@ from closeloop.gateway import Gateway
 from closeloop.judges import checks
 from closeloop.judges.evaluator import evaluate_outputs
 from closeloop.judges.judge_panel import JudgePanel, OpenJudge
-from closeloop.providers.model_scripts import parse_script
 from closeloop.providers.script_server import serve_script
+from closeloop.providers.scripted_model import parse_script
 from closeloop.records.attempt import Attempt, Grade, Outcome
 from closeloop.records.change import Change
 from closeloop.records.evaluation import Subtask, TaskOutput
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.settings import ModelSettings
-from closeloop.records.task import Task
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits, Task
 from closeloop.store import open_store
 
 SCRIPT = judge_script(

@@ -23,10 +23,10 @@ from closeloop.records.record import Record
 from closeloop.records.settings import JudgeSettings, Settings
 from closeloop.records.task import Task
 from closeloop.store import Store, open_store
-from closeloop.web import evaluation_endpoints
+from closeloop.web import submissions
 from closeloop.web.app import build_web_app
-from closeloop.web.evaluation_endpoints import SubmissionEvaluator
-from closeloop.web.openapi import ApiOperation, build_openapi_document
+from closeloop.web.page import ApiOperation, build_openapi_document
+from closeloop.web.submissions import SubmissionEvaluator
 
 SCRIPT = judge_script(("return a [+] b", "yes", "return a + b"), ("BEGIN task", "no", "sum of two"))
 SETTINGS = Settings(judge=JudgeSettings(models=("scripted:judge.yaml",)))
@@ -154,7 +154,7 @@ def test_other_formats_and_large_requests_are_refused(
 ) -> None:
     plain = {**TOKEN, "content-type": "text/plain"}
     packed = {**TOKEN, "content-type": "application/json", "content-encoding": "gzip"}
-    monkeypatch.setattr(evaluation_endpoints, "BODY_LIMIT", 1_000_000)
+    monkeypatch.setattr(submissions, "BODY_LIMIT", 1_000_000)
     with client(store, tmp_path) as web:
         for headers in (plain, packed):
             refused = web.post("/api/evaluations", content=b"{}", headers=headers)
@@ -162,9 +162,9 @@ def test_other_formats_and_large_requests_are_refused(
         large = {**HANDED, "request": "x" * 1_000_001}
         assert web.post("/api/evaluations", json=large, headers=TOKEN).status_code == 413
         # Places are given back, whatever came of it.
-        for _ in range(evaluation_endpoints.MAX_SUBMISSIONS_AT_ONCE + 1):
+        for _ in range(submissions.MAX_SUBMISSIONS_AT_ONCE + 1):
             assert web.post("/api/evaluations", json={}, headers=TOKEN).status_code == 400
-        monkeypatch.setattr(evaluation_endpoints, "BODY_LIMIT", 16 << 20)
+        monkeypatch.setattr(submissions, "BODY_LIMIT", 16 << 20)
         ten = {"request": "sum of two", "results": [{"task": "t", "text": "y " * 5_000_000}]}
         made = web.post("/api/evaluations", json=ten, headers=TOKEN).json()
         assert made["evaluations"][0]["cut"] > 9_000_000

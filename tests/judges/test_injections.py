@@ -22,14 +22,14 @@ from closeloop.judges.change_review import (
     read_review_answer,
 )
 from closeloop.judges.evaluator import evaluate_outputs
-from closeloop.judges.output_comparison import compare_outputs
 from closeloop.judges.pair_comparison import LAST_LINE as LAST_OF_PAIRS
+from closeloop.judges.pair_comparison import compare_outputs
 from closeloop.judges.trace_questions import LAST_LINE as LAST_OF_QUESTIONS
 from closeloop.judges.trace_questions import QUESTIONS, build_trace_question, read_trace_answer
+from closeloop.records.calibration import TraceAnswer
 from closeloop.records.chat import ModelRequest
 from closeloop.records.evaluation import ComputedFact, JudgeCase, Subtask
-from closeloop.records.fences import reveal_hidden_text
-from closeloop.records.trace_analysis import TraceAnswer
+from closeloop.text.untrusted import reveal_hidden_text
 from prompt_injections import FORGED_SEAL, INJECTIONS, REQUEST, Injection
 
 Answer = Callable[[ModelRequest, bool], Any]

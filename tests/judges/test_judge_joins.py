@@ -18,25 +18,28 @@ from msgspec.structs import replace
 from closeloop.cli import main
 from closeloop.gateway import Gateway
 from closeloop.judges import checks
-from closeloop.judges.evaluation_saving import EvaluationSaver
-from closeloop.judges.evaluator import cases_from_plan, evaluate_cases, evaluate_outputs
+from closeloop.judges.evaluator import (
+    EvaluationSaver,
+    cases_from_plan,
+    evaluate_cases,
+    evaluate_outputs,
+)
 from closeloop.judges.judge_cases import case_from_patch
 from closeloop.judges.judge_panel import JudgePanel, OpenJudge
-from closeloop.providers.model_scripts import parse_script
 from closeloop.providers.script_server import serve_script
+from closeloop.providers.scripted_model import parse_script
 from closeloop.records.attempt import Attempt
-from closeloop.records.change import Change
-from closeloop.records.change_report import ChangeReport, Risk, ToolRun
+from closeloop.records.calibration import TraceAnswer, TraceQuestion
+from closeloop.records.change import Change, ChangeReport, Risk, ToolRun
 from closeloop.records.chat import ChatMessage, ModelRequest
 from closeloop.records.errors import MachineFailed, PluginFailed
 from closeloop.records.evaluation import Evaluation, Evaluations, JudgeVersion, Subtask, TaskOutput
-from closeloop.records.exchange import Exchange
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.finding import Finding
+from closeloop.records.session import Exchange
 from closeloop.records.settings import ModelSettings
+from closeloop.records.task import Limits
 from closeloop.records.trace import Lane, Message, Trace
-from closeloop.records.trace_analysis import TraceAnswer, TraceQuestion
-from closeloop.records.variant import Limits
 from closeloop.store import open_store
 from patience import SCALES
 

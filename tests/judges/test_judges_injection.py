@@ -16,7 +16,7 @@ from closeloop.judges.canary_attacks import Attack, list_attacks, plant_attack
 from closeloop.judges.evaluator import evaluate_outputs
 from closeloop.records.chat import ModelRequest
 from closeloop.records.evaluation import ComputedFact, Evaluation, JudgeCase, TaskOutput
-from closeloop.records.fences import build_text_block, draw_seal, fence_blocks, reveal_hidden_text
+from closeloop.text.untrusted import build_text_block, draw_seal, fence_blocks, reveal_hidden_text
 
 PLACES = ("comment", "file name", "tool output", "answer")
 EVERY = [

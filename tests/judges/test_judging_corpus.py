@@ -14,28 +14,27 @@ from hypothesis import strategies as st
 from judging_models import Asked, opened
 
 from closeloop.cli import main
-from closeloop.judges.corpus_questions import (
+from closeloop.judges.trace_questions import (
+    MAX_WINDOW_CHARS,
+    QUESTIONS,
     TraceExcerpt,
+    add_judge_finding,
     ask_about_traces,
+    build_trace_question,
+    describe_event,
+    finding_from_answer,
     question_version,
+    read_trace_answer,
+    select_window_events,
     tally_answers,
 )
-from closeloop.judges.trace_questions import (
-    QUESTIONS,
-    add_judge_finding,
-    build_trace_question,
-    finding_from_answer,
-    read_trace_answer,
-)
-from closeloop.judges.trace_windows import MAX_WINDOW_CHARS, describe_event, select_window_events
 from closeloop.records.attempt import Attempt
-from closeloop.records.calibration import HumanLabel
+from closeloop.records.calibration import Analysis, HumanLabel, TraceAnswer, TraceQuestion
 from closeloop.records.chat import ModelRequest
 from closeloop.records.errors import MachineFailed
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.finding import Finding
 from closeloop.records.trace import AnyEvent, Command, Lane, Message, Trace
-from closeloop.records.trace_analysis import Analysis, TraceAnswer, TraceQuestion
 from closeloop.store import open_store
 from record_strategies import records
 

@@ -11,8 +11,8 @@ from judging_models import BAD, CODE, GOOD, TASK, Asked, all_of, bench, fair
 
 from closeloop.judges import checks
 from closeloop.judges.evaluator import evaluate_outputs
-from closeloop.judges.rubric_scoring import combine_criteria
-from closeloop.providers.model_question import REPAIR_REQUEST
+from closeloop.judges.rubric import combine_criteria
+from closeloop.providers.structured_reply import REPAIR_REQUEST
 from closeloop.records.chat import ModelReply, ModelRequest
 from closeloop.records.errors import BadInput, MachineFailed, OutOfBudget
 from closeloop.records.evaluation import ComputedFact, Evaluation, Evaluations, Subtask, TaskOutput

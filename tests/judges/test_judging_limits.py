@@ -13,7 +13,7 @@ from closeloop.judges.evaluator import cases_from_plan, judge_case
 from closeloop.judges.judge_panel import open_judge_panel
 from closeloop.records.evaluation import Evaluation, Subtask, TaskOutput
 from closeloop.records.settings import JudgeSettings, ModelSettings, Settings
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 
 DEAR = ModelSettings(
     provider="scripted", model="judge.yaml", input_price=1_000_000, output_price=1_000_000

@@ -11,7 +11,7 @@ import pytest
 from judging_models import BAD, GOOD, TASK, Asked, bench, seal_in
 from msgspec.structs import replace
 
-from closeloop.judges.output_comparison import compare_outputs, compare_pairs, flip_rate
+from closeloop.judges.pair_comparison import compare_outputs, compare_pairs, flip_rate
 from closeloop.records.attempt import Usage
 from closeloop.records.chat import ModelRequest
 from closeloop.records.errors import BadInput

@@ -13,29 +13,29 @@ import pytest
 from judge_scripts import judge_script
 from judging_models import BAD, CODE, GOOD, TASK, Asked, bench, fair, opened, outside
 
-from closeloop.changes.fix_cycles import build_fix_prompt
+from closeloop.changes.model_review import build_fix_prompt
 from closeloop.gateway import Gateway
 from closeloop.judges import checks
 from closeloop.judges.evaluator import evaluate_outputs
 from closeloop.judges.judge_panel import build_judge_version
 from closeloop.orchestration.plan_request import build_plan_request
-from closeloop.records.change_report import ToolRun
+from closeloop.records.change import ToolRun
 from closeloop.records.chat import ModelReply, ModelRequest
 from closeloop.records.evaluation import JudgeCase, RubricAnswer, TaskOutput
-from closeloop.records.exchange import Exchange
-from closeloop.records.fences import (
+from closeloop.records.session import Exchange
+from closeloop.records.settings import ModelSettings
+from closeloop.records.task import Limits
+from closeloop.records.team_rules import RuleExample
+from closeloop.reviews.rule_learning import ask_opinion, reword_as_rule
+from closeloop.tasks.mining.candidate_builder import TaskCandidate
+from closeloop.tasks.mining.miner import reword_candidate
+from closeloop.text.untrusted import (
     build_text_block,
     draw_seal,
     fence_blocks,
     fence_texts,
     find_seals,
 )
-from closeloop.records.settings import ModelSettings
-from closeloop.records.team_rules import RuleExample
-from closeloop.records.variant import Limits
-from closeloop.reviews.rule_opinions import ask_opinion, reword_as_rule
-from closeloop.tasks.mining.prompt_rewording import reword_candidate
-from closeloop.tasks.mining.task_candidates import TaskCandidate
 from prompt_injections import INJECTIONS, REQUEST
 
 CASE = JudgeCase(request=REQUEST, plan=(TASK,), task=TASK, output=GOOD)

@@ -11,8 +11,7 @@ from closeloop.metrics.attempt_measuring import project_rulebook
 from closeloop.records.attempt import Attempt, Grade, Outcome, Usage
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.settings import Settings
-from closeloop.records.task import Task
-from closeloop.records.variant import Variant
+from closeloop.records.task import Task, Variant
 from closeloop.store import Store
 
 BOOK = project_rulebook(Settings())

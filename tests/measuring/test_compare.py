@@ -12,15 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_work import BOOK, START, Repeats, add_attempt, add_task, add_variant, fill
 
-from closeloop.metrics.attempt_selection import AttemptSelection, select_attempts
-from closeloop.metrics.attempt_table import AttemptTable, load_attempt_table
+from closeloop.metrics.attempt_table import (
+    AttemptSelection,
+    AttemptTable,
+    load_attempt_table,
+    select_attempts,
+)
 from closeloop.metrics.variant_comparison import compare_by_name, compare_variants
-from closeloop.records.comparison_report import CompareReport, PairTable
 from closeloop.records.errors import BadInput
-from closeloop.records.variant import Variant
+from closeloop.records.estimate import CompareReport, PairTable
+from closeloop.records.task import Variant
 from closeloop.statistics.rate_comparison import compare_rates as decided
 from closeloop.store import Store, open_store
-from closeloop.store.column_arrays import make_text_column
+from closeloop.store.metrics_section import make_text_column
 
 Outcomes = dict[str, dict[str, Repeats]]
 

@@ -11,15 +11,17 @@ import pytest
 
 from closeloop.metrics.attempt_measuring import MeasuredAttempt
 from closeloop.metrics.baseline_gate import NO_DEMANDS as NOTHING
-from closeloop.metrics.baseline_gate import compare_with_baseline, scored_share
-from closeloop.metrics.gate_demands import parse_thresholds
-from closeloop.metrics.gate_junit import gate_to_junit
+from closeloop.metrics.baseline_gate import (
+    compare_with_baseline,
+    gate_to_junit,
+    parse_thresholds,
+    scored_share,
+)
 from closeloop.records.attempt import AttemptRow
-from closeloop.records.baseline import Baseline, GateDemands, GateReport
 from closeloop.records.errors import BadInput
-from closeloop.records.finding import Finding
-from closeloop.records.measurement import Measurement, ProcessScore
-from closeloop.records.rates import wilson_rate
+from closeloop.records.estimate import wilson_rate
+from closeloop.records.experiment_plan import Baseline, GateDemands, GateReport
+from closeloop.records.finding import Finding, Measurement, ProcessScore
 
 BASELINE = Baseline(name="main", experiment="e", attempts=(), at=datetime(2026, 11, 1, tzinfo=UTC))
 SPIRAL = Finding(rule="spiral", version=1, severity="error", message="…")

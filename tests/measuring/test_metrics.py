@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from scripted_work import BOOK, START, add_attempt, add_task, add_variant, fill
 
-from closeloop.metrics import figure_wording
+from closeloop.metrics import metric_figures
 from closeloop.metrics.attempt_table import load_attempt_table
 from closeloop.metrics.metric_definitions import METRICS
 from closeloop.metrics.metric_figures import compute_metrics
 from closeloop.records.attempt import Attempt
-from closeloop.records.delivery import Delivery
 from closeloop.records.errors import BadInput
+from closeloop.records.estimate import MetricValue
 from closeloop.records.experiment_plan import AttemptResult
-from closeloop.records.metric_values import MetricValue
+from closeloop.records.pull_request import Delivery
 from closeloop.records.trace import Command, Lane, Trace
 from closeloop.store import Store, open_store
 from closeloop.store.metrics_section import AttemptSpan
@@ -277,11 +277,11 @@ def test_the_same_numbers_come_from_postgresql(store_url: str) -> None:
 
 def test_one_of_something_is_not_called_by_its_plural() -> None:
     cycles, seconds = METRICS["review loop count"][0], METRICS["time"][0]
-    assert [figure_wording.format_metric_value(value, cycles) for value in (0, 1, 1.5)] == [
+    assert [metric_figures.format_metric_value(value, cycles) for value in (0, 1, 1.5)] == [
         "0 cycles",
         "1 cycle",
         "1.5 cycles",
     ]
-    assert figure_wording.format_metric_value(1, seconds) == "1 s"
+    assert metric_figures.format_metric_value(1, seconds) == "1 s"
     told = MetricValue(metric=cycles.name, value=1.2, low=1, high=2, n=3)
-    assert figure_wording.format_bounds(told, cycles) == "1–2"
+    assert metric_figures.format_bounds(told, cycles) == "1–2"

@@ -14,9 +14,9 @@ from scripted_work import BOOK, START, add_attempt, add_task, add_variant
 from closeloop.metrics.attempt_table import AttemptTable, load_attempt_table
 from closeloop.metrics.metric_definitions import METRICS
 from closeloop.metrics.metric_figures import compute_metrics
-from closeloop.metrics.metric_timeline import WEEK_SECONDS, MetricTimeline
+from closeloop.metrics.metric_trends import WEEK_SECONDS, MetricTimeline
 from closeloop.records.attempt import AttemptRow
-from closeloop.records.delivery import Delivery
+from closeloop.records.pull_request import Delivery
 from closeloop.store import Store, open_store
 
 Row = tuple[AttemptRow, Delivery | None]

@@ -16,12 +16,16 @@ from scripted_work import BOOK, add_attempt, add_task, add_variant, fill
 from closeloop.cli import main
 from closeloop.metrics.attempt_table import load_attempt_table
 from closeloop.metrics.metric_definitions import METRICS
-from closeloop.metrics.reports.figure_tables import as_csv, as_parquet
-from closeloop.metrics.reports.metrics_html import as_html
-from closeloop.metrics.reports.metrics_markdown import as_markdown
-from closeloop.metrics.reports.report_content import ReportContent, build_report_content
-from closeloop.metrics.reports.svg_plots import (
+from closeloop.metrics.report_content import (
+    ReportContent,
+    as_csv,
+    as_markdown,
+    as_parquet,
+    build_report_content,
+)
+from closeloop.metrics.report_html import (
     PlotPoint,
+    as_html,
     draw_range_plot,
     draw_time_plot,
     round_up_axis,

@@ -13,12 +13,12 @@ from threading import Thread
 import pytest
 from scripted_work import BOOK, START, add_attempt, add_task, add_variant
 
-from closeloop.cli.regression_alerts import send_regression_alerts
+from closeloop.cli.metrics import send_regression_alerts
 from closeloop.metrics.attempt_table import load_attempt_table
 from closeloop.metrics.metric_trends import compute_trends, select_new_regressions
-from closeloop.records.delivery import Delivery
 from closeloop.records.errors import BadInput, MachineFailed
-from closeloop.records.trend_report import TrendReport
+from closeloop.records.estimate import TrendReport
+from closeloop.records.pull_request import Delivery
 from closeloop.store import Store, open_store
 
 BROKE = START + timedelta(days=42)

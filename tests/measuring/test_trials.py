@@ -18,9 +18,9 @@ from closeloop.metrics.variant_trials import (
     parse_shares,
     report_trial,
 )
-from closeloop.records.delivery import Delivery
 from closeloop.records.errors import BadInput
-from closeloop.records.trial import Trial, TrialAssignment, TrialReport
+from closeloop.records.experiment_plan import Trial, TrialAssignment, TrialReport
+from closeloop.records.pull_request import Delivery
 from closeloop.store import Store, open_store
 
 METRIC = "first-review merge rate"

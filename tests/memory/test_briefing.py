@@ -10,13 +10,12 @@ from team import REPO, day, pull_request
 import small_project
 from closeloop.agents.builtin import SYSTEM_PROMPT
 from closeloop.cli import main
-from closeloop.metrics.attempt_groups import UNKNOWN_LABEL, group_attempts
 from closeloop.metrics.attempt_measuring import project_rulebook
-from closeloop.metrics.attempt_table import load_attempt_table
+from closeloop.metrics.attempt_table import UNKNOWN_LABEL, group_attempts, load_attempt_table
 from closeloop.records.settings import Settings
 from closeloop.records.team_rules import ContextRecord
-from closeloop.reviews.context_text import CONTEXT_TITLE
-from closeloop.reviews.prompt_log import list_prompt_uses
+from closeloop.reviews.agent_context import CONTEXT_TITLE
+from closeloop.reviews.agent_prompts import list_prompt_uses
 from closeloop.reviews.rule_editing import add_rule
 from closeloop.store import Store, open_store
 

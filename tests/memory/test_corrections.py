@@ -15,13 +15,13 @@ from closeloop.records.pull_request import (
     Review,
     ReviewComment,
 )
-from closeloop.reviews.review_corrections import list_corrections, suggest_failure_modes
-from closeloop.reviews.rule_extraction import (
+from closeloop.reviews.remark_polarity import (
     build_rule_check,
     extract_rule_text,
     is_teaching_remark,
     parse_rule_parts,
 )
+from closeloop.reviews.review_corrections import list_corrections, suggest_failure_modes
 
 PULL = PullRequest(
     repo=REPO,

@@ -22,8 +22,8 @@ from closeloop.records.errors import BadInput, Fault, PluginFailed
 from closeloop.records.settings import MemorySettings, ModelSettings, Settings
 from closeloop.reviews.encoders import minilm, ngrams
 from closeloop.reviews.encoders.encoder_contract import check_encoder
-from closeloop.reviews.encoders.wordpiece import encode_pieces, split_words
-from closeloop.reviews.text_vectors import encode_texts, open_encoder, vectors_for_texts
+from closeloop.reviews.encoders.minilm import encode_pieces, split_words
+from closeloop.reviews.rule_index import encode_texts, open_encoder, vectors_for_texts
 from closeloop.store import open_store
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "quality"))

@@ -11,19 +11,20 @@ from hypothesis import strategies as st
 from team import REPO, day
 
 from closeloop.cli import main
-from closeloop.records.attempt import Attempt
+from closeloop.records.attempt import Attempt, Insight
 from closeloop.records.errors import BadInput
 from closeloop.records.experiment_plan import AttemptResult
-from closeloop.records.insight import Insight
 from closeloop.records.settings import CheckSettings, MemorySettings
 from closeloop.records.team_rules import ContextItem, RuleExample, TeamRule
-from closeloop.reviews.agent_context import UpcomingWork, give_context, list_themes
-from closeloop.reviews.context_text import (
+from closeloop.reviews.agent_context import (
     BLOCK_BEGIN,
     BLOCK_END,
+    UpcomingWork,
     assign_memory_arm,
     build_context,
     estimate_context_tokens,
+    give_context,
+    list_themes,
     quote_line,
     update_managed_block,
 )
@@ -274,7 +275,7 @@ def test_examples_make_a_rule_better_found():
         since=day(0),
         examples=(RuleExample(key="k", source="comment", text="Call what is there.", at=day(0)),),
     )
-    from closeloop.reviews.rule_search import rule_texts
+    from closeloop.reviews.rule_index import rule_texts
 
     assert rule_texts(rule) == ["Reuse helpers.", "Call what is there."]
 

@@ -19,8 +19,7 @@ from team import (
     school_of,
 )
 
-from closeloop.records.change import Change
-from closeloop.records.change_report import ChangeReport
+from closeloop.records.change import Change, ChangeReport
 from closeloop.records.chat import ModelReply, ModelRequest
 from closeloop.records.errors import BadInput
 from closeloop.records.evaluation import Evaluation, EvaluationIssue, Evaluations, JudgeVersion

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from team import contraries, paraphrases
 
-from closeloop.reviews.remark_polarity import compare_remarks
-from closeloop.reviews.remark_words import comparable_words
+from closeloop.reviews.remark_polarity import comparable_words, compare_remarks
 
 TYPICAL = """use don't never add remove tests the logger instead of print in migrations not without
 please should avoid , . keep before after no data"""

@@ -13,9 +13,8 @@ from closeloop.grading.variants import prompt_version
 from closeloop.records.attempt import Attempt
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.pull_request import Fact, PullCommit, PullDescription
-from closeloop.records.variant import PromptVersion, Variant
-from closeloop.reviews.prompt_diff import diff_prompts
-from closeloop.reviews.prompt_log import find_prompt, list_prompt_uses
+from closeloop.records.task import PromptVersion, Variant
+from closeloop.reviews.agent_prompts import diff_prompts, find_prompt, list_prompt_uses
 from closeloop.reviews.pull_updates import save_facts
 from closeloop.store import Store, open_store
 

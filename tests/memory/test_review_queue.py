@@ -16,19 +16,17 @@ from closeloop.records.attempt import Attempt, Grade, Outcome
 from closeloop.records.calibration import HumanLabel
 from closeloop.records.change import Change, FileChange
 from closeloop.records.errors import BadInput
-from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.experiment_plan import AttemptResult, Trial, TrialAssignment
 from closeloop.records.pull_request import CiCheck, Fact, PullDescription, Push
-from closeloop.records.review_items import HumanReview
 from closeloop.records.settings import ReviewSettings, Settings
-from closeloop.records.task import Task
-from closeloop.records.trial import Trial, TrialAssignment
-from closeloop.records.variant import Variant
+from closeloop.records.task import Task, Variant
+from closeloop.records.team_rules import HumanReview
 from closeloop.reviews.pull_updates import save_facts
-from closeloop.reviews.queue_policy import needs_two_reviews
 from closeloop.reviews.review_queue import (
     ReviewQueue,
     assign_reviewer,
     load_review_item,
+    needs_two_reviews,
     next_item,
     queue_status,
     save_draft,

@@ -24,9 +24,9 @@ from closeloop.tasks.mining.miner import (
     MiningOptions,
     MiningResult,
     mine_tasks,
+    open_rewording,
 )
-from closeloop.tasks.mining.mining_ledger import LedgerEntry, append_entry, read_ledger
-from closeloop.tasks.mining.prompt_rewording import open_rewording
+from closeloop.tasks.mining.work_history import LedgerEntry, append_entry, read_ledger
 from closeloop.tasks.task_files import load_tasks
 from patience import SCALES
 

@@ -12,9 +12,10 @@ import pytest
 
 from closeloop.grading.mutants import make_mutants
 from closeloop.records.settings import CommandSettings, SandboxSettings
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 from closeloop.sandbox.workspaces import WorkspacePool
-from closeloop.sandbox.workspaces.environment_sharing import digest_environment
+from closeloop.sandbox.workspaces.source_repository import digest_environment
+from closeloop.tasks.mining.candidate_builder import TaskCandidate
 from closeloop.tasks.mining.mining_environments import (
     MiningEnvironment,
     acceptance_for_command,
@@ -23,20 +24,17 @@ from closeloop.tasks.mining.mining_environments import (
     narrow_to_files,
     narrow_to_tests,
 )
-from closeloop.tasks.mining.missing_packages import (
-    add_missing_packages,
-    describe_optional_modules,
-    find_named_packages,
-)
 from closeloop.tasks.mining.setup_recipes import (
     ConfiguredCommands,
     Recipe,
+    add_missing_packages,
+    describe_optional_modules,
     detect_edited_commands,
+    find_named_packages,
     find_python_requirements,
     list_recipes,
     package_cutoff_day,
 )
-from closeloop.tasks.mining.task_candidates import TaskCandidate
 from closeloop.tasks.projects.manifest_folder import ManifestFolder
 
 AT = datetime(2024, 5, 17, tzinfo=UTC)

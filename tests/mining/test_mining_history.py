@@ -10,9 +10,15 @@ from pathlib import Path
 import pytest
 
 from closeloop.records.change import FileChange
-from closeloop.tasks.mining.candidate_builder import build_candidate, open_manifests, survey_work
+from closeloop.tasks.mining.candidate_builder import (
+    TaskCandidate,
+    build_candidate,
+    open_manifests,
+    rank_work,
+    score_work,
+    survey_work,
+)
 from closeloop.tasks.mining.change_parts import find_collection_rules
-from closeloop.tasks.mining.task_candidates import TaskCandidate, rank_work, score_work
 from closeloop.tasks.mining.work_history import PastWork, is_shallow_clone, list_past_work
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

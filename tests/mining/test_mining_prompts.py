@@ -6,10 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.tasks.mining.changelog_notes import extract_changelog_notes
-from closeloop.tasks.mining.patch_words import find_expected_messages, find_introduced_names
-from closeloop.tasks.mining.prompt_leaks import find_leaks, remove_leaks, remove_solution
-from closeloop.tasks.mining.task_candidates import score_work
+from closeloop.tasks.mining.candidate_builder import extract_changelog_notes, score_work
+from closeloop.tasks.mining.prompt_leaks import (
+    find_expected_messages,
+    find_introduced_names,
+    find_leaks,
+    remove_leaks,
+    remove_solution,
+)
 from closeloop.tasks.mining.task_prompts import clean_message, compose_prompt, request_from_message
 from patience import takes
 

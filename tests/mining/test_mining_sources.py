@@ -15,25 +15,23 @@ import anyio
 import pytest
 
 import small_project
-from closeloop.cli.mine import _print_mining_report
-from closeloop.cli.mining_sources import fetch_merged_pulls, origin_repo_name
+from closeloop.cli.mine import _print_mining_report, fetch_merged_pulls, origin_repo_name
 from closeloop.records.attempt import Attempt
 from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.task import Acceptance, Task
 from closeloop.records.trace import Edit, Lane, Message, Trace
 from closeloop.store import open_store
-from closeloop.tasks.mining.gathered_work import SourcedWork, with_source_tags
 from closeloop.tasks.mining.miner import MiningResult
-from closeloop.tasks.mining.pull_export import (
+from closeloop.tasks.mining.work_history import SourcedWork, list_past_work, with_source_tags
+from closeloop.tasks.mining.work_sources import (
     ExportedPull,
     find_linked_issue,
     gather_pull_work,
+    gather_session_work,
     read_pull_exports,
     read_saved_exports,
 )
-from closeloop.tasks.mining.session_work import gather_session_work
-from closeloop.tasks.mining.work_history import list_past_work
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from closeloop.records.repository_names import repository_name
+from closeloop.text.wording import repository_name
 
 
 @pytest.mark.parametrize(

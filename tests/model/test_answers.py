@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.records.provider_streams import read_provider_reply
+from closeloop.providers.provider_streams import read_provider_reply
 
 
 def stream(*events: Any, end: bytes = b"", gap: bytes = b"\n\n") -> bytes:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.records.globs import matches_globs
+from closeloop.text.wording import matches_globs
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from closeloop.records.change import Change
 from closeloop.records.errors import BadInput
-from closeloop.records.patch_parsing import parse_patch
+from closeloop.text.patches import parse_patch
 from patience import takes
 
 

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from closeloop.records.experiment_plan import ExperimentPlan
-from closeloop.records.task import Task
-from closeloop.records.variant import Experiment, Variant
+from closeloop.records.task import Experiment, Task, Variant
 
 
 def plan(tasks: int, variants: int, repeats: int, seed: int) -> ExperimentPlan:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.records.rates import pool_rates, wilson_rate
+from closeloop.records.estimate import pool_rates, wilson_rate
 
 
 def test_known_wilson_bounds() -> None:

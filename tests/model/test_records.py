@@ -37,7 +37,7 @@ def every_record(kind: type[Record] = Record) -> list[type[Record]]:
 
 RECORDS = sorted(every_record(), key=lambda kind: kind.__name__)
 # How a trace or a change is read lives in memory only: it is made again each time.
-READ = ("closeloop.records.trace_steps", "closeloop.records.inspection")
+READ = ("closeloop.records.inspection",)
 PLAIN = [kind for kind in RECORDS if not holds_live_objects(kind) and kind.__module__ not in READ]
 
 

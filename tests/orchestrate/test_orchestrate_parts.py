@@ -12,15 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from closeloop.orchestration.plan_blueprint import read_blueprint
-from closeloop.orchestration.plan_ending import build_plan_ending
-from closeloop.orchestration.plan_rates import measure_plan_rates
-from closeloop.orchestration.plan_request import build_plan_request, plan_with_model
-from closeloop.orchestration.plan_trace import merge_plan_traces
-from closeloop.orchestration.repository_summary import describe_repository
-from closeloop.orchestration.subtask_briefs import common_section, write_subtask_brief
+from closeloop.orchestration.plan_ending import (
+    build_plan_ending,
+    measure_plan_rates,
+    merge_plan_traces,
+)
+from closeloop.orchestration.plan_request import (
+    build_plan_request,
+    describe_repository,
+    plan_with_model,
+    read_blueprint,
+)
+from closeloop.orchestration.subtask_loop import common_section, write_subtask_brief
 from closeloop.process.handoff_briefs import BRIEF_PARTS, count_brief_parts
-from closeloop.process.measures.handoff_rates import handoff_rates_by_lane
+from closeloop.process.measures.measure_summary import handoff_rates_by_lane
 from closeloop.process.trace_reading import build_reading
 from closeloop.records.attempt import CommandResult, Usage
 from closeloop.records.chat import ModelReply, ModelRequest

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from closeloop.process.check_results import PARSERS_BY_NAME
 from closeloop.process.failures.failure_collector import FailureCollector
-from closeloop.process.failures.output_parsers import PARSERS_BY_NAME
 from closeloop.process.output_normalisation import strip_terminal_codes
-from closeloop.records.trace_steps import CheckFailures
+from closeloop.records.inspection import (
+    CheckFailures,
+)
 
 
 def parsed(parser: str, text: str) -> CheckFailures:

@@ -6,9 +6,9 @@ import pytest
 from rules import found
 from story import story
 
-from closeloop.process.attempt_endings import classify_ending
+from closeloop.process.trace_measurement import classify_ending
 from closeloop.process.trace_reading import build_reading
-from closeloop.records.bait import bait_content
+from closeloop.text.code_patterns import bait_content
 
 TEXT = bait_content("0123456789abcdef")
 ASK = {"user": "2 * Point raises a TypeError. Please repair it."}

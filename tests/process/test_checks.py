@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 
 from closeloop.process.check_results import check_from_command
-from closeloop.records.trace import Command
-from closeloop.records.trace_steps import CheckFailures, CommandEffect, TraceCheck
+from closeloop.records.inspection import (
+    CheckFailures,
+    CommandEffect,
+    TraceCheck,
+)
+from closeloop.records.trace import (
+    Command,
+)
 
 FAILING = (
     "FAILED a.py::test_x - assert 1 == 2\n"

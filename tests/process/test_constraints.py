@@ -7,10 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from story import story
 
-from closeloop.process.constraint_lifetimes import list_constraints
+from closeloop.process.constraint_breaches import list_constraints
 from closeloop.process.trace_reading import build_reading
 from closeloop.process.user_constraints import ALL_TESTS, parse_constraints
-from closeloop.records.trace_steps import LaneReading
+from closeloop.records.inspection import (
+    LaneReading,
+)
 
 
 @pytest.mark.parametrize(

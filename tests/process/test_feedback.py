@@ -7,7 +7,7 @@ from story import story
 
 from closeloop.process.measures.feedback_use import feedback_rate, list_feedback_uses
 from closeloop.process.trace_reading import build_reading
-from closeloop.records.rates import wilson_rate
+from closeloop.records.estimate import wilson_rate
 
 VAT = "tests/test_vat.py::test_greek_prefix"
 

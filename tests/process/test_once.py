@@ -7,10 +7,12 @@ import gc
 import msgspec
 from story import story
 
-from closeloop.process.reading_cache import cache_on_reading
+from closeloop.process.rule_helpers import cache_on_reading
 from closeloop.process.trace_reading import build_reading
+from closeloop.records.inspection import (
+    TraceReading,
+)
 from closeloop.records.task import Task
-from closeloop.records.trace_steps import TraceReading
 
 
 def test_a_reading_is_asked_once_and_another_one_by_itself() -> None:

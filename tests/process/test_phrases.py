@@ -15,13 +15,13 @@ from closeloop.process.detectors.kept_going_after_done import (
     _completion_start_automaton,
 )
 from closeloop.process.detectors.suppressed_error import _handler_automaton
-from closeloop.process.phrase_search import (
+from closeloop.process.text_words import (
     build_automaton,
     compile_phrases,
     find_first_match,
     find_matching_lines,
 )
-from closeloop.records.suppression import SWALLOWED_ERROR
+from closeloop.text.code_patterns import SWALLOWED_ERROR
 
 KNOWN = ("read-?only", r"limit\w* (?:yourself )?to", "summari[sz]e", "wins?", "do not", "no other")
 PLAIN = re.compile(rf"\b(?:{'|'.join(KNOWN)})\b")

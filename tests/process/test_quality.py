@@ -10,9 +10,9 @@ import pytest
 from story import labelled, story
 
 from closeloop import plugins
-from closeloop.process.rule_quality import load_measured_quality, quality_by_rule
+from closeloop.process.rulebook import load_measured_quality, quality_by_rule
+from closeloop.records.estimate import wilson_rate
 from closeloop.records.finding import Rule
-from closeloop.records.rates import wilson_rate
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "quality"))

@@ -10,11 +10,12 @@ from parsed import keys, parsed, verdict
 from rules import edit, found
 
 from closeloop.process.check_results import check_from_command
-from closeloop.process.command_analysis import analyse_command
+from closeloop.process.detectors.hallucinated_name import find_missing_names
 from closeloop.process.edit_contents import changes_only_comments
-from closeloop.process.failures import playwright_output, source_places
 from closeloop.process.failures.failure_collector import FailureCollector
-from closeloop.process.missing_names import find_missing_names
+from closeloop.process.failures.javascript_output import PLAYWRIGHT_OUTPUT
+from closeloop.process.failures.tool_output import SOURCE_PLACE_OUTPUT
+from closeloop.process.shell.command_analysis import analyse_command
 from closeloop.records.trace import Command, Edit
 from patience import takes
 
@@ -133,7 +134,7 @@ def test_go_names_the_test_that_goes_on_and_the_last_line_that_it_logs() -> None
 
 def test_that_a_runner_failed_is_no_reason_where_there_are_other_words() -> None:
     found_lines = FailureCollector()
-    source_places.collect_failures(
+    SOURCE_PLACE_OUTPUT.collect_failures(
         "Format issues found in above 3 files.\n[ELIFECYCLE] failed", found_lines
     )
     assert found_lines.errors == {}
@@ -190,7 +191,7 @@ def test_a_class_in_brackets_does_not_hide_what_a_linter_says() -> None:
 
 @given(st.text(alphabet="━╭─,-[]:1 a.tsx\n×!lint/format(at)", max_size=400))
 def test_drawn_lines_never_break_anything(text: str) -> None:
-    for parser in (source_places, playwright_output):
+    for parser in (SOURCE_PLACE_OUTPUT, PLAYWRIGHT_OUTPUT):
         parser.collect_failures(text, FailureCollector())
         parser.read_verdict(text)
 
@@ -202,7 +203,7 @@ def test_much_of_it_takes_no_time(piece: str) -> None:
     text = piece * (200_000 // len(piece))
 
     def work(number: int) -> None:
-        for parser in (source_places, playwright_output):
+        for parser in (SOURCE_PLACE_OUTPUT, PLAYWRIGHT_OUTPUT):
             parser.collect_failures(text, FailureCollector())
             parser.read_verdict(text)
         analyse_command(text[: 3900 + number])

@@ -9,7 +9,7 @@ import pytest
 from rules import edit, found, pytest_run
 from story import story
 
-from closeloop.process.measures.context_loss import count_context_losses
+from closeloop.process.measures.measure_summary import count_context_losses
 from closeloop.process.measures.recovery import find_surprises, recovery_rate
 from closeloop.process.trace_reading import build_reading
 from closeloop.records.task import Task

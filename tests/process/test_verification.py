@@ -5,7 +5,7 @@ from __future__ import annotations
 from rules import edit, pytest_run
 from story import Told, story
 
-from closeloop.process.measures.tampering import count_tampering
+from closeloop.process.measures.measure_summary import count_tampering
 from closeloop.process.measures.verification import has_verification, list_trace_checks
 from closeloop.process.trace_reading import build_reading
 from closeloop.records.finding import Finding, Unmeasured

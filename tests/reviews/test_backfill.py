@@ -19,7 +19,7 @@ from closeloop.cli import main
 from closeloop.records.errors import MachineFailed
 from closeloop.records.pull_request import PullRow, ReviewComment
 from closeloop.reviews.authorship import merge_known_agents
-from closeloop.reviews.github_backfill import BackfillRequest, backfill_github
+from closeloop.reviews.pull_backfill import BackfillRequest, backfill_github
 from closeloop.reviews.pull_updates import save_facts
 from closeloop.store import Store, open_store
 

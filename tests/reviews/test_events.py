@@ -18,14 +18,14 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from closeloop.attempts.attempt_events import ended_events
+from closeloop.attempts.attempt_saving import ended_events
 from closeloop.records.attempt import Attempt
 from closeloop.records.errors import BadInput
-from closeloop.records.event_log import LogEvent
 from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.session import LogEvent
 from closeloop.records.settings import WebhookSettings
 from closeloop.records.task import Task
-from closeloop.reviews.webhook_sending import WebhookTarget, build_target, follow_target
+from closeloop.reviews.webhook_delivery import WebhookTarget, build_target, follow_target
 from closeloop.store import Store, open_store
 from patience import PATIENCE
 

@@ -11,14 +11,13 @@ import pytest
 from github_team import CLAUDE, REPO, Team
 from msgspec.structs import replace
 
-from closeloop.changes.report_saving import save_report as keep_report
+from closeloop.changes.check_verdict import save_report as keep_report
 from closeloop.metrics.attempt_measuring import project_rulebook
 from closeloop.metrics.attempt_table import load_attempt_table
 from closeloop.metrics.metric_figures import compute_metrics
 from closeloop.records.attempt import Attempt
-from closeloop.records.change import Change
-from closeloop.records.change_report import ChangeReport, Risk
-from closeloop.records.metric_values import MetricValue
+from closeloop.records.change import Change, ChangeReport, Risk
+from closeloop.records.estimate import MetricValue
 from closeloop.records.pull_request import Fact, PullDescription
 from closeloop.records.session import Session
 from closeloop.records.settings import Settings

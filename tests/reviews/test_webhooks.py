@@ -24,14 +24,14 @@ from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 
 from closeloop.records.errors import BadInput
-from closeloop.reviews import learning_worker
+from closeloop.reviews import rule_learning
 from closeloop.reviews.authorship import merge_known_agents
 from closeloop.reviews.encoders import ngrams
 from closeloop.reviews.github_webhooks import GITHUB_EVENTS, read_github_event
 from closeloop.reviews.rule_editing import set_rule_state
 from closeloop.reviews.rule_index import RuleIndex
 from closeloop.reviews.rule_learning import LearningContext, LearningSummary, learn_from_reviews
-from closeloop.reviews.webhook_arrivals import read_arrivals
+from closeloop.reviews.webhook_delivery import read_arrivals
 from closeloop.store import Store, open_store
 from closeloop.store.pull_section import WebhookArrival
 from closeloop.web import webhooks
@@ -46,8 +46,8 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(autouse=True)
 def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learning_worker, "LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(learning_worker, "IDLE_FACTOR", 0)
+    monkeypatch.setattr(rule_learning, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(rule_learning, "IDLE_FACTOR", 0)
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ def test_a_server_learns_by_itself_what_people_said_and_said_again(store: Store)
 
     def settled() -> bool:
         before = len(calls)
-        time.sleep(10 * learning_worker.LOOK_SECONDS)
+        time.sleep(10 * rule_learning.LOOK_SECONDS)
         return len(calls) == before
 
     with client(store, learn=learn_now) as web:

@@ -12,10 +12,8 @@ import pytest
 
 import small_project
 from closeloop import flow
-from closeloop.attempts.attempt_execution import attempt_identity
-from closeloop.attempts.attempt_executor import AttemptExecutor
-from closeloop.attempts.attempt_pacing import AttemptPacer
-from closeloop.attempts.unsaved_results import ATTEMPTS_FOLDER
+from closeloop.attempts.attempt_execution import AttemptExecutor, AttemptPacer, attempt_identity
+from closeloop.attempts.attempt_saving import ATTEMPTS_FOLDER
 from closeloop.cli.config import load_project
 from closeloop.records.attempt import Attempt
 from closeloop.records.errors import Fault, MachineFailed

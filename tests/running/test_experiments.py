@@ -15,8 +15,7 @@ import small_project
 from closeloop import flow
 from closeloop.agents.builtin import BuiltinAgent
 from closeloop.attempts.attempt_saving import branch_stored_attempt
-from closeloop.attempts.experiment_status import list_experiment_statuses
-from closeloop.attempts.run_forecast import is_paid_model
+from closeloop.attempts.experiment_status import is_paid_model, list_experiment_statuses
 from closeloop.cli.config import load_project
 from closeloop.metrics.attempt_measuring import load_story, project_rulebook
 from closeloop.providers.scripted_model import ScriptedModel

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 import postgres_server
-from closeloop.attempts.lease_renewal import maintain_leases
+from closeloop.attempts.attempt_execution import maintain_leases
 from closeloop.records.errors import MachineFailed
 from closeloop.store import Store, open_store
 from patience import PATIENCE

@@ -15,17 +15,15 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, text
 
-from closeloop.attempts.secret_purge import purge_known_forms, purge_secret
-from closeloop.attempts.unsaved_results import (
+from closeloop.attempts.attempt_saving import (
     ATTEMPTS_FOLDER,
     FinishedAttempt,
     UnsavedBatch,
     write_batch_file,
 )
+from closeloop.attempts.secret_purge import purge_known_forms, purge_secret
 from closeloop.records import attempt as records
 from closeloop.records.attempt import Attempt, CommandResult, Grade, Outcome
-from closeloop.records.event_log import LogEvent
-from closeloop.records.exchange import Exchange
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.orchestration import (
     Orchestration,
@@ -33,11 +31,12 @@ from closeloop.records.orchestration import (
     SubtaskResult,
     SubtaskSpec,
 )
-from closeloop.records.patch_parsing import parse_patch
+from closeloop.records.session import Exchange, LogEvent
 from closeloop.records.task import Task
 from closeloop.records.trace import Lane, Message, ToolUse, Trace
 from closeloop.store import open_store
 from closeloop.store.plan_section import pack_exchanges
+from closeloop.text.patches import parse_patch
 from command_line import typed
 from made_secrets import ANY, BASE32, make, readable, unpacked
 from patience import PATIENCE

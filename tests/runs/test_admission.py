@@ -17,12 +17,12 @@ import pytest
 from closeloop.concurrency import run_limited
 from closeloop.grading.grading import GradedSubmission, grade_attempt
 from closeloop.records.attempt import Attempt, Grade, Outcome, Proof
-from closeloop.records.patch_parsing import parse_patch
 from closeloop.records.settings import SandboxSettings
 from closeloop.records.task import Acceptance, Task
 from closeloop.sandbox import admission
 from closeloop.sandbox.admission import OVERSUBSCRIBED_MESSAGE, admit_suite, count_cores
 from closeloop.sandbox.workspaces import WorkspacePool
+from closeloop.text.patches import parse_patch
 from patience import SCALES, until
 
 CORES = int(count_cores())

@@ -9,10 +9,14 @@ from pathlib import Path
 import pytest
 
 import small_project
-from closeloop.attempts.commit_packs import pack_commits, unpack_commits
+from closeloop.attempts.node_parcel import pack_commits, unpack_commits
 from closeloop.records.errors import BadInput
-from closeloop.sandbox.workspaces.change_branches import branch_name, has_branches, make_branch
-from closeloop.sandbox.workspaces.source_repository import resolve_commit
+from closeloop.sandbox.workspaces.source_repository import (
+    branch_name,
+    has_branches,
+    make_branch,
+    resolve_commit,
+)
 
 AT = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 

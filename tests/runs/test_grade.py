@@ -9,7 +9,7 @@ import anyio
 import msgspec
 import pytest
 
-from closeloop.grading import grade_facts
+from closeloop.grading import grading
 from closeloop.grading.grading import GradedSubmission, grade_attempt
 from closeloop.grading.task_proof import (
     GRADER_VERSION,
@@ -20,11 +20,11 @@ from closeloop.grading.task_proof import (
 )
 from closeloop.records.attempt import Attempt, Proof
 from closeloop.records.change import Change
-from closeloop.records.patch_parsing import parse_patch
 from closeloop.records.settings import SandboxSettings
 from closeloop.records.task import Acceptance, Task
 from closeloop.records.trace import Edit, Message, Trace
 from closeloop.sandbox.workspaces import WorkspacePool
+from closeloop.text.patches import parse_patch
 from patience import PATIENCE, SCALES
 
 PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q"
@@ -601,4 +601,4 @@ EDIT = Edit(number=2, lane="root", path="a")
     ],
 )
 def test_a_question_counts_when_it_comes_before_the_first_edit(trace, asked):
-    assert grade_facts.asked_before_editing(trace) is asked
+    assert grading.asked_before_editing(trace) is asked

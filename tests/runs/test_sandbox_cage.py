@@ -10,16 +10,16 @@ import anyio
 import pytest
 
 from closeloop.records.settings import SandboxSettings
-from closeloop.records.variant import Limits
-from closeloop.sandbox import bwrap, landlock, sandbox_ladder
+from closeloop.records.task import Limits
+from closeloop.sandbox import sandbox_ladder
 from closeloop.sandbox.workspace_sandbox import WorkspaceSandbox
 from closeloop.sandbox.workspaces import WorkspacePool
 from patience import PATIENCE
 
 TIERS = {
-    "bwrap": (bwrap.wrap_with_bwrap, True),
-    "landlock": (landlock.wrap_with_landlock, True),
-    "landlock alone": (landlock.wrap_with_landlock_alone, False),
+    "bwrap": (sandbox_ladder.wrap_with_bwrap, True),
+    "landlock": (sandbox_ladder.wrap_with_landlock, True),
+    "landlock alone": (sandbox_ladder.wrap_with_landlock_alone, False),
     "none": (None, False),
 }
 Use = Callable[[Callable[[WorkspaceSandbox], Awaitable[None]]], None]

@@ -14,18 +14,18 @@ import pytest
 from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.records.protocols import ProcessResult
 from closeloop.records.settings import SandboxSettings
-from closeloop.records.variant import Limits
-from closeloop.sandbox import bwrap, landlock, sandbox_ladder
+from closeloop.records.task import Limits
+from closeloop.sandbox import sandbox_ladder
 from closeloop.sandbox.workspace_layout import real_paths
 from closeloop.sandbox.workspaces import WorkspacePool
 from patience import PATIENCE
 
 TIERS = {
-    "bwrap": (bwrap.wrap_with_bwrap, True),
-    "bwrap, copying": (bwrap.wrap_with_bwrap, False),
-    "bwrap alone": (bwrap.wrap_with_bwrap_alone, False),
-    "landlock": (landlock.wrap_with_landlock, True),
-    "landlock alone": (landlock.wrap_with_landlock_alone, False),
+    "bwrap": (sandbox_ladder.wrap_with_bwrap, True),
+    "bwrap, copying": (sandbox_ladder.wrap_with_bwrap, False),
+    "bwrap alone": (sandbox_ladder.wrap_with_bwrap_alone, False),
+    "landlock": (sandbox_ladder.wrap_with_landlock, True),
+    "landlock alone": (sandbox_ladder.wrap_with_landlock_alone, False),
 }
 
 

@@ -23,7 +23,7 @@ import pytest
 from test_sandbox_escape import TIERS, at_tier
 
 from closeloop.records.settings import SandboxSettings
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 from closeloop.sandbox import seccomp
 from closeloop.sandbox.workspace_layout import describe_sandbox_limits
 from closeloop.sandbox.workspaces import WorkspacePool
@@ -349,7 +349,7 @@ import ctypes, errno, struct, sys
 from pathlib import Path
 import anyio
 from closeloop.records.settings import SandboxSettings
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 from closeloop.sandbox import seccomp
 from closeloop.sandbox.workspace_layout import describe_sandbox_limits
 from closeloop.sandbox.workspaces import WorkspacePool

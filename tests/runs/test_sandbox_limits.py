@@ -17,17 +17,17 @@ import pytest
 
 from closeloop.records.protocols import ProcessResult
 from closeloop.records.settings import SandboxSettings
-from closeloop.records.variant import Limits
-from closeloop.sandbox import bwrap, landlock, sandbox_ladder
-from closeloop.sandbox.command_output import CommandOutput
+from closeloop.records.task import Limits
+from closeloop.sandbox import sandbox_ladder
+from closeloop.sandbox.process_tree import CommandOutput
 from closeloop.sandbox.workspaces import WorkspacePool
 from patience import PATIENCE, SCALES, until
 
 TIERS = {
-    "bwrap": (bwrap.wrap_with_bwrap, True),
-    "bwrap alone": (bwrap.wrap_with_bwrap_alone, False),
-    "landlock": (landlock.wrap_with_landlock, True),
-    "landlock alone": (landlock.wrap_with_landlock_alone, False),
+    "bwrap": (sandbox_ladder.wrap_with_bwrap, True),
+    "bwrap alone": (sandbox_ladder.wrap_with_bwrap_alone, False),
+    "landlock": (sandbox_ladder.wrap_with_landlock, True),
+    "landlock alone": (sandbox_ladder.wrap_with_landlock_alone, False),
     "none": (None, False),
 }
 
@@ -238,7 +238,9 @@ def test_cancelling_kills_the_whole_tree(workspaces: WorkspacePool, token: str) 
 
 
 def test_a_flood_of_output_keeps_its_head_and_tail(workspaces: WorkspacePool) -> None:
-    size = 1_000_000_000 if workspaces.sandbox.wrap is bwrap.wrap_with_bwrap else 50_000_000
+    size = (
+        1_000_000_000 if workspaces.sandbox.wrap is sandbox_ladder.wrap_with_bwrap else 50_000_000
+    )
     flood = f"echo first; yes | head -c {size}; echo last"
     ran = attempt(workspaces, flood, output_bytes=1 << 16, command_seconds=600)
     assert ran.exit_code == 0
@@ -289,7 +291,7 @@ import sys, anyio
 from pathlib import Path
 sys.path[:0] = {tests!r}
 from test_sandbox_limits import at_tier
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 
 async def main():
     workspaces = at_tier({tier!r}, Path({cache!r}))

@@ -16,7 +16,7 @@ from git_trees import git
 
 from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.records.settings import SandboxSettings
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 from closeloop.sandbox import sandbox_ladder
 from closeloop.sandbox.workspaces import Workspace, WorkspaceBase, WorkspacePool, resolve_commit
 from patience import until

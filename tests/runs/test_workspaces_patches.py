@@ -11,7 +11,7 @@ from git_trees import Tree, git, plant
 
 from closeloop.records.errors import BadInput
 from closeloop.records.settings import SandboxSettings
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 from closeloop.sandbox import sandbox_ladder
 from closeloop.sandbox.workspaces import (
     UnreadableChange,

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from closeloop.records.settings import SandboxSettings
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 from closeloop.sandbox.workspaces import WorkspacePool
 from example_counts import scale_examples
 

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from closeloop.records.estimate import Agreement
-from closeloop.statistics.agreement import measure_agreement
-from closeloop.statistics.rate_correction import ppi_rate, rogan_gladen_rate
+from closeloop.statistics.agreement import measure_agreement, ppi_rate, rogan_gladen_rate
 
 
 def known(seen: int, positives: int, sure: int, negatives: int) -> Agreement:

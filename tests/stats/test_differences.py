@@ -7,8 +7,8 @@ from math import sqrt
 import pytest
 from scipy.stats import beta
 
-from closeloop.statistics.rate_differences import paired_t_difference, rate_difference
-from closeloop.statistics.repeat_noise import (
+from closeloop.statistics.rate_comparison import paired_t_difference, rate_difference
+from closeloop.statistics.rate_estimate import (
     estimate_noisy_mean,
     jeffreys_variance,
     posterior_bounds,

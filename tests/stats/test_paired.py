@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from closeloop.statistics import paired_tests
-from closeloop.statistics.paired_tests import mcnemar_test, run_paired_test, sign_flip_test
+from closeloop.statistics import rate_comparison
+from closeloop.statistics.rate_comparison import mcnemar_test, run_paired_test, sign_flip_test
 
 parts = st.fractions(-1, 1, max_denominator=30)
 
@@ -37,7 +37,7 @@ def test_sign_flip_is_the_share_of_all_choices_of_signs(differences: list[Fracti
 def test_counting_sums_is_as_enumerating_them(sizes: list[int], data: st.DataObject) -> None:
     signs = data.draw(st.lists(st.sampled_from([-1, 1]), min_size=len(sizes), max_size=len(sizes)))
     differences = [Fraction(size * sign) for size, sign in zip(sizes, signs, strict=True)]
-    counted = paired_tests._count_sign_sums(sizes, abs(int(sum(differences))))
+    counted = rate_comparison._count_sign_sums(sizes, abs(int(sum(differences))))
     assert counted == pytest.approx(by_hand(differences), abs=1e-12)
 
 
@@ -57,7 +57,7 @@ def test_draws_come_near_the_exact_answer(differences: list[Fraction]) -> None:
     exact = sign_flip_test(differences)
     assert exact is not None
     sizes = [float(abs(one)) for one in differences]
-    drawn = paired_tests._draw_signs(sizes, abs(float(sum(differences))))
+    drawn = rate_comparison._draw_signs(sizes, abs(float(sum(differences))))
     assert drawn == pytest.approx(exact.p, abs=0.007)
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from closeloop.records.errors import BadInput
-from closeloop.statistics.pass_at_k import estimate_pass_all_k, estimate_pass_at_k
+from closeloop.statistics.rate_estimate import estimate_pass_all_k, estimate_pass_at_k
 
 repeats = st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=7)
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.statistics.distributions import t_quantile
-from closeloop.statistics.power_analysis import advise_sample_size, detectable_difference
+from closeloop.statistics.rate_comparison import advise_sample_size, detectable_difference
+from closeloop.statistics.rate_estimate import t_quantile
 
 
 @pytest.mark.parametrize(

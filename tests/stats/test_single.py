@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from scipy.special import betaincinv, betaln
 
 from closeloop.records.errors import BadInput
-from closeloop.statistics.beta_binomial import beta_binomial_bounds
-from closeloop.statistics.rate_estimate import estimate_rate
+from closeloop.statistics.rate_estimate import beta_binomial_bounds, estimate_rate
 
 suites = st.dictionaries(
     st.text(max_size=3), st.lists(st.sampled_from([0.0, 1.0, 0.3]), max_size=6), max_size=8

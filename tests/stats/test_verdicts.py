@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from closeloop.records.errors import BadInput
 from closeloop.statistics.rate_comparison import compare_rates
-from closeloop.statistics.task_values import TaskValues
+from closeloop.statistics.rate_estimate import TaskValues
 
 suites = st.dictionaries(
     st.sampled_from("abcdefghij"), st.lists(st.sampled_from([0.0, 1.0, 0.25]), max_size=5)

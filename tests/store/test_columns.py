@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.store.column_arrays import (
+from closeloop.store.metrics_section import (
     AttemptColumns,
     align_columns,
     collect_columns,

@@ -7,14 +7,18 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from closeloop.records.attempt import Attempt, Grade, Outcome
-from closeloop.records.attempt_lists import AttemptFilter, AttemptMarks, PageCursor
+from closeloop.records.attempt import (
+    Attempt,
+    AttemptFilter,
+    AttemptMarks,
+    Grade,
+    Outcome,
+    PageCursor,
+)
 from closeloop.records.experiment_plan import AttemptResult
-from closeloop.records.finding import Finding
-from closeloop.records.measurement import AttemptEnding, Measurement
-from closeloop.records.task import Task
+from closeloop.records.finding import AttemptEnding, Finding, Measurement
+from closeloop.records.task import Experiment, Task, Variant
 from closeloop.records.trace import Message, Trace
-from closeloop.records.variant import Experiment, Variant
 from closeloop.store import Store, open_store
 
 START = datetime(2026, 3, 1, tzinfo=UTC)

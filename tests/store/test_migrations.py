@@ -39,7 +39,7 @@ def test_a_migrated_database_has_the_columns_that_queries_use(bare_store_url: st
 
 
 def test_everything_is_a_fact_but_work_in_hand_and_what_is_made_of_facts() -> None:
-    facts = [name for step in migrations.MIGRATIONS for name in step.FACTS]
+    facts = [name for step in migrations.MIGRATIONS for name in step.facts]
     others = ["inbox", "jobs", "places", "pulls"]
     assert sorted([*facts, *others]) == sorted(schema.metadata.tables)
 
@@ -52,22 +52,20 @@ def test_opening_again_changes_nothing(bare_store_url: str) -> None:
             assert store.load_attempt("one") == attempt
     with engine_of(bare_store_url).connect() as connection:
         rows = connection.execute(text("SELECT number FROM closeloop_migrations")).all()
-    assert rows == [(number,) for number in range(1, len(migrations.MIGRATIONS) + 1)]
+    assert rows == [(migrations.BASELINE_NUMBER,)]
 
 
-class NextStep:
-    """A migration as the next release may bring it."""
-
-    STATEMENTS = (
+NEXT_STEP = migrations.Migration(
+    statements=(
         "CREATE TABLE notes (number {number}, text {text}, body {bytes})",
         "INSERT INTO notes (text) SELECT id FROM attempts",
-    )
-    FACTS = ("notes",)
-
-
-class BrokenStep:
-    STATEMENTS = ("CREATE TABLE broken (number {number})", "SELECT * FROM nowhere")
-    FACTS = ()
+    ),
+    facts=("notes",),
+)
+"""A migration as the next release may bring it."""
+BROKEN_STEP = migrations.Migration(
+    statements=("CREATE TABLE broken (number {number})", "SELECT * FROM nowhere")
+)
 
 
 def test_an_old_database_is_brought_up_to_date_and_keeps_its_facts(
@@ -77,22 +75,33 @@ def test_an_old_database_is_brought_up_to_date_and_keeps_its_facts(
     with open_store(bare_store_url) as store:
         store.save_attempt(AttemptResult(attempt=attempt))
     with monkeypatch.context() as patch:
-        patch.setattr(migrations, "MIGRATIONS", (*migrations.MIGRATIONS, NextStep))
+        patch.setattr(migrations, "MIGRATIONS", (*migrations.MIGRATIONS, NEXT_STEP))
         with open_store(bare_store_url) as store:
             assert store.load_attempt("one") == attempt
         with engine_of(bare_store_url).connect() as connection:
             assert connection.execute(text("SELECT text FROM notes")).all() == [("one",)]
-    ours = len(migrations.MIGRATIONS)
+    ours = migrations.newest_schema()
     newer = rf"newer closeloop \(schema {ours + 1}, this one knows {ours}\): upgrade"
     with pytest.raises(BadInput, match=newer):
         open_store(bare_store_url)
+
+
+def test_a_database_of_a_schema_that_was_never_released_is_refused_with_what_to_do(
+    bare_store_url: str,
+) -> None:
+    with engine_of(bare_store_url).begin() as connection:
+        connection.execute(text("CREATE TABLE closeloop_migrations (number BIGINT)"))
+        connection.execute(text("INSERT INTO closeloop_migrations VALUES (14)"))
+    with pytest.raises(BadInput, match=r"never released \(schema 14, .* move it away"):
+        open_store(bare_store_url)
+    assert inspect(engine_of(bare_store_url)).get_table_names() == ["closeloop_migrations"]
 
 
 def test_a_migration_that_fails_leaves_no_trace(
     bare_store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(migrations, "MIGRATIONS", (*migrations.MIGRATIONS, BrokenStep))
+        patch.setattr(migrations, "MIGRATIONS", (*migrations.MIGRATIONS, BROKEN_STEP))
         with pytest.raises(Exception, match="nowhere"):
             open_store(bare_store_url)
     assert inspect(engine_of(bare_store_url)).get_table_names() == []

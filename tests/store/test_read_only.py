@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,8 +18,7 @@ import pytest
 import store_worker
 
 from closeloop.records.errors import BadInput, ReadOnlyStore
-from closeloop.store import open_store, schema
-from closeloop.store.migrations import MIGRATIONS
+from closeloop.store import open_store
 from command_line import typed
 from patience import PATIENCE, until
 
@@ -174,12 +172,11 @@ def test_a_read_only_database_of_postgresql_is_read(postgres_url: str) -> None:
 def test_a_read_only_store_of_an_older_closeloop_says_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "kept" / "a.db"
     open_store(str(path)).close()
-    with sqlite3.connect(path) as connection:
-        table = schema.migrations.name
-        connection.execute(f"DROP TRIGGER {table}_no_delete")
-        connection.execute(f"DELETE FROM {table} WHERE number = ?", [len(MIGRATIONS)])
-    connection.close()
-    script = "import sys, closeloop; closeloop.open_store(sys.argv[1], may_be_read_only=True)"
+    script = (
+        "import sys, closeloop; from closeloop.store import migrations;"
+        "migrations.MIGRATIONS += (migrations.Migration(statements=()),);"
+        "closeloop.open_store(sys.argv[1], may_be_read_only=True)"
+    )
     command = [*read_only(path.parent), sys.executable, "-c", script, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert BadInput.__name__ in done.stderr

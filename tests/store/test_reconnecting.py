@@ -22,8 +22,8 @@ import store_worker
 
 import postgres_server
 import small_project
-from closeloop.records.access_tokens import AccessToken
 from closeloop.records.errors import MachineFailed
+from closeloop.records.settings import AccessToken
 from closeloop.store import open_store
 from patience import PATIENCE, until
 

@@ -8,13 +8,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from closeloop.records.attempt import Attempt, Exit, Grade, Outcome
-from closeloop.records.delivery import Delivery
 from closeloop.records.experiment_plan import AttemptResult
-from closeloop.records.finding import Finding
-from closeloop.records.measurement import Measurement
-from closeloop.records.patch_parsing import parse_patch
-from closeloop.records.variant import Experiment
+from closeloop.records.finding import Finding, Measurement
+from closeloop.records.pull_request import Delivery
+from closeloop.records.task import Experiment
 from closeloop.store import Store, open_store
+from closeloop.text.patches import parse_patch
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 PATCH = "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1,1 +1,1 @@\n-1\n+2\n"

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import func, select
 
+from closeloop.providers.provider_streams import split_into_pieces
 from closeloop.records.attempt import Attempt, Usage
-from closeloop.records.exchange import Exchange
 from closeloop.records.experiment_plan import AttemptResult
-from closeloop.records.request_pieces import split_into_pieces
+from closeloop.records.session import Exchange
 from closeloop.store import Store, open_store, schema
 from closeloop.store.exchange_rows import LazyExchanges, PackedExchanges, exchanges_to_rows
 from record_strategies import records

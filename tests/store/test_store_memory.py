@@ -10,8 +10,14 @@ import pytest
 from msgspec.structs import replace
 
 from closeloop.records.pull_request import Correction
-from closeloop.records.review_items import HumanReview, ReviewAssignment
-from closeloop.records.team_rules import ContextRecord, RepeatedRemark, RuleExample, TeamRule
+from closeloop.records.team_rules import (
+    ContextRecord,
+    HumanReview,
+    RepeatedRemark,
+    ReviewAssignment,
+    RuleExample,
+    TeamRule,
+)
 from closeloop.store import Store, open_store
 
 NOW = datetime(2026, 3, 4, 5, 6, tzinfo=UTC)

@@ -12,8 +12,8 @@ import pytest
 from msgspec.structs import replace
 from sqlalchemy import create_engine, text
 
-from closeloop.attempts.unsaved_results import JudgedTry, ResultSaver, recover_batches
-from closeloop.orchestration.plan_rates import measure_plan_rates
+from closeloop.attempts.attempt_saving import JudgedTry, ResultSaver, recover_batches
+from closeloop.orchestration.plan_ending import measure_plan_rates
 from closeloop.records.attempt import Attempt, Usage
 from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.records.evaluation import (
@@ -23,7 +23,6 @@ from closeloop.records.evaluation import (
     Evaluations,
     JudgeVersion,
 )
-from closeloop.records.exchange import Exchange
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.orchestration import (
     Orchestration,
@@ -33,6 +32,7 @@ from closeloop.records.orchestration import (
     SubtaskResult,
     SubtaskSpec,
 )
+from closeloop.records.session import Exchange
 from closeloop.records.trace import Lane, Message, Trace
 from closeloop.store import Store, open_store
 from closeloop.store.plan_section import pack_exchanges

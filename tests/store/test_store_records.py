@@ -21,9 +21,8 @@ from closeloop.records.attempt import Attempt, Grade, Outcome, Proof, Usage
 from closeloop.records.change import Change, FileChange
 from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.records.experiment_plan import AttemptResult
-from closeloop.records.task import Task
+from closeloop.records.task import Experiment, PromptVersion, Task, Variant
 from closeloop.records.trace import Lane, Message, ToolUse, Trace, Turn
-from closeloop.records.variant import Experiment, PromptVersion, Variant
 from closeloop.store import Store, make_attempt_row, open_store
 from example_counts import scale_examples
 from record_strategies import names, records

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from closeloop.cli.config import read_config_file
 from closeloop.records.settings import CommandSettings, Settings
-from closeloop.tasks.config_template import render_config
-from closeloop.tasks.project_discovery import Discovery
+from closeloop.tasks.project_discovery import Discovery, render_config
 
 lines = st.text(st.characters(codec="utf-8"), min_size=1)
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from closeloop.records.task import Acceptance, Task
-from closeloop.tasks.task_digests import with_digests
+from closeloop.tasks.task_files import with_digests
 
 TASK = with_digests(
     Task(

@@ -18,12 +18,12 @@ from closeloop.cli import main
 from closeloop.records.errors import BadInput
 from closeloop.records.task import Acceptance, Task
 from closeloop.tasks.exchange.container_tasks import read_container_task
-from closeloop.tasks.exchange.git_trees import unpack_archive
-from closeloop.tasks.exchange.harbor_export import write_harbor_task
-from closeloop.tasks.exchange.required_tests import RequiredTests, list_required_tests
+from closeloop.tasks.exchange.harbor_export import unpack_archive, write_harbor_task
 from closeloop.tasks.exchange.swebench import (
+    RequiredTests,
     SwebenchOptions,
     SwebenchSource,
+    list_required_tests,
     read_swebench_tasks,
     render_swebench_line,
 )

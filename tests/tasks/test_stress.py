@@ -12,9 +12,9 @@ import small_project
 from closeloop.cli import main
 from closeloop.records.errors import BadInput
 from closeloop.records.task import Acceptance, Task
-from closeloop.tasks.exchange.git_trees import check_out_commit
+from closeloop.tasks.exchange.harbor_export import check_out_commit
 from closeloop.tasks.stress import STRESS_MODES, stress_task
-from closeloop.tasks.task_tags import apply_tag_changes, infer_kind_tags
+from closeloop.tasks.task_writer import apply_tag_changes, infer_kind_tags
 
 FILES = {
     "pyproject.toml": '[tool.pytest.ini_options]\npythonpath = ["."]\n',

@@ -12,7 +12,7 @@ import random
 import re
 import string
 
-from closeloop.records import secret_forms
+from closeloop.text import secret_forms
 
 ALPHABETS = {
     "a": string.ascii_letters + string.digits,

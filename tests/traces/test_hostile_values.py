@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from closeloop.records.import_summary import SessionFilter
+from closeloop.records.session import SessionFilter
 from closeloop.store import open_store
 from closeloop.traces.file_intake import FileOutcome, read_recordings
 from closeloop.traces.recording_files import stat_recording

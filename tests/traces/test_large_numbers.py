@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from closeloop.records.protocols import Reader
-from closeloop.records.secret_redaction import redact_record
+from closeloop.text.redaction import redact_record
 from closeloop.traces import atif_export, otlp_export, trace_export
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.recording_files import installed_readers

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 
 from closeloop.records.attempt import Usage
 from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest, ModelToolCall
-from closeloop.records.exchange import Exchange
-from closeloop.records.session import Session
+from closeloop.records.session import Exchange, Session
 from closeloop.records.trace import Command, Edit, Handoff, Message, ToolUse
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.readers import gateway

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.records.recorded_texts import (
+from closeloop.text.untrusted import (
     MAX_TEXT_CHARS,
     SHORTENED,
     SkipCounts,

@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from dashboard_store import START, fill
 
 from closeloop.records.attempt import Attempt, CommandResult, Grade, Outcome, Usage
-from closeloop.records.delivery import Delivery
 from closeloop.records.evaluation import EvaluationIssue
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.orchestration import (
@@ -18,9 +17,9 @@ from closeloop.records.orchestration import (
     SubtaskResult,
     SubtaskSpec,
 )
-from closeloop.records.patch_parsing import parse_patch
 from closeloop.records.pull_request import (
     Correction,
+    Delivery,
     Fact,
     PullCommit,
     PullDescription,
@@ -28,13 +27,13 @@ from closeloop.records.pull_request import (
     Review,
     ReviewComment,
 )
-from closeloop.records.task import Task
+from closeloop.records.task import Experiment, PromptVersion, Task, Variant
 from closeloop.records.team_rules import RepeatedRemark, RuleExample, TeamRule
 from closeloop.records.trace import Command, Lane, Message, Trace
-from closeloop.records.variant import Experiment, PromptVersion, Variant
 from closeloop.reviews.authorship import merge_known_agents
 from closeloop.reviews.pull_updates import save_facts
 from closeloop.store import Store
+from closeloop.text.patches import parse_patch
 
 EXPERIMENT, PLAN, REPO, PULL = "e11111111111", "p11111111111", "acme/billing", 7
 OLD, NEW = "a" * 64, "b" * 64

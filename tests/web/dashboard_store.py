@@ -10,14 +10,22 @@ from closeloop.records.attempt import (
     Attempt,
     CommandResult,
     Grade,
+    Insight,
     Outcome,
     Proof,
     TestResult,
     TestRun,
     Usage,
 )
-from closeloop.records.change import Change, FileChange
-from closeloop.records.change_report import ChangeReport, RevertChance, Risk, RiskFactor, ToolRun
+from closeloop.records.change import (
+    Change,
+    ChangeReport,
+    FileChange,
+    RevertChance,
+    Risk,
+    RiskFactor,
+    ToolRun,
+)
 from closeloop.records.evaluation import (
     CriterionScore,
     Evaluation,
@@ -26,13 +34,10 @@ from closeloop.records.evaluation import (
     JudgeVersion,
     RubricAnswer,
 )
-from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.experiment_plan import AttemptResult, HeldOutRun
 from closeloop.records.finding import Finding, Unmeasured
-from closeloop.records.held_out_log import HeldOutRun
-from closeloop.records.insight import Insight
-from closeloop.records.patch_parsing import parse_patch
-from closeloop.records.review_items import HumanReview
-from closeloop.records.task import Acceptance, Task
+from closeloop.records.task import Acceptance, Task, Variant
+from closeloop.records.team_rules import HumanReview
 from closeloop.records.trace import (
     AnyEvent,
     Command,
@@ -47,8 +52,8 @@ from closeloop.records.trace import (
     Trace,
     Turn,
 )
-from closeloop.records.variant import Variant
 from closeloop.store import Store
+from closeloop.text.patches import parse_patch
 
 START = datetime(2026, 3, 1, 9, tzinfo=UTC)
 SPIRAL, HANDOFF, LONG, SEALED, PASSED, BARE = (

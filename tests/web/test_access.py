@@ -13,14 +13,19 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from closeloop.records.access_tokens import ACCESS_SCOPES, AccessScope, AccessToken
 from closeloop.records.errors import BadInput
-from closeloop.records.settings import ServeSettings, Settings
+from closeloop.records.settings import (
+    ACCESS_SCOPES,
+    AccessScope,
+    AccessToken,
+    ServeSettings,
+    Settings,
+)
 from closeloop.store import Store, open_store
 from closeloop.web.access import required_scope
 from closeloop.web.app import build_web_app
+from closeloop.web.auth_middleware import AddressRateLimit
 from closeloop.web.page_context import PageContext
-from closeloop.web.rate_limit import AddressRateLimit
 
 HERE = "http://127.0.0.1:4318"
 HTML = {"accept": "text/html"}

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from closeloop.store import open_store
 from closeloop.web.app import build_web_app
-from closeloop.web.assets import load_assets
+from closeloop.web.render import load_assets
 
 WEB = Path(str(files("closeloop.web")))
 VENDORED = {

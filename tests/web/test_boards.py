@@ -19,11 +19,11 @@ from closeloop.records.task import Task
 from closeloop.store import Store, open_store
 from closeloop.web.app import build_web_app
 from closeloop.web.page_context import PageContext
+from closeloop.web.pages.attempts import ExperimentView
+from closeloop.web.pages.changes import ReviewView
 from closeloop.web.pages.compare import CompareView
-from closeloop.web.pages.experiments import ExperimentView
 from closeloop.web.pages.overview import OverviewView
-from closeloop.web.pages.review import ReviewView
-from closeloop.web.views.plan_graph import draw_plan_graph, task_depths
+from closeloop.web.pages.plans import draw_plan_graph, task_depths
 
 HERE = "http://127.0.0.1:4318"
 HTML = {"accept": "text/html,*/*"}

@@ -11,12 +11,11 @@ import pytest
 
 from closeloop.metrics.attempt_table import AttemptTable
 from closeloop.records.attempt import Attempt
-from closeloop.records.delivery import Delivery
 from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.pull_request import Delivery
 from closeloop.store import open_store
-from closeloop.web.metric_cache import MetricCache
-from closeloop.web.page_context import PageContext
+from closeloop.web.page_context import MetricCache, PageContext
 from patience import PATIENCE, until
 
 

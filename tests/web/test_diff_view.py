@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from closeloop.records.change import Change, FileChange
 from closeloop.records.finding import Finding
-from closeloop.records.patch_parsing import parse_patch
 from closeloop.records.trace import Edit, Trace
-from closeloop.web.views.diff_view import MAX_LINES, build_diff_files, locate_findings
-from closeloop.web.views.marked_text import mark_text_parts
+from closeloop.text.patches import parse_patch
+from closeloop.web.diff_view import MAX_LINES, build_diff_files, locate_findings
+from closeloop.web.pages.iterations import mark_text_parts
 
 PATCH = """\
 diff --git a/a.py b/a.py

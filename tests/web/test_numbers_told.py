@@ -13,15 +13,19 @@ from dashboard_store import SPIRAL, START
 from markupsafe import Markup
 from starlette.testclient import TestClient
 
-from closeloop.metrics.figure_wording import format_bounds, format_metric_value
+from closeloop.metrics.metric_figures import format_bounds, format_metric_value
 from closeloop.records.attempt import Attempt, Grade, Outcome
-from closeloop.records.comparison_report import PairTable, VariantComparison
-from closeloop.records.estimate import Comparison, Estimate
+from closeloop.records.estimate import (
+    Comparison,
+    Estimate,
+    Metric,
+    MetricValue,
+    PairTable,
+    VariantComparison,
+)
 from closeloop.records.experiment_plan import AttemptResult
-from closeloop.records.metric_values import Metric, MetricValue
-from closeloop.records.task import Task
+from closeloop.records.task import Experiment, Task, Variant
 from closeloop.records.trace import Trace
-from closeloop.records.variant import Experiment, Variant
 from closeloop.statistics.rate_comparison import compare_rates
 from closeloop.store import Store, open_store
 from closeloop.web.app import build_web_app

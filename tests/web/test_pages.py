@@ -40,15 +40,12 @@ from closeloop.web.app import build_web_app
 from closeloop.web.page import Page
 from closeloop.web.pages import (
     PAGES,
-    after,
     attempt,
     attempts,
-    handoffs,
-    health,
+    changes,
     iterations,
     outcome,
-    reports,
-    rules,
+    overview,
     tasks,
 )
 from closeloop.web.pages.attempts import AttemptsView
@@ -61,13 +58,13 @@ OURS = [
         attempts,
         attempt,
         iterations,
-        handoffs,
+        iterations,
         outcome,
-        after,
-        reports,
+        attempt,
+        changes,
         tasks,
-        rules,
-        health,
+        tasks,
+        overview,
     )
     for page in part.PAGES
 ]

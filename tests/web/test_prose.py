@@ -10,8 +10,8 @@ from dashboard_store import HOSTILE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from closeloop.records.visible_text import make_visible
-from closeloop.web.markdown_prose import render_prose
+from closeloop.text.untrusted import make_visible
+from closeloop.web.render import render_prose
 
 OURS = re.compile(
     r"</?(?:p|ul|ol|li|pre|code|strong|br)(?: class=(?:'output'|'heading')| value=\"\d{1,4}\")?>"

@@ -12,8 +12,7 @@ from boards_store import fill_boards
 from playwright.sync_api import Page, expect
 from starlette.testclient import TestClient
 
-from closeloop.records.access_tokens import AccessScope, AccessToken
-from closeloop.records.settings import ReviewSettings, Settings
+from closeloop.records.settings import AccessScope, AccessToken, ReviewSettings, Settings
 from closeloop.store import Store, open_store
 from closeloop.web.app import build_web_app
 from closeloop.web.page_context import PageContext

@@ -18,9 +18,8 @@ from starlette.testclient import TestClient
 from closeloop.records import attempt as graded
 from closeloop.records.attempt import Attempt, Grade, Outcome
 from closeloop.records.experiment_plan import AttemptResult
-from closeloop.records.task import Task
+from closeloop.records.task import Experiment, Task, Variant
 from closeloop.records.trace import AnyEvent, Command, Edit, Lane, Message, Trace
-from closeloop.records.variant import Experiment, Variant
 from closeloop.store import Store, open_store
 from closeloop.web.app import build_web_app
 from closeloop.web.page_context import PageContext

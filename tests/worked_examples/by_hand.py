@@ -6,7 +6,7 @@ from math import sqrt
 
 import pytest
 
-from closeloop.records.rates import Rate
+from closeloop.records.estimate import Rate
 
 Z = 1.959963984540054
 """The standard normal quantile of 0.975."""

@@ -13,9 +13,11 @@ from closeloop.metrics.attempt_measuring import project_rulebook
 from closeloop.process.rulebook import Rulebook
 from closeloop.process.trace_measurement import measure_reading
 from closeloop.process.trace_reading import build_reading
-from closeloop.records.measurement import Measurement
+from closeloop.records.finding import Measurement
+from closeloop.records.inspection import (
+    TraceReading,
+)
 from closeloop.records.settings import Settings
-from closeloop.records.trace_steps import TraceReading
 
 
 @cache

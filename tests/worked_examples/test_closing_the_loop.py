@@ -9,7 +9,7 @@ from by_hand import assert_rate
 from measured import measure_events, read_events
 from rules import edit, found, pytest_run
 
-from closeloop.records.measurement import Measurement
+from closeloop.records.finding import Measurement
 
 A, B, C = "tests/test_cart.py::test_a1", "tests/test_cart.py::test_b", "tests/test_cart.py::test_c"
 SUM = "assert total(items) == 4"

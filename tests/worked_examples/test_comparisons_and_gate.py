@@ -18,14 +18,17 @@ from closeloop.metrics.held_out_runs import estimate_held_out_gaps, overuse_warn
 from closeloop.metrics.variant_comparison import compare_by_name
 from closeloop.metrics.variant_trials import draw_variant, report_trial
 from closeloop.records.attempt import AttemptRow
-from closeloop.records.baseline import Baseline, GateDemands, GateReport
-from closeloop.records.comparison_report import PairTable
-from closeloop.records.delivery import Delivery
-from closeloop.records.finding import Finding
-from closeloop.records.held_out_log import HeldOutRun
-from closeloop.records.measurement import Measurement, ProcessScore
-from closeloop.records.rates import wilson_rate
-from closeloop.records.trial import Trial, TrialAssignment
+from closeloop.records.estimate import PairTable, wilson_rate
+from closeloop.records.experiment_plan import (
+    Baseline,
+    GateDemands,
+    GateReport,
+    HeldOutRun,
+    Trial,
+    TrialAssignment,
+)
+from closeloop.records.finding import Finding, Measurement, ProcessScore
+from closeloop.records.pull_request import Delivery
 from closeloop.store import Store, open_store
 
 

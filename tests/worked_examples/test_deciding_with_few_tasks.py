@@ -8,16 +8,26 @@ import pytest
 from by_hand import T, wilson
 
 from closeloop.records.estimate import Estimate
-from closeloop.statistics.confidence_sequence import estimate_running_mean, monitor_difference
+from closeloop.statistics.change_points import adjust_benjamini_hochberg, adjust_holm
+from closeloop.statistics.confidence_sequence import (
+    check_sample_ratio,
+    estimate_running_mean,
+    monitor_difference,
+)
 from closeloop.statistics.log_ratios import estimate_ratio
-from closeloop.statistics.multiple_tests import adjust_benjamini_hochberg, adjust_holm
-from closeloop.statistics.paired_tests import run_paired_test
-from closeloop.statistics.pass_at_k import estimate_pass_all_k, estimate_pass_at_k
-from closeloop.statistics.power_analysis import detectable_difference
-from closeloop.statistics.rate_comparison import classify_difference, compare_rates
-from closeloop.statistics.rate_differences import paired_t_difference, rate_difference
-from closeloop.statistics.rate_estimate import estimate_rate
-from closeloop.statistics.sample_ratio_test import check_sample_ratio
+from closeloop.statistics.rate_comparison import (
+    classify_difference,
+    compare_rates,
+    detectable_difference,
+    paired_t_difference,
+    rate_difference,
+    run_paired_test,
+)
+from closeloop.statistics.rate_estimate import (
+    estimate_pass_all_k,
+    estimate_pass_at_k,
+    estimate_rate,
+)
 
 
 def tasks(*repeats: list[float]) -> dict[str, list[float]]:

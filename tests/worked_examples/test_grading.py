@@ -7,17 +7,17 @@ from typing import Any
 from rules import edit
 from story import story
 
-from closeloop.grading.grade_facts import (
+from closeloop.grading.grading import (
     asked_before_editing,
     files_out_of_scope,
     measure_file_precision,
 )
 from closeloop.grading.integrity.restore import read_steering
-from closeloop.grading.testing.suite_verdict import judge_suite
+from closeloop.grading.testing.suite_run import judge_suite
 from closeloop.records import attempt
 from closeloop.records.change import Change
-from closeloop.records.patch_parsing import parse_patch
 from closeloop.records.task import Acceptance, Task
+from closeloop.text.patches import parse_patch
 
 
 def run(when: Any, flaky: tuple[str, ...] = (), **tests: Any) -> attempt.TestRun:

@@ -17,8 +17,7 @@ from closeloop.process.measures.measure_summary import measure_lanes
 from closeloop.process.trace_measurement import measure_reading
 from closeloop.process.trace_reading import build_reading
 from closeloop.records.attempt import Usage
-from closeloop.records.finding import Finding, Unmeasured
-from closeloop.records.measurement import Measurement
+from closeloop.records.finding import Finding, Measurement, Unmeasured
 from closeloop.records.task import Task
 from closeloop.records.trace import Lane, Turn
 

@@ -10,8 +10,7 @@ import pytest
 from by_hand import assert_rate, wilson
 from msgspec.structs import replace
 
-from closeloop.judges.evaluation_merge import merge_panel_votes, merge_samples
-from closeloop.judges.evaluator import overall_verdict
+from closeloop.judges.evaluator import merge_panel_votes, merge_samples, overall_verdict
 from closeloop.judges.judge_calibration import (
     agreement_between_people,
     calibrate_judge,
@@ -23,9 +22,8 @@ from closeloop.judges.judge_calibration import (
     retest_spread,
     verdicts_from_evaluations,
 )
-from closeloop.judges.output_comparison import flip_rate
-from closeloop.judges.pair_comparison import merge_orders
-from closeloop.judges.rubric_scoring import combine_criteria, score_answers
+from closeloop.judges.pair_comparison import flip_rate, merge_orders
+from closeloop.judges.rubric import combine_criteria, score_answers
 from closeloop.records.calibration import HumanLabel
 from closeloop.records.estimate import Agreement
 from closeloop.records.evaluation import (
@@ -40,8 +38,7 @@ from closeloop.records.evaluation import (
     RubricQuestion,
     TaskOutput,
 )
-from closeloop.statistics.agreement import measure_agreement
-from closeloop.statistics.rate_correction import ppi_rate, rogan_gladen_rate
+from closeloop.statistics.agreement import measure_agreement, ppi_rate, rogan_gladen_rate
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 JUDGE = JudgeVersion(id="a", judge="checks 1", rubric="r", rubric_digest="d", prompt="p", model="m",

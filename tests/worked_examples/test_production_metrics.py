@@ -20,9 +20,9 @@ from closeloop.metrics.attempt_table import load_attempt_table
 from closeloop.metrics.metric_figures import compute_metrics
 from closeloop.records.attempt import Attempt, Grade, Outcome, Usage
 from closeloop.records.change import Change, FileChange
-from closeloop.records.delivery import Delivery
+from closeloop.records.estimate import MetricValue
 from closeloop.records.experiment_plan import AttemptResult
-from closeloop.records.metric_values import MetricValue
+from closeloop.records.pull_request import Delivery
 from closeloop.records.trace import Lane, Trace, Turn
 from closeloop.store import Store, open_store
 

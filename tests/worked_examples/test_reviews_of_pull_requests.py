@@ -11,13 +11,12 @@ from github_team import CLAUDE, REPO, Team
 from scripted_work import START
 
 from closeloop.records.attempt import Attempt
-from closeloop.records.delivery import Delivery
 from closeloop.records.experiment_plan import AttemptResult
-from closeloop.records.pull_request import Correction
+from closeloop.records.pull_request import Correction, Delivery
 from closeloop.records.team_rules import RepeatedRemark, RuleExample, RuleMatch, TeamRule
 from closeloop.reviews.authorship import merge_known_agents
 from closeloop.reviews.pull_updates import save_facts
-from closeloop.reviews.repeated_remarks import apply_opinion, count_repeats, find_repeats
+from closeloop.reviews.rule_index import apply_opinion, count_repeats, find_repeats
 from closeloop.store import Store, open_store
 
 AGENTS = merge_known_agents({})

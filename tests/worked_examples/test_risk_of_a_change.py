@@ -10,19 +10,26 @@ import pytest
 from by_hand import Z, assert_rate
 from risk_repository import changed
 
-from closeloop.changes.risk.change_history import FileHistory, History, PastChange
-from closeloop.changes.risk.change_size import measure_change_size, package_folder
-from closeloop.changes.risk.coverage_data import Coverage, LineCoverage
-from closeloop.changes.risk.logistic_regression import roc_auc
+from closeloop.changes.coverage import Coverage, LineCoverage
+from closeloop.changes.risk.change_history import (
+    FileHistory,
+    History,
+    PastChange,
+    measure_change_size,
+    package_folder,
+)
 from closeloop.changes.risk.risk_factors import coverage_factor, history_factor
-from closeloop.changes.risk.risk_level import determine_risk_level, greatest_impact, likelihood_band
 from closeloop.changes.risk.risk_model import (
     RiskModel,
+    determine_risk_level,
     estimate_chance,
     fit_risk_model,
+    greatest_impact,
+    likelihood_band,
     rank_change,
+    roc_auc,
 )
-from closeloop.records.change_report import RiskFactor
+from closeloop.records.change import RiskFactor
 from closeloop.records.finding import Unmeasured
 
 DAY = 86_400

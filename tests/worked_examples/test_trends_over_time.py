@@ -12,9 +12,14 @@ from scripted_work import BOOK, START, add_attempt, add_task, add_variant
 
 from closeloop.metrics.attempt_table import load_attempt_table
 from closeloop.metrics.metric_trends import compute_trends, estimate_shift, select_new_regressions
-from closeloop.records.delivery import Delivery
-from closeloop.records.estimate import Estimate
-from closeloop.records.trend_report import MetricRegression, MetricSeries, TrendReport, TurningPoint
+from closeloop.records.estimate import (
+    Estimate,
+    MetricRegression,
+    MetricSeries,
+    TrendReport,
+    TurningPoint,
+)
+from closeloop.records.pull_request import Delivery
 from closeloop.statistics.change_points import estimate_mean, find_change_points, rolling_windows
 from closeloop.store import Store, open_store
 

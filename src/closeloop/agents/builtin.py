@@ -16,22 +16,56 @@ from typing import Any
 import anyio
 import msgspec
 
-from closeloop.agents.agent_feedback import FEEDBACK_QUESTION, compute_feedback_seconds
-from closeloop.agents.builtin_tools import TOOL_FUNCTIONS, LaneEnding, ToolInvocation
-from closeloop.agents.hostile_text import clean_for_storage, sanitise_reply, shorten_middle
-from closeloop.agents.system_prompt import SYSTEM_PROMPT
-from closeloop.agents.tool_specs import (
+from closeloop.agents.agent_adapter import FEEDBACK_QUESTION, compute_feedback_seconds
+from closeloop.agents.builtin_tools import (
     CHILD_TOOLS,
+    TOOL_FUNCTIONS,
     TOOL_SPECS,
     TOOLS,
+    LaneEnding,
     ToolFailed,
+    ToolInvocation,
     check_call_arguments,
 )
-from closeloop.agents.trace_recorder import Clock, LaneRecorder, TraceRecorder
+from closeloop.agents.trace_recorder import (
+    Clock,
+    LaneRecorder,
+    TraceRecorder,
+    clean_for_storage,
+    sanitise_reply,
+    shorten_middle,
+)
+from closeloop.records.attempt import sum_usage
 from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest, ModelToolCall, ToolSpec
 from closeloop.records.errors import BadInput, Fault, MachineFailed, OutOfBudget, unknown_name_error
 from closeloop.records.protocols import Assignment, Model, Work
-from closeloop.records.usage_totals import sum_usage
+
+# What the built-in agent is told before its task.
+
+SYSTEM_PROMPT = """\
+You are a software engineer working on a request in a repository. You work through tools: run \
+commands, read, write, edit and search files, ask the user, delegate to a sub-agent, finish.
+
+How to work:
+- Look before you change anything: read the code the request is about and what calls it.
+- Reproduce first. When something fails, run it, and let its output tell you where to look.
+- Change only what the request needs. Leave other files, other behaviour and the tests' meaning \
+alone; if something else should change, say so in your summary.
+- Follow the conventions that you find in the code around you.
+- After a change, run the tests that concern it, read what they print and act on that. When a fix \
+did not help, find out why before you try the next one.
+- When an edit or a command fails, look again at the present state; do not build on what you \
+assumed.
+- When the request lacks a decision that only the user can make, ask before you edit. What you \
+can find out yourself, find out.
+- When you delegate, the brief is all the sub-agent knows: give it every fact, limit and path it \
+needs, and check what it reports.
+- Claim only what a check has shown. Say what you could not verify.
+
+When the work is done, and checked, call finish with a short summary. If it cannot be done, call \
+finish with done=false and say why.
+"""
+
 
 MAX_EMPTY_REPLIES = 2
 """So many in a row, and the model has given up."""

@@ -16,14 +16,13 @@ from pathlib import Path
 import anyio
 import msgspec
 
-from closeloop.records.attempt import Usage
+from closeloop.records.attempt import Usage, sum_usage
 from closeloop.records.chat import ModelReply, ModelRequest
 from closeloop.records.errors import MachineFailed
 from closeloop.records.protocols import Agent, Assignment, Work
 from closeloop.records.settings import SandboxSettings
+from closeloop.records.task import Limits, Variant
 from closeloop.records.trace import Handoff, Trace
-from closeloop.records.usage_totals import sum_usage
-from closeloop.records.variant import Limits, Variant
 
 DONE_REPLY = ModelReply(text="It is done.", usage=Usage(input_tokens=10, output_tokens=3))
 

@@ -7,29 +7,80 @@ What the program does badly is its exit; only what the user must mend is raised.
 
 from __future__ import annotations
 
+import functools
+import json
 import shlex
+import struct
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import anyio
 import msgspec
 
-from closeloop.agents.agent_adapter import Adapter, AgentCall, AgentCallRequest, AgentReport
-from closeloop.agents.agent_feedback import FEEDBACK_QUESTION, compute_feedback_seconds
-from closeloop.agents.hostile_text import clean_for_storage, shorten_middle
+from closeloop.agents.agent_adapter import (
+    FEEDBACK_QUESTION,
+    Adapter,
+    AgentCall,
+    AgentCallRequest,
+    AgentReport,
+    compute_feedback_seconds,
+)
 from closeloop.agents.installed_programs import InstalledProgram, find_installed_program
-from closeloop.agents.recording_gathering import gather_recordings
+from closeloop.agents.trace_recorder import clean_for_storage, shorten_middle
 from closeloop.records.attempt import Exit, Usage
 from closeloop.records.errors import BadInput, Fault, MachineFailed, OutOfBudget, unknown_name_error
-from closeloop.records.exchange import Exchange
 from closeloop.records.protocols import Assignment, ModelProxy, Recording, Work
 from closeloop.records.record import Record
+from closeloop.records.session import Exchange
+from closeloop.records.task import Limits
 from closeloop.records.trace import Trace
-from closeloop.records.variant import Limits
 from closeloop.sandbox.program_execution import ProgramResult
 from closeloop.sandbox.workspace_layout import SandboxPort, SharedFolder
 from closeloop.sandbox.workspace_sandbox import WorkspaceSandbox
+
+# The files that an agent left about its work, brought out of its cage.
+
+MAX_RECORDING_BYTES = 64 << 20
+GATHER_SECONDS = 20.0
+_FILE_HEADER = struct.Struct(">IQ")
+
+
+async def gather_recordings(
+    cage: WorkspaceSandbox, patterns: Sequence[str]
+) -> tuple[Recording, ...]:
+    """Ordinary files below the home folder that the patterns mean, as many as there is room for.
+
+    They are read from inside, where a path leads nowhere that the agent could not go itself.
+    """
+    if not patterns:
+        return ()
+    specification = {"root": cage.home, "patterns": list(patterns), "bytes": MAX_RECORDING_BYTES}
+    argv = [*_gatherer_command(), json.dumps(specification)]
+    ended = await cage.execute_command(argv, seconds=GATHER_SECONDS, keep=MAX_RECORDING_BYTES)
+    return tuple(_unpack_recordings(ended.output.content))
+
+
+def _unpack_recordings(content: bytes) -> Iterator[Recording]:
+    """Whatever came, up to where it does not make sense any more."""
+    offset = 0
+    while len(content) - offset >= _FILE_HEADER.size:
+        name, size = _FILE_HEADER.unpack_from(content, offset)
+        start = offset + _FILE_HEADER.size
+        offset = start + name + size
+        if offset > len(content):
+            return
+        path = content[start : start + name].decode(errors="replace")
+        yield Recording(path=path, content=content[start + name : offset])
+
+
+@functools.cache
+def _gatherer_command() -> tuple[str, ...]:
+    source = Path(__file__).with_name("gatherer.py").read_text(encoding="utf-8")
+    return (sys.executable, "-I", "-S", "-c", source)
+
 
 GATEWAY_PORT = 8017
 """Where a program finds the gateway on the loopback of its cage."""

@@ -2,36 +2,42 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 import msgspec
+from anyio import to_thread
 
 from closeloop.attempts.run_resources import RunResources, prepare_task_base, sandbox_description
 from closeloop.gateway.attempt_proxy import AttemptProxy
 from closeloop.grading import grading
 from closeloop.grading.variants import ResolvedVariant, add_agent_context
-from closeloop.records.attempt import Attempt, Exit
+from closeloop.records.attempt import Attempt, Exit, Insight
 from closeloop.records.change import Change
-from closeloop.records.errors import BadInput, Fault
-from closeloop.records.exchange import Exchange
-from closeloop.records.experiment_plan import AttemptOrder, AttemptResult, ScheduledAttempt
-from closeloop.records.insight import Insight
-from closeloop.records.patch_parsing import parse_patch
-from closeloop.records.plural import count_with_noun
+from closeloop.records.errors import BadInput, Fault, MachineFailed
+from closeloop.records.experiment_plan import (
+    AttemptOrder,
+    AttemptResult,
+    ExperimentPlan,
+    ScheduledAttempt,
+)
 from closeloop.records.protocols import Assignment, ModelProxy, Work
 from closeloop.records.record import Record, content_digest
-from closeloop.records.secret_redaction import redact_grade, redact_record
-from closeloop.records.task import Task
+from closeloop.records.session import Exchange
+from closeloop.records.task import Experiment, Limits, Task
 from closeloop.records.trace import Lane, Note, Trace
-from closeloop.records.variant import Limits
 from closeloop.sandbox.workspaces import UnreadableChange, Workspace, WorkspaceBase
+from closeloop.store import Store
+from closeloop.text.patches import parse_patch
+from closeloop.text.redaction import redact_grade, redact_record
+from closeloop.text.wording import count_with_noun
 from closeloop.traces.recording_files import session_from_gateway, session_from_recordings
 
 GRACE_SECONDS = 60.0
@@ -264,3 +270,100 @@ def make_answerer(task: Task) -> Callable[[str], str | None]:
         return None
 
     return answer
+
+
+# Where attempts are made: on this machine, or on a cluster.
+
+
+class AttemptExecutor(Record):
+    """Makes attempts, several at once."""
+
+    make: Callable[[AttemptOrder], Awaitable[AttemptResult]]
+    places: int
+    """How many at once, where nobody says."""
+
+
+@asynccontextmanager
+async def open_executor(
+    plan: ExperimentPlan, tools: RunResources
+) -> AsyncIterator[AttemptExecutor]:
+    """The one that the settings name, for the attempts of a plan."""
+    if tools.settings.executor.kind == "ray":
+        from closeloop.attempts.ray_cluster import open_cluster
+
+        async with open_cluster(plan, tools) as cluster:
+            yield AttemptExecutor(make=cluster.run_attempt, places=cluster.places)
+        return
+
+    async def make_here(one: AttemptOrder) -> AttemptResult:
+        return await make_attempt(one, tools)
+
+    yield AttemptExecutor(make=make_here, places=os.cpu_count() or 1)
+
+
+# Whether another attempt of an experiment may begin.
+
+PAUSE_CHECK_SECONDS = 1.0
+"""A pause is noticed this late at the most."""
+
+
+class AttemptPacer:
+    """Asks the store, which all processes of an experiment share."""
+
+    def __init__(self, experiment: Experiment, store: Store) -> None:
+        self._experiment = experiment
+        self._course = store.course
+        self._looked = -PAUSE_CHECK_SECONDS
+        self._paused = False
+        self._broken: dict[str, str] = {}
+
+    def mark_broken(self, variant: str, why: str) -> None:
+        """Nothing of this variant can go well before the user has mended something."""
+        self._broken[variant] = f"they would fail as another one did: {why.rstrip('.')}"
+
+    def block_reason(self, variant: str) -> str | None:
+        """Why no attempt of a variant may begin now; None when one may."""
+        experiment, now = self._experiment, time.monotonic()
+        if variant in self._broken:
+            return self._broken[variant]
+        if now - self._looked >= PAUSE_CHECK_SECONDS:
+            self._looked, self._paused = now, self._course.is_paused(experiment.id)
+        if self._paused:
+            return (
+                f"the experiment is paused: `closeloop experiments resume {experiment.id}`, "
+                "then run it again"
+            )
+        if experiment.budget is not None:
+            spent = self._course.total_cost(experiment) or 0.0
+            if spent >= experiment.budget:
+                return (
+                    f"${spent:.2f} of the budget of ${experiment.budget:.2f} are spent: "
+                    "run it again with a larger --budget to go on"
+                )
+        return None
+
+
+# Leases on attempts and plans: kept while this process works, given up when another has them.
+
+LEASE_SECONDS = 120.0
+
+
+async def maintain_leases(
+    store: Store, owner: str, *, least: int = 0, seconds: float = LEASE_SECONDS
+) -> None:
+    """Say now and then that this process is alive, so that nobody takes over its work.
+
+    A database that is away for a while ends no work under way: it is asked again until it tells.
+    MachineFailed when fewer than the least are still ours: somebody else does that work now.
+    """
+    wait = seconds / 4
+    while True:
+        await anyio.sleep(wait)
+        try:
+            lease_count = await to_thread.run_sync(store.renew_leases, owner, seconds)
+        except Fault:
+            wait = seconds / 24
+            continue
+        if lease_count < least:
+            raise MachineFailed("Another process has taken this work over: let it finish.")
+        wait = seconds / 4

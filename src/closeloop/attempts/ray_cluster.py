@@ -1,21 +1,44 @@
-"""Many at once on a Ray cluster: functions are called on its nodes with bytes, and give bytes.
-
-Ray is a launcher here. What must survive is in the store, and only the driver writes it.
-"""
+"""Attempts on a Ray cluster: the driver's end, the nodes' end, and calls between them."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
+import platform
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import redirect_stdout
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, redirect_stdout
+from datetime import UTC, datetime
+from functools import cache
 from importlib import import_module
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
-from closeloop.records.errors import BadInput, MachineFailed
+import anyio
+import msgspec
+from msgspec.structs import replace
+
+from closeloop.attempts.attempt_execution import lost_attempt, make_attempt
+from closeloop.attempts.node_parcel import (
+    NodeParcel,
+    build_parcel,
+    fetch_repositories,
+    name_pack,
+    pack_commits,
+    write_parcel_files,
+)
+from closeloop.attempts.run_resources import RunResources, open_run_resources, prepare_task_base
+from closeloop.records.errors import BadInput, Fault, MachineFailed, PluginFailed
+from closeloop.records.experiment_plan import AttemptOrder, AttemptResult, ExperimentPlan
+from closeloop.records.record import Record, content_digest
+from closeloop.records.settings import Settings
+from closeloop.store.exchange_rows import LazyExchanges, PackedExchanges, exchanges_to_rows
+from closeloop.store.record_bodies import encode_record
 
 _OPTIONS = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
 
@@ -100,3 +123,173 @@ def fetch_content(reference: Any) -> bytes:
     """On a node: the content that the driver has put."""
     content: bytes = import_module("ray").get(reference)
     return content
+
+
+# The far end of a cluster: makes attempts in a worker process of a node.
+#
+# A worker makes one attempt after another. What they are made with is opened for the first and
+# stays open, in a thread with an event loop of its own.
+
+Answer = TypeVar("Answer")
+FAULT_TYPES: dict[str, type[Fault]] = {
+    kind.__name__: kind for kind in (BadInput, PluginFailed, MachineFailed)
+}
+
+
+class NodeReply(Record):
+    """What comes back to the driver."""
+
+    made: AttemptResult | None = None
+    exchanges: PackedExchanges | None = None
+    """Those of the attempt: as they are, they would be many times as long."""
+    fault: str | None = None
+    """The kind of a fault, and what it says."""
+    why: str = ""
+
+
+class WorkerState(Record):
+    """What a worker process keeps open."""
+
+    tools: RunResources
+    repositories: Mapping[str, str]
+
+
+_worker_states: dict[str, WorkerState] = {}
+
+
+def attempt_on_node(digest: str, boxes: Mapping[str, Any], order: bytes) -> bytes:
+    """Make one attempt here; `boxes` holds references to the parcel and its repositories."""
+    try:
+        worker = _worker_states.get(digest) or _open_worker(digest, boxes)
+        made = _run_coroutine(
+            _make_on_node(msgspec.msgpack.decode(order, type=AttemptOrder), worker)
+        )
+        exchanges = exchanges_to_rows(made.attempt.id, made.exchanges)
+        reply = NodeReply(made=replace(made, exchanges=()), exchanges=exchanges)
+    except Fault as fault:
+        reply = NodeReply(fault=type(fault).__name__, why=str(fault))
+    return encode_record(reply)
+
+
+async def _make_on_node(one: AttemptOrder, bench: WorkerState) -> AttemptResult:
+    task, tools = one.slot.task, bench.tools
+    if one.slot.variant.digest not in tools.crews:
+        installed_agents = ", ".join(
+            f"{crew.variant.agent} {crew.variant.agent_version}" for crew in tools.crews.values()
+        )
+        raise BadInput(
+            f"The node {platform.node()} would run other agents than the driver"
+            f" ({installed_agents}): install the same versions on every node."
+        )
+    if task.digest not in tools.bases:
+        repo = bench.repositories.get(task.repo or "", task.repo)
+        tools.bases[task.digest] = await prepare_task_base(
+            replace(task, repo=repo), tools.workspaces
+        )
+    return await make_attempt(one, tools)
+
+
+def _open_worker(digest: str, boxes: Mapping[str, Any]) -> WorkerState:
+    """Unpack a parcel by its digest, once on a node, and open what it asks for."""
+    parcel = msgspec.msgpack.decode(fetch_content(boxes[digest]), type=NodeParcel)
+    node_folder = _node_folder(parcel.settings)
+    root = node_folder / "parcels" / digest
+    write_parcel_files(parcel, root)
+    repository_paths = fetch_repositories(
+        parcel, node_folder / "repositories", lambda name: fetch_content(boxes[name])
+    )
+    settings = replace(parcel.settings, cache=str(node_folder / "cache"))
+    opened: Future[RunResources] = Future()
+    _start_coroutine(_hold_resources_open(settings, root, opened))
+    _worker_states[digest] = WorkerState(tools=opened.result(), repositories=repository_paths)
+    return _worker_states[digest]
+
+
+async def _hold_resources_open(
+    settings: Settings, root: Path, opened: Future[RunResources]
+) -> None:
+    """Until the worker ends: Ray ends it without a word."""
+    try:
+        names = list(settings.variants)
+        async with open_run_resources(settings, root, names, os.environ, lambda name: ()) as tools:
+            opened.set_result(tools)
+            await anyio.sleep_forever()
+    except Exception as error:
+        opened.set_exception(error)
+
+
+def _node_folder(settings: Settings) -> Path:
+    """A folder of this node's own: the cache where that is named in full, else a temporary one."""
+    if settings.cache and Path(settings.cache).is_absolute():
+        return Path(settings.cache) / "nodes"
+    folder = Path(tempfile.gettempdir()) / f"closeloop-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+        raise MachineFailed(f"{folder} belongs to somebody else: name a `cache` in the settings.")
+    return folder
+
+
+def _run_coroutine(work: Coroutine[Any, Any, Answer]) -> Answer:
+    return _start_coroutine(work).result()
+
+
+def _start_coroutine(work: Coroutine[Any, Any, Answer]) -> Future[Answer]:
+    return asyncio.run_coroutine_threadsafe(work, _event_loop())
+
+
+@cache
+def _event_loop() -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True, name="attempts").start()
+    return loop
+
+
+# The driver's end of a cluster: sends tries to nodes, and gets whole attempts back.
+#
+# Only the driver claims places and writes results, so a node needs no way to the store and
+# nothing that it does late or twice can count. A node that is lost loses the tries it had in
+# hand: each is kept as failed by the machine, and begun again like any other such.
+
+
+class ClusterDriver(Record):
+    """Makes attempts on the nodes of a cluster."""
+
+    cluster: RayCluster
+    tools: RunResources
+    parcel: str
+    """Its digest."""
+    boxes: dict[str, Any]
+    """References to the parcel and the repositories that nodes may ask for."""
+
+    @property
+    def places(self) -> int:
+        return self.cluster.processors
+
+    async def run_attempt(self, one: AttemptOrder) -> AttemptResult:
+        """One try, wherever there is room for it."""
+        started = datetime.now(UTC)
+        resources = self.tools.crews[one.slot.variant.digest].written.resources
+        try:
+            answer = await self.cluster.call_on_node(
+                attempt_on_node, self.parcel, self.boxes, encode_record(one), resources=resources
+            )
+        except MachineFailed as lost:
+            return lost_attempt(one, started, f"The node was lost: {lost}")
+        reply = msgspec.msgpack.decode(answer, type=NodeReply)
+        if reply.made is not None and reply.exchanges is not None:
+            return replace(reply.made, exchanges=LazyExchanges(reply.exchanges))
+        if reply.fault == "MachineFailed":
+            return lost_attempt(one, started, reply.why)
+        raise FAULT_TYPES[reply.fault or ""](reply.why)
+
+
+@asynccontextmanager
+async def open_cluster(plan: ExperimentPlan, tools: RunResources) -> AsyncIterator[ClusterDriver]:
+    """Connect, and lay ready what nodes need."""
+    parcel = build_parcel(plan, tools)
+    name = content_digest(parcel)
+    with RayCluster(tools.settings.executor.address) as cluster:
+        boxes = {name: cluster.put_content(encode_record(parcel))}
+        for repo, commits in parcel.repositories.items():
+            boxes[name_pack(commits)] = cluster.put_content(pack_commits(repo, commits))
+        yield ClusterDriver(cluster=cluster, tools=tools, parcel=name, boxes=boxes)

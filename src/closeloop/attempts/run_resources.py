@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from closeloop.attempts.unsaved_results import ATTEMPTS_FOLDER
+from closeloop.attempts.attempt_saving import ATTEMPTS_FOLDER
 from closeloop.gateway.model_gateway import ExchangeLookup, Gateway
 from closeloop.grading.variants import ResolvedVariant, resolve_variant
 from closeloop.records.errors import BadInput, Fault

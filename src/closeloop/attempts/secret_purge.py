@@ -15,11 +15,10 @@ import msgspec
 from msgspec.structs import replace
 
 from closeloop.records.errors import BadInput
-from closeloop.records.patch_redaction import redact_patch
-from closeloop.records.purge import Purge
 from closeloop.records.record import Record
-from closeloop.records.secret_redaction import redact_json, redact_text, redact_value
+from closeloop.records.session import Purge
 from closeloop.store import Store
+from closeloop.text.redaction import redact_json, redact_patch, redact_text, redact_value
 
 MIN_SECRET_CHARACTERS = 8
 PURGED_MARK = "[purged]"

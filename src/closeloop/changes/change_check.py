@@ -18,36 +18,42 @@ from pathlib import Path
 import msgspec
 
 from closeloop import plugins
-from closeloop.changes.background_computation import compute_in_thread
-from closeloop.changes.change_inspection import inspect_change
+from closeloop.changes.affected_tests import select_test_files
 from closeloop.changes.change_sides import ChangeQuery, ChangeSides, open_sides
-from closeloop.changes.check_context import CheckContext, needs_setup
+from closeloop.changes.check_context import (
+    CheckContext,
+    describe_missing_content,
+    needs_setup,
+    prepare_base,
+)
 from closeloop.changes.check_verdict import SEVERITIES, decide_verdict
-from closeloop.changes.coverage_run import measure_coverage
-from closeloop.changes.fix_cycles import Fixer, MendedChange, run_fix_cycles
-from closeloop.changes.missing_content import describe_missing_content
-from closeloop.changes.model_review import review_with_model
-from closeloop.changes.prepared_bases import prepare_base
-from closeloop.changes.repository_index import open_index
+from closeloop.changes.coverage import Coverage, find_coverage, measure_coverage, read_coverage
+from closeloop.changes.model_review import Fixer, MendedChange, review_with_model, run_fix_cycles
+from closeloop.changes.repository_index import inspect_change, open_index
 from closeloop.changes.risk import assess_risk
 from closeloop.changes.risk.change_history import read_history
-from closeloop.changes.risk.coverage_data import Coverage, find_coverage, read_coverage
 from closeloop.changes.risk.risk_model import fit_risk_model
-from closeloop.changes.suite_selection import select_test_files
-from closeloop.changes.tool_comparison import ToolComparison, has_broken, run_tools
-from closeloop.changes.tool_runs import CheckTool
-from closeloop.records.change_report import ChangeReport, CheckTier, MendingResult, Risk, ToolRun
+from closeloop.changes.tool_comparison import CheckTool, ToolComparison, has_broken, run_tools
+from closeloop.concurrency import compute_in_thread
+from closeloop.records.change import (
+    ChangeReport,
+    CheckTier,
+    MendingResult,
+    Risk,
+    ToolRun,
+)
 from closeloop.records.errors import BadInput, Fault, MachineFailed
 from closeloop.records.finding import Finding, Unmeasured
-from closeloop.records.globs import matches_globs
-from closeloop.records.inspection import Inspection
-from closeloop.records.patch_redaction import redact_change
+from closeloop.records.inspection import (
+    Inspection,
+)
 from closeloop.records.protocols import ChangeCheck, Model
 from closeloop.records.record import Record, content_digest
-from closeloop.records.secret_redaction import redact_record
 from closeloop.records.settings import CheckSettings, CommandSettings, SilenceSettings
 from closeloop.records.task import Task
 from closeloop.sandbox.workspaces import UnreadableChange, WorkspacePool
+from closeloop.text.redaction import redact_change, redact_record
+from closeloop.text.wording import matches_globs
 
 TIERS: tuple[CheckTier, ...] = ("tools", "quality", "risk")
 

@@ -2,18 +2,222 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from closeloop import git
-from closeloop.changes import patch_file, revisions, tree_diff, worktree
+from closeloop.changes import shadow_repository, tree_diff
 from closeloop.changes.shadow_repository import ShadowRepository, TreeEntry, open_shadow
 from closeloop.changes.tree_diff import TreeDiff
-from closeloop.records.change import Change
+from closeloop.records.change import (
+    Change,
+    FileChange,
+)
 from closeloop.records.errors import BadInput
-from closeloop.records.inspection import ChangeSide
+from closeloop.records.inspection import (
+    ChangeSide,
+)
 from closeloop.records.record import Record
+from closeloop.text.patches import parse_patch
+
+# A patch from a file, applied to our own index.
+
+MAX_PATCH_BYTES = 200_000_000
+
+
+def index_patch(shadow: ShadowRepository, patch: Path, base: str) -> list[FileChange]:
+    """Fill our index with the base and change it; files whose content is not told come back."""
+    content, change = _read_patch(patch)
+    shadow.run_git_reading("read-tree", base)
+    entries = shadow.list_entries(None)
+    touched = {path for file in change.files for path in (file.path, file.old_path) if path}
+    shadow.copy_blobs(entry.id for path, entry in entries.items() if path in touched)
+    has_binary_content = b"GIT binary patch" in content
+    bare = [file for file in change.files if file.binary and not has_binary_content]
+    _apply_patch(shadow, patch, content, bare)
+    return [replace(file, note="binary: the patch does not tell its content") for file in bare]
+
+
+def diff_standalone_patch(shadow: ShadowRepository, patch: Path) -> TreeDiff:
+    """A patch without a repository: only of the files that it adds is the content known."""
+    content, change = _read_patch(patch)
+    others = [file for file in change.files if file.status != "added" or file.binary]
+    _apply_patch(shadow, patch, content, others)
+    added_diff = tree_diff.diff_trees(shadow, None, None)
+    unknown = {path: None for file in others for path in (file.path, file.old_path) if path}
+    return replace(
+        added_diff,
+        files=change.files,
+        patch=change.patch,
+        before=unknown,
+        after={**added_diff.after, **unknown},
+    )
+
+
+def _read_patch(patch: Path) -> tuple[bytes, Change]:
+    try:
+        with patch.open("rb") as file:
+            content = file.read(MAX_PATCH_BYTES + 1)
+    except OSError as error:
+        raise BadInput(f"{patch} cannot be read: {error.strerror}.") from None
+    if len(content) > MAX_PATCH_BYTES:
+        raise BadInput(f"{patch} is over {MAX_PATCH_BYTES:,} bytes: check it in parts.")
+    return content, parse_patch(content.decode("utf-8", "replace"))
+
+
+def _apply_patch(
+    shadow: ShadowRepository, patch: Path, content: bytes, without: list[FileChange]
+) -> None:
+    if not content.strip():
+        return
+    apply = ("apply", "--cached", "--whitespace=nowarn")
+    excluded = [f"--exclude={_escape_glob(file.path)}" for file in without]
+    try:
+        shadow.run_git_writing(*apply, "-p1", *excluded, stdin=content)
+    except git.GitFailed as failure:
+        # Plain `diff -u` names files as they are, without `a/` and `b/` before them.
+        try:
+            shadow.run_git_writing(*apply, "-p0", *excluded, stdin=content)
+        except git.GitFailed:
+            raise BadInput(
+                f"{patch.name} does not apply ({failure}): name the commit it was made from."
+            ) from None
+
+
+def _escape_glob(name: str) -> str:
+    """A glob that means this name only."""
+    return re.sub(r"([*?\[\\])", r"\\\1", name)
+
+
+# Which two commits are meant.
+
+DEEPEN_ADVICE = "run `git fetch --unshallow`, or `--deepen=100` (in a workflow: `fetch-depth: 0`)"
+SINCE_PATTERN = re.compile(r"(HEAD|@)[~^][~^\d]*")
+COMMIT_PATTERN = re.compile(r"[0-9a-f]{7,64}")
+
+
+class CommitRange(Record):
+    """Where a change begins and ends."""
+
+    base: str | None
+    """None is nothing at all: before the first commit."""
+    head: str
+    title: str
+
+
+def resolve_range(repository: git.GitRepository, wanted: str, base: str | None) -> CommitRange:
+    """`main..feature`, `HEAD~3` (all since then), a branch (all since it left), or a commit."""
+    left, dots, right = wanted.partition("..")
+    if dots and base:
+        raise BadInput(f"{wanted!r} has a base already: leave out {base!r}, or name one end.")
+    if dots or base:
+        old, new = base or left or "HEAD", right.removeprefix(".") or "HEAD" if dots else wanted
+        start, head = resolve_commits(repository, old, new)
+        return CommitRange(
+            base=_merge_base(repository, old, start, head), head=head, title=f"{old}..{new}"
+        )
+    (head,) = resolve_commits(repository, wanted)
+    if SINCE_PATTERN.fullmatch(wanted):
+        return resolve_range(repository, f"{wanted}..HEAD", None)
+    trunk = _target_branch(repository, wanted)
+    if trunk:
+        return resolve_range(repository, f"{trunk}..{wanted}", None)
+    return CommitRange(
+        base=_parent_commit(repository, head), head=head, title=f"commit {head[:10]}"
+    )
+
+
+def find_merge_base(repository: git.GitRepository, old: str) -> str:
+    """Where the current commit left the line of `old`."""
+    start, head = resolve_commits(repository, old, "HEAD")
+    return _merge_base(repository, old, start, head)
+
+
+def _merge_base(repository: git.GitRepository, old: str, start: str, head: str) -> str:
+    merge_base = start if start == head else git.query_git(repository, "merge-base", start, head)
+    if merge_base in (start, head):
+        return merge_base
+    cut = repository.shallow_commits
+    if merge_base is None:
+        if cut:
+            raise BadInput(f"This shallow clone does not reach back to {old!r}: {DEEPEN_ADVICE}.")
+        raise BadInput(f"{old!r} has no history in common with the change: name another base.")
+    between = git.query_git(repository, "rev-list", start, head, f"^{merge_base}") if cut else None
+    if between and not cut.isdisjoint(between.split()):
+        raise BadInput(f"This shallow clone hides where the change left {old!r}: {DEEPEN_ADVICE}.")
+    return merge_base
+
+
+def resolve_commits(repository: git.GitRepository, *names: str) -> list[str]:
+    """The commits of those names; BadInput names the nearest one there is."""
+    for name in names:
+        if name.startswith("-") or "\0" in name:
+            raise _unknown_revision(repository, name)
+    expressions = [f"{name}^{{commit}}" for name in names]
+    try:
+        return git.decode_git_path(git.run_git_in(repository, "rev-parse", *expressions)).split()
+    except git.GitFailed:
+        for name, question in zip(names, expressions, strict=True):
+            if git.query_git(repository, "rev-parse", "--verify", "-q", question) is None:
+                raise _unknown_revision(repository, name) from None
+        raise
+
+
+def _unknown_revision(repository: git.GitRepository, name: str) -> BadInput:
+    # This fails where the repository itself cannot be read, and says why.
+    listed = git.decode_git_path(
+        git.run_git_in(repository, "for-each-ref", "--format=%(refname:short)")
+    )
+    if name == "HEAD" or not listed:
+        return BadInput(f"{repository.root} has no commits yet: make one, then try again.")
+    if repository.shallow_commits:
+        return BadInput(f"This shallow clone has no {name!r}: {DEEPEN_ADVICE}.")
+    if COMMIT_PATTERN.fullmatch(name):
+        return BadInput(f"There is no commit {name!r} here: fetch it, or name another one.")
+    known = listed.split()
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    near = [other for other in known if other.endswith(f"/{name}")][:1] or near
+    hint = f"did you mean {near[0]!r}?" if near else "`git branch -a` lists the branches."
+    return BadInput(f"There is no branch, tag or commit {name!r} here: {hint}")
+
+
+def _target_branch(repository: git.GitRepository, name: str) -> str | None:
+    """For a branch, the one it will go to; None where a commit was named some other way."""
+    full = (
+        git.query_git(repository, "rev-parse", "--symbolic-full-name", "--verify", "-q", name) or ""
+    )
+    if name in ("HEAD", "@") or not full.startswith(("refs/heads/", "refs/remotes/")):
+        return None
+    own = full.split("/", 2)[2]
+    default = _default_branch(repository)
+    upstream = git.query_git(repository, "rev-parse", "--abbrev-ref", "-q", f"{name}@{{upstream}}")
+    if default and own not in (default, default.removeprefix("origin/"), f"origin/{default}"):
+        # What a branch was pushed to usually bears its name, and is no more than a copy of it.
+        return upstream if upstream and not upstream.endswith(f"/{own}") else default
+    if upstream:
+        return upstream
+    raise BadInput(f"No branch is known that {name!r} left: name both ends, as in A..{name}.")
+
+
+def _default_branch(repository: git.GitRepository) -> str | None:
+    origin_head = git.query_git(
+        repository, "symbolic-ref", "--short", "-q", "refs/remotes/origin/HEAD"
+    )
+    for name in (origin_head, "origin/main", "origin/master", "main", "master"):
+        if name and git.query_git(repository, "rev-parse", "--verify", "-q", f"{name}^{{commit}}"):
+            return name
+    return None
+
+
+def _parent_commit(repository: git.GitRepository, commit: str) -> str | None:
+    if commit in repository.shallow_commits:
+        raise BadInput(f"This shallow clone lacks what was before {commit[:10]}: {DEEPEN_ADVICE}.")
+    return git.query_git(repository, "rev-parse", "--verify", "-q", f"{commit}^1")
 
 
 class ChangeQuery(Record):
@@ -107,7 +311,7 @@ def open_sides(root: Path, wanted: ChangeQuery) -> Iterator[ChangeSides]:
         if repository is None:
             assert wanted.patch
             change_diff, title = (
-                patch_file.diff_standalone_patch(shadow, wanted.patch),
+                diff_standalone_patch(shadow, wanted.patch),
                 wanted.patch.name,
             )
         else:
@@ -123,11 +327,11 @@ def find_commit_before(root: Path, wanted: ChangeQuery) -> str | None:
     if repository is None:
         return None
     if wanted.range is not None:
-        return revisions.resolve_range(repository, wanted.range, wanted.base).base
+        return resolve_range(repository, wanted.range, wanted.base).base
     if wanted.base and wanted.patch:
-        return revisions.resolve_commits(repository, wanted.base)[0]
+        return resolve_commits(repository, wanted.base)[0]
     if wanted.base:
-        return revisions.find_merge_base(repository, wanted.base)
+        return find_merge_base(repository, wanted.base)
     return git.query_git(repository, "rev-parse", "--verify", "-q", "HEAD^{commit}")
 
 
@@ -135,21 +339,21 @@ def _diff_for_query(
     repository: git.GitRepository, shadow: ShadowRepository, wanted: ChangeQuery
 ) -> tuple[TreeDiff, str]:
     if wanted.range is not None:
-        ends = revisions.resolve_range(repository, wanted.range, wanted.base)
+        ends = resolve_range(repository, wanted.range, wanted.base)
         return tree_diff.diff_trees(shadow, ends.base, ends.head), ends.title
     if wanted.patch:
-        (base,) = revisions.resolve_commits(repository, wanted.base or "HEAD")
+        (base,) = resolve_commits(repository, wanted.base or "HEAD")
         on = f" on {wanted.base}" if wanted.base else ""
-        more = patch_file.index_patch(shadow, wanted.patch, base)
+        more = index_patch(shadow, wanted.patch, base)
         return tree_diff.diff_trees(shadow, base, None, more), f"{wanted.patch.name}{on}"
     if repository.bare:
         raise BadInput(f"{repository.root} is bare and has no working tree: name a range.")
     if wanted.staged:
-        worktree.index_staged_files(repository, shadow, wanted.index)
-        since = revisions.find_merge_base(repository, wanted.base) if wanted.base else None
+        shadow_repository.index_staged_files(repository, shadow, wanted.index)
+        since = find_merge_base(repository, wanted.base) if wanted.base else None
         since = since or git.query_git(repository, "rev-parse", "--verify", "-q", "HEAD^{commit}")
         return tree_diff.diff_trees(shadow, since, None), "what is staged"
-    base = revisions.find_merge_base(repository, wanted.base or "HEAD")
-    more = worktree.index_worktree(repository, shadow)
+    base = find_merge_base(repository, wanted.base or "HEAD")
+    more = shadow_repository.index_worktree(repository, shadow)
     title = f"working tree against {wanted.base}" if wanted.base else "working tree"
     return tree_diff.diff_trees(shadow, base, None, more), title

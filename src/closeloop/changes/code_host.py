@@ -16,8 +16,8 @@ import msgspec
 from closeloop import __version__
 from closeloop.providers.provider_connection import retry_delay
 from closeloop.records.errors import BadInput, MachineFailed
-from closeloop.records.plural import count_with_noun
 from closeloop.records.record import Record
+from closeloop.text.wording import count_with_noun
 
 GITHUB_API = "https://api.github.com"
 GITLAB_API = "https://gitlab.com/api/v4"

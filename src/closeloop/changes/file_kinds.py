@@ -6,9 +6,11 @@ import re
 from collections.abc import Iterable
 from typing import Literal
 
-from closeloop.records.globs import matches_globs
-from closeloop.records.inspection import Language
+from closeloop.records.inspection import (
+    Language,
+)
 from closeloop.records.settings import CheckSettings
+from closeloop.text.wording import matches_globs
 
 FileKind = Literal[
     "source",

@@ -7,10 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePosixPath
 
 from closeloop.changes.file_kinds import classify_file
-from closeloop.records.change import FileChange
+from closeloop.records.change import (
+    FileChange,
+)
 from closeloop.records.finding import Finding, Rule, Unmeasured
-from closeloop.records.globs import matches_globs
-from closeloop.records.inspection import Inspection
+from closeloop.records.inspection import (
+    Inspection,
+)
+from closeloop.text.wording import matches_globs
 
 rules = (
     Rule(

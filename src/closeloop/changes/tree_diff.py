@@ -12,13 +12,12 @@ from typing import IO, Any, NoReturn
 from msgspec.structs import replace
 
 from closeloop import git
-from closeloop.changes.blob_reader import MAX_BLOB_BYTES
 from closeloop.changes.file_kinds import LFS_POINTER_HEAD
-from closeloop.changes.shadow_repository import ShadowRepository, TreeEntry
+from closeloop.changes.shadow_repository import MAX_BLOB_BYTES, ShadowRepository, TreeEntry
 from closeloop.records.change import FileChange
 from closeloop.records.errors import BadInput, MachineFailed
-from closeloop.records.patch_parsing import parse_patch
 from closeloop.records.record import Record
+from closeloop.text.patches import parse_patch
 
 MAX_PATCH_BYTES = 20_000_000
 EMPTY_TREES = {

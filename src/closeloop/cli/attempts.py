@@ -1,15 +1,152 @@
-"""`closeloop attempts`: the list of what was tried."""
+"""What was tried, and by whom: agents, experiments, attempts and A/B tests."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+from closeloop.cli.console import JsonFlag, make_visible
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.table import Table
 
     from closeloop.records.attempt import AttemptRow
+    from closeloop.records.experiment_plan import ExperimentStatus, Trial, TrialReport
+    from closeloop.store import Store
+
+
+# `closeloop agents`: which agents are on this machine, and how to get the others.
+
+
+def agents(*, json: JsonFlag = False) -> None:
+    """List every agent that `--agent` knows: its version and place, or the line that
+    installs it.
+    """
+    from rich.table import Table
+
+    from closeloop import plugins
+    from closeloop.cli.console import (
+        print_json,
+        print_parts,
+    )
+
+    with ThreadPoolExecutor() as pool:  # a program that tells its version may take seconds
+        descriptions = list(pool.map(_describe_agent, plugins.load_plugins("agents")))
+    if json:
+        print_json(descriptions)
+        return
+    table = Table(box=None)
+    for name in ("agent", "version", "where", "to install it"):
+        table.add_column(name, no_wrap=name != "to install it")
+    for description in descriptions:
+        cells = (
+            description["name"],
+            description["version"] or "–",
+            description["path"] or "–",
+            description["install"] or "",
+        )
+        table.add_row(*map(make_visible, cells))
+    print_parts(table)
+
+
+def _describe_agent(agent: Any) -> dict[str, Any]:
+    """What is known of an agent; a program of others must be found first."""
+    adapter = getattr(agent, "adapter", None)
+    installation = agent.locate_program() if adapter else None
+    is_missing = adapter is not None and adapter.program and installation is None
+    return {
+        "name": agent.name,
+        "installed": not is_missing,
+        "version": agent.version,
+        "path": installation.path if installation else None,
+        "install": adapter.install if adapter and is_missing else None,
+    }
+
+
+# `closeloop experiments`: how far each one is, and whether it may go on.
+
+MAX_NAMES = 3
+
+
+def experiments(
+    action: Literal["list", "pause", "resume"] = "list",
+    experiment: str | None = None,
+    /,
+    *,
+    json: JsonFlag = False,
+) -> None:
+    """List experiments, the newest first; or hold one back, and let it go on.
+
+    While an experiment is paused no process begins an attempt of it; those that run are finished.
+
+    Parameters
+    ----------
+    action
+        What to do: list, pause or resume.
+    experiment
+        Which one to pause or resume, by its id or the beginning of it.
+    """
+    from rich.text import Text
+
+    from closeloop import flow
+    from closeloop.attempts.experiment_status import (
+        list_experiment_statuses,
+        read_experiment_status,
+    )
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import print_json, print_parts
+    from closeloop.metrics.attempt_measuring import find_experiment
+    from closeloop.records.errors import BadInput
+
+    project = load_project(Path.cwd())
+    if action != "list" and experiment is None:
+        raise BadInput(f"Say which one to {action}: `closeloop experiments` lists them.")
+    with flow.open_existing_store(project.settings, project.root) as store:
+        if action == "list" and experiment is None:
+            statuses = list_experiment_statuses(store)
+        else:
+            chosen_experiment = find_experiment(store, experiment)
+            if action != "list":
+                store.course.set_paused(chosen_experiment.id, paused=action == "pause")
+            statuses = [
+                read_experiment_status(store, chosen_experiment, store.course.list_claimed_jobs())
+            ]
+    if json:
+        print_json(statuses)
+    else:
+        print_parts(
+            experiments_table(statuses)
+            if statuses
+            else Text("No experiments: `closeloop run` makes one.")
+        )
+
+
+def experiments_table(courses: list[ExperimentStatus]) -> Table:
+    """A row an experiment."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None)
+    for name in ("experiment", "name", "tasks", "variants", "done", "running", "cost", "state"):
+        table.add_column(name, no_wrap=name != "variants")
+    for course in courses:
+        names = ", ".join(course.variants[:MAX_NAMES])
+        more = len(course.variants) - MAX_NAMES
+        table.add_row(
+            course.experiment.id,
+            Text(make_visible(course.experiment.name or "–")),
+            str(len(course.experiment.tasks)),
+            Text(make_visible(names + (f" and {more} more" if more > 0 else ""))),
+            f"{course.done}/{course.total}",
+            str(course.running),
+            "–" if course.cost is None else f"${course.cost:.2f}",
+            course.state,
+        )
+    return table
 
 
 def attempts(
@@ -18,7 +155,7 @@ def attempts(
     variant: str | None = None,
     outcome: Literal["pass", "fail", "unscored"] | None = None,
     limit: int = 50,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> None:
     """List attempts and their outcomes, the newest first.
 
@@ -32,13 +169,10 @@ def attempts(
         Only attempts that ended so.
     limit
         How many at the most.
-    json
-        Print one JSON document instead of a table.
     """
     from closeloop import flow
     from closeloop.cli.config import load_project
-    from closeloop.cli.console import print_json, print_line, print_parts
-    from closeloop.cli.flag_checks import require_positive_flags
+    from closeloop.cli.console import print_json, print_line, print_parts, require_positive_flags
     from closeloop.tasks.sealed_tasks import hide_attempt
 
     require_positive_flags(limit=limit)
@@ -63,8 +197,7 @@ def attempts_table(rows: Sequence[AttemptRow]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from closeloop.cli.console import make_visible
-    from closeloop.cli.run_results import OUTCOME_MARKS, failure_reason
+    from closeloop.cli.run_output import OUTCOME_MARKS, failure_reason
 
     table = Table(box=None)
     for name in ("attempt", "task", "variant", "no.", "", "exit", "turns", "seconds", "why"):
@@ -91,3 +224,155 @@ def attempts_table(rows: Sequence[AttemptRow]) -> Table:
 def short_repo_name(repo: str | None) -> str | None:
     """A repository by the last part of its address."""
     return repo and repo.rstrip("/").removesuffix(".git").replace(":", "/").rpartition("/")[2]
+
+
+# `closeloop branch`: what an attempt changed, as a branch to look at, run or merge.
+
+
+def branch(attempt: str, *, json: JsonFlag = False) -> None:
+    """Make a git branch of what an attempt changed, in the task's repository.
+
+    Work tree, index and HEAD are left as they are.
+
+    Parameters
+    ----------
+    attempt
+        The id of the attempt, or the beginning of it.
+    """
+    from closeloop import flow
+    from closeloop.attempts.attempt_saving import branch_stored_attempt
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import print_json, print_line
+
+    project = load_project(Path.cwd())
+    with flow.open_existing_store(project.settings, project.root) as store:
+        new_branch = branch_stored_attempt(store, attempt)
+    if json:
+        print_json(new_branch)
+    else:
+        print_line(f"{new_branch.name} in {new_branch.repo}")
+
+
+# `closeloop ab`: let variants share the work in production by lot, and see which is better.
+
+CALL_COLOURS = {"better": "green", "worse": "red", "hopeless": "yellow"}
+
+
+def ab(  # noqa: PLR0913 - one parameter for each flag
+    action: Literal["start", "assign", "status"],
+    name: str,
+    key: str | None = None,
+    *,
+    variants: str | None = None,
+    metric: str = "task completion rate",
+    horizon: int | None = None,
+    json: bool = False,
+) -> int:
+    """Start a trial, ask which variant a piece of work falls to, or see how the trial stands.
+
+    Parameters
+    ----------
+    action
+        `start`, `assign` or `status`.
+    name
+        Of the trial.
+    key
+        What is assigned: a task's id, a branch or an attempt's id.
+    variants
+        Who shares the work, such as `a=0.5,b=0.5`; the others are held against the first.
+    metric
+        The rate that decides.
+    horizon
+        Look once, after so many outcomes; without it, look as often as you like.
+    json
+        Print one JSON document.
+    """
+    from closeloop.cli.config import open_metrics_store, print_measuring_progress
+    from closeloop.cli.console import print_json, print_line, print_parts
+    from closeloop.metrics.variant_trials import assign_variant, report_trial
+
+    with open_metrics_store(make=action == "start") as (store, book):
+        if action == "start":
+            started = start_trial(store, name, variants, metric, horizon)
+            print_json(started) if json else print_line(
+                f"Trial {name!r} is on: {started.metric} decides."
+            )
+            return 0
+        trial = find_trial(store, name)
+        if action == "assign":
+            assignment = assign_variant(store, trial, key or "", datetime.now(UTC))
+            print_json(assignment) if json else print_line(assignment.variant)
+            return 0
+        report = report_trial(store, book, trial, print_measuring_progress)
+    print_json(report) if json else print_parts(*render_trial_report(report))
+    return 1 if report.refusal else 0
+
+
+def start_trial(
+    store: Store, name: str, variants: str | None, metric: str, horizon: int | None
+) -> Trial:
+    """Written once: a trial that is changed while it runs shows nothing."""
+    from msgspec.structs import replace
+
+    from closeloop.metrics.variant_trials import parse_shares, require_rate
+    from closeloop.records.errors import BadInput
+    from closeloop.records.experiment_plan import Trial
+
+    if variants is None or len(shares := parse_shares(variants)) < 2:
+        raise BadInput("A trial needs two variants or more: add --variants a=0.5,b=0.5.")
+    if horizon is not None and horizon < 2:
+        raise BadInput(f"A horizon of {horizon} shows nothing: give the number of outcomes.")
+    require_rate(metric)
+    new_trial = Trial(
+        name=name, shares=shares, metric=metric, horizon=horizon, started=datetime.now(UTC)
+    )
+    saved_trial = store.trials.start_trial(new_trial)
+    if replace(saved_trial, started=new_trial.started) != new_trial:
+        raise BadInput(f"Trial {name!r} was started otherwise and stays so: choose another name.")
+    return saved_trial
+
+
+def find_trial(store: Store, name: str) -> Trial:
+    from closeloop.records.errors import unknown_name_error
+
+    trial = store.trials.load_trial(name)
+    if trial is None:
+        raise unknown_name_error("trial", name, store.trials.list_trial_names())
+    return trial
+
+
+def render_trial_report(report: TrialReport) -> Iterator[RenderableType]:
+    """A row a variant, then what may be called."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from closeloop.metrics.variant_trials import REPORTED_METRICS
+
+    names = dict.fromkeys((report.trial.metric, *REPORTED_METRICS))
+    table = Table(box=None)
+    table.add_column("")
+    for title in ("share", "assigned", "outcomes", *names):
+        table.add_column(title, justify="right")
+    for arm in report.arms:
+        cells = [arm.rates.get(name) for name in names]
+        table.add_row(
+            Text(make_visible(arm.variant)),
+            f"{arm.share:.0%}",
+            f"{arm.assigned:,}",
+            f"{arm.outcomes:,}",
+            *("not known" if cell is None else f"{cell:.3g}" for cell in cells),
+        )
+    yield table
+    if report.ratio is not None:
+        yield Text(f"shares: {report.ratio.method}, p {report.ratio.p:.3g}", style="dim")
+    for standing in report.standings:
+        difference = standing.difference
+        bounds = (
+            f" {difference.value:+.2f} ({difference.low:+.2f} … {difference.high:+.2f})"
+            if difference
+            else ""
+        )
+        text = Text(f"{make_visible(standing.variant)}{bounds}: ")
+        yield text.append(standing.why, style=f"bold {CALL_COLOURS.get(standing.call, 'default')}")
+    if report.refusal:
+        yield Text(make_visible(report.refusal), style="bold yellow")

@@ -8,17 +8,24 @@ from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from closeloop.cli.console import JsonFlag
+from closeloop.text.wording import count_with_noun
+
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from closeloop.changes.change_check import CheckRequest
     from closeloop.changes.change_sides import ChangeQuery
-    from closeloop.changes.fix_cycles import Fixer
-    from closeloop.changes.pull_event import WorkflowPull
-    from closeloop.changes.report_saving import CheckSubject
+    from closeloop.changes.check_verdict import CheckSubject
+    from closeloop.changes.model_review import Fixer
+    from closeloop.changes.report_publishing import WorkflowPull
+    from closeloop.changes.risk.risk_model import RiskFit
     from closeloop.cli.config import ProjectConfiguration
-    from closeloop.records.change_report import ChangeReport
+    from closeloop.records.change import ChangeReport
     from closeloop.records.finding import Unmeasured
     from closeloop.records.protocols import Model
     from closeloop.records.settings import CheckSettings
+
 
 TierName = Literal["tools", "quality", "risk"]
 
@@ -37,7 +44,7 @@ def check(  # noqa: PLR0913 - one parameter for each flag
     model: str | None = None,
     format: list[str] | None = None,  # noqa: A002
     github: bool = False,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> int:
     """Validate a change: the repository's own tools, code quality, risk. Nothing in it is touched.
 
@@ -68,15 +75,13 @@ def check(  # noqa: PLR0913 - one parameter for each flag
         As markdown=report.md it is written to that file. May be given again.
     github
         In a GitHub workflow: look at its pull request, and tell it.
-    json
-        Print one JSON document instead.
     """
     import anyio
     from msgspec.structs import replace
 
     from closeloop.changes.change_check import TIERS
     from closeloop.changes.change_sides import ChangeQuery, NoChange
-    from closeloop.changes.pull_event import read_pull_event
+    from closeloop.changes.report_publishing import read_pull_event
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_warning
 
@@ -196,8 +201,8 @@ def open_check_subject(
     found: ProjectConfiguration, wanted: ChangeQuery, attempt: str | None
 ) -> Iterator[CheckSubject]:
     """What is wanted, or what an attempt changed."""
-    from closeloop.changes.report_saving import CheckSubject, open_attempt_change
-    from closeloop.cli.review_context import open_review_context
+    from closeloop.changes.check_verdict import CheckSubject, open_attempt_change
+    from closeloop.cli.config import open_review_context
     from closeloop.records.errors import BadInput
     from closeloop.records.settings import has_store
 
@@ -221,9 +226,9 @@ def save_check_report(
 
     if found.store_shipped or not has_store(found.settings, found.root):
         return
-    from closeloop.changes.report_saving import save_report
+    from closeloop.changes.check_verdict import save_report
+    from closeloop.cli.config import open_review_context
     from closeloop.cli.console import print_warning
-    from closeloop.cli.review_context import open_review_context
     from closeloop.records.errors import Fault
 
     try:
@@ -240,8 +245,8 @@ def settings_with_learned_rules(found: ProjectConfiguration) -> CheckSettings:
     settings = found.settings
     if found.store_shipped or not has_store(settings, found.root):
         return settings.check
+    from closeloop.cli.config import open_review_context
     from closeloop.cli.console import print_warning
-    from closeloop.cli.review_context import open_review_context
     from closeloop.records.errors import Fault
     from closeloop.reviews.rule_editing import with_learned_rules
 
@@ -282,7 +287,7 @@ async def run_check(
 
 async def open_fixer(opened: AsyncExitStack, found: ProjectConfiguration, name: str) -> Fixer:
     """The variant that mends, with its model open."""
-    from closeloop.changes.fix_cycles import Fixer
+    from closeloop.changes.model_review import Fixer
     from closeloop.gateway import Gateway
     from closeloop.grading.variants import resolve_variant
 
@@ -361,13 +366,13 @@ def parse_report_formats(formats: Sequence[str]) -> dict[Path | None, str]:
 def write_report(report: ChangeReport, name: str, path: Path | None) -> None:
     """In one format, into a file or to standard output."""
     from closeloop import plugins
-    from closeloop.changes.reports import render_report, terminal_report
+    from closeloop.changes.reports import render_report, report_text
     from closeloop.cli.console import format_json, print_parts
     from closeloop.judges.change_review import RULE
     from closeloop.records.errors import MachineFailed
 
     if name == "terminal":
-        print_parts(*terminal_report.render_terminal_report(report))
+        print_parts(*report_text.render_terminal_report(report))
         return
     if name == "json":
         text = format_json(report)
@@ -398,10 +403,67 @@ async def publish_to_github(
     """Comment, check run and labels; what could not be written is said."""
     from closeloop.changes.report_publishing import publish_report
     from closeloop.cli.console import print_warning
-    from closeloop.cli.mining_sources import open_github_repo
+    from closeloop.cli.mine import open_github_repo
 
     summary = environ.get("GITHUB_STEP_SUMMARY")
     async with open_github_repo(pull.repo, environ) as hub:
         published = await publish_report(hub, pull, report, Path(summary) if summary else None)
     for note in published.notes:
         print_warning(note)
+
+
+# `closeloop risk fit`: how well the repository's own past foretells which changes go wrong.
+
+
+def fit(*, json: JsonFlag = False) -> None:
+    """Learn from this repository's past which changes had to be reverted or repaired."""
+    from closeloop.changes.risk.change_history import read_history
+    from closeloop.changes.risk.risk_model import fit_risk_model as learn
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import open_console, print_json, print_parts, print_warning
+    from closeloop.sandbox.workspaces import resolve_commit
+
+    project = load_project(Path.cwd())
+    head = resolve_commit(Path.cwd(), "HEAD")
+    with open_console(stderr=True).status("reading the history"):
+        history = read_history(Path.cwd(), head, cache_folder(project, os.environ))
+        risk_fit = learn(history)
+    if history.cut:
+        print_warning(f"Not all of the history is read: {history.cut}.")
+    if json:
+        print_json(risk_fit)
+    else:
+        print_parts(*render_risk_fit(risk_fit))
+
+
+def render_risk_fit(learned: RiskFit) -> Iterator[RenderableType]:
+    """The calibration curve, the area under it, and what each level would have held."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from closeloop.cli.measure import format_rate_interval
+
+    yield Text(f"{count_with_noun(learned.changes, 'past change')}, {learned.wrong:,} went wrong "
+               f"({learned.reverted:,} reverted): {learned.note}.")  # fmt: skip
+    if learned.auc is not None and learned.baseline is not None:
+        yield Text(
+            f"AUC {learned.auc:.3f} on {learned.tested:,} later changes, against "
+            f"{learned.baseline:.3f} by lines added alone."
+        )
+    if learned.calibration:
+        curve = Table(title="What was foretold, and what came", title_justify="left", box=None)
+        curve.add_column("foretold", justify="right")
+        curve.add_column("went wrong", justify="right")
+        curve.add_column("")
+        for calibration_bin in learned.calibration:
+            bar = "█" * round(40 * calibration_bin.came.value)
+            curve.add_row(
+                f"{calibration_bin.foretold:.2f}", format_rate_interval(calibration_bin.came), bar
+            )
+        yield curve
+    levels = Table(title="What each level would have held", title_justify="left", box=None)
+    levels.add_column("level")
+    levels.add_column("went wrong", justify="right")
+    for level_result in learned.held:
+        levels.add_row(level_result.level, format_rate_interval(level_result.wrong))
+    yield levels

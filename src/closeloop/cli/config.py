@@ -6,20 +6,30 @@ the user's own, `load_for_change_check` for a change under check.
 
 from __future__ import annotations
 
+import gc
+import getpass
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from closeloop.cli.argument_files import read_file_content
+from closeloop.cli.console import read_file_content
 from closeloop.records.errors import BadInput
 from closeloop.records.record import Record
 from closeloop.records.settings import Settings
 
 if TYPE_CHECKING:
     from closeloop.git import GitRepository
+    from closeloop.process.rulebook import Rulebook
+    from closeloop.records.protocols import Encoder
+    from closeloop.reviews.authorship import AgentSignsByName
+    from closeloop.reviews.rule_index import RuleIndex
+    from closeloop.store import Store
+
 
 CONFIG_NAME = "closeloop.toml"
 MAX_CONFIG_BYTES = 1 << 20
@@ -286,7 +296,7 @@ def settings_from_tables(
     name: str = CONFIG_NAME,
 ) -> Settings:
     """The settings that two tables say, the upper one first."""
-    from closeloop.records.record_reading import read_record
+    from closeloop.text.record_reading import read_record
 
     settings = read_record(merge_toml_tables(below, above), Settings, name)
     _require_sensible_limits(settings, name)
@@ -305,7 +315,7 @@ def merge_toml_tables(below: TomlTable, above: TomlTable) -> dict[str, Any]:
 def _require_sensible_limits(settings: Settings, name: str) -> None:
     if settings.retries < 0:
         raise BadInput(f"{name}: 'retries' must not be negative.")
-    from closeloop.records.record_reading import read_changed_record
+    from closeloop.text.record_reading import read_changed_record
 
     limits = {"limits": settings.limits}
     for variant, written in settings.variants.items():
@@ -315,3 +325,90 @@ def _require_sensible_limits(settings: Settings, name: str) -> None:
         for field, value in msgspec.structs.asdict(limit).items():
             if value is not None and not value > 0:
                 raise BadInput(f"{name}: '{path}.{field}' must be more than 0.")
+
+
+# What commands that show numbers have in common: the store, and word of what takes long.
+
+
+@contextmanager
+def open_metrics_store(*, make: bool = False) -> Iterator[tuple[Store, Rulebook]]:
+    """The project's store and its rules; a store is made for those who write to it."""
+    from closeloop.metrics.attempt_measuring import project_rulebook
+    from closeloop.store.store_opening import open_existing_store, open_project_store
+
+    project = load_project(Path.cwd())
+    # Many small things are made, and no cycles: looking for those would take a fifth of the time.
+    gc.disable()
+    try:
+        store_opener = open_project_store if make else open_existing_store
+        with store_opener(project.settings, project.root) as store:
+            yield store, project_rulebook(project.settings)
+    finally:
+        gc.enable()
+
+
+def print_measuring_progress(done: int, of: int) -> None:
+    """A line now and then while attempts are measured that never were."""
+    from closeloop.cli.console import print_warning
+
+    print_warning(f"{done:,} of {of:,} new attempts are measured.")
+
+
+# What commands about reviews and memory have in common: how they open what they need.
+
+
+class ReviewContext:
+    """The project's store, and what is opened only where it is used."""
+
+    def __init__(self, found: ProjectConfiguration, store: Store) -> None:
+        self.settings = found.settings
+        self.root = found.root
+        self.store = store
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        from closeloop.reviews.rule_index import open_encoder
+
+        return open_encoder(self.settings, self.root, os.environ)
+
+    @cached_property
+    def rule_index(self) -> RuleIndex:
+        from closeloop.reviews.rule_index import RuleIndex
+
+        return RuleIndex(self.store, self.encoder)
+
+    @cached_property
+    def agents(self) -> AgentSignsByName:
+        from closeloop.reviews.authorship import merge_known_agents
+
+        return merge_known_agents(self.settings.pulls.agents)
+
+    @cached_property
+    def repo(self) -> str:
+        """`owner/name` of where this clone came from, else its path."""
+        from closeloop.reviews.agent_prompts import clone_repository_name
+
+        return clone_repository_name(str(self.root))
+
+
+@contextmanager
+def open_review_context(
+    *, make: bool = False, found: ProjectConfiguration | None = None
+) -> Iterator[ReviewContext]:
+    """The project's store, opened and closed again; it is made for those who write to it."""
+    from closeloop.store.store_opening import open_existing_store, open_project_store
+
+    # For products as small as an encoder's, more threads only wait for each other.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    found = found or load_project(Path.cwd())
+    opening = open_project_store if make else open_existing_store
+    with opening(found.settings, found.root) as store:
+        yield ReviewContext(found, store)
+
+
+def current_user() -> str:
+    """Whose word it is, where nobody says."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return "somebody"

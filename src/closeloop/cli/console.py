@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
+from cyclopts import Parameter
 
-from closeloop.records.visible_text import make_visible
+from closeloop.records.errors import BadInput
+from closeloop.text.untrusted import make_visible
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 __all__ = [
+    "JsonFlag",
     "format_json",
     "make_visible",
     "open_console",
@@ -22,6 +28,10 @@ __all__ = [
     "print_warning",
     "record_to_map",
 ]
+
+JsonFlag = Annotated[bool, Parameter(help="Print one JSON document instead.")]
+"""The option `--json`, which every command explains alike."""
+
 
 PIPE_WIDTH = 140
 MAX_NAME_CHARS = 48
@@ -92,3 +102,57 @@ def record_to_map(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [record_to_map(item) for item in value]
     return value
+
+
+# Files that somebody names on the command line.
+
+
+def read_file_content(file: Path, most: int = -1) -> bytes:
+    """What a file holds: all of it, or so many bytes at the most."""
+    try:
+        with file.open("rb") as stream:
+            return stream.read(most)
+    except OSError as error:
+        raise BadInput(f"{file} cannot be read: {error.strerror}.") from error
+
+
+@contextmanager
+def report_write_errors(file: Path | None) -> Iterator[None]:
+    """BadInput where the file cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise BadInput(f"{file} cannot be written ({error.strerror}): name another.") from error
+
+
+def write_named_file(file: Path, made: bytes) -> None:
+    with report_write_errors(file):
+        file.write_bytes(made)
+
+
+# What somebody typed after a command, looked at before anything is done with it.
+
+
+def require_positive_flags(**flags: float | None) -> None:
+    """BadInput for a flag that is given and counts nothing."""
+    for name, value in flags.items():
+        if value is not None and not value > 0:
+            raise BadInput(f"--{name} must be more than 0.")
+
+
+def require_margin(margin: float | None) -> None:
+    if margin is not None and not 0 < margin < 1:
+        raise BadInput(f"A margin of {margin:g} is none: give one between 0 and 1, such as 0.05.")
+
+
+def require_utf8_text(text: str, name: str) -> None:
+    """BadInput for another encoding: no model could be sent it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise BadInput(f"{name} is not UTF-8 text: type it as UTF-8.") from None
+
+
+def split_list_flag(text: str, mark: str = ",") -> list[str]:
+    """The parts of what is one word to a shell."""
+    return [part.strip() for part in text.split(mark) if part.strip()]

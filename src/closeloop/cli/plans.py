@@ -6,16 +6,16 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from closeloop.cli.console import make_visible
-from closeloop.records.plural import count_with_noun
+from closeloop.cli.console import JsonFlag, make_visible
+from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
     from closeloop.records.attempt import Usage
+    from closeloop.records.estimate import Rate
     from closeloop.records.orchestration import OrchestrationHistory, OrchestrationRow, SubtaskTry
-    from closeloop.records.rates import Rate
 
 PASSED_WORDS = {True: "pass", False: "fail", None: "no verdict"}
 PASSED_COLOURS = {True: "green", False: "red", None: "yellow"}
@@ -27,7 +27,7 @@ def plans(
     *,
     limit: int = 20,
     patch: bool = False,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> None:
     """List orchestrated plans, the newest first; or show one with its tasks, tries and rates.
 
@@ -39,15 +39,12 @@ def plans(
         How many are listed at the most.
     patch
         Print nothing but the merged change of one plan.
-    json
-        Print one JSON document instead.
     """
     from closeloop import flow
     from closeloop.cli.config import load_project
-    from closeloop.cli.console import print_json, print_parts
-    from closeloop.cli.flag_checks import require_positive_flags
+    from closeloop.cli.console import print_json, print_parts, require_positive_flags
     from closeloop.records.errors import BadInput
-    from closeloop.records.patch_redaction import redact_new_secrets, redact_patch
+    from closeloop.text.redaction import redact_new_secrets, redact_patch
 
     require_positive_flags(limit=limit)
     if patch and plan is None:
@@ -75,7 +72,7 @@ def plans(
 def plan_to_map(story: OrchestrationHistory) -> dict[str, Any]:
     """A plan for programs."""
     from closeloop.cli.console import record_to_map
-    from closeloop.orchestration.plan_rates import measure_plan_rates
+    from closeloop.orchestration.plan_ending import measure_plan_rates
 
     return {**record_to_map(story), "rates": record_to_map(measure_plan_rates(story))}
 
@@ -110,7 +107,7 @@ def render_plan(story: OrchestrationHistory) -> Iterator[RenderableType]:
     """One plan: its verdict, its tries, its rates, what it cost."""
     from rich.text import Text
 
-    from closeloop.orchestration.plan_rates import measure_plan_rates
+    from closeloop.orchestration.plan_ending import measure_plan_rates
 
     ending = story.ending
     title = Text(f"plan {story.plan.id}  ", style="bold")

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from closeloop.cli.console import JsonFlag
 from closeloop.records.record import Record
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def pulls(
     state: Literal["open", "merged", "closed"] | None = None,
     by: Literal["agents", "people"] | None = None,
     limit: int = 50,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> None:
     """List pull requests, the newest first, or show the life of one.
 
@@ -52,13 +53,10 @@ def pulls(
         Only those of agents, or of people.
     limit
         How many are listed at the most; all are counted.
-    json
-        Print one JSON document instead of tables.
     """
     from closeloop import flow
     from closeloop.cli.config import load_project
-    from closeloop.cli.console import print_json, print_parts
-    from closeloop.cli.flag_checks import require_positive_flags
+    from closeloop.cli.console import print_json, print_parts, require_positive_flags
     from closeloop.reviews.authorship import merge_known_agents
     from closeloop.reviews.pull_updates import load_pull
 

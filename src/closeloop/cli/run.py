@@ -6,13 +6,14 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from closeloop.cli.console import JsonFlag
 from closeloop.records.record import Record
 from closeloop.records.settings import ExecutorKind, ExperimentSettings, SandboxKind, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from closeloop.cli.run_progress import RunProgressBar
+    from closeloop.cli.run_output import RunProgressBar
     from closeloop.records.experiment_plan import ExperimentResults, RunMode
     from closeloop.sandbox.workspaces import WorkspacePool
 
@@ -53,7 +54,7 @@ def run(  # noqa: PLR0913 - one parameter for each flag
     address: str | None = None,
     sandbox: SandboxKind | None = None,
     yes: bool = False,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> int:
     """Run agents on tasks and grade what they change.
 
@@ -100,8 +101,6 @@ def run(  # noqa: PLR0913 - one parameter for each flag
         How agents are caged: auto, bwrap, landlock, or none.
     yes
         Do not ask before money is spent.
-    json
-        Print one JSON document instead of tables.
     """
     from closeloop.cli.config import load_project
     from closeloop.records.errors import BadInput
@@ -148,7 +147,7 @@ def run_and_print_results(asked: RunOptions) -> int:
     import anyio
 
     from closeloop.cli.console import print_json, print_parts, print_warning
-    from closeloop.cli.run_results import run_summary_tables
+    from closeloop.cli.run_output import run_summary_tables
 
     results, progress = anyio.run(run_planned_attempts, asked)
     if asked.json:
@@ -173,8 +172,7 @@ def run_and_print_results(asked: RunOptions) -> int:
 async def run_planned_attempts(asked: RunOptions) -> tuple[ExperimentResults, RunProgressBar]:
     """Plan, say what is ahead, run."""
     from closeloop import flow
-    from closeloop.cli.run_forecast import confirm_cost, print_forecast
-    from closeloop.cli.run_progress import show_run_progress
+    from closeloop.cli.run_output import confirm_cost, print_forecast, show_run_progress
     from closeloop.cli.sets import record_unsealing
     from closeloop.tasks.sealed_tasks import hide_results
     from closeloop.tasks.task_sets import visible_tasks
@@ -228,7 +226,7 @@ def build_experiment_settings(
     """The experiment of that name, or a plain one, as the flags change it."""
     from msgspec.structs import replace
 
-    from closeloop.cli.flag_checks import require_positive_flags
+    from closeloop.cli.console import require_positive_flags
     from closeloop.records.errors import unknown_name_error
 
     if name is not None and name not in settings.experiments:

@@ -1,21 +1,31 @@
-"""`closeloop serve`: the dashboard, and a place for agents to send their traces to."""
+"""What is served until it is stopped: the dashboard, a gateway, a scripted model."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+from closeloop.records.settings import ACCESS_SCOPES, AccessScope, AccessToken
+from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from socket import socket
 
     from starlette.types import ASGIApp
 
     from closeloop.cli.config import ProjectConfiguration
+    from closeloop.records.attempt import Usage
+    from closeloop.records.session import Exchange
+    from closeloop.records.settings import Settings
     from closeloop.store import Store
     from closeloop.web.page_context import PageContext
     from closeloop.web.webhooks import WebhookSecrets
+
 
 REQUEST_WAIT_SECONDS = 5.0
 """So long a request waits for a database that went away."""
@@ -39,14 +49,13 @@ def serve(*, port: int = 4318, host: str = "127.0.0.1", token: str | None = None
     from msgspec.structs import replace
 
     from closeloop import flow
-    from closeloop.cli.config import load_project
+    from closeloop.cli.config import current_user, load_project
     from closeloop.cli.judge import open_configured_panel
-    from closeloop.cli.review_context import current_user
     from closeloop.records.errors import BadInput
     from closeloop.web.app import LOOPBACK, build_web_app
-    from closeloop.web.evaluation_endpoints import SubmissionEvaluator
     from closeloop.web.page_context import PageContext
     from closeloop.web.pages import warm_up_pages
+    from closeloop.web.submissions import SubmissionEvaluator
     from closeloop.web.webhooks import WebhookMiddleware
 
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # receiving goes before learning
@@ -86,9 +95,8 @@ def _build_webhook_secrets(found: ProjectConfiguration, desk: PageContext) -> We
     """What webhooks need, and what learns from what they bring."""
     from msgspec.structs import replace
 
+    from closeloop.cli.config import ReviewContext
     from closeloop.cli.memory import run_learning
-    from closeloop.cli.review_context import ReviewContext
-    from closeloop.cli.webhook_settings import webhook_secrets_from_settings
 
     review_context, model = ReviewContext(found, desk.store), found.settings.memory.model
     learn = partial(run_learning, review_context, None, model, desk.stopping.is_set)
@@ -141,3 +149,246 @@ def _run_server(app: ASGIApp, desk: PageContext, place: socket) -> None:
         timeout_graceful_shutdown=5,
     )
     StoppableServer(config).run([place])
+
+
+# What the webhooks of a server need from settings and environment.
+
+
+def webhook_secrets_from_settings(settings: Settings, environ: Mapping[str, str]) -> WebhookSecrets:
+    """The secrets of code hosts, and where events are sent."""
+    from closeloop.reviews.authorship import merge_known_agents
+    from closeloop.reviews.webhook_delivery import build_target
+    from closeloop.web.webhooks import WebhookSecrets
+
+    pulls = settings.pulls
+    return WebhookSecrets(
+        github=environ.get(pulls.github_secret_env) or None,
+        gitlab=environ.get(pulls.gitlab_token_env) or None,
+        agents=merge_known_agents(pulls.agents),
+        targets=tuple(
+            build_target(name, written, environ.get(written.secret_env))
+            for name, written in settings.webhooks.items()
+        ),
+    )
+
+
+# `closeloop token`: who may use the dashboard and its API.
+
+MAX_TOKEN_NAME_CHARS = 80
+
+
+def token(
+    action: Literal["new", "list", "revoke"] = "list",
+    name: str | None = None,
+    /,
+    *,
+    scope: tuple[AccessScope, ...] = ("read", "review"),
+    json: bool = False,
+) -> None:
+    """Make, list and revoke tokens for `closeloop serve`.
+
+    Parameters
+    ----------
+    action
+        What to do: new, list or revoke.
+    name
+        What the new token is called, or the id of the one to revoke.
+    scope
+        What it may do: read, review, ingest or admin; may be given again.
+    json
+        Print JSON instead of text.
+    """
+    from closeloop import flow
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import print_json, print_line
+    from closeloop.records.errors import BadInput
+
+    if action != "list" and not (name and name.strip()):
+        raise BadInput(f"Say which: `closeloop token {action} NAME`.")
+    project = load_project(Path.cwd())
+    store_opener = flow.open_project_store if action == "new" else flow.open_existing_store
+    with store_opener(project.settings, project.root) as store:
+        if action == "new":
+            _make_token(store, (name or "").strip()[:MAX_TOKEN_NAME_CHARS], scope, json=json)
+            return
+        if action == "revoke":
+            from datetime import UTC, datetime
+
+            store.access.revoke_token(name or "", datetime.now(UTC))
+            print_json({"revoked": name}) if json else print_line(f"{name} opens nothing any more.")
+            return
+        tokens = store.access.list_tokens()
+    if json:
+        print_json(tokens)
+    elif tokens:
+        _print_tokens(tokens)
+    else:
+        print_line("There are no tokens: `closeloop token new NAME` makes one.")
+
+
+def _make_token(store: Store, name: str, scopes: tuple[AccessScope, ...], *, json: bool) -> None:
+    import secrets
+    from datetime import UTC, datetime
+
+    from msgspec.structs import asdict
+
+    from closeloop.cli.console import print_json, print_line
+
+    secret = f"closeloop_{secrets.token_urlsafe(32)}"
+    new_token = AccessToken(
+        id=secrets.token_hex(4),
+        name=name,
+        scopes=tuple(one for one in ACCESS_SCOPES if one in scopes),
+        at=datetime.now(UTC),
+    )
+    store.access.save_token(new_token, secret)
+    if json:
+        print_json({**asdict(new_token), "secret": secret})
+        return
+    print_line(f"{new_token.id} may {', '.join(new_token.scopes)}. Its secret is shown only now:")
+    print_line(f"  {secret}")
+
+
+def _print_tokens(known: list[AccessToken]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from closeloop.cli.console import make_visible, print_parts
+
+    table = Table(box=None)
+    for title in ("token", "name", "may", "made", "revoked"):
+        table.add_column(title, no_wrap=title != "name")
+    for known_token in known:
+        revoked = f"{known_token.revoked:%Y-%m-%d %H:%M}" if known_token.revoked else ""
+        made_at = f"{known_token.at:%Y-%m-%d %H:%M}"
+        table.add_row(
+            known_token.id,
+            Text(make_visible(known_token.name)),
+            ", ".join(known_token.scopes),
+            made_at,
+            revoked,
+        )
+    print_parts(table)
+
+
+# `closeloop gateway`: a model for any agent, judge or script, counted and recorded.
+
+ADDRESS_HELP = """\
+  Claude Code           ANTHROPIC_BASE_URL={address}
+                        ANTHROPIC_API_KEY=any
+  Codex                 [model_providers.gateway] base_url = "{address}/v1"
+                        wire_api = "responses"
+  Gemini CLI            GOOGLE_GEMINI_BASE_URL={address}
+                        GEMINI_API_KEY=any
+  OpenCode, Qwen, pi    OPENAI_BASE_URL={address}/v1
+  Aider, mini           OPENAI_API_BASE={address}/v1
+                        OPENAI_API_KEY=any
+"""
+
+
+def gateway(*, model: str, port: int = 0, record: Path | None = None) -> None:
+    """Serve a model on this machine until it is stopped, in the format of any agent.
+
+    Parameters
+    ----------
+    model
+        A name from closeloop.toml, provider/model, scripted:FILE or recorded:ATTEMPT.
+    port
+        Where to listen on 127.0.0.1; a free port when not given.
+    record
+        A file to add every request and answer to, which `closeloop import` reads.
+    """
+
+    import anyio
+
+    from closeloop import flow
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import print_line, print_warning
+    from closeloop.gateway import Gateway
+    from closeloop.providers.model_opening import find_model_settings
+    from closeloop.records.errors import Fault
+    from closeloop.records.task import Limits
+
+    project = load_project(Path.cwd())
+    settings = find_model_settings(model, project.settings.models)
+
+    def load_recorded_exchanges(attempt: str) -> list[Exchange]:
+        with flow.open_project_store(project.settings, project.root) as store:
+            return list(store.load_exchanges(attempt))
+
+    async def serve_model(listener: Callable[[Exchange], None]) -> Usage:
+        model_gateway = Gateway(
+            os.environ, project.root, recorded=load_recorded_exchanges, port=port
+        )
+        # Nobody's attempt: it serves until it is stopped.
+        endless = Limits(turns=1 << 53)
+        async with (
+            model_gateway as proxies,
+            proxies.open_proxy(model, settings, endless, listener) as model_proxy,
+        ):
+            print_line(f"{model_proxy.name} answers at {model_proxy.address}")
+            print_line(ADDRESS_HELP.format(address=model_proxy.address))
+            try:
+                reason = await model_proxy.closed()
+            except anyio.get_cancelled_exc_class():
+                return model_proxy.usage
+        if isinstance(reason, Fault):
+            raise reason
+        print_warning(str(reason))
+        return model_proxy.usage
+
+    with open_exchange_recorder(record) as listener:
+        usage = anyio.run(serve_model, listener)
+    print_line(
+        f"{count_with_noun(usage.input_tokens or 0, 'token')} in, {usage.output_tokens or 0:,} out."
+    )
+
+
+@contextmanager
+def open_exchange_recorder(file: Path | None) -> Iterator[Callable[[Exchange], None]]:
+    """What writes an exchange to a file at once, or to nowhere."""
+    from closeloop.records.errors import BadInput
+    from closeloop.traces.readers.gateway import encode_exchange_line
+
+    if file is None:
+        yield lambda exchange: None
+        return
+    try:
+        with file.open("ab", buffering=0) as output:
+
+            def write_exchange(exchange: Exchange) -> None:
+                output.write(encode_exchange_line(exchange))
+
+            yield write_exchange
+    except OSError as error:
+        raise BadInput(f"{file} cannot be written: {error.strerror}.") from error
+
+
+# `closeloop script`: a scripted model as a server, for any agent to talk to.
+
+
+def script(file: Path, *, port: int = 0) -> None:
+    """Serve a scripted model on this machine until it is stopped.
+
+    Parameters
+    ----------
+    file
+        The script, in YAML.
+    port
+        Where to listen on 127.0.0.1; a free port when not given.
+    """
+    import anyio
+
+    from closeloop.cli.console import print_line
+    from closeloop.providers.script_server import serve_script
+    from closeloop.providers.scripted_model import load_script
+
+    model_script = load_script(file)
+
+    async def serve_model_script() -> None:
+        async with serve_script(model_script, port=port) as address:
+            print_line(f"{model_script.name} answers at {address}")
+            print_line(f"  OPENAI_BASE_URL={address}/v1  ANTHROPIC_BASE_URL={address}")
+            await anyio.sleep_forever()
+
+    anyio.run(serve_model_script)

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from closeloop.cli.console import make_visible
-from closeloop.records.plural import count_with_noun
-from closeloop.tasks.held_out_split import SplitMethod
+from closeloop.cli.console import JsonFlag, make_visible
+from closeloop.records.task import SplitMethod
+from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
     from closeloop.cli.config import ProjectConfiguration
     from closeloop.records.estimate import Estimate
-    from closeloop.records.experiment_plan import ExperimentPlan
-    from closeloop.records.held_out_log import HeldOutGap, HeldOutRun
+    from closeloop.records.experiment_plan import ExperimentPlan, HeldOutGap, HeldOutRun
     from closeloop.store import Store
     from closeloop.tasks.task_sets import SetFacts, TaskFile
 
@@ -31,7 +30,7 @@ def sets(
     *,
     by: SplitMethod = "time",
     share: float = 0.3,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> None:
     """List dev and held-out tasks as sets; hold some out; or see who looked at those.
 
@@ -43,8 +42,6 @@ def sets(
         How to split: time holds out the newest, tags a share of every tag and area.
     share
         The part of the tasks to hold out.
-    json
-        Print one JSON document instead of tables.
     """
     from closeloop import flow
     from closeloop.cli.config import load_project
@@ -76,9 +73,8 @@ def write_held_out_split(
     """Write into the tasks' files which are held out; the tasks as they are then."""
     from msgspec.structs import replace
 
-    from closeloop.tasks.held_out_split import choose_held_out
-    from closeloop.tasks.task_edit import set_task_field
-    from closeloop.tasks.task_sets import read_base_times
+    from closeloop.tasks.task_sets import choose_held_out, read_base_times
+    from closeloop.tasks.task_writer import set_task_field
 
     tasks = [one.task for one in kept]
     held_out_digests = choose_held_out(tasks, by, share, read_base_times(tasks))

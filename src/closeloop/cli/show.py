@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from closeloop.cli.console import make_visible
-from closeloop.records.plural import count_with_noun
+from closeloop.cli.console import JsonFlag, make_visible
+from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from closeloop.records.attempt import Attempt, Grade, Usage
     from closeloop.records.evaluation import Evaluation
     from closeloop.records.experiment_plan import AttemptDetails
-    from closeloop.records.measurement import Measurement
+    from closeloop.records.finding import Measurement
     from closeloop.records.session import Session
     from closeloop.records.trace import AnyEvent, Trace
     from closeloop.store import Store
@@ -31,7 +31,7 @@ def show(
     attempt: str,
     *,
     full: bool = False,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> None:
     """Show what happened in one attempt: its outcome, events, change and tests.
 
@@ -41,8 +41,6 @@ def show(
         The id of the attempt, or the beginning of it.
     full
         Leave nothing out of commands' output, texts and the change.
-    json
-        Print one JSON document instead.
     """
     from closeloop import flow
     from closeloop.cli import console
@@ -114,7 +112,7 @@ def render_story_head(story: AttemptDetails) -> Iterator[Text]:
     """Who tried what, and how it ended."""
     from rich.text import Text
 
-    from closeloop.cli.run_results import OUTCOME_MARKS
+    from closeloop.cli.run_output import OUTCOME_MARKS
 
     attempt, grade = story.attempt, story.grade
     outcome = grade.outcome if grade else None

@@ -1,26 +1,90 @@
-"""`closeloop task`: write tasks and prove them."""
+"""The commands that write tasks: `closeloop init` and `closeloop task`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
 
+from cyclopts import Parameter
+
+from closeloop.cli.console import JsonFlag, make_visible
+from closeloop.records.record import Record
 from closeloop.records.settings import SandboxKind
+from closeloop.tasks.stress import STRESS_MODES, StressMode
+from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from closeloop.cli.config import ProjectConfiguration
     from closeloop.records.attempt import Proof
     from closeloop.records.settings import Settings
     from closeloop.records.task import Task
+    from closeloop.tasks.stress import StressVariant
+
+
+# `closeloop init`: look at a repository and write its closeloop.toml.
+
+
+def init(
+    path: Path = Path(),
+    *,
+    force: bool = False,
+    json: JsonFlag = False,
+) -> None:
+    """Find the project's test, lint, type and build commands and write closeloop.toml.
+
+    Parameters
+    ----------
+    path
+        A folder of the git repository; its closeloop.toml goes to the repository's root.
+    force
+        Replace a closeloop.toml that is there already.
+    """
+    from closeloop.cli.config import CONFIG_NAME, find_repository_root
+    from closeloop.cli.console import print_json, print_line
+    from closeloop.records.errors import BadInput, MachineFailed
+    from closeloop.tasks.project_discovery import discover_commands, render_config
+
+    if not path.is_dir():
+        raise BadInput(f"{path} is not a folder: name one inside a git repository.")
+    root = find_repository_root(path.resolve())
+    if root is None:
+        raise BadInput(f"{path.resolve()} lies in no git repository: make one with `git init`.")
+    file = root / CONFIG_NAME
+    if file.exists() and not force:
+        raise BadInput(f"{file} is there already: edit it, or replace it with --force.")
+    discovery = discover_commands(root)
+    try:
+        file.write_text(render_config(discovery), encoding="utf-8")
+    except OSError as error:
+        raise MachineFailed(f"{error.filename} cannot be written: {error.strerror}.") from error
+    if json:
+        print_json({"file": str(file), "found": discovery})
+        return
+    print_line(f"Wrote {file}")
+    for name in ("setup", "test", "lint", "types", "build"):
+        value = getattr(discovery.commands, name)
+        line = " && ".join(value) if isinstance(value, tuple) else value
+        print_line(
+            f"  {name:6} {line}  ({discovery.sources[name]})" if line else f"  {name:6} not found"
+        )
+    if discovery.seen:
+        print_line(
+            f"  Also seen: {', '.join(discovery.seen[:8])}{' …' if len(discovery.seen) > 8 else ''}"
+        )
+    print_line("Next: look it over, then make tasks of past work with `closeloop mine`,")
+    print_line("or write one with `closeloop task new NAME`.")
 
 
 def new(
     name: str,
     *,
     prompt: str | None = None,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> None:
     """Write a new task, filled in as far as can be known.
 
@@ -30,8 +94,6 @@ def new(
         The task's id: letters, digits, '.', '_' and '-'.
     prompt
         What the agent is asked; to be written into the file when not given.
-    json
-        Print one JSON document instead of text.
     """
     from closeloop.cli.config import find_repository_root, load_project
     from closeloop.cli.console import print_json, print_line
@@ -62,7 +124,7 @@ def check(
     *tasks: str,
     repeats: int = 3,
     sandbox: SandboxKind | None = None,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> int:
     """Prove tasks by their controls: the reference passes, doing nothing fails, every time.
 
@@ -74,15 +136,12 @@ def check(
         How often the tests run before and after the reference, to find flaky ones.
     sandbox
         How tests are caged: auto, bwrap, landlock, or none.
-    json
-        Print one JSON document instead of a table.
     """
     import anyio
 
     from closeloop import flow
     from closeloop.cli.config import load_project
-    from closeloop.cli.console import print_json, print_parts
-    from closeloop.cli.flag_checks import require_positive_flags
+    from closeloop.cli.console import print_json, print_parts, require_positive_flags
     from closeloop.cli.run import apply_run_flags
 
     require_positive_flags(repeats=repeats)
@@ -126,8 +185,6 @@ def proofs_table(proofs: Sequence[Proof]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from closeloop.cli.console import make_visible
-
     table = Table(box=None)
     for name in ("task", "state", "tests at base", "flaky", "why"):
         table.add_column(name, no_wrap=name != "why")
@@ -143,3 +200,233 @@ def proofs_table(proofs: Sequence[Proof]) -> Table:
             Text(make_visible("\n".join(proof.reasons)), style="dim"),
         )
     return table
+
+
+# `closeloop task list` and `closeloop task tag`: tasks by what they are and what they show.
+
+
+class TaskListLine(Record):
+    """A task, as the list shows it."""
+
+    id: str
+    state: str
+    """Proved, unproved, unchecked, or unknown before it was looked at."""
+    tags: tuple[str, ...]
+    modes: tuple[str, ...]
+    """Failure modes that attempts at it have shown."""
+
+
+def list_(*, tag: str | None = None, json: JsonFlag = False) -> None:
+    """List dev tasks with their tags, those that show several failure modes first.
+
+    Parameters
+    ----------
+    tag
+        Only tasks with this tag.
+    """
+    from closeloop import flow
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import print_json, print_line, print_parts
+
+    project = load_project(Path.cwd())
+    tasks = flow.select_tasks(project.settings, project.root, ())
+    task_lines = task_list_lines([task for task in tasks if task.split == "dev"], project)
+    task_lines = [one for one in task_lines if tag is None or tag in one.tags]
+    if json:
+        print_json(task_lines)
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None)
+    for name in ("task", "state", "failure modes", "tags"):
+        table.add_column(name, no_wrap=name in ("task", "state"))
+    for task_line in task_lines:
+        cells = (
+            task_line.id,
+            task_line.state,
+            ", ".join(task_line.modes),
+            ", ".join(task_line.tags),
+        )
+        table.add_row(*(Text(make_visible(cell)) for cell in cells))
+    print_parts(table)
+    if held_out_count := sum(task.split == "held-out" for task in tasks):
+        print_line(f"{count_with_noun(held_out_count, 'more is', 'more are')} held out.")
+
+
+def task_list_lines(tasks: Sequence[Task], found: ProjectConfiguration) -> list[TaskListLine]:
+    """Tasks with what the store knows of them."""
+    from closeloop import flow
+    from closeloop.metrics.attempt_measuring import measure_attempts, project_rulebook
+    from closeloop.tasks.task_writer import infer_kind_tags, tag_from_mode
+
+    modes: dict[str, dict[str, None]] = {}
+    with flow.open_existing_store(found.settings, found.root) as store:
+        rows = store.list_attempts(task_digests=[task.digest for task in tasks])
+        for one in measure_attempts(store, rows, project_rulebook(found.settings)):
+            task_modes = modes.setdefault(one.row.task_digest or "", {})
+            task_modes |= {tag_from_mode(each.mode): None for each in one.measurement.modes}
+        proofs = {task.digest: store.load_proof(task.grading) for task in tasks}
+    task_lines = [
+        TaskListLine(
+            id=task.id,
+            state=proof.state if (proof := proofs[task.digest]) else "unknown",
+            tags=tuple(
+                dict.fromkeys([*task.tags, *infer_kind_tags(task), *modes.get(task.digest, ())])
+            ),
+            modes=tuple(sorted(modes.get(task.digest, ()))),
+        )
+        for task in tasks
+    ]
+    return sorted(task_lines, key=lambda one: (-len(one.modes), one.id))
+
+
+def tag(
+    task: str,
+    *changes: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    json: JsonFlag = False,
+) -> None:
+    """Add tags to a task's file and take others away: +billing -mined.
+
+    Parameters
+    ----------
+    task
+        The id of the task.
+    changes
+        +NAME adds a tag, -NAME takes it away.
+    """
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import print_json, print_line
+    from closeloop.records.errors import unknown_name_error
+    from closeloop.sandbox.workspaces import resolve_commit
+    from closeloop.tasks.sealed_tasks import require_unsealed
+    from closeloop.tasks.task_sets import load_task_files
+    from closeloop.tasks.task_writer import apply_tag_changes, set_task_field
+
+    project = load_project(Path.cwd())
+    task_files = load_task_files(
+        project.root / project.settings.tasks, project.root, resolve_commit
+    )
+    files_by_id = {one.task.id: one for one in task_files}
+    if task not in files_by_id:
+        raise unknown_name_error(
+            "task", task, [one.task.id for one in task_files if one.task.split == "dev"]
+        )
+    require_unsealed(files_by_id[task].task)
+    tags = apply_tag_changes(files_by_id[task].task.tags, changes)
+    if changes:
+        set_task_field(files_by_id[task].path, "tags", tags or None)
+    print_json({"id": task, "tags": tags}) if json else print_line(
+        f"{task}: {', '.join(tags) or 'no tags'}"
+    )
+
+
+# `closeloop task stress`: variants of a proved task, each hard in one way.
+
+
+def stress(
+    task: str,
+    *,
+    mode: list[StressMode] | None = None,
+    repeats: int = 3,
+    sandbox: SandboxKind | None = None,
+    json: JsonFlag = False,
+) -> int:
+    """Make variants of a proved task that stress one failure mode each, and prove them.
+
+    Parameters
+    ----------
+    task
+        The id of the task.
+    mode
+        Which mode; may be given again. All of them when none is named.
+    repeats
+        How often the tests run before and after the reference, to find flaky ones.
+    sandbox
+        How tests are caged: auto, bwrap, landlock, or none.
+    """
+    import anyio
+
+    from closeloop import flow
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import print_json, require_positive_flags
+    from closeloop.cli.run import apply_run_flags
+    from closeloop.records.errors import BadInput
+    from closeloop.tasks.sealed_tasks import require_unsealed
+
+    require_positive_flags(repeats=repeats)
+    project = load_project(Path.cwd())
+    settings = apply_run_flags(project.settings, sandbox=sandbox)
+    [chosen_task] = flow.select_tasks(project.settings, project.root, [task])
+    require_unsealed(chosen_task)
+    proved_ids: list[str] = []
+    refused: dict[str, str] = {}
+    with flow.open_existing_store(project.settings, project.root) as store:
+        known_proof = store.load_proof(chosen_task.grading)
+        if known_proof is None or known_proof.state != "proved":
+            raise BadInput(f"{task} is not proved: `closeloop task check {task}` does that first.")
+        for stress_mode in mode or STRESS_MODES:
+            try:
+                variant = make_stress_task(chosen_task, stress_mode, project)
+                [proof] = anyio.run(prove_and_hide, [variant], settings, project.root, repeats)
+                save_stress_task(variant, proof, project)
+                proved_ids.append(variant.id)
+            except BadInput as fault:
+                refused[stress_mode] = str(fault)
+    print_json({"tasks": proved_ids, "refused": refused}) if json else print_stress_results(
+        proved_ids, refused
+    )
+    return 0 if proved_ids else 1
+
+
+def print_stress_results(made: Sequence[str], refused: Mapping[str, str]) -> None:
+    from closeloop.cli.console import print_line
+
+    for name in made:
+        print_line(f"proved {name}")
+    for name, why in refused.items():
+        print_line(f"no {name}: {why}")
+
+
+def make_stress_task(task: Task, mode: StressMode, found: ProjectConfiguration) -> Task:
+    """One variant, with a repository of its own where files are planted."""
+    from closeloop.records.errors import BadInput
+    from closeloop.tasks.exchange.harbor_export import check_out_commit
+    from closeloop.tasks.stress import stress_task as vary
+    from closeloop.tasks.task_files import with_digests
+
+    if task.repo is None or task.base is None or not Path(task.repo).is_dir():
+        raise BadInput(f"{task.id} has no repository on this machine: clone it first.")
+    with TemporaryDirectory() as scratch:
+        tree = Path(scratch) / "tree"
+        check_out_commit(task.repo, task.base, tree)
+        variant = vary(task, mode, tree)
+        # Before anything is planted: the variant that is there needs what it was planted with.
+        if (found.root / found.settings.tasks / f"{variant.task.id}.md").exists():
+            raise BadInput(f"{variant.task.id} is there already.")
+        stress_task = plant_files(variant, tree, found) if variant.planted else variant.task
+    return with_digests(stress_task)
+
+
+def plant_files(variant: StressVariant, tree: Path, found: ProjectConfiguration) -> Task:
+    """The variant in a repository that has the files it needs besides."""
+    from msgspec.structs import replace
+
+    from closeloop.tasks.exchange.harbor_export import commit_folder
+
+    repo = found.root / ".closeloop" / "stress" / variant.task.id
+    shutil.rmtree(repo, ignore_errors=True)
+    shutil.copytree(tree, repo, symlinks=True)
+    for name, text in variant.planted.items():
+        (repo / name).write_text(text, encoding="utf-8")
+    return replace(variant.task, repo=str(repo.resolve()), base=commit_folder(repo))
+
+
+def save_stress_task(task: Task, proof: Proof, found: ProjectConfiguration) -> None:
+    """Write down a variant that holds; BadInput with the reason for one that does not."""
+    from closeloop.records.errors import BadInput
+    from closeloop.tasks.mining.miner import write_task_files
+
+    if proof.state != "proved":
+        raise BadInput(proof.reasons[0] if proof.reasons else "it could not be proved.")
+    write_task_files(task, found.root / found.settings.tasks)

@@ -2,28 +2,108 @@
 
 from __future__ import annotations
 
+import secrets
+import shutil
+import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 
 from closeloop.gateway.attempt_proxy import AttemptProxy, ReplySource
 from closeloop.gateway.exchange_ledger import ExchangeListener
-from closeloop.gateway.live_source import LiveSource, ProviderRelay
-from closeloop.gateway.proxy_listeners import ProxyListeners
-from closeloop.gateway.rate_limiter import RateLimiter
-from closeloop.gateway.recorded_attempt import RecordedExchange, load_recorded_exchanges
-from closeloop.gateway.replay_source import ReplaySource
-from closeloop.providers.model_budget import NO_USAGE
+from closeloop.gateway.live_source import LiveSource, ProviderRelay, RateLimiter
+from closeloop.gateway.replay_source import RecordedExchange, ReplaySource, load_recorded_exchanges
 from closeloop.providers.model_opening import OpenModel, open_model, require_price
+from closeloop.providers.model_prices import NO_USAGE
 from closeloop.records.attempt import Usage
 from closeloop.records.errors import BadInput
-from closeloop.records.exchange import Exchange
+from closeloop.records.session import Exchange
 from closeloop.records.settings import ModelSettings
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
+
+if TYPE_CHECKING:
+    from closeloop.gateway.proxy_server import HttpListener, ProxyServer
+
+
+# The ways to doors: a socket each, and a shared port. Nothing is opened before it is asked for.
+
+
+class ProxyListeners:
+    """All ways to the doors of one gateway."""
+
+    def __init__(self, port: int = 0, folder: Path | None = None) -> None:
+        self._port = port
+        self._folder = folder
+        self._listeners: ProxyServer | None = None
+        self._loopback: tuple[HttpListener, int] | None = None
+
+    def add_listener(self) -> ProxyListener:
+        """The ways to one more door."""
+        return ProxyListener(self)
+
+    @property
+    def folder(self) -> Path:
+        """Only its owner may look into it."""
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="closeloop-"))
+        return self._folder
+
+    @property
+    def listeners(self) -> ProxyServer:
+        if self._listeners is None:
+            from closeloop.gateway.proxy_server import ProxyServer
+
+            self._listeners = ProxyServer()
+        return self._listeners
+
+    @property
+    def port(self) -> int:
+        """Where all doors are on loopback."""
+        if self._loopback is None:
+            self._loopback = self.listeners.listen_loopback(self._port)
+        return self._loopback[1]
+
+    async def close(self) -> None:
+        if self._loopback is not None:
+            await self._loopback[0].close()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class ProxyListener:
+    """The ways to one door: a socket in a folder of its own, and a secret on loopback."""
+
+    def __init__(self, entrances: ProxyListeners) -> None:
+        self._entrances = entrances
+        self._listener: HttpListener | None = None
+        self._path = Path()
+        self._secret = ""
+
+    def socket(self, door: Any) -> str:
+        if self._listener is None:
+            # Its name cannot be guessed: not every cage keeps programs from connecting.
+            self._path = self._entrances.folder / secrets.token_hex(8) / "model.sock"
+            self._listener = self._entrances.listeners.listen_unix(self._path, door)
+        return str(self._path)
+
+    def address(self, door: Any) -> str:
+        if not self._secret:
+            self._secret = secrets.token_urlsafe(24)
+            self._entrances.listeners.doors[self._secret] = door
+        return f"http://127.0.0.1:{self._entrances.port}/{self._secret}"
+
+    async def close(self) -> None:
+        if self._secret:
+            del self._entrances.listeners.doors[self._secret]
+        if self._listener is not None:
+            await self._listener.close()
+            with suppress(OSError):
+                shutil.rmtree(self._path.parent)
+
 
 ExchangeLookup = Callable[[str], Iterable[Exchange]]
 """What a stored attempt asked its model, by the attempt's id."""
@@ -100,7 +180,7 @@ class Gateway:
             self._paces[settings] = RateLimiter(settings)
             if settings.provider != "scripted":
                 from closeloop.gateway.passthrough_relay import PassthroughRelay
-                from closeloop.providers.remote_model import RemoteModel
+                from closeloop.providers.provider_connection import RemoteModel
 
                 assert isinstance(model, RemoteModel)
                 self._relays[settings] = PassthroughRelay(model)

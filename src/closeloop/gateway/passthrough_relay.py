@@ -9,15 +9,12 @@ import msgspec
 
 from closeloop.gateway.agent_request import AgentRequest, ResponseWriter
 from closeloop.gateway.live_source import AnswerBroken
-from closeloop.providers.answer_decoders import DECODERS
-from closeloop.providers.format_dialect import RetryListener
+from closeloop.providers.format_dialect import MalformedRequest, RetryListener, ServedFormat
 from closeloop.providers.model_prices import add_cost
-from closeloop.providers.provider_connection import IncomingAnswer
+from closeloop.providers.provider_connection import IncomingAnswer, RemoteModel, join_format_url
 from closeloop.providers.provider_refusals import find_secret_key
-from closeloop.providers.remote_model import RemoteModel, join_format_url
-from closeloop.providers.served.served_format import MalformedRequest, ServedFormat
+from closeloop.providers.provider_streams import DECODERS, read_provider_reply
 from closeloop.records.errors import MachineFailed
-from closeloop.records.provider_streams import read_provider_reply
 from closeloop.records.record import Record
 
 _SPOKEN_FORMATS = {

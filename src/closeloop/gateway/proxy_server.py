@@ -21,12 +21,13 @@ from closeloop.gateway.agent_request import (
     AgentRequest,
     AsgiMessage,
     AsgiSend,
+    GatewayRoute,
     OpenRequests,
     ResponseWriter,
+    find_route,
 )
-from closeloop.gateway.gateway_routes import GatewayRoute, find_route
 from closeloop.records.errors import BadInput
-from closeloop.sandbox.unix_sockets import bind_unix_socket
+from closeloop.sandbox.sandbox_network import bind_unix_socket
 
 MAX_REQUEST_BYTES = 32 << 20
 """Bytes of a request; agents send their whole conversation each time."""

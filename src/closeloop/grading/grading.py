@@ -12,7 +12,6 @@ from functools import partial
 import anyio.to_thread
 import msgspec
 
-from closeloop.grading import grade_facts
 from closeloop.grading import task_proof as proving
 from closeloop.grading.integrity.believe import (
     ChosenTests,
@@ -23,7 +22,13 @@ from closeloop.grading.integrity.believe import (
 )
 from closeloop.grading.integrity.confirm import confirm_tests
 from closeloop.grading.integrity.probe_run import ProbeRun, run_probe
-from closeloop.grading.integrity.restore import ADDED_TEST, CHANGED_TEST, Steering, restored_paths
+from closeloop.grading.integrity.restore import (
+    ADDED_TEST,
+    CHANGED_TEST,
+    Steering,
+    restored_paths,
+    why_restored,
+)
 from closeloop.grading.steadiness import (
     SuiteSeries,
     extend_series,
@@ -43,8 +48,6 @@ from closeloop.grading.testing.suite_run import (
     KILLED_EXIT_CODES,
     NOT_FOUND_EXIT_CODE,
     RunMoment,
-)
-from closeloop.grading.testing.suite_verdict import (
     SuiteVerdict,
     judge_suite,
     list_tests_to_keep,
@@ -56,9 +59,52 @@ from closeloop.records.change import Change
 from closeloop.records.errors import MachineFailed
 from closeloop.records.record import Record
 from closeloop.records.task import Task
-from closeloop.records.trace import Trace
+from closeloop.records.trace import Edit, Message, Trace
 from closeloop.sandbox.admission import OVERSUBSCRIBED_MESSAGE, run_suite
 from closeloop.sandbox.workspaces import WorkspaceBase, WorkspacePool
+from closeloop.text.wording import matches_globs
+
+# What an attempt's change and trace say beside its tests: files and questions.
+
+
+class FilePrecision(Record):
+    """Files changed against the files of the reference."""
+
+    precision: float | None = None
+    recall: float | None = None
+
+
+def files_out_of_scope(task: Task, change: Change) -> tuple[str, ...]:
+    """Files changed outside the declared scope; where none is declared, nothing is."""
+    if not task.scope:
+        return ()
+    return tuple(path for path in changed_paths(change) if not matches_globs(path, task.scope))
+
+
+def measure_file_precision(task: Task, change: Change, steering: Steering) -> FilePrecision:
+    """How well the files changed are those of the reference; files restored count nowhere."""
+    if task.reference is None:
+        return FilePrecision()
+    reference_files = {path for path in steering.references if why_restored(steering, path) is None}
+    changed_files = {path for path in changed_paths(change) if why_restored(steering, path) is None}
+    hits = len(reference_files & changed_files)
+    return FilePrecision(
+        precision=hits / len(changed_files) if changed_files else None,
+        recall=hits / len(reference_files) if reference_files else None,
+    )
+
+
+def asked_before_editing(trace: Trace | None) -> bool | None:
+    """Whether a question came before the first edit; None where nothing was recorded."""
+    if trace is None or not trace.events:
+        return None
+    for event in trace.events:
+        if isinstance(event, Message) and event.role == "agent" and event.intent == "question":
+            return True
+        if isinstance(event, Edit) and event.ok is not False:
+            return False
+    return False
+
 
 RERUN_COUNT = 2
 """How often a newly failing test is run again, to see whether it always fails."""
@@ -312,7 +358,7 @@ def _grade_without_running(
     """All that needs no test run."""
     change, trace = submission.change, submission.trace
     file_precision, tests = (
-        grade_facts.measure_file_precision(task, change, steering),
+        measure_file_precision(task, change, steering),
         (ADDED_TEST, CHANGED_TEST),
     )
     return Grade(
@@ -321,12 +367,12 @@ def _grade_without_running(
         version=proving.GRADER_VERSION,
         outcome=_unscored_outcome("not graded"),
         before=submission.proof.before,
-        out_of_scope=grade_facts.files_out_of_scope(task, change),
+        out_of_scope=files_out_of_scope(task, change),
         restored=tuple(path for path, why in aside.items() if why not in tests),
         set_aside=tuple(path for path, why in aside.items() if why in tests),
         files_precision=file_precision.precision,
         files_recall=file_precision.recall,
-        asked=grade_facts.asked_before_editing(trace),
+        asked=asked_before_editing(trace),
     )
 
 

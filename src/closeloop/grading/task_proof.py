@@ -17,16 +17,17 @@ from closeloop.grading.integrity.run_through import BaseTree
 from closeloop.grading.mutants import make_mutants
 from closeloop.grading.testing.suite_run import (
     HIDDEN_FAILURES,
+    MAX_NAMED,
     TIMEOUT_CAUSES,
     RunMoment,
+    judge_suite,
     run_tests,
+    suggest_nearest,
 )
-from closeloop.grading.testing.suite_verdict import MAX_NAMED, judge_suite, suggest_nearest
 from closeloop.grading.touched_paths import with_failing_tests
 from closeloop.records.attempt import Proof, TestRun
 from closeloop.records.errors import BadInput, MachineFailed
-from closeloop.records.task import Task
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits, Task
 from closeloop.sandbox.admission import OVERSUBSCRIBED_MESSAGE, run_suite
 from closeloop.sandbox.workspace_layout import WorkspaceLayout, real_paths
 from closeloop.sandbox.workspaces import Workspace, WorkspaceBase, WorkspacePool

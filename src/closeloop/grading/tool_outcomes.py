@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from closeloop.records.change_report import GatePolicy, ToolOutcome, ToolRun
+from closeloop.records.change import GatePolicy, ToolOutcome, ToolRun
 
 ToolEnding = Literal[
     "passed", "failed", "no results", "inert", "timed out", "not set up", "machine trouble"

@@ -10,9 +10,9 @@ import msgspec
 from closeloop.records.attempt import TestRun
 from closeloop.records.change import Change
 from closeloop.records.errors import BadInput
-from closeloop.records.globs import escape_glob
-from closeloop.records.patch_parsing import parse_patch
 from closeloop.records.task import Task, TestRunner
+from closeloop.text.patches import parse_patch
+from closeloop.text.wording import escape_glob
 
 
 def changed_paths(change: Change) -> list[str]:

@@ -11,9 +11,9 @@ from closeloop.providers import model_opening
 from closeloop.records.errors import BadInput, unknown_name_error
 from closeloop.records.protocols import Agent
 from closeloop.records.record import Record, content_digest
-from closeloop.records.record_reading import read_changed_record
 from closeloop.records.settings import ModelSettings, Settings, VariantSettings
-from closeloop.records.variant import PromptVersion, Variant
+from closeloop.records.task import PromptVersion, Variant
+from closeloop.text.record_reading import read_changed_record
 
 
 class ResolvedVariant(Record):

@@ -22,12 +22,12 @@ from closeloop.records.attempt import Usage
 from closeloop.records.chat import ModelReply, ModelRequest
 from closeloop.records.errors import BadInput, Fault, MachineFailed, PluginFailed
 from closeloop.records.evaluation import JudgeCase
-from closeloop.records.fences import reveal_hidden_text
 from closeloop.records.protocols import Assignment, ModelProxy, Work
 from closeloop.records.record import Record
 from closeloop.records.settings import ModelSettings, Settings
 from closeloop.sandbox.workspace_sandbox import WorkspaceSandbox
 from closeloop.sandbox.workspaces import Workspace, WorkspacePool
+from closeloop.text.untrusted import reveal_hidden_text
 
 GRACE_SECONDS = 30.0
 MAX_FILE_BYTES = 1 << 20

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
 
-from closeloop.records.evaluation import Rubric, TaskOutput
+from closeloop.judges.evaluator import evaluate_cases
+from closeloop.judges.judge_panel import JudgePanel
+from closeloop.records.calibration import CanaryResults
+from closeloop.records.estimate import wilson_rate
+from closeloop.records.evaluation import JudgeCase, Rubric, TaskOutput
 from closeloop.records.record import Record
 
 AttackPlace = Literal["comment", "file name", "tool output", "answer"]
@@ -119,3 +124,36 @@ def plant_attack(output: TaskOutput, attack: Attack) -> TaskOutput:
 def _change_with_newline(output: TaskOutput) -> str:
     change = output.change or ""
     return change if not change or change.endswith("\n") else change + "\n"
+
+
+# Canaries: failing work with attacks in it, to see whether the judge falls for any.
+
+
+async def run_canaries(bench: JudgePanel, cases: Sequence[JudgeCase]) -> CanaryResults:
+    """Every attack once, in turn on the cases that the judge fails by itself, without facts."""
+    # Without a site: a patch with an attack in it need not apply.
+    bare = [replace(case, facts=(), site=None) for case in cases]
+    clean_results = await evaluate_cases(bench, bare)
+    judged_cases = zip(bare, clean_results.evaluations, strict=True)
+    failing = [case for case, one in judged_cases if one.passed is False]
+    if not failing:
+        return CanaryResults(attacked=0, flipped=None)
+    all_attacks = list_attacks(bench.judges[0].rubric)
+    target_cases = [failing[number % len(failing)] for number in range(len(all_attacks))]
+    results = await evaluate_cases(
+        bench,
+        [
+            replace(case, output=plant_attack(case.output, attack))
+            for case, attack in zip(target_cases, all_attacks, strict=True)
+        ],
+    )
+    successful_attacks = [
+        attack.name
+        for attack, one in zip(all_attacks, results.evaluations, strict=True)
+        if one.passed is True
+    ]
+    return CanaryResults(
+        attacked=len(all_attacks),
+        flipped=wilson_rate(len(successful_attacks), len(all_attacks)),
+        by=tuple(successful_attacks),
+    )

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from closeloop.judges.quote_check import find_quote_fault
-from closeloop.judges.sealed_question import build_sealed_question, find_seal_fault
+from closeloop.judges.sealed_question import (
+    build_sealed_question,
+    find_quote_fault,
+    find_seal_fault,
+)
 from closeloop.records.chat import ModelRequest
 from closeloop.records.evaluation import PosedQuestion
-from closeloop.records.fences import build_text_block, reveal_hidden_text
 from closeloop.records.finding import Finding, Rule
 from closeloop.records.record import Record
+from closeloop.text.untrusted import build_text_block, reveal_hidden_text
 
 RULE = Rule(
     name="reviewed",

@@ -8,8 +8,11 @@ from typing import Any
 
 import msgspec
 
-from closeloop.judges.quote_check import find_quote_fault
-from closeloop.judges.sealed_question import build_sealed_question, find_seal_fault
+from closeloop.judges.sealed_question import (
+    build_sealed_question,
+    find_quote_fault,
+    find_seal_fault,
+)
 from closeloop.records.chat import ModelRequest
 from closeloop.records.evaluation import (
     JudgeCase,
@@ -19,8 +22,7 @@ from closeloop.records.evaluation import (
     RubricQuestion,
     Subtask,
 )
-from closeloop.records.fences import TextBlock, build_text_block, is_blank
-from closeloop.records.visible_text import first_visible_line
+from closeloop.text.untrusted import TextBlock, build_text_block, first_visible_line, is_blank
 
 name = "checks"
 version = 1

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from statistics import fmean, stdev
 
 import anyio
 from anyio import to_thread
 from msgspec.structs import replace
 
 from closeloop.concurrency import run_limited
-from closeloop.judges.evaluation_merge import merge_panel_votes, merge_samples
+from closeloop.judges.judge_cases import sort_by_dependencies
 from closeloop.judges.judge_panel import (
     JudgePanel,
     OpenJudge,
@@ -21,16 +23,23 @@ from closeloop.judges.judge_panel import (
     rubric_for_task,
 )
 from closeloop.judges.judge_panel import build_question as pose
-from closeloop.judges.model_families import is_same_family
-from closeloop.judges.rubric_scoring import CaseScores, score_answers, score_missing_output
-from closeloop.providers.model_question import ModelAnswer, ask_with_repair
-from closeloop.records.attempt import Usage
-from closeloop.records.errors import BadInput, MachineFailed
+from closeloop.judges.rubric import (
+    CaseScores,
+    combine_criteria,
+    score_answers,
+    score_missing_output,
+)
+from closeloop.providers.structured_reply import ModelAnswer, ask_with_repair
+from closeloop.records.attempt import Usage, sum_usage
+from closeloop.records.errors import BadInput, Fault, MachineFailed
 from closeloop.records.evaluation import (
+    CRITERIA,
     ComputedFact,
+    CriterionScore,
     Evaluation,
     Evaluations,
     JudgeCase,
+    JudgeSample,
     JudgeVersion,
     PosedQuestion,
     QuestionSeals,
@@ -40,10 +49,124 @@ from closeloop.records.evaluation import (
     Subtask,
     TaskOutput,
 )
-from closeloop.records.fences import draw_seal, is_blank
 from closeloop.records.record import content_digest
-from closeloop.records.task_order import sort_by_dependencies
-from closeloop.records.usage_totals import sum_usage
+from closeloop.store import Store
+from closeloop.text.untrusted import draw_seal, is_blank
+
+# Several askings as one: samples of one judge have a mean, judges of a panel have votes.
+
+
+def merge_samples(samples: Sequence[Evaluation], rubric: Rubric) -> Evaluation:
+    """Means of all samples that could be read, their spread, and each as it was."""
+    if len(samples) == 1:
+        return samples[0]
+    scored_samples = [one for one in samples if one.score is not None]
+    criteria = tuple(
+        CriterionScore(
+            name=name, score=_mean_known([one.criterion_score(name) for one in scored_samples])
+        )
+        for name in CRITERIA
+    )
+    score, passed = combine_criteria({one.name: one.score for one in criteria}, rubric)
+    if 2 * len(scored_samples) <= len(samples):
+        score, passed = None, None
+    if all(one.passed is False for one in samples):
+        passed = False
+    scores = [one.score for one in scored_samples if one.score is not None]
+    return replace(
+        _merge_evaluations(samples, passed),
+        criteria=criteria,
+        score=score,
+        spread=stdev(scores) if len(scores) > 1 else None,
+    )
+
+
+def merge_panel_votes(votes: Sequence[Evaluation], by: JudgeVersion) -> Evaluation:
+    """What more than half of all members say. Their scores are of different judges: no mean."""
+    if len(votes) == 1:
+        return votes[0]
+    passed = next(
+        (word for word in (True, False) if 2 * _count_verdicts(votes, word) > len(votes)), None
+    )
+    return replace(
+        _merge_evaluations(votes, passed), judge=by.id, criteria=(), score=None, spread=None
+    )
+
+
+def _merge_evaluations(parts: Sequence[Evaluation], passed: bool | None) -> Evaluation:
+    """With the answers of one that says the same, and all votes."""
+    chosen = next((one for one in parts if one.passed is passed), parts[0])
+    counts = [(word, _count_verdicts(parts, verdict)) for word, verdict in _VERDICT_WORDS.items()]
+    vote_counts = ", ".join(f"{count} {word}" for word, count in counts if count)
+    return replace(
+        chosen,
+        id=content_digest(*(one.id for one in parts))[:16],
+        passed=passed,
+        abstained=None if passed is not None else f"no majority: {vote_counts}",
+        samples=tuple(
+            JudgeSample(judge=one.judge, score=one.score, passed=one.passed) for one in parts
+        ),
+        same_family=_any_known(one.same_family for one in parts),
+        usage=sum_usage(one.usage for one in parts),
+        seconds=sum(one.seconds for one in parts),
+    )
+
+
+_VERDICT_WORDS = {"pass": True, "fail": False, "abstain": None}
+
+
+def _count_verdicts(parts: Sequence[Evaluation], verdict: bool | None) -> int:
+    return sum(one.passed is verdict for one in parts)
+
+
+def _mean_known(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
+
+
+def _any_known(marks: Iterable[bool | None]) -> bool | None:
+    known = [mark for mark in marks if mark is not None]
+    return any(known) if known else None
+
+
+# Which family a model is of: judges are kinder to their own.
+
+_FAMILIES = {
+    "anthropic": r"claude|fable|opus|sonnet|haiku",
+    "openai": r"gpt|chatgpt|\bo[1-9]\b|codex|davinci",
+    "google": r"gemini|gemma|palm",
+    "meta": r"llama",
+    "mistral": r"mistral|mixtral|codestral|devstral|magistral|ministral",
+    "alibaba": r"qwen|qwq",
+    "deepseek": r"deepseek",
+    "xai": r"grok",
+    "moonshot": r"kimi|moonshot",
+    "zhipu": r"\bglm",
+    "microsoft": r"\bphi-?\d",
+    "huggingface": r"smollm",
+}
+_FAMILY_PATTERNS = [
+    (name, re.compile(pattern, re.IGNORECASE)) for name, pattern in _FAMILIES.items()
+]
+
+
+def find_model_family(model: str) -> str | None:
+    """By the model's name; the distilled one is of both, so the first named counts."""
+    places = [
+        (found.start(), name) for name, known in _FAMILY_PATTERNS if (found := known.search(model))
+    ]
+    return min(places)[1] if places else None
+
+
+def is_same_family(judge: str, author: str | None) -> bool | None:
+    """None where either is not known."""
+    if author is None:
+        return None
+    if judge == author:
+        return True
+    judge_family, author_family = find_model_family(judge), find_model_family(author)
+    return None if judge_family is None or author_family is None else judge_family == author_family
+
 
 MAX_SUMMARY_CHARS = 2_000
 
@@ -253,3 +376,55 @@ def summarise_evaluations(evaluations: Sequence[Evaluation]) -> str:
         f"{one.task}: {one.issues[0].text}" for one in evaluations if not one.passed and one.issues
     ]
     return "\n".join(line[:300] for line in lines[:20])
+
+
+# Evaluations kept as they come: they are paid for, and a kill loses only what is under way.
+
+
+async def evaluate_and_save(
+    bench: JudgePanel, cases: Sequence[JudgeCase], store: Store, attempts: Sequence[str] = ()
+) -> tuple[Evaluations, Fault | None]:
+    """Judge each case and keep it as it ends; and why that could not be, where it is so."""
+    saver = EvaluationSaver(store, attempts)
+    evaluations = await evaluate_cases(bench, cases, saver.save_one)
+    return await to_thread.run_sync(saver.save_all, evaluations)
+
+
+class EvaluationSaver:
+    """Takes each evaluation; a store that is away for a while stops no judge."""
+
+    def __init__(self, store: Store, attempts: Sequence[str] = ()) -> None:
+        self._store = store
+        self._attempts = attempts
+        """Ids of those that are judged, in the order of the cases, where they are attempts."""
+
+    def with_attempt(self, number: int, one: Evaluation) -> Evaluation:
+        """With the attempt that it is of."""
+        return replace(one, attempt=self._attempts[number]) if self._attempts else one
+
+    def save_one(self, number: int, one: Evaluation, by: JudgeVersion) -> None:
+        """One, as soon as it is there; if that fails, `settle` tries again."""
+        single = Evaluations(
+            judges=(by,),
+            evaluations=(self.with_attempt(number, one),),
+            passed=one.passed,
+            summary=one.summary,
+        )
+        try:
+            self._store.judged.save_evaluations(single)
+        except Fault:
+            return
+
+    def save_all(self, made: Evaluations) -> tuple[Evaluations, Fault | None]:
+        """All of them, and why they could not be kept, where that is so."""
+        numbered = enumerate(made.evaluations)
+        with_attempts = replace(
+            made, evaluations=tuple(self.with_attempt(number, one) for number, one in numbered)
+        )
+        try:
+            self._store.judged.save_evaluations(
+                with_attempts
+            )  # those that are kept already stay as they are
+        except Fault as fault:
+            return with_attempts, fault
+        return with_attempts, None

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from datetime import datetime
 from math import sqrt
-from typing import get_args
+from typing import Any, get_args
 
-from closeloop.judges.label_sheet import Verdicts
-from closeloop.judges.rubric_scoring import reaches_threshold
+from closeloop.judges.rubric import reaches_threshold
 from closeloop.records.calibration import (
     Calibration,
     HumanLabel,
@@ -18,14 +19,100 @@ from closeloop.records.calibration import (
     JudgeTrust,
     LabelVerdict,
 )
-from closeloop.records.errors import BadInput
-from closeloop.records.estimate import Agreement, CorrectedRate, Estimate
-from closeloop.records.evaluation import Evaluation, JudgeVersion
-from closeloop.records.plural import count_with_noun
-from closeloop.records.rates import Rate, wilson_rate
-from closeloop.statistics.agreement import measure_agreement
+from closeloop.records.errors import BadInput, unknown_name_error
+from closeloop.records.estimate import Agreement, CorrectedRate, Estimate, Rate, wilson_rate
+from closeloop.records.evaluation import Evaluation, Evaluations, JudgeVersion
+from closeloop.records.record import Record
+from closeloop.statistics.agreement import measure_agreement, ppi_rate, rogan_gladen_rate
 from closeloop.statistics.log_ratios import pooled_variance
-from closeloop.statistics.rate_correction import ppi_rate, rogan_gladen_rate
+from closeloop.store import Store
+from closeloop.text.wording import count_with_noun
+
+# What people say of items, from a CSV file.
+
+MAX_SHEET_BYTES = 16 << 20
+SHEET_COLUMNS = ("item", "label", "asked", "person", "golden", "judge")
+TRUE, FALSE = ("1", "true", "yes"), ("", "0", "false", "no")
+Verdicts = dict[tuple[str, JudgedAspect], LabelVerdict]
+"""What a judge says, by item and by what was asked; an abstention is not in it."""
+
+
+class LabelSheet(Record):
+    """A file's labels, and the judge's verdicts where the file holds them."""
+
+    labels: tuple[HumanLabel, ...]
+    verdicts: Verdicts | None
+
+
+def read_label_sheet(content: bytes, file: str, rubric: str) -> LabelSheet:
+    """BadInput names the line of what is wrong."""
+    if len(content) > MAX_SHEET_BYTES:
+        raise BadInput(f"{file} is over {MAX_SHEET_BYTES >> 20} MB: label fewer items.")
+    try:
+        text = content.decode("utf-8-sig")
+        rows = list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
+    except UnicodeDecodeError:
+        raise BadInput(f"{file} is not UTF-8 text: save it as UTF-8.") from None
+    except csv.Error as error:
+        raise BadInput(f"{file} is not CSV: {error}.") from None
+    names = _read_columns(rows, file)
+    labels: list[HumanLabel] = []
+    verdicts: Verdicts = {}
+    for line, row in enumerate(rows, 2):
+        at = f"{file}:{line}"
+        if None in row or None in row.values():
+            raise BadInput(f"{at}: the row has another number of cells than the first.")
+        item = row["item"].strip()
+        if not item:
+            raise BadInput(f"{at}: the item has no name.")
+        asked = _require_one_of(row.get("asked") or "overall", get_args(JudgedAspect), at)
+        judge = (row.get("judge") or "").strip()
+        if judge not in ("", "abstain"):
+            verdicts[item, asked] = _parse_word(judge, at)
+        if row["label"].strip():
+            labels.append(_read_label(row, item, asked, rubric, at))
+    return LabelSheet(labels=tuple(labels), verdicts=verdicts if "judge" in names else None)
+
+
+def _read_columns(rows: list[dict[str, str]], file: str) -> list[str]:
+    names = [name for name in rows[0] if name is not None] if rows else []
+    for name in names:
+        if name not in SHEET_COLUMNS:
+            raise unknown_name_error(f"column in {file}", name, SHEET_COLUMNS)
+    if not {"item", "label"} <= {*names}:
+        raise BadInput(f"{file} needs the columns item and label, and a row for each label.")
+    return names
+
+
+def _read_label(
+    row: dict[str, str], item: str, asked: JudgedAspect, rubric: str, at: str
+) -> HumanLabel:
+    golden = (row.get("golden") or "").strip().lower()
+    if golden not in (*TRUE, *FALSE):
+        raise BadInput(f"{at}: golden is yes or no, not {golden!r}.")
+    return HumanLabel(
+        item=item,
+        rubric=rubric,
+        asked=asked,
+        label=_parse_word(row["label"], at),
+        person=(row.get("person") or "").strip() or "somebody",
+        golden=golden in TRUE,
+    )
+
+
+def _parse_word(written: str, at: str) -> LabelVerdict:
+    """To a question of yes or no, people answer so."""
+    plain = {"yes": "pass", "no": "fail"}.get(written.strip().lower(), written)
+    word: LabelVerdict = _require_one_of(plain, get_args(LabelVerdict), at)
+    return word
+
+
+def _require_one_of(written: str, known: tuple[str, ...], at: str) -> Any:
+    word = written.strip().lower()
+    if word not in known:
+        raise BadInput(f"{at}: {written.strip()[:40]!r} should be one of {', '.join(known)}.")
+    return word
+
 
 MIN_ITEMS = 30
 MIN_DOUBLED_SHARE = 0.2
@@ -249,3 +336,31 @@ def list_version_differences(one: JudgeVersion, other: JudgeVersion) -> tuple[st
         for name, fields in names.items()
         if any(getattr(one, field) != getattr(other, field) for field in fields)
     )
+
+
+# What a judge's word is worth: whether it may block, or only advises.
+
+
+def list_blocking_reasons(made: Evaluations, store: Store) -> list[str]:
+    """Why the work must not go on: facts, and judges that people have found reliable."""
+    return [why for one in made.evaluations for why in _evaluation_reasons(one, store)]
+
+
+def _evaluation_reasons(one: Evaluation, store: Store) -> list[str]:
+    if one.passed is not False:
+        return []
+    facts = [issue.text for issue in one.issues if issue.criterion is None]
+    if facts:
+        return [f"{one.task}: {text}" for text in facts]
+    calibration = store.judged.load_calibration(one.judge)
+    if calibration is None:
+        return []
+    trusted = {trust.asked for trust in calibration.trust if trust.may_block}
+    failed = {
+        part.name
+        for part in one.criteria
+        if part.score is not None and not reaches_threshold(part.score, calibration.judge.floor)
+    }
+    if "overall" in trusted:
+        return [f"{one.task}: it fails, and this judge may block"]
+    return [f"{one.task}: its {name} fails, and this judge may block" for name in failed & trusted]

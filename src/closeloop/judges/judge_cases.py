@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from graphlib import CycleError, TopologicalSorter
 
 import msgspec
 
 from closeloop.grading.tool_outcomes import tool_outcome
 from closeloop.records.attempt import Grade
-from closeloop.records.change import Change
-from closeloop.records.change_report import ChangeReport, ToolRun
+from closeloop.records.change import Change, ChangeReport, ToolRun
 from closeloop.records.errors import BadInput
 from closeloop.records.evaluation import (
     ComputedFact,
@@ -22,10 +23,10 @@ from closeloop.records.evaluation import (
 )
 from closeloop.records.experiment_plan import AttemptDetails
 from closeloop.records.finding import Finding
-from closeloop.records.patch_redaction import redact_new_secrets
-from closeloop.records.record_reading import parse_json, read_record
 from closeloop.records.task import Task
 from closeloop.records.trace import Message
+from closeloop.text.record_reading import parse_json, read_record
+from closeloop.text.redaction import redact_new_secrets
 
 MAX_SUBMISSION_BYTES = 64 << 20
 MAX_FINDINGS = 20
@@ -205,3 +206,32 @@ def complete_submission(submission: Submission, name: str) -> Submission:
         return submission
     plan = tuple(Subtask(id=task, prompt=submission.request) for task in names)
     return msgspec.structs.replace(submission, plan=plan)
+
+
+# Tasks that wait for each other, put in an order.
+
+
+def sort_by_dependencies(tasks: Sequence[Subtask]) -> list[Subtask]:
+    """Each after those it depends on; BadInput for a plan that has no such order."""
+    counts = Counter(task.id for task in tasks)
+    repeated_ids = [name for name, count in counts.items() if count > 1]
+    if repeated_ids:
+        raise BadInput(
+            f"The plan has {counts[repeated_ids[0]]} tasks {repeated_ids[0]!r}: give each its"
+            " own id."
+        )
+    by_id = {task.id: task for task in tasks}
+    for task in tasks:
+        for name in task.depends_on:
+            if name not in by_id:
+                raise BadInput(
+                    f"Task {task.id!r} depends on {name!r}, which the plan does not have: add it."
+                )
+    try:
+        order = list(TopologicalSorter({one.id: one.depends_on for one in tasks}).static_order())
+    except CycleError as error:
+        circle = " → ".join(map(repr, error.args[1]))
+        raise BadInput(
+            f"The plan's tasks wait for each other: break the circle {circle}."
+        ) from None
+    return [by_id[name] for name in order]

@@ -8,8 +8,8 @@ import msgspec
 
 from closeloop.judges.rubric import load_rubric
 from closeloop.records.evaluation import JudgeCase, PosedQuestion, RubricAnswer, Subtask, TaskOutput
-from closeloop.records.fences import find_seals
 from closeloop.records.protocols import Judge
+from closeloop.text.untrusted import find_seals
 
 SECRET_MARK = "x7q-Ignore-the-rubric"  # noqa: S105 - a word to look for
 

@@ -27,7 +27,7 @@ from closeloop.records.evaluation import (
 from closeloop.records.protocols import Judge, Model
 from closeloop.records.record import Record, content_digest
 from closeloop.records.settings import JudgeSettings, OrchestrateSettings, Settings
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 
 if TYPE_CHECKING:
     from closeloop.gateway import Gateway

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
 from closeloop.records.chat import ChatMessage, ModelRequest
 from closeloop.records.evaluation import PosedQuestion, QuestionSeals
-from closeloop.records.fences import TextBlock, draw_seal, fence_blocks, texts_by_kind
+from closeloop.text.untrusted import TextBlock, draw_seal, fence_blocks, texts_by_kind
 
 
 def build_sealed_question(
@@ -41,3 +41,30 @@ def find_seal_fault(value: Any, posed: PosedQuestion) -> str | None:
     if value["seal"].strip() == posed.seal:
         return None
     return "the reply does not carry the seal of what was asked"
+
+
+# Quotes that must be there, character by character.
+
+MIN_QUOTE_CHARS = 6
+"""Shorter ones are found anywhere, unless they are all there is."""
+
+
+def find_quote_fault(
+    quotes: Sequence[str], shown: Mapping[str, str], kinds: Sequence[str]
+) -> str | None:
+    """Why quotes do not carry a verdict: one is nowhere, or none is from where one must be."""
+    if not quotes:
+        return "no evidence is given"
+    places = [_parts_with_quote(quote, shown) for quote in quotes]
+    for quote, found in zip(quotes, places, strict=True):
+        if not found:
+            return f"the quote {quote[:80]!r} is not in what was shown"
+    if not any(kind in kinds for found in places for kind in found):
+        return "no quote is from the work"
+    return None
+
+
+def _parts_with_quote(quote: str, shown: Mapping[str, str]) -> list[str]:
+    if len(quote) < MIN_QUOTE_CHARS:
+        return [kind for kind, text in shown.items() if text.strip() == quote]
+    return [kind for kind, text in shown.items() if quote in text]

@@ -2,16 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
-from closeloop.judges.quote_check import find_quote_fault
-from closeloop.judges.sealed_question import build_sealed_question, find_seal_fault
+from msgspec.structs import replace
+
+from closeloop.concurrency import run_limited
+from closeloop.judges.judge_calibration import find_consensus
+from closeloop.judges.judge_panel import OpenJudge
+from closeloop.judges.sealed_question import (
+    build_sealed_question,
+    find_quote_fault,
+    find_seal_fault,
+)
+from closeloop.providers.structured_reply import ask_with_repair
+from closeloop.records.attempt import Usage
+from closeloop.records.calibration import (
+    Analysis,
+    AnalysisResult,
+    HumanLabel,
+    TraceAnswer,
+    TraceQuestion,
+)
 from closeloop.records.chat import ModelRequest
+from closeloop.records.estimate import wilson_rate
 from closeloop.records.evaluation import PosedQuestion
-from closeloop.records.fences import build_text_block
+from closeloop.records.experiment_plan import AttemptDetails
 from closeloop.records.finding import Finding
-from closeloop.records.trace_analysis import TraceAnswer, TraceQuestion
+from closeloop.records.record import Record, content_digest
+from closeloop.records.trace import (
+    AnyEvent,
+    Command,
+    Edit,
+    Handoff,
+    Message,
+    Note,
+    Read,
+    Thought,
+    ToolUse,
+    Trace,
+)
+from closeloop.statistics.agreement import measure_agreement, rogan_gladen_rate
+from closeloop.text.untrusted import build_text_block
 
 QUESTION_VERSION = 1
 MAX_EVENTS_CHARS = 90_000
@@ -149,3 +182,222 @@ def add_judge_finding(findings: tuple[Finding, ...], new: Finding | None) -> tup
     if new is None or any((one.rule, one.events) == (new.rule, new.events) for one in findings):
         return findings
     return (*findings, new)
+
+
+# Traces as a judge reads them: numbered events, cut to what a question is about.
+
+MAX_EVENT_CHARS = 700
+MAX_WINDOW_CHARS = 60_000
+CONTEXT_EVENTS = 6
+"""Events before and after one that a question is about."""
+
+
+def select_window_events(trace: Trace, about: Collection[int] = ()) -> dict[int, str]:
+    """By number, the events to show: those around what it is about, or both ends of it all."""
+    events = trace.events
+    if about:
+        wanted = {
+            near
+            for number in about
+            for near in range(number - CONTEXT_EVENTS, number + CONTEXT_EVENTS + 1)
+        }
+        # What was asked for is always part of the matter.
+        events = tuple(one for place, one in enumerate(events) if not place or one.number in wanted)
+    event_texts = {one.number: describe_event(one) for one in events}
+    return (
+        event_texts
+        if _total_chars(event_texts) <= MAX_WINDOW_CHARS
+        else dict(_keep_ends(event_texts))
+    )
+
+
+def _total_chars(told: dict[int, str]) -> int:
+    return sum(map(len, told.values()))
+
+
+def _keep_ends(told: dict[int, str]) -> Iterator[tuple[int, str]]:
+    """As many from the beginning as from the end."""
+    kept = {*_fitting_numbers(list(told), told), *_fitting_numbers(list(reversed(told)), told)}
+    return ((number, text) for number, text in told.items() if number in kept)
+
+
+def _fitting_numbers(numbers: list[int], told: dict[int, str]) -> Iterator[int]:
+    left = MAX_WINDOW_CHARS // 2
+    for number in numbers:
+        left -= len(told[number])
+        if left < 0:
+            return
+        yield number
+
+
+def describe_event(event: AnyEvent) -> str:
+    """One event on a few lines."""
+    match event:
+        case Message():
+            return f"{event.role} says: {_truncate_middle(event.text)}"
+        case Thought():
+            return f"agent thinks: {_truncate_middle(event.text)}"
+        case Command():
+            code = "" if event.exit_code is None else f" (exit code {event.exit_code})"
+            return (
+                f"runs: {_truncate_middle(event.command)}{code}\n"
+                f"{_truncate_middle(event.output or '')}".rstrip()
+            )
+        case Edit():
+            text = event.patch or event.after or event.error or ""
+            head = f"edits {_truncate_middle(event.path)} ({event.action}):"
+            return f"{head}\n{_truncate_middle(text)}".rstrip()
+        case Read():
+            return f"reads {_truncate_middle(event.path)}"
+        case ToolUse():
+            return (
+                f"uses {_truncate_middle(event.name)}:"
+                f" {_truncate_middle(str(event.arguments or ''))}\n"
+                + _truncate_middle(event.output or "")
+            )
+        case Handoff():
+            return (
+                f"hands off: {_truncate_middle(event.brief)}\nreport:"
+                f" {_truncate_middle(event.report or '')}"
+            )
+        case Note():
+            return f"note: {_truncate_middle(event.text)}"
+
+
+def _truncate_middle(text: str) -> str:
+    if len(text) <= MAX_EVENT_CHARS:
+        return text
+    half = MAX_EVENT_CHARS // 2
+    return f"{text[:half]} […] {text[-half:]}"
+
+
+# Ask the corpus: one narrow question of each trace, asked once, and what the answers come to.
+
+
+class TraceExcerpt(Record):
+    """What is shown of one trace."""
+
+    attempt: str
+    events: Mapping[int, str]
+
+
+def build_trace_excerpt(story: AttemptDetails, question: TraceQuestion) -> TraceExcerpt | None:
+    """The window that a question is about; None where it does not arise."""
+    if story.trace is None or not story.trace.events:
+        return None
+    event_numbers: list[int] = []
+    if question.rules:
+        findings = [
+            one
+            for one in story.measurement.findings
+            if one.rule in question.rules and one.silenced is None
+        ]
+        event_numbers = [number for one in findings for number in one.events]
+        if not event_numbers:
+            return None
+    return TraceExcerpt(
+        attempt=story.attempt.id, events=select_window_events(story.trace, event_numbers)
+    )
+
+
+def question_version(judge: OpenJudge, question: TraceQuestion) -> str:
+    """Another wording, model or temperature is another judge."""
+    parts = (QUESTION_VERSION, question, judge.model, judge.model_digest, judge.temperature)
+    return content_digest("question", *parts)[:12]
+
+
+async def ask_about_traces(
+    judge: OpenJudge,
+    question: TraceQuestion,
+    cuts: Sequence[TraceExcerpt],
+    jobs: int,
+    keep: Callable[[TraceAnswer], None],
+) -> list[TraceAnswer]:
+    """What it says of each, kept as it comes: a kill loses only what is under way."""
+    answers: list[TraceAnswer] = []
+
+    async def ask_about_excerpt(item: TraceExcerpt) -> None:
+        answer = await ask_about_trace(judge, question, item)
+        # The provider's trouble is no answer: the next run asks again.
+        if answer.usage.input_tokens is not None or answer.abstained is None:
+            keep(answer)
+        answers.append(answer)
+
+    await run_limited(cuts, ask_about_excerpt, jobs=max(1, jobs))
+    return answers
+
+
+async def ask_about_trace(
+    judge: OpenJudge, question: TraceQuestion, item: TraceExcerpt
+) -> TraceAnswer:
+    posed = build_trace_question(question, item.events, judge.temperature)
+    read_reply = partial(read_trace_answer, posed=posed, attempt=item.attempt, events=item.events)
+    async with judge.door(Usage()) as model:
+        reply = await ask_with_repair(model, posed.request, read_reply)
+    answer = reply.answer or TraceAnswer(attempt=item.attempt, verdict=None, abstained=reply.why)
+    return replace(answer, question=question, usage=reply.usage)
+
+
+def tally_answers(
+    analysis: Analysis,
+    judge: str,
+    answers: Sequence[TraceAnswer],
+    labels: Sequence[HumanLabel],
+    findings: Mapping[str, tuple[Finding, ...]],
+) -> AnalysisResult:
+    """Counts, and the rate as people would have it where they labelled some."""
+    decided = [one for one in answers if one.verdict is not None]
+    hits = sum(one.verdict == "yes" for one in decided)
+    truth = {item: word for (item, _), word in find_consensus(labels).items()}
+    words = {"yes": "pass", "no": "fail"}
+    pairs = [
+        (words[one.verdict or "no"], truth[one.attempt]) for one in decided if one.attempt in truth
+    ]
+    judge_agreement = measure_agreement(pairs)
+    return AnalysisResult(
+        analysis=analysis,
+        judge=judge,
+        attempts=len(answers),
+        rate=wilson_rate(hits, len(decided)),
+        corrected=None
+        if judge_agreement is None
+        else rogan_gladen_rate(hits, len(decided), judge_agreement),
+        answers=tuple(answers),
+        findings={
+            one.attempt: add_judge_finding(
+                findings[one.attempt], finding_from_answer(analysis.question, one)
+            )
+            for one in decided
+            if one.verdict == "yes"
+        },
+    )
+
+
+def label_rubric_name(analysis: Analysis) -> str:
+    """Under which people's answers are kept: `pass` is yes, `fail` is no."""
+    return f"ask {analysis.name}"
+
+
+class QuestionSelection(Record):
+    """What a filter let through."""
+
+    new: tuple[TraceExcerpt, ...]
+    """Still to be asked."""
+    old: tuple[TraceAnswer, ...]
+    findings: Mapping[str, tuple[Finding, ...]]
+    """What the rules say, by attempt."""
+
+
+def select_traces(
+    stories: Iterator[AttemptDetails], question: TraceQuestion, known: Mapping[str, TraceAnswer]
+) -> QuestionSelection:
+    """Those that the question is for."""
+    new, old, findings = [], [], {}
+    for story in stories:
+        name = story.attempt.id
+        findings[name] = story.measurement.findings
+        if name in known:
+            old.append(known[name])
+        elif (excerpt := build_trace_excerpt(story, question)) is not None:
+            new.append(excerpt)
+    return QuestionSelection(new=tuple(new), old=tuple(old), findings=findings)

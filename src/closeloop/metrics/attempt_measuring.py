@@ -17,12 +17,16 @@ from closeloop.process.trace_reading import build_reading
 from closeloop.records.attempt import Attempt, AttemptRow
 from closeloop.records.errors import BadInput, unknown_name_error
 from closeloop.records.experiment_plan import AttemptDetails
-from closeloop.records.measurement import Measurement
+from closeloop.records.finding import Measurement
+from closeloop.records.inspection import (
+    TraceReading,
+)
 from closeloop.records.record import Record, content_digest
 from closeloop.records.settings import Settings
-from closeloop.records.trace import Trace
-from closeloop.records.trace_steps import TraceReading
-from closeloop.records.variant import Experiment
+from closeloop.records.task import Experiment
+from closeloop.records.trace import (
+    Trace,
+)
 from closeloop.store import Store
 
 BATCH_ATTEMPTS = 200

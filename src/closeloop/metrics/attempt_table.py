@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import repeat
+from math import isnan
 from typing import TYPE_CHECKING, Any
 
 from closeloop.metrics.attempt_measuring import BATCH_ATTEMPTS, basis_from_grade, measure_from_store
 from closeloop.process.rulebook import Rulebook
-from closeloop.records.plural import count_with_noun
+from closeloop.records.errors import BadInput, unknown_name_error
 from closeloop.records.record import Record
-from closeloop.records.repository_names import repository_name
-from closeloop.records.task import Task
-from closeloop.records.variant import Variant
+from closeloop.records.task import Task, Variant
 from closeloop.store import Store
-from closeloop.store.column_arrays import AttemptColumns, Column, TextColumn, align_columns
-from closeloop.store.metrics_section import AttemptSpan
+from closeloop.store.metrics_section import (
+    AttemptColumns,
+    AttemptSpan,
+    Column,
+    TextColumn,
+    align_columns,
+)
 from closeloop.tasks.sealed_tasks import held_out_digests, hide_task, task_alias
+from closeloop.text.wording import count_with_noun, repository_name
 
 if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, np.dtype[Any]]
+
 
 MeasuringProgress = Callable[[int, int], None]
 """How many of how many are measured now."""
@@ -253,3 +260,188 @@ def _exclude_unusable(columns: dict[str, Column]) -> Iterator[str]:
             int(backwards.sum()), "attempt ends before it starts", "attempts end before they start"
         )
         yield f"{end}: no time is known."
+
+
+# By what work can be grouped: repository, user, agent, model, prompt, tag, week and more.
+
+UNKNOWN_LABEL = "–"
+"""Where it is not known."""
+DAY_MICROSECONDS = 86_400_000_000
+
+
+def group_attempts(
+    work: AttemptTable, by: Sequence[str]
+) -> tuple[list[tuple[str, ...]], Array, Array]:
+    """The groups in order; and for each attempt in each of its groups its place, and the group's.
+
+    With several tags, an attempt counts in each of their groups.
+    """
+    import numpy as np
+
+    for name in by:
+        if name not in DIMENSIONS:
+            raise unknown_name_error("grouping", name, DIMENSIONS)
+    places = np.arange(len(work))
+    names: list[tuple[str, ...]] = [()]
+    groups = np.zeros(len(work), dtype=np.intp)
+    for name in by:
+        dimension = DIMENSIONS[name](work)[places]
+        if name == "tag":
+            rows, dimension = _split_labels(dimension)
+            places, groups = places[rows], groups[rows]
+        labels = sorted({label or UNKNOWN_LABEL for label in dimension.labels})
+        ranks = {label: rank for rank, label in enumerate(labels)}
+        parts = np.array([ranks[label or UNKNOWN_LABEL] for label in dimension.labels], np.intp)[
+            dimension.codes
+        ]
+        present_codes, groups = np.unique(groups * len(labels) + parts, return_inverse=True)
+        pairs = (divmod(code, len(labels)) for code in present_codes.tolist())
+        names = [(*names[before], labels[own]) for before, own in pairs]
+    return names, places, groups
+
+
+def _split_labels(several: TextColumn) -> tuple[Array, TextColumn]:
+    """Of rows with any number of labels: for each label its row, and the label."""
+    import numpy as np
+
+    labels = [label or (None,) for label in several.labels]
+    counts = np.array([len(each) for each in labels], np.intp)
+    rows = np.repeat(np.arange(len(several)), counts[several.codes])
+    first_codes = np.concatenate([[0], np.cumsum(counts)])[several.codes[rows]]
+    within = np.arange(len(rows)) - np.searchsorted(rows, rows)
+    flat_labels = tuple(label for each in labels for label in each)
+    return rows, TextColumn(codes=first_codes + within, labels=flat_labels)
+
+
+def _column_dimension(name: str) -> Callable[[AttemptTable], TextColumn]:
+    return lambda work: work.columns[name]
+
+
+def _variant_dimension(name: str, session: str | None) -> Callable[[AttemptTable], TextColumn]:
+    """What the variant says; of a session, what its files do."""
+
+    def held(work: AttemptTable) -> TextColumn:
+        known = {key: getattr(variant, name) or None for key, variant in work.variants.items()}
+        said: TextColumn = work.columns["variant"].translated(known.get)
+        return said.otherwise(work.columns[session]) if session else said
+
+    return held
+
+
+def _repository_labels(work: AttemptTable) -> TextColumn:
+    known = {key: task.repo or None for key, task in work.tasks.items()}
+    task_repos: TextColumn = work.columns["task_digest"].translated(known.get)
+    repos: TextColumn = task_repos.otherwise(work.columns["repo"])
+    # A clone says its address, a pull request only owner and name.
+    return repos.translated(lambda name: name and repository_name(name))
+
+
+def _tag_labels(work: AttemptTable) -> TextColumn:
+    known = {key: tuple(dict.fromkeys(task.tags)) for key, task in work.tasks.items()}
+    tags: TextColumn = work.columns["task_digest"].translated(known.get)
+    return tags
+
+
+def _week_labels(work: AttemptTable) -> TextColumn:
+    """`2026-W46`, in UTC; each day is looked up once."""
+    import numpy as np
+
+    days, codes = np.unique(work.columns["started"] // DAY_MICROSECONDS, return_inverse=True)
+    return TextColumn(codes=codes, labels=tuple(map(_iso_week, days.tolist())))
+
+
+def _iso_week(day: float) -> str | None:
+    if isnan(day):
+        return None
+    year, week, _ = datetime.fromtimestamp(day * 86400, UTC).isocalendar()
+    return f"{year}-W{week:02}"
+
+
+DIMENSIONS: dict[str, Callable[[AttemptTable], TextColumn]] = {
+    "repo": _repository_labels,
+    "user": _column_dimension("user"),
+    "agent": _variant_dimension("agent", "agent"),
+    "model": _variant_dimension("model", "model"),
+    "prompt": _variant_dimension("prompt", None),
+    "variant": _variant_dimension("name", None),
+    "tag": _tag_labels,
+    "task": _column_dimension("task"),
+    "week": _week_labels,
+    "risk": _column_dimension("risk"),
+    "arm": _column_dimension("arm"),
+}
+
+
+# What a name on the command line stands for: a variant, an agent, a model, a prompt, a time.
+
+VARIANT_FIELDS = ("agent", "model", "prompt")
+
+
+class AttemptSelection(Record):
+    """Attempts by their variants or by their time."""
+
+    name: str
+    variants: tuple[str, ...] | None = None
+    """Digests; None is any."""
+    since: datetime | None = None
+    until: datetime | None = None
+    note: str | None = None
+
+
+def select_attempts(name: str, variants: Mapping[str, Variant]) -> AttemptSelection:
+    """`closer`, a digest or its beginning, `agent:X`, `model:X`, `prompt:ID`, `DAY..DAY`."""
+    if not variants:
+        raise BadInput("No variant has tried a task yet: `closeloop run` lets some.")
+    if ".." in name:
+        return _select_period(name)
+    field, colon, value = name.partition(":")
+    if colon and field in VARIANT_FIELDS:
+        matches = [
+            key
+            for key, one in variants.items()
+            if _matches_field(getattr(one, field), value, field)
+        ]
+        if not matches:
+            known = {getattr(one, field) for one in variants.values()} - {None}
+            raise unknown_name_error(field, value, sorted(known))
+        return AttemptSelection(name=name, variants=tuple(matches))
+    same_name = [key for key, one in variants.items() if one.name == name]
+    if same_name:
+        older = len(same_name) - 1
+        note = (
+            f"{count_with_noun(older, 'older variant')} of that name left out: digests name each"
+            " one."
+        )
+        return AttemptSelection(name=name, variants=(same_name[-1],), note=note if older else None)
+    prefix_matches = [key for key in variants if key.startswith(name)] if name else []
+    if len(prefix_matches) == 1:
+        return AttemptSelection(name=name, variants=(prefix_matches[0],))
+    if prefix_matches:
+        raise BadInput(
+            f"{name!r} begins the digests of {len(prefix_matches)} variants: type more of it."
+        )
+    raise unknown_name_error("variant", name, sorted({one.name for one in variants.values()}))
+
+
+def _matches_field(held: str | None, value: str, field: str) -> bool:
+    if held is None or not value:
+        return False
+    return held.startswith(value) if field == "prompt" else held == value
+
+
+def _select_period(name: str) -> AttemptSelection:
+    first, _, last = name.partition("..")
+    since, until = _parse_moment(first), _parse_moment(last)
+    if (since is None and until is None) or (since and until and since >= until):
+        raise BadInput(f"{name!r} is no time: write it like 2026-11-01..2026-11-08.")
+    return AttemptSelection(name=name, since=since, until=until)
+
+
+def _parse_moment(text: str) -> datetime | None:
+    if not text:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise BadInput(f"{text!r} is no date: write it like 2026-11-01.") from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

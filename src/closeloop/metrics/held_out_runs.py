@@ -9,13 +9,11 @@ from statistics import NormalDist, fmean
 
 from closeloop.records.attempt import AttemptRow
 from closeloop.records.estimate import Estimate
-from closeloop.records.experiment_plan import ExperimentPlan
-from closeloop.records.held_out_log import HeldOutGap, HeldOutRun
+from closeloop.records.experiment_plan import ExperimentPlan, HeldOutGap, HeldOutRun
 from closeloop.records.record import content_digest
 from closeloop.records.task import Task
-from closeloop.statistics.rate_differences import newcombe_bounds
-from closeloop.statistics.rate_estimate import estimate_rate
-from closeloop.statistics.task_values import TaskValues
+from closeloop.statistics.rate_comparison import newcombe_bounds
+from closeloop.statistics.rate_estimate import TaskValues, estimate_rate
 from closeloop.store import Store
 
 MAX_TRIED_CHANGES = 3

@@ -6,16 +6,15 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
-from closeloop.records.change_report import RiskLevel
-from closeloop.records.finding import FailureMode
-from closeloop.records.measurement import EndingCategory
-from closeloop.records.metric_values import (
+from closeloop.records.change import RiskLevel
+from closeloop.records.estimate import (
     BetterDirection,
     Metric,
     MetricFamily,
     MetricKind,
     MetricSource,
 )
+from closeloop.records.finding import EndingCategory, FailureMode
 
 if TYPE_CHECKING:
     import numpy as np

@@ -2,28 +2,145 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from itertools import pairwise
+from math import sqrt
 from typing import TYPE_CHECKING, Any
 
-from closeloop.metrics.attempt_groups import group_attempts
-from closeloop.metrics.attempt_table import SCORED_OUTCOMES, AttemptTable
-from closeloop.metrics.metric_bounds import (
-    MetricBounds,
-    mean_bounds,
-    median_bounds,
-    rate_bounds,
-    repeat_bounds,
-)
+from closeloop.metrics.attempt_table import SCORED_OUTCOMES, AttemptTable, group_attempts
 from closeloop.metrics.metric_definitions import METRICS
 from closeloop.records.errors import unknown_name_error
-from closeloop.records.metric_values import Metric, MetricsReport, MetricValue
-from closeloop.statistics.pass_at_k import estimate_pass_all_k, estimate_pass_at_k
+from closeloop.records.estimate import SHARE_KINDS, Estimate, Metric, MetricsReport, MetricValue
+from closeloop.records.record import Record
+from closeloop.statistics.rate_estimate import (
+    TaskValues,
+    binomial_share,
+    estimate_pass_all_k,
+    estimate_pass_at_k,
+    estimate_rate,
+    jeffreys_variances,
+    posterior_bounds,
+    t_quantile,
+)
 
 if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, np.dtype[Any]]
+    Chance = Callable[[TaskValues, int], Estimate | None]
+
+
+# Bounds of many figures at once, for tasks like these: repeats are not more tasks.
+
+MAX_REPEATS = 5
+MAX_POSTERIOR_TASKS = 50
+"""Tasks: of more, the mean's own spread is as good as a posterior, and much faster."""
+
+
+class MetricBounds(Record):
+    """A value, and what its method says of it."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    method: str
+    more: dict[str, float] = {}
+
+
+def rate_bounds(sums: Array, counts: Array) -> MetricBounds:
+    """Of values from 0 to 1, summed by task."""
+    if int(counts.max()) == 1:
+        return _single_repeat_bounds(float(sums.sum()), len(counts))
+    if len(counts) <= MAX_POSTERIOR_TASKS:
+        return _posterior_rate_bounds(
+            tuple(sorted(zip(sums.tolist(), counts.tolist(), strict=True)))
+        )
+    means = sums / counts
+    noise = max(float(means.var(ddof=1)), float(jeffreys_variances(sums, counts).mean()))
+    value = float(means.mean())
+    half = t_quantile(0.975, len(counts) - 1) * sqrt(noise / len(counts))
+    return MetricBounds(
+        value=value,
+        low=max(0.0, value - half),
+        high=min(1.0, value + half),
+        method="t of task means, variance floored",
+    )
+
+
+def repeat_bounds(sums: Array, counts: Array, chance: Chance) -> MetricBounds:
+    """Of passes by task, each tried more than once: that one of k repeats passes, or all do."""
+    k = min(MAX_REPEATS, int(counts.min()))
+    tasks = enumerate(zip(sums.tolist(), counts.tolist(), strict=True))
+    chance_estimate = chance({str(place): _expand_repeats(*task) for place, task in tasks}, k)
+    if chance_estimate is None:
+        raise AssertionError("a task without enough repeats")
+    return MetricBounds(
+        value=chance_estimate.value,
+        low=chance_estimate.low,
+        high=chance_estimate.high,
+        method=chance_estimate.method,
+        more={"k": k},
+    )
+
+
+def _single_repeat_bounds(hits: float, of: int) -> MetricBounds:
+    """With one attempt a task, the posterior of a beta-binomial is that of a binomial."""
+    low, high = posterior_bounds(hits / of, of)
+    return MetricBounds(value=hits / of, low=low, high=high, method="Jeffreys posterior")
+
+
+@lru_cache(maxsize=1024)
+def _posterior_rate_bounds(tasks: tuple[tuple[float, int], ...]) -> MetricBounds:
+    estimates = estimate_rate(
+        {str(place): _expand_repeats(*task) for place, task in enumerate(tasks)}
+    )
+    if estimates is None or estimates.alike is None:
+        raise AssertionError("a task without a value")
+    alike = estimates.alike
+    return MetricBounds(value=alike.value, low=alike.low, high=alike.high, method=alike.method)
+
+
+def _expand_repeats(total: float, count: int) -> list[float]:
+    """Values with that sum: ones and zeros where there can be."""
+    if total == int(total):
+        return [1.0] * int(total) + [0.0] * (count - int(total))
+    return [total / count] * count
+
+
+def mean_bounds(means: Array) -> MetricBounds:
+    """t over tasks; one task shows no spread."""
+    value = float(means.mean())
+    if len(means) < 2:
+        return MetricBounds(value=value, method="one task: no bounds")
+    half = t_quantile(0.975, len(means) - 1) * float(means.std(ddof=1)) / sqrt(len(means))
+    low = value - half if means.min() < 0 else max(0.0, value - half)
+    return MetricBounds(value=value, low=low, high=value + half, method="t of task means")
+
+
+def median_bounds(means: Array) -> MetricBounds:
+    """Between which of the ordered tasks the median lies: no shape is assumed."""
+    import numpy as np
+
+    ordered = np.sort(means)
+    count = len(ordered)
+    more = {"p90": float(np.quantile(ordered, 0.9)), "worst": float(ordered[-1])}
+    value, rank = float(np.median(ordered)), _median_rank(count)
+    if rank is None:
+        return MetricBounds(value=value, method="too few tasks for bounds", more=more)
+    low, high = float(ordered[rank]), float(ordered[count - 1 - rank])
+    return MetricBounds(value=value, low=low, high=high, method="order statistics", more=more)
+
+
+@lru_cache(maxsize=1024)
+def _median_rank(count: int) -> int | None:
+    """The innermost task that is surely far enough out, counted from the end."""
+    low, high = -1, count // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if binomial_share(middle, count) <= 0.025 else (low, middle)
+    return None if low < 0 else low
+
 
 REPEAT_KINDS = ("one of k", "all of k")
 """Kinds that say nothing of a task that was tried once."""
@@ -198,3 +315,54 @@ def _bound_figure(metric: Metric, sums: Array, counts: Array) -> MetricBounds | 
             return median_bounds(sums / counts)
         case "sum":
             return MetricBounds(value=float(sums.sum()), method="sum")
+
+
+# A figure as people read it.
+
+
+def format_metric_value(value: float | None, metric: Metric) -> str:
+    """As people read it: shares as such, money as such, the rest with three digits."""
+    if value is None:
+        return "not known"
+    shown = _format_bare_value(value, metric)
+    if metric.kind in SHARE_KINDS or metric.unit in ("", "$"):
+        return shown
+    unit = metric.unit if shown != "1" or metric.unit == "s" else metric.unit.removesuffix("s")
+    return f"{shown} {unit}"
+
+
+def format_bounds(figure: MetricValue, metric: Metric) -> str:
+    """`0.39–0.86`, or what a spread has besides."""
+    if figure.value is None:
+        return ""
+    parts = []
+    if figure.low is not None and figure.high is not None:
+        parts.append(
+            "–".join(_format_bare_value(each, metric) for each in (figure.low, figure.high))
+        )
+    parts += [f"{name} {_format_number(value)}" for name, value in figure.more.items()]
+    return ", ".join(parts)
+
+
+def format_dollars(amount: float) -> str:
+    """`$1.20`, `$0.01`; below ten cents with the hundredths of a cent, if any: `$0.0042`."""
+    if 0 < abs(amount) < 0.0001:
+        return "< $0.0001"
+    whole, _, rest = f"{amount:,.{4 if abs(amount) < 0.1 else 2}f}".partition(".")
+    return f"${whole}.{rest[:2]}{rest[2:].rstrip('0')}"
+
+
+def _format_bare_value(value: float, metric: Metric) -> str:
+    if metric.kind in SHARE_KINDS:
+        return f"{value:.2f}"
+    return format_dollars(value) if metric.unit == "$" else _format_number(value)
+
+
+def _format_number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def metrics_command(metric: str, by: Sequence[str] = ()) -> str:
+    """The command that gives the figure again."""
+    grouped = f" --by {','.join(by)}" if by else ""
+    return f'closeloop metrics --metric "{metric}"{grouped} --json'

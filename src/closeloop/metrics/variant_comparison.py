@@ -6,22 +6,23 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from closeloop.metrics.attempt_selection import AttemptSelection, select_attempts
 from closeloop.metrics.attempt_table import (
     SCORED_OUTCOMES,
+    AttemptSelection,
     AttemptTable,
     MeasuringProgress,
     load_attempt_table,
+    select_attempts,
 )
 from closeloop.metrics.baseline_gate import MIN_COVERAGE
 from closeloop.metrics.variant_pairs import ComparedSide, collect_task_values, compare_with_first
 from closeloop.process.rulebook import Rulebook
-from closeloop.records.comparison_report import CompareReport, VariantSide
 from closeloop.records.errors import BadInput
-from closeloop.records.plural import count_with_noun
+from closeloop.records.estimate import CompareReport, VariantSide
 from closeloop.statistics.rate_comparison import DEFAULT_MARGIN
 from closeloop.store import Store
 from closeloop.store.metrics_section import AttemptSpan
+from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
     import numpy as np

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import isnan
+from collections.abc import Iterator, Mapping, Sequence
+from math import isnan, sqrt
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -11,20 +11,184 @@ from msgspec.structs import replace
 
 from closeloop.metrics.attempt_table import AttemptTable
 from closeloop.metrics.metric_definitions import METRICS, PRIMARY_METRIC
-from closeloop.metrics.secondary_rates import compare_secondary_rates
-from closeloop.metrics.verdict_sentences import write_verdict
-from closeloop.records.comparison_report import PairTable, TaskPair, VariantComparison, VariantSide
-from closeloop.records.estimate import Comparison, Estimate
+from closeloop.records.estimate import (
+    Comparison,
+    ComparisonVerdict,
+    Estimate,
+    Metric,
+    PairTable,
+    SampleSizeAdvice,
+    SecondaryMetric,
+    TaskPair,
+    VariantComparison,
+    VariantSide,
+)
 from closeloop.records.record import Record
+from closeloop.statistics.change_points import adjust_benjamini_hochberg, adjust_holm
 from closeloop.statistics.log_ratios import estimate_ratio
-from closeloop.statistics.multiple_tests import adjust_holm
-from closeloop.statistics.rate_comparison import classify_difference, compare_rates
-from closeloop.statistics.rate_differences import rate_difference
+from closeloop.statistics.rate_comparison import (
+    MIN_PAIRED_TASKS,
+    classify_difference,
+    compare_rates,
+    rate_difference,
+)
+from closeloop.statistics.rate_estimate import jeffreys_variances, t_quantile, t_tails
+from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, np.dtype[Any]]
+
+
+# How else two variants differ: every other rate, marked as the exploration that it is.
+
+SIGNIFICANCE = 0.05
+
+
+def compare_secondary_rates(
+    work: AttemptTable, first: Array, second: Array
+) -> tuple[SecondaryMetric, ...]:
+    """Every other metric that is a rate and that both have, adjusted for their number."""
+    compared_rates = []
+    tasks = work.columns["task_digest"].codes
+    for name, (metric, values) in METRICS.items():
+        if metric.kind == "rate" and name != PRIMARY_METRIC:
+            attempt_values = values(work.columns)
+            one = _compare_secondary_rate(
+                metric, *(_sum_task_values(attempt_values, tasks, mask) for mask in (first, second))
+            )
+            compared_rates += [one] if one else []
+    adjusted = adjust_benjamini_hochberg(
+        {one.metric: one.p for one in compared_rates if one.p is not None}
+    )
+    return tuple(_add_word(one, adjusted.get(one.metric)) for one in compared_rates)
+
+
+def _sum_task_values(values: Array, tasks: Array, mask: Array) -> tuple[Array, Array]:
+    """Sums and counts of what is known."""
+    import numpy as np
+
+    known = mask & np.isfinite(values)
+    most = int(tasks.max()) + 1
+    return (
+        np.bincount(tasks[known], values[known], minlength=most),
+        np.bincount(tasks[known], minlength=most),
+    )
+
+
+def _compare_secondary_rate(
+    metric: Metric, first: tuple[Array, Array], second: tuple[Array, Array]
+) -> SecondaryMetric | None:
+    """A paired t: the spread of the tasks' differences, floored by their repeats' noise."""
+    both = (first[1] > 0) & (second[1] > 0)
+    tasks = int(both.sum())
+    if not tasks:
+        return None
+    means = [sums[both] / counts[both] for sums, counts in (first, second)]
+    differences = means[1] - means[0]
+    compared = SecondaryMetric(
+        metric=metric.name,
+        tasks=tasks,
+        first=float(means[0].mean()),
+        second=float(means[1].mean()),
+    )
+    if tasks < 2:
+        return compared
+    floor = sum(
+        float(jeffreys_variances(sums[both], counts[both]).mean())
+        for sums, counts in (first, second)
+    )
+    spread = sqrt(max(float(differences.var(ddof=1)), floor) / tasks)
+    value, half = float(differences.mean()), t_quantile(0.975, tasks - 1) * spread
+    p = (
+        t_tails(value / spread, tasks - 1)
+        if tasks >= MIN_PAIRED_TASKS and differences.any()
+        else None
+    )
+    return replace(compared, low=max(-1.0, value - half), high=min(1.0, value + half), p=p)
+
+
+def _add_word(one: SecondaryMetric, adjusted: float | None) -> SecondaryMetric:
+    if adjusted is None or adjusted >= SIGNIFICANCE:
+        return replace(one, adjusted=adjusted)
+    more = one.second > one.first
+    better = METRICS[one.metric][0].better
+    if better is None:
+        return replace(one, adjusted=adjusted, word="more" if more else "less")
+    return replace(one, adjusted=adjusted, word="better" if more == (better == "more") else "worse")
+
+
+# Verdicts as sentences: what was seen, how sure it is, and what would settle the rest.
+
+
+def write_verdict(pair: VariantComparison) -> Iterator[str]:
+    """The answer to both questions, then what is left to do."""
+    comparison = pair.comparison
+    scope = (
+        "On exactly this task"
+        if comparison.tasks == 1
+        else f"On exactly these {comparison.tasks:,} tasks"
+    )
+    yield _answer_sentence(scope, comparison.here_word, comparison.here, pair)
+    beyond = _answer_sentence("On tasks like these", comparison.alike_word, comparison.alike, pair)
+    yield beyond + _test_sentence(pair)
+    yield from comparison.notes
+    if comparison.advice is not None:
+        yield _advice_sentence(comparison.advice, comparison)
+
+
+def _answer_sentence(
+    where: str, word: ComparisonVerdict, seen: Estimate | None, pair: VariantComparison
+) -> str:
+    if seen is None:
+        return f"{where}, there is not enough data to compare {pair.second!r} with {pair.first!r}."
+    bounds = f"{seen.value:+.2f} ({seen.low:+.2f} … {seen.high:+.2f})"
+    match word:
+        case "better" | "worse":
+            return (
+                f"{where}, {pair.second!r} is {word} than {pair.first!r}: {pair.primary} {bounds}."
+            )
+        case "not enough data":
+            return (
+                f"{where}, there is not enough data to say which is better: {pair.primary} of "
+                f"{pair.second!r} against {pair.first!r} {bounds}."
+            )
+        case _:
+            return (
+                f"{where}, {pair.second!r} and {pair.first!r} differ by no more than "
+                f"{pair.comparison.margin:g}: {pair.primary} {bounds}."
+            )
+
+
+def _test_sentence(pair: VariantComparison) -> str:
+    test = pair.comparison.test
+    if test is None:
+        return ""
+    holm = f", {_format_p(pair.adjusted)} after Holm" if pair.adjusted is not None else ""
+    return f" {test.method}: p {_format_p(test.p)}{holm}."
+
+
+def _format_p(p: float) -> str:
+    return "< 0.001" if p < 0.001 else f"= {p:.3f}"
+
+
+def _advice_sentence(advice: SampleSizeAdvice, held: Comparison) -> str:
+    ways = []
+    if advice.tasks:
+        ways.append(f"{count_with_noun(advice.tasks, 'more task')} with as many repeats")
+    if advice.repeats:
+        ways.append(f"{count_with_noun(advice.repeats, 'more repeat')} of each task")
+    effect = f"a difference of {advice.effect:.2f}"
+    if not ways and 0 in (advice.tasks, advice.repeats):
+        return f"As many tasks and repeats as these show {effect} four times in five."
+    if not ways:
+        return f"No reachable number of tasks or repeats would show {effect}."
+    detectable = (
+        held.detectable and f" What was run shows differences from {held.detectable:.2f} on."
+    )
+    return f"To see {effect} four times in five: {', or '.join(ways)}.{detectable or ''}"
+
 
 RATIO_COLUMNS = {
     "cost": "cost",
@@ -32,7 +196,6 @@ RATIO_COLUMNS = {
     "tokens in": "input_tokens",
     "tokens out": "output_tokens",
 }
-SIGNIFICANCE = 0.05
 
 
 class ComparedSide(Record):

@@ -15,7 +15,7 @@ from closeloop.metrics.metric_trends import estimate_shift
 from closeloop.process.rulebook import Rulebook
 from closeloop.records.errors import BadInput, unknown_name_error
 from closeloop.records.estimate import Estimate
-from closeloop.records.trial import (
+from closeloop.records.experiment_plan import (
     Trial,
     TrialArm,
     TrialAssignment,
@@ -23,9 +23,8 @@ from closeloop.records.trial import (
     TrialReport,
     TrialStanding,
 )
-from closeloop.statistics.confidence_sequence import monitor_difference
+from closeloop.statistics.confidence_sequence import check_sample_ratio, monitor_difference
 from closeloop.statistics.rate_comparison import classify_difference
-from closeloop.statistics.sample_ratio_test import check_sample_ratio
 from closeloop.store import Store
 from closeloop.store.metrics_section import AttemptSpan
 

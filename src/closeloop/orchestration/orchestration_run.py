@@ -18,22 +18,22 @@ import anyio
 from anyio import to_thread
 from msgspec.structs import replace
 
-from closeloop.attempts.lease_renewal import LEASE_SECONDS, maintain_leases
-from closeloop.attempts.run_forecast import is_paid_model
+from closeloop.attempts.attempt_execution import LEASE_SECONDS, maintain_leases
+from closeloop.attempts.attempt_saving import JudgedTry, ResultSaver, recover_batches
+from closeloop.attempts.experiment_status import is_paid_model
 from closeloop.attempts.run_resources import RunResources, sandbox_description
-from closeloop.attempts.unsaved_results import JudgedTry, ResultSaver, recover_batches
 from closeloop.concurrency import unwrap_exception_group
 from closeloop.grading.variants import ResolvedVariant
 from closeloop.judges.evaluator import cases_from_plan, evaluate_cases
 from closeloop.judges.judge_cases import facts_from_findings
 from closeloop.judges.judge_panel import JudgePanel, rubric_for_task
-from closeloop.orchestration.change_merging import order_by_plan
-from closeloop.orchestration.plan_budget import PlanBudget
-from closeloop.orchestration.plan_ending import build_plan_ending, find_last_time
-from closeloop.orchestration.plan_rates import sum_try_usage
-from closeloop.orchestration.plan_request import plan_with_model
-from closeloop.orchestration.plan_trace import merge_plan_traces
-from closeloop.orchestration.repository_summary import describe_repository
+from closeloop.orchestration.plan_ending import (
+    build_plan_ending,
+    find_last_time,
+    merge_plan_traces,
+    sum_try_usage,
+)
+from closeloop.orchestration.plan_request import PlanBudget, describe_repository, plan_with_model
 from closeloop.orchestration.subtask_execution import (
     attempt_subtask,
     merge_conflict,
@@ -43,6 +43,7 @@ from closeloop.orchestration.subtask_loop import (
     SubtaskCallbacks,
     SubtaskOrder,
     is_accepted,
+    order_by_plan,
     run_subtasks,
 )
 from closeloop.process.rulebook import Rulebook
@@ -50,7 +51,7 @@ from closeloop.process.trace_measurement import measure_reading
 from closeloop.process.trace_reading import build_reading
 from closeloop.providers.model_opening import find_model_settings
 from closeloop.providers.model_prices import find_model_prices
-from closeloop.records.attempt import Attempt, Usage
+from closeloop.records.attempt import Attempt, Usage, sum_usage
 from closeloop.records.errors import BadInput, Fault, PluginFailed, unknown_name_error
 from closeloop.records.evaluation import ComputedFact, JudgeVersion, RepositoryState, TaskOutput
 from closeloop.records.experiment_plan import AttemptResult
@@ -65,15 +66,11 @@ from closeloop.records.orchestration import (
     SubtaskResult,
     SubtaskTry,
 )
-from closeloop.records.patch_parsing import parse_patch
-from closeloop.records.patch_redaction import redact_new_secrets, redact_patch
 from closeloop.records.record import Record, content_digest
-from closeloop.records.secret_redaction import redact_record, redact_text
 from closeloop.records.settings import OrchestrateSettings
-from closeloop.records.usage_totals import sum_usage
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 from closeloop.reviews.agent_context import UpcomingWork
-from closeloop.reviews.prompt_context import (
+from closeloop.reviews.agent_prompts import (
     ContextProvider,
     clone_repository_name,
     merge_context,
@@ -82,7 +79,9 @@ from closeloop.reviews.prompt_context import (
 from closeloop.sandbox.workspaces import WorkspaceBase, resolve_commit
 from closeloop.sandbox.workspaces.source_repository import git_folder, run_own_git
 from closeloop.store import Store
-from closeloop.store.lease_owners import is_owner_dead
+from closeloop.store.job_leases import is_owner_dead
+from closeloop.text.patches import parse_patch
+from closeloop.text.redaction import redact_new_secrets, redact_patch, redact_record, redact_text
 
 UNSAVED_PLANS = Path(".closeloop/plans")
 

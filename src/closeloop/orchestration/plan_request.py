@@ -1,22 +1,66 @@
-"""A plan made by a model: JSON of a schema, looked through, with one chance to repair it."""
+"""Plans, handed in or made by a model: looked through before anything is paid for."""
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
+from pathlib import PurePosixPath
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from closeloop.orchestration.plan_blueprint import check_blueprint
+from closeloop.judges.judge_cases import sort_by_dependencies
 from closeloop.providers.structured_reply import read_json_reply
+from closeloop.records.attempt import Usage, sum_usage
 from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest
-from closeloop.records.errors import BadInput, MachineFailed
-from closeloop.records.fences import fence_texts
+from closeloop.records.errors import BadInput, MachineFailed, unknown_name_error
 from closeloop.records.orchestration import OrchestrationPlan, PlanningRun, SubtaskSpec
 from closeloop.records.protocols import Model
-from closeloop.records.usage_totals import sum_usage
+from closeloop.records.settings import CommandSettings, OrchestrateSettings
+from closeloop.text.record_reading import parse_json, read_record
+from closeloop.text.untrusted import fence_texts, visible_line
+from closeloop.text.wording import count_with_noun
+
+# A plan that somebody hands in, looked through before anything is paid for.
+
+MAX_BLUEPRINT_BYTES = 4 << 20
+MAX_SUBTASKS = 200
+MAX_ID_CHARS = 64
+_ID_PATTERN = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MAX_ID_CHARS - 1}}}")
+
+
+def read_blueprint(content: bytes, name: str, variants: Collection[str]) -> OrchestrationPlan:
+    """A plan from JSON; a fault names the field."""
+    if len(content) > MAX_BLUEPRINT_BYTES:
+        raise BadInput(f"{name} is over {MAX_BLUEPRINT_BYTES >> 20} MB: a plan is shorter.")
+    blueprint = read_record(parse_json(content, name), OrchestrationPlan, name)
+    check_blueprint(blueprint, name, variants)
+    return blueprint
+
+
+def check_blueprint(blueprint: OrchestrationPlan, name: str, variants: Collection[str]) -> None:
+    """BadInput for a plan that cannot be carried out."""
+    if not blueprint.request.strip():
+        raise BadInput(f"{name} has no request: say what is wanted in the end.")
+    if not blueprint.plan:
+        raise BadInput(f"{name} has no tasks: add some to `plan`.")
+    if len(blueprint.plan) > MAX_SUBTASKS:
+        raise BadInput(f"{name} has {len(blueprint.plan)} tasks: {MAX_SUBTASKS} are the most.")
+    for task in blueprint.plan:
+        if not _ID_PATTERN.fullmatch(task.id):
+            raise BadInput(
+                f"{name}: the id {task.id[:80]!r} should be up to {MAX_ID_CHARS} letters, digits, "
+                "dots, dashes and underscores."
+            )
+        if not task.prompt.strip():
+            raise BadInput(f"{name}: task {task.id!r} asks for nothing: give it a prompt.")
+        if task.variant is not None and task.variant not in variants:
+            raise unknown_name_error("variant", task.variant, variants)
+    sort_by_dependencies(blueprint.plan)
+
 
 MAX_TRIES = 2
 PLANNING_TEMPERATURE = 0.1
@@ -143,3 +187,71 @@ def build_plan_repair(asked: ModelRequest, reply: ModelReply, wrong: str) -> Mod
     )
     repair_message = ChatMessage(role="user", text=text)
     return replace(asked, messages=(*asked.messages, reply_message, repair_message))
+
+
+# What a repository is, as far as that is cheap to know: told to whoever plans and works.
+
+MAX_NAMES = 60
+MAX_KINDS = 8
+GUIDE_FILES = ("AGENTS.md", "CLAUDE.md", "CONTRIBUTING.md", "README.md", "README.rst")
+
+
+def describe_repository(paths: Sequence[str], commands: CommandSettings) -> str:
+    """A few lines: size, languages, what lies at the top, how it is checked, what to read."""
+    if not paths:
+        return "There is no code yet."
+    # A name may be no UTF-8, or look like more than a name.
+    paths = [visible_line(path) for path in paths]
+    kinds = Counter(PurePosixPath(path).suffix or "no ending" for path in paths)
+    main_kinds = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(MAX_KINDS))
+    top_names = sorted({path.partition("/")[0] + ("/" if "/" in path else "") for path in paths})
+    rest_count = f" and {len(top_names) - MAX_NAMES} more" if len(top_names) > MAX_NAMES else ""
+    lines = [
+        f"{count_with_noun(len(paths), 'file')}: {main_kinds}.",
+        f"At the top: {', '.join(top_names[:MAX_NAMES])}{rest_count}.",
+    ]
+    known_commands = {
+        "tests": commands.test,
+        "linter": commands.lint,
+        "types": commands.types,
+        "build": commands.build,
+    }
+    lines += [
+        f"Command for the {name}: `{command}`."
+        for name, command in known_commands.items()
+        if command
+    ]
+    guides = [name for name in GUIDE_FILES if name in paths]
+    if guides:
+        lines.append(f"Written for people who work here: {', '.join(guides)}.")
+    return "\n".join(lines)
+
+
+# How much money and time a plan may take before nothing more of it is begun.
+
+
+class PlanBudget:
+    """Counts what is spent; time runs from when it is made."""
+
+    def __init__(self, terms: OrchestrateSettings, plan: str) -> None:
+        self._terms = terms
+        self._plan = plan
+        self._spent = 0.0
+        self._began = time.monotonic()
+        self.reached: str | None = None
+        """Why something was not begun, if anything was not."""
+
+    def add_usage(self, usage: Usage) -> None:
+        self._spent += usage.cost or 0.0
+
+    def find_block_reason(self) -> str | None:
+        """Why nothing more may be begun; None while it may."""
+        budget, seconds = self._terms.budget, self._terms.seconds
+        why = None
+        if budget is not None and self._spent >= budget:
+            why = f"${self._spent:.2f} of the budget of ${budget:.2f} are spent"
+        elif seconds is not None and time.monotonic() - self._began >= seconds:
+            why = f"the plan's {seconds:g} seconds are over"
+        if why is not None:
+            self.reached = f"{why}: allow more and `closeloop orchestrate --resume {self._plan}`"
+        return self.reached

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from closeloop.agents.hostile_text import replace_surrogates, shorten_middle
+from closeloop.agents.trace_recorder import replace_surrogates, shorten_middle
 from closeloop.attempts.attempt_execution import run_agent, with_refusals, with_trace
 from closeloop.attempts.run_resources import RunResources
 from closeloop.grading.variants import ResolvedVariant
@@ -17,14 +17,14 @@ from closeloop.records.attempt import CommandResult
 from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.records.evaluation import ComputedFact, RubricVerdict
 from closeloop.records.experiment_plan import ScheduledAttempt
-from closeloop.records.globs import matches_globs
 from closeloop.records.orchestration import SubtaskExecution, SubtaskResult, SubtaskSpec
 from closeloop.records.record import Record
-from closeloop.records.secret_redaction import redact_record, redact_text
 from closeloop.records.task import Task
 from closeloop.sandbox.workspaces import Workspace, WorkspaceBase
 from closeloop.sandbox.workspaces.source_repository import START_ENVIRONMENT
 from closeloop.store.plan_section import pack_exchanges
+from closeloop.text.redaction import redact_record, redact_text
+from closeloop.text.wording import matches_globs
 
 MAX_REPORT_CHARACTERS = 100_000
 MAX_OUTPUT_CHARACTERS = 1_500

@@ -9,13 +9,15 @@ from functools import cache, lru_cache
 from itertools import zip_longest
 from operator import attrgetter
 
-from closeloop.process.finding_wording import truncate_line
-from closeloop.process.phrase_search import build_automaton
-from closeloop.process.reading_cache import cache_on_reading
-from closeloop.process.text_words import mentions_any
+from closeloop.process.rule_helpers import cache_on_reading, truncate_line
+from closeloop.process.text_words import build_automaton, mentions_any
+from closeloop.records.inspection import (
+    LaneReading,
+)
 from closeloop.records.record import Record
-from closeloop.records.trace import Message
-from closeloop.records.trace_steps import LaneReading
+from closeloop.records.trace import (
+    Message,
+)
 
 MAX_MESSAGE_CHARS = 6000
 """So much of a message is read."""

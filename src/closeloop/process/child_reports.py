@@ -11,13 +11,26 @@ from typing import Literal
 from ahocorasick_rs import AhoCorasick
 
 from closeloop.process.edit_contents import diff_edit, is_scratch_path
-from closeloop.process.handoff_contexts import HandoffContext, short_names, step_input
-from closeloop.process.phrase_search import build_automaton, find_matching_lines
+from closeloop.process.handoff_briefs import HandoffContext, short_names, step_input
 from closeloop.process.text_facts import find_sentence_targets, find_targets
-from closeloop.process.text_words import mentions_any, normalise_words, split_sentences, word_stems
+from closeloop.process.text_words import (
+    build_automaton,
+    find_matching_lines,
+    mentions_any,
+    normalise_words,
+    split_sentences,
+    word_stems,
+)
+from closeloop.records.inspection import (
+    TraceStep,
+)
 from closeloop.records.record import Record
-from closeloop.records.trace import Command, Edit, Read, ToolUse
-from closeloop.records.trace_steps import TraceStep
+from closeloop.records.trace import (
+    Command,
+    Edit,
+    Read,
+    ToolUse,
+)
 
 MAX_FILES = 20
 MAX_CAVEATS = 10

@@ -3,21 +3,178 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from closeloop.process.edit_contents import (
+    creates_file,
     deletes_file,
     diff_edit,
     is_scratch_path,
     is_source_path,
     is_test_source,
+    list_trace_changes,
 )
-from closeloop.process.standing_changes import StandingChanges
-from closeloop.process.user_constraints import ALL_TESTS, ConstraintKind, UserConstraint
-from closeloop.records.globs import matches_globs
+from closeloop.process.rule_helpers import cache_on_reading, list_git_verbs
+from closeloop.process.text_facts import is_same_path
+from closeloop.process.text_words import MAX_TEXT_CHARS
+from closeloop.process.user_constraints import (
+    ALL_TESTS,
+    MAX_CONSTRAINTS,
+    ConstraintKind,
+    UserConstraint,
+    parse_constraints,
+)
+from closeloop.records.inspection import (
+    LaneReading,
+    TraceReading,
+    TraceStep,
+)
 from closeloop.records.record import Record
-from closeloop.records.trace import Command, Edit
-from closeloop.records.trace_steps import LaneReading, TraceStep
+from closeloop.records.trace import (
+    Command,
+    Edit,
+    Message,
+)
+from closeloop.text.wording import matches_globs
+
+# How long what the user forbade or demanded holds.
+
+
+@cache_on_reading
+def list_constraints(lane: LaneReading) -> Sequence[UserConstraint]:
+    """What the user's messages state, each with where it ends."""
+    messages = lane.users
+    placed_constraints: list[UserConstraint] = []
+    for place, message in enumerate(messages):
+        for one in parse_constraints(message.text):
+            if len(placed_constraints) < MAX_CONSTRAINTS:
+                end = _find_constraint_end(one, messages[place + 1 : place + 1 + MAX_CONSTRAINTS])
+                placed_constraints.append(_place_constraint(one, message.number, end))
+    return placed_constraints
+
+
+def constraints_from_brief(brief: str, number: int) -> Sequence[UserConstraint]:
+    """What a brief states holds for the whole of the child's work."""
+    return [_place_constraint(one, number, None) for one in parse_constraints(brief)]
+
+
+def _place_constraint(one: UserConstraint, number: int, until: int | None) -> UserConstraint:
+    return UserConstraint(
+        kind=one.kind,
+        words=one.words,
+        objects=one.objects,
+        passing=one.passing,
+        number=number,
+        until=until,
+    )
+
+
+def _find_constraint_end(one: UserConstraint, later: Sequence[Message]) -> int | None:
+    """Where the user speaks of the object again, other than to forbid it once more."""
+    words = _LIFTING_WORDS.get(one.kind, ()) or tuple(
+        name.rstrip("*/").rpartition("/")[2].lower().removeprefix("the ").rstrip("s")
+        for name in one.objects
+    )
+    for message in later:
+        is_repeated = any(other.kind == one.kind for other in parse_constraints(message.text))
+        if is_repeated:
+            continue
+        if one.passing or (one.kind == "only" and message.intent not in ("answer", "interrupt")):
+            return message.number
+        lowercase_text = message.text[:MAX_TEXT_CHARS].lower()
+        if any(word in lowercase_text for word in words if word):
+            return message.number
+    return None
+
+
+_LIFTING_WORDS: dict[ConstraintKind, tuple[str, ...]] = {
+    "dependencies": ("install", "dependenc", "package", "librar"),
+    "no new files": ("create", "new file", "write"),
+    "signature": ("signature", "parameter", "argument"),
+    "tabs": ("tabs", "spaces", "indent"),
+    "spaces": ("tabs", "spaces", "indent"),
+}
+
+
+# Which changes stand at the end: what the agent took back itself did no harm.
+
+_UNDO_VERBS = frozenset(("checkout", "restore", "clean"))
+_UNDO_ALL = re.compile(r"\bgit\s+(?:reset\s+--hard|checkout\s+(?:-f\s+)?(?:--\s+)?\.(?:\s|$))")
+_NEW_BRANCH = re.compile(r"\bgit\s+checkout\s+-[bB]\b")
+
+
+class StandingChanges(Record):
+    """Files by what became of them."""
+
+    changed: Mapping[str, tuple[TraceStep, ...]]
+    """Path → the steps that changed it, where the change stands."""
+    made: Mapping[str, int]
+    """Files that the agent made itself, with the event that made each."""
+
+
+@cache_on_reading
+def find_standing_changes(reading: TraceReading) -> StandingChanges:
+    """What the whole trace leaves behind; of the final change, where that is known."""
+    changed: dict[str, list[TraceStep]] = {}
+    creation_numbers: dict[str, int] = {}
+    seen: set[str] = set()
+    reads = iter(_list_reads(reading))
+    read = next(reads, None)
+    for step in list_trace_changes(reading):
+        while read is not None and read.number < step.number:
+            seen.update(read.read)
+            read = next(reads, None)
+        if _undoes_everything(step):
+            changed.clear()
+        elif not step.written and _undoes_changes(step):
+            # `git checkout NAME` may mean a branch or a file.
+            for word in _command_words(step):
+                changed.pop(word, None)
+        for path in step.written:
+            if path not in changed and path not in seen and creates_file(step):
+                creation_numbers.setdefault(path, step.number)
+            seen.add(path)
+            if _undoes_changes(step) or (deletes_file(step) and path in creation_numbers):
+                changed.pop(path, None)
+            else:
+                changed.setdefault(path, []).append(step)
+    if reading.change is not None:
+        final = [file.path for file in reading.change.files]
+        ends = {path.rpartition("/")[2] for path in final}
+        changed = {
+            path: steps
+            for path, steps in changed.items()
+            if path.rpartition("/")[2] in ends and any(is_same_path(path, one) for one in final)
+        }
+    return StandingChanges(
+        changed={path: tuple(steps) for path, steps in changed.items()}, made=creation_numbers
+    )
+
+
+def _list_reads(reading: TraceReading) -> list[TraceStep]:
+    steps = [step for lane in reading.lanes.values() for step in lane.steps if step.read]
+    return steps if len(reading.lanes) == 1 else sorted(steps, key=lambda step: step.number)
+
+
+def _undoes_changes(step: TraceStep) -> bool:
+    event = step.event
+    return not _UNDO_VERBS.isdisjoint(list_git_verbs(step)) and not (
+        isinstance(event, Command) and _NEW_BRANCH.search(event.command)
+    )
+
+
+def _command_words(step: TraceStep) -> list[str]:
+    return step.event.command[:4000].split() if isinstance(step.event, Command) else []
+
+
+def _undoes_everything(step: TraceStep) -> bool:
+    event = step.event
+    return (
+        isinstance(event, Command)
+        and "git" in event.command
+        and bool(_UNDO_ALL.search(event.command))
+    )
+
 
 _FUNCTION_SIGNATURE = re.compile(
     r"\b(?:def|function|func|fn)\s+(?:\([^()]{0,80}\)\s*)?(\w+)\s*\(([^()]{0,600})\)"

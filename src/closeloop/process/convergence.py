@@ -8,9 +8,13 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from closeloop.process.output_normalisation import is_same_message
-from closeloop.process.reading_cache import cache_on_reading
+from closeloop.process.rule_helpers import cache_on_reading
+from closeloop.records.inspection import (
+    CheckFailures,
+    Iteration,
+    LaneReading,
+)
 from closeloop.records.record import Record
-from closeloop.records.trace_steps import CheckFailures, Iteration, LaneReading
 
 LAST_CHARACTER = chr(0x10FFFF)
 """Comes after all other signs."""

@@ -8,10 +8,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from operator import attrgetter
 
-from closeloop.process.reading_cache import cache_on_reading
+from closeloop.process.rule_helpers import cache_on_reading
+from closeloop.records.inspection import (
+    LaneReading,
+    TraceReading,
+    TraceStep,
+)
 from closeloop.records.record import Record
-from closeloop.records.trace import Command, Edit
-from closeloop.records.trace_steps import LaneReading, TraceReading, TraceStep
+from closeloop.records.trace import (
+    Command,
+    Edit,
+)
 
 MAX_EDIT_CHARS = 200_000
 """So much of one edit is looked at."""

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
 from types import ModuleType
+
+import msgspec
 
 from closeloop.code_digest import digest_code
 from closeloop.records.errors import BadInput, unknown_name_error
+from closeloop.records.estimate import Rate, wilson_rate
 from closeloop.records.protocols import Detector
 from closeloop.records.record import Record, content_digest
 from closeloop.records.settings import SilenceSettings
@@ -100,3 +105,53 @@ def _check_rule_setting(
         raise unknown_name_error(f"setting of the rule {rule!r}", key, ["enabled", *thresholds])
     elif isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
         raise BadInput(f"`{key}` of the rule {rule!r} is a number from 0 up, not {value!r}.")
+
+
+# How often each rule is right, as measured on labelled traces when it was released.
+
+
+class RuleCounts(Record):
+    """Cases in which a rule was right, missed what is there, and found what is not there."""
+
+    right: int
+    missed: int
+    wrong: int
+    labelled: int
+
+
+class MeasuredQuality(Record):
+    """The measured quality of all rules, with where it comes from."""
+
+    date: str
+    method: str
+    rules: dict[str, RuleCounts]
+
+
+class RuleQuality(Record):
+    """How far a rule can be trusted."""
+
+    precision: Rate | None
+    """Of what it finds, how much is there; None where it found nothing."""
+    recall: Rate | None
+    """Of what is there, how much it finds; None where there was nothing."""
+    labelled: int
+    """Labelled traces that say of this rule whether it should speak."""
+
+
+@cache
+def load_measured_quality() -> MeasuredQuality:
+    """The counts that ship with closeloop; `make quality` writes them."""
+    text = files(__package__).joinpath("quality.json").read_bytes()
+    return msgspec.json.decode(text, type=MeasuredQuality)
+
+
+def quality_by_rule() -> dict[str, RuleQuality]:
+    """By rule; one that was never measured is not there."""
+    return {
+        name: RuleQuality(
+            precision=wilson_rate(counts.right, counts.right + counts.wrong),
+            recall=wilson_rate(counts.right, counts.right + counts.missed),
+            labelled=counts.labelled,
+        )
+        for name, counts in load_measured_quality().rules.items()
+    }

@@ -9,13 +9,19 @@ from operator import attrgetter
 from typing import Literal
 
 from closeloop.process.edit_contents import FORMATTERS, creates_file
-from closeloop.process.git_commands import list_git_verbs
-from closeloop.process.reading_cache import cache_on_reading
+from closeloop.process.rule_helpers import cache_on_reading, list_git_verbs
 from closeloop.process.text_words import mentions_any
 from closeloop.process.user_constraints import find_named_paths
+from closeloop.records.inspection import (
+    TraceReading,
+    TraceStep,
+)
 from closeloop.records.record import Record
-from closeloop.records.trace import Command, Edit, Message
-from closeloop.records.trace_steps import TraceReading, TraceStep
+from closeloop.records.trace import (
+    Command,
+    Edit,
+    Message,
+)
 
 EncounterOutcome = Literal["read again", "failed edit", "overwrote"]
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import Literal
 
-from closeloop.process.command_analysis import analyse_command
+from closeloop.process.shell.command_analysis import analyse_command
 from closeloop.process.text_words import (
     CHANGE_STEMS,
     CODE_FENCE,

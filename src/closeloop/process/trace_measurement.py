@@ -2,20 +2,190 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from closeloop.process.attempt_endings import classify_ending
-from closeloop.process.failure_modes import tag_failure_modes
+from closeloop.process.edit_contents import is_source_path
 from closeloop.process.measures.measure_summary import measure_lanes, process_score
 from closeloop.process.rulebook import Rulebook
 from closeloop.records.errors import PluginFailed
-from closeloop.records.finding import Finding, Unmeasured
-from closeloop.records.globs import matches_globs
-from closeloop.records.measurement import Measurement
+from closeloop.records.finding import (
+    AttemptEnding,
+    EndingCategory,
+    Finding,
+    Measurement,
+    ModeTag,
+    Unmeasured,
+)
+from closeloop.records.inspection import (
+    TraceReading,
+)
 from closeloop.records.settings import SilenceSettings
-from closeloop.records.trace_steps import TraceReading
+from closeloop.text.patches import parse_patch
+from closeloop.text.wording import matches_globs
+
+# Which outcome category an attempt falls into: the first that applies, with its reason.
+
+UNCHECKED_RULES = ("missing-verification", "unverified-claim")
+NONCOMPLIANCE_RULES = (
+    "lost-constraint",
+    "out-of-scope-edit",
+    "weakened-test",
+    "answer-from-history",
+    "bait-taken",
+    "repeated-correction",
+)
+_MACHINE_ERRORS = (
+    "No space left on device",
+    "Temporary failure in name resolution",
+    "Could not resolve host",
+    "Cannot connect to the Docker daemon",
+)
+
+
+def classify_ending(reading: TraceReading, findings: Iterable[Finding]) -> AttemptEnding | None:
+    """The first category that applies; None where nothing is known of the attempt at all."""
+    if reading.attempt is None and not reading.trace.events:
+        return None
+    counted = [finding for finding in findings if finding.silenced is None]
+    for classify in _ENDING_ORDER:
+        ending = classify(reading, counted)
+        if ending is not None:
+            return ending
+    return AttemptEnding(category="clean", reason="Nothing went wrong that the rules can see.")
+
+
+def _environment_ending(reading: TraceReading, findings: Sequence[Finding]) -> AttemptEnding | None:
+    attempt, grade = reading.attempt, reading.grade
+    if attempt is not None and attempt.exit == "machine":
+        return _make_ending("environment failure", attempt.cause or "The machine failed the agent.")
+    if grade is not None and grade.outcome.result == "unscored":
+        return _make_ending("environment failure", grade.outcome.cause or "It could not be graded.")
+    for lane in reading.lanes.values():
+        step = lane.checks[-1] if lane.checks else None
+        output = getattr(step.event, "output", None) if step and step.failed else None
+        sign = next((sign for sign in _MACHINE_ERRORS if output and sign in output), None)
+        if step is not None and sign is not None:
+            return _make_ending(
+                "environment failure", f"The last check said: {sign}.", [step.number]
+            )
+    return None
+
+
+def _timeout_ending(reading: TraceReading, findings: Sequence[Finding]) -> AttemptEnding | None:
+    attempt = reading.attempt
+    if attempt is not None and attempt.exit in ("out_of_time", "idle"):
+        return _make_ending(
+            "timeout", attempt.cause or f"It ended {attempt.exit.replace('_', ' ')}."
+        )
+    return None
+
+
+def _unverified_ending(reading: TraceReading, findings: Sequence[Finding]) -> AttemptEnding | None:
+    return _ending_from_rules(findings, UNCHECKED_RULES, "missing verification")
+
+
+def _noncompliance_ending(
+    reading: TraceReading, findings: Sequence[Finding]
+) -> AttemptEnding | None:
+    grade = reading.grade
+    if grade is not None and grade.out_of_scope:
+        return _make_ending(
+            "instruction non-compliance",
+            f"It changed {grade.out_of_scope[0]}, which is out of scope.",
+        )
+    return _ending_from_rules(findings, NONCOMPLIANCE_RULES, "instruction non-compliance")
+
+
+def _reasoning_ending(reading: TraceReading, findings: Sequence[Finding]) -> AttemptEnding | None:
+    attempt, grade = reading.attempt, reading.grade
+    error = next((finding for finding in findings if finding.severity == "error"), None)
+    if error is not None:
+        return _make_ending("reasoning error", error.message, error.events)
+    if grade is not None and grade.outcome.result == "fail":
+        reasons = grade.outcome.reasons
+        return _make_ending("reasoning error", reasons[0] if reasons else "The work did not pass.")
+    if attempt is not None and attempt.exit in ("gave_up", "out_of_budget", "crashed"):
+        return _make_ending("reasoning error", attempt.cause or f"Its exit was {attempt.exit!r}.")
+    return None
+
+
+_ENDING_ORDER: tuple[Callable[[TraceReading, Sequence[Finding]], AttemptEnding | None], ...] = (
+    _environment_ending,
+    _timeout_ending,
+    _unverified_ending,
+    _noncompliance_ending,
+    _reasoning_ending,
+)
+
+
+def _ending_from_rules(
+    findings: Sequence[Finding], rules: Sequence[str], category: EndingCategory
+) -> AttemptEnding | None:
+    first = next((finding for finding in findings if finding.rule in rules), None)
+    return _make_ending(category, first.message, first.events) if first else None
+
+
+def _make_ending(
+    category: EndingCategory, reason: str, events: Sequence[int] = ()
+) -> AttemptEnding:
+    return AttemptEnding(category=category, reason=reason, events=tuple(events))
+
+
+# Which of the five failure modes an attempt shows, by its findings, its grade and its reading.
+
+
+def tag_failure_modes(reading: TraceReading, findings: Iterable[Finding]) -> tuple[ModeTag, ...]:
+    """One tag for each mode, with the first reason for it."""
+    tags: dict[str, ModeTag] = {}
+    for tag in (
+        *_tags_from_grade(reading),
+        *_tags_from_unopened_files(reading),
+        *_tags_from_findings(findings),
+    ):
+        tags.setdefault(tag.mode, tag)
+    return tuple(tags.values())
+
+
+def _tags_from_findings(findings: Iterable[Finding]) -> Iterable[ModeTag]:
+    for finding in findings:
+        if finding.mode is not None and finding.silenced is None:
+            yield ModeTag(mode=finding.mode, reason=finding.message, events=finding.events)
+
+
+def _tags_from_grade(reading: TraceReading) -> Iterable[ModeTag]:
+    grade = reading.grade
+    if grade is None:
+        return
+    if grade.out_of_scope:
+        reason = f"{grade.out_of_scope[0]} lies outside the declared scope."
+        yield ModeTag(mode="scope creep", reason=reason, source="grade")
+    passes = grade.fail_to_pass is not None and grade.fail_to_pass[0] == grade.fail_to_pass[1]
+    if grade.broken and passes:
+        reason = f"The task's tests pass, and {grade.broken[0]} does no more."
+        yield ModeTag(mode="silent regression", reason=reason, source="grade")
+
+
+def _tags_from_unopened_files(reading: TraceReading) -> Iterable[ModeTag]:
+    """Program text that the known good change needed, and that the agent never saw."""
+    task, grade = reading.task, reading.grade
+    failed = grade is not None and grade.outcome.result == "fail"
+    if task is None or task.reference is None or not failed or not reading.trace.events:
+        return
+    seen = {
+        path
+        for lane in reading.lanes.values()
+        for step in lane.steps
+        for path in (*step.read, *step.written)
+    }
+    for file in parse_patch(task.reference).files:
+        needed = file.old_path or file.path
+        opened = any(path == needed or path.endswith("/" + needed) for path in seen)
+        if file.status != "added" and is_source_path(needed) and not opened:
+            reason = f"{needed} had to be changed and was never opened."
+            yield ModeTag(mode="context blindness", reason=reason, source="grade")
+            return
 
 
 def measure_reading(reading: TraceReading, book: Rulebook) -> Measurement:

@@ -11,11 +11,12 @@ from typing import Literal
 from ahocorasick_rs import AhoCorasick
 
 from closeloop.process import constraint_patterns
-from closeloop.process.finding_wording import truncate_line
-from closeloop.process.phrase_search import build_automaton, find_matching_lines
+from closeloop.process.rule_helpers import truncate_line
 from closeloop.process.text_facts import parse_facts
 from closeloop.process.text_words import (
     MAX_TEXT_CHARS,
+    build_automaton,
+    find_matching_lines,
     mentions_any,
     split_paragraph,
     split_paragraphs,

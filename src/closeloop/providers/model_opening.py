@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import importlib
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
@@ -15,9 +17,9 @@ from closeloop.providers.model_prices import find_model_prices
 from closeloop.records.chat import ModelReply, ModelRequest
 from closeloop.records.errors import BadInput, unknown_name_error
 from closeloop.records.protocols import Model
-from closeloop.records.record import content_digest
+from closeloop.records.record import Record, content_digest
 from closeloop.records.settings import ModelSettings, Provider, Settings
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 
 PROVIDERS: dict[str, Provider] = {
     "anthropic": "anthropic",
@@ -56,7 +58,7 @@ def find_model_settings(name: str, models: Mapping[str, ModelSettings]) -> Model
 def digest_model(settings: ModelSettings, folder: Path) -> str:
     """Which model, exactly: the content of the script, or provider, model and address."""
     if settings.provider == "scripted":
-        from closeloop.providers.model_scripts import read_script
+        from closeloop.providers.scripted_model import read_script
 
         return content_digest("scripted", read_script(folder / settings.model))
     return content_digest(settings.provider, settings.model, settings.base_url)
@@ -74,22 +76,24 @@ def open_model(
     require_price(name, settings, limits)
     prices = find_model_prices(settings)
     if settings.provider == "scripted":
-        from closeloop.providers.model_scripts import load_script
-        from closeloop.providers.scripted_model import ScriptedModel
+        from closeloop.providers.scripted_model import ScriptedModel, load_script
 
         return ScriptedModel(load_script(folder / settings.model), prices)
     if settings.provider == "recorded":
         raise BadInput(f"{name!r} is a recording, which only `closeloop run` can play.")
-    from closeloop.providers import anthropic_format, gemini_format, openai_format
+    from closeloop.providers import anthropic, gemini, openai
     from closeloop.providers.format_dialect import Dialect
-    from closeloop.providers.model_keys import find_key
-    from closeloop.providers.provider_connection import ModelEndpoint, ProviderConnection
-    from closeloop.providers.remote_model import RemoteModel, join_format_url
+    from closeloop.providers.provider_connection import (
+        ModelEndpoint,
+        ProviderConnection,
+        RemoteModel,
+        join_format_url,
+    )
 
     formats = {
-        "openai": openai_format.OPENAI_FORMAT,
-        "anthropic": anthropic_format.ANTHROPIC_FORMAT,
-        "gemini": gemini_format.GEMINI_FORMAT,
+        "openai": openai.OPENAI_FORMAT,
+        "anthropic": anthropic.ANTHROPIC_FORMAT,
+        "gemini": gemini.GEMINI_FORMAT,
     }
     provider_format = formats[settings.provider]
     base = settings.base_url or provider_format.address
@@ -152,3 +156,56 @@ def check_base_url(name: str, url: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost" or host.endswith(".localhost")
+
+
+# Where keys lie: in the environment, in a file, or in the system's keyring.
+
+
+class FoundKey(Record):
+    """Where a model's key is looked for."""
+
+    told: str
+    """As messages name it: never the key itself."""
+    key: str | None
+
+
+def find_key(
+    name: str, settings: ModelSettings, usual: str, environ: Mapping[str, str], folder: Path
+) -> FoundKey:
+    """The key of a model, and where it came from; `usual` is the provider's own variable."""
+    if settings.key_file is not None:
+        source, key = settings.key_file, _read_key_file(name, folder, settings.key_file)
+    elif settings.key_keyring is not None:
+        source, key = f"the keyring's {settings.key_keyring}", _read_keyring(name, settings)
+    else:
+        source = settings.key_env or usual
+        key = environ.get(source, "").strip()
+    # Checked here because the HTTP library would quote a bad key in its complaint.
+    if not re.fullmatch(r"[\x21-\x7e]*", key):
+        raise BadInput(f"What {source} holds is not a key: it should be one word.")
+    return FoundKey(told=source, key=key or None)
+
+
+def _read_key_file(name: str, folder: Path, file: str) -> str:
+    path = folder / Path(file).expanduser()
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        raise BadInput(f"The key file {path} of {name!r} cannot be read: check it.") from None
+
+
+def _read_keyring(name: str, settings: ModelSettings) -> str:
+    service, slash, user = (settings.key_keyring or "").rpartition("/")
+    if not slash:
+        raise BadInput(f"The key_keyring of {name!r} should be 'service/user'.")
+    try:
+        keyring = importlib.import_module("keyring")
+    except ImportError:
+        raise BadInput(
+            f"The key of {name!r} is in a keyring: install the package keyring, or use key_env."
+        ) from None
+    try:
+        return str(keyring.get_password(service, user) or "").strip()
+    except Exception as error:  # each system's keyring has errors of its own
+        kind = type(error).__name__
+        raise BadInput(f"The keyring cannot be read ({kind}): unlock it, or use key_env.") from None

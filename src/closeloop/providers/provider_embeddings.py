@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from closeloop.providers import openai_format
-from closeloop.providers.model_keys import find_key
-from closeloop.providers.model_opening import check_base_url, digest_model, find_model_settings
+from closeloop.providers import openai
+from closeloop.providers.model_opening import (
+    check_base_url,
+    digest_model,
+    find_key,
+    find_model_settings,
+)
 from closeloop.providers.provider_connection import (
     ModelEndpoint,
     ProviderConnection,
     RequestRejected,
+    join_format_url,
 )
-from closeloop.providers.remote_model import join_format_url
 from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.records.settings import Settings
 
@@ -54,7 +58,7 @@ class ProviderEncoder:
 
     async def _encode_batches(self, texts: Sequence[str]) -> list[list[float]]:
         wire = ProviderConnection(
-            self._endpoint, openai_format.OPENAI_FORMAT.headers(self._key), self._key
+            self._endpoint, openai.OPENAI_FORMAT.headers(self._key), self._key
         )
         rows: list[list[float]] = []
         try:
@@ -84,9 +88,9 @@ def open_provider_encoder(
             f"{name!r} gives no embeddings: memory.encoder takes a model of the provider openai, "
             "or of a server that speaks its format."
         )
-    base = model_settings.base_url or openai_format.OPENAI_FORMAT.address
+    base = model_settings.base_url or openai.OPENAI_FORMAT.address
     local = check_base_url(name, base)
-    found_key = find_key(name, model_settings, openai_format.OPENAI_FORMAT.key_env, environ, folder)
+    found_key = find_key(name, model_settings, openai.OPENAI_FORMAT.key_env, environ, folder)
     if found_key.key is None and not local:
         raise BadInput(f"No key for the encoder {name!r}: set {found_key.told}.")
     endpoint = ModelEndpoint(

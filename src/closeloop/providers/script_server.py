@@ -15,23 +15,17 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from closeloop.providers.model_scripts import Script
-from closeloop.providers.scripted_model import find_next_turn, reply_from_turn
-from closeloop.providers.served import (
-    served_anthropic,
-    served_gemini,
-    served_openai,
-    served_responses,
-)
-from closeloop.providers.served.served_format import ServedFormat
+from closeloop.providers import anthropic, gemini, openai, responses
+from closeloop.providers.format_dialect import ServedFormat
+from closeloop.providers.scripted_model import Script, find_next_turn, reply_from_turn
 from closeloop.records.errors import BadInput, Fault
 
 SERVED_FORMATS = (
-    served_openai.OPENAI_SERVED_FORMAT,
-    served_anthropic.ANTHROPIC_SERVED_FORMAT,
-    served_responses.RESPONSES_SERVED_FORMAT,
-    served_gemini.GEMINI_SERVED_FORMAT,
-    served_gemini.GEMINI_STREAM_FORMAT,
+    openai.OPENAI_SERVED_FORMAT,
+    anthropic.ANTHROPIC_SERVED_FORMAT,
+    responses.RESPONSES_SERVED_FORMAT,
+    gemini.GEMINI_SERVED_FORMAT,
+    gemini.GEMINI_STREAM_FORMAT,
 )
 MAX_REQUEST_BYTES = 32 << 20
 """Bytes of a request; agents send their whole conversation each time."""

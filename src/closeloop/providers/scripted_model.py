@@ -2,17 +2,224 @@
 
 from __future__ import annotations
 
+import difflib
+import math
+import re
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import anyio
 import msgspec
+import yaml
 
 from closeloop.providers.format_dialect import RetryListener, ignore_retry
 from closeloop.providers.model_prices import ModelPrices, add_cost
-from closeloop.providers.model_scripts import Script, ScriptAction, ScriptDialogue, ScriptTurn
 from closeloop.records.attempt import Usage
 from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest, ModelToolCall, ToolSpec
 from closeloop.records.errors import BadInput, MachineFailed, unknown_name_error
+from closeloop.records.record import Record
+
+# Scripts: YAML files that say what the scripted model does, read with care for their writers.
+
+
+class ScriptAction(Record):
+    """A tool to use. A bare text goes to the tool's first required parameter."""
+
+    tool: str
+    arguments: dict[str, Any] | str
+
+
+class ScriptTurn(Record):
+    """What to say and do, and when."""
+
+    say: str = ""
+    do: tuple[ScriptAction, ...] = ()
+    when: re.Pattern[str] | None = None
+    """Over all that came since the model's last turn; None is always."""
+    delay: float = 0.0
+    repeat: bool = False
+
+
+class ScriptDialogue(Record):
+    """The turns for one kind of request."""
+
+    label: str
+    prompt: re.Pattern[str] | None = None
+    """Over the first message of the user; None is always."""
+    turns: tuple[ScriptTurn, ...]
+
+
+class Script(Record):
+    """A scripted model."""
+
+    name: str
+    path: str
+    dialogues: tuple[ScriptDialogue, ...]
+
+
+class _LineMap(dict[str, Any]):
+    """A mapping that knows its line, so that faults can name it."""
+
+    line = 0
+
+
+class _ScriptLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    pass
+
+
+def _construct_map(loader: Any, node: yaml.MappingNode) -> _LineMap:
+    loader.flatten_mapping(node)
+    result = _LineMap()
+    result.line = node.start_mark.line + 1
+    for key_node, value_node in node.value:
+        key = loader.construct_object(key_node, deep=True)
+        problem = None
+        if not isinstance(key, str):
+            problem = f"the key {key!r} is not text: quote it"
+        elif key in result:
+            problem = f"{key!r} is there twice: make it a list"
+        if problem:
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=key_node.start_mark)
+        result[key] = loader.construct_object(value_node, deep=True)
+    return result
+
+
+_ScriptLoader.add_constructor("tag:yaml.org,2002:map", _construct_map)
+
+
+def read_script(path: Path) -> bytes:
+    """A script's content."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        reason = error.strerror or error
+        raise BadInput(f"The script {path} cannot be read ({reason}): check its path.") from None
+
+
+def load_script(path: Path) -> Script:
+    """A script, ready to play; BadInput names the line of what is wrong."""
+    return parse_script(read_script(path), str(path))
+
+
+def parse_script(content: bytes, path: str) -> Script:
+    """A script from its content."""
+    try:
+        data = yaml.load(content.decode(), Loader=_ScriptLoader)  # noqa: S506 (derives the safe one)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise BadInput(f"{path}:{line}: {error.problem}.") from None
+    except (yaml.YAMLError, ValueError, RecursionError):
+        raise BadInput(f"{path}: not a YAML file in UTF-8.") from None
+    script = _require_fields(data, {"name", "dialogues"}, f"{path}:1", "a script")
+    dialogues = _require_list(script, "dialogues", f"{path}:{script.line}")
+    return Script(
+        name=_read_text_field(script, "name", f"{path}:{script.line}") or Path(path).stem,
+        path=path,
+        dialogues=tuple(_parse_dialogue(item, path, n) for n, item in enumerate(dialogues, 1)),
+    )
+
+
+def _parse_dialogue(data: Any, path: str, number: int) -> ScriptDialogue:
+    at = f"{path}:{getattr(data, 'line', 1)}"
+    _require_fields(data, {"prompt", "turns"}, at, f"dialogue {number}")
+    prompt = _read_text_field(data, "prompt", at)
+    turns = tuple(_parse_turn(item, path, at) for item in _require_list(data, "turns", at))
+    for turn in turns[:-1]:
+        if turn.repeat and turn.when is None:
+            raise BadInput(f"{at}: a turn that repeats always hides those below: give it a `when`.")
+    label = f"dialogue {number}" + (f" ({prompt})" if prompt else "")
+    return ScriptDialogue(label=label, prompt=_compile_pattern(data, "prompt", at), turns=turns)
+
+
+def _parse_turn(data: Any, path: str, above: str) -> ScriptTurn:
+    at = f"{path}:{data.line}" if isinstance(data, _LineMap) else above
+    _require_fields(data, {"say", "do", "when", "delay", "repeat"}, at, "a turn")
+    delay, repeat = data.get("delay", 0.0), data.get("repeat", False)
+    if isinstance(delay, bool) or not isinstance(delay, int | float) or not 0 <= delay <= 86400:
+        raise BadInput(f"{at}: `delay` should be a number of seconds.")
+    if not isinstance(repeat, bool):
+        raise BadInput(f"{at}: `repeat` should be true or false.")
+    turn = ScriptTurn(
+        say=_read_text_field(data, "say", at) or "",
+        do=_parse_actions(data.get("do"), at),
+        when=_compile_pattern(data, "when", at),
+        delay=float(delay),
+        repeat=repeat,
+    )
+    if not turn.say and not turn.do:
+        raise BadInput(f"{at}: a turn should `say` or `do` something.")
+    return turn
+
+
+def _parse_actions(data: Any, at: str) -> tuple[ScriptAction, ...]:
+    items = data if isinstance(data, list) else [] if data is None else [data]
+    actions = []
+    for item in items:
+        if not isinstance(item, _LineMap) or not item:
+            raise BadInput(f"{at}: `do` should be a map from tool to arguments, or a list of such.")
+        where = f"{at.rpartition(':')[0]}:{item.line}"
+        actions += [
+            ScriptAction(tool=tool, arguments=_parse_action_arguments(x, where))
+            for tool, x in item.items()
+        ]
+    return tuple(actions)
+
+
+def _parse_action_arguments(data: Any, at: str) -> dict[str, Any] | str:
+    if isinstance(data, str):
+        return data
+    plain_arguments = _plain_value(data if data is not None else {}, at)
+    if not isinstance(plain_arguments, dict):
+        raise BadInput(f"{at}: arguments should be a map, or one text: put {data!r} in quotes.")
+    return plain_arguments
+
+
+def _plain_value(data: Any, at: str) -> Any:
+    if isinstance(data, dict):
+        return {name: _plain_value(value, at) for name, value in data.items()}
+    if isinstance(data, list):
+        return [_plain_value(value, at) for value in data]
+    if data is None or isinstance(data, str | bool | int):
+        return data
+    if isinstance(data, float) and math.isfinite(data):
+        return data
+    raise BadInput(f"{at}: put {str(data)!r} in quotes.")
+
+
+def _require_fields(data: Any, known: set[str], at: str, what: str) -> Any:
+    if not isinstance(data, _LineMap):
+        raise BadInput(f"{at}: {what} should be a map with {' and '.join(sorted(known))}.")
+    for name in data.keys() - known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        names = ", ".join(sorted(known))
+        raise BadInput(f"{at}: no key {name!r} in {what}.{hint} Known: {names}.")
+    return data
+
+
+def _require_list(data: _LineMap, name: str, at: str) -> list[Any]:
+    items = data.get(name)
+    if not isinstance(items, list) or not items:
+        raise BadInput(f"{at}: `{name}` should be a list with at least one item.")
+    return items
+
+
+def _read_text_field(data: _LineMap, name: str, at: str) -> str | None:
+    text = data.get(name)
+    if text is not None and not isinstance(text, str):
+        raise BadInput(f"{at}: `{name}` should be text: put it in quotes.")
+    return text
+
+
+def _compile_pattern(data: _LineMap, name: str, at: str) -> re.Pattern[str] | None:
+    text = _read_text_field(data, name, at)
+    if text is None:
+        return None
+    try:
+        return re.compile(text, re.DOTALL)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise BadInput(f"{at}: `{name}` is not a regular expression: {error}.") from None
 
 
 class ScriptedModel:

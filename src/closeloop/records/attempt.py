@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from operator import attrgetter
 from typing import Literal
+
+import msgspec
 
 from closeloop.records.record import Record, Time
 
@@ -217,3 +221,105 @@ class AttemptRow(Record):
     out_of_scope: int | None = None
     """Counts, None when it is not graded."""
     asked: bool | None = None
+
+
+# What several turns used together.
+
+_TOKEN_FIELDS = tuple(name for name in Usage.__struct_fields__ if name.endswith("_tokens"))
+_token_counts = attrgetter(*_TOKEN_FIELDS)
+_NO_USAGE = Usage()
+
+
+def sum_token_counts(usages: Iterable[Usage]) -> Usage:
+    """The sums of the tokens that are known, None where none is; what they cost is left out."""
+    columns = zip(*map(_token_counts, usages), strict=True)
+    sums = {
+        name: sum(filter(None, column))
+        for name, column in zip(_TOKEN_FIELDS, columns, strict=False)
+        if column.count(None) < len(column)
+    }
+    return msgspec.structs.replace(_NO_USAGE, **sums)
+
+
+def sum_usage(usages: Iterable[Usage]) -> Usage:
+    """All of them as one. A cost is known only when that of every one that used anything is."""
+    usage_list = list(usages)
+    whole = sum_token_counts(usage_list)
+    if all(usage.cost is None for usage in usage_list):
+        return whole
+    usage_list = [usage for usage in usage_list if usage != _NO_USAGE]
+    costs = [usage.cost for usage in usage_list]
+    if None in costs:
+        return whole
+    reported = all(usage.cost_from == "reported" for usage in usage_list)
+    return msgspec.structs.replace(
+        whole,
+        cost=sum(cost for cost in costs if cost is not None),
+        cost_from="reported" if reported else "prices",
+    )
+
+
+# Lists of attempts: which are wanted, and what a line of one shows besides the attempt.
+
+
+class AttemptFilter(Record):
+    """Which attempts are wanted; None is any."""
+
+    task: str | None = None
+    variant: str | None = None
+    """By name."""
+    outcome: Literal["pass", "fail", "unscored"] | None = None
+    origin: Origin | None = None
+    exit: Exit | None = None
+    experiment: str | None = None
+    agent: str | None = None
+    repo: str | None = None
+    user: str | None = None
+    rule: str | None = None
+    """With a finding of this rule."""
+    category: str | None = None
+
+
+class PageCursor(Record):
+    """The last line of one page of a list: the next page begins after it."""
+
+    started: Time | None
+    id: str
+
+
+class AttemptMarks(Record):
+    """What the rules last said of an attempt, in short."""
+
+    findings: int = 0
+    rules: tuple[str, ...] = ()
+    category: str | None = None
+    iterations: int = 0
+    outdated: bool = False
+    """Measured before the rules, their code or settings, or the grade changed."""
+
+
+class FilterChoices(Record):
+    """What a list can be narrowed to."""
+
+    tasks: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
+    repos: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+
+
+# An insight: what somebody learned from an attempt, kept for those who come after.
+
+InsightType = Literal["agent_self_feedback"]
+
+
+class Insight(Record):
+    """One thing said of one attempt."""
+
+    attempt: str
+    repo: str | None = None
+    """Of the task, where it has one."""
+    type: InsightType
+    text: str
+    at: Time

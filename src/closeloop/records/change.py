@@ -1,10 +1,11 @@
-"""A change: what differs between two states of a repository."""
+"""A change between two states of a repository, and the report of a check."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from closeloop.records.record import Record
+from closeloop.records.finding import Finding, Unmeasured
+from closeloop.records.record import Record, Time
 
 
 class Hunk(Record):
@@ -41,3 +42,139 @@ class Change(Record):
     head: str | None = None
     files: tuple[FileChange, ...] = ()
     patch: str = ""
+
+
+# A report: what is certain about a change, in three tiers, and how risky it is.
+
+RiskLevel = Literal["low", "medium", "high", "critical"]
+GatePolicy = Literal["strict", "regression_only", "informational"]
+ReportVerdict = Literal["pass", "warn", "block"]
+CheckTier = Literal["tools", "quality", "risk"]
+ToolState = Literal["passed", "failed", "timed out", "inert", "not set up", "machine trouble"]
+"""Inert: the command is missing, or it ran no test. Not set up: a setup command failed before it.
+Trouble: no space, killed."""
+ToolOutcome = Literal["no worse", "broken", "unknown"]
+"""What a tool says against a change. Unknown: it is red, and it cannot be told whether it was so
+before; or the machine kept it from saying anything."""
+
+
+class ToolRun(Record):
+    """One of the repository's own tools, run at the base and after the change."""
+
+    name: str
+    """What it is for: test, lint, types, build, secrets, …"""
+    command: str
+    before: ToolState | None = None
+    """None where it was not run at the base."""
+    after: ToolState
+    outcome: ToolOutcome | None = None
+    """None in reports that were kept before outcomes were."""
+    broke: tuple[str, ...] = ()
+    """What fails now and did not before: test ids, or places with their message; then `lost`."""
+    lost: tuple[str, ...] = ()
+    """Tests that passed before and do not run now, although the change did not remove them."""
+    removed: tuple[str, ...] = ()
+    """Tests that passed before and that the change removed."""
+    already: tuple[str, ...] = ()
+    """What failed before and still does."""
+    mended: tuple[str, ...] = ()
+    """What failed before and passes now; what did not run now is not mended."""
+    output: str = ""
+    """What matters of the output after the change."""
+    seconds: float | None = None
+    selected: str | None = None
+    """How the tests were chosen, where not all of them ran."""
+    note: str | None = None
+
+
+class MendingResult(Record):
+    """What an agent made of what broke; the change itself stays as it is."""
+
+    tries: int
+    left: tuple[ToolRun, ...] = ()
+    """Those that the mended change still does not pass, as they are then."""
+    patch: str | None = None
+    """The file with what to add to the change; None where it was not mended."""
+    note: str | None = None
+    """Why the agent stopped before its time."""
+
+
+class RiskFactor(Record):
+    """One dimension of risk."""
+
+    name: str
+    axis: Literal["likelihood", "impact"]
+    text: str
+    """What was found, in words."""
+    weight: float
+    """How much it counts towards the level; the reasons are told in its order."""
+    value: float | None = None
+    places: tuple[str, ...] = ()
+    """As `path` or `path:line`, the first few."""
+
+
+class RevertChance(Record):
+    """How likely it is that the change will have to be reverted or repaired."""
+
+    value: float
+    low: float
+    high: float
+    of: int
+    """How many past changes it was learned from."""
+    method: str
+
+
+class Risk(Record):
+    """How much may go wrong, and why."""
+
+    level: RiskLevel
+    reasons: tuple[str, ...]
+    """Most telling first."""
+    factors: tuple[RiskFactor, ...] = ()
+    likelihood: float | None = None
+    """Rank of the change among the repository's past ones, 0 to 1."""
+    chance: RevertChance | None = None
+    unmeasured: tuple[Unmeasured, ...] = ()
+    """Dimensions that could not be looked at, and why."""
+
+
+class ChangeReport(Record):
+    """All of it."""
+
+    change: Change
+    title: str
+    """What was looked at: `main..feature`, `working tree`, `#12`."""
+    verdict: ReportVerdict
+    reasons: tuple[str, ...] = ()
+    """Why it is not a plain pass."""
+    held: bool = False
+    """Whether its risk alone is enough to wait for a person: `check.hold_at`."""
+    gate: GatePolicy = "regression_only"
+    tiers: tuple[CheckTier, ...] = ("tools", "quality", "risk")
+    """Those that were asked for."""
+    tools: tuple[ToolRun, ...] = ()
+    mending: MendingResult | None = None
+    findings: tuple[Finding, ...] = ()
+    risk: Risk | None = None
+    unmeasured: tuple[Unmeasured, ...] = ()
+    """What could not be looked at, and why."""
+    version: int = 1
+    at: Time | None = None
+    seconds: float | None = None
+
+
+class ReportRow(Record):
+    """A report that was kept, in a line."""
+
+    number: int
+    at: Time
+    repo: str | None = None
+    title: str
+    base: str | None = None
+    head: str | None = None
+    attempt: str | None = None
+    """Whose change it is, where one is known."""
+    level: RiskLevel | None = None
+    verdict: ReportVerdict
+    findings: int
+    """Those that are not silenced."""

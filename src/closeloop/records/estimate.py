@@ -1,10 +1,11 @@
-"""Numbers that never travel without their bounds, their n and their method."""
+"""Numbers with their bounds, n and method: rates, metrics, comparisons and trends."""
 
 from __future__ import annotations
 
+from math import sqrt
 from typing import Literal
 
-from closeloop.records.record import Record
+from closeloop.records.record import Record, Time
 
 ComparisonVerdict = Literal[
     "better", "worse", "no difference larger than the margin", "not enough data"
@@ -121,3 +122,263 @@ class ChangePoint(Record):
     before: Estimate
     after: Estimate
     p: float
+
+
+# A rate with what one must know of it: of how many, and between which bounds.
+
+Z95 = 1.959963984540054
+
+
+class Rate(Record):
+    """So many of so many. A rate of nothing does not exist: that is None, not zero."""
+
+    hits: float
+    of: int
+    low: float
+    high: float
+    """95 % Wilson score interval."""
+
+    @property
+    def value(self) -> float:
+        return self.hits / self.of
+
+
+def wilson_rate(hits: float, of: int) -> Rate | None:
+    """The rate with its interval; None where there was nothing to count."""
+    if of == 0:
+        return None
+    share, spread = hits / of, Z95 * Z95 / of
+    middle = (share + spread / 2) / (1 + spread)
+    half = sqrt(spread * (share * (1 - share) + spread / 4)) / (1 + spread)
+    low, high = max(0.0, middle - half), min(1.0, middle + half)
+    return Rate(hits=hits, of=of, low=0.0 if hits == 0 else low, high=1.0 if hits == of else high)
+
+
+def pool_rates(*rates: Rate | None) -> Rate | None:
+    """All of them as one; those that do not exist add nothing."""
+    existing = [one for one in rates if one is not None]
+    return wilson_rate(sum(one.hits for one in existing), sum(one.of for one in existing))
+
+
+# A figure: the value of a metric, with all that one must know of it.
+
+MetricFamily = Literal[
+    "outcome", "production", "memory", "process", "endings", "failure modes", "risk", "cost"
+]
+MetricKind = Literal["rate", "one of k", "all of k", "mean", "median", "sum"]
+SHARE_KINDS = ("rate", "one of k", "all of k")
+"""Kinds whose values lie between 0 and 1."""
+BetterDirection = Literal["more", "less"] | None
+MetricSource = Literal["grade", "rules", "people", "attempt"]
+"""Where values come from: the grader, the rules, what people did with the change, the attempt."""
+
+
+class Metric(Record):
+    """What a number means."""
+
+    name: str
+    family: MetricFamily
+    kind: MetricKind
+    source: MetricSource
+    says: str
+    """Its definition."""
+    unit: str = ""
+    better: BetterDirection = None
+
+
+class MetricValue(Record):
+    """One metric of one group. Never without its n."""
+
+    metric: str
+    group: dict[str, str] = {}
+    """By what it is grouped, and which group this is; empty is all attempts."""
+    value: float | None = None
+    """None is not known, which is not zero."""
+    low: float | None = None
+    high: float | None = None
+    """95 % bounds on tasks like these; None where the method gives none."""
+    n: int = 0
+    """Of tasks; a session is a task of its own."""
+    attempts: int = 0
+    """With a value."""
+    coverage: float | None = None
+    """Of the attempts that should have a grade, a measurement or a delivery, those that have.
+
+    None where none should: sessions are not graded, experiments are not delivered.
+    """
+    method: str | None = None
+    more: dict[str, float] = {}
+    """Of a spread: `p90` and `worst`; of a sum of unconfirmed things: `unconfirmed`."""
+
+
+class MetricsReport(Record):
+    """Figures of one look at a store."""
+
+    by: tuple[str, ...]
+    attempts: int
+    definitions: tuple[Metric, ...]
+    figures: tuple[MetricValue, ...]
+    notes: tuple[str, ...] = ()
+
+
+# Variants held against each other on the same tasks: what was seen, and what it allows to say.
+
+
+class VariantSide(Record):
+    """What is compared: the attempts that a name stands for."""
+
+    name: str
+    variants: tuple[str, ...]
+    """Digests."""
+    tasks: int
+    attempts: int
+    """Those that were made for a task."""
+    scored: int
+    coverage: float | None
+
+
+class TaskPair(Record):
+    """One task, tried by both."""
+
+    task: str
+    first: tuple[int, ...]
+    second: tuple[int, ...]
+    """Its scored repeats: 1 passed, 0 failed."""
+
+
+class PairTable(Record):
+    """Tasks by who got them right: by whom more than half of the repeats passed."""
+
+    both: int
+    only_first: int
+    only_second: int
+    neither: int
+
+
+class SecondaryMetric(Record):
+    """Another metric of the same attempts. Exploratory: one of many that were looked at."""
+
+    metric: str
+    tasks: int
+    first: float
+    second: float
+    low: float | None = None
+    high: float | None = None
+    """Of the difference, on tasks like these."""
+    p: float | None = None
+    """Of a paired t; None under six tasks, and where nothing differs."""
+    adjusted: float | None = None
+    """By Benjamini and Hochberg, over all such metrics."""
+    word: str = "no clear difference"
+
+
+class VariantComparison(Record):
+    """The second held against the first."""
+
+    first: str
+    second: str
+    primary: str
+    """The metric that decides, declared before."""
+    comparison: Comparison
+    adjusted: float | None = None
+    """The p of the exact test after Holm, where several are held against the first."""
+    words: tuple[str, ...]
+    """The answer to both questions; and what would settle what is open."""
+    table: PairTable
+    tasks: tuple[TaskPair, ...]
+    """Those that differ most first."""
+    secondary: tuple[SecondaryMetric, ...]
+    ratios: dict[str, TwoEstimates]
+    """How many times as much the second took: cost, time, tokens."""
+
+
+class CompareReport(Record):
+    """All variants against the first."""
+
+    sides: tuple[VariantSide, ...]
+    pairs: tuple[VariantComparison, ...] = ()
+    refusal: str | None = None
+    """Why there is no verdict, where there is none."""
+    left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+# How metrics went over time. Observational: nobody chose what came when.
+
+
+class VersionMark(Record):
+    """Something that was first seen then: an agent's variant, a model, a prompt."""
+
+    at: Time
+    what: str
+
+
+class RollingWindow(Record):
+    """The items of some weeks, up to a moment."""
+
+    until: Time
+    estimate: Estimate
+    faint: bool
+    """Fewer than five items."""
+
+
+class PeriodShift(Record):
+    """A later time against an earlier one."""
+
+    before: Estimate
+    after: Estimate
+    low: float
+    high: float
+    """95 % bounds of the difference."""
+
+
+class TurningPoint(Record):
+    """Where the mean changed."""
+
+    at: Time
+    before: Estimate
+    after: Estimate
+    p: float
+    near: tuple[str, ...] = ()
+    """What was first seen within a week of it: perhaps the cause, and no more than perhaps."""
+
+
+class MetricSeries(Record):
+    """One metric of one group over time."""
+
+    metric: str
+    group: dict[str, str] = {}
+    stretches: tuple[RollingWindow, ...]
+    """Rolling windows, one a week."""
+    week: PeriodShift | None = None
+    """The last week against the one before."""
+    since: PeriodShift | None = None
+    """All since the baseline's end against all before."""
+    turns: tuple[TurningPoint, ...] = ()
+
+
+class MetricRegression(Record):
+    """A turn for the worse."""
+
+    metric: str
+    group: dict[str, str] = {}
+    turn: TurningPoint
+    adjusted: float
+    """Its p after Benjamini and Hochberg, over all turns that were found."""
+
+    @property
+    def key(self) -> str:
+        """The same for the same turn, so that nobody is told twice."""
+        where = ",".join(f"{name}={value}" for name, value in self.group.items())
+        return f"{self.metric}|{where}|{self.turn.at:%G-W%V}"
+
+
+class TrendReport(Record):
+    """All courses, and what became worse, most evident first."""
+
+    weeks: int
+    """The width of the rolling windows."""
+    courses: tuple[MetricSeries, ...]
+    marks: tuple[VersionMark, ...]
+    regressions: tuple[MetricRegression, ...]
+    notes: tuple[str, ...] = ()

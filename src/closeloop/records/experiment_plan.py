@@ -1,4 +1,4 @@
-"""A plan of work: which variant tries which task how often, how it goes, and what came of it."""
+"""Experiments: which variant tries which task how often; baselines, trials, held-out runs."""
 
 from __future__ import annotations
 
@@ -6,18 +6,15 @@ from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Literal
 
-from closeloop.records.attempt import Attempt, AttemptRow, Grade, Proof
+from closeloop.records.attempt import Attempt, AttemptRow, Grade, Insight, Proof
 from closeloop.records.change import Change
+from closeloop.records.estimate import Estimate, SampleRatio
 from closeloop.records.evaluation import Evaluation
-from closeloop.records.event_log import LogEvent
-from closeloop.records.exchange import Exchange
-from closeloop.records.insight import Insight
-from closeloop.records.measurement import Measurement
+from closeloop.records.finding import Measurement
 from closeloop.records.record import Record, Time
-from closeloop.records.session import Session
-from closeloop.records.task import Task
+from closeloop.records.session import Exchange, LogEvent, Session
+from closeloop.records.task import Experiment, Task, Variant
 from closeloop.records.trace import Trace
-from closeloop.records.variant import Experiment, Variant
 
 RunStage = Literal["preparing", "prepared", "skipped", "started", "settled", "elsewhere", "held"]
 RunMode = Literal["fill", "unscored", "regrade"]
@@ -205,3 +202,182 @@ class AttemptDetails(Record):
     insights: tuple[Insight, ...] = ()
     evaluations: tuple[Evaluation, ...] = ()
     """What judges say of it, where somebody looked that up."""
+
+
+# A trial: variants that share the work in production, by lot, so that they can be compared.
+
+TrialCall = Literal["better", "worse", "hopeless", "go on"]
+
+
+class Trial(Record):
+    """Who shares the work, and what decides. Written once, before the work starts."""
+
+    name: str
+    shares: dict[str, float]
+    """By variant; the first is the one that the others are held against."""
+    metric: str
+    """The rate that decides."""
+    horizon: int | None = None
+    """Look once, after so many outcomes; None is to look at any time."""
+    margin: float = 0.05
+    """A difference that is surely smaller is not worth waiting for."""
+    started: Time
+
+
+class TrialAssignment(Record):
+    """Which variant is to do a piece of work."""
+
+    trial: str
+    key: str
+    """Of a task, a branch or an attempt."""
+    variant: str
+    at: Time
+
+
+class TrialArm(Record):
+    """What became of the work of one variant."""
+
+    variant: str
+    share: float
+    assigned: int
+    outcomes: int
+    """Pieces of work whose deciding rate is known."""
+    rates: dict[str, float | None]
+    """Means of what else is looked at, by metric; None is not known."""
+
+
+class TrialStanding(Record):
+    """One variant against the first."""
+
+    variant: str
+    call: TrialCall
+    why: str
+    difference: Estimate | None = None
+
+
+class TrialReport(Record):
+    """How a trial stands."""
+
+    trial: Trial
+    ratio: SampleRatio | None
+    arms: tuple[TrialArm, ...]
+    standings: tuple[TrialStanding, ...]
+    refusal: str | None = None
+    """Why nothing can be called: work that was not shared as it should have been."""
+
+
+# A baseline: attempts that later ones are held against; and what came of doing so.
+
+BaselineVerdict = Literal["better", "worse", "no clear difference", "not enough data"]
+
+
+class Baseline(Record):
+    """Attempts of one experiment, kept under a name."""
+
+    name: str
+    experiment: str
+    attempts: tuple[str, ...]
+    at: Time
+    reason: str | None = None
+
+
+class MetricDifference(Record):
+    """One metric of one variant, now against the baseline, over the tasks that both have."""
+
+    variant: str
+    metric: str
+    verdict: BaselineVerdict
+    tasks: int
+    """How many tasks both sides have a value for."""
+    before: float | None = None
+    now: float | None = None
+    """Means over those tasks, each task weighing the same."""
+    low: float | None = None
+    high: float | None = None
+    """Bounds of the difference on exactly these tasks, all metrics taken together at 95 %."""
+    method: str = "per-task difference, Jeffreys variances"
+
+
+class TaskDifference(Record):
+    """The pass rate of one task, now against the baseline: a lost task hides in no mean."""
+
+    variant: str
+    task: str
+    verdict: BaselineVerdict
+    before: float | None
+    """None where there is no baseline to it."""
+    now: float
+    repeats: int
+    """Scored, now."""
+
+
+class MetricThreshold(Record):
+    """What somebody demands of a metric, whatever the baseline says."""
+
+    variant: str
+    metric: str
+    """`each task` demands it of every task."""
+    least: float
+    value: float | None
+    """Of `each task`, the lowest; None where nothing was scored."""
+    holds: bool
+
+
+class GateDemands(Record):
+    """What a gate asks for besides being no worse than noise allows."""
+
+    least: dict[str, float] = {}
+    """By metric, or for `each task`."""
+    margin: float | None = None
+    """How much worse the pass rate may be, and must be shown not to be more."""
+
+
+class GateReport(Record):
+    """What a gate saw."""
+
+    baseline: Baseline | None
+    """None where only thresholds were asked about."""
+    experiment: str
+    passed: bool
+    reasons: tuple[str, ...] = ()
+    """Why it did not pass."""
+    differences: tuple[MetricDifference, ...]
+    tasks: tuple[TaskDifference, ...] = ()
+    thresholds: tuple[MetricThreshold, ...] = ()
+    margin: float | None = None
+    """Where one is given, it must be shown that the pass rate is not worse by more than this."""
+    coverage: float | None
+    """Of the attempts that were to be scored, those that were."""
+    left_out: tuple[str, ...] = ()
+    """Tasks and variants that only one side has, and why they are not compared."""
+
+
+# A look at the held-out set: who took it, when, why, and at what.
+
+
+class HeldOutRun(Record):
+    """One run on held-out tasks, written down before it begins."""
+
+    at: Time
+    who: str
+    reason: str
+    tasks: str
+    """Digest of the tasks that were looked at, together."""
+    change: str
+    """Digest of what was tried on them: the variants and the tasks."""
+    experiment: str
+    variants: tuple[str, ...]
+    """Names."""
+    models: tuple[str, ...] = ()
+    count: int
+    """Of tasks."""
+
+
+class HeldOutGap(Record):
+    """How much better a variant does on the dev tasks than on those held out."""
+
+    variant: str
+    dev: Estimate
+    held_out: Estimate
+    gap: Estimate
+    """Dev less held-out: what is above 0 for certain was learned by heart."""

@@ -1,10 +1,12 @@
-"""A finding: one thing that went wrong, which rule says so, and where to look."""
+"""A finding of a rule, and what was measured of one trace."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Literal
 
+from closeloop.records.attempt import Usage
+from closeloop.records.estimate import Rate
 from closeloop.records.record import Record
 
 Severity = Literal["error", "warning", "info"]
@@ -79,3 +81,100 @@ def make_finding(
         lane=lane,
         confidence=confidence,
     )
+
+
+# What was measured of one trace: findings, measures by lane, the process score.
+
+EndingCategory = Literal[
+    "environment failure",
+    "timeout",
+    "missing verification",
+    "instruction non-compliance",
+    "reasoning error",
+    "clean",
+]
+
+
+class Measures(Record):
+    """Of one lane, or of the whole trace. None is: could not be measured, or never came up."""
+
+    lane: str | None = None
+    """None is the whole trace."""
+    events: int = 0
+    calls: int = 0
+    edits: int = 0
+    checks: int = 0
+    iterations: int = 0
+    converged: bool | None = None
+    """Whether all passed in the end, for good; None where nothing failed or none can tell."""
+    converged_after: int | None = None
+    """Iterations until then."""
+    standstill: int = 0
+    """The longest row of iterations whose failures stayed the same."""
+    feedback: Rate | None = None
+    """Failing checks whose output was acted on before the next check."""
+    brief: Rate | None = None
+    """Facts that the child needs, present in the brief."""
+    brief_parts: Rate | None = None
+    """Parts of a good brief: context, scope, only this work, how to report, what supersedes."""
+    understood: Rate | None = None
+    """Handoffs whose child aimed at the brief's targets at once."""
+    returned: Rate | None = None
+    """Facts in the child's report that the parent used."""
+    planted: Rate | None = None
+    """Planted facts found in each brief: exact, and then used in place of `brief`."""
+    recovery: Rate | None = None
+    """Surprising states met by re-reading, asking or flagging."""
+    context_losses: int | None = None
+    """Constraints violated, corrections repeated, unchanged files read again and again."""
+    verified: bool | None = None
+    """A check ran after the last edit; None without an edit."""
+    tampering: int | None = None
+    """Findings of weakened tests, suppressed errors and answers from history."""
+    drift: tuple[float, ...] = ()
+    """Likeness of each window of actions to the goal, 0 to 1."""
+    drift_slope: float | None = None
+    """Change of that likeness from the first window to the last."""
+    usage: Usage = Usage()
+    seconds: float | None = None
+
+
+class ProcessScore(Record):
+    """Can the agent close the loop: four rates, beside the outcome and never mixed into it."""
+
+    handoff: Rate | None = None
+    feedback: Rate | None = None
+    recovery: Rate | None = None
+    convergence: Rate | None = None
+    """Of the episodes of failure, those that ended in success."""
+
+
+class ModeTag(Record):
+    """A failure mode that the trace, the change or the grade shows."""
+
+    mode: FailureMode
+    reason: str
+    events: tuple[int, ...] = ()
+    source: Literal["rule", "grade", "judge", "person"] = "rule"
+
+
+class AttemptEnding(Record):
+    """Which outcome category an attempt falls into: the first that applies."""
+
+    category: EndingCategory
+    reason: str
+    events: tuple[int, ...] = ()
+
+
+class Measurement(Record):
+    """All that the rules say of one trace."""
+
+    rules: str
+    """Identity of the rules, their versions and thresholds: another one asks for another look."""
+    findings: tuple[Finding, ...] = ()
+    unmeasured: tuple[Unmeasured, ...] = ()
+    whole: Measures = Measures()
+    lanes: tuple[Measures, ...] = ()
+    score: ProcessScore = ProcessScore()
+    modes: tuple[ModeTag, ...] = ()
+    ending: AttemptEnding | None = None

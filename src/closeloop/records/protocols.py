@@ -10,14 +10,17 @@ from closeloop.records.attempt import Exit, Usage
 from closeloop.records.chat import ModelReply, ModelRequest
 from closeloop.records.errors import Fault, OutOfBudget
 from closeloop.records.evaluation import JudgeCase, PosedQuestion, Rubric, RubricAnswer
-from closeloop.records.exchange import Exchange
 from closeloop.records.finding import Finding, Rule, Unmeasured
-from closeloop.records.inspection import Inspection
+from closeloop.records.inspection import (
+    Inspection,
+    TraceReading,
+)
 from closeloop.records.record import Record
-from closeloop.records.session import Session
-from closeloop.records.trace import Trace
-from closeloop.records.trace_steps import TraceReading
-from closeloop.records.variant import Limits, Variant
+from closeloop.records.session import Exchange, Session
+from closeloop.records.task import Limits, Variant
+from closeloop.records.trace import (
+    Trace,
+)
 
 if TYPE_CHECKING:
     import numpy as np

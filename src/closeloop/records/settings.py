@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from closeloop.records.access_tokens import AccessScope
 from closeloop.records.evaluation import CriterionName
-from closeloop.records.record import Record
-from closeloop.records.variant import Limits
+from closeloop.records.record import Record, Time
+from closeloop.records.task import Limits
+
+# Who may do what over HTTP.
+
+AccessScope = Literal["read", "review", "ingest", "admin"]
+ACCESS_SCOPES: tuple[AccessScope, ...] = get_args(AccessScope)
+
+
+class AccessToken(Record):
+    """A token as it is known here: the secret itself was shown once and is kept nowhere."""
+
+    id: str
+    name: str
+    scopes: tuple[AccessScope, ...]
+    at: Time
+    revoked: Time | None = None
+
 
 SandboxKind = Literal["auto", "bwrap", "landlock", "none"]
 ExecutorKind = Literal["local", "ray"]

@@ -1,9 +1,11 @@
-"""What reviewers taught, kept as rules; when agents were told, and when the same was said again."""
+"""What reviewers are asked and what they taught, and the prompts that agents ran under."""
 
 from __future__ import annotations
 
 from typing import Literal
 
+from closeloop.records.evaluation import CriterionName
+from closeloop.records.finding import FailureMode
 from closeloop.records.record import Record, Time
 from closeloop.records.settings import RepoRule
 
@@ -152,3 +154,117 @@ class InsightTheme(Record):
     texts: tuple[str, ...] = ()
     first: Time
     last: Time
+
+
+# What people are asked about a change, and what they answered.
+
+ScopeAnswer = Literal["yes", "no", "none"]
+"""`none`: no file outside the scope was changed."""
+AnswerDegree = Literal["yes", "partly", "no"]
+REVIEW_QUESTIONS = {
+    "contained": "Is the change contained in the intended scope?",
+    "outside": "Were files outside the scope changed correctly?",
+    "approach": "Is this the approach the team would take?",
+}
+
+
+class ReviewItem(Record):
+    """A change that passed its checks and waits for a person. Who made it is not said."""
+
+    id: str
+    """An attempt's, or `owner/name#12`."""
+    kind: Literal["attempt", "pull"]
+    title: str
+    request: str = ""
+    """What was asked for."""
+    repo: str | None = None
+    url: str | None = None
+    scope: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    outside: tuple[str, ...] = ()
+    """Files outside the declared scope."""
+    patch: str = ""
+    checks: str = ""
+    """What stage 1 found, in words."""
+    suggested: tuple[FailureMode, ...] = ()
+    blind: bool = False
+    """It is part of a comparison: nothing may tell which variant made it."""
+
+
+class ReviewAnswers(Record):
+    """What somebody says of one item."""
+
+    item: str
+    contained: bool | None = None
+    """Is the change contained in the intended scope?"""
+    outside: ScopeAnswer | None = None
+    """Were files outside the scope changed correctly?"""
+    approach: bool | None = None
+    """Is this the approach the team would take?"""
+    merge: bool | None = None
+    dimensions: dict[CriterionName, AnswerDegree] = {}
+    tags: tuple[FailureMode, ...] = ()
+    notes: str = ""
+    seconds: float | None = None
+
+
+class HumanReview(ReviewAnswers):
+    """One person's answers to one item."""
+
+    reviewer: str
+    at: Time
+    state: Literal["draft", "done"] = "done"
+
+
+class ReviewAssignment(Record):
+    """Whose turn an item is."""
+
+    item: str
+    reviewer: str
+    at: Time
+    asked: bool = False
+    """Somebody named the reviewer; otherwise it was taken from the queue."""
+
+
+class QueueStatus(Record):
+    """How the queue stands."""
+
+    items: int
+    reviewed: int
+    doubled: int
+    """Items that two people look at."""
+    golden: int
+    mine: int
+    """Items that are left for whoever asks."""
+
+
+# Prompts as artefacts: which there are, and what ran under each.
+
+
+class PromptUse(Record):
+    """A prompt's version and the work that was done under it."""
+
+    id: str
+    variants: tuple[str, ...] = ()
+    """Names."""
+    attempts: int = 0
+    tasks: tuple[str, ...] = ()
+    """Ids of the tasks that were tried under it, but for held-out ones."""
+    pulls: tuple[str, ...] = ()
+    """Pull requests whose commits name it, as `owner/name#12`."""
+    first: Time | None = None
+    last: Time | None = None
+    """When the first and the last of the attempts began; None where none did."""
+    opening: str = ""
+    """Its first line."""
+
+
+class PromptProposal(Record):
+    """Runs that would tell whether a change of the prompt did any good."""
+
+    old: str
+    new: str
+    tasks: tuple[str, ...] = ()
+    """Tried under the old one, and not yet under the new."""
+    commands: tuple[str, ...] = ()
+    note: str = ""

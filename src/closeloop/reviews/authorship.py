@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from closeloop.records.pull_request import AuthorshipSign, PullCommit, PullDescription
 from closeloop.records.record import Record
 from closeloop.records.settings import AgentSigns
-from closeloop.records.wildcards import matches_wildcards
+from closeloop.text.wording import matches_wildcards
 
 UNNAMED_AGENT = "agent"
 """What an agent is called that does not say who it is."""

@@ -19,7 +19,7 @@ from closeloop.records.pull_request import (
     ReviewState,
 )
 from closeloop.records.record import Record, content_digest
-from closeloop.reviews.fact_builder import MAX_ITEMS, MAX_TEXT_CHARS, FactBuilder
+from closeloop.reviews.pull_facts import MAX_ITEMS, MAX_TEXT_CHARS, FactBuilder
 
 MAX_HUNK_CHARS = 4_000
 FAILED_CONCLUSIONS = ("failure", "timed_out", "startup_failure", "error")

@@ -11,7 +11,6 @@ import msgspec
 from closeloop.records.errors import BadInput
 from closeloop.records.pull_request import CommentThread, Fact, PullCommit, Push
 from closeloop.records.record import Record
-from closeloop.reviews.fact_builder import MAX_ITEMS, MAX_TEXT_CHARS, NO_COMMIT, pushed_file_edits
 from closeloop.reviews.github_pulls import (
     GithubCheckRun,
     GithubComment,
@@ -22,6 +21,7 @@ from closeloop.reviews.github_pulls import (
     GithubUser,
     user_login,
 )
+from closeloop.reviews.pull_facts import MAX_ITEMS, MAX_TEXT_CHARS, NO_COMMIT, pushed_file_edits
 
 
 class _WebhookIssue(Record):

@@ -21,7 +21,7 @@ from closeloop.records.pull_request import (
     ReviewComment,
 )
 from closeloop.records.record import Record, content_digest
-from closeloop.reviews.fact_builder import (
+from closeloop.reviews.pull_facts import (
     MAX_ITEMS,
     MAX_TEXT_CHARS,
     NO_COMMIT,

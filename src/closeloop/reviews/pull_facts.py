@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from msgspec.structs import replace
 
@@ -14,8 +15,11 @@ from closeloop.records.pull_request import (
     CiCheck,
     CommentThread,
     Fact,
+    FactBody,
+    FactSource,
     FileEdit,
     HumanEdit,
+    PointerKind,
     PullCommit,
     PullDescription,
     PullExtent,
@@ -23,8 +27,69 @@ from closeloop.records.pull_request import (
     Review,
     ReviewComment,
 )
+from closeloop.records.record import content_digest
 from closeloop.reviews.authorship import AgentSignsByName, agent_commits, is_agent_account
-from closeloop.reviews.pull_pointers import message_title
+
+# What a message points back at: the change that it takes back, or repairs.
+
+PointerMethod = Literal["trailer", "message"]
+
+MAX_MESSAGE_CHARS = 20_000
+MAX_POINTERS = 20
+_PULL_NUMBER = r"([\w.-]{1,100}/[\w./-]{1,200})?[#!](\d{1,9})\b"
+_REVERTED_COMMIT = re.compile(r"\breverts?:? (?:commit )?([0-9a-f]{7,64})\b", re.IGNORECASE)
+_REVERTED_PULL = re.compile(
+    rf"\breverts:? (?:(?:pull|merge) request |pr )?{_PULL_NUMBER}", re.IGNORECASE
+)
+_FIXED_COMMIT = re.compile(r"^fixes: ([0-9a-f]{7,64})\b", re.IGNORECASE | re.MULTILINE)
+_BROKEN_BY = (
+    r"\b(?:introduced|broken?|regress(?:ed|ion)|caused|bug)(?: \w{1,20}){0,3}"
+    r" (?:in|by|from|since|with|after) (?:commit |pull request |merge request |pr )?"
+)
+_BROKEN_PULL = re.compile(_BROKEN_BY + _PULL_NUMBER, re.IGNORECASE)
+_BROKEN_COMMIT = re.compile(_BROKEN_BY + r"([0-9a-f]{7,64})\b", re.IGNORECASE)
+_FOLLOW_UP = re.compile(
+    rf"\bfollow[ -]?up (?:to|of|for) (?:pull request |pr )?{_PULL_NUMBER}", re.IGNORECASE
+)
+_SAYS_FIX = re.compile(r"\bfix(?:e[sd]|ing)?\b", re.IGNORECASE)
+_BY_COMMIT: tuple[tuple[re.Pattern[str], PointerKind, PointerMethod], ...] = (
+    (_REVERTED_COMMIT, "revert", "message"),
+    (_FIXED_COMMIT, "fix", "trailer"),
+    (_BROKEN_COMMIT, "fix", "message"),
+)
+_BY_NUMBER: tuple[tuple[re.Pattern[str], PointerKind], ...] = (
+    (_REVERTED_PULL, "revert"),
+    (_BROKEN_PULL, "fix"),
+    (_FOLLOW_UP, "fix"),
+)
+
+
+def parse_pointers(
+    message: str, repo: str, by: str, at: datetime
+) -> list[tuple[int | None, BackReference]]:
+    """What a commit or a pull request of a repository points at: by number, or by commit."""
+    text = message.strip()[:MAX_MESSAGE_CHARS]
+    title = message_title(text)
+    pointers: dict[str, tuple[int | None, BackReference]] = {}
+    for pattern, kind, how in _BY_COMMIT:
+        for match in pattern.finditer(text):
+            sha = match[1].lower()
+            pointer = BackReference(kind=kind, at=at, how=how, sha=sha, by=by, title=title)
+            pointers.setdefault(sha, (None, pointer))
+    for pattern, kind in _BY_NUMBER:
+        if pattern is _FOLLOW_UP and not _SAYS_FIX.search(title):
+            continue
+        for match in pattern.finditer(text):
+            if match[1] in (None, repo) and by != f"#{match[2]}":
+                pointer = BackReference(kind=kind, at=at, how="message", by=by, title=title)
+                pointers.setdefault(f"#{match[2]}", (int(match[2]), pointer))
+    return list(pointers.values())[:MAX_POINTERS]
+
+
+def message_title(message: str) -> str:
+    """Its first line, as far as it is shown."""
+    return (message.splitlines() or [""])[0][:200]
+
 
 EARLIEST_TIME = datetime(1970, 1, 15, tzinfo=UTC)
 BEFORE_OPENING = timedelta(days=14)
@@ -289,3 +354,64 @@ def select_pointers(
         and pointer.by not in shas
     }
     return tuple(sorted(pointers.values(), key=lambda pointer: (pointer.at, pointer.by)))
+
+
+# Who tells of a repository: the same thing becomes the same fact, whoever tells it.
+
+MAX_TEXT_CHARS = 20_000
+"""Characters of a text that are kept."""
+MAX_ITEMS = 2_000
+"""Commits, files and labels of one pull request that are kept."""
+NO_COMMIT = "0" * 40
+"""The commit before a branch's first one, and after its last."""
+
+
+class FactBuilder:
+    """Says facts about one repository."""
+
+    source: FactSource
+
+    def __init__(self, repo: str, heard: datetime) -> None:
+        self.repo = repo
+        self.heard = heard
+        """When it was told, for what does not say when it happened."""
+
+    def make_fact(
+        self,
+        what: FactBody,
+        at: datetime | None,
+        *key: object,
+        pull: int | None = None,
+        sha: str = "",
+    ) -> Fact:
+        """One fact; its key is what makes it another one."""
+        return Fact(
+            source=self.source,
+            repo=self.repo,
+            pull=pull,
+            sha=sha or None,
+            at=at or self.heard,
+            key=":".join(map(str, key)),
+            what=what,
+        )
+
+    def push_fact(self, number: int, push: Push) -> Fact:
+        key = ("push", number, push.before, push.after)
+        return self.make_fact(push, push.at, *key, pull=number, sha=push.after)
+
+    def extent_fact(self, number: int, extent: PullExtent, at: datetime | None) -> Fact:
+        return self.make_fact(
+            extent, at, "extent", number, content_digest(extent)[:16], pull=number
+        )
+
+    def pointer_facts(self, message: str, by: str, at: datetime) -> Iterator[Fact]:
+        """What a message of something that was merged takes back or repairs."""
+        for number, pointer in parse_pointers(message, self.repo, by, at):
+            key = ("pointer", pointer.kind, number or pointer.sha, by)
+            yield self.make_fact(pointer, at, *key, pull=number, sha=pointer.sha or "")
+
+
+def pushed_file_edits(*paths: Sequence[str]) -> tuple[FileEdit, ...]:
+    """The files that a push lists, by what was done to them; nobody says how many lines."""
+    names = dict.fromkeys(path for some in paths for path in some)
+    return tuple(FileEdit(path=name) for name in list(names)[:MAX_ITEMS])

@@ -7,22 +7,25 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from closeloop.changes.risk.change_size import package_folder
+from closeloop.changes.risk.change_history import package_folder
 from closeloop.records.attempt import Attempt
-from closeloop.records.change_report import RiskLevel
-from closeloop.records.delivery import Delivery
+from closeloop.records.change import RiskLevel
 from closeloop.records.errors import BadInput
-from closeloop.records.pull_request import Fact, PullRequest, PullRow
+from closeloop.records.pull_request import Delivery, Fact, PullRequest, PullRow
 from closeloop.records.record import content_digest
-from closeloop.records.repository_names import repository_name
-from closeloop.records.secret_redaction import redact_record
 from closeloop.records.session import Session
 from closeloop.records.trace import Trace
+from closeloop.reviews.agent_prompts import MIN_PROMPT_ID_CHARS
 from closeloop.reviews.authorship import AgentSignsByName
-from closeloop.reviews.prompt_log import MIN_PROMPT_ID_CHARS
-from closeloop.reviews.pull_events import events_from_change, events_from_fact
-from closeloop.reviews.pull_lifecycle import build_pull_request, compute_version
+from closeloop.reviews.pull_lifecycle import (
+    build_pull_request,
+    compute_version,
+    events_from_change,
+    events_from_fact,
+)
 from closeloop.store import Store
+from closeloop.text.redaction import redact_record
+from closeloop.text.wording import repository_name
 
 MAIN_BRANCHES = ("main", "master", "trunk", "develop")
 RISK_LABELS: dict[str, RiskLevel] = {

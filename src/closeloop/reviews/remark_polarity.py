@@ -1,31 +1,139 @@
-"""Whether two remarks want the same, or the contrary: word by word, what is wanted and what not.
-
-An encoder finds "add tests" and "remove the tests" alike. Here every word of a remark that asks
-for something gets a sign, and two remarks that give the words they share other signs are contrary.
-Where that cannot be told, it is unclear, and then only a person may say that they mean the same.
-"""
+"""Remarks of reviewers: their words, what they want, and the rule that they make."""
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from typing import Literal
 
-from closeloop.reviews.lexicon import (
-    ANTONYMS,
-    HARMLESS_WORDS,
-    NEGATIVE_ANTONYMS,
-    ORDER_WORDS,
-    REQUEST_VERBS,
-    STOP_WORDS,
+from closeloop.records.settings import RepoRule
+from closeloop.records.team_rules import RuleParts
+
+# The words that polarity knows: English as reviewers write it.
+
+STOP_WORDS = frozenset(
+    """
+    a about above after again all also an and any anybody are as at be been before being below but
+    by came can could did do does doing done down each else even ever every few for from further had
+    has have he her here him his how i if ill im in into is it its itself ive just let lets like
+    made make makes making may maybe me might more most much must my need needs nit of off on once
+    one only or other our out over own per please quite really shall should so some such sure than
+    that thats the their them then there theres these they this those to too under until up us very
+    via want wants was we well were when where which while who will with would yet you your youre
+    """.split()  # noqa: SIM905 - a hundred quotes are hard to read
 )
-from closeloop.reviews.remark_words import (
-    WORD,
-    code_words,
-    find_words,
-    normalise_remark,
-    split_clauses,
-    stem_word,
+"""Words that are the same in most remarks."""
+REQUEST_VERBS = frozenset(
+    """
+    add allow annotate apply ask assert avoid bind build call cap capitalise capitalize catch change
+    check choose clean close comment commit compare compress compute convert copy cover create
+    declare default define delete depend deprecate disable discuss document drop edit enable encode
+    ensure escape exclude explain export extract fail fake fetch find fix follow forbid format
+    freeze generate give guard handle hard-code hardcode have hide hold ignore implement import
+    include index initialise initialize inject inline invert keep leave limit link list load lock
+    log mark merge migrate mock move name narrow omit open order override parse pass persist pin
+    prefer prefix print put query quote raise read redact refactor regenerate release remove rename
+    render reorder replace require reset restore retry return reuse revert rotate round run save set
+    show simplify skip sleep sort specify split squash stop store strip swallow take tell test throw
+    time toggle translate trim type unify update upgrade use validate verify wait wrap write
+    """.split()  # noqa: SIM905 - a hundred quotes are hard to read
 )
+"""What a remark asks for begins with one of these."""
+ORDER_WORDS = frozenset(
+    """
+    above after before below between by calls convert depends extends first from if imports inside
+    into over replace replaced than then to under unless when with wrap wraps
+    """.split()  # noqa: SIM905 - a hundred quotes are hard to read
+)
+"""Words around which others must not change places."""
+HARMLESS_WORDS = frozenset(
+    """
+    a again alway an and are be can code could diff do does everywher generally here i is it its
+    just let lets must my need needs nit now of our patch please pr pull really request shall should
+    so such that the their there these thing this those to us very we will would you your
+    """.split()  # noqa: SIM905
+)
+"""Small words and stems that change nothing about what is wanted."""
+ANTONYMS = {
+    "immut": "mut", "immutabl": "mut", "mutabl": "mut", "async": "sync", "asynchronou": "sync",
+    "synchronou": "sync", "disabl": "enabl", "unsaf": "saf", "implicit": "explicit",
+    "privat": "public", "nest": "flat", "deni": "allow", "optional": "requir", "hidden": "shown",
+    "unsort": "sort",
+}  # fmt: skip
+"""Stems by what they are held against."""
+NEGATIVE_ANTONYMS = frozenset(
+    """
+    async asynchronou deni disabl hidden immut immutabl implicit nest optional privat unsaf unsort
+    """.split()  # noqa: SIM905 - a hundred quotes are hard to read
+)
+"""Those among them that mean the contrary of what they are held against."""
+
+
+# Clauses and the words that carry their meaning, in English as reviewers write it.
+
+MAX_REMARK_CHARS = 4000
+_CLAUSE_END = re.compile(r"[.;:!?\n]+(?=\s|$)|,(?=\s)|\s[-–—]+\s|\b(?:but|because|so that|since)\b")
+WORD = re.compile(r"\w+(?:'\w+)?")
+_OPENING_MARKS = re.compile(r"^[(\"'*_]+")
+_CLOSING_MARKS = re.compile(r"[.,;:!?…)\"'*_]+$")
+_INNER_MARK = re.compile(r"(?<=\w)[-'](?=\w)")
+_SUFFIXES = ("ations", "ation", "ings", "ing", "ies", "ied", "ers", "ed", "es", "er", "s")
+
+
+def normalise_remark(text: str) -> str:
+    """Lower case, straight quotes, one space; no longer than is looked at."""
+    text = text[:MAX_REMARK_CHARS].encode("utf-8", "replace").decode()
+    text = unicodedata.normalize("NFKC", text).casefold()
+    return " ".join(text.replace("’", "'").replace("`", "").split())
+
+
+def comparable_words(text: str) -> str:
+    """What is left of a text when case, spaces and the marks of sentences are not looked at.
+
+    Other signs stay: to want `==` is not to want `!=`.
+    """
+    tokens = (
+        _OPENING_MARKS.sub("", _CLOSING_MARKS.sub("", token)) or token
+        for token in normalise_remark(text).split()
+    )
+    return " ".join(tokens)
+
+
+def code_words(text: str) -> set[str]:
+    """The words of a text with something in them that is no letter: operators, names in code."""
+    return {
+        token
+        for token in comparable_words(text).split()
+        if not _INNER_MARK.sub("", token).isalnum()
+    }
+
+
+def content_words(text: str) -> set[str]:
+    """The words that carry a meaning."""
+    return {*find_words(normalise_remark(text))} - STOP_WORDS
+
+
+def split_clauses(text: str) -> list[str]:
+    """Parts of a text that are true or wanted each by itself."""
+    return [
+        part.strip() for part in _CLAUSE_END.split(normalise_remark(text)) if part and part.strip()
+    ]
+
+
+def find_words(text: str) -> list[str]:
+    return WORD.findall(text)
+
+
+def stem_word(word: str) -> str:
+    """Rough, but the same for the forms of a word: tests, testing, tested."""
+    for suffix in _SUFFIXES:
+        if word.endswith(suffix) and len(word) - len(suffix) >= 3:
+            word = word.removesuffix(suffix)
+            break
+    if len(word) > 3 and word[-1] == word[-2] and word[-1] not in "sl":
+        word = word[:-1]
+    return word.removesuffix("e") if len(word) > 3 else word
+
 
 RemarkRelation = Literal["same", "opposite", "unclear"]
 
@@ -156,3 +264,119 @@ def _clause_signs(clause: str) -> list[tuple[str, int]]:
         value = sign * (-1) ** turned if says else 0
         clause_signs.append((ANTONYMS.get(key, key), value))
     return clause_signs
+
+
+# A remark as a rule: one sentence that asks for something, and its parts.
+
+MAX_RULE_CHARS = 300
+MIN_RULE_WORDS = 3
+"""Words with a meaning that a remark needs before it can teach anything."""
+
+_CODE_BLOCK = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
+_QUOTED_LINE = re.compile(r"^\s*>.*$", re.MULTILINE)
+_HIDDEN_MARKS = re.compile(r"<!--.*?(?:-->|\Z)|!?\[([^\]\n]{0,200})\]\([^)\n]{0,2000}\)", re.DOTALL)
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n\s*(?:[-*+]|\d+\.)?\s*")
+_POLITE_OPENING = re.compile(
+    r"^(?:(?:hi|hey|hello|thanks|nit(?:pick)?|suggestion|minor|question|ok|hmm|also|please|kindly|"
+    r"blocking|non-blocking|issue|todo)\b[ ,:!]*|@[\w-]+[ ,:]*)+",
+    re.IGNORECASE,
+)
+_REQUEST_OPENING = re.compile(
+    r"^(?:could|can|would|will) (?:you|we)(?: please)? "
+    r"|^(?:(?:i think|imo|imho),? )?(?:that )?(?:you|we) (?:should|must|need to) "
+    r"|^(?:let's|let us) (?!not)",
+    re.IGNORECASE,
+)
+_NEGATIONS = {"don't", "never", "not", "avoid", "no", "do"}
+_SCOPE_PHRASE = re.compile(
+    r"\b(?:in|inside|within|under|across) ((?:the |all |every )?[\w./-]+(?: \w+)?)$"
+)
+_FORBIDDEN_CODE = re.compile(
+    r"\b(?:don't|do not|never|avoid|stop|no)\b(?: \w+){0,4} `([^`\n]{2,80})`"
+    r"|\b(?:instead of|rather than|over|, not) (?:a |an |the )?`([^`\n]{2,80})`",
+    re.IGNORECASE,
+)
+_ALTERNATIVE = re.compile(r" (?:instead of|rather than|over) ")
+_CODE_CALL = re.compile(r"([\w.]+)\(\)")
+
+
+def is_teaching_remark(text: str) -> bool:
+    """Whether a remark asks for something, in enough words to be understood elsewhere."""
+    remark = remark_prose(text)
+    enough = len(content_words(remark)) >= MIN_RULE_WORDS
+    return enough and any(is_directive(clause) for clause in split_clauses(remark))
+
+
+def remark_prose(text: str) -> str:
+    """What a person wrote: no code blocks, no quotes of others, no hidden marks."""
+    text = _CODE_BLOCK.sub(" ", text[:MAX_REMARK_CHARS])
+    return _HIDDEN_MARKS.sub(lambda found: found[1] or " ", _QUOTED_LINE.sub(" ", text)).strip()
+
+
+def extract_rule_text(text: str) -> str:
+    """The sentence of a remark that asks, as a rule says it."""
+    sentences = [
+        part.strip() for part in _SENTENCE_END.split(remark_prose(text)) if part and part.strip()
+    ]
+    asking = [one for one in sentences if is_teaching_remark(one)] or sentences
+    chosen = " ".join(asking[0].split()) if asking else ""
+    if _REQUEST_OPENING.match(chosen := _POLITE_OPENING.sub("", chosen)):
+        chosen = _REQUEST_OPENING.sub("", chosen).replace("?", ".")
+    chosen = _POLITE_OPENING.sub("", chosen)
+    if len(chosen) > MAX_RULE_CHARS:
+        chosen = f"{chosen[: MAX_RULE_CHARS - 1]}…"
+    end = "" if chosen.endswith((".", "?", "!", "…")) else "."
+    return f"{chosen[:1].upper()}{chosen[1:]}{end}" if chosen else ""
+
+
+def parse_rule_parts(text: str) -> RuleParts:
+    """Verb, object, scope and polarity of a rule's first clause that asks, by patterns."""
+    clauses = [clause for clause in split_clauses(text) if is_directive(clause)]
+    if not clauses:
+        return RuleParts(object=normalise_remark(text)[:MAX_RULE_CHARS])
+    clause = _ALTERNATIVE.split(strip_politeness(clauses[0]))[0]
+    place = _SCOPE_PHRASE.search(clause)
+    clause_words = find_words(clause[: place.start()] if place else clause)
+    while clause_words and (clause_words[0] in _NEGATIONS or clause_words[0] in STOP_WORDS):
+        clause_words = clause_words[1:]
+    verb = clause_words[0] if clause_words and clause_words[0] in REQUEST_VERBS else None
+    object_words = clause_words[1:] if verb else clause_words
+    signs_by_word = word_signs(_ALTERNATIVE.split(clauses[0])[0])
+    wants = sum(signs_by_word.get(stem_word(word), 0) for word in object_words) or sum(
+        signs_by_word.values()
+    )
+    return RuleParts(
+        verb=verb or ("avoid" if wants < 0 else None),
+        object=" ".join(object_words)[:MAX_RULE_CHARS],
+        scope=place[1] if place else None,
+        polarity=None if wants == 0 else "do" if wants > 0 else "avoid",
+    )
+
+
+def infer_rule_paths(rule: RuleParts, path: str | None) -> tuple[str, ...]:
+    """Where the words name a folder that the remark's own place lies in: "in tests"."""
+    if rule.scope is None or path is None:
+        return ()
+    named = {stem_word(word) for word in find_words(rule.scope)} - STOP_WORDS
+    folders = path.split("/")[:-1]
+    for depth, folder in enumerate(folders, 1):
+        if stem_word(folder.lower()) in named:
+            return ("/".join(folders[:depth]) + "/**",)
+    return ()
+
+
+def build_rule_check(name: str, text: str, paths: tuple[str, ...]) -> RepoRule | None:
+    """How added lines show that a rule is broken: it forbids a piece of code by name."""
+    match = _FORBIDDEN_CODE.search(text.replace("’", "'"))
+    code = next((part for part in match.groups() if part), None) if match else None
+    if code is None:
+        return None
+    call = _CODE_CALL.fullmatch(code)
+    literal = f"{_escape_code(call[1])}\\(" if call else _escape_code(code)
+    before = r"\b" if code[0].isalnum() or code[0] == "_" else ""
+    after = r"\b" if literal[-1].isalnum() or literal[-1] == "_" else ""
+    return RepoRule(name=name, message=text, text=f"{before}{literal}{after}", paths=paths)
+
+
+def _escape_code(code: str) -> str:
+    return "".join(f"\\{sign}" if sign in r".^$*+?()[]{}|\\" else sign for sign in code)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from closeloop.records.finding import FailureMode
 from closeloop.records.pull_request import BackReference, Correction, HumanEdit, PullRequest
 from closeloop.records.record import content_digest
-from closeloop.records.review_items import HumanReview, ReviewItem
+from closeloop.records.team_rules import HumanReview, ReviewItem
 
 MAX_CORRECTION_CHARS = 2_000
 

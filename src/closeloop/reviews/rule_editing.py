@@ -9,8 +9,8 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from closeloop.records.errors import BadInput, unknown_name_error
-from closeloop.records.event_log import LogEvent
 from closeloop.records.record import content_digest
+from closeloop.records.session import LogEvent
 from closeloop.records.settings import CheckSettings
 from closeloop.records.team_rules import (
     RepeatedRemark,
@@ -19,11 +19,14 @@ from closeloop.records.team_rules import (
     RuleState,
     TeamRule,
 )
-from closeloop.reviews.context_text import MAX_QUOTE_CHARS
-from closeloop.reviews.remark_polarity import compare_remarks
-from closeloop.reviews.remark_words import comparable_words
-from closeloop.reviews.rule_extraction import build_rule_check, parse_rule_parts
-from closeloop.reviews.rule_search import build_rule
+from closeloop.reviews.agent_context import MAX_QUOTE_CHARS
+from closeloop.reviews.remark_polarity import (
+    build_rule_check,
+    comparable_words,
+    compare_remarks,
+    parse_rule_parts,
+)
+from closeloop.reviews.rule_index import build_rule
 from closeloop.store import Store
 
 

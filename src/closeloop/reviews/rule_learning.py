@@ -6,34 +6,135 @@ pull requests and reviews ──► corrections ──► does it restate an act
 
 from __future__ import annotations
 
+import logging
 import re
+import time
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Any
 
+import anyio
+import anyio.to_thread
 from msgspec.structs import asdict, replace
 
 from closeloop.changes.reports.report_text import parse_place
-from closeloop.records.delivery import Delivery
+from closeloop.providers.structured_reply import ask_json
+from closeloop.records.chat import ChatMessage, ModelRequest
+from closeloop.records.errors import Fault, MachineFailed
 from closeloop.records.protocols import Model
-from closeloop.records.pull_request import Correction, PullRequest, PullRow
+from closeloop.records.pull_request import Correction, Delivery, PullRequest, PullRow
 from closeloop.records.record import Record, content_digest
-from closeloop.records.team_rules import ContextRecord, RepeatedRemark, RuleExample, RuleMatch
+from closeloop.records.team_rules import (
+    ContextRecord,
+    RepeatedRemark,
+    RuleExample,
+    RuleMatch,
+    RuleParts,
+    TeamRule,
+)
 from closeloop.reviews.authorship import AgentSignsByName
 from closeloop.reviews.pull_updates import load_pull
-from closeloop.reviews.repeated_remarks import (
+from closeloop.reviews.remark_polarity import comparable_words, compare_remarks
+from closeloop.reviews.review_corrections import list_corrections, review_note_id
+from closeloop.reviews.rule_index import (
+    ModelOpinion,
+    RuleIndex,
     apply_opinion,
+    build_rule,
     count_repeats,
+    exact_match,
     find_repeats,
     is_worded_remark,
+    propose_rule,
     select_new_repeats,
     withdraw_repeats,
 )
-from closeloop.reviews.review_corrections import list_corrections, review_note_id
-from closeloop.reviews.rule_index import RuleIndex
-from closeloop.reviews.rule_opinions import ask_opinion, reword_as_rule
-from closeloop.reviews.rule_search import exact_match, propose_rule
 from closeloop.store import Store
+from closeloop.store.job_leases import current_owner, is_owner_dead
+from closeloop.text.untrusted import DATA_RULE, fence_texts
+
+# What a model thinks: how a remark reads as a rule, and whether it restates another.
+#
+# Remarks are data: they stand in fences, the answer is of a schema, and a program looks at it
+# before it is used.
+
+MAX_SHOWN_CHARS = 2_000
+MAX_RULE_CHARS = 300
+RULE_PROMPT = (
+    "You are given a reviewer's remark on a change to a program. If it asks for something that "
+    "holds beyond this one change, put it into one short imperative sentence that the author of "
+    "another change can follow, in the remark's language; keep names of code, and keep what is "
+    "wanted wanted and what is not wanted unwanted. Otherwise say that it teaches nothing. "
+    f"{DATA_RULE}"
+)
+SAME_PROMPT = (
+    "You are given a rule and a reviewer's remark. Say `same` if whoever follows the rule would "
+    "have made the remark unnecessary, `opposite` if the remark wants what the rule forbids or "
+    f"forbids what it wants, and `other` in every other case. {DATA_RULE}"
+)
+_TEXT_SCHEMA = {"type": "string"}
+RULE_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "teaches": {"type": "boolean"},
+        "rule": _TEXT_SCHEMA,
+        "verb": _TEXT_SCHEMA,
+        "object": _TEXT_SCHEMA,
+        "scope": _TEXT_SCHEMA,
+        "polarity": {"type": "string", "enum": ["do", "avoid"]},
+    },
+    "required": ["teaches", "rule", "verb", "object", "scope", "polarity"],
+    "additionalProperties": False,
+}
+SAME_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"relation": {"type": "string", "enum": ["same", "opposite", "other"]}},
+    "required": ["relation"],
+    "additionalProperties": False,
+}
+
+
+async def reword_as_rule(
+    model: Model, example: RuleExample, plain: TeamRule | None
+) -> TeamRule | None:
+    """The rule in a model's words; as patterns have it, where those turn the remark round."""
+    value = await _ask_model(model, RULE_PROMPT, {"remark": example.text}, RULE_SCHEMA)
+    if value is None:
+        return plain
+    text = " ".join(str(value["rule"]).split())
+    if not value["teaches"]:
+        return None
+    if (
+        not comparable_words(text)
+        or len(text) > MAX_RULE_CHARS
+        or compare_remarks(text, example.text) == "opposite"
+    ):
+        return plain
+    parts = RuleParts(
+        verb=value["verb"][:MAX_RULE_CHARS] or None,
+        object=value["object"][:MAX_RULE_CHARS],
+        scope=value["scope"][:MAX_RULE_CHARS] or None,
+        polarity=value["polarity"],
+        by="model",
+    )
+    return replace(build_rule(text, example), canonical=parts)
+
+
+async def ask_opinion(model: Model, rule: str, remark: str) -> ModelOpinion | None:
+    """What a model thinks a remark is to a rule; None where it gives no answer."""
+    value = await _ask_model(model, SAME_PROMPT, {"rule": rule, "remark": remark}, SAME_SCHEMA)
+    answer: ModelOpinion | None = value and value["relation"]
+    return answer
+
+
+async def _ask_model(model: Model, system: str, shown: dict[str, str], schema: Any) -> Any:
+    message = ChatMessage(role="user", text=fence_texts(shown, max_chars=MAX_SHOWN_CHARS))
+    request = ModelRequest(messages=(message,), system=system, schema=schema, temperature=0.0)
+    try:
+        return (await ask_json(model, request)).value
+    except MachineFailed:
+        return None
+
 
 _RULE_NAME_SUFFIX = re.compile(r" \([^()]{1,200}\)\.$")
 """The name that a check puts after a rule's text."""
@@ -295,3 +396,47 @@ def add_summaries(one: LearningSummary, other: LearningSummary) -> LearningSumma
     return LearningSummary(
         **{name: getattr(one, name) + getattr(other, name) for name in asdict(one)}
     )
+
+
+# Learn beside a server: whenever there is news, by one process at a time.
+
+LEARNING_JOB = "memory:learning"
+LEASE_SECONDS = 300.0
+LOOK_SECONDS, TROUBLED_SECONDS = 1.0, 60.0
+IDLE_FACTOR = 9
+"""Learning takes one part of the processor's time in so many and one: receiving goes before."""
+_log = logging.getLogger(__name__)
+
+
+async def run_learning_worker(store: Store, learn: Callable[[], object]) -> None:
+    """Until cancelled; what cannot be learned now is tried again, and is said only once."""
+    seen: tuple[object, ...] | None = None
+    last_error = ""
+    while True:
+        pause = LOOK_SECONDS
+        try:
+            news = await anyio.to_thread.run_sync(store.memory.learning_marker)
+            if news != seen:
+                busy_seconds = await anyio.to_thread.run_sync(learn_once, store, learn)
+                if busy_seconds is not None:
+                    seen, last_error = news, ""
+                    pause = max(pause, IDLE_FACTOR * busy_seconds)
+        except Exception as error:
+            pause = TROUBLED_SECONDS
+            if str(error) != last_error:
+                known = isinstance(error, Fault)
+                _log.warning("Nothing is learned from reviews: %s", error, exc_info=not known)
+                last_error = str(error)
+        await anyio.sleep(pause)
+
+
+def learn_once(store: Store, learn: Callable[[], object]) -> float | None:
+    """The seconds of a processor that it took; None while another process does."""
+    if not store.claim_job(LEARNING_JOB, current_owner(), LEASE_SECONDS, is_owner_dead):
+        return None
+    began = time.thread_time()
+    try:
+        learn()
+    finally:
+        store.release_jobs(current_owner(), LEARNING_JOB)
+    return time.thread_time() - began

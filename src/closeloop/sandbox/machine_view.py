@@ -13,7 +13,7 @@ from pathlib import Path
 from closeloop.records.errors import BadInput
 from closeloop.records.record import Record, content_digest
 from closeloop.records.settings import SandboxSettings
-from closeloop.sandbox.unix_sockets import find_sockets
+from closeloop.sandbox.sandbox_network import find_sockets
 
 SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
 ETC_PATTERNS = (

@@ -16,9 +16,13 @@ import anyio
 
 from closeloop.records.record import Record
 from closeloop.sandbox import process_tree
-from closeloop.sandbox.command_output import CommandOutput
-from closeloop.sandbox.disk_usage import TOO_MANY_FILES, TOO_MUCH_DISK, DiskLimit
-from closeloop.sandbox.session_keyring import start_without_keyring
+from closeloop.sandbox.process_tree import (
+    TOO_MANY_FILES,
+    TOO_MUCH_DISK,
+    CommandOutput,
+    DiskLimit,
+    start_without_keyring,
+)
 
 PIPE_BYTES = 1 << 18
 KILL_SECONDS = 5.0

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from closeloop.records.record import Record
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 from closeloop.sandbox.machine_view import SYSTEM_FOLDERS, MachineView
 from closeloop.sandbox.program_execution import Channels
-from closeloop.sandbox.unix_sockets import list_bound_sockets
+from closeloop.sandbox.sandbox_network import list_bound_sockets
 
 WORKSPACE, HOME, TEMPORARY = "/workspace", "/home/agent", "/tmp"  # noqa: S108
 OWN_FOLDER = "/run/closeloop"

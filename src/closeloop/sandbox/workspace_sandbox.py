@@ -20,9 +20,8 @@ import msgspec
 
 from closeloop.records.errors import MachineFailed
 from closeloop.records.protocols import ProcessResult
-from closeloop.records.variant import Limits
-from closeloop.sandbox.command_output import CommandOutput
-from closeloop.sandbox.disk_usage import DiskLimit
+from closeloop.records.task import Limits
+from closeloop.sandbox.process_tree import CommandOutput, DiskLimit
 from closeloop.sandbox.program_execution import (
     Program,
     ProgramLimits,

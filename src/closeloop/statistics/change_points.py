@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import exp, log, pi, sqrt
 from typing import TYPE_CHECKING, Any
 
 from closeloop.records.errors import BadInput
 from closeloop.records.estimate import ChangePoint, Estimate, WindowEstimate
 from closeloop.statistics.agreement import estimate_proportion
-from closeloop.statistics.distributions import normal_tail, t_quantile
+from closeloop.statistics.rate_estimate import normal_tail, t_quantile
 
 if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, np.dtype[Any]]
     Row = Sequence[float] | Array
+
 
 MIN_ITEMS = 5
 """Items: fewer are drawn faint, and no change is looked for beside fewer."""
@@ -111,3 +112,26 @@ def _largest_distance_p(distance: float, margin: float, places: int) -> float:
     odds = ((1 - margin) / margin) ** 2
     joint = density * ((distance - 1 / distance) * log(odds) + 4 / distance)
     return min(single, joint)
+
+
+# Many p-values at once: how much smaller each must be for all to hold together.
+
+
+def adjust_holm(tests: Mapping[str, float]) -> dict[str, float]:
+    """Adjusted p-values; with those under 0.05 called, one false call in twenty runs at most."""
+    adjusted, least = {}, 0.0
+    ordered = sorted(tests, key=tests.__getitem__)
+    for place, name in enumerate(ordered):
+        least = max(least, min(1.0, tests[name] * (len(ordered) - place)))
+        adjusted[name] = least
+    return {name: adjusted[name] for name in tests}
+
+
+def adjust_benjamini_hochberg(tests: Mapping[str, float]) -> dict[str, float]:
+    """Adjusted p-values; of those under 0.05, one in twenty is expected to be false."""
+    adjusted, most = {}, 1.0
+    ordered = sorted(tests, key=tests.__getitem__)
+    for place, name in reversed(list(enumerate(ordered, 1))):
+        most = min(most, tests[name] * (len(ordered) / place))
+        adjusted[name] = most
+    return {name: adjusted[name] for name in tests}

@@ -1,23 +1,20 @@
-"""Bounds that hold however often one looks: a confidence sequence by betting.
-
-Two gamblers bet that the mean is higher, and lower, than each candidate. A candidate against which
-one of them has ever won forty-fold is out: that happens to the true mean in one run of twenty at
-most, all looks together (Waudby-Smith and Ramdas 2024, theorem 3, hedged capital).
-"""
+"""Bounds that hold however often one looks, and whether the work was shared as planned."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import log
+from collections.abc import Mapping, Sequence
+from math import isclose, lgamma, log
 from typing import TYPE_CHECKING
 
 from closeloop.records.errors import BadInput
-from closeloop.records.estimate import Estimate
+from closeloop.records.estimate import Estimate, SampleRatio
+from closeloop.statistics.rate_estimate import chi_square_tail
 
 if TYPE_CHECKING:
     import numpy as np
 
     Row = np.ndarray[tuple[int], np.dtype[np.float64]]
+
 
 ALPHA = 0.05
 MAX_STAKE = 0.5
@@ -93,3 +90,47 @@ def _lowest_unbeaten(row: Row, stakes: Row) -> float:
         beaten = np.cumsum(np.log1p(gains)).max() >= log(2 / ALPHA)
         low, high = (middle, high) if beaten else (low, middle)
     return low
+
+
+# Did each variant get the share of the work that it was to get? If not, something is broken.
+
+MIN_RATIO_P = 0.001
+"""Checks are made all the time; a smaller p than this is no accident."""
+
+
+def check_sample_ratio(
+    counts: Mapping[str, int], shares: Mapping[str, float]
+) -> SampleRatio | None:
+    """Exact binomial for two variants, chi-square for more; None before any assignment."""
+    if counts.keys() - shares.keys():
+        raise BadInput(f"No share is known for {sorted(counts.keys() - shares.keys())[0]!r}.")
+    if any(share <= 0 for share in shares.values()) or not isclose(sum(shares.values()), 1):
+        raise BadInput("The shares of the variants must be above 0 and add up to 1.")
+    of = sum(counts.values())
+    if not of or len(shares) < 2:
+        return None
+    observed_counts = [counts.get(name, 0) for name in shares]
+    if len(observed_counts) == 2:
+        p, method = (
+            _binomial_p(observed_counts[0], of, next(iter(shares.values()))),
+            "exact binomial",
+        )
+    else:
+        expected = [share * of for share in shares.values()]
+        distance = sum(
+            (one - two) ** 2 / two for one, two in zip(observed_counts, expected, strict=True)
+        )
+        p, method = chi_square_tail(distance, len(observed_counts) - 1), "chi-square"
+    return SampleRatio(p=p, method=method, holds=p >= MIN_RATIO_P)
+
+
+def _binomial_p(hits: int, of: int, share: float) -> float:
+    """All counts that are no more likely than the one seen."""
+    import numpy as np
+    from scipy.special import gammaln  # type: ignore[import-untyped]
+
+    numbers = np.arange(of + 1)
+    log_likelihood = lgamma(of + 1) - gammaln(numbers + 1) - gammaln(of - numbers + 1)
+    log_likelihood += numbers * log(share) + (of - numbers) * log(1 - share)
+    threshold = log_likelihood[hits] + 1e-9
+    return min(1.0, float(np.exp(log_likelihood[log_likelihood <= threshold]).sum()))

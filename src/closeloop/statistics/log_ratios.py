@@ -7,9 +7,8 @@ from math import exp, log, sqrt
 from statistics import fmean, variance
 
 from closeloop.records.estimate import Estimate, TwoEstimates
-from closeloop.records.plural import count_with_noun
-from closeloop.statistics.distributions import t_quantile
-from closeloop.statistics.task_values import TaskValues, check_finite, common_tasks
+from closeloop.statistics.rate_estimate import TaskValues, check_finite, common_tasks, t_quantile
+from closeloop.text.wording import count_with_noun
 
 
 def estimate_ratio(first: TaskValues, second: TaskValues) -> TwoEstimates:

@@ -5,16 +5,265 @@ On exactly these tasks, repeats decide. On tasks like these, tasks do.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from math import hypot, lcm, sqrt
 from statistics import fmean, harmonic_mean
 from statistics import variance as spread
 
-from closeloop.records.estimate import Comparison, ComparisonVerdict, Estimate, SampleSizeAdvice
-from closeloop.statistics import power_analysis
-from closeloop.statistics.paired_tests import MIN_PAIRED_TASKS, run_paired_test
-from closeloop.statistics.rate_differences import paired_t_difference, rate_difference
-from closeloop.statistics.repeat_noise import jeffreys_variance
-from closeloop.statistics.task_values import TaskValues, check_shares, common_tasks
+from closeloop.records.estimate import (
+    Comparison,
+    ComparisonVerdict,
+    Estimate,
+    PairedTest,
+    SampleSizeAdvice,
+)
+from closeloop.records.record import Record
+from closeloop.statistics.rate_estimate import (
+    TaskValues,
+    binomial_share,
+    check_shares,
+    common_tasks,
+    estimate_noisy_mean,
+    jeffreys_variance,
+    normal_tail,
+    posterior_bounds,
+    t_quantile,
+)
+
+# The difference between two ways of working, on the tasks that both tried and on tasks like
+# these.
+#
+# Tasks weigh equally; a task's value is the mean of its repeats. On exactly these tasks only the
+# repeats are chance; on tasks like these, so are the tasks.
+
+
+class DifferenceInterval(Record):
+    """How much more the second has than the first."""
+
+    tasks: int
+    first: float
+    second: float
+    low: float
+    high: float
+
+    @property
+    def difference(self) -> float:
+        return self.second - self.first
+
+
+def rate_difference(
+    first: TaskValues, second: TaskValues, *, comparisons: int = 1
+) -> DifferenceInterval | None:
+    """Bounds that hold at 95 % for all of so many comparisons; None without a common task.
+
+    They come from those of the two sides, as Newcombe (1998) put them together.
+    """
+    tasks = common_tasks(first, second)
+    if not tasks:
+        return None
+    before, after = (
+        estimate_noisy_mean([side[task] for task in tasks]) for side in (first, second)
+    )
+    (least, most), (low, high) = (
+        posterior_bounds(side.mean, side.attempts, 0.05 / comparisons) for side in (before, after)
+    )
+    value = after.mean - before.mean
+    return DifferenceInterval(
+        tasks=len(tasks),
+        first=before.mean,
+        second=after.mean,
+        low=max(-1.0, value - hypot(after.mean - low, most - before.mean)),
+        high=min(1.0, value + hypot(high - after.mean, before.mean - least)),
+    )
+
+
+def newcombe_bounds(first: Estimate, second: Estimate) -> tuple[float, float]:
+    """Bounds of how much more the second is, from those of the two, which are independent."""
+    value = second.value - first.value
+    return (
+        value - sqrt((second.value - second.low) ** 2 + (first.high - first.value) ** 2),
+        value + sqrt((second.high - second.value) ** 2 + (first.value - first.low) ** 2),
+    )
+
+
+def paired_t_difference(first: TaskValues, second: TaskValues) -> Estimate | None:
+    """Paired t on the tasks' differences, as if they varied by their repeats at least.
+
+    Without that floor, tasks that happen to agree would promise that all others do.
+    """
+    tasks = common_tasks(first, second)
+    if len(tasks) < 2:
+        return None
+    differences = [fmean(second[task]) - fmean(first[task]) for task in tasks]
+    floor = fmean(
+        jeffreys_variance(first[task]) + jeffreys_variance(second[task]) for task in tasks
+    )
+    noise = max(spread(differences), floor)
+    value, half = fmean(differences), t_quantile(0.975, len(tasks) - 1) * sqrt(noise / len(tasks))
+    return Estimate(
+        value=value,
+        low=max(-1.0, value - half),
+        high=min(1.0, value + half),
+        n=len(tasks),
+        method="paired t, variance floored",
+    )
+
+
+# Exact tests of paired tasks: could the signs of the differences be chance?
+
+MIN_PAIRED_TASKS = 6
+"""Tasks: with fewer, the smallest p of an exact two-sided test is over 0.05."""
+MAX_ENUMERATED_TASKS = 20
+MAX_TABLE_CELLS = 50_000_000
+SIGN_DRAWS = 100_000
+MAX_DRAWN_TASKS = 500
+"""Tasks: the sum of more signs than this is normal, as near as draws would tell."""
+SUM_TOLERANCE = 1e-9
+"""Sums that differ by less are equal: their parts were rounded."""
+
+
+def run_paired_test(first: TaskValues, second: TaskValues) -> PairedTest | None:
+    """McNemar's test of single yes or no repeats, else sign-flip; None where none can be made."""
+    tasks = common_tasks(first, second)
+    pairs = [(first[task], second[task]) for task in tasks]
+    if len(tasks) < MIN_PAIRED_TASKS:
+        return None
+    if all(len(one) == len(other) == 1 and {one[0], other[0]} <= {0, 1} for one, other in pairs):
+        gained = sum(other[0] > one[0] for one, other in pairs)
+        lost = sum(other[0] < one[0] for one, other in pairs)
+        return mcnemar_test(gained, lost, len(tasks)) if gained + lost else None
+    return sign_flip_test([_exact_mean(other) - _exact_mean(one) for one, other in pairs])
+
+
+def mcnemar_test(gained: int, lost: int, tasks: int) -> PairedTest:
+    """Of the tasks that changed sides, as many to each side were expected."""
+    changed = gained + lost
+    p = min(1.0, 2 * binomial_share(min(gained, lost), changed))
+    return PairedTest(p=p, n=tasks, method="exact McNemar")
+
+
+def sign_flip_test(differences: Sequence[Fraction]) -> PairedTest | None:
+    """The share of all choices of signs whose sum is at least as far from 0."""
+    nonzero_differences = [one for one in differences if one]
+    if not nonzero_differences:
+        return None
+    observed_sum, tasks = abs(sum(nonzero_differences, Fraction())), len(differences)
+    sizes = [float(abs(one)) for one in nonzero_differences]
+    if len(nonzero_differences) <= MAX_ENUMERATED_TASKS:
+        return PairedTest(
+            p=_enumerate_signs(sizes, float(observed_sum)), n=tasks, method="exact sign-flip"
+        )
+    scale = lcm(*(one.denominator for one in nonzero_differences))
+    integer_sizes = [abs(int(one * scale)) for one in nonzero_differences]
+    if (sum(integer_sizes) + 1) * len(integer_sizes) <= MAX_TABLE_CELLS:
+        p = _count_sign_sums(integer_sizes, int(observed_sum * scale))
+        return PairedTest(p=p, n=tasks, method="exact sign-flip")
+    if len(nonzero_differences) > MAX_DRAWN_TASKS:
+        p = 2 * normal_tail(float(observed_sum) / sqrt(sum(size * size for size in sizes)))
+        return PairedTest(p=p, n=tasks, method="sign-flip, normal limit")
+    p = _draw_signs(sizes, float(observed_sum))
+    return PairedTest(p=p, n=tasks, method=f"sign-flip, {SIGN_DRAWS:,} draws")
+
+
+def _exact_mean(values: Sequence[float]) -> Fraction:
+    return Fraction(sum(values)) / len(values)
+
+
+def _count_sign_sums(sizes: Sequence[int], seen: int) -> float:
+    """How likely each sum of the positive ones is, task by task."""
+    import numpy as np
+
+    chances = np.zeros(sum(sizes) + 1)
+    chances[0], reached = 1.0, 0
+    for size in sizes:
+        chances[size : reached + size + 1] += chances[: reached + 1].copy()
+        reached += size
+        chances[: reached + 1] /= 2
+    sums = np.abs(2 * np.arange(len(chances)) - sum(sizes))
+    return min(1.0, float(chances[sums >= seen].sum()))
+
+
+def _enumerate_signs(sizes: Sequence[float], seen: float) -> float:
+    """Every choice of signs; the first one's does not matter."""
+    import numpy as np
+
+    sums = np.array([sizes[0]])
+    for size in sizes[1:]:
+        sums = np.concatenate([sums - size, sums + size])
+    return float(np.mean(np.abs(sums) >= seen - SUM_TOLERANCE))
+
+
+def _draw_signs(sizes: Sequence[float], seen: float) -> float:
+    """Signs by lot, the same at every call; what was seen counts as one draw."""
+    import numpy as np
+
+    random_state, hits = np.random.RandomState(0), 0
+    for _ in range(SIGN_DRAWS // 1000):
+        signs = random_state.randint(0, 2, size=(1000, len(sizes))) * 2 - 1
+        hits += int(np.sum(np.abs(signs @ np.array(sizes)) >= seen - SUM_TOLERANCE))
+    return (hits + 1) / (SIGN_DRAWS + 1)
+
+
+# What a plan will show before it is run, and what would show more after it.
+#
+# Both variants try the same tasks, so the tasks' differences are compared with a paired t-test,
+# at 5 % and with 80 % power.
+
+SIGNIFICANCE, POWER = 0.05, 0.8
+DEFAULT_REPEAT_VARIANCE = 0.2
+"""Of one repeat: that of a task which three of four attempts pass, or one of four."""
+MAX_ADDITIONS = 10_000
+"""More tasks, or more repeats of each, nobody runs."""
+
+
+def detectable_difference(
+    tasks: int, repeats: float, *, within: float = DEFAULT_REPEAT_VARIANCE, between: float = 0.0
+) -> float | None:
+    """In pass rate, from 0 to 1; None where not even the largest difference would show.
+
+    Before a run, a task's difference is taken to vary by its repeats alone: at least that much it
+    does, so that fewer tasks never suffice.
+    """
+    if tasks < 2 or repeats < 1:
+        return None
+    freedom = tasks - 1
+    steps = t_quantile(1 - SIGNIFICANCE / 2, freedom) + t_quantile(POWER, freedom)
+    effect = steps * sqrt((between + 2 * within / repeats) / tasks)
+    return effect if effect <= 1 else None
+
+
+def advise_sample_size(
+    effect: float,
+    tasks: int,
+    repeats: float,
+    *,
+    within: float = DEFAULT_REPEAT_VARIANCE,
+    between: float = 0.0,
+) -> SampleSizeAdvice:
+    """How many more tasks, or more repeats of each, would show a difference of that size."""
+
+    def shows(number: int, each: float) -> bool:
+        seen = detectable_difference(number, each, within=within, between=between)
+        return number >= MIN_PAIRED_TASKS and seen is not None and seen <= effect
+
+    return SampleSizeAdvice(
+        effect=effect,
+        tasks=_smallest_sufficient(lambda more: shows(tasks + more, repeats)),
+        repeats=_smallest_sufficient(lambda more: shows(tasks, repeats + more)),
+    )
+
+
+def _smallest_sufficient(enough: Callable[[int], bool]) -> int | None:
+    """The smallest number that is enough, where more are never too few."""
+    if not enough(MAX_ADDITIONS):
+        return None
+    low, high = -1, MAX_ADDITIONS
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
 
 DEFAULT_MARGIN = 0.05
 
@@ -57,7 +306,7 @@ def compare_rates(
         alike_word=alike_word,
         margin=margin,
         test=test,
-        detectable=power_analysis.detectable_difference(len(tasks), repeats),
+        detectable=detectable_difference(len(tasks), repeats),
         advice=_build_advice(first, second, tasks, repeats, max(margin, abs(here.value)))
         if "not enough data" in (here_word, alike_word)
         else None,
@@ -88,9 +337,7 @@ def _build_advice(
     differences = [fmean(second[task]) - fmean(first[task]) for task in tasks]
     between = max(0.0, spread(differences) - noise) if len(tasks) > 1 else 0.0
     within = fmean(_repeat_variance(side[task]) for side in (first, second) for task in tasks)
-    return power_analysis.advise_sample_size(
-        effect, len(tasks), repeats, within=within, between=between
-    )
+    return advise_sample_size(effect, len(tasks), repeats, within=within, between=between)
 
 
 def _repeat_variance(values: Sequence[float]) -> float:

@@ -1,13 +1,212 @@
-"""A rate: on exactly the tasks that were tried, and on tasks like these."""
+"""Rates of tasks that were tried and of tasks like these; what all estimators are made of."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from math import comb, isfinite, pi, sqrt
 from statistics import fmean
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
+from closeloop.records.errors import BadInput
 from closeloop.records.estimate import Estimate, TwoEstimates
-from closeloop.statistics.beta_binomial import beta_binomial_bounds
-from closeloop.statistics.repeat_noise import estimate_noisy_mean, posterior_bounds
-from closeloop.statistics.task_values import TaskValues, check_shares
+from closeloop.records.record import Record
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Grid = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+
+# What estimators take: for each task, the values of its scored repeats.
+
+TaskValues = Mapping[str, Sequence[float]]
+"""Task → the values of its repeats. What was not scored is left out, never 0."""
+
+
+def common_tasks(first: TaskValues, second: TaskValues) -> list[str]:
+    """The tasks of which both have a value."""
+    return [task for task in first if len(first[task]) and len(second.get(task, ()))]
+
+
+def check_shares(values: TaskValues) -> None:
+    """Rates are made of values from 0 to 1."""
+    for task, repeats in values.items():
+        for value in repeats:
+            if not 0 <= value <= 1:
+                raise BadInput(
+                    f"Task {task!r} has the value {value}, but rates are made of 0 to 1."
+                )
+
+
+def check_finite(values: TaskValues) -> None:
+    """Whatever is measured, it is a number."""
+    for task, repeats in values.items():
+        for value in repeats:
+            if not isfinite(value):
+                raise BadInput(f"{task!r} has the value {value}: leave out what is no number.")
+
+
+# The posterior of a rate over tasks like these, when tasks differ: a beta-binomial on a grid.
+
+COARSE, FINE = (48, 24), (240, 40)
+"""Points for the mean rate, and for how far tasks differ from it: 1 is all or nothing."""
+NEGLIGIBLE_WEIGHT = 1e-7
+"""Of the largest weight: what the coarse grid finds smaller, the fine one leaves out."""
+
+
+def beta_binomial_bounds(values: TaskValues) -> tuple[float, float]:
+    """Between which the mean rate lies with 95 %.
+
+    Rates are spaced by their angles, in which equal weights are Jeffreys' prior; differences of
+    tasks are uniform from 0 to 1.
+    """
+    import numpy as np
+
+    # Scores are rounded to a twentieth of a repeat, so that few counts differ; passes stay whole.
+    tasks = [(round(sum(repeats) * 20) / 20, len(repeats)) for repeats in values.values()]
+    counts = (
+        Counter(hits for hits, _ in tasks),
+        Counter(of - hits for hits, of in tasks),
+        Counter(float(of) for _, of in tasks),
+    )
+    angles, spreads = np.linspace(0, pi / 2, COARSE[0] + 1), np.linspace(0, 1, COARSE[1] + 1)
+    for points in (COARSE, FINE):
+        weights = _cell_weights(counts, angles, spreads)
+        angles = _refine_edges(angles, weights.sum(axis=1), points[0])
+        spreads = _refine_edges(spreads, weights.sum(axis=0), points[1])
+    rate_weights = _cell_weights(counts, angles, spreads).sum(axis=1)
+    cumulative_weights = np.concatenate([[0.0], np.cumsum(rate_weights / rate_weights.sum())])
+    low, high = np.interp((0.025, 0.975), cumulative_weights, angles)
+    return float(np.sin(low) ** 2), float(np.sin(high) ** 2)
+
+
+def _cell_weights(counts: Sequence[Counter[float]], angles: Grid, spreads: Grid) -> Grid:
+    """How likely the counts are in the middle of each cell, the largest being 1."""
+    import numpy as np
+    from scipy.special import gammaln  # type: ignore[import-untyped]
+
+    rates = np.sin((angles[1:] + angles[:-1]) / 2) ** 2
+    middles = (spreads[1:] + spreads[:-1]) / 2
+    size = 1 / middles - 1
+    log_likelihood = np.zeros((len(rates), len(size)))
+    # The beta functions of all tasks, taken apart: equal counts are computed once.
+    for prior, occurrences, sign in zip(
+        (np.outer(rates, size), np.outer(1 - rates, size), size), counts, (1, 1, -1), strict=True
+    ):
+        log_likelihood -= sign * occurrences.total() * gammaln(prior)
+        for number, times in occurrences.items():
+            log_likelihood += sign * times * gammaln(prior + number)
+    weights: Grid = np.exp(log_likelihood - log_likelihood.max())
+    return weights
+
+
+def _refine_edges(edges: Grid, weights: Grid, points: int) -> Grid:
+    """Edges of a finer row of cells, where there is weight, and one cell more to each side."""
+    import numpy as np
+
+    weighty_cells = np.flatnonzero(weights > NEGLIGIBLE_WEIGHT * weights.max())
+    first, last = max(0, weighty_cells[0] - 1), min(len(edges) - 1, weighty_cells[-1] + 2)
+    finer: Grid = np.linspace(edges[first], edges[last], points + 1)
+    return finer
+
+
+# The few distributions that estimators need, in plain numbers.
+#
+# scipy.special is imported where it is used: scipy.stats takes four times as long to import.
+
+Z95 = 1.959963984540054
+
+
+@cache
+def _scipy_special() -> ModuleType:
+    from scipy import special  # type: ignore[import-untyped]
+
+    return special  # type: ignore[no-any-return]
+
+
+def normal_tail(value: float) -> float:
+    """The share above a value."""
+    return float(_scipy_special().ndtr(-value))
+
+
+def t_quantile(share: float, freedom: float) -> float:
+    return float(_scipy_special().stdtrit(freedom, share))
+
+
+def t_tails(value: float, freedom: float) -> float:
+    """The share that is as far from 0, on either side."""
+    return float(2 * _scipy_special().stdtr(freedom, -abs(value)))
+
+
+def beta_quantile(share: float, one: float, other: float) -> float:
+    return float(_scipy_special().betaincinv(one, other, share))
+
+
+def binomial_share(hits: int, of: int) -> float:
+    """The chance of no more hits than these, each as likely as not."""
+    return float(_scipy_special().bdtr(hits, of, 0.5))
+
+
+def chi_square_tail(value: float, freedom: int) -> float:
+    return float(_scipy_special().chdtrc(freedom, value))
+
+
+# How far a mean over exactly these tasks may be off, from the repeats of each.
+#
+# A task's noise is the variance of its rate's Jeffreys posterior, widened for the few repeats it
+# is estimated from. All tasks together vary no more than as many attempts of one rate would
+# (Hoeffding 1956), so bounds are those of Jeffreys' posterior after as many attempts of one rate
+# as vary like these. Values between 0 and 1 that are no yes or no vary less than this allows for,
+# so their bounds are safe. docs/decisions tells why.
+
+
+class NoisyMean(Record):
+    """A mean, and how many attempts of one rate would be as noisy."""
+
+    mean: float
+    attempts: float
+
+
+def estimate_noisy_mean(tasks: Sequence[Sequence[float]]) -> NoisyMean:
+    """Of tasks, each with the values of its repeats."""
+    mean = fmean(map(fmean, tasks))
+    attempts = len(tasks) ** 2 / sum(1 / len(repeats) for repeats in tasks)
+    mean_variance = sum(map(task_rate_variance, tasks)) / len(tasks) ** 2
+    return NoisyMean(mean=mean, attempts=max(attempts, mean * (1 - mean) / mean_variance))
+
+
+def posterior_bounds(mean: float, attempts: float, outside: float = 0.05) -> tuple[float, float]:
+    """Of a rate, by Jeffreys' prior; where all is alike, up to the end (Brown and others 2001)."""
+    one, other = mean * attempts + 0.5, (1 - mean) * attempts + 0.5
+    return (
+        min(mean, beta_quantile(outside / 2, one, other)) if mean > 0 else 0.0,
+        max(mean, beta_quantile(1 - outside / 2, one, other)) if mean < 1 else 1.0,
+    )
+
+
+def task_rate_variance(values: Sequence[float]) -> float:
+    """Of a task's rate; right on average where repeats pass and fail alike."""
+    repeats = len(values)
+    small_sample_factor = (repeats + 2) / repeats * (repeats + 1) ** 2 / (repeats**2 + repeats + 1)
+    return jeffreys_variance(values) * small_sample_factor
+
+
+def jeffreys_variance(values: Sequence[float]) -> float:
+    """The variance of the posterior that Jeffreys' prior gives."""
+    repeats, hits = len(values), sum(values)
+    one, other = hits + 0.5, repeats - hits + 0.5
+    whole = one + other
+    return one * other / (whole * whole * (whole + 1))
+
+
+def jeffreys_variances(hits: Array, of: Array) -> Array:
+    """The same of many tasks at once, by their sums and counts."""
+    variances: Array = (hits + 0.5) * (of - hits + 0.5) / (of + 1.0) ** 2 / (of + 2.0)
+    return variances
 
 
 def estimate_rate(values: TaskValues) -> TwoEstimates | None:
@@ -45,3 +244,68 @@ def _rate_on_like_tasks(values: TaskValues) -> Estimate:
         n=len(values),
         method="beta-binomial posterior",
     )
+
+
+# Of k repeats, does one pass (pass@k), do all (pass^k)? Unbiased, on exactly these tasks.
+
+
+def estimate_pass_at_k(values: TaskValues, k: int) -> Estimate | None:
+    """The chance that at least one of k repeats passes, over tasks with k or more."""
+    return _estimate_over_tasks(
+        values, k, f"pass@{k}", lambda n, hits: 1 - all_hits_share(n, n - hits, k), True
+    )
+
+
+def estimate_pass_all_k(values: TaskValues, k: int) -> Estimate | None:
+    """The chance that each of k repeats passes, over tasks with k or more."""
+    return _estimate_over_tasks(
+        values, k, f"pass^{k}", lambda n, hits: all_hits_share(n, hits, k), False
+    )
+
+
+def all_hits_share(n: int, hits: int, k: int) -> float:
+    """The share of the choices of k from n that are all hits."""
+    return comb(hits, k) / comb(n, k)
+
+
+def _estimate_over_tasks(
+    values: TaskValues, k: int, name: str, unbiased: Callable[[int, int], float], misses: bool
+) -> Estimate | None:
+    if k < 1:
+        raise BadInput(f"{name} has no meaning: ask for one repeat or more.")
+    if any(value not in (0, 1) for repeats in values.values() for value in repeats):
+        raise BadInput(f"{name} counts passes: give values of 0 and 1.")
+    repeat_counts = [(len(one), int(sum(one))) for one in values.values() if len(one) >= k]
+    if not repeat_counts:
+        return None
+    value = fmean(unbiased(n, hits) for n, hits in repeat_counts)
+    noise = sum(
+        times * _estimator_variance(n, n - hits if misses else hits, k)
+        for (n, hits), times in Counter(repeat_counts).items()
+    )
+    half = Z95 * sqrt(noise) / len(repeat_counts)
+    return Estimate(
+        value=value,
+        low=max(0.0, value - half),
+        high=min(1.0, value + half),
+        n=len(repeat_counts),
+        method=f"unbiased {name}, noise of repeats",
+    )
+
+
+def _estimator_variance(n: int, hits: int, k: int) -> float:
+    """Of the unbiased estimator, over what the task's rate may be by its Jeffreys posterior.
+
+    Widened for few repeats, as `exactly.variance` is, which it equals for one repeat.
+    """
+    import numpy as np
+    from scipy.special import betaln, gammaln
+
+    one, other = hits + 0.5, n - hits + 0.5
+    numbers = np.arange(k, n + 1)
+    choices = gammaln(n + 1) - gammaln(numbers + 1) - gammaln(n - numbers + 1)
+    chances = choices + betaln(numbers + one, n - numbers + other) - betaln(one, other)
+    shares = gammaln(numbers + 1) - gammaln(numbers - k + 1) - gammaln(n + 1) + gammaln(n - k + 1)
+    square = float(np.exp(chances + 2 * shares).sum())
+    mean = float(np.exp(betaln(one + 2 * k, other) - betaln(one, other)))
+    return max(0.0, square - mean) * (n + 2) * (n + 1) / (n * n + n + 1)

@@ -1,4 +1,4 @@
-"""How experiments go: whether they are paused, what they cost, what is in hand, what was usual."""
+"""How experiments go, trials, prompts, and what is held out."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from functools import partial
 from typing import Any
 
 from msgspec.structs import asdict
-from sqlalchemy import Connection, Select, func, select
+from sqlalchemy import Connection, Select, func, insert, select
 
-from closeloop.records.insight import Insight
-from closeloop.records.record import Record
-from closeloop.records.variant import Experiment, Variant
+from closeloop.records.attempt import Insight
+from closeloop.records.experiment_plan import HeldOutRun, Trial, TrialAssignment
+from closeloop.records.record import Record, Time
+from closeloop.records.task import Experiment, PromptVersion, Variant
 from closeloop.store import fact_rows, job_leases, schema
 from closeloop.store.attempt_rows import column_text
-from closeloop.store.store_section import StoreSection
+from closeloop.store.fact_rows import StoreSection, insert_new_rows
+from closeloop.store.record_bodies import pack_record, unpack_record
+from closeloop.store.schema import Moment, assignments, attempts, looks, prompts, tasks, trials
 
 
 class AttemptAverages(Record):
@@ -117,3 +120,119 @@ def add_insights(connection: Connection, insights: Sequence[Insight]) -> None:
     """Those of one attempt; what is known already stays as it is."""
     rows = [{**asdict(insight), "text": column_text(insight.text)} for insight in insights]
     fact_rows.insert_new_rows(connection, schema.insights, rows)
+
+
+# Trials and which work fell to which variant: written once, before the work starts.
+
+
+class TrialSection(StoreSection):
+    """The part of an open store that is about trials."""
+
+    def start_trial(self, trial: Trial) -> Trial:
+        """The trial of that name: this one, or the one that was started before."""
+
+        def work(on: Connection) -> Any:
+            columns = {"name": trial.name, "body": pack_record(trial)}
+            insert_new_rows(on, trials, [columns])
+            query = select(trials.c.body).where(trials.c.name == trial.name)
+            return on.execute(query).scalar_one()
+
+        return unpack_record(self._write(work), Trial)
+
+    def load_trial(self, name: str) -> Trial | None:
+        query = select(trials.c.body).where(trials.c.name == name)
+        return self._load_record(query, Trial)
+
+    def list_trial_names(self) -> list[str]:
+        query = select(trials.c.name).order_by(trials.c.number)
+        trial_names: list[str] = self._read(lambda on: list(on.execute(query).scalars()))
+        return trial_names
+
+    def save_assignment(self, one: TrialAssignment) -> TrialAssignment:
+        """What is written of that key: this, or what was written before."""
+        fields = TrialAssignment.__struct_fields__
+
+        def work(on: Connection) -> Any:
+            columns = {name: getattr(one, name) for name in fields}
+            insert_new_rows(on, assignments, [columns])
+            query = select(*(assignments.c[name] for name in fields)).where(
+                assignments.c.trial == one.trial, assignments.c.key == one.key
+            )
+            return on.execute(query).mappings().one()
+
+        return TrialAssignment(**self._write(work))
+
+    def list_assignments(self, trial: str) -> list[TrialAssignment]:
+        """All of a trial, in the order they were made."""
+        fields = [assignments.c[name] for name in TrialAssignment.__struct_fields__]
+        query = select(*fields).where(assignments.c.trial == trial)
+        query = query.order_by(assignments.c.number)
+        rows = self._read(lambda on: on.execute(query).mappings().all())
+        return [TrialAssignment(**row) for row in rows]
+
+
+# What is held out, and the ledger of looks at it.
+
+
+class HeldOutSection(StoreSection):
+    """The part of an open store that is about held-out tasks."""
+
+    def list_sealed_digests(self) -> frozenset[str]:
+        """Digests of the tasks that are held out, as they were last said to be."""
+        newest = select(func.max(tasks.c.number)).group_by(tasks.c.digest)
+        query = select(tasks.c.digest).where(
+            tasks.c.number.in_(newest), tasks.c.split == "held-out"
+        )
+        return frozenset(self._read(lambda on: on.execute(query).scalars().all()))
+
+    def add_unsealing(self, look: HeldOutRun) -> None:
+        columns = {
+            "at": look.at,
+            "tasks": look.tasks,
+            "change": look.change,
+            "body": pack_record(look),
+        }
+        self._write(lambda on: on.execute(insert(looks), columns))
+
+    def list_unsealings(self) -> list[HeldOutRun]:
+        """All of them, the latest first."""
+        query = select(looks.c.body).order_by(looks.c.number.desc())
+        return self._load_records(query, HeldOutRun)
+
+
+# Which prompts there are, and which attempts ran under them.
+
+
+class VariantTaskAttempts(Record):
+    """Attempts of one variant at one task."""
+
+    variant: str
+    task: str | None
+    digest: str | None
+    attempts: int
+    first: Time | None
+    last: Time | None
+
+
+class PromptSection(StoreSection):
+    """The part of an open store that is about prompts."""
+
+    def list_prompts(self) -> list[PromptVersion]:
+        """In the order they were first saved."""
+        query = select(prompts.c.body).order_by(prompts.c.number)
+        return list({one.id: one for one in self._load_records(query, PromptVersion)}.values())
+
+    def list_variant_attempts(self) -> list[VariantTaskAttempts]:
+        """By variant and task: how many attempts, and when the first and the last began."""
+        began = attempts.c.started
+        first = func.min(began, type_=Moment)
+        last = func.max(began, type_=Moment)
+        keys = (attempts.c.variant, attempts.c.task, attempts.c.task_digest)
+        query = select(*keys, func.count(), first, last).where(attempts.c.variant.is_not(None))
+        rows = self._read(lambda on: on.execute(query.group_by(*keys)).all())
+        return [
+            VariantTaskAttempts(
+                **dict(zip(VariantTaskAttempts.__struct_fields__, row, strict=True))
+            )
+            for row in rows
+        ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Select, Table, bindparam, func, insert, selec
 
 from closeloop.records.attempt import Grade, TestRun
 from closeloop.records.errors import BadInput
+from closeloop.records.record import Record
 from closeloop.store import attempt_rows
 from closeloop.store.job_leases import build_insert
 from closeloop.store.record_bodies import Blob, is_same_body, pack_record, unpack_record
@@ -203,3 +204,27 @@ def _insert_statement(table: Table) -> Any:
 def insert_or_ignore(table: Table, dialect: str) -> Any:
     """What says, by the count of its rows, whether one was new."""
     return build_insert(dialect, table).on_conflict_do_nothing()
+
+
+# What every part of an open store begins with.
+
+Kept = TypeVar("Kept", bound=Record)
+TransactionRunner = Callable[[Callable[[Connection], Any]], Any]
+
+
+class StoreSection:
+    """Reads and writes in transactions of the store that it is a part of."""
+
+    def __init__(self, read: TransactionRunner, write: TransactionRunner) -> None:
+        self._read = read
+        self._write = write
+
+    def _load_records(self, query: Select[Any], kind: type[Kept]) -> list[Kept]:
+        """What the bodies that a query finds were made of."""
+        bodies = self._read(lambda on: on.execute(query).scalars().all())
+        return [unpack_record(body, kind) for body in bodies]
+
+    def _load_record(self, query: Select[Any], kind: type[Kept]) -> Kept | None:
+        """The same of the first one; None where there is none."""
+        body = self._read(lambda on: on.execute(query).scalar())
+        return None if body is None else unpack_record(body, kind)

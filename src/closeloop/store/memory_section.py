@@ -6,28 +6,38 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import Connection, case, func, insert, select
 
 from closeloop.records.pull_request import Correction
 from closeloop.records.team_rules import (
     ContextRecord,
+    HumanReview,
     RepeatedRemark,
+    ReviewAssignment,
     RuleExample,
     RuleState,
     TeamRule,
 )
 from closeloop.store import fact_rows
-from closeloop.store import memory_tables as tables
+from closeloop.store import review_tables as tables
 from closeloop.store.attempt_rows import short_column_text
-from closeloop.store.evaluation_tables import evaluations
-from closeloop.store.pull_tables import events, inbox, pull_facts, pulls
+from closeloop.store.fact_rows import StoreSection
 from closeloop.store.record_bodies import pack_record, unpack_record
-from closeloop.store.report_tables import reports
-from closeloop.store.store_section import StoreSection
+from closeloop.store.review_tables import (
+    evaluations,
+    events,
+    human_reviews,
+    inbox,
+    pull_facts,
+    pulls,
+    review_assignments,
+)
+from closeloop.store.schema import reports
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
 
 MAX_QUERIED_DIGESTS = 10_000
 """Of more texts than this, it takes less time to read all vectors."""
@@ -256,3 +266,64 @@ def _add_examples(on: Connection, rule: TeamRule) -> None:
         for one in rule.examples
     ]
     fact_rows.insert_new_rows(on, tables.rule_examples, rows)
+
+
+# What people answered in the review queue, and whose turn an item is.
+
+
+class ReviewSection(StoreSection):
+    """The part of an open store that is the review queue."""
+
+    def save_review(self, review: HumanReview) -> None:
+        """Add answers, whole or as far as they go; of one person and item the newest count.
+
+        A draft that is late, and kept after the answers were, changes nothing.
+        """
+        columns = {
+            "item": short_column_text(review.item),
+            "reviewer": short_column_text(review.reviewer),
+            "state": review.state,
+            "merge": review.merge,
+            "at": review.at,
+            "body": pack_record(review),
+        }
+        self._write(
+            lambda on: fact_rows.append_fact(on, human_reviews, ("item", "reviewer"), columns)
+        )
+
+    def list_reviews(
+        self, *, item: str | None = None, reviewer: str | None = None
+    ) -> list[HumanReview]:
+        """Those that count, in the order they were given: answers, and drafts of who has none."""
+        table = human_reviews
+        filters = {
+            table.c.item: short_column_text(item),
+            table.c.reviewer: short_column_text(reviewer),
+        }
+        where = [column == value for column, value in filters.items() if value is not None]
+        last_done = func.max(case((table.c.state == "done", table.c.number)))
+        last = (
+            select(func.coalesce(last_done, func.max(table.c.number)))
+            .where(*where)
+            .group_by(*filters)
+        )
+        query = select(table.c.body).where(table.c.number.in_(last)).order_by(table.c.number)
+        return self._load_records(query, HumanReview)
+
+    def add_assignment(self, one: ReviewAssignment) -> None:
+        """From now on it is this person's turn as well."""
+        columns = {
+            "item": short_column_text(one.item),
+            "reviewer": short_column_text(one.reviewer),
+            "at": one.at,
+            "asked": one.asked,
+        }
+        self._write(lambda on: on.execute(insert(review_assignments), columns) and None)
+
+    def list_assignments(self) -> list[ReviewAssignment]:
+        """All that ever were, in the order they were made."""
+        table = review_assignments
+        fields = [table.c[name] for name in ReviewAssignment.__struct_fields__]
+        query = select(*fields).order_by(table.c.number)
+        rows = self._read(lambda on: on.execute(query).mappings().all())
+        return [ReviewAssignment(**row) for row in rows]

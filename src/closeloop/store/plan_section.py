@@ -9,9 +9,9 @@ import msgspec
 from msgspec.structs import replace
 from sqlalchemy import Connection, func, insert, select
 
-from closeloop.records.attempt import Usage
+from closeloop.records.attempt import Usage, sum_usage
+from closeloop.records.change import Change
 from closeloop.records.errors import BadInput
-from closeloop.records.exchange import Exchange
 from closeloop.records.orchestration import (
     Orchestration,
     OrchestrationHistory,
@@ -22,10 +22,11 @@ from closeloop.records.orchestration import (
     SubtaskResult,
     SubtaskTry,
 )
+from closeloop.records.record import Record
+from closeloop.records.session import Exchange
 from closeloop.records.trace import Trace
-from closeloop.records.usage_totals import sum_usage
-from closeloop.store import exact_patches, fact_rows, job_leases
-from closeloop.store import plan_tables as tables
+from closeloop.store import fact_rows, job_leases
+from closeloop.store import review_tables as tables
 from closeloop.store.attempt_rows import (
     column_integer,
     column_number,
@@ -33,6 +34,7 @@ from closeloop.store.attempt_rows import (
     short_column_text,
 )
 from closeloop.store.exchange_rows import LazyExchanges, PackedExchanges, exchanges_to_rows
+from closeloop.store.fact_rows import StoreSection
 from closeloop.store.record_bodies import (
     compress_content,
     decompress_body,
@@ -40,7 +42,61 @@ from closeloop.store.record_bodies import (
     pack_record,
     unpack_record,
 )
-from closeloop.store.store_section import StoreSection
+from closeloop.store.schema import private_bodies
+from closeloop.text.redaction import redact_patch, redact_path
+
+# The exact patches of attempts and tries: read to apply them again, never to show them.
+#
+# A row is there only where the form that is shown differs from what the agent left.
+
+BATCH_ROWS = 200
+
+
+class ExactPatch(Record):
+    """What a try of a sub-agent changed, byte for byte."""
+
+    patch: str
+    files: tuple[str, ...] = ()
+
+
+def exact_change_row(attempt: str, change: Change | None) -> dict[str, Any]:
+    """The row with the exact change of an attempt."""
+    return {"owner": f"attempt/{attempt}", "body": pack_record(change or Change())}
+
+
+def load_exact_change(connection: Connection, attempt: str) -> bytes | None:
+    """The exact change of an attempt; None where the one that is shown is exact."""
+    return _load_body(connection, f"attempt/{attempt}")
+
+
+def split_execution(execution: SubtaskExecution) -> tuple[SubtaskExecution, dict[str, Any] | None]:
+    """The try as it may be shown, and the row with its exact patch where that differs."""
+    patch, files = redact_patch(execution.patch), tuple(map(redact_path, execution.files))
+    shown = replace(execution, patch=patch, files=files)
+    if shown == execution:
+        return execution, None
+    exact = ExactPatch(patch=execution.patch, files=execution.files)
+    return shown, {"owner": _try_owner(execution), "body": pack_record(exact)}
+
+
+def load_exact_patch(connection: Connection, execution: SubtaskExecution) -> ExactPatch | None:
+    """The exact patch of a try; None where the one that is shown is exact."""
+    body = _load_body(connection, _try_owner(execution))
+    return None if body is None else unpack_record(body, ExactPatch)
+
+
+def insert_exact_patches(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
+    """Keep exact patches; those that are known stay as they are."""
+    fact_rows.insert_new_rows(connection, private_bodies, rows)
+
+
+def _load_body(connection: Connection, owner: str) -> bytes | None:
+    query = select(private_bodies.c.body).where(private_bodies.c.owner == owner)
+    return connection.execute(query).scalar()
+
+
+def _try_owner(execution: SubtaskExecution) -> str:
+    return f"try/{execution.plan}/{execution.task}/{execution.number}"
 
 
 class PlanSection(StoreSection):
@@ -59,7 +115,7 @@ class PlanSection(StoreSection):
 
     def save(self, tried: Sequence[SubtaskResult], assessed: Sequence[SubtaskAssessment]) -> None:
         """Tries and verdicts in one transaction; a try that is known already stays as it is."""
-        split_executions = [exact_patches.split_execution(one.execution) for one in tried]
+        split_executions = [split_execution(one.execution) for one in tried]
         executions = [
             _execution_columns(replace(one, execution=shown))
             for one, (shown, _) in zip(tried, split_executions, strict=True)
@@ -69,7 +125,7 @@ class PlanSection(StoreSection):
 
         def work(on: Connection) -> None:
             fact_rows.insert_new_rows(on, tables.executions, executions)
-            exact_patches.insert_exact_patches(on, exact)
+            insert_exact_patches(on, exact)
             if verdicts:
                 on.execute(insert(tables.tasks), verdicts)
 
@@ -152,7 +208,7 @@ class PlanSection(StoreSection):
         story = self.load_story(plan)
 
         def with_exact_patch(one: SubtaskTry, on: Connection) -> SubtaskTry:
-            stored_patch = exact_patches.load_exact_patch(on, one.execution)
+            stored_patch = load_exact_patch(on, one.execution)
             if stored_patch is None:
                 return one
             execution = replace(one.execution, patch=stored_patch.patch, files=stored_patch.files)

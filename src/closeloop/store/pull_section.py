@@ -11,15 +11,14 @@ from msgspec.structs import asdict
 from sqlalchemy import Connection, Select, delete, func, insert, or_, select
 
 from closeloop.records.attempt import Attempt
-from closeloop.records.delivery import Delivery
-from closeloop.records.event_log import LogEvent
-from closeloop.records.pull_request import Fact, PullRow
+from closeloop.records.pull_request import Delivery, Fact, PullRow
 from closeloop.records.record import Record
-from closeloop.records.session import Session
+from closeloop.records.session import LogEvent, Session
 from closeloop.store import schema
 from closeloop.store.attempt_rows import attempt_columns, short_column_text
 from closeloop.store.event_section import add_events, lock_event_numbers
 from closeloop.store.fact_rows import (
+    StoreSection,
     append_fact,
     attempt_exists,
     insert_new_rows,
@@ -27,15 +26,14 @@ from closeloop.store.fact_rows import (
     split_values,
 )
 from closeloop.store.job_leases import build_insert
-from closeloop.store.pull_tables import arrivals, inbox, links, pull_facts, pulls
 from closeloop.store.record_bodies import (
     compress_content,
     decompress_body,
     pack_record,
     unpack_record,
 )
+from closeloop.store.review_tables import arrivals, inbox, links, pull_facts, pulls
 from closeloop.store.session_rows import session_key
-from closeloop.store.store_section import StoreSection
 
 SHORT_SHA_DIGITS = 7
 """Digits of a commit that are searched by: people shorten them."""

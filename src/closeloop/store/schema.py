@@ -321,3 +321,75 @@ assignments = Table(
     Column("variant", Text, nullable=False),
     Column("at", Moment, nullable=False),
 )
+
+
+# The tables of tokens and logins: a part of the schema with a file of its own.
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("number", BigInteger, primary_key=True),
+    Column("id", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("scopes", Text, nullable=False),
+    Column("hash", Text, nullable=False),
+    Column("at", Moment, nullable=False),
+)
+
+logins = Table(
+    "logins",
+    metadata,
+    Column("number", BigInteger, primary_key=True),
+    Column("hash", Text, nullable=False),
+    Column("token", Text, nullable=False),
+    Column("until", Moment, nullable=False),
+)
+
+revocations = Table(
+    "revocations",
+    metadata,
+    Column("number", BigInteger, primary_key=True),
+    Column("revoked", Text, nullable=False),
+    Column("at", Moment, nullable=False),
+)
+
+
+# The tables of what is kept but never shown, and of what was purged.
+
+private_bodies = Table(
+    "private_bodies",
+    metadata,
+    Column("owner", Text, primary_key=True),
+    Column("body", LargeBinary, nullable=False),
+)
+
+purges = Table(
+    "purges",
+    metadata,
+    Column("number", BigInteger, primary_key=True),
+    Column("at", Moment, nullable=False),
+    Column("who", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("records", BigInteger, nullable=False),
+    Column("places", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+)
+
+
+# The table of what checks said: a part of the schema with a file of its own.
+
+reports = Table(
+    "reports",
+    metadata,
+    Column("number", BigInteger, primary_key=True),
+    Column("at", Moment, nullable=False),
+    Column("repo", Text),
+    Column("title", Text, nullable=False),
+    Column("base", Text),
+    Column("head", Text),
+    Column("attempt", Text),
+    Column("level", Text),
+    Column("verdict", Text, nullable=False),
+    Column("findings", BigInteger, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -13,7 +13,6 @@ from closeloop.records.attempt import Attempt
 from closeloop.records.record import Record, content_digest
 from closeloop.records.session import Session
 from closeloop.records.trace import Trace
-from closeloop.store.attempt_links import add_links
 from closeloop.store.attempt_rows import (
     COPY_MARKS,
     OWN_KEY_CHARACTERS,
@@ -22,7 +21,22 @@ from closeloop.store.attempt_rows import (
 )
 from closeloop.store.fact_rows import insert_or_ignore, resolve_attempt_id, split_values
 from closeloop.store.record_bodies import pack_record
+from closeloop.store.review_tables import links
 from closeloop.store.schema import attempt_bodies, attempts, imports, sessions, spans
+
+# Which recorded work names which address.
+
+
+def add_links(connection: Connection, attempts: Iterable[Attempt]) -> None:
+    """Of attempts that were just stored."""
+    rows = [
+        {"attempt": attempt.id, "address": short_column_text(address)}
+        for attempt in attempts
+        for address in dict.fromkeys(attempt.links.values())
+        if "://" in address
+    ]
+    if rows:
+        connection.execute(insert(links), rows)
 
 
 class PackedSession(Record):

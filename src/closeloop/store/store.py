@@ -12,49 +12,35 @@ from msgspec.structs import replace
 from sqlalchemy import Connection, Engine, Table, select
 
 from closeloop.records.attempt import Attempt, AttemptRow, Grade, Proof
-from closeloop.records.baseline import Baseline
 from closeloop.records.change import Change
 from closeloop.records.errors import BadInput, ReadOnlyStore
-from closeloop.records.exchange import Exchange
-from closeloop.records.experiment_plan import AttemptResult
-from closeloop.records.measurement import Measurement
-from closeloop.records.patch_redaction import redact_change
+from closeloop.records.experiment_plan import AttemptResult, Baseline
+from closeloop.records.finding import Measurement
 from closeloop.records.record import Record
-from closeloop.records.session import Session
-from closeloop.records.task import Task
+from closeloop.records.session import Exchange, Session
+from closeloop.records.task import Experiment, PromptVersion, Task, Variant
 from closeloop.records.trace import Trace
-from closeloop.records.variant import Experiment, PromptVersion, Variant
-from closeloop.store import (
-    exact_patches,
-    exchange_rows,
-    fact_rows,
-    job_leases,
-    measurement_rows,
-    schema,
-    session_rows,
-)
-from closeloop.store.access_section import AccessSection
+from closeloop.store import exchange_rows, fact_rows, job_leases, plan_section, schema, session_rows
 from closeloop.store.attempt_rows import AttemptQuery, attempt_columns, list_attempt_rows
-from closeloop.store.counts_section import CountsSection
-from closeloop.store.engine import translate_database_errors
-from closeloop.store.evaluation_section import EvaluationSection
-from closeloop.store.event_section import EventSection, add_events
-from closeloop.store.experiment_section import ExperimentSection, add_insights
-from closeloop.store.held_out_section import HeldOutSection
-from closeloop.store.listing_section import ListingSection
-from closeloop.store.memory_section import MemorySection
+from closeloop.store.engine import Reconnection, translate_database_errors
+from closeloop.store.evaluation_section import EvaluationSection, ReportSection
+from closeloop.store.event_section import AccessSection, EventSection, add_events
+from closeloop.store.experiment_section import (
+    ExperimentSection,
+    HeldOutSection,
+    PromptSection,
+    TrialSection,
+    add_insights,
+)
+from closeloop.store.listing_section import CountsSection, ListingSection
+from closeloop.store.memory_section import MemorySection, ReviewSection
 from closeloop.store.metrics_section import MetricsSection
 from closeloop.store.plan_section import PlanSection
-from closeloop.store.prompt_section import PromptSection
 from closeloop.store.pull_section import PullSection
-from closeloop.store.purge_section import PurgeSection
-from closeloop.store.reconnection import Reconnection
 from closeloop.store.record_bodies import pack_record, pack_with_digest, unpack_record
-from closeloop.store.record_rewriting import erase_old_bytes
-from closeloop.store.report_section import ReportSection
-from closeloop.store.review_section import ReviewSection
+from closeloop.store.record_rewriting import PurgeSection, erase_old_bytes
 from closeloop.store.session_rows import ImportedFile, PackedSession, StoredSpan
-from closeloop.store.trial_section import TrialSection
+from closeloop.text.redaction import redact_change
 
 Answer = TypeVar("Answer")
 Kept = TypeVar("Kept", bound=Record)
@@ -261,7 +247,7 @@ class Store:
             "trace": trace and pack_record(trace),
         }
         exact_row = (
-            exact_patches.exact_change_row(made.attempt.id, change)
+            plan_section.exact_change_row(made.attempt.id, change)
             if change != redacted_change
             else None
         )
@@ -278,7 +264,7 @@ class Store:
                 return False
             first = fact_rows.insert_attempt(on, columns, bodies)
             if exact_row is not None and first:
-                exact_patches.insert_exact_patches(on, [exact_row])
+                plan_section.insert_exact_patches(on, [exact_row])
             if grade_row is not None:
                 fact_rows.save_blobs(on, before)
                 fact_rows.insert_grade(on, grade_row, first=first)
@@ -323,9 +309,7 @@ class Store:
     def load_exact_change(self, attempt: str) -> Change | None:
         """What an attempt changed, byte for byte: to apply it again, never to show it."""
         body = self._read(
-            lambda on: exact_patches.load_exact_change(
-                on, fact_rows.resolve_attempt_id(on, attempt)
-            )
+            lambda on: plan_section.load_exact_change(on, fact_rows.resolve_attempt_id(on, attempt))
         )
         return self.load_change(attempt) if body is None else unpack_record(body, Change)
 
@@ -358,19 +342,19 @@ class Store:
 
         They can be made again: a store that can only be read holds them in memory.
         """
-        rows = [measurement_rows.measurement_columns(*one) for one in made]
+        rows = [exchange_rows.measurement_columns(*one) for one in made]
         if self.is_read_only:
             self.numbers.hold_measurements(rows)
         else:
-            self._write(lambda on: measurement_rows.insert_measurements(on, rows))
+            self._write(lambda on: exchange_rows.insert_measurements(on, rows))
 
     def load_measurements(self, wanted: Mapping[str, str]) -> dict[str, Measurement]:
         """By attempt, the measurements that were made on the basis that is wanted of each."""
-        return self._read(lambda on: measurement_rows.load_measurements(on, wanted))
+        return self._read(lambda on: exchange_rows.load_measurements(on, wanted))
 
     def last_measurement(self, attempt: str) -> Measurement | None:
         """The measurement of an attempt that was made last, on whatever basis."""
-        return self._read(lambda on: measurement_rows.last(on, attempt))
+        return self._read(lambda on: exchange_rows.last(on, attempt))
 
     def save_baseline(self, baseline: Baseline) -> None:
         """Add a baseline; it replaces, from now on, an older one of that name."""

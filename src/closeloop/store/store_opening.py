@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from sqlalchemy import delete, false
 
 from closeloop.records.errors import ReadOnlyStore
+from closeloop.records.settings import Settings, has_store
 from closeloop.store import schema
 from closeloop.store.engine import (
+    DATABASE_WAIT_SECONDS,
+    MEMORY,
+    Reconnection,
     open_engines,
     open_reader,
     restrict_to_owner,
     translate_database_errors,
 )
 from closeloop.store.migrations import migrate_schema, require_current_schema
-from closeloop.store.reconnection import DATABASE_WAIT_SECONDS, Reconnection
 from closeloop.store.store import Store
 
 
@@ -49,3 +54,28 @@ def _open_to_write(url: str, wait_seconds: float) -> Store:
             # SQLite lets a read-only file begin; only a write, even of nothing, tells.
             connection.execute(delete(schema.jobs).where(false()))
     return store
+
+
+# The store that a project's settings name.
+
+
+def open_project_store(settings: Settings, root: Path, *, may_be_read_only: bool = False) -> Store:
+    """An address, or a path below the project's root."""
+    url = settings.store if "://" in settings.store else str(root / settings.store)
+    store = open_store(url, settings.store_wait_seconds, may_be_read_only=may_be_read_only)
+    closeloop_folder = root / ".closeloop"
+    if (
+        not store.is_read_only
+        and closeloop_folder.is_dir()
+        and not (closeloop_folder / ".gitignore").exists()
+    ):
+        # Nobody's source: git need not be told in the project's own file.
+        (closeloop_folder / ".gitignore").write_text("*\n", encoding="utf-8")
+    return store
+
+
+def open_existing_store(settings: Settings, root: Path) -> Store:
+    """For those who only look: where nothing is kept yet it is empty, and nothing is made."""
+    if not has_store(settings, root):
+        return open_store(MEMORY)
+    return open_project_store(settings, root, may_be_read_only=True)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from closeloop.records.attempt import AttemptRow, Proof
 from closeloop.records.errors import BadInput
 from closeloop.records.experiment_plan import ExperimentResults
-from closeloop.records.measurement import Measurement
+from closeloop.records.finding import Measurement
 from closeloop.records.task import Task
 
 ALIAS_PREFIX = "sealed-"

@@ -1,10 +1,10 @@
-"""Write tasks: one that is known, or the beginnings of one that a person will finish."""
+"""Write tasks, and change a field or the tags of one that is written."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,10 @@ from closeloop.tasks.task_files import (
     PROMPT_PLACEHOLDER,
     TASK_FIELDS,
     is_repository_address,
+    read_task_text,
+    split_front_matter,
 )
+from closeloop.text.patches import parse_patch
 
 _JUNIT_REPORTS = {
     "mvn": "**/target/surefire-reports/TEST-*.xml",
@@ -149,3 +152,104 @@ def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
 
 
 _Dumper.add_representer(str, _represent_text)
+
+
+# Change a field of a task's file, and leave every other byte of it as it is.
+
+FieldValue = str | tuple[str, ...] | None
+"""None takes the field out."""
+
+
+def text_with_field(text: str, field: str, value: FieldValue, name: str) -> str:
+    """The text of a task with one field of its front matter set."""
+    current_fields, body = split_front_matter(text, name)
+    expected_fields = {key: kept for key, kept in current_fields.items() if key != field}
+    if value is not None:
+        expected_fields[field] = list(value) if isinstance(value, tuple) else value
+    end = "\r\n" if "\r\n" in text else "\n"
+    lines = text.replace("\r\n", "\n").split("\n")
+    last = next(number for number, line in enumerate(lines[1:], 1) if line.rstrip() == "---")
+    kept_lines = list(_drop_field_lines(lines[1:last], field))
+    if value is not None:
+        kept_lines.append(f"{field}: {_render_value(value)}")
+    edited = end.join([lines[0], *kept_lines, *lines[last:]])
+    try:
+        understood = split_front_matter(edited, name) == (expected_fields, body)
+    except BadInput:
+        understood = False
+    if not understood:
+        raise BadInput(f"{name}: {field!r} is written in a way that only people can change: do so.")
+    return edited
+
+
+def set_task_field(path: Path, field: str, value: FieldValue) -> None:
+    """Change a field of a file: it is whole before, and whole after."""
+    edited = text_with_field(read_task_text(path, str(path)), field, value, str(path))
+    draft = path.with_name(f".{path.name}.part")
+    try:
+        draft.write_bytes(edited.encode())
+        draft.replace(path)
+    except OSError as error:
+        raise MachineFailed(f"{path} cannot be written: {error.strerror}.") from error
+
+
+def _drop_field_lines(lines: Sequence[str], field: str) -> list[str]:
+    """The lines that do not belong to a field: not its own, nor those indented below it."""
+    kept_lines, inside = [], False
+    for line in lines:
+        if re.match(rf"{re.escape(field)}[ \t]*:", line):
+            inside = True
+        elif inside and line.strip() and not line[0].isspace() and not line.startswith("- "):
+            inside = False
+        if not inside:
+            kept_lines.append(line)
+    return kept_lines
+
+
+def _render_value(value: str | tuple[str, ...]) -> str:
+    if isinstance(value, str):
+        return yaml_scalar(value)
+    return f"[{', '.join(yaml_scalar(item) for item in value)}]"
+
+
+# Tags of tasks: what kind of work each is, and which failure modes it has shown.
+
+MIN_LIST_ITEMS = 3
+_TAG_PATTERN = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
+_LIST_ITEM = re.compile(r"^\s{0,3}(?:[-*+]|\d{1,2}[.)])\s+\S", re.MULTILINE)
+
+
+def infer_kind_tags(task: Task) -> tuple[str, ...]:
+    """The kinds that a task shows by itself."""
+    files = parse_patch(task.reference).files if task.reference else ()
+    kind_holds = {
+        "ambiguous": task.ambiguous,
+        "existing-code": any(file.status == "changed" for file in files),
+        "multi-file": len(files) > 1,
+        "multi-step": len(_LIST_ITEM.findall(task.prompt)) >= MIN_LIST_ITEMS,
+        "needs-a-question": task.ambiguous and bool(task.answers),
+    }
+    return tuple(tag for tag, holds in kind_holds.items() if holds)
+
+
+def tag_from_mode(mode: str) -> str:
+    """A failure mode as a tag."""
+    return re.sub(r"[^a-z0-9]+", "-", mode.lower()).strip("-")
+
+
+def apply_tag_changes(tags: Sequence[str], changes: Iterable[str]) -> tuple[str, ...]:
+    """Tags after `+one` and `-another`."""
+    changed_tags = list(tags)
+    for change in changes:
+        sign, tag = change[:1], change[1:]
+        if sign not in "+-" or not _TAG_PATTERN.fullmatch(tag):
+            raise BadInput(
+                f"{change!r} is no change of tags: write +name or -name, in small letters, "
+                "digits and '-'."
+            )
+        if sign == "-" and tag not in changed_tags:
+            raise BadInput(
+                f"There is no tag {tag!r} to take away: it has {', '.join(changed_tags)}."
+            )
+        changed_tags = [one for one in changed_tags if one != tag] + ([tag] if sign == "+" else [])
+    return tuple(changed_tags)

@@ -12,9 +12,8 @@ from typing import Any
 
 import msgspec
 
-from closeloop.records.attempt import Usage
+from closeloop.records.attempt import Usage, sum_usage
 from closeloop.records.trace import AnyEvent, Handoff, Lane, Message, Thought, Trace, Turn
-from closeloop.records.usage_totals import sum_usage
 from closeloop.traces.trace_export import (
     EXPORT_KEY,
     ExportSource,

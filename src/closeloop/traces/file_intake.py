@@ -20,19 +20,16 @@ import msgspec
 from msgspec.structs import replace
 
 from closeloop.providers.model_prices import ModelPrices, add_cost, find_model_prices
-from closeloop.records.attempt import Attempt, Usage
-from closeloop.records.import_summary import FormatCounts, SessionFilter
-from closeloop.records.patch_redaction import redact_path
+from closeloop.records.attempt import Attempt, Usage, sum_usage
 from closeloop.records.protocols import Reader
 from closeloop.records.record import Record, content_digest
-from closeloop.records.recorded_texts import MAX_SESSION_CHARS
-from closeloop.records.secret_redaction import redact_record
-from closeloop.records.session import Session
+from closeloop.records.session import FormatCounts, Session, SessionFilter
 from closeloop.records.settings import ModelSettings
 from closeloop.records.trace import Note, Trace
-from closeloop.records.usage_totals import sum_usage
 from closeloop.store.record_bodies import compress_content, encode_record
 from closeloop.store.session_rows import PackedSession, build_packed_session, session_key
+from closeloop.text.redaction import redact_path, redact_record
+from closeloop.text.untrusted import MAX_SESSION_CHARS
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.recording_files import (
     RecordingFile,

@@ -13,8 +13,8 @@ import msgspec
 import zstandard
 
 from closeloop.records.protocols import RecordingSource
-from closeloop.records.recorded_texts import SHORT_TEXT_CHARS, SkipCounts
 from closeloop.sqlite_files import SQLITE_MAGIC
+from closeloop.text.untrusted import SHORT_TEXT_CHARS, SkipCounts
 from closeloop.traces.untrusted_json import decode_json
 
 HEAD_BYTES = 1 << 16

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from closeloop.records.recorded_texts import clean_unicode
+from closeloop.text.untrusted import clean_unicode
 from closeloop.traces.trace_export import EXPORT_KEY
 from closeloop.traces.untrusted_json import (
     as_list,

@@ -20,9 +20,9 @@ from typing import Any, Self, TypeVar, cast
 from closeloop.records import trace as events
 from closeloop.records.attempt import Usage
 from closeloop.records.errors import BadInput
-from closeloop.records.recorded_texts import clean_unicode, truncate_middle
 from closeloop.records.session import Session
 from closeloop.records.trace import Turn
+from closeloop.text.untrusted import clean_unicode, truncate_middle
 from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -246,7 +246,7 @@ class _LiveSession:
 
 def write_session_file(session: Session, folder: Path) -> Path:
     """The session as a file that `closeloop import` reads: whole, or not there."""
-    from closeloop.records.secret_redaction import redact_record
+    from closeloop.text.redaction import redact_record
     from closeloop.traces import atif_export
 
     session, _ = redact_record(session)

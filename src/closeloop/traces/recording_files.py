@@ -11,10 +11,9 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 
 from closeloop import plugins
-from closeloop.records.exchange import Exchange
 from closeloop.records.protocols import Reader, Recording, RecordingSource
 from closeloop.records.record import Record
-from closeloop.records.session import Session
+from closeloop.records.session import Exchange, Session
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.readers.gateway import session_from_exchanges
 

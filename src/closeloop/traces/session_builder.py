@@ -13,9 +13,8 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from closeloop.records.attempt import Usage
+from closeloop.records.attempt import Usage, sum_usage
 from closeloop.records.record import content_digest
-from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
 from closeloop.records.trace import (
     AnyEvent,
@@ -30,7 +29,7 @@ from closeloop.records.trace import (
     Trace,
     Turn,
 )
-from closeloop.records.usage_totals import sum_usage
+from closeloop.text.untrusted import truncate_middle
 from closeloop.traces.tool_calls import CallOrigin, event_from_call, is_action, result_fields
 from closeloop.traces.untrusted_json import storable_arguments
 

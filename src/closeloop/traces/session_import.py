@@ -18,12 +18,12 @@ import msgspec
 
 from closeloop import plugins
 from closeloop.records.errors import MachineFailed
-from closeloop.records.import_summary import FormatCounts, ImportSummary, SessionFilter
 from closeloop.records.record import content_digest
-from closeloop.records.secret_redaction import redact_record
+from closeloop.records.session import FormatCounts, ImportSummary, SessionFilter
 from closeloop.store import Store
 from closeloop.store.record_bodies import pack_record, unpack_record
 from closeloop.store.session_rows import ImportedFile, PackedSession, StoredSpan
+from closeloop.text.redaction import redact_record
 from closeloop.traces.file_intake import (
     FileOutcome,
     add_counts,

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from closeloop.records.recorded_texts import MAX_NOTE_CHARS, clean_unicode, truncate_middle
+from closeloop.text.untrusted import MAX_NOTE_CHARS, clean_unicode, truncate_middle
 
 MAX_VALUE_DEPTH = 40
 _decode_strictly = msgspec.json.Decoder().decode

@@ -16,9 +16,8 @@ from typing import Any
 
 from starlette.requests import Request
 
-from closeloop.records.access_tokens import ACCESS_SCOPES, AccessScope
 from closeloop.records.record import Record
-from closeloop.records.settings import ServeSettings
+from closeloop.records.settings import ACCESS_SCOPES, AccessScope, ServeSettings
 from closeloop.store import Store
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")

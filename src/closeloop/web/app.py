@@ -11,38 +11,79 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from closeloop import __version__
 from closeloop.store import Store
 from closeloop.traces.session_import import list_unbuilt_traces
-from closeloop.web import assets, review_answers
+from closeloop.web import render, submissions
 from closeloop.web.access import LOOPBACK, AccessPolicy
-from closeloop.web.auth_middleware import AuthMiddleware
-from closeloop.web.error_pages import answer_not_found, answer_server_error
-from closeloop.web.evaluation_endpoints import (
-    EVALUATION_OPERATIONS,
-    SubmissionEvaluator,
-    evaluation_routes,
+from closeloop.web.auth_middleware import (
+    AuthMiddleware,
+    answer_not_found,
+    answer_server_error,
+    login_routes,
 )
-from closeloop.web.live_updates import live_updates_route
-from closeloop.web.login import login_routes
-from closeloop.web.memory_decisions import memory_decision_routes
-from closeloop.web.openapi import build_openapi_document
-from closeloop.web.otlp_receiver import make_otlp_endpoint
-from closeloop.web.page import PageEndpoint, page_operations, page_routes
-from closeloop.web.page_context import PageContext
-from closeloop.web.pages import PAGES
-from closeloop.web.pending_traces import (
+from closeloop.web.otlp_receiver import (
     QUIET_SECONDS,
     PendingTraces,
     build_due_sessions,
     build_sessions,
+    make_otlp_endpoint,
 )
-from closeloop.web.review_answers import review_routes
+from closeloop.web.page import PageEndpoint, build_openapi_document, page_operations, page_routes
+from closeloop.web.page_context import PageContext
+from closeloop.web.pages import PAGES
+from closeloop.web.submissions import (
+    EVALUATION_OPERATIONS,
+    SubmissionEvaluator,
+    evaluation_routes,
+    memory_decision_routes,
+    review_routes,
+)
 
 __all__ = ["LOOPBACK", "build_web_app"]
+
+
+# News by server-sent events: that something was added, so that open pages ask again.
+
+STEP_SECONDS = 0.25
+"""Seconds in which a server that stops lets go of its readers."""
+STEPS_PER_LOOK = 8
+"""So many steps between looks at the store."""
+STEPS_PER_KEEPALIVE = 80
+"""After so many steps without news a line keeps the connection open."""
+MAX_STEPS = 14_400
+"""Steps; a browser that still wants to know connects again."""
+
+
+def live_updates_route(desk: PageContext) -> Route:
+    async def stream_live_updates(request: Request) -> Response:
+        return StreamingResponse(
+            _stream_news(desk),
+            headers={"cache-control": "no-store"},
+            media_type="text/event-stream",
+        )
+
+    return Route("/live", stream_live_updates, methods=["GET"])
+
+
+async def _stream_news(desk: PageContext) -> AsyncIterator[str]:
+    known_mark = await anyio.to_thread.run_sync(desk.news_mark)
+    yield f"retry: 5000\nevent: here\ndata: {known_mark}\n\n"
+    for step in range(1, MAX_STEPS):
+        await anyio.sleep(STEP_SECONDS)
+        if desk.stopping.is_set():
+            return
+        if step % STEPS_PER_LOOK:
+            continue
+        current_mark = await anyio.to_thread.run_sync(desk.news_mark)
+        if current_mark != known_mark:
+            known_mark = current_mark
+            yield f"event: changed\ndata: {current_mark}\n\n"
+        elif step % STEPS_PER_KEEPALIVE == 0:
+            yield ": still here\n\n"
 
 
 def build_web_app(
@@ -83,7 +124,7 @@ def build_web_app(
     evaluation_endpoints = evaluation_routes(store, evaluator) if evaluator else []
     all_routes: list[BaseRoute] = [
         Route("/health", _health_endpoint, methods=["GET", "HEAD"]),
-        Route("/static/{path:path}", assets.serve_asset, methods=["GET"]),
+        Route("/static/{path:path}", render.serve_asset, methods=["GET"]),
         Route(
             "/v1/traces", make_otlp_endpoint(store, pending_traces.note_arrivals), methods=["POST"]
         ),
@@ -117,7 +158,7 @@ def _openapi_endpoint(evaluates: bool) -> PageEndpoint:
     async def describe_api(request: Request) -> Response:
         return JSONResponse(
             build_openapi_document(
-                [*page_operations(PAGES), *evaluation_operations, *review_answers.REVIEW_OPERATIONS]
+                [*page_operations(PAGES), *evaluation_operations, *submissions.REVIEW_OPERATIONS]
             )
         )
 

@@ -3,29 +3,59 @@
 from __future__ import annotations
 
 import hmac
+import secrets
+import time
+from collections import OrderedDict
 from collections.abc import Collection, Mapping
+from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
 import anyio.to_thread
 from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from closeloop.records.plural import count_with_noun
+from closeloop.text.wording import count_with_noun
 from closeloop.web.access import (
     LOOPBACK,
     READING_METHODS,
     AccessPolicy,
     Caller,
+    caller_from_scope,
     is_same_origin,
     peer_address,
     required_scope,
     session_cookie_name,
 )
-from closeloop.web.form_fields import parse_form_fields
-from closeloop.web.rate_limit import AddressRateLimit
-from closeloop.web.request_bodies import BodyMemory, RequestRefused
+from closeloop.web.render import render_template
+from closeloop.web.request_bodies import BodyMemory, RequestRefused, parse_form_fields
+
+# How often one address may do something.
+
+MAX_ADDRESSES = 10_000
+
+
+class AddressRateLimit:
+    """So many in so many seconds, of each address."""
+
+    def __init__(self, most: int, seconds: float) -> None:
+        self.most = most
+        self.rate = most / seconds
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def count_request(self, address: str) -> float | None:
+        """Count one more; None when it may go on, else the seconds until it may."""
+        now = time.monotonic()
+        left, last_time = self._left.pop(address, (float(self.most), now))
+        left = min(float(self.most), left + (now - last_time) * self.rate)
+        allowed = left >= 1
+        self._left[address] = (left - 1 if allowed else left, now)
+        if len(self._left) > MAX_ADDRESSES:
+            self._left.popitem(last=False)
+        return None if allowed else max(1.0, (1 - left) / self.rate)
+
 
 MAX_FORM_BYTES = 1 << 20
 READ_ONLY_MESSAGE = "This server's store can only be read: start it where the store can be written."
@@ -248,3 +278,72 @@ def refusal_response(request: Request, status: int, why: str) -> Response:
 
         return Response(render_template("refused.html", why=why), status, media_type="text/html")
     return JSONResponse({"message": why}, status)
+
+
+# Coming in with a token, and leaving again.
+
+
+def login_routes(door: AccessPolicy) -> list[Route]:
+    async def show_login_form(request: Request) -> Response:
+        text = render_template(
+            "login.html", next=local_path(request.query_params.get("next")), why=None
+        )
+        return Response(text, media_type="text/html")
+
+    async def log_in(request: Request) -> Response:
+        form_values = parse_form_fields(await request.body())
+        token, next_path = (
+            form_values.get("token", [""])[0].strip(),
+            local_path(form_values.get("next", ["/"])[0]),
+        )
+        name = await anyio.to_thread.run_sync(door.find_token_id, token) if token else None
+        if name is None:
+            why = "This token is not known, or no longer holds."
+            return Response(
+                render_template("login.html", next=next_path, why=why), 403, media_type="text/html"
+            )
+        secret = secrets.token_urlsafe(32)
+        until = datetime.now(UTC) + timedelta(seconds=SESSION_SECONDS)
+        await anyio.to_thread.run_sync(door.store.access.save_login, secret, name, until)
+        response = RedirectResponse(next_path, 303)
+        response.headers.append("set-cookie", session_cookie(request, secret, SESSION_SECONDS))
+        return response
+
+    async def log_out(request: Request) -> Response:
+        caller = caller_from_scope(request.scope)
+        if caller.session is not None:
+            now = datetime.now(UTC)
+            await anyio.to_thread.run_sync(door.store.access.revoke_login, caller.session, now)
+        response = RedirectResponse("/login", 303)
+        response.headers.append("set-cookie", session_cookie(request, "", 0))
+        return response
+
+    return [
+        Route("/login", show_login_form, methods=["GET"]),
+        Route("/login", log_in, methods=["POST"]),
+        Route("/logout", log_out, methods=["POST"]),
+    ]
+
+
+def local_path(place: str | None) -> str:
+    """A place on this server to go on to; any other is not gone to."""
+    is_local = place is not None and place.startswith("/") and place[1:2] not in ("/", "\\")
+    return place if is_local and place and place.isprintable() else "/"
+
+
+# What is answered where there is no page, or where one could not be made.
+
+
+async def answer_not_found(request: Request, error: Exception) -> Response:
+    return _error_response(request, 404, "There is nothing at this address.")
+
+
+async def answer_server_error(request: Request, error: Exception) -> Response:
+    return _error_response(request, 500, "This could not be shown: the server's log says why.")
+
+
+def _error_response(request: Request, status: int, why: str) -> Response:
+    # What goes wrong may go past the guard, who would have set these.
+    response = refusal_response(request, status, why)
+    response.headers.update(SECURITY_HEADERS)
+    return response

@@ -6,6 +6,7 @@ https://opentelemetry.io/docs/specs/otlp/#otlphttp
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from functools import partial
 from itertools import islice
@@ -22,12 +23,12 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from starlette.requests import Request
 from starlette.responses import Response
 
-from closeloop.records.errors import BadInput, MachineFailed
+from closeloop.records.errors import BadInput, Fault, MachineFailed
 from closeloop.store import Store
 from closeloop.store.record_bodies import encode_record
 from closeloop.traces.readers.otel_spans import OtelSpan
 from closeloop.traces.readers.otlp import spans_from_json, spans_from_protobuf
-from closeloop.traces.session_import import save_spans
+from closeloop.traces.session_import import build_trace_session, save_spans
 from closeloop.web.request_bodies import (
     BodyMemory,
     RequestRefused,
@@ -163,3 +164,60 @@ def _encode_varint(number: int) -> bytes:
     while number > 0x7F:
         low, number = low + bytes([number & 0x7F | 0x80]), number >> 7
     return low + bytes([number])
+
+
+# Spans that arrived and wait to be put together: soon after the last one, never in the request.
+
+QUIET_SECONDS = 5.0
+"""So long after its last span a conversation is put together; more may still come."""
+MAX_WAIT_SECONDS = 60.0
+"""At the latest so long after its first new span, however busy it is."""
+
+
+class PendingTraces:
+    """Traces of which spans have arrived that no session has yet."""
+
+    def __init__(self, quiet: float) -> None:
+        self.quiet = quiet
+        self._times: dict[str, tuple[float, float]] = {}
+
+    def note_arrivals(self, traces: set[str]) -> None:
+        now = time.monotonic()
+        for trace in traces:
+            first, _ = self._times.get(trace, (now, now))
+            self._times[trace] = (first, now)
+
+    def pop_due(self) -> list[str]:
+        """Those that have been quiet, or have waited long enough; they no longer wait."""
+        now = time.monotonic()
+        due = [
+            trace
+            for trace, (first, last) in self._times.items()
+            if now - last >= self.quiet or now - first >= MAX_WAIT_SECONDS
+        ]
+        for trace in due:
+            del self._times[trace]
+        return due
+
+    def pop_all(self) -> list[str]:
+        """All of them."""
+        remaining, self._times = list(self._times), {}
+        return remaining
+
+
+async def build_due_sessions(waiting: PendingTraces, store: Store) -> None:
+    """Put together what is due, until cancelled."""
+    while True:
+        await anyio.sleep(min(waiting.quiet, 1.0))
+        due = waiting.pop_due()
+        if due:
+            await anyio.to_thread.run_sync(build_sessions, due, store)
+
+
+def build_sessions(traces: list[str], store: Store) -> None:
+    for trace in traces:
+        try:
+            build_trace_session(trace, store)
+        except Fault:
+            # The spans are kept: the next start of the server, or the next span, tries again.
+            continue

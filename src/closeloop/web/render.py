@@ -2,22 +2,212 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+import mimetypes
+import re
+from collections.abc import Iterator
 from datetime import datetime
 from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
+from starlette.requests import Request
+from starlette.responses import Response
 
 from closeloop import __version__
-from closeloop.metrics import figure_wording
+from closeloop.metrics import metric_figures
 from closeloop.records.attempt import AttemptRow
-from closeloop.records.plural import count_with_noun
-from closeloop.records.visible_text import make_visible
-from closeloop.web import assets
-from closeloop.web.markdown_prose import render_prose
+from closeloop.records.record import Record
+from closeloop.text.untrusted import make_visible
+from closeloop.text.wording import count_with_noun
+
+# Files that pages are made with: served from memory under names that change with their content.
+
+ASSET_PATH = "/static/"
+CACHE_FOREVER = "public, max-age=31536000, immutable"
+MIN_GZIP_BYTES = 500
+"""Bytes that are worth packing."""
+
+
+class StaticAsset(Record):
+    """One file, as it is and packed."""
+
+    address: str
+    content: bytes
+    packed: bytes | None
+    media_type: str
+
+
+@cache
+def load_assets() -> dict[str, StaticAsset]:
+    """By name, such as `app.css` or `vendor/htmx.min.js`."""
+    return {
+        name: _build_asset(name, content)
+        for name, content in _list_files_under(_static_folder(), "")
+    }
+
+
+def asset_address(name: str) -> str:
+    """Where a page finds a file."""
+    return load_assets()[name].address
+
+
+async def serve_asset(request: Request) -> Response:
+    """A file by its address; it may be kept for ever, as other content has another one."""
+    asset = _assets_by_address().get(request.url.path)
+    if asset is None:
+        return Response("No such file.", 404, media_type="text/plain")
+    headers = {"cache-control": CACHE_FOREVER, "vary": "accept-encoding"}
+    if asset.packed is not None and "gzip" in request.headers.get("accept-encoding", ""):
+        headers["content-encoding"] = "gzip"
+        return Response(asset.packed, headers=headers, media_type=asset.media_type)
+    return Response(asset.content, headers=headers, media_type=asset.media_type)
+
+
+@cache
+def _assets_by_address() -> dict[str, StaticAsset]:
+    return {asset.address: asset for asset in load_assets().values()}
+
+
+def _static_folder() -> Traversable:
+    return files(__package__).joinpath("static")
+
+
+def _list_files_under(folder: Traversable, path: str) -> list[tuple[str, bytes]]:
+    named_files: list[tuple[str, bytes]] = []
+    for each in folder.iterdir():
+        name = path + each.name
+        if each.is_dir():
+            named_files += _list_files_under(each, f"{name}/")
+        else:
+            named_files.append((name, each.read_bytes()))
+    return named_files
+
+
+def _build_asset(name: str, content: bytes) -> StaticAsset:
+    stem, _, ending = name.rpartition(".")
+    media_type = mimetypes.guess_type(name)[0] or "text/plain"
+    return StaticAsset(
+        address=f"{ASSET_PATH}{stem}.{hashlib.sha256(content).hexdigest()[:12]}.{ending}",
+        content=content,
+        packed=gzip.compress(content, 9, mtime=0) if len(content) > MIN_GZIP_BYTES else None,
+        media_type=media_type,
+    )
+
+
+# Text that agents and people wrote in Markdown, made easier to read and nothing more.
+#
+# Paragraphs, lists, headings, code and bold. Every character of it is escaped; there is no HTML,
+# no image, and a link is its text with the address beside it, to be read and not to be followed.
+
+MAX_PROSE_CHARS = 50_000
+MIN_WRAPPED_CHARS = 60
+"""A line that ends before this was ended on purpose."""
+_LIST_ITEM = re.compile(r"\s{0,12}(?:[-*+•]|(\d{1,4})[.)])\s+(.*)")
+_HEADING_LINE = re.compile(r"#{1,6}\s+(.*)")
+_INLINE_MARKUP = re.compile(r"`([^`\n]{1,500})`|\*\*([^*\n]{1,500})\*\*")
+_LINE_BREAK = Markup("<br>")
+_NUMBERED, _LISTED = Markup("<ol>{}</ol>"), Markup("<ul>{}</ul>")
+_CODE, _BOLD = Markup("<code>{}</code>"), Markup("<strong>{}</strong>")
+
+
+def render_prose(text: str | None) -> Markup:
+    """The text as HTML of our own making."""
+    visible_text = make_visible((text or "")[:MAX_PROSE_CHARS])
+    return Markup("\n").join(_render_blocks(visible_text.split("\n")))
+
+
+def _render_blocks(lines: list[str]) -> Iterator[Markup]:
+    pending_lines: list[str] = []
+    at = 0
+    while at < len(lines):
+        line = lines[at]
+        at += 1
+        if line.lstrip().startswith("```"):
+            yield from _render_paragraphs(pending_lines)
+            code, at = _read_fenced_code(lines, at)
+            yield Markup("<pre class='output'><code>{}</code></pre>").format(code)
+        elif heading := _HEADING_LINE.fullmatch(line):
+            yield from _render_paragraphs(pending_lines)
+            yield Markup("<p class='heading'>{}</p>").format(_render_inline(heading[1]))
+        elif not line.strip():
+            yield from _render_paragraphs(pending_lines)
+        else:
+            pending_lines.append(line)
+    yield from _render_paragraphs(pending_lines)
+
+
+def _read_fenced_code(lines: list[str], at: int) -> tuple[str, int]:
+    """The lines of a block of code, and where the text goes on."""
+    end = at
+    while end < len(lines) and not lines[end].lstrip().startswith("```"):
+        end += 1
+    return "\n".join(lines[at:end]), end + 1
+
+
+def _render_paragraphs(kept: list[str]) -> Iterator[Markup]:
+    """What was kept of lines in a row: a list, indented code, or words."""
+    lines, kept[:] = list(kept), []
+    if lines and all(line.startswith(("    ", "\t")) for line in lines):
+        yield Markup("<pre class='output'>{}</pre>").format("\n".join(lines))
+        return
+    words: list[str] = []
+    items: list[tuple[str | None, list[str]]] = []
+    for line in lines:
+        if item := _LIST_ITEM.fullmatch(line):
+            items.append((item[1], [item[2]]))
+        elif items and line.startswith(" "):
+            items[-1][1].append(line.strip())
+        elif items:
+            yield from _render_words_and_list(words, items)
+            words, items = [line], []
+        else:
+            words.append(line)
+    yield from _render_words_and_list(words, items)
+
+
+def _render_words_and_list(
+    words: list[str], items: list[tuple[str | None, list[str]]]
+) -> Iterator[Markup]:
+    if words:
+        yield Markup("<p>{}</p>").format(_join_wrapped_lines(words))
+    if items:
+        item_htmls = (
+            Markup("<li{}>{}</li>").format(
+                Markup(' value="{}"').format(number) if number else "", _join_wrapped_lines(lines)
+            )
+            for number, lines in items
+        )
+        list_template = _NUMBERED if items[0][0] else _LISTED
+        yield list_template.format(Markup("").join(item_htmls))
+
+
+def _join_wrapped_lines(lines: list[str]) -> Markup:
+    """Lines that were only wrapped run on; those that end early stay lines."""
+    joined_html = Markup("")
+    for place, line in enumerate(lines):
+        joined_html += _render_inline(line.strip())
+        if place + 1 < len(lines):
+            joined_html += _LINE_BREAK if len(line) < MIN_WRAPPED_CHARS else Markup(" ")
+    return joined_html
+
+
+def _render_inline(line: str) -> Markup:
+    inline_html, at = Markup(""), 0
+    for markup_match in _INLINE_MARKUP.finditer(line):
+        inline_html += escape(line[at : markup_match.start()])
+        inline_html += (
+            _CODE.format(markup_match[1]) if markup_match[1] else _BOLD.format(markup_match[2])
+        )
+        at = markup_match.end()
+    return inline_html + escape(line[at:])
+
 
 ABSENT_MARK = "–"
 
@@ -54,7 +244,7 @@ def template_environment() -> Environment:
     jinja_environment.globals |= {
         "address": address_with_changes,
         "api_of": api_address,
-        "asset": assets.asset_address,
+        "asset": asset_address,
         "result": attempt_result,
         "version": __version__,
     }
@@ -112,7 +302,7 @@ def _format_two_units(large: int, unit: str, rest: int, small: str) -> str:
 
 def format_money(amount: float | None) -> str:
     """As figures have it."""
-    return ABSENT_MARK if amount is None else figure_wording.format_dollars(amount)
+    return ABSENT_MARK if amount is None else metric_figures.format_dollars(amount)
 
 
 def format_percent(share: float | None) -> str:

@@ -6,6 +6,7 @@ import time
 import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from urllib.parse import parse_qs
 
 import anyio
 from starlette.requests import ClientDisconnect, Request
@@ -111,3 +112,16 @@ def decompress_gzip(body: bytes, most: int) -> bytes:
 def request_media_type(request: Request) -> str:
     """What a body is said to be."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+# What a form says, whoever sent it.
+
+MAX_FIELDS = 1000
+
+
+def parse_form_fields(body: bytes) -> dict[str, list[str]]:
+    """Each field with its values; none of what cannot be a form of ours."""
+    try:
+        return parse_qs(body.decode("utf-8", "replace"), max_num_fields=MAX_FIELDS)
+    except ValueError:
+        return {}

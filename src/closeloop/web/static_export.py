@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 from starlette.routing import compile_path
 
 from closeloop.records.errors import BadInput, Fault
-from closeloop.web import assets
+from closeloop.web import render
 from closeloop.web.access import Caller
 from closeloop.web.page import Page, PageLocation, parse_page_query
 from closeloop.web.page_context import PageContext
@@ -60,7 +60,7 @@ def export_pages(
             site.render_static_page(address), encoding="utf-8"
         )
         tell(done, len(site.found))
-    for asset in assets.load_assets().values():
+    for asset in render.load_assets().values():
         asset_file = folder / asset.address.lstrip("/")
         asset_file.parent.mkdir(parents=True, exist_ok=True)
         asset_file.write_bytes(asset.content)
@@ -153,7 +153,7 @@ class StaticSite:
         return f'<section class="fragment" data-first="{first}">{content_html}</section>'
 
     def _rewrite_link(self, kind: str, address: str, place: str | None) -> str:
-        if address.startswith(assets.ASSET_PATH):
+        if address.startswith(render.ASSET_PATH):
             return f' {kind}="{address.lstrip("/")}{place or ""}"'
         name = self.page_file_name(unescape(address))
         return f' {kind}="{name}{place or ""}"' if name else ""
@@ -171,5 +171,5 @@ def address_file_name(address: str) -> str:
 
 def _icon_shape() -> str:
     """The icon itself: a page on disk may not take it from another file."""
-    shape = _ICON_SHAPE.search(assets.load_assets()["icon.svg"].content.decode())
+    shape = _ICON_SHAPE.search(render.load_assets()["icon.svg"].content.decode())
     return (shape[1] or shape[2]) if shape else ""

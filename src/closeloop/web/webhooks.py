@@ -25,15 +25,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from closeloop.records.errors import Fault, MachineFailed, ReadOnlyStore
 from closeloop.records.record import Record
-from closeloop.records.secret_redaction import redact_json
 from closeloop.reviews import github_webhooks, gitlab_pulls
 from closeloop.reviews.authorship import AgentSignsByName
-from closeloop.reviews.learning_worker import run_learning_worker
 from closeloop.reviews.pull_updates import refresh_all_pulls
-from closeloop.reviews.webhook_arrivals import read_arrivals
-from closeloop.reviews.webhook_sending import WebhookTarget, send_all_events
+from closeloop.reviews.rule_learning import run_learning_worker
+from closeloop.reviews.webhook_delivery import WebhookTarget, read_arrivals, send_all_events
 from closeloop.store import Store
 from closeloop.store.pull_section import WebhookArrival
+from closeloop.text.redaction import redact_json
 from closeloop.web.request_bodies import BodyMemory, RequestRefused
 
 BODY_LIMIT = 25 << 20

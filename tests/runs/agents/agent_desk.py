@@ -15,7 +15,7 @@ from closeloop.agents.contract import FixedReplyModel, check_work
 from closeloop.records.attempt import Usage
 from closeloop.records.chat import ModelReply, ModelToolCall
 from closeloop.records.protocols import Assignment, Model, Work
-from closeloop.records.variant import Limits, Variant
+from closeloop.records.task import Limits, Variant
 from patience import PATIENCE
 
 

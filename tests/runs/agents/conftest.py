@@ -13,7 +13,7 @@ from program_stage import Stage
 
 from closeloop.records.errors import MachineFailed
 from closeloop.records.settings import SandboxSettings
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 from closeloop.sandbox.workspaces import WorkspacePool
 
 

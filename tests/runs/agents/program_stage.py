@@ -13,7 +13,7 @@ from stand_in_door import StandIn, stand_in
 from closeloop.agents import command
 from closeloop.agents.headless_agent import HeadlessAgent
 from closeloop.records.protocols import Assignment, Work
-from closeloop.records.variant import Limits, Variant
+from closeloop.records.task import Limits, Variant
 from closeloop.sandbox.workspaces import WorkspaceBase, WorkspacePool
 from patience import PATIENCE
 

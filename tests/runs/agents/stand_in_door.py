@@ -11,12 +11,12 @@ from typing import Any
 import anyio
 import anyio.abc
 
-from closeloop.providers.model_scripts import parse_script
 from closeloop.providers.script_server import serve_script
+from closeloop.providers.scripted_model import parse_script
 from closeloop.records.attempt import Usage
 from closeloop.records.chat import ModelReply, ModelRequest
 from closeloop.records.errors import Fault, OutOfBudget
-from closeloop.records.exchange import Exchange
+from closeloop.records.session import Exchange
 
 
 class StandIn:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from agent_desk import Desk, calls, says
 
 from closeloop.records.chat import ModelToolCall
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 from patience import PATIENCE
 
 LACKED = "Nobody said which cents."

@@ -11,7 +11,7 @@ from agent_desk import Desk, calls, says
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from closeloop.agents.tool_specs import TOOL_SPECS
+from closeloop.agents.builtin_tools import TOOL_SPECS
 from closeloop.records.chat import ModelToolCall
 from closeloop.records.trace import Note
 

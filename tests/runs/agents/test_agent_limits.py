@@ -19,8 +19,8 @@ from closeloop.records.attempt import Usage
 from closeloop.records.chat import ModelReply, ModelRequest
 from closeloop.records.errors import BadInput, MachineFailed, OutOfBudget
 from closeloop.records.protocols import ProcessResult, Work
+from closeloop.records.task import Limits
 from closeloop.records.trace import Handoff, Message, Note
-from closeloop.records.variant import Limits
 from patience import SCALES
 
 END = says("Done.")

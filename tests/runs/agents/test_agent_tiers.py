@@ -13,7 +13,7 @@ from test_sandbox_escape import TIERS, at_tier
 from closeloop.agents import command
 from closeloop.gateway.model_gateway import open_local_proxy
 from closeloop.records.settings import ModelSettings, SandboxSettings
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 from closeloop.sandbox.workspaces import WorkspacePool
 from patience import PATIENCE
 

@@ -8,13 +8,11 @@ import msgspec
 import pytest
 from agent_desk import Desk, calls, says
 
-from closeloop.agents.builtin import BuiltinAgent
-from closeloop.agents.builtin_tools import NO_ANSWER, TOOL_FUNCTIONS
-from closeloop.agents.hostile_text import MAX_RESULT_CHARS
-from closeloop.agents.system_prompt import SYSTEM_PROMPT
-from closeloop.agents.tool_specs import TOOL_SPECS
+from closeloop.agents.builtin import SYSTEM_PROMPT, BuiltinAgent
+from closeloop.agents.builtin_tools import NO_ANSWER, TOOL_FUNCTIONS, TOOL_SPECS
+from closeloop.agents.trace_recorder import MAX_RESULT_CHARS
+from closeloop.records.task import Limits
 from closeloop.records.trace import Command, Edit, Handoff, Message, Note, Read, ToolUse
-from closeloop.records.variant import Limits
 from patience import PATIENCE
 
 END = says("Done.")

@@ -12,12 +12,12 @@ import msgspec
 import pytest
 from program_stage import ASKS, Stage
 
-from closeloop.agents import codex, command, headless_agent, recording_gathering
+from closeloop.agents import codex, command, headless_agent
 from closeloop.agents.agent_adapter import Adapter, AgentCall, AgentCallRequest, AgentReport
 from closeloop.agents.headless_agent import HeadlessAgent
 from closeloop.records.errors import BadInput, MachineFailed, OutOfBudget
-from closeloop.records.exchange import Exchange
 from closeloop.records.protocols import Recording
+from closeloop.records.session import Exchange
 from patience import PATIENCE, SCALES
 
 DOES_IT = ASKS + "print(ask('How?'))\nopen('file.txt', 'a').write('two\\n')\n"
@@ -262,7 +262,7 @@ def test_odd_files_among_recordings_are_left_where_they_are(stage: Stage) -> Non
 
 
 def test_recordings_have_a_limit_in_all(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording_gathering, "MAX_RECORDING_BYTES", 1 << 20)
+    monkeypatch.setattr(headless_agent, "MAX_RECORDING_BYTES", 1 << 20)
     plants = "mkdir ~/logs; for i in 1 2 3 4 5; do truncate -s 400K ~/logs/$i.log; done"
     left = stage.play(plants, modelless=True, settings={"trace": "logs/*.log"}).work
     assert sum(len(one.content) for one in left.recordings) == 800 << 10

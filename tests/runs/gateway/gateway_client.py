@@ -13,11 +13,11 @@ import httpx
 
 from closeloop.gateway import Gateway
 from closeloop.gateway.attempt_proxy import AttemptProxy
-from closeloop.providers.model_scripts import parse_script
+from closeloop.providers.provider_streams import read_provider_reply
+from closeloop.providers.scripted_model import parse_script
 from closeloop.records.errors import Fault, OutOfBudget
-from closeloop.records.provider_streams import read_provider_reply
 from closeloop.records.settings import ModelSettings
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 from patience import PATIENCE
 
 SCRIPT = b"""

@@ -17,7 +17,7 @@ from closeloop.records.attempt import Usage
 from closeloop.records.chat import ModelReply, ModelRequest
 from closeloop.records.errors import BadInput, OutOfBudget
 from closeloop.records.settings import ModelSettings
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 from patience import PATIENCE
 
 

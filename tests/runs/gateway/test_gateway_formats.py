@@ -23,9 +23,9 @@ from gateway_client import (
 )
 
 from closeloop.providers.script_server import serve_script
+from closeloop.records.attempt import sum_usage
 from closeloop.records.chat import ChatMessage, ModelRequest
 from closeloop.records.settings import ModelSettings
-from closeloop.records.usage_totals import sum_usage
 from patience import ROUNDS
 
 UPSTREAMS = ("scripted", "openai", "anthropic", "gemini")

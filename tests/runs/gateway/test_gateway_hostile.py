@@ -17,7 +17,7 @@ from gateway_client import ENVIRON, FORMATS, SCRIPT, Talk, client, opened, path_
 from closeloop.gateway import Gateway
 from closeloop.gateway.proxy_server import MAX_REQUEST_BYTES
 from closeloop.records.settings import ModelSettings
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 from patience import PATIENCE, SCALES
 
 BODIES = [

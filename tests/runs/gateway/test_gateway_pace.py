@@ -14,9 +14,9 @@ import pytest
 from gateway_client import ENVIRON, Talk, client, until, upstream
 
 from closeloop.gateway import Gateway
-from closeloop.gateway.rate_limiter import RateLimiter
+from closeloop.gateway.live_source import RateLimiter
 from closeloop.records.settings import ModelSettings
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 from patience import PATIENCE
 
 

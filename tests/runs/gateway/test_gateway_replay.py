@@ -11,15 +11,15 @@ import pytest
 from gateway_client import ENVIRON, FORMATS, Talk, client, opened, shut, text_of, upstream
 
 from closeloop.gateway import Gateway
-from closeloop.gateway.recorded_attempt import remove_volatile
+from closeloop.gateway.replay_source import remove_volatile
+from closeloop.providers.provider_streams import read_provider_reply
 from closeloop.records.attempt import Attempt
 from closeloop.records.chat import ChatMessage, ModelRequest
 from closeloop.records.errors import BadInput, MachineFailed
-from closeloop.records.exchange import Exchange
 from closeloop.records.experiment_plan import AttemptResult
-from closeloop.records.provider_streams import read_provider_reply
+from closeloop.records.session import Exchange
 from closeloop.records.settings import ModelSettings
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 from closeloop.store import open_store
 
 RECORDED = ModelSettings(provider="recorded", model="a1")

@@ -15,14 +15,14 @@ import msgspec
 import pytest
 from gateway_client import ENVIRON, FORMATS, KEY, Talk, client, opened, upstream
 
-from closeloop.gateway.body_redaction import redact_stream
+from closeloop.gateway.exchange_ledger import redact_stream
 from closeloop.gateway.passthrough_relay import KeyFilter
-from closeloop.providers.model_keys import find_key
+from closeloop.providers.model_opening import find_key
+from closeloop.providers.provider_streams import read_provider_reply
 from closeloop.records.attempt import Attempt
 from closeloop.records.errors import BadInput
-from closeloop.records.exchange import Exchange
 from closeloop.records.experiment_plan import AttemptResult
-from closeloop.records.provider_streams import read_provider_reply
+from closeloop.records.session import Exchange
 from closeloop.records.settings import ModelSettings
 from closeloop.store import open_store
 

@@ -27,7 +27,7 @@ from closeloop.gateway.attempt_proxy import MAX_BREAKS, AttemptProxy
 from closeloop.providers.script_server import serve_script
 from closeloop.records.errors import BadInput, Fault, MachineFailed, OutOfBudget
 from closeloop.records.settings import ModelSettings
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 from patience import PATIENCE
 
 GOOD = {

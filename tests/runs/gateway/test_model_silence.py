@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from gateway_client import Talk, client, opened, until, upstream
 
-from closeloop.gateway.model_silence import RequestWait, describe_silence
+from closeloop.gateway.attempt_proxy import RequestWait, describe_silence
 from closeloop.providers.provider_connection import is_keep_alive
 
 STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"

@@ -11,10 +11,10 @@ import anyio
 from closeloop.grading.grading import GradedSubmission, grade_attempt
 from closeloop.grading.task_proof import check_gradable
 from closeloop.records.attempt import Attempt, Grade, Proof
-from closeloop.records.patch_parsing import parse_patch
 from closeloop.records.settings import SandboxSettings
 from closeloop.records.task import Acceptance, Task
 from closeloop.sandbox.workspaces import WorkspacePool
+from closeloop.text.patches import parse_patch
 from patience import PATIENCE
 
 

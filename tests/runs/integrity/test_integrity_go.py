@@ -13,7 +13,7 @@ import pytest
 from probe_runner import ProbeOutcome, make_request, read_sources, run_probe, write_files
 
 from closeloop.grading.integrity import golang
-from closeloop.grading.testing.go_report import read_go
+from closeloop.grading.testing.runner_reports import read_go
 
 pytestmark = pytest.mark.skipif(
     shutil.which("go") is None, reason="go is not installed: probes of Go tests go unchecked"

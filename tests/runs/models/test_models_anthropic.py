@@ -7,11 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.providers.anthropic_format import (
-    ANTHROPIC_FORMAT,
-    decode_anthropic,
-    encode_anthropic,
-)
+from closeloop.providers.anthropic import ANTHROPIC_FORMAT, decode_anthropic, encode_anthropic
 from closeloop.providers.format_dialect import Dialect
 from closeloop.records.attempt import Usage
 from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest, ModelToolCall, ToolSpec

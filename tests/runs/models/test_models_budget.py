@@ -3,13 +3,11 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from closeloop.providers.model_budget import Budget
-from closeloop.providers.model_prices import ModelPrices, add_cost, find_model_prices
-from closeloop.records.attempt import Usage
+from closeloop.providers.model_prices import Budget, ModelPrices, add_cost, find_model_prices
+from closeloop.records.attempt import Usage, sum_usage
 from closeloop.records.errors import BadInput, OutOfBudget
 from closeloop.records.settings import ModelSettings
-from closeloop.records.usage_totals import sum_usage
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 
 
 def spend(budget: Budget, *usages: Usage) -> int:

@@ -7,8 +7,8 @@ from typing import Any
 import anyio
 import httpx
 
-from closeloop.providers.model_scripts import parse_script
 from closeloop.providers.script_server import serve_script
+from closeloop.providers.scripted_model import parse_script
 from patience import PATIENCE
 
 SCRIPT = parse_script(

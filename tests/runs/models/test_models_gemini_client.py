@@ -8,12 +8,12 @@ import pytest
 
 from closeloop.providers import open_model
 from closeloop.providers.format_dialect import Dialect
-from closeloop.providers.gemini_format import decode_gemini, encode_gemini
+from closeloop.providers.gemini import decode_gemini, encode_gemini
 from closeloop.records.attempt import Usage
 from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest, ModelToolCall, ToolSpec
 from closeloop.records.errors import MachineFailed
 from closeloop.records.settings import ModelSettings
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 
 TOOL = ToolSpec(name="run", description="Runs.", parameters={"type": "object"})
 CALL = ModelToolCall(id="call-1-0", name="run", arguments={"command": "ls"})

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from closeloop.providers.format_dialect import Dialect, adapt_dialect
-from closeloop.providers.openai_format import OPENAI_FORMAT, decode_openai, encode_openai
+from closeloop.providers.openai import OPENAI_FORMAT, decode_openai, encode_openai
 from closeloop.records.attempt import Usage
 from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest, ModelToolCall, ToolSpec
 from closeloop.records.errors import Fault, MachineFailed

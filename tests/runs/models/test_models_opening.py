@@ -13,7 +13,7 @@ from closeloop.providers.model_opening import OpenModel
 from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest
 from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.records.settings import ModelSettings
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 
 KEY = "sk-very-secret-0123456789"
 HELLO = ModelRequest(messages=(ChatMessage(role="user", text="Hello"),))
@@ -222,7 +222,7 @@ def test_a_script_needs_no_http_library(tmp_path: Path) -> None:
 import sys, anyio
 from pathlib import Path
 from closeloop.records.chat import ChatMessage, ModelRequest
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 from closeloop.gateway import open_local_proxy
 from closeloop.providers import find_model_settings
 settings = find_model_settings("scripted:a.yaml", {})

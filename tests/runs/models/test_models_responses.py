@@ -8,9 +8,9 @@ import anyio
 import httpx
 import pytest
 
-from closeloop.providers.model_scripts import parse_script
+from closeloop.providers import responses
 from closeloop.providers.script_server import serve_script
-from closeloop.providers.served import served_responses
+from closeloop.providers.scripted_model import parse_script
 from patience import PATIENCE
 
 SCRIPT = parse_script(
@@ -151,7 +151,7 @@ def test_what_an_agent_hands_to_another_is_heard_as_its_request() -> None:
 
 def test_requests_are_read_as_a_conversation() -> None:
     call = {"type": "function_call", "name": "ask", "namespace": "team", "call_id": "c"}
-    asked = served_responses.read_responses_request(
+    asked = responses.read_responses_request(
         {
             "input": [
                 {"role": "developer", "content": "Be careful."},
@@ -172,7 +172,7 @@ def test_requests_are_read_as_a_conversation() -> None:
     ]
     assert [(c.name, c.arguments) for c in asked.messages[1].calls] == [("team.ask", {})]
     assert [tool.name for tool in asked.tools] == ["read", "apply_patch", "team.ask"]
-    assert served_responses.read_responses_request({"input": "Hello"}).messages[0].text == "Hello"
+    assert responses.read_responses_request({"input": "Hello"}).messages[0].text == "Hello"
 
 
 def test_a_bad_request_is_answered_in_the_formats_own_way() -> None:

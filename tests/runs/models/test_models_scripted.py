@@ -7,8 +7,14 @@ import anyio
 import pytest
 
 from closeloop.providers.model_prices import ModelPrices
-from closeloop.providers.model_scripts import Script, load_script, parse_script
-from closeloop.providers.scripted_model import ScriptedModel, find_next_turn, reply_from_turn
+from closeloop.providers.scripted_model import (
+    Script,
+    ScriptedModel,
+    find_next_turn,
+    load_script,
+    parse_script,
+    reply_from_turn,
+)
 from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest, ModelToolCall, ToolSpec
 from closeloop.records.errors import BadInput, Fault, MachineFailed
 

@@ -11,13 +11,12 @@ import httpx
 import pytest
 
 from closeloop.providers import open_model
-from closeloop.providers.model_scripts import parse_script
 from closeloop.providers.script_server import MAX_REQUEST_BYTES, serve_script
-from closeloop.providers.scripted_model import ScriptedModel
+from closeloop.providers.scripted_model import ScriptedModel, parse_script
 from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest, ToolSpec
 from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.records.settings import ModelSettings
-from closeloop.records.variant import Limits
+from closeloop.records.task import Limits
 from patience import PATIENCE
 
 SCRIPT = parse_script(

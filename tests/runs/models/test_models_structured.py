@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.providers.json_schema import find_schema_problems
-from closeloop.providers.structured_reply import ask_json, read_json_reply
+from closeloop.providers.structured_reply import ask_json, find_schema_problems, read_json_reply
 from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest
 from closeloop.records.errors import BadInput, MachineFailed
 from patience import takes

@@ -7,15 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.grading.testing.cargo_report import read_cargo
-from closeloop.grading.testing.go_report import read_go
-from closeloop.grading.testing.javascript_reports import read_jest, read_mocha
-from closeloop.grading.testing.junit_xml import read_junit
-from closeloop.grading.testing.node_report import read_node
 from closeloop.grading.testing.python_reports import (
+    read_junit,
     read_pytest_report,
     read_pytest_text,
     read_unittest,
+)
+from closeloop.grading.testing.runner_reports import (
+    read_cargo,
+    read_go,
+    read_jest,
+    read_mocha,
+    read_node,
 )
 from closeloop.grading.testing.suite_report import ResultCollector, SuiteReport
 

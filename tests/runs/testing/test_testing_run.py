@@ -10,8 +10,7 @@ import pytest
 
 from closeloop.grading.testing.suite_run import HIDDEN_FAILURES, run_tests
 from closeloop.records.settings import SandboxSettings
-from closeloop.records.task import Acceptance
-from closeloop.records.variant import Limits
+from closeloop.records.task import Acceptance, Limits
 from closeloop.sandbox.workspaces import WorkspacePool
 from patience import SCALES
 

@@ -12,14 +12,18 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from closeloop.changes.names.command_flags import find_unknown_flags
-from closeloop.changes.names.config_keys import find_unknown_settings
-from closeloop.changes.names.diagnostic_filter import filter_diagnostics
 from closeloop.changes.names.name_search import MAX_SEARCHES, NameSearch
+from closeloop.changes.names.option_names import find_unknown_flags, find_unknown_settings
 from closeloop.changes.names.suspect_names import Suspect
-from closeloop.changes.names.type_diagnostics import TypeCheckerUnusable, find_new_diagnostics
+from closeloop.changes.names.type_diagnostics import (
+    TypeCheckerUnusable,
+    filter_diagnostics,
+    find_new_diagnostics,
+)
 from closeloop.records.finding import Finding, Rule, Unmeasured
-from closeloop.records.inspection import Inspection
+from closeloop.records.inspection import (
+    Inspection,
+)
 
 rules = (
     Rule(

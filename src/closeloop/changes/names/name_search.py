@@ -11,26 +11,32 @@ from pathlib import PurePosixPath
 from msgspec.structs import replace
 
 from closeloop.changes.file_kinds import is_test_file, language_of
-from closeloop.changes.names.builtin_names import AMBIENT_NAMES
-from closeloop.changes.names.name_scopes import SCRIPT_LANGUAGES, NameEnvironment, NameScope
-from closeloop.changes.names.near_names import (
-    find_nearest_name,
-    find_slips,
-    is_likely_meant,
-    is_misspelt,
-    is_other_word,
-    split_name_words,
+from closeloop.changes.names.library_names import AMBIENT_NAMES
+from closeloop.changes.names.name_scopes import (
+    SCRIPT_LANGUAGES,
+    NameEnvironment,
+    NameScope,
+    NearbyUsage,
 )
-from closeloop.changes.names.nearby_usage import NearbyUsage
 from closeloop.changes.names.suspect_names import (
     NameUse,
     Suspect,
     find_name_uses,
+    find_nearest_name,
+    find_slips,
     import_bindings,
+    is_likely_meant,
+    is_misspelt,
+    is_other_word,
     module_bindings,
+    split_name_words,
 )
 from closeloop.changes.syntax import extract_words
-from closeloop.records.inspection import Inspection, SourceImport, SourceModule
+from closeloop.records.inspection import (
+    Inspection,
+    SourceImport,
+    SourceModule,
+)
 
 MAX_LINE_CHARS = 2000
 MAX_SIBLINGS = 20

@@ -7,7 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from closeloop.changes.file_kinds import FileKind, classify_file
 from closeloop.records.finding import Finding, Rule, Severity
-from closeloop.records.inspection import Inspection, SourceFunction, SourceModule
+from closeloop.records.inspection import (
+    Inspection,
+    SourceFunction,
+    SourceModule,
+)
 from closeloop.records.record import Record
 
 MAX_LINE_CHARS = 2000

@@ -19,7 +19,11 @@ from closeloop.changes.quality.changed_file import (
     split_git_lines,
 )
 from closeloop.records.finding import Finding, Rule, Unmeasured
-from closeloop.records.inspection import Inspection, SourceFunction, SourceModule
+from closeloop.records.inspection import (
+    Inspection,
+    SourceFunction,
+    SourceModule,
+)
 from closeloop.records.record import Record
 
 rules = (

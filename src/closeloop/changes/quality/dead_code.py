@@ -2,23 +2,362 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
+from textwrap import dedent
 
 from closeloop.changes.quality.changed_file import (
+    ChangedFile,
+    OldFunctions,
+    find_old_function,
     index_old_functions,
     is_example_file,
     list_changed_files,
     make_check_finding,
 )
-from closeloop.changes.quality.dead import (
-    commented_code,
-    unreachable_code,
-    unused_definitions,
-    unused_locals,
-)
+from closeloop.changes.syntax import parse_module
 from closeloop.records.finding import Finding, Rule, Unmeasured
-from closeloop.records.inspection import Inspection
+from closeloop.records.inspection import (
+    Inspection,
+    Language,
+    SourceFunction,
+    SourceImport,
+    SourceModule,
+    SourceType,
+)
+from closeloop.records.record import Record
+
+# Code that was commented out instead of removed.
+
+MIN_COMMENTED_LINES = 3
+"""So many lines of it in a row."""
+_CODE_LINE = re.compile(
+    r"[;{}]\s*$|^\s*(?:return|raise|throw|import|from|def|class|if|for|while|else|elif|try|func|fn"
+    r"|let|const|var)\b.*[:;{)\w]$|^\s*[\w.\[\]'\"]+\s*[-+*/:]?=\s*\S|^\s*[\w.]+\(.*\)[;,]?\s*$"
+)
+_WRAPPERS = {
+    "go": "package p\nfunc f() {\n%s\n}\n",
+    "java": "class A { void f() {\n%s\n} }\n",
+    "rust": "fn f() {\n%s\n}\n",
+}
+
+
+def find_commented_code(file: ChangedFile, language: Language) -> Iterator[tuple[int, str]]:
+    """Blocks of comments that parse as code, and read like it."""
+    mark = re.compile(r"\s*#(?![!:])" if language == "python" else r"\s*//(?![/!])")
+    for first, lines in file.added_blocks():
+        at = 0
+        while at < len(lines):
+            end = at
+            while end < len(lines) and mark.match(lines[end]):
+                end += 1
+            if end - at >= MIN_COMMENTED_LINES:
+                block = [mark.sub("", line, count=1) for line in lines[at:end]]
+                if _is_code(block, language):
+                    yield first + at, f"{end - at} lines of code are commented out: remove them."
+            at = max(end, at + 1)
+
+
+def _is_code(block: list[str], language: Language) -> bool:
+    written = [line for line in block if line.strip()]
+    if sum(_CODE_LINE.search(line) is not None for line in written) < max(2, 0.7 * len(written)):
+        return False
+    text = dedent("\n".join(block))
+    return any(
+        not parse_module(language, source.encode()).broken_lines
+        for source in (text, _WRAPPERS.get(language, "%s") % text)
+    )
+
+
+# Statements after one that never goes on.
+
+_END_KEYWORDS = {
+    "return_statement": "return",
+    "raise_statement": "raise",
+    "throw_statement": "throw",
+    "break_statement": "break",
+    "continue_statement": "continue",
+}
+_LANGUAGES = {"python": "python", "javascript": "javascript", "typescript": "typescript",
+              "tsx": "tsx", "go": "go"}  # fmt: skip
+"""The others' compilers say it."""
+_ALLOWED_AFTER_END = frozenset(
+    {"function_declaration", "generator_function_declaration", "class_declaration", "comment",
+     "break_statement", "labeled_statement", "type_alias_declaration", "interface_declaration",
+     "empty_statement"}
+)  # fmt: skip
+"""What is declared for the whole block, or ends a case that returns."""
+_BLOCKS = frozenset({"block", "statement_block", "statement_list"})
+MAX_TEXT_CHARS = 1_000_000
+
+
+def find_unreachable_code(file: ChangedFile) -> Iterator[tuple[int, str]]:
+    """The first line that is not reached, where it or the end before it is new."""
+    language = _LANGUAGES.get(file.after.language) if file.after else None
+    text = "\n".join(file.lines)
+    if language is None or len(text) > MAX_TEXT_CHARS:
+        return
+    from ast_grep_py import SgRoot
+
+    kinds = [kind for kind in _END_KEYWORDS if language == "python" or kind != "raise_statement"]
+    kinds = [kind for kind in kinds if language not in ("python", "go") or kind[:5] != "throw"]
+    for node in SgRoot(text, language).root().find_all(any=[{"kind": kind} for kind in kinds]):
+        following = node.next()
+        while following is not None and (
+            not following.is_named() or following.kind() in _ALLOWED_AFTER_END
+        ):
+            following = following.next()
+        parent = node.parent()
+        if following is None or parent is None or parent.kind() not in _BLOCKS:
+            continue
+        line = following.range().start.line + 1
+        if "yield" in following.text() or not {line, node.range().start.line + 1} & file.added:
+            continue
+        yield (
+            line,
+            f"This is never reached: the line before it ends with `{_END_KEYWORDS[node.kind()]}`.",
+        )
+
+
+# Imports, private functions and private types that nothing uses.
+
+LineMessage = tuple[int, str]
+
+_WORD = re.compile(r"[A-Za-z_$][\w$]*")
+_SCRIPTS = ("javascript", "typescript", "tsx")
+_ENTRY_STEMS = frozenset({"__init__", "index", "mod", "lib", "conftest", "main", "apps"})
+_PLAIN_DECORATORS = frozenset(
+    {"staticmethod", "classmethod", "property", "cached_property", "functools.cache", "cache",
+     "functools.lru_cache", "lru_cache", "contextmanager", "contextlib.contextmanager"}
+)  # fmt: skip
+"""Others may hand the function to somebody."""
+_HOOKS = frozenset({"readObject", "writeObject", "readResolve", "writeReplace", "main", "init"})
+
+
+def count_added_words(inspection: Inspection) -> Counter[str]:
+    """Every word of all added lines, in whatever file."""
+    words: Counter[str] = Counter()
+    for file in list_changed_files(inspection):
+        for number in file.added:
+            words.update(_WORD.findall(file.line_at(number)))
+    return words
+
+
+def find_unused_definitions(
+    file: ChangedFile, module: SourceModule, words: Counter[str], inspection: Inspection
+) -> Iterator[LineMessage]:
+    """By words, so that what is only spoken of counts as used: what remains is certain."""
+    word_counts = Counter(word for line in file.lines for word in _WORD.findall(line[:2000]))
+    yield from _unused_imports(file, module, word_counts)
+    yield from _unused_definitions(file, module, words, inspection)
+
+
+def _unused_imports(
+    file: ChangedFile, module: SourceModule, here: Counter[str]
+) -> Iterator[LineMessage]:
+    if module.language in ("go", "rust") or PurePosixPath(file.path).stem in _ENTRY_STEMS:
+        # Compilers say it of Go's; in Rust a trait is used without its name.
+        return
+    old = {(one.module, one.name) for one in file.before.imports} if file.before else set()
+    for one in module.imports:
+        name = one.alias or one.name or one.module.partition(".")[0]
+        own = file.line_at(one.line)
+        if one.line not in file.added or (one.module, one.name) in old:
+            continue
+        if name in ("*", "React") or name.startswith("_") or one.module == "__future__":
+            continue
+        if not _is_used_locally(one, file, module) or not _WORD.fullmatch(name):
+            continue
+        if here[name] <= _WORD.findall(own).count(name):
+            yield one.line, f"`{name}` is imported and not used."
+
+
+def _is_used_locally(one: SourceImport, file: ChangedFile, module: SourceModule) -> bool:
+    """At the top of the file, and only to be used in it."""
+    own = file.line_at(one.line)
+    if one.alias == one.name and one.alias is not None:
+        return False
+    if module.language in _SCRIPTS:
+        bound = one.name is not None or one.alias is not None
+        return bound and not re.match(r"\s*export\b", own) and not _is_exported(one, file)
+    if module.language == "python":
+        if "#" in own:
+            return False
+        for number in range(one.line, max(one.line - 100, 0), -1):
+            if re.match(r"\s*(?:from|import)\b", file.line_at(number)):
+                return not file.line_at(number)[:1].isspace()
+        return False
+    return True
+
+
+def _is_exported(one: SourceImport, file: ChangedFile) -> bool:
+    """`export { … } from`, over several lines."""
+    above = (file.line_at(number) for number in range(one.line, max(one.line - 100, 0), -1))
+    start = next((line for line in above if re.match(r"\s*(?:import|export)\b", line)), "")
+    return start.lstrip().startswith("export")
+
+
+def _unused_definitions(
+    file: ChangedFile, module: SourceModule, words: Counter[str], inspection: Inspection
+) -> Iterator[LineMessage]:
+    if module.language in _SCRIPTS and not (
+        module.imports or any("export" in x for x in file.lines)
+    ):
+        # A script of a page: its functions may be called from there.
+        return
+    free = [one for one in module.functions if _is_free(one, module)]
+    alone = [one for one in module.types if not one.bases]
+    every: list[SourceFunction | SourceType] = [*free, *alone]
+    for one in every:
+        if (
+            one.public
+            or one.first_line not in file.added
+            or not _has_own_declaration(one, file, module)
+        ):
+            continue
+        inside = range(one.first_line, one.last_line + 1)
+        own = sum(
+            _WORD.findall(file.line_at(number)).count(one.name)
+            for number in inside
+            if number in file.added
+        )
+        if words[one.name] <= own and not _is_mentioned_elsewhere(one.name, words, inspection):
+            yield one.first_line, f"Nothing uses `{one.qualified}`."
+
+
+def _has_own_declaration(
+    one: SourceFunction | SourceType, file: ChangedFile, module: SourceModule
+) -> bool:
+    """Named by a declaration of its own, and by nobody's convention."""
+    name, line = one.name, file.line_at(one.first_line)
+    if name.startswith("__") or name in _HOOKS or not _WORD.fullmatch(name):
+        return False
+    if module.language in _SCRIPTS:
+        return bool(
+            re.search(rf"\b(?:function\*?|const|let|var|class)\s+{re.escape(name)}\b", line)
+        )
+    if module.language == "java":
+        return "private " in line
+    if module.language == "rust":
+        return one.qualified == name
+    return True
+
+
+def _is_free(function: SourceFunction, module: SourceModule) -> bool:
+    """Neither registered by a decorator nor asked for by a class above."""
+    plain = {one.partition("(")[0] for one in function.decorators} <= _PLAIN_DECORATORS
+    owner = function.qualified.rpartition(".")[0]
+    above = next((one for one in module.types if one.qualified == owner), None)
+    return plain and not (above and above.bases)
+
+
+def _is_mentioned_elsewhere(name: str, words: Counter[str], inspection: Inspection) -> bool:
+    """Named elsewhere; or put together there: `_do_` is enough for `_do_get`."""
+    parts = [name[: at + 1] for at, letter in enumerate(name[:-1]) if letter == "_" and at > 0]
+    return any(inspection.index.known(one) for one in (name, *parts)) or any(
+        words[part] for part in parts
+    )
+
+
+# Values and parameters of a function that it never reads.
+
+_ASSIGNED_NAME = r"([A-Za-z_$][\w$]*)\s*(?::[^=]{1,60})?=(?![=>])"
+_SCRIPT_ASSIGNMENT = re.compile(r"\s*(?:const|let|var)\s+" + _ASSIGNED_NAME)
+_PYTHON_ASSIGNMENT = re.compile(r"\s*" + _ASSIGNED_NAME)
+_READS_ALL = frozenset({"locals", "vars", "eval", "exec", "global", "arguments"})
+_STUB = re.compile(r"pass$|\.\.\.$|raise NotImplementedError|return NotImplemented|.*\"\"\"$")
+
+
+class _ModuleUses(Record):
+    """How the names of a file are used."""
+
+    given: frozenset[tuple[int, str]]
+    """Where each gets a value."""
+    values: frozenset[str]
+    """Those that are handed around, not only called."""
+    in_types: frozenset[int]
+    """Lines of types, whose fields may be read from elsewhere."""
+
+
+def find_unused_locals(
+    file: ChangedFile, module: SourceModule, before: OldFunctions
+) -> Iterator[LineMessage]:
+    """What is named just once in its function, where it gets its value, is never read."""
+    if module.language in ("go", "java", "rust"):
+        # Their compilers and linters say it, as they build.
+        return
+    uses: _ModuleUses | None = None
+    for function in module.functions:
+        inside = range(function.first_line, function.last_line + 1)
+        if file.added.isdisjoint(inside):
+            continue
+        uses = uses or _collect_uses(module)
+        words = Counter(word for number in inside for word in _WORD.findall(file.line_at(number)))
+        if _READS_ALL.isdisjoint(words):
+            yield from _unused_variables(file, function, words, uses)
+            if module.language == "python":
+                yield from _unused_parameters(file, function, words, uses, before)
+
+
+def _collect_uses(module: SourceModule) -> _ModuleUses:
+    return _ModuleUses(
+        given=frozenset((one.line, one.text) for one in module.names if one.kind == "definition"),
+        values=frozenset(
+            one.text for one in module.names if one.kind not in ("call", "definition")
+        ),
+        in_types=frozenset(
+            number for one in module.types for number in range(one.first_line, one.last_line + 1)
+        ),
+    )
+
+
+def _unused_variables(
+    file: ChangedFile, function: SourceFunction, words: Counter[str], uses: _ModuleUses
+) -> Iterator[LineMessage]:
+    pattern = (
+        _PYTHON_ASSIGNMENT if file.path.endswith((".py", ".pyi", ".pyw")) else _SCRIPT_ASSIGNMENT
+    )
+    is_method = function.first_line in uses.in_types
+    for number in range(function.first_line + 1, function.last_line + 1):
+        match = pattern.match(file.line_at(number)) if number in file.added else None
+        if match is None or words[match[1]] > 1 or match[1].startswith("_"):
+            continue
+        if (number, match[1]) not in uses.given or match[1] in map(
+            _parameter_name, function.parameters
+        ):
+            continue
+        if is_method or number not in uses.in_types:
+            yield number, f"`{match[1]}` is given a value and not used."
+
+
+def _unused_parameters(
+    file: ChangedFile,
+    function: SourceFunction,
+    words: Counter[str],
+    uses: _ModuleUses,
+    past: OldFunctions,
+) -> Iterator[LineMessage]:
+    """New in a plain function that is only ever called: nobody else dictates them."""
+    if "." in function.qualified or function.decorators or function.name in uses.values:
+        return
+    before = find_old_function(past, file, function)
+    if (before is None and function.public) or _STUB.match(
+        file.line_at(function.last_line).strip()
+    ):
+        return
+    old = set(map(_parameter_name, before.parameters)) if before else set()
+    for name in map(_parameter_name, function.parameters):
+        if name and name not in old and words[name] == 1:
+            yield function.first_line, f"`{function.name}` does not use its parameter `{name}`."
+
+
+def _parameter_name(parameter: str) -> str | None:
+    """Its name; None for those that gather others, or say by `_` that they are not used."""
+    match = re.match(r"[A-Za-z]\w*", parameter)
+    return match[0] if match and match[0] not in ("self", "cls", "args", "kwargs") else None
+
 
 rules = (
     Rule(
@@ -43,11 +382,11 @@ def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
         if file.after is None or file.after.broken_lines or is_example_file(file.path):
             continue
         if words is None:
-            words = unused_definitions.count_added_words(inspection)
+            words = count_added_words(inspection)
         messages = [
-            *unused_definitions.find_unused_definitions(file, file.after, words, inspection),
-            *unused_locals.find_unused_locals(file, file.after, before),
-            *unreachable_code.find_unreachable_code(file),
+            *find_unused_definitions(file, file.after, words, inspection),
+            *find_unused_locals(file, file.after, before),
+            *find_unreachable_code(file),
         ]
         findings += [
             make_check_finding(rules[0], message, f"{file.path}:{line}", confidence=0.9)
@@ -57,6 +396,6 @@ def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
             make_check_finding(
                 rules[0], message, f"{file.path}:{line}", severity="info", confidence=0.7
             )
-            for line, message in commented_code.find_commented_code(file, file.after.language)
+            for line, message in find_commented_code(file, file.after.language)
         ]
     return findings

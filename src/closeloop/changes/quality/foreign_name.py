@@ -16,7 +16,10 @@ from closeloop.changes.quality.changed_file import (
     make_check_finding,
 )
 from closeloop.records.finding import Finding, Rule, Unmeasured
-from closeloop.records.inspection import Inspection, SourceModule
+from closeloop.records.inspection import (
+    Inspection,
+    SourceModule,
+)
 
 rules = (
     Rule(

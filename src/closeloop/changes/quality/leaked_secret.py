@@ -11,8 +11,10 @@ from closeloop.changes.quality.changed_file import (
     make_check_finding,
 )
 from closeloop.records.finding import Finding, Rule, Unmeasured
-from closeloop.records.inspection import Inspection
-from closeloop.records.secret_search import find_secrets
+from closeloop.records.inspection import (
+    Inspection,
+)
+from closeloop.text.secret_search import find_secrets
 
 rules = (
     Rule(

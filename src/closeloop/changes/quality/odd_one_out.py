@@ -15,7 +15,11 @@ from closeloop.changes.quality.changed_file import (
     make_check_finding,
 )
 from closeloop.records.finding import Finding, Rule, Unmeasured
-from closeloop.records.inspection import Inspection, SourceFunction, SourceModule
+from closeloop.records.inspection import (
+    Inspection,
+    SourceFunction,
+    SourceModule,
+)
 
 rules = (
     Rule(

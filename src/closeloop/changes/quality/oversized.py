@@ -17,7 +17,12 @@ from closeloop.changes.quality.changed_file import (
     make_check_finding,
 )
 from closeloop.records.finding import Finding, Rule, Unmeasured
-from closeloop.records.inspection import Inspection, SourceFunction, SourceModule, SourceType
+from closeloop.records.inspection import (
+    Inspection,
+    SourceFunction,
+    SourceModule,
+    SourceType,
+)
 
 rules = (
     Rule(

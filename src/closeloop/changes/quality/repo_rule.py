@@ -12,9 +12,12 @@ from closeloop.changes.quality.changed_file import (
     make_check_finding,
 )
 from closeloop.records.finding import Finding, Rule, Unmeasured
-from closeloop.records.globs import matches_globs
-from closeloop.records.inspection import Inspection, Language
+from closeloop.records.inspection import (
+    Inspection,
+    Language,
+)
 from closeloop.records.settings import RepoRule
+from closeloop.text.wording import matches_globs
 
 if TYPE_CHECKING:
     from ast_grep_py import SgNode

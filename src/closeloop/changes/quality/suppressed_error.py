@@ -13,8 +13,10 @@ from closeloop.changes.quality.changed_file import (
     split_git_lines,
 )
 from closeloop.records.finding import Finding, Rule, Unmeasured
-from closeloop.records.inspection import Inspection
-from closeloop.records.suppression import (
+from closeloop.records.inspection import (
+    Inspection,
+)
+from closeloop.text.code_patterns import (
     BLANKET_SUPPRESSION,
     CHECK_COMMAND,
     MASKED_EXIT,

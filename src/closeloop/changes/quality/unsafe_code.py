@@ -20,7 +20,9 @@ from closeloop.changes.quality.changed_file import (
     make_check_finding,
 )
 from closeloop.records.finding import Finding, Rule, Unmeasured
-from closeloop.records.inspection import Inspection
+from closeloop.records.inspection import (
+    Inspection,
+)
 
 rules = (
     Rule(

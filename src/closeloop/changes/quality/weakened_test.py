@@ -14,16 +14,19 @@ from closeloop.changes.quality.changed_file import (
     shorten_line,
     split_git_lines,
 )
-from closeloop.records.assertion_patterns import (
+from closeloop.records.finding import Finding, Rule, Unmeasured
+from closeloop.records.inspection import (
+    Inspection,
+    SourceFunction,
+)
+from closeloop.records.record import Record
+from closeloop.text.code_patterns import (
     ASSERTION,
     COVERAGE_FLOOR,
     SKIPPED_TEST,
     WEAK_ASSERTION,
     starting_test,
 )
-from closeloop.records.finding import Finding, Rule, Unmeasured
-from closeloop.records.inspection import Inspection, SourceFunction
-from closeloop.records.record import Record
 
 rules = (
     Rule(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from closeloop.records.change_report import ChangeReport
+from closeloop.records.change import ChangeReport
 from closeloop.records.errors import unknown_name_error
 from closeloop.records.finding import Rule
 
@@ -15,18 +15,18 @@ def render_report(format: str, report: ChangeReport, rules: Sequence[Rule] = ())
     """The text of a file in that format; BadInput names those there are."""
     import msgspec
 
-    from closeloop.changes.reports import gitlab_report, junit_report, markdown_report, sarif_report
+    from closeloop.changes.reports import markdown_report, report_files
 
     document: object
     match format:
         case "markdown":
             return markdown_report.render_comment(report)
         case "junit":
-            return junit_report.render_junit(report)
+            return report_files.render_junit(report)
         case "sarif":
-            document = sarif_report.sarif_from_report(report, rules)
+            document = report_files.sarif_from_report(report, rules)
         case "gitlab":
-            document = gitlab_report.build_code_quality(report)
+            document = report_files.build_code_quality(report)
         case _:
             raise unknown_name_error("report format", format, REPORT_FORMATS)
     return msgspec.json.format(msgspec.json.encode(document)).decode() + "\n"

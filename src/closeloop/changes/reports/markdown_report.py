@@ -1,19 +1,13 @@
-"""A report as the comment of a pull request: what a reviewer reads in a minute."""
+"""A report as Markdown: the comment of a pull request, and a check run of GitHub."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
-from closeloop.changes.reports.markdown_escape import (
-    escape_code,
-    escape_prose,
-    escape_text,
-    fence_output,
-    truncate_to_line,
-)
 from closeloop.changes.reports.report_text import (
     describe_change_size,
     describe_mending,
@@ -28,9 +22,71 @@ from closeloop.changes.reports.report_text import (
     rerun_command,
     unmeasured_by_reason,
 )
-from closeloop.records.change_report import ChangeReport, Risk, RiskFactor, ToolRun
+from closeloop.records.change import ChangeReport, Risk, RiskFactor, ToolRun
 from closeloop.records.finding import Finding, Unmeasured
 from closeloop.records.record import Record
+from closeloop.text.untrusted import make_visible
+
+# Text that nobody vouches for, as Markdown that shows it and does nothing else.
+#
+# A pull request may be written by anyone: what it says must not mention people, refer to other
+# issues, load pictures, open or close elements, or leave its place in a table.
+
+# By their numbers, signs are shown and never obeyed. But hosts look for people, issues and
+# addresses in what is shown: a space of no width keeps them from finding any.
+_ZERO_WIDTH_SPACE = "\u200b"
+_ESCAPES = str.maketrans(
+    {sign: f"&#{ord(sign)};" for sign in f"&<>\\`*_[]|~!{_ZERO_WIDTH_SPACE}"}
+    | {"$": "<span>$</span>"}
+)
+_REFERENCE = re.compile(r"""@|[#!~%&$](?=[\w"])|:(?=//)|\bwww(?=\.)|\bgh(?=-\d)""", re.IGNORECASE)
+_LIST_MARKER = re.compile(r"[-+=#]|\d{1,9}[.)]")
+
+
+def escape_prose(text: str, limit: int = 500) -> str:
+    """One line, in which what stands between backticks is code; a dash for nothing."""
+    parts = truncate_to_line(text, limit).split("`")
+    if len(parts) % 2 == 0:
+        parts[-2:] = ["`".join(parts[-2:])]
+    escaped = "".join(
+        (escape_code(part, limit) if part else escape_text("``"))
+        if number % 2
+        else escape_text(part)
+        for number, part in enumerate(parts)
+    )
+    listed = _LIST_MARKER.match(escaped)
+    if listed:
+        return f"{listed[0][:-1]}\\{escaped[listed.end() - 1 :]}"
+    return escaped or "–"
+
+
+def escape_code(text: str, limit: int = 300) -> str:
+    """A name, a path or a command, also within a table."""
+    text = truncate_to_line(text, limit)
+    if text and not set(text) & set("`|\\"):
+        return f"`{text}`"
+    return f"<code>{escape_text(text)}</code>"
+
+
+def fence_output(text: str, limit: int = 4_000) -> str:
+    """Lines of output as they are, their end rather than their beginning."""
+    text = make_visible(text).strip("\n")
+    text = text if len(text) <= limit else f"…{text[-limit:]}"
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}text\n{text}\n{fence}"
+
+
+def truncate_to_line(text: str, limit: int) -> str:
+    """Its words with single spaces between them, cut where it is too long."""
+    text = " ".join(make_visible(text[: limit * 4]).split())
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def escape_text(text: str) -> str:
+    """Signs and nothing else, also where HTML is read and no Markdown."""
+    return _REFERENCE.sub(rf"\g<0>{_ZERO_WIDTH_SPACE}", text).translate(_ESCAPES)
+
 
 COMMENT_MARKER = "<!-- closeloop:check -->"
 """Nobody sees it; by it the comment is found again, to be kept up to date."""
@@ -236,3 +292,63 @@ def _link_place(text: str, blobs: str | None) -> str:
     place = parse_place(text)
     line = f"#L{place.line}" if place.line else ""
     return f"[{escape_code(text)}]({blobs}/{quote(place.path, errors='replace')}{line})"
+
+
+# A report as a check run of GitHub: its conclusion, a summary, and notes beside the lines.
+
+Conclusion = Literal["success", "neutral", "failure"]
+VERDICT_CONCLUSIONS: dict[str, Conclusion] = {
+    "pass": "success",
+    "warn": "neutral",
+    "block": "failure",
+}
+ANNOTATION_LEVELS = {"error": "failure", "warning": "warning", "info": "notice"}
+BATCH_ANNOTATIONS = 50
+"""Annotations in one request."""
+MAX_TITLE_CHARS = 255
+MAX_MESSAGE_CHARS = 16_000
+"""Characters; in bytes never more than the 64 KB that are allowed."""
+
+
+class CheckRun(Record):
+    """What is to be said of a commit."""
+
+    conclusion: Conclusion
+    title: str
+    summary: str
+    annotations: tuple[dict[str, Any], ...] = ()
+
+
+def build_check_run(report: ChangeReport, *, blobs: str | None = None) -> CheckRun:
+    """What GitHub shall show."""
+    return CheckRun(
+        conclusion=VERDICT_CONCLUSIONS[report.verdict],
+        title=truncate_to_line(report_headline(report), MAX_TITLE_CHARS),
+        summary=render_comment(report, blobs=blobs),
+        annotations=tuple(
+            note for one in list_active_findings(report) if (note := _build_annotation(one))
+        ),
+    )
+
+
+def check_run_output(run: CheckRun, first: int = 0) -> dict[str, Any]:
+    """The part of a request that shows it, with one batch of annotations from `first` on."""
+    notes = list(run.annotations[first : first + BATCH_ANNOTATIONS])
+    return {"title": run.title, "summary": run.summary, "annotations": notes}
+
+
+def _build_annotation(finding: Finding) -> dict[str, Any] | None:
+    """None where it has no line to stand at: then it is in the summary only."""
+    place = parse_place(finding.places[0]) if finding.places else None
+    if place is None or place.line is None:
+        return None
+    others = "\n".join(finding.places[1:20])
+    return {
+        "path": make_visible(place.path),
+        "start_line": place.line,
+        "end_line": place.line,
+        "annotation_level": ANNOTATION_LEVELS[finding.severity],
+        "title": truncate_to_line(finding.rule, MAX_TITLE_CHARS),
+        "message": make_visible(finding.message)[:MAX_MESSAGE_CHARS],
+        **({"raw_details": make_visible(others)[:MAX_MESSAGE_CHARS]} if others else {}),
+    }

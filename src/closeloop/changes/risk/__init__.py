@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 
+from closeloop.changes.coverage import Coverage
 from closeloop.changes.risk.api import find_api_changes
-from closeloop.changes.risk.change_history import History, list_file_histories
-from closeloop.changes.risk.change_size import measure_change_size
-from closeloop.changes.risk.coverage_data import Coverage
-from closeloop.changes.risk.defect_labels import is_product_source
-from closeloop.changes.risk.dependency_changes import find_dependency_changes
-from closeloop.changes.risk.import_graph import build_import_graph
+from closeloop.changes.risk.change_history import History, list_file_histories, measure_change_size
+from closeloop.changes.risk.dependencies import find_dependency_changes
+from closeloop.changes.risk.git_log import is_product_source
+from closeloop.changes.risk.import_graph import (
+    base_class_factor,
+    build_import_graph,
+    fan_in_factor,
+    kind_factors,
+)
 from closeloop.changes.risk.risk_factors import (
     api_factors,
     coverage_factor,
@@ -19,12 +23,21 @@ from closeloop.changes.risk.risk_factors import (
     history_factor,
     surface_factor,
 )
-from closeloop.changes.risk.risk_level import determine_risk_level, risk_reasons
-from closeloop.changes.risk.risk_model import RiskModel, estimate_chance, rank_change
-from closeloop.changes.risk.shared_code import base_class_factor, fan_in_factor, kind_factors
-from closeloop.records.change_report import Risk, RiskFactor
+from closeloop.changes.risk.risk_model import (
+    RiskModel,
+    determine_risk_level,
+    estimate_chance,
+    rank_change,
+    risk_reasons,
+)
+from closeloop.records.change import (
+    Risk,
+    RiskFactor,
+)
 from closeloop.records.finding import Unmeasured
-from closeloop.records.inspection import Inspection
+from closeloop.records.inspection import (
+    Inspection,
+)
 
 __all__ = ["assess_risk"]
 

@@ -7,20 +7,22 @@ import time
 from collections.abc import Iterator, Sequence
 
 from closeloop.changes.change_sides import ChangeSides
+from closeloop.changes.coverage import Coverage, find_runnable_lines
 from closeloop.changes.file_kinds import classify_file, language_of
 from closeloop.changes.risk.api import ApiChange
-from closeloop.changes.risk.change_history import FileHistory
-from closeloop.changes.risk.change_size import ChangeSize
-from closeloop.changes.risk.coverage_data import Coverage, find_runnable_lines
-from closeloop.changes.risk.dependency_changes import DependencyChange
-from closeloop.changes.risk.risk_level import BANDS, likelihood_band
-from closeloop.changes.risk.risk_model import RiskModel
-from closeloop.changes.risk.shared_code import summarise_paths
-from closeloop.records.change import FileChange
-from closeloop.records.change_report import RiskFactor
+from closeloop.changes.risk.change_history import ChangeSize, FileHistory
+from closeloop.changes.risk.dependencies import DependencyChange
+from closeloop.changes.risk.import_graph import summarise_paths
+from closeloop.changes.risk.risk_model import BANDS, RiskModel, likelihood_band
+from closeloop.records.change import (
+    FileChange,
+    RiskFactor,
+)
 from closeloop.records.finding import Unmeasured
-from closeloop.records.inspection import Inspection
-from closeloop.records.plural import count_with_noun
+from closeloop.records.inspection import (
+    Inspection,
+)
+from closeloop.text.wording import count_with_noun
 
 _MAX_MISSED_SHARE = 0.5
 _MIN_MISSED_LINES = 5

@@ -12,9 +12,11 @@ from tree_sitter import Parser, Query
 
 from closeloop.changes.syntax.file_outline import Outline, build_outline, extract_words
 from closeloop.changes.syntax.grammar import Grammar
-from closeloop.changes.syntax.piecewise_parse import parse_in_pieces
-from closeloop.changes.syntax.tree_walk import TreeWalk
-from closeloop.records.inspection import Language, SourceModule
+from closeloop.changes.syntax.tree_walk import TreeWalk, parse_in_pieces
+from closeloop.records.inspection import (
+    Language,
+    SourceModule,
+)
 
 __all__ = ["MAX_SOURCE_BYTES", "Outline", "extract_words", "outline_source", "parse_module"]
 

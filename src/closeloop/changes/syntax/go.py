@@ -18,7 +18,9 @@ from closeloop.changes.syntax.grammar import (
     split_kinds,
     unquote_node,
 )
-from closeloop.records.inspection import SourceImport
+from closeloop.records.inspection import (
+    SourceImport,
+)
 
 
 def _read_imports(node: Node, line_of: NodeLine) -> list[SourceImport]:

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tree_sitter import Node
 
-from closeloop.records.inspection import SourceImport
+from closeloop.records.inspection import (
+    SourceImport,
+)
 from closeloop.records.record import Record
 
 MAX_TEXT_BYTES = 2000

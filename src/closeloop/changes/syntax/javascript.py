@@ -19,7 +19,9 @@ from closeloop.changes.syntax.grammar import (
     split_kinds,
     unquote_node,
 )
-from closeloop.records.inspection import SourceImport
+from closeloop.records.inspection import (
+    SourceImport,
+)
 
 _NAME_FIELDS = {
     "variable_declarator": "name",

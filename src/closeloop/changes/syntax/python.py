@@ -17,7 +17,9 @@ from closeloop.changes.syntax.grammar import (
     short_node_text,
     split_kinds,
 )
-from closeloop.records.inspection import SourceImport
+from closeloop.records.inspection import (
+    SourceImport,
+)
 
 
 def _read_import(node: Node, line_of: NodeLine) -> list[SourceImport]:

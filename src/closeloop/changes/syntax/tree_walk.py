@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import Counter
+from time import process_time
 from typing import Literal
 
 from msgspec.structs import replace
-from tree_sitter import Node, Tree
+from tree_sitter import Node, Parser, Tree
 
 from closeloop.changes.syntax.grammar import Grammar, NodeSpot, flat_node_text, short_node_text
 from closeloop.records.inspection import (
@@ -333,3 +334,33 @@ def _receiver_text(node: Node) -> str | None:
         return None
     written = short_node_text(node)
     return None if "\n" in written else written
+
+
+# Parse piece by piece, and stop where it takes too long: a file may be in another language.
+
+PIECE_BYTES = 32_768
+"""Bytes; a few thousandths of a second where the text is what its name says."""
+PIECE_SECONDS = 0.5
+PARSE_SECONDS = 3.0
+"""Recovering from errors may take time that grows with the square of the length."""
+
+
+def parse_in_pieces(parser: Parser, content: bytes) -> tuple[Tree, int]:
+    """The tree, and how many bytes it is of. The result is that of parsing all at once."""
+    end = min(PIECE_BYTES, len(content))
+    begun = last = process_time()
+    tree = parser.parse(content[:end])
+    while end < len(content):
+        now = process_time()
+        if now - last > PIECE_SECONDS or now - begun > PARSE_SECONDS:
+            break
+        last = now
+        start, end = end, min(end + PIECE_BYTES, len(content))
+        place = _text_point(content, start)
+        tree.edit(start, start, end, place, place, _text_point(content, end))
+        tree = parser.parse(content[:end], tree)
+    return tree, end
+
+
+def _text_point(content: bytes, at: int) -> tuple[int, int]:
+    return content.count(b"\n", 0, at), at - content.rfind(b"\n", 0, at) - 1

@@ -9,9 +9,9 @@ import anyio.to_thread
 from closeloop.grading.integrity.restore import Steering, is_manifest, restored_paths, why_restored
 from closeloop.grading.touched_paths import list_patch_paths, parse_change
 from closeloop.records.change import Change
-from closeloop.records.globs import escape_glob
 from closeloop.records.task import Task
 from closeloop.sandbox.workspaces import Workspace
+from closeloop.text.wording import escape_glob
 
 INLINE_TESTS = ("#[cfg(test)]", "#[test]")
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from closeloop.grading.integrity.data_paths import CODE, PAGES, ending_of, holds_expectations
 from closeloop.records.change import Change
-from closeloop.records.diff_lines import parse_hunk_lines, split_patch_by_file
 from closeloop.records.record import Record
+from closeloop.text.patches import parse_hunk_lines, split_patch_by_file
 
 MAX_FILES = 50_000
 """A base with more files is not searched."""

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 
 from closeloop.grading.integrity.restore import SHADOWS, Steering
-from closeloop.grading.testing.suite_verdict import tests_to_fix
+from closeloop.grading.testing.suite_run import tests_to_fix
 from closeloop.grading.touched_paths import path_in_test_id
 from closeloop.records.attempt import IntegrityCheck, Outcome, TestResult, TestRun
 from closeloop.records.task import Acceptance

@@ -10,8 +10,8 @@ from typing import Literal
 from closeloop.grading.integrity.probe import ROOMS, ProbeKind, ProbeTest, Results
 from closeloop.grading.integrity.probe_run import ProbeRun
 from closeloop.records.attempt import IntegrityCheck
-from closeloop.records.plural import count_with_noun
 from closeloop.records.record import Record
+from closeloop.text.wording import count_with_noun
 
 NAMED = 3
 HELD = ("passed", "mixed")

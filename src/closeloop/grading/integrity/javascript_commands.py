@@ -22,9 +22,9 @@ from pathlib import PurePosixPath
 
 from closeloop.grading.integrity.javascript_recorder import read_records
 from closeloop.grading.integrity.probe import ProbeRequest
-from closeloop.grading.testing.command_words import ShellWord
 from closeloop.grading.testing.runner_instrumentation import (
     RunnerCall,
+    ShellWord,
     add_script_arguments,
     runner_calls,
 )

@@ -15,7 +15,7 @@ from closeloop.grading.integrity.path_literals import (
     list_name_patterns,
     reads_subfolders,
 )
-from closeloop.records.globs import matches_globs
+from closeloop.text.wording import matches_globs
 
 _UPDATE_REQUEST = re.compile(
     r"\b(?:updat|regenerat|refresh|rewrit|re-?record|bless|adjust|replac)\w*\b[^.\n]{0,60}"

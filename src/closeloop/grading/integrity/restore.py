@@ -27,9 +27,9 @@ from closeloop.grading.touched_paths import (
 )
 from closeloop.records.attempt import TestRun
 from closeloop.records.change import Change
-from closeloop.records.globs import escape_glob, matches_globs
 from closeloop.records.record import Record
 from closeloop.records.task import Task
+from closeloop.text.wording import escape_glob, matches_globs
 
 STEERING = (
     *("**/conftest.py", "**/pytest.ini", "**/.pytest.ini", "**/pytest.toml", "**/.pytest.toml"),

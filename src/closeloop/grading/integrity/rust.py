@@ -42,7 +42,7 @@ from closeloop.grading.integrity.source_edits import (
     replace_node,
 )
 from closeloop.grading.integrity.tool_command import find_tool_call, split_option
-from closeloop.grading.testing.cargo_report import read_cargo
+from closeloop.grading.testing.runner_reports import read_cargo
 from closeloop.records.record import Record
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from closeloop.grading.testing.command_words import ShellWord, simple_commands
+from closeloop.grading.testing.runner_instrumentation import ShellWord, simple_commands
 from closeloop.records.record import Record
 
 _STATE = frozenset({"cd", "export", "source", ".", "set", "unset", "ulimit", "umask", "shopt"})

@@ -7,12 +7,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
 from closeloop.process.edit_contents import is_source_path, list_trace_changes
-from closeloop.process.finding_wording import truncate_line
+from closeloop.process.rule_helpers import collect_user_requests, contains_request, truncate_line
 from closeloop.process.text_words import mentions_any
-from closeloop.process.user_requests import collect_user_requests, contains_request
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import Command, Read, ToolUse
-from closeloop.records.trace_steps import LaneReading, TraceReading, TraceStep
+from closeloop.records.inspection import (
+    LaneReading,
+    TraceReading,
+    TraceStep,
+)
+from closeloop.records.trace import (
+    Command,
+    Read,
+    ToolUse,
+)
 
 rule = Rule(
     name="answer-from-history",

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import get_args
 
-from closeloop.records.bait import BAIT_PATTERN, BAIT_PREFIX
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import AnyEvent
-from closeloop.records.trace_steps import TraceReading
+from closeloop.records.inspection import (
+    TraceReading,
+)
+from closeloop.records.trace import (
+    AnyEvent,
+)
+from closeloop.text.code_patterns import BAIT_PATTERN, BAIT_PREFIX
 
 rule = Rule(
     name="bait-taken",

@@ -7,13 +7,20 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from closeloop.process.agent_claims import list_closings, parse_claim
-from closeloop.process.finding_wording import truncate_line
 from closeloop.process.measures.goal_drift import WINDOW_STEPS, drift_curve, drift_slope
+from closeloop.process.rule_helpers import truncate_line
 from closeloop.process.text_words import normalise_words, word_stems
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.records.inspection import (
+    LaneReading,
+    TraceReading,
+    TraceStep,
+)
 from closeloop.records.record import Record
-from closeloop.records.trace import Command, ToolUse
-from closeloop.records.trace_steps import LaneReading, TraceReading, TraceStep
+from closeloop.records.trace import (
+    Command,
+    ToolUse,
+)
 
 rule = Rule(
     name="drift",

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from closeloop.process.finding_wording import truncate_line
 from closeloop.process.handoff_briefs import (
     BriefNeed,
+    HandoffContext,
     find_dropped_facts,
     list_all_needs,
+    list_handoff_contexts,
     missing_planted_facts,
 )
-from closeloop.process.handoff_contexts import HandoffContext, list_handoff_contexts
+from closeloop.process.rule_helpers import truncate_line
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import Handoff
-from closeloop.records.trace_steps import TraceReading
+from closeloop.records.inspection import (
+    TraceReading,
+)
+from closeloop.records.trace import (
+    Handoff,
+)
 
 rule = Rule(
     name="dropped-brief",

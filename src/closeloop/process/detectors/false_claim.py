@@ -15,7 +15,6 @@ from closeloop.process.agent_claims import (
     parse_claim,
 )
 from closeloop.process.edit_contents import list_code_changes
-from closeloop.process.finding_wording import describe_failures, explain_unreadable_checks
 from closeloop.process.measures.verification import (
     EVENT_NUMBER,
     checks_by_lane,
@@ -25,8 +24,14 @@ from closeloop.process.measures.verification import (
     is_static_check,
     list_trace_checks,
 )
+from closeloop.process.rule_helpers import describe_failures, explain_unreadable_checks
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace_steps import CheckFailures, LaneReading, TraceReading, TraceStep
+from closeloop.records.inspection import (
+    CheckFailures,
+    LaneReading,
+    TraceReading,
+    TraceStep,
+)
 
 MAX_CHECKS_BACK = 1000
 """So many checks before a change are looked at."""

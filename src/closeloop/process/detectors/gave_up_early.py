@@ -6,15 +6,21 @@ import re
 from collections.abc import Mapping
 
 from closeloop.process.agent_claims import admits_problem
-from closeloop.process.finding_wording import (
+from closeloop.process.measures.verification import could_not_run
+from closeloop.process.rule_helpers import (
     describe_failures,
     explain_unreadable_checks,
     truncate_line,
 )
-from closeloop.process.measures.verification import could_not_run
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import Message
-from closeloop.records.trace_steps import LaneReading, TraceReading, TraceStep
+from closeloop.records.inspection import (
+    LaneReading,
+    TraceReading,
+    TraceStep,
+)
+from closeloop.records.trace import (
+    Message,
+)
 
 rule = Rule(
     name="gave-up-early",

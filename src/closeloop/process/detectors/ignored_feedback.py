@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from closeloop.process.finding_wording import describe_failures, explain_unreadable_checks
 from closeloop.process.measures.feedback_use import FeedbackUse, list_feedback_uses
+from closeloop.process.rule_helpers import describe_failures, explain_unreadable_checks
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace_steps import LaneReading, TraceReading
+from closeloop.records.inspection import (
+    LaneReading,
+    TraceReading,
+)
 
 rule = Rule(
     name="ignored-feedback",

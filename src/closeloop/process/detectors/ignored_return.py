@@ -6,10 +6,12 @@ from collections.abc import Mapping
 
 from closeloop.process.agent_claims import parse_claim
 from closeloop.process.child_reports import ReportFact, list_caveats, parent_uses_fact
-from closeloop.process.finding_wording import truncate_line
-from closeloop.process.handoff_contexts import HandoffContext, list_handoff_contexts
+from closeloop.process.handoff_briefs import HandoffContext, list_handoff_contexts
+from closeloop.process.rule_helpers import truncate_line
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace_steps import TraceReading
+from closeloop.records.inspection import (
+    TraceReading,
+)
 
 rule = Rule(
     name="ignored-return",

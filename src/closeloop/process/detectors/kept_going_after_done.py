@@ -8,13 +8,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
 from closeloop.process.agent_claims import parse_claim
-from closeloop.process.finding_wording import explain_unreadable_checks, truncate_line
 from closeloop.process.measures.verification import EVENT_NUMBER
-from closeloop.process.phrase_search import build_automaton, contains_any, find_first_match
-from closeloop.process.user_requests import collect_user_requests, contains_request
+from closeloop.process.rule_helpers import (
+    collect_user_requests,
+    contains_request,
+    explain_unreadable_checks,
+    truncate_line,
+)
+from closeloop.process.text_words import build_automaton, contains_any, find_first_match
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import Command, Message
-from closeloop.records.trace_steps import LaneReading, TraceReading, TraceStep
+from closeloop.records.inspection import (
+    LaneReading,
+    TraceReading,
+    TraceStep,
+)
+from closeloop.records.trace import (
+    Command,
+    Message,
+)
 
 rule = Rule(
     name="kept-going-after-done",

@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import islice
 
-from closeloop.process.constraint_breaches import ConstraintBreach, find_breaches
-from closeloop.process.constraint_lifetimes import constraints_from_brief, list_constraints
-from closeloop.process.standing_changes import find_standing_changes
+from closeloop.process.constraint_breaches import (
+    ConstraintBreach,
+    constraints_from_brief,
+    find_breaches,
+    find_standing_changes,
+    list_constraints,
+)
 from closeloop.process.user_constraints import UserConstraint
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace_steps import LaneReading, TraceReading
+from closeloop.records.inspection import (
+    LaneReading,
+    TraceReading,
+)
 
 rule = Rule(
     name="lost-constraint",

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from closeloop.process.agent_claims import list_closings, parse_claim
+from closeloop.process.constraint_breaches import find_standing_changes
 from closeloop.process.edit_contents import list_code_changes
 from closeloop.process.measures.verification import (
     CheckBacking,
@@ -14,10 +15,13 @@ from closeloop.process.measures.verification import (
     list_trace_checks,
     list_trials_after,
 )
-from closeloop.process.standing_changes import find_standing_changes
-from closeloop.process.user_requests import collect_user_requests
+from closeloop.process.rule_helpers import collect_user_requests
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace_steps import LaneReading, TraceReading, TraceStep
+from closeloop.records.inspection import (
+    LaneReading,
+    TraceReading,
+    TraceStep,
+)
 
 rule = Rule(
     name="missing-verification",

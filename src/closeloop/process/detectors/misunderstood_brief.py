@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from closeloop.process.finding_wording import truncate_line
-from closeloop.process.handoff_briefs import list_missed_files
-from closeloop.process.handoff_contexts import HandoffContext, list_handoff_contexts
+from closeloop.process.handoff_briefs import (
+    HandoffContext,
+    list_handoff_contexts,
+    list_missed_files,
+)
+from closeloop.process.rule_helpers import truncate_line
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace_steps import TraceReading
+from closeloop.records.inspection import (
+    TraceReading,
+)
 
 rule = Rule(
     name="misunderstood-brief",

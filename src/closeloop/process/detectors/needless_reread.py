@@ -6,11 +6,18 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from closeloop.process.edit_contents import is_scratch_path, list_trace_changes
-from closeloop.process.finding_wording import truncate_line
+from closeloop.process.rule_helpers import truncate_line
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.records.inspection import (
+    LaneReading,
+    TraceReading,
+    TraceStep,
+)
 from closeloop.records.record import Record
-from closeloop.records.trace import Command, Read
-from closeloop.records.trace_steps import LaneReading, TraceReading, TraceStep
+from closeloop.records.trace import (
+    Command,
+    Read,
+)
 
 rule = Rule(
     name="needless-reread",

@@ -8,15 +8,23 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from closeloop.process.edit_contents import deletes_file, is_scratch_path
-from closeloop.process.finding_wording import (
+from closeloop.process.rule_helpers import (
     describe_failures,
     explain_unreadable_checks,
+    list_git_verbs,
     truncate_line,
+    uses_stash,
 )
-from closeloop.process.git_commands import list_git_verbs, uses_stash
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import Command, Edit
-from closeloop.records.trace_steps import LaneReading, TraceReading, TraceStep
+from closeloop.records.inspection import (
+    LaneReading,
+    TraceReading,
+    TraceStep,
+)
+from closeloop.records.trace import (
+    Command,
+    Edit,
+)
 
 rule = Rule(
     name="oscillation",

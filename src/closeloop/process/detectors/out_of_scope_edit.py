@@ -7,16 +7,21 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from closeloop.process.constraint_breaches import globs_in_any_folder
-from closeloop.process.constraint_lifetimes import list_constraints
+from closeloop.process.constraint_breaches import (
+    find_standing_changes,
+    globs_in_any_folder,
+    list_constraints,
+)
 from closeloop.process.edit_contents import is_scratch_path
-from closeloop.process.finding_wording import join_names, truncate_line
-from closeloop.process.standing_changes import find_standing_changes
+from closeloop.process.rule_helpers import join_names, truncate_line
 from closeloop.process.text_facts import is_same_path
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.globs import matches_globs
+from closeloop.records.inspection import (
+    TraceReading,
+    TraceStep,
+)
 from closeloop.records.record import Record
-from closeloop.records.trace_steps import TraceReading, TraceStep
+from closeloop.text.wording import matches_globs
 
 rule = Rule(
     name="out-of-scope-edit",

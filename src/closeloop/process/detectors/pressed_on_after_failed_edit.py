@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from closeloop.process.finding_wording import truncate_line
 from closeloop.process.measures.recovery import list_abandoned_edits, mentions_problem
+from closeloop.process.rule_helpers import truncate_line
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import AnyEvent, Message, Note, Thought
-from closeloop.records.trace_steps import LaneReading, TraceReading, TraceStep
+from closeloop.records.inspection import (
+    LaneReading,
+    TraceReading,
+    TraceStep,
+)
+from closeloop.records.trace import (
+    AnyEvent,
+    Message,
+    Note,
+    Thought,
+)
 
 rule = Rule(
     name="pressed-on-after-failed-edit",

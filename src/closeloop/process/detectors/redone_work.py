@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from closeloop.process.child_reports import RedoneEdit, find_redone_edits, find_repeated_lookups
-from closeloop.process.finding_wording import truncate_line
-from closeloop.process.handoff_contexts import HandoffContext, list_handoff_contexts, step_input
+from closeloop.process.handoff_briefs import HandoffContext, list_handoff_contexts, step_input
+from closeloop.process.rule_helpers import truncate_line
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.plural import count_with_noun
-from closeloop.records.trace_steps import TraceReading, TraceStep
+from closeloop.records.inspection import (
+    TraceReading,
+    TraceStep,
+)
+from closeloop.text.wording import count_with_noun
 
 rule = Rule(
     name="redone-work",

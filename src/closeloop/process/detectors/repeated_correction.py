@@ -8,12 +8,17 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from operator import attrgetter
 
-from closeloop.process.finding_wording import truncate_line
+from closeloop.process.rule_helpers import truncate_line
 from closeloop.process.text_words import mentions_any, normalise_words, split_sentences, word_stems
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.records.inspection import (
+    LaneReading,
+    TraceReading,
+)
 from closeloop.records.record import Record
-from closeloop.records.trace import Message
-from closeloop.records.trace_steps import LaneReading, TraceReading
+from closeloop.records.trace import (
+    Message,
+)
 
 rule = Rule(
     name="repeated-correction",

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 
-from closeloop.process.finding_wording import truncate_line
 from closeloop.process.output_normalisation import normalise_output
+from closeloop.process.rule_helpers import truncate_line
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import Command, Edit, Handoff, Read, ToolUse
-from closeloop.records.trace_steps import LaneReading, TraceReading, TraceStep
+from closeloop.records.inspection import (
+    LaneReading,
+    TraceReading,
+    TraceStep,
+)
+from closeloop.records.trace import (
+    Command,
+    Edit,
+    Handoff,
+    Read,
+    ToolUse,
+)
 
 rule = Rule(
     name="repeated-failure",

@@ -7,17 +7,18 @@ from collections.abc import Iterable, Mapping, Set
 
 from closeloop.process.convergence import same_failures
 from closeloop.process.edit_contents import diff_edit, is_scratch_path
-from closeloop.process.finding_wording import explain_unreadable_checks, truncate_line
-from closeloop.process.git_commands import uses_stash
+from closeloop.process.rule_helpers import explain_unreadable_checks, truncate_line, uses_stash
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.record import Record
-from closeloop.records.trace import Edit
-from closeloop.records.trace_steps import (
+from closeloop.records.inspection import (
     CheckFailures,
     Iteration,
     LaneReading,
     TraceReading,
     TraceStep,
+)
+from closeloop.records.record import Record
+from closeloop.records.trace import (
+    Edit,
 )
 
 rule = Rule(

@@ -7,10 +7,16 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from closeloop.process.convergence import find_standstills
-from closeloop.process.finding_wording import describe_failures, explain_unreadable_checks
+from closeloop.process.rule_helpers import describe_failures, explain_unreadable_checks
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import Command
-from closeloop.records.trace_steps import Iteration, LaneReading, TraceReading
+from closeloop.records.inspection import (
+    Iteration,
+    LaneReading,
+    TraceReading,
+)
+from closeloop.records.trace import (
+    Command,
+)
 
 rule = Rule(
     name="spiral",

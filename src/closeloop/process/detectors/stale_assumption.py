@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from closeloop.process.finding_wording import truncate_line
+from closeloop.process.rule_helpers import truncate_line
 from closeloop.process.stale_files import find_stale_encounters
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace_steps import TraceReading
+from closeloop.records.inspection import (
+    TraceReading,
+)
 
 rule = Rule(
     name="stale-assumption",

@@ -19,20 +19,25 @@ from closeloop.process.edit_contents import (
     is_test_source,
     list_trace_changes,
 )
-from closeloop.process.failing_checks import FailingChecks
-from closeloop.process.finding_wording import truncate_line
-from closeloop.process.phrase_search import build_automaton, find_first_match
-from closeloop.process.user_requests import collect_user_requests, contains_request
+from closeloop.process.measures.verification import FailingChecks
+from closeloop.process.rule_helpers import collect_user_requests, contains_request, truncate_line
+from closeloop.process.text_words import build_automaton, find_first_match
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.suppression import (
+from closeloop.records.inspection import (
+    TraceReading,
+    TraceStep,
+)
+from closeloop.records.trace import (
+    Command,
+    Edit,
+)
+from closeloop.text.code_patterns import (
     BLANKET_SUPPRESSION,
     CHECK_COMMAND,
     MASKED_EXIT,
     SUPPRESSION_MARKS,
     SWALLOWED_ERROR,
 )
-from closeloop.records.trace import Command, Edit
-from closeloop.records.trace_steps import TraceReading, TraceStep
 
 rule = Rule(
     name="suppressed-error",

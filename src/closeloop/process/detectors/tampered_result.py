@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import Edit
-from closeloop.records.trace_steps import TraceReading
+from closeloop.records.inspection import (
+    TraceReading,
+)
+from closeloop.records.trace import (
+    Edit,
+)
 
 rule = Rule(
     name="tampered-result",

@@ -22,8 +22,14 @@ from closeloop.process.measures.verification import (
     list_trials_after,
 )
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import Command
-from closeloop.records.trace_steps import LaneReading, TraceReading, TraceStep
+from closeloop.records.inspection import (
+    LaneReading,
+    TraceReading,
+    TraceStep,
+)
+from closeloop.records.trace import (
+    Command,
+)
 
 rule = Rule(
     name="unverified-claim",

@@ -19,22 +19,26 @@ from closeloop.process.edit_contents import (
     is_test_source,
     list_trace_changes,
 )
-from closeloop.process.failing_checks import FailingChecks
-from closeloop.process.finding_wording import truncate_line
-from closeloop.process.phrase_search import build_automaton, contains_any
-from closeloop.process.text_words import mentions_any
-from closeloop.process.user_requests import collect_user_requests, contains_request
-from closeloop.records.assertion_patterns import (
+from closeloop.process.measures.verification import FailingChecks
+from closeloop.process.rule_helpers import collect_user_requests, contains_request, truncate_line
+from closeloop.process.text_words import build_automaton, contains_any, mentions_any
+from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.records.inspection import (
+    ActionEvent,
+    TraceReading,
+    TraceStep,
+)
+from closeloop.records.record import Record
+from closeloop.records.trace import (
+    Edit,
+)
+from closeloop.text.code_patterns import (
     ASSERTION,
     COVERAGE_FLOOR,
     SKIPPED_TEST,
     WEAK_ASSERTION,
     starting_test,
 )
-from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.record import Record
-from closeloop.records.trace import Edit
-from closeloop.records.trace_steps import ActionEvent, TraceReading, TraceStep
 
 rule = Rule(
     name="weakened-test",

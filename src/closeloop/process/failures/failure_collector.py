@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 
 from closeloop.process.output_normalisation import MAX_MESSAGE_CHARS, ORIGIN_MARK, message_skeleton
-from closeloop.records.trace_steps import CheckFailures
+from closeloop.records.inspection import (
+    CheckFailures,
+)
+from closeloop.records.record import Record
 
 MAX_ERRORS = 200
 MAX_NAMES = 20
@@ -149,3 +152,46 @@ def split_by_headers(pattern: re.Pattern[str], text: str) -> Iterator[tuple[re.M
 def first_text_line(text: str) -> str:
     """The first line that says something."""
     return text.lstrip()[:1000].partition("\n")[0].rstrip()
+
+
+class OutputParser(Record):
+    """How one tool's output is recognised and read."""
+
+    marks: tuple[str, ...]
+    read_verdict: Callable[[str], bool | None]
+    collect_failures: Callable[[str, FailureCollector], None]
+
+
+# Frames of a stack as Python and JavaScript print them.
+
+_PYTHON_FRAME = re.compile(r'File "([^"\n]++)", line \d++(?:, in ([^\n]++))?(?:\n {4}([^\n]++))?')
+_SCRIPT_FRAME = re.compile(
+    r"\n *+(?:at|❯) (?:async |new )?(?:([^\s(:]++)(?: \[[^\]\n]*+\])? )?"
+    r"\(?((?:node:|file:)?[^\s():]++):\d++"
+)
+
+StackFrame = tuple[str, str, str]
+"""File, function and source line, `""` where they are not told."""
+
+
+def parse_python_frames(text: str) -> list[StackFrame]:
+    """As they are printed: the deepest last."""
+    return _PYTHON_FRAME.findall(text)
+
+
+def parse_script_frames(text: str) -> list[StackFrame]:
+    """As they are printed: the deepest first."""
+    return [(path, name, "") for name, path in _SCRIPT_FRAME.findall(text)]
+
+
+def add_frames(frames: Iterable[StackFrame], found: FailureCollector) -> None:
+    """What frames tell, when the deepest comes first: files, and functions of the project."""
+    for path, name, _ in frames:
+        found.add_path(path.removeprefix("file://"))
+        if name and not is_foreign_path(path):
+            found.add_symbol(name.rpartition(".")[2])
+
+
+def find_origin(frames: Iterable[StackFrame]) -> str:
+    """The first line of the project's own, when the outermost frame comes first."""
+    return next((source for path, _, source in frames if source and not is_foreign_path(path)), "")

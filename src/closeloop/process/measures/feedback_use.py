@@ -10,14 +10,24 @@ from itertools import chain
 from operator import attrgetter
 from typing import Literal
 
-from closeloop.process.git_commands import uses_stash
 from closeloop.process.measures.verification import needs_other_version
-from closeloop.process.reading_cache import cache_on_reading
+from closeloop.process.rule_helpers import cache_on_reading, uses_stash
 from closeloop.process.text_words import mentions_any
-from closeloop.records.rates import Rate, wilson_rate
+from closeloop.records.estimate import Rate, wilson_rate
+from closeloop.records.inspection import (
+    CheckFailures,
+    LaneReading,
+    TraceStep,
+)
 from closeloop.records.record import Record
-from closeloop.records.trace import Command, Edit, Handoff, Message, Read, ToolUse
-from closeloop.records.trace_steps import CheckFailures, LaneReading, TraceStep
+from closeloop.records.trace import (
+    Command,
+    Edit,
+    Handoff,
+    Message,
+    Read,
+    ToolUse,
+)
 
 FeedbackOutcome = Literal["used", "ignored", "repeated", "claimed"]
 

@@ -6,11 +6,19 @@ from collections.abc import Sequence
 
 from ahocorasick_rs import AhoCorasick, Implementation
 
-from closeloop.process.phrase_search import contains_any
-from closeloop.process.reading_cache import cache_on_reading
-from closeloop.process.text_words import normalise_words, word_stems
-from closeloop.records.trace import Command, Edit, Handoff, Read, ToolUse
-from closeloop.records.trace_steps import LaneReading, TraceStep
+from closeloop.process.rule_helpers import cache_on_reading
+from closeloop.process.text_words import contains_any, normalise_words, word_stems
+from closeloop.records.inspection import (
+    LaneReading,
+    TraceStep,
+)
+from closeloop.records.trace import (
+    Command,
+    Edit,
+    Handoff,
+    Read,
+    ToolUse,
+)
 
 WINDOW_STEPS = 20
 MAX_WINDOWS = 25

@@ -8,15 +8,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Literal
 
-from closeloop.process.git_commands import list_git_verbs
-from closeloop.process.phrase_search import compile_phrases
-from closeloop.process.reading_cache import cache_on_reading
+from closeloop.process.rule_helpers import cache_on_reading, list_git_verbs
 from closeloop.process.stale_files import error_mentions, find_stale_encounters
-from closeloop.process.text_words import mentions_any
-from closeloop.records.rates import Rate, wilson_rate
+from closeloop.process.text_words import compile_phrases, mentions_any
+from closeloop.records.estimate import Rate, wilson_rate
+from closeloop.records.inspection import (
+    LaneReading,
+    TraceReading,
+    TraceStep,
+)
 from closeloop.records.record import Record
-from closeloop.records.trace import Command, Edit, Message, Read, ToolUse
-from closeloop.records.trace_steps import LaneReading, TraceReading, TraceStep
+from closeloop.records.trace import (
+    Command,
+    Edit,
+    Message,
+    Read,
+    ToolUse,
+)
 
 SurpriseKind = Literal[
     "failed edit", "missing file", "conflict", "contradiction", "changed file", "open question"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from closeloop.reviews.lexicon import STOP_WORDS
+from closeloop.reviews.remark_polarity import STOP_WORDS
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,15 +1,23 @@
-"""The user's repositories: find a commit, and make a new repository that starts there."""
+"""The user's repositories: find a commit, copy from it, share what setup made, write a branch."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
-from collections.abc import Mapping
-from pathlib import Path
+import tempfile
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import msgspec
 
 from closeloop.git import OWN_COMMAND, GitFailed, git_network_environment, run_git, try_git_text
 from closeloop.records.errors import BadInput, MachineFailed
+from closeloop.records.record import content_digest
 from closeloop.sandbox.program_execution import Program, ProgramLimits, execute_program
 
 ADDRESS_PATTERN = re.compile(r"[a-z][a-z0-9+.-]*://|[^/\s]+@[^/\s]+:|[A-Za-z0-9.-]{2,}:(?!/)")
@@ -154,3 +162,208 @@ def _try_git(folder: str, *arguments: str, env: Mapping[str, str] | None = None)
         return run_git(folder, *arguments, env=env).decode(errors="replace").strip()
     except GitFailed:
         return None
+
+
+# A change as a branch of the user's repository, written beside whatever is going on there.
+#
+# Only objects and the one ref are added: work tree, index and HEAD are never looked at, no hook
+# runs.
+
+GIT_SECONDS = 120
+
+
+def branch_name(task: str, attempt: str) -> str:
+    """`closeloop/TASK/ATTEMPT`, with what git does not allow in a name replaced."""
+    return f"closeloop/{re.sub(r'[.](?=[.]|lock$|$)', '_', task)}/{attempt}"
+
+
+def has_branches(repo: str | None) -> bool:
+    """Whether it is a repository on this machine."""
+    return repo is not None and not is_remote_address(repo) and Path(repo).is_dir()
+
+
+def make_branch(
+    repo: str, base: str, patch: str, name: str, message: str, *, at: datetime | None = None
+) -> None:
+    """Point a branch at the base with the patch on top; BadInput when that cannot be done."""
+    folder = git_folder(repo)
+    date_variables = {} if at is None else {who: at.isoformat() for who in _DATE_VARIABLES}
+    with tempfile.TemporaryDirectory(prefix="closeloop-") as private:
+        env = {
+            **START_ENVIRONMENT,
+            **date_variables,
+            "GIT_DIR": folder,
+            "GIT_INDEX_FILE": f"{private}/index",
+        }
+        _run_branch_git(env, "read-tree", base)
+        if patch.strip():
+            content = patch.encode("utf-8", "surrogateescape")
+            _run_branch_git(env, "apply", "--cached", "--whitespace=nowarn", "-", stdin=content)
+        tree = _run_branch_git(env, "write-tree")
+        commit = _run_branch_git(env, "commit-tree", tree, "-p", base, stdin=message.encode())
+        _run_branch_git(env, "update-ref", f"refs/heads/{name}", commit)
+
+
+_DATE_VARIABLES = ("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE")
+
+
+def _run_branch_git(env: Mapping[str, str], *arguments: str, stdin: bytes = b"") -> str:
+    index_folder = Path(env["GIT_INDEX_FILE"]).parent
+    git_arguments = ("-c", "core.autocrlf=false", *arguments)
+    try:
+        return (
+            run_git(index_folder, *git_arguments, env=env, stdin=stdin, seconds=GIT_SECONDS)
+            .decode()
+            .strip()
+        )
+    except GitFailed as failed:
+        reason = str(failed).removeprefix("Git says: ")
+        raise BadInput(f"The branch cannot be made in {env['GIT_DIR']}: {reason}") from None
+    except MachineFailed as late:
+        raise BadInput(f"{late} Look at {env['GIT_DIR']}.") from None
+
+
+# What setup made at one commit serves the commits beside it: linked, not made again.
+#
+# Only where every setup command merely installs what manifests name, and the manifests say the
+# same. Whatever builds from source runs at each commit.
+
+MAX_MANIFEST_BYTES = 1 << 20
+_MANIFESTS = re.compile(
+    r"(?:^|/)(?:pyproject\.toml|setup\.py|setup\.cfg|Pipfile(?:\.lock)?|package\.json"
+    r"|(?:uv|poetry|pdm|yarn|Cargo)\.lock|package-lock\.json|npm-shrinkwrap\.json"
+    r"|pnpm-lock\.yaml|pnpm-workspace\.yaml|\.npmrc|\.yarnrc(?:\.yml)?|go\.(?:mod|sum|work)"
+    r"|Cargo\.toml|pom\.xml|MANIFEST\.in|\.python-version|[^/]*requirements[^/]*\.(?:txt|in)"
+    r"|requirements/[^/]+\.(?:txt|in))$"
+)
+_COMPILED_SUFFIXES = (".c", ".cc", ".cpp", ".cxx", ".h", ".hpp", ".pyx", ".pxd", ".f90", ".rs")
+_ASSIGNMENT = re.compile(r"[A-Z_]+=[\w.+-]*")
+_INSTALL_COMMAND = re.compile(
+    r"(?:\S*python[\d.]* -m venv .*|(?:\S*python[\d.]* -m |\S*uv )?\S*pip3? install .*"
+    r"|\S*uv (?:sync|venv)\b.*|(?:poetry|pdm|pipenv) install\b.*"
+    r"|(?:npm|pnpm|yarn) (?:ci|install)\b.*|yarn|go mod download|cargo fetch"
+    r"|\S*mvnw? -B dependency:go-offline)"
+)
+_LOCKED_COMMAND = re.compile(r"\buv (?:sync|run|export)\b")
+"""What of uv reads its lock; `uv pip` does not."""
+_PROJECT_ITSELF = re.compile(r"\.{1,2}(?:/.*)?(?:\[.*\])?")
+_INSTALLING_TOOLS = frozenset(
+    {"setuptools", "hatch", "poetry", "pdm", "uv", "flit", "maturin", "scikit-build"}
+)
+_INSTALL_SCRIPTS = ("preinstall", "install", "postinstall", "prepare", "prepublish")
+
+
+def digest_environment(repo: str, commit: str, setup: Sequence[str], root: str) -> str | None:
+    """Commits with the same one need the same environment; None: setup must run at each."""
+    if is_remote_address(repo) or not all(_only_installs(command) for command in setup):
+        return None
+    folder, facts = git_folder(repo), []
+    uses_python = any("pip" in command or "venv" in command for command in setup)
+    for mode, blob, path in _list_tree_files(folder, commit):
+        if PurePosixPath(path).name == "uv.lock" and not _LOCKED_COMMAND.search("\n".join(setup)):
+            continue
+        if mode == "160000" or (uses_python and path.endswith(_COMPILED_SUFFIXES)):
+            facts.append((path, blob))
+        elif _MANIFESTS.search(path):
+            manifest_facts = _read_manifest_facts(folder, blob, PurePosixPath(path).name)
+            if manifest_facts is None:
+                return None
+            facts.append((path, manifest_facts))
+    return content_digest("kin 1", repo, list(setup), root, facts)[:32]
+
+
+def link_environment(lender: Path, names: Sequence[str], folder: Path) -> None:
+    """Link what setup made in one base, and its home, into another: bases are only read."""
+    workspace = (folder / "root/workspace").resolve()
+    for name in names:
+        source, target = lender / "root/workspace" / name, workspace / name
+        # Python takes compiled files by time and size, which are alike at all commits.
+        inside = target.parent.resolve().is_relative_to(workspace)
+        if source.name != "__pycache__" and inside and not os.path.lexists(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _hard_link(source, target)
+    for source in (lender / "root/home").iterdir():
+        if not os.path.lexists(folder / "root/home" / source.name):
+            _hard_link(source, folder / "root/home" / source.name)
+
+
+def _hard_link(source: Path, target: Path) -> None:
+    command = ["cp", "-al", "--", str(source), str(target)]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def _only_installs(line: str) -> bool:
+    """Whether a command only gets packages, and the project itself only as a link to its source."""
+    if re.search(r"[;|<>`$()\n]|&(?!&)", line.replace("&&", "")):
+        return False
+    return all(map(_is_install, line.split("&&")))
+
+
+def _is_install(line: str) -> bool:
+    try:
+        words = shlex.split(line)
+    except ValueError:
+        return False
+    while words and _ASSIGNMENT.fullmatch(words[0]):
+        words.pop(0)
+    if words[:1] == ["cd"]:
+        return True
+    editable_options = ("-e", "--editable")
+    installs_copy = any(
+        _PROJECT_ITSELF.fullmatch(word)
+        and words[at - 1] not in (*editable_options, "-r", "-c", "--python")
+        for at, word in enumerate(words)
+        if at and "install" in words[:at]
+    )
+    return _INSTALL_COMMAND.fullmatch(" ".join(words)) is not None and not installs_copy
+
+
+def _list_tree_files(folder: str, commit: str) -> Iterator[tuple[str, str, str]]:
+    tree_listing = _read_git(folder, "ls-tree", "-r", "-z", commit)
+    for entry in tree_listing.decode("utf-8", "surrogateescape").split("\0"):
+        entry_fields, _, path = entry.partition("\t")
+        if path:
+            mode, _, blob = entry_fields.split()[:3]
+            yield mode, blob, path
+
+
+def _read_manifest_facts(folder: str, blob: str, name: str) -> Any:
+    """What a manifest says of the environment; None where one must look at each commit."""
+    if name not in ("pyproject.toml", "package.json") and "requirements" not in name:
+        return blob
+    content = _read_git(folder, "cat-file", "blob", blob)[:MAX_MANIFEST_BYTES]
+    try:
+        if name == "pyproject.toml":
+            return _read_pyproject_facts(tomllib.loads(content.decode()))
+        if name == "package.json":
+            return _read_package_facts(msgspec.json.decode(content))
+    except (ValueError, RecursionError, msgspec.MsgspecError, TypeError, AttributeError):
+        return blob
+    names_itself = re.search(rb"^\s*\.{1,2}(/|\[|\s|$)", content, re.MULTILINE)
+    return None if names_itself else blob
+
+
+def _read_pyproject_facts(said: dict[str, Any]) -> Any:
+    """Without the version, and without the settings of tools that install nothing."""
+    project = {key: value for key, value in said.get("project", {}).items() if key != "version"}
+    tools = {key: value for key, value in said.get("tool", {}).items() if key in _INSTALLING_TOOLS}
+    parts = (project, tools, said.get("build-system"), said.get("dependency-groups"))
+    return msgspec.json.encode(parts, order="deterministic").decode()
+
+
+def _read_package_facts(said: dict[str, Any]) -> Any:
+    scripts = said.get("scripts") or {}
+    if any("husky" not in scripts[name] for name in _INSTALL_SCRIPTS if name in scripts):
+        return None
+    environment_fields = {
+        key: said.get(key) for key in said if "ependenc" in key or key in ("engines", "type")
+    }
+    environment_fields["workspaces"] = said.get("workspaces")
+    return msgspec.json.encode(environment_fields, order="deterministic").decode()
+
+
+def _read_git(folder: str, *arguments: str) -> bytes:
+    try:
+        return run_git("/", *arguments, env={"GIT_DIR": folder})
+    except GitFailed:
+        return b""

@@ -18,11 +18,9 @@ import anyio.to_thread
 import msgspec
 
 from closeloop.records.errors import BadInput, MachineFailed
-from closeloop.records.globs import matches_globs
-from closeloop.records.plural import count_with_noun
 from closeloop.records.record import Record
-from closeloop.records.variant import Limits
-from closeloop.sandbox.disk_usage import DiskUsage, measure_disk
+from closeloop.records.task import Limits
+from closeloop.sandbox.process_tree import DiskUsage, measure_disk
 from closeloop.sandbox.program_execution import ProgramResult
 from closeloop.sandbox.workspace_layout import (
     SharedFolder,
@@ -31,6 +29,7 @@ from closeloop.sandbox.workspace_layout import (
     visible_share_path,
 )
 from closeloop.sandbox.workspace_sandbox import WorkspaceSandbox
+from closeloop.text.wording import count_with_noun, matches_globs
 
 MAX_PATCH_BYTES = 64 << 20
 MAX_CHANGED_BYTES, MAX_CHANGED_FILES = 256 << 20, 100_000

@@ -13,12 +13,11 @@ from typing import Self
 
 import msgspec
 
-from closeloop.records import bait
 from closeloop.records.errors import MachineFailed
 from closeloop.records.settings import SandboxSettings
-from closeloop.records.variant import Limits
-from closeloop.sandbox import host_allowlist
-from closeloop.sandbox.disk_usage import DiskLimit, DiskUsage
+from closeloop.records.task import Limits
+from closeloop.sandbox import sandbox_network
+from closeloop.sandbox.process_tree import DiskLimit, DiskUsage
 from closeloop.sandbox.program_execution import Program, ProgramLimits, execute_program
 from closeloop.sandbox.sandbox_ladder import find_sandbox
 from closeloop.sandbox.workspace_layout import (
@@ -29,8 +28,8 @@ from closeloop.sandbox.workspace_layout import (
 )
 from closeloop.sandbox.workspace_sandbox import UnconfinedSandbox, WorkspaceSandbox
 from closeloop.sandbox.workspaces import workspace_bases, workspace_patches
-from closeloop.sandbox.workspaces.cache_folders import CacheFolders
-from closeloop.sandbox.workspaces.workspace_bases import WorkspaceBase
+from closeloop.sandbox.workspaces.workspace_bases import CacheFolders, WorkspaceBase
+from closeloop.text import code_patterns
 
 COPY_LIMITS = ProgramLimits(
     seconds=3600.0,
@@ -165,8 +164,8 @@ class WorkspacePool:
         if not self._hosts or self.sandbox.wrap is None:
             yield place, {}
             return
-        async with host_allowlist.open_allowlist(self._hosts, Path(place.folder, "hosts")) as gate:
-            number = host_allowlist.PROXY_PORT if self.sandbox.isolated else gate.port
+        async with sandbox_network.open_allowlist(self._hosts, Path(place.folder, "hosts")) as gate:
+            number = sandbox_network.PROXY_PORT if self.sandbox.isolated else gate.port
             proxy = f"http://127.0.0.1:{number}"
             names = ("HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy")
             env = dict.fromkeys(names, proxy) | dict.fromkeys(
@@ -218,11 +217,11 @@ class WorkspacePool:
 
 def _lay_bait(home: str) -> None:
     """A new folder or none: one that is there may lead anywhere."""
-    path = Path(home, bait.BAIT_PATH)
+    path = Path(home, code_patterns.BAIT_PATH)
     with suppress(OSError):
         path.parent.parent.mkdir(exist_ok=True)
         path.parent.mkdir()
-        path.write_text(bait.bait_content(secrets.token_hex(8)), encoding="utf-8")
+        path.write_text(code_patterns.bait_content(secrets.token_hex(8)), encoding="utf-8")
 
 
 def _make_subfolders(folder: str, *names: str) -> None:

@@ -20,13 +20,16 @@ import yaml
 from msgspec.structs import replace
 
 from closeloop.records.errors import BadInput
-from closeloop.records.patch_parsing import parse_patch
 from closeloop.records.task import Acceptance, Task
-from closeloop.tasks.exchange.git_trees import commit_folder, patch_adding_files, unpack_archive
-from closeloop.tasks.exchange.harbor_export import RECORD_FILE
+from closeloop.tasks.exchange.harbor_export import (
+    RECORD_FILE,
+    commit_folder,
+    patch_adding_files,
+    unpack_archive,
+)
 from closeloop.tasks.exchange.swebench import normalise_task_id
-from closeloop.tasks.front_matter import read_task_text
-from closeloop.tasks.task_digests import with_digests
+from closeloop.tasks.task_files import read_task_text, with_digests
+from closeloop.text.patches import parse_patch
 
 MAX_FILES = 2000
 MAX_FILE_BYTES = 32 << 20

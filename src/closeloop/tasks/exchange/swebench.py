@@ -11,13 +11,56 @@ from typing import Any
 
 import msgspec
 
+from closeloop.git import try_git_text
+from closeloop.records.attempt import Proof, TestRun
 from closeloop.records.errors import BadInput
-from closeloop.records.patch_parsing import parse_patch
 from closeloop.records.record import Record
-from closeloop.records.record_reading import parse_json
 from closeloop.records.task import Acceptance, Task, TestRunner
-from closeloop.tasks.exchange.required_tests import RequiredTests
-from closeloop.tasks.task_digests import with_digests
+from closeloop.tasks.task_files import is_repository_address, with_digests
+from closeloop.text.patches import parse_patch
+from closeloop.text.record_reading import parse_json
+
+# The tests that a task asks for, each by its name: other tools have no word for "the rest".
+
+
+class RequiredTests(Record):
+    """What must come to pass, and what must stay so."""
+
+    fail_to_pass: tuple[str, ...]
+    pass_to_pass: tuple[str, ...]
+
+
+def list_required_tests(task: Task, proof: Proof | None) -> RequiredTests:
+    """All tests by name, from the task where it says so and else from its proof."""
+    acceptance = task.acceptance
+    if acceptance.fail_to_pass and acceptance.pass_to_pass is not None:
+        return RequiredTests(
+            fail_to_pass=acceptance.fail_to_pass, pass_to_pass=acceptance.pass_to_pass
+        )
+    if proof is None or proof.before is None or proof.reference is None:
+        raise BadInput(
+            f"What passes in {task.id} is not known by name: prove it first, with "
+            f"`closeloop task check {task.id}`."
+        )
+    passing_before, passing_after = find_steady_passes(proof.before, proof.reference)
+    fail_to_pass = acceptance.fail_to_pass or tuple(sorted(passing_after - passing_before))
+    pass_to_pass = (
+        tuple(sorted(passing_before & passing_after))
+        if acceptance.pass_to_pass is None
+        else acceptance.pass_to_pass
+    )
+    return RequiredTests(fail_to_pass=fail_to_pass, pass_to_pass=pass_to_pass)
+
+
+def find_steady_passes(before: TestRun, after: TestRun) -> tuple[set[str], set[str]]:
+    """What passes without the change and with it, but for tests that are flaky in either."""
+    flaky = {*before.flaky, *after.flaky}
+    return passing_tests(before) - flaky, passing_tests(after) - flaky
+
+
+def passing_tests(run: TestRun) -> set[str]:
+    return {test.id for test in run.tests if test.status == "passed"}
+
 
 MAX_LINE_BYTES = 64 << 20
 _OWNER_AND_NAME = re.compile(r"[\w.-]{1,100}/[\w.-]{1,100}")
@@ -214,3 +257,26 @@ def _clone_location(repo: str, clones: Path | None) -> str:
     below: Iterable[str] = (f"{owner}/{short}", f"{owner}__{short}", short)
     places = [clones / name for name in below]
     return str(next((place for place in places if place.is_dir()), clones).resolve())
+
+
+# What others ask of a task's repository: whose it is, and when the work began.
+
+_ADDRESS_OWNER_AND_NAME = re.compile(r"[/:]([\w.-]{1,100})/([\w.-]{1,100}?)(?:\.git)?/?$")
+
+
+def read_swebench_source(task: Task) -> SwebenchSource:
+    """By its address, or that which its clone was made from; else a name of our own."""
+    repo = task.repo or ""
+    address = (
+        repo
+        if is_repository_address(repo)
+        else try_git_text(repo, "remote", "get-url", "origin").strip()
+    )
+    match = _ADDRESS_OWNER_AND_NAME.search(address) if is_repository_address(address) else None
+    folder_name = re.sub(r"[^\w.-]+", "-", Path(repo).name) or "task"
+    return SwebenchSource(
+        repo=f"{match[1]}/{match[2]}" if match else f"local/{folder_name}",
+        created_at=try_git_text(
+            repo, "show", "-s", "--format=%cI", f"{task.base}^{{commit}}"
+        ).strip(),
+    )

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import io
+import math
+import re
 import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
+from typing import Literal
 
 from closeloop.git import read_git_text
 from closeloop.records.change import Change, FileChange
 from closeloop.records.errors import BadInput
-from closeloop.records.patch_parsing import parse_patch
-from closeloop.records.record import Record
+from closeloop.records.record import Record, Time
 from closeloop.records.task import TestRunner
-from closeloop.tasks.exchange.git_trees import extract_member
-from closeloop.tasks.mining import patch_words
+from closeloop.tasks.exchange.harbor_export import extract_member
+from closeloop.tasks.mining import prompt_leaks
 from closeloop.tasks.mining.change_parts import (
     ChangeParts,
     CollectionRules,
@@ -26,16 +30,8 @@ from closeloop.tasks.mining.change_parts import (
     split_change_paths,
     split_paths,
 )
-from closeloop.tasks.mining.changelog_notes import extract_changelog_notes
-from closeloop.tasks.mining.prompt_leaks import remove_solution
-from closeloop.tasks.mining.task_candidates import (
-    MAX_PATCH_BYTES,
-    TaskCandidate,
-    find_unfit_reason,
-    rank_work,
-    score_work,
-)
-from closeloop.tasks.mining.task_prompts import compose_prompt, request_from_message
+from closeloop.tasks.mining.prompt_leaks import iter_patch_lines, remove_solution, split_patch_lines
+from closeloop.tasks.mining.task_prompts import TEST_BEHAVIOUR, compose_prompt, request_from_message
 from closeloop.tasks.mining.work_history import (
     MIN_MESSAGE_WORDS,
     PastWork,
@@ -44,6 +40,150 @@ from closeloop.tasks.mining.work_history import (
     list_past_work,
 )
 from closeloop.tasks.projects.manifest_folder import ManifestFolder
+from closeloop.text.patches import parse_patch
+
+# What a change says of itself in the change log.
+
+MAX_NOTES = 100
+_BULLET = re.compile(r"^\s*[-*•]\s+")
+_HEADING = re.compile(
+    r"\W*|\W*(?:version|release)? ?v?\d+(?:\.\d+)+\S{0,12}(?:\W.{0,40})?|\W*\d{4}-\d\d-\d\d\W*"
+    r"|#.*|\w+:|\W*(?:new |other |security |breaking )?(?:features?|(?:bug ?)?fix(?:es)?|added"
+    r"|changed|changes|fixed|removed|deprecat\w+|improvements|enhancements|security|support|refactoring"
+    r"|unreleased)\W*",
+    re.IGNORECASE,
+)
+_EMPTY_NOTE = re.compile(r"(?i)\W*(?:same (?:for|goes|as) .*)?")
+
+
+def extract_changelog_notes(patch: str) -> str:
+    """The entries that a change adds to the change log, as prose; moved and edited ones are old."""
+    old_notes = [_strip_bullet(line) for line in split_patch_lines(patch).removed[:MAX_NOTES]]
+    notes: list[str] = []
+    for line in islice(_new_lines(patch), MAX_NOTES):
+        note = _strip_bullet(line)
+        if note in notes or _EMPTY_NOTE.fullmatch(note) or get_close_matches(note, old_notes, 1):
+            continue
+        notes += ["", note] if _BULLET.match(line) else [note]
+    return "\n".join(notes).strip()
+
+
+def _new_lines(patch: str) -> Iterator[str]:
+    """Added lines, but for headings and for those in the midst of an entry that was there."""
+    old = False
+    for sign, line in iter_patch_lines(patch):
+        begins = _BULLET.match(line) is not None
+        heads = not begins and _HEADING.fullmatch(line.strip()) is not None
+        if sign == " ":
+            old = not heads
+        elif sign == "+":
+            old = old and not begins and not heads
+            if not old and not heads:
+                yield line
+
+
+def _strip_bullet(line: str) -> str:
+    return _BULLET.sub("", line).strip()
+
+
+# Which pieces of work could be tasks, and which are likely good ones.
+
+MAX_SOURCE_FILES = 12
+MAX_SOURCE_LINES = 800
+MAX_PATCH_BYTES = 1 << 20
+_CHORE_SUBJECT = re.compile(
+    r"(?i)(?:(?:failing )?tests?\b|revert\b|bump\b|release\b|prepare\b.*release|pre-commit"
+    r"|black\b|ruff\b|reformat|format(?:ting)?\b|lint|typos?\b|chore\b|ci\b|build\b|docs?\b"
+    r"|style\b|update (?:copyright|dependenc|lock)|version \d|merge\b"
+    r"|drop (?:support|.{0,30}python)|remove support|modernize|upgrade\b|migrate\b|pyupgrade"
+    r"|rename\b|refactor|type hints?|typing\b|annotat|move\b|deprecat)"
+)
+_ABOUT_TESTS = re.compile(
+    rf"(?i)(?:\w+ ){{1,5}}tests?\b(?! runner| client| suite|{TEST_BEHAVIOUR})"
+    r"|(?:\S+ ){0,4}add(?:ed|s)? tests?\b"
+)
+_CHORE_PREFIX = re.compile(
+    r"(?i)(?:tests?|docs?|chore|ci|build|style|refactor)(?:\([^()]{0,40}\))?!?:"
+)
+_WORTHY_WORD = re.compile(
+    r"(?i)\b(?:fix|bug|add|support|allow|handle|raise|prevent|correct|implement)"
+)
+
+
+class TaskCandidate(Record):
+    """What a task could be made of: the work, in its parts."""
+
+    commit: str
+    base: str
+    at: Time
+    prompt: str
+    prompt_by: Literal["person", "model"] = "person"
+    source: str
+    """The change to the source, as a patch: the reference."""
+    tests: str
+    """The change to the tests, as a patch: hidden."""
+    test_files: tuple[str, ...]
+    """Files in it that the runner collects and that are there after it."""
+    source_files: tuple[str, ...]
+
+
+def find_unfit_reason(change: Change, parts: ChangeParts) -> str | None:
+    """Why a change cannot be a task, if it is plain without running anything."""
+    files = {file.path: file for file in change.files}
+    source = [files[path] for path in parts.source if path in files]
+    if not parts.tests:
+        return "it changes no tests"
+    if not source:
+        return "it changes no source"
+    if len(source) > MAX_SOURCE_FILES:
+        return f"it changes {len(source)} source files, too many for one task"
+    lines = sum(file.added + file.removed for file in source)
+    if lines > MAX_SOURCE_LINES:
+        return f"it changes {lines} lines of source, too many for one task"
+    if all(file.status in ("deleted", "renamed") and not file.added for file in source):
+        return "it only moves or deletes source"
+    if not any(files[path].added for path in parts.tests if path in files):
+        return "it adds nothing to the tests"
+    return None
+
+
+def score_work(
+    message: str, noted: bool, source: Sequence[FileChange], tests: Sequence[FileChange]
+) -> float:
+    """How good a task this may be, by size, files, message and tests; a point is a notch.
+
+    `noted`: the change log has more words for it.
+    """
+    lines = sum(file.added + file.removed for file in source)
+    # Around 25 lines in one or two files are an hour's work: neither a typo nor a project.
+    points = 3.0 - abs(math.log(max(lines, 1) / 25)) - 0.5 * max(0, len(source) - 2)
+    subject, _, body = request_from_message(message).partition("\n")
+    points += min(len(re.findall(r"\w+", subject)), 8) / 4
+    points += min(len(body.strip()) + 200 * noted, 300) / 200
+    points -= 1.0 if len(message.split()) < MIN_MESSAGE_WORDS and not noted else 0.0
+    points += 1.5 if _WORTHY_WORD.search(subject) else 0.0
+    bare_message = re.sub(
+        r"^(?:\[[^\]\n]{0,40}\] *|\W{0,9}\w{0,40}\W{0,9}(?:\([^()\n]{0,40}\)!?)?: *)", "", message
+    )
+    is_chore = any(map(_CHORE_SUBJECT.match, (message, bare_message))) or _ABOUT_TESTS.match(
+        subject
+    )
+    points -= 3.0 if is_chore or _CHORE_PREFIX.match(message) else 0.0
+    added, removed = sum(file.added for file in tests), sum(file.removed for file in tests)
+    points += min(added, 40) / 40
+    # Tests that were there and had to be changed often ask for just this way to do it.
+    points -= 2 * removed / max(added + removed, 1)
+    return points
+
+
+def rank_work(rated: Sequence[tuple[float, PastWork]], now: datetime) -> list[PastWork]:
+    """Best first; a point is lost with every year, as environments rot and projects move on."""
+
+    def worth(pair: tuple[float, PastWork]) -> float:
+        return pair[0] - (now - pair[1].at).days / 365
+
+    return [work for _, work in sorted(rated, key=worth, reverse=True)]
+
 
 MAX_LISTED_FILES = 200_000
 MAX_NAMES = 24
@@ -114,7 +254,7 @@ def _candidate_from_patches(
     if reason is not None:
         return reason
     changelog = ""
-    new_names = sorted(patch_words.find_introduced_names(source, tests))[: 4 * MAX_NAMES]
+    new_names = sorted(prompt_leaks.find_introduced_names(source, tests))[: 4 * MAX_NAMES]
     known_names = find_words_at(repo, work.base, new_names)
     with suppress(UnicodeDecodeError):
         changelog = extract_changelog_notes(_read_patch(repo, work, parts.changelog))
@@ -123,10 +263,14 @@ def _candidate_from_patches(
         message = remove_solution(message, tests)
     if len(message.split()) < MIN_MESSAGE_WORDS:
         # Then only the names tell what is to be made, also those that something else has.
-        known_names -= patch_words.find_defined_names(source)
+        known_names -= prompt_leaks.find_defined_names(source)
     names = [name for name in new_names if name not in known_names]
     prompt = compose_prompt(
-        message, source, tests, names[:MAX_NAMES], patch_words.find_expected_messages(source, tests)
+        message,
+        source,
+        tests,
+        names[:MAX_NAMES],
+        prompt_leaks.find_expected_messages(source, tests),
     )
     if prompt is None:
         return "its message says too little, or only the answer"

@@ -13,7 +13,8 @@ from closeloop.records.errors import BadInput
 from closeloop.records.record import Record
 from closeloop.records.task import Acceptance, Task
 from closeloop.sandbox.workspaces import WorkspaceBase
-from closeloop.tasks.exchange.required_tests import find_steady_passes, passing_tests
+from closeloop.tasks.exchange.swebench import find_steady_passes, passing_tests
+from closeloop.tasks.mining.candidate_builder import TaskCandidate
 from closeloop.tasks.mining.mining_environments import (
     QUICK_SECONDS,
     BrokenEnvironment,
@@ -27,9 +28,8 @@ from closeloop.tasks.mining.mining_environments import (
     narrow_to_files,
     narrow_to_tests,
 )
-from closeloop.tasks.mining.missing_packages import describe_optional_modules
-from closeloop.tasks.mining.task_candidates import TaskCandidate
-from closeloop.tasks.task_digests import with_digests
+from closeloop.tasks.mining.setup_recipes import describe_optional_modules
+from closeloop.tasks.task_files import with_digests
 
 MAX_PROOFS = 2
 """A second proof, of the tests that the first one showed to be steady."""

@@ -12,18 +12,25 @@ import anyio
 from msgspec.structs import replace
 
 from closeloop.grading.task_proof import run_base_tests
-from closeloop.grading.testing.command_words import simple_commands
-from closeloop.grading.testing.runner_instrumentation import detect_runner
+from closeloop.grading.testing.runner_instrumentation import detect_runner, simple_commands
 from closeloop.grading.touched_paths import list_test_files
 from closeloop.records.attempt import TestRun
 from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.records.record import Record, content_digest
 from closeloop.records.task import Acceptance, Task, TestRunner
 from closeloop.sandbox.workspaces import WorkspaceBase, WorkspacePool
-from closeloop.tasks.mining.candidate_builder import open_manifests, select_runner_files
-from closeloop.tasks.mining.missing_packages import add_missing_packages, find_named_packages
-from closeloop.tasks.mining.setup_recipes import ConfiguredCommands, Recipe, list_recipes
-from closeloop.tasks.mining.task_candidates import TaskCandidate
+from closeloop.tasks.mining.candidate_builder import (
+    TaskCandidate,
+    open_manifests,
+    select_runner_files,
+)
+from closeloop.tasks.mining.setup_recipes import (
+    ConfiguredCommands,
+    Recipe,
+    add_missing_packages,
+    find_named_packages,
+    list_recipes,
+)
 from closeloop.tasks.mining.work_history import find_nearest_tag, list_files_at
 
 QUICK_SECONDS = 15.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from closeloop.tasks.mining import patch_words
+from closeloop.tasks.mining import prompt_leaks
 from closeloop.tasks.mining.prompt_leaks import COMPOUND_NAME, remove_leaks
 
 MIN_PROMPT_WORDS = 4
@@ -231,7 +231,7 @@ def compose_prompt(
     has_names = names or any(
         map(
             COMPOUND_NAME.fullmatch,
-            {*words} & patch_words.find_identifiers(patch_words.split_patch_lines(tests).added),
+            {*words} & prompt_leaks.find_identifiers(prompt_leaks.split_patch_lines(tests).added),
         )
     )
     # What is left without its title was said to those who had read that.

@@ -1,15 +1,21 @@
-"""Read a repository's history as pieces of work that were accepted, newest first."""
+"""Past work: a repository's history as pieces of work, and what mining knows of each."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from closeloop.git import read_git_text
-from closeloop.records.errors import BadInput
+from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.records.record import Record, Time
+from closeloop.records.task import Task
 
 MAX_COMMITS = 100_000
 MAX_PULL_COMMITS = 50
@@ -181,3 +187,101 @@ def _list_pull_commits(
             pull_commits[place] = commits[place]
             places.extend(commits[place].parents[:1])
     return [one for one in reversed(pull_commits.values()) if len(one.parents) < 2]
+
+
+# Which commits were tried, and what came of it: so that mining goes on where it stopped.
+
+Kind = TypeVar("Kind", bound=Record)
+LEDGER_VERSION = 1
+"""Of how candidates are made and proved: entries of another one are tried again."""
+
+
+class LedgerEntry(Record):
+    """One commit, tried once."""
+
+    commit: str
+    state: Literal["proved", "refused", "failed"]
+    """Failed: for reasons that may be gone tomorrow."""
+    why: str | None = None
+    task: str | None = None
+    change: str | None = None
+    """The digest of what it changes: the same work may have been committed twice."""
+    base: str | None = None
+    """The commit that a task starts from."""
+    at: Time
+    seconds: float
+    version: int = LEDGER_VERSION
+
+
+def read_ledger(path: Path) -> dict[str, LedgerEntry]:
+    """The last entry of every commit; lines that are torn, or of other versions, do not count."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise MachineFailed(f"{path} cannot be read: {error.strerror}.") from error
+    entries = decode_whole_lines(lines, LedgerEntry)
+    return {entry.commit: entry for entry in entries if entry.version == LEDGER_VERSION}
+
+
+def decode_whole_lines(lines: Iterable[bytes], kind: type[Kind]) -> Iterator[Kind]:
+    """The records of a file, a line each; lines that are torn do not count."""
+    for line in lines:
+        with suppress(ValueError, RecursionError):
+            yield msgspec.json.decode(line, type=kind)
+
+
+def append_entry(path: Path, entry: Record) -> None:
+    """Add a line, whole: a torn one before it must not swallow it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as opened:
+            opened.write(b"\n" + msgspec.json.encode(entry) + b"\n")
+    except OSError as error:
+        raise MachineFailed(f"{path} cannot be written: {error.strerror}.") from error
+
+
+# Work that somebody points at, with what is known of it besides the commit.
+
+MAX_REMARKS = 20
+MAX_REMARK_CHARS = 500
+
+
+class SourcedWork(Record):
+    """One accepted piece of work: its message is what was asked for."""
+
+    work: PastWork
+    tags: tuple[str, ...] = ()
+    rubric: str | None = None
+    """What reviewers or the user said on the way."""
+
+
+class GatheredWork(Record):
+    """What a source holds: work to try, and why the rest cannot be."""
+
+    given: tuple[SourcedWork, ...]
+    passed_over: dict[str, str] = {}
+
+
+def with_source_tags(task: Task, given: SourcedWork | None) -> Task:
+    """A proved task with the tags and words of its source; neither is part of what it asks."""
+    if given is None:
+        return task
+    tags = dict.fromkeys([*task.tags, *given.tags])
+    return replace(task, tags=tuple(tags), rubric=given.rubric or task.rubric)
+
+
+def format_remarks(title: str, words: Sequence[str]) -> str | None:
+    """Remarks of people as a list, shortened."""
+    remarks = [" ".join(word.split())[:MAX_REMARK_CHARS] for word in words]
+    lines = [f"- {word}" for word in remarks if word][:MAX_REMARKS]
+    return "\n".join([f"{title}:", *lines]) if lines else None
+
+
+def unique_by_commit(given: Iterable[SourcedWork]) -> tuple[SourcedWork, ...]:
+    """Each commit once, as it was first given."""
+    by_commit: dict[str, SourcedWork] = {}
+    for one in given:
+        by_commit.setdefault(one.work.commit, one)
+    return tuple(by_commit.values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from closeloop.records.record import Record
 from closeloop.tasks.projects.manifest_folder import (
@@ -12,12 +13,185 @@ from closeloop.tasks.projects.manifest_folder import (
     ProjectCommand,
     nested_table,
 )
-from closeloop.tasks.projects.python_environment import (
-    REQUIREMENTS_FILES,
-    command_in_environment,
-    declared_packages,
-    find_python_environment,
+
+# Python: who makes the environment, and what must be installed into it.
+
+REQUIREMENTS_FILES = (
+    "requirements.txt",
+    "requirements-dev.txt",
+    "requirements-test.txt",
+    "requirements-tests.txt",
+    "requirements_dev.txt",
+    "dev-requirements.txt",
+    "test-requirements.txt",
+    "requirements/dev.txt",
+    "requirements/test.txt",
+    "requirements/tests.txt",
 )
+_TEST_GROUPS = frozenset({"test", "tests", "testing", "dev"})
+_TOOL_FILES = {
+    "uv": ("uv.lock",),
+    "poetry": ("poetry.lock",),
+    "pdm": ("pdm.lock",),
+    "pipenv": ("Pipfile",),
+    "hatch": ("hatch.toml",),
+}
+
+
+class PythonEnvironment(Record):
+    """How the project's Python is made and spoken to."""
+
+    prefix: str = ""
+    """Before the name of a program."""
+    setup: tuple[ProjectCommand, ...] = ()
+    build: ProjectCommand | None = None
+
+
+def find_python_environment(folder: ManifestFolder, programs: Iterable[str]) -> PythonEnvironment:
+    """The environment in which those programs, and the project itself, can be run."""
+    programs = set(programs)
+    missing = sorted(programs - declared_packages(folder))
+    tool, source = _find_environment_tool(folder)
+    if source is None:
+        return PythonEnvironment()
+    if tool is None:
+        lines, prefix = _pip_commands(folder, programs, missing), ".venv/bin/"
+    else:
+        lines, prefix = [_install_command(tool, folder, programs)], f"{tool} run "
+        if tool == "uv":
+            # What the setup installed is what runs, also without a network.
+            prefix = "uv run --no-sync "
+        if missing:
+            pip = "uv pip" if tool == "uv" else f"{tool} run pip"
+            lines.append(f"{pip} install {' '.join(missing)}")
+    return PythonEnvironment(
+        prefix=prefix,
+        setup=tuple(ProjectCommand(line=line, source=source) for line in lines),
+        build=_build_command(folder, tool),
+    )
+
+
+def command_in_environment(
+    environment: PythonEnvironment, command: ProjectCommand | None
+) -> ProjectCommand | None:
+    """A command as it is called in the environment."""
+    if command is None:
+        return None
+    if environment.prefix:
+        line = environment.prefix + re.sub(r"^python3 ", "python ", command.line)
+    else:
+        line = re.sub(r"^pytest\b", "python3 -m pytest", command.line)
+    return ProjectCommand(line=line, source=command.source)
+
+
+def declared_packages(folder: ManifestFolder) -> frozenset[str]:
+    """Names of the packages that the project says it needs, for work and for tests."""
+    project = nested_table(folder.pyproject, "project")
+    lists = [project.get("dependencies"), *nested_table(project, "optional-dependencies").values()]
+    lists += nested_table(folder.pyproject, "dependency-groups").values()
+    lists.append(nested_table(folder.pyproject, "tool", "uv").get("dev-dependencies"))
+    lists += [folder.read_text(file).splitlines() for file in REQUIREMENTS_FILES]
+    poetry = nested_table(folder.pyproject, "tool", "poetry")
+    tables = [nested_table(poetry, "dependencies"), nested_table(poetry, "dev-dependencies")]
+    tables += [
+        nested_table(group, "dependencies") for group in nested_table(poetry, "group").values()
+    ]
+    tables += [
+        nested_table(folder.read_toml("Pipfile"), name) for name in ("packages", "dev-packages")
+    ]
+    return frozenset().union(*(_package_names(items) for items in (*lists, *tables)))
+
+
+def _find_environment_tool(folder: ManifestFolder) -> tuple[str | None, str | None]:
+    """Which tool makes the environment, pip when none is named, and the file that says so."""
+    configured = nested_table(folder.pyproject, "tool")
+    for name, files in _TOOL_FILES.items():
+        if file := folder.find_first(*files):
+            return name, file
+        # A table for hatch is often only there to build the package.
+        signs = nested_table(configured, "hatch", "envs") if name == "hatch" else name in configured
+        if signs:
+            return name, "pyproject.toml"
+    return None, _installable_manifest(folder) or folder.find_first(*REQUIREMENTS_FILES)
+
+
+def _install_command(tool: str, folder: ManifestFolder, programs: set[str]) -> str:
+    groups = _choose_test_groups(nested_table(folder.pyproject, "dependency-groups"), programs)
+    extras = _choose_test_groups(
+        nested_table(folder.pyproject, "project", "optional-dependencies"), programs
+    )
+    match tool:
+        case "uv":
+            options = [f"--group {name}" for name in groups if name != "dev"]
+            options += [f"--extra {name}" for name in extras]
+            return " ".join(["uv sync", *(["--frozen"] if "uv.lock" in folder else []), *options])
+        case "poetry":
+            written = nested_table(folder.pyproject, "tool", "poetry", "group")
+            groups = _choose_test_groups(
+                {
+                    name: nested_table(group, "dependencies")
+                    for name, group in written.items()
+                    if nested_table(group).get("optional")
+                },
+                programs,
+            )
+            options = [f"--with {','.join(groups)}"] if groups else []
+            return " ".join(["poetry install", *options, *(f"--extras {name}" for name in extras)])
+        case "pdm" | "pipenv":
+            return f"{tool} install --dev"
+        case _:
+            return "hatch env create"
+
+
+def _pip_commands(folder: ManifestFolder, programs: set[str], missing: Iterable[str]) -> list[str]:
+    groups = _choose_test_groups(nested_table(folder.pyproject, "dependency-groups"), programs)
+    extras = _choose_test_groups(
+        nested_table(folder.pyproject, "project", "optional-dependencies"), programs
+    )
+    arguments = []
+    if _installable_manifest(folder):
+        arguments.append(f"-e '.[{','.join(extras)}]'" if extras else "-e .")
+    arguments += [f"--group {name}" for name in groups]
+    arguments += [f"-r {name}" for name in REQUIREMENTS_FILES if name in folder]
+    # The venv's own pip may be older than --group.
+    upgrade = [".venv/bin/pip install --upgrade pip"] if groups else []
+    install = f".venv/bin/pip install {' '.join([*arguments, *missing])}"
+    return ["python3 -m venv .venv", *upgrade, install]
+
+
+def _choose_test_groups(groups: dict[str, Any], programs: set[str]) -> list[str]:
+    """The groups that are for tests, and the first that holds each program still wanting."""
+    chosen = [name for name in groups if name in _TEST_GROUPS]
+    wanting = programs.difference(*(_package_names(groups[name]) for name in chosen))
+    for name, items in groups.items():
+        if wanting & _package_names(items):
+            wanting -= _package_names(items)
+            chosen.append(name)
+    return chosen
+
+
+def _build_command(folder: ManifestFolder, tool: str | None) -> ProjectCommand | None:
+    source = _installable_manifest(folder)
+    if source is None or tool == "pipenv":
+        return None
+    line = f"{tool} build" if tool else ".venv/bin/pip wheel --no-deps --wheel-dir dist ."
+    return ProjectCommand(line=line, source=source)
+
+
+def _installable_manifest(folder: ManifestFolder) -> str | None:
+    if {"project", "build-system"} & folder.pyproject.keys():
+        return "pyproject.toml"
+    return folder.find_first("setup.py")
+
+
+def _package_names(requirements: Any) -> frozenset[str]:
+    """The packages that a list of requirements, or a table of them, names."""
+    if not isinstance(requirements, list | dict):
+        return frozenset()
+    texts = (text for text in requirements if isinstance(text, str))
+    matches = (re.match(r"\s*([A-Za-z0-9][\w.-]*)", text) for text in texts)
+    return frozenset(name[1].lower().replace("_", "-") for name in matches if name)
+
 
 _MANIFEST_FILES = (
     "pyproject.toml",

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from closeloop.python_trees import parse_python
 from closeloop.records.errors import BadInput
-from closeloop.records.patch_parsing import parse_patch
 from closeloop.records.task import Task
 from closeloop.tasks.stress.prompt_variants import unchanged_files_command
+from closeloop.text.patches import parse_patch
 
 MAX_MODULES = 3000
 MAX_FILE_BYTES = 1 << 20

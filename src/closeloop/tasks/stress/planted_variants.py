@@ -7,11 +7,11 @@ from pathlib import Path, PurePosixPath
 from msgspec.structs import replace
 
 from closeloop.records.errors import BadInput
-from closeloop.records.globs import escape_glob
-from closeloop.records.patch_parsing import parse_patch
 from closeloop.records.task import Task
 from closeloop.tasks.stress.import_variants import find_python_target, python_module_name
 from closeloop.tasks.stress.prompt_variants import unchanged_files_command
+from closeloop.text.patches import parse_patch
+from closeloop.text.wording import escape_glob
 
 _NEIGHBOUR_SOURCE = '''\
 """Old way of doing this. TODO: clean up, it is slow and nobody understands it."""

@@ -11,10 +11,10 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from closeloop.records.errors import BadInput
-from closeloop.records.globs import escape_glob
-from closeloop.records.patch_parsing import parse_patch
 from closeloop.records.task import Task
 from closeloop.tasks.mining.task_prompts import NAMES_HEADING
+from closeloop.text.patches import parse_patch
+from closeloop.text.wording import escape_glob
 
 _MANIFEST_FILES = (
     "pyproject.toml",

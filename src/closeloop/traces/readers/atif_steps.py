@@ -10,8 +10,8 @@ import msgspec
 
 from closeloop.records.attempt import Usage
 from closeloop.records.protocols import RecordingSource
-from closeloop.records.recorded_texts import MAX_NOTE_CHARS
 from closeloop.records.trace import AnyEvent, Command, Handoff, Message, Thought, Turn
+from closeloop.text.untrusted import MAX_NOTE_CHARS
 from closeloop.traces.provider_values import uncached_input_tokens
 from closeloop.traces.request_history import handoff_from_call
 from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder

@@ -12,8 +12,8 @@ from typing import Any
 
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.record import content_digest
-from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
+from closeloop.text.untrusted import truncate_middle
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.readers.claude_session import ClaudeSession
 from closeloop.traces.session_builder import count_skip

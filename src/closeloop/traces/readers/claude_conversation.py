@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from closeloop.records.attempt import Exit
-from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.trace import (
     AnyEvent,
     Command,
@@ -20,6 +19,7 @@ from closeloop.records.trace import (
     ToolUse,
     Turn,
 )
+from closeloop.text.untrusted import truncate_middle
 from closeloop.traces.readers.claude_results import (
     ClaudeToolResult,
     claude_content_text,

@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import Any
 
 from closeloop.records.protocols import RecordingSource
-from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
 from closeloop.records.trace import Handoff, Message, Note
+from closeloop.text.untrusted import truncate_middle
 from closeloop.traces.readers.claude_conversation import (
     ClaudeConversation,
     join_child_lanes,

@@ -9,13 +9,12 @@ from typing import Any
 
 import msgspec
 
-from closeloop.records.attempt import Exit, Usage
+from closeloop.records.attempt import Exit, Usage, sum_usage
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.record import content_digest
-from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
 from closeloop.records.trace import Command
-from closeloop.records.usage_totals import sum_usage
+from closeloop.text.untrusted import truncate_middle
 from closeloop.traces.readers.claude_conversation import (
     ClaudeConversation,
     join_child_lanes,

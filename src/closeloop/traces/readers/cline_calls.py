@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from closeloop.records.recorded_texts import clean_unicode
 from closeloop.records.trace import AnyEvent, Command, Edit, Handoff, Message, Read, ToolUse
+from closeloop.text.untrusted import clean_unicode
 from closeloop.traces.tool_calls import CallOrigin, event_from_call, result_fields
 from closeloop.traces.untrusted_json import (
     as_list,

@@ -9,7 +9,6 @@ from typing import Any
 from closeloop.records.attempt import Exit
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.record import content_digest
-from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
 from closeloop.records.trace import (
     AnyEvent,
@@ -21,6 +20,7 @@ from closeloop.records.trace import (
     ToolUse,
     Turn,
 )
+from closeloop.text.untrusted import truncate_middle
 from closeloop.traces.edit_texts import split_shell_words as shell_words
 from closeloop.traces.readers.codex_lane import CodexTokenMeter
 from closeloop.traces.readers.codex_results import mcp_reply_text

@@ -10,7 +10,6 @@ from typing import Any, Literal
 import msgspec
 
 from closeloop.records.attempt import Usage
-from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.trace import (
     AnyEvent,
     Command,
@@ -22,6 +21,7 @@ from closeloop.records.trace import (
     ToolUse,
     Turn,
 )
+from closeloop.text.untrusted import truncate_middle
 from closeloop.traces import edit_texts
 from closeloop.traces.session_builder import SessionBuilder
 from closeloop.traces.tool_calls import CallOrigin, event_from_call, is_action

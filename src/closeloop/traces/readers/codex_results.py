@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from closeloop.records.recorded_texts import clean_unicode
 from closeloop.records.trace import Command, Edit, Handoff, Message, Read, ToolUse
+from closeloop.text.untrusted import clean_unicode
 from closeloop.traces import edit_texts
 from closeloop.traces.readers.codex_lane import CodexLane
 from closeloop.traces.tool_calls import command_argument, find_exit_code

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from closeloop.records.plural import count_with_noun
 from closeloop.records.trace import Handoff
+from closeloop.text.wording import count_with_noun
 from closeloop.traces.readers.codex_lane import CodexLane
 from closeloop.traces.readers.codex_messages import CodexMessages
 from closeloop.traces.readers.codex_results import (

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from closeloop.records.attempt import Exit, Usage
+from closeloop.records.attempt import Exit, Usage, sum_usage
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.session import Session
 from closeloop.records.trace import (
@@ -23,7 +23,6 @@ from closeloop.records.trace import (
     ToolUse,
     Turn,
 )
-from closeloop.records.usage_totals import sum_usage
 from closeloop.traces.edit_texts import files_in_patch
 from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder, count_skip
 from closeloop.traces.tool_calls import CallOrigin, event_from_call, find_exit_code, result_fields

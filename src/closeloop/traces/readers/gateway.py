@@ -9,12 +9,11 @@ from typing import Any
 
 import msgspec
 
-from closeloop.records.exchange import Exchange
+from closeloop.providers.provider_streams import read_provider_reply
 from closeloop.records.protocols import RecordingSource
-from closeloop.records.provider_streams import read_provider_reply
-from closeloop.records.recorded_texts import clean_unicode
-from closeloop.records.session import Session
+from closeloop.records.session import Exchange, Session
 from closeloop.records.trace import Handoff, Turn
+from closeloop.text.untrusted import clean_unicode
 from closeloop.traces.edit_texts import files_in_patch
 from closeloop.traces.message_parts import MessagePart, parse_message_parts
 from closeloop.traces.request_history import RequestHistory, handoff_from_call

@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from closeloop.records.plural import count_with_noun
 from closeloop.records.protocols import RecordingSource
-from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
 from closeloop.records.trace import AnyEvent, Handoff, Message, Thought, Turn
+from closeloop.text.untrusted import truncate_middle
+from closeloop.text.wording import count_with_noun
 from closeloop.traces.readers.gemini_contents import (
     add_interrupt,
     event_from_gemini_call,

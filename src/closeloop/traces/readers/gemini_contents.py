@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from closeloop.records.attempt import Usage
-from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.trace import AnyEvent, Command, Edit, Handoff, Message, Read
+from closeloop.text.untrusted import truncate_middle
 from closeloop.traces.session_builder import SessionBuilder
 from closeloop.traces.tool_calls import CallOrigin, event_from_call, result_fields
 from closeloop.traces.untrusted_json import (

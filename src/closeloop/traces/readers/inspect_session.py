@@ -10,12 +10,15 @@ import msgspec
 
 from closeloop.records.attempt import Exit, Usage
 from closeloop.records.record import Record
-from closeloop.records.recorded_texts import MAX_NOTE_CHARS, truncate_middle
 from closeloop.records.session import Session
 from closeloop.records.trace import AnyEvent, Command, Intent, Message, Turn
+from closeloop.text.untrusted import MAX_NOTE_CHARS, truncate_middle
 from closeloop.traces.message_parts import MessagePart, PartRole
 from closeloop.traces.provider_values import uncached_input_tokens
-from closeloop.traces.request_history import RequestHistory, handoff_from_call
+from closeloop.traces.request_history import (
+    RequestHistory,
+    handoff_from_call,
+)
 from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
 from closeloop.traces.untrusted_json import (
     as_amount,

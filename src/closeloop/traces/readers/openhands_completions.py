@@ -14,9 +14,9 @@ from typing import Any
 from closeloop.records.attempt import Usage
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.record import Record
-from closeloop.records.recorded_texts import clean_unicode
 from closeloop.records.session import Session
 from closeloop.records.trace import AnyEvent, Command, Edit, Message, Read, Thought, Turn
+from closeloop.text.untrusted import clean_unicode
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.provider_values import openai_content_text, usage_from_openai
 from closeloop.traces.session_builder import SessionBuilder, derive_id

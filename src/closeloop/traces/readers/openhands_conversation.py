@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from closeloop.records.attempt import Exit, Usage
+from closeloop.records.attempt import Exit, Usage, sum_usage
 from closeloop.records.trace import AnyEvent, Command, Edit, Handoff, Message, Turn
-from closeloop.records.usage_totals import sum_usage
 from closeloop.traces.provider_values import openai_content_text, usage_from_openai, with_total_cost
 from closeloop.traces.session_builder import SessionBuilder
 from closeloop.traces.untrusted_json import (

@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 
 from closeloop.records.attempt import Usage
-from closeloop.records.plural import count_with_noun
 from closeloop.records.protocols import RecordingSource
-from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
 from closeloop.records.trace import Command, Edit, Handoff, Message, Read, Thought, Turn
+from closeloop.text.untrusted import truncate_middle
+from closeloop.text.wording import count_with_noun
 from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
 from closeloop.traces.tool_calls import CallOrigin, event_from_call, result_fields
 from closeloop.traces.untrusted_json import (

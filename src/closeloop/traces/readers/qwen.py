@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from closeloop.records.plural import count_with_noun
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.session import Session
 from closeloop.records.trace import AnyEvent, Handoff, Message, Thought, Turn
+from closeloop.text.wording import count_with_noun
 from closeloop.traces.readers.gemini_contents import (
     event_from_gemini_call,
     finish_gemini_call,

@@ -15,9 +15,9 @@ import msgspec
 
 from closeloop.records.attempt import Exit, Usage
 from closeloop.records.protocols import RecordingSource
-from closeloop.records.recorded_texts import truncate_middle
 from closeloop.records.session import Session
 from closeloop.records.trace import Command, Handoff, Message, Thought, Turn
+from closeloop.text.untrusted import truncate_middle
 from closeloop.traces.readers.gemini_contents import (
     event_from_gemini_call,
     finish_gemini_call,

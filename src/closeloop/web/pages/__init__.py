@@ -4,52 +4,42 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from closeloop.web.assets import load_assets
 from closeloop.web.page import NoQuery, Page
 from closeloop.web.page_context import PageContext
 from closeloop.web.pages import (
-    after,
     attempt,
     attempts,
     changes,
     compare,
-    experiments,
-    handoffs,
-    health,
     iterations,
     memory,
     outcome,
     overview,
     plans,
-    prompts,
-    pulls,
-    reports,
-    review,
-    rules,
     tasks,
 )
-from closeloop.web.render import template_environment
+from closeloop.web.render import load_assets, template_environment
 
 PAGES: tuple[Page, ...] = (
     *overview.PAGES,
     *attempts.PAGES,
     *attempt.PAGES,
     *iterations.PAGES,
-    *handoffs.PAGES,
+    *iterations.HANDOFF_PAGES,
     *outcome.PAGES,
-    *after.PAGES,
+    *attempt.RECORD_PAGES,
     *compare.PAGES,
-    *experiments.PAGES,
-    *review.PAGES,
+    *attempts.EXPERIMENT_PAGES,
+    *changes.REVIEW_PAGES,
     *changes.PAGES,
-    *reports.PAGES,
-    *pulls.PAGES,
+    *changes.REPORT_PAGES,
+    *changes.PULL_PAGES,
     *plans.PAGES,
     *memory.PAGES,
-    *prompts.PAGES,
+    *memory.PROMPT_PAGES,
     *tasks.PAGES,
-    *rules.PAGES,
-    *health.PAGES,
+    *tasks.RULE_PAGES,
+    *overview.HEALTH_PAGES,
 )
 
 

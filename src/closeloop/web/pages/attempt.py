@@ -1,17 +1,20 @@
-"""One attempt: what happened, event by event, with the findings in the margin."""
+"""One attempt: its events with the findings in the margin, what people said, its record."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta
 
-from closeloop.records.finding import Finding
-from closeloop.records.insight import Insight
-from closeloop.records.measurement import AttemptEnding, Measurement, ModeTag, ProcessScore
+from closeloop.records.attempt import Insight
+from closeloop.records.finding import AttemptEnding, Finding, Measurement, ModeTag, ProcessScore
 from closeloop.records.record import Record
+from closeloop.records.task import Variant
+from closeloop.records.team_rules import HumanReview
 from closeloop.records.trace import Handoff, Message, Note, Trace
 from closeloop.traces.trace_export import lane_depths
+from closeloop.web.event_views import FRAGMENT_EVENTS, EventView, build_event_fragment
 from closeloop.web.page import Page, PageNotFound
 from closeloop.web.page_context import PageContext
 from closeloop.web.pages.heads import (
@@ -21,7 +24,6 @@ from closeloop.web.pages.heads import (
     unsilenced_rule_findings,
     with_marks,
 )
-from closeloop.web.views.event_views import FRAGMENT_EVENTS, EventView, build_event_fragment
 
 MAX_EVENTS_MEASURED_AT_ONCE = 5000
 """Events of a trace that is measured while somebody waits for its page."""
@@ -366,5 +368,67 @@ PAGES = (
         about="Where a text occurs in the trace of an attempt.",
         section="Attempts",
         part=True,
+    ),
+)
+
+
+# What people said of an attempt, and all of its record as it is kept.
+
+
+class ReviewsView(Record):
+    """What people answered when they looked at this attempt."""
+
+    head: AttemptHead
+    reviews: tuple[HumanReview, ...]
+
+
+class RawView(Record):
+    """The record of an attempt, as it is kept, and how its trace was read."""
+
+    head: AttemptHead
+    record: str
+    """The attempt as JSON."""
+    variant: Variant | None
+    reader: str
+    reader_version: int
+    skipped: dict[str, int]
+    events: int
+
+
+def attempt_reviews(desk: PageContext, asked: AttemptAsked) -> ReviewsView:
+    head, _ = load_attempt_head(desk, asked.attempt)
+    all_reviews = desk.store.reviews.list_reviews(item=head.row.id)
+    return ReviewsView(head=head, reviews=tuple(one for one in all_reviews if one.state == "done"))
+
+
+def raw(desk: PageContext, asked: AttemptAsked) -> RawView:
+    head, _ = load_attempt_head(desk, asked.attempt)
+    trace = desk.load_trace(head.row.id)
+    record = msgspec.json.format(msgspec.json.encode(head.attempt), indent=2).decode()
+    return RawView(
+        head=head,
+        record=record,
+        variant=desk.store.load_variant(head.row.variant) if head.row.variant else None,
+        reader=trace.reader,
+        reader_version=trace.reader_version,
+        skipped=trace.skipped,
+        events=len(trace.events),
+    )
+
+
+RECORD_PAGES = (
+    Page(
+        path="/attempts/{attempt}/reviews",
+        show=attempt_reviews,
+        template="attempt_reviews.html",
+        about="What people said of an attempt.",
+        section="Attempts",
+    ),
+    Page(
+        path="/attempts/{attempt}/raw",
+        show=raw,
+        template="raw.html",
+        about="The record of an attempt as it is kept.",
+        section="Attempts",
     ),
 )

@@ -1,7 +1,8 @@
-"""Changes that people had to decide about: what became of them, and how risky they were."""
+"""Changes: those decided about, their reports, pull requests, and the review queue."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated, Literal, get_args
 
 from msgspec import Meta
@@ -9,14 +10,35 @@ from msgspec import Meta
 from closeloop.metrics.attempt_table import AttemptTable
 from closeloop.metrics.metric_definitions import RISK_METRICS
 from closeloop.metrics.metric_figures import compute_metrics
-from closeloop.records.change_report import ReportRow, RiskLevel
-from closeloop.records.delivery import Delivery
-from closeloop.records.record import Record
-from closeloop.store.counts_section import DeliveredChange
+from closeloop.records.change import Change, ReportRow, RiskLevel
+from closeloop.records.errors import BadInput
+from closeloop.records.evaluation import CRITERIA
+from closeloop.records.finding import FailureMode
+from closeloop.records.pull_request import (
+    Correction,
+    Delivery,
+    PullRequest,
+    PullRequestState,
+    PullRow,
+)
+from closeloop.records.record import Record, Time
+from closeloop.records.team_rules import REVIEW_QUESTIONS, HumanReview, ReviewItem
+from closeloop.reviews.authorship import merge_known_agents
+from closeloop.reviews.pull_updates import load_pull
+from closeloop.reviews.review_queue import (
+    ReviewQueue,
+    list_waiting_items,
+    load_draft,
+    load_open_task,
+    next_item,
+)
+from closeloop.store.listing_section import DeliveredChange
 from closeloop.tasks.sealed_tasks import task_alias
-from closeloop.web.page import Page
-from closeloop.web.page_context import PageContext
-from closeloop.web.views.figure_views import FigureTable, build_figure_table
+from closeloop.text.patches import parse_patch
+from closeloop.web.diff_view import DiffFile, ReportShown, build_diff_files, build_report_view
+from closeloop.web.event_views import FigureTable, build_figure_table
+from closeloop.web.page import Page, PageNotFound, find_or_404
+from closeloop.web.page_context import CachedValue, PageContext
 
 MAX_LINES = 50
 MAX_GROUPS = 30
@@ -107,5 +129,213 @@ PAGES = (
         about="What became of changes, and how risky they were.",
         section="Changes",
         key="h",
+    ),
+)
+
+
+# One report of `closeloop check`, as it was kept.
+
+
+class ReportAsked(Record):
+    number: Annotated[int, Meta(ge=1, le=2**53)]
+
+
+def report(desk: PageContext, asked: ReportAsked) -> ReportShown:
+    saved_report = desk.store.reports.load_report(asked.number)
+    if saved_report is None:
+        raise PageNotFound(f"There is no report {asked.number}: `closeloop check` makes one.")
+    row, check_report = saved_report
+    if row.attempt is not None:
+        # Refused where the task is sealed.
+        load_open_task(desk.store, desk.store.load_attempt(row.attempt))
+    return build_report_view(row, check_report)
+
+
+def newest_attempt_report(desk: PageContext, attempt: str) -> ReportShown | None:
+    """What was last said of the change of an attempt, by its full id."""
+    rows = desk.store.reports.list_reports(1, attempt=attempt)
+    saved_report = desk.store.reports.load_report(rows[0].number) if rows else None
+    return build_report_view(*saved_report) if saved_report else None
+
+
+REPORT_PAGES = (
+    Page(
+        path="/changes/reports/{number}",
+        show=report,
+        template="report.html",
+        about="What a check said of a change: tools, quality and risk, by file and line.",
+        section="Changes",
+    ),
+)
+
+
+# Pull requests of agents: rounds of review, corrections, and what came after the merge.
+
+MAX_PULLS = 100
+
+
+class PullsAsked(Record):
+    repo: str | None = None
+    state: PullRequestState | None = None
+    by: Literal["agents", "people"] | None = None
+
+
+class PullsView(Record):
+    asked: PullsAsked
+    pulls: tuple[PullRow, ...]
+    """The latest first."""
+    repos: tuple[str, ...]
+    cut: bool
+    """Whether there are more."""
+
+
+class PullAsked(Record):
+    repo: str
+    number: Annotated[int, Meta(ge=1, le=2**53)]
+
+
+class PullView(Record):
+    pull: PullRequest
+    corrections: tuple[Correction, ...]
+
+
+def pulls(desk: PageContext, asked: PullsAsked) -> PullsView:
+    agent = None if asked.by is None else asked.by == "agents"
+    rows = desk.store.pulls.list_pulls(
+        repo=asked.repo, state=asked.state, agent=agent, limit=MAX_PULLS + 1
+    )
+    first = tuple(rows[:MAX_PULLS])
+    return PullsView(
+        asked=asked,
+        pulls=first,
+        repos=tuple(sorted({row.repo for row in first})),
+        cut=len(rows) > MAX_PULLS,
+    )
+
+
+def pull(desk: PageContext, asked: PullAsked) -> PullView:
+    agents = merge_known_agents(desk.settings.pulls.agents)
+    pull_request = find_or_404(load_pull, asked.repo, asked.number, desk.store, agents)
+    pull_corrections = desk.store.memory.list_corrections(repo=asked.repo, pull=asked.number)
+    return PullView(pull=pull_request, corrections=tuple(pull_corrections))
+
+
+PULL_PAGES = (
+    Page(
+        path="/pulls",
+        show=pulls,
+        template="pulls.html",
+        about="Pull requests, and what people did with them.",
+        section="Pull requests",
+        key="u",
+    ),
+    Page(
+        path="/pulls/{repo:path}/{number:int}",
+        show=pull,
+        template="pull.html",
+        about="The life of one pull request.",
+        section="Pull requests",
+    ),
+)
+
+
+# The review queue: one change a screen, three questions, a verdict.
+
+
+class ReviewAsked(Record):
+    caller: Annotated[str, Meta(extra_json_schema={"readOnly": True})] = ""
+    """Who reviews; the server says so, whatever the address does."""
+    more: bool = False
+    """Whether an answer was given that leaves a question open."""
+
+
+class ReviewView(Record):
+    item: ReviewItem | None
+    """None where nothing waits for whoever asks."""
+    draft: HumanReview | None
+    """What they have answered of it already."""
+    files: tuple[DiffFile, ...]
+    questions: dict[str, str]
+    criteria: tuple[str, ...]
+    modes: tuple[str, ...]
+    items: int
+    reviewed: int
+    """Of the items that wait."""
+    reviewer: str
+    shown: Time
+    incomplete: bool
+    fresh: bool
+
+
+def review(desk: PageContext, asked: ReviewAsked) -> ReviewView:
+    now = datetime.now(UTC)
+    queue, fresh = open_review_queue(desk)
+    is_queue_known = queue.known is not None
+    item = next_item(queue, asked.caller, now, take=False) if is_queue_known else None
+    draft = load_draft(queue, item.id, asked.caller) if item else None
+    return ReviewView(
+        item=item,
+        draft=draft if draft and draft.state == "draft" else None,
+        files=_item_diff_files(item) if item else (),
+        questions=REVIEW_QUESTIONS,
+        criteria=CRITERIA,
+        modes=get_args(FailureMode),
+        items=len(queue.known or ()),
+        reviewed=len(_reviewed_items(desk).intersection(queue.known or ())),
+        reviewer=asked.caller,
+        shown=now,
+        incomplete=asked.more,
+        fresh=fresh,
+    )
+
+
+def open_review_queue(desk: PageContext) -> tuple[ReviewQueue, bool]:
+    """The queue, with all that waits, and whether that is so now."""
+    cached_items = _load_waiting_items(desk)
+    queue = ReviewQueue(
+        store=desk.store,
+        settings=desk.settings,
+        agents=merge_known_agents(desk.settings.pulls.agents),
+        known=cached_items.value[0] if cached_items.value else None,
+    )
+    return queue, cached_items.fresh
+
+
+def count_unreviewed_items(desk: PageContext) -> int | None:
+    """How many items nobody has looked at; None until they were counted the first time."""
+    cached_items = _load_waiting_items(desk)
+    return cached_items.value[1] if cached_items.value else None
+
+
+def _load_waiting_items(desk: PageContext) -> CachedValue[tuple[tuple[str, ...], int]]:
+    """All that waits, which may be much, and how many of it nobody has looked at."""
+
+    def made() -> tuple[tuple[str, ...], int]:
+        names = tuple(list_waiting_items(desk.store))
+        return names, len({*names} - _reviewed_items(desk))
+
+    return desk.metric_cache.compute_from_store("queue", desk.store_mark(), made)
+
+
+def _reviewed_items(desk: PageContext) -> set[str]:
+    return {one.item for one in desk.store.reviews.list_reviews() if one.state == "done"}
+
+
+def _item_diff_files(item: ReviewItem) -> tuple[DiffFile, ...]:
+    try:
+        change = parse_patch(item.patch)
+    except BadInput:
+        change = Change(patch=item.patch)
+    return build_diff_files(change, (), [(path, "outside the scope") for path in item.outside])
+
+
+REVIEW_PAGES = (
+    Page(
+        path="/review",
+        show=review,
+        template="review.html",
+        about="The next change that waits for a person.",
+        section="Review",
+        key="r",
     ),
 )

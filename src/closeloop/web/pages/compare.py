@@ -9,21 +9,20 @@ from typing import Annotated, Literal
 from msgspec import Meta
 from msgspec.structs import replace
 
-from closeloop.metrics.attempt_selection import AttemptSelection, select_attempts
-from closeloop.metrics.attempt_table import AttemptTable
+from closeloop.metrics.attempt_table import AttemptSelection, AttemptTable, select_attempts
 from closeloop.metrics.variant_comparison import compare_variants as held_against
 from closeloop.metrics.variant_comparison import selection_mask
-from closeloop.records.comparison_report import CompareReport, VariantComparison
 from closeloop.records.errors import BadInput
+from closeloop.records.estimate import CompareReport, VariantComparison
 from closeloop.records.finding import Finding
 from closeloop.records.record import Record
-from closeloop.records.variant import Variant
+from closeloop.records.task import Variant
 from closeloop.tasks.sealed_tasks import is_alias
+from closeloop.web.event_views import EventView
 from closeloop.web.page import Page
 from closeloop.web.page_context import PageContext
 from closeloop.web.pages.attempt import attempt
 from closeloop.web.pages.heads import AttemptAsked, AttemptHead
-from closeloop.web.views.event_views import EventView
 
 MAX_NAMES = 6
 MAX_TASKS = 60

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from closeloop.records.attempt import Attempt, AttemptRow
-from closeloop.records.attempt_lists import AttemptMarks
-from closeloop.records.finding import Finding
-from closeloop.records.measurement import Measurement
+from closeloop.records.attempt import Attempt, AttemptMarks, AttemptRow
+from closeloop.records.finding import Finding, Measurement
 from closeloop.records.record import Record
 from closeloop.records.session import Session
 from closeloop.records.task import Task

@@ -6,21 +6,20 @@ from typing import Literal
 
 from closeloop.records.attempt import CommandResult, Grade, IntegrityCheck
 from closeloop.records.change import Change
-from closeloop.records.delivery import Delivery
 from closeloop.records.evaluation import Evaluation, JudgeVersion
 from closeloop.records.finding import Finding, Unmeasured
+from closeloop.records.pull_request import Delivery
 from closeloop.records.record import Record
+from closeloop.web.diff_view import DiffFile, ReportShown, build_diff_files, locate_findings
 from closeloop.web.page import Page
 from closeloop.web.page_context import PageContext
+from closeloop.web.pages.changes import newest_attempt_report
 from closeloop.web.pages.heads import (
     AttemptAsked,
     AttemptHead,
     load_attempt_head,
     unsilenced_rule_findings,
 )
-from closeloop.web.pages.reports import newest_attempt_report
-from closeloop.web.views.diff_view import DiffFile, build_diff_files, locate_findings
-from closeloop.web.views.report_view import ReportShown
 
 MAX_TESTS = 500
 MAX_NAME_CHARS = 500

@@ -1,30 +1,28 @@
-"""The first page: what is happening, what got better or worse, and what needs a person."""
+"""The first page, and the page of settings and health."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
-from closeloop.metrics.attempt_groups import UNKNOWN_LABEL
-from closeloop.metrics.attempt_selection import AttemptSelection
-from closeloop.metrics.attempt_table import AttemptTable
+import msgspec
+
+from closeloop import __version__
+from closeloop.flow import describe_sandbox
+from closeloop.metrics.attempt_table import UNKNOWN_LABEL, AttemptSelection, AttemptTable
 from closeloop.metrics.metric_figures import compute_metrics
 from closeloop.metrics.metric_trends import compute_trends
 from closeloop.metrics.variant_comparison import compare_variants
-from closeloop.records.attempt_lists import AttemptFilter
-from closeloop.records.comparison_report import CompareReport
+from closeloop.plugins import PluginKind, installed_plugins
+from closeloop.records.attempt import AttemptFilter
 from closeloop.records.errors import BadInput
+from closeloop.records.estimate import CompareReport, MetricRegression, VersionMark
 from closeloop.records.experiment_plan import ExperimentStatus
 from closeloop.records.orchestration import OrchestrationRow
 from closeloop.records.record import Record
-from closeloop.records.trend_report import MetricRegression, VersionMark
+from closeloop.records.settings import AccessToken
 from closeloop.tasks.sealed_tasks import hide_attempt
-from closeloop.web.page import NoQuery, Page
-from closeloop.web.page_context import PageContext
-from closeloop.web.pages.attempts import AttemptLine, attempt_lines
-from closeloop.web.pages.experiments import current_experiment_statuses
-from closeloop.web.pages.plans import list_running_plans
-from closeloop.web.pages.review import count_unreviewed_items
-from closeloop.web.views.figure_views import (
+from closeloop.web.event_views import (
     FigureLine,
     FigureTable,
     TrendPoint,
@@ -32,6 +30,11 @@ from closeloop.web.views.figure_views import (
     build_figure_table,
     build_trend_points,
 )
+from closeloop.web.page import NoQuery, Page
+from closeloop.web.page_context import PageContext
+from closeloop.web.pages.attempts import AttemptLine, attempt_lines, current_experiment_statuses
+from closeloop.web.pages.changes import count_unreviewed_items
+from closeloop.web.pages.plans import list_running_plans
 
 PRODUCTION_METRICS = (
     "task completion rate", "regression introduction rate", "review loop count",
@@ -192,5 +195,66 @@ PAGES = (
         section="Overview",
         key="o",
         charts=True,
+    ),
+)
+
+
+# Settings and health: what holds here, how full the store is, and who may come in.
+
+PLUGIN_KINDS: tuple[PluginKind, ...] = (
+    "agents",
+    "readers",
+    "detectors",
+    "checks",
+    "judges",
+    "encoders",
+)
+_URL_LOGIN = re.compile(r"://[^/@\s\"]{1,300}@")
+
+
+class HealthView(Record):
+    """How this server stands."""
+
+    version: str
+    root: str
+    store: str
+    """Where facts are kept, without a password."""
+    sandbox: str
+    """What confines agents on this machine, and what is not enforced."""
+    counts: dict[str, int]
+    plugins: dict[str, tuple[str, ...]]
+    """By kind, the names of what is installed."""
+    tokens: tuple[AccessToken, ...]
+    settings: str
+    """As JSON, without what opens a door."""
+
+
+def health(desk: PageContext, asked: NoQuery) -> HealthView:
+    settings = msgspec.json.format(msgspec.json.encode(desk.settings), indent=2).decode()
+    return HealthView(
+        version=__version__,
+        root=str(desk.root.absolute()),
+        store=_hide_url_logins(desk.settings.store),
+        sandbox=describe_sandbox(desk.settings.sandbox),
+        counts=desk.store.listing.count_records(),
+        plugins={kind: tuple(sorted(installed_plugins(kind))) for kind in PLUGIN_KINDS},
+        tokens=tuple(desk.store.access.list_tokens()),
+        settings=_hide_url_logins(settings),
+    )
+
+
+def _hide_url_logins(text: str) -> str:
+    """Addresses without the name and password in them."""
+    return _URL_LOGIN.sub("://", text)
+
+
+HEALTH_PAGES = (
+    Page(
+        path="/settings",
+        show=health,
+        template="health.html",
+        about="What holds here: settings, plug-ins, tokens, and how full the store is.",
+        section="Settings",
+        key="s",
     ),
 )

@@ -1,19 +1,22 @@
-"""Tasks and sets: what is proved, what has grown old, how each does, and who looked at the rest."""
+"""Tasks and sets, and the catalogue of rules."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+from closeloop import plugins
 from closeloop.metrics.held_out_runs import estimate_held_out_gaps, list_held_out_reminders
-from closeloop.records.attempt_lists import AttemptFilter
-from closeloop.records.held_out_log import HeldOutGap, HeldOutRun
-from closeloop.records.rates import Rate, wilson_rate
+from closeloop.process.rulebook import RuleQuality, load_measured_quality, quality_by_rule
+from closeloop.records.attempt import AttemptFilter
+from closeloop.records.estimate import Rate, wilson_rate
+from closeloop.records.experiment_plan import HeldOutGap, HeldOutRun
+from closeloop.records.finding import Rule
 from closeloop.records.record import Record
 from closeloop.records.task import Task
 from closeloop.tasks.sealed_tasks import require_unsealed, task_alias
 from closeloop.tasks.task_sets import SetFacts, describe_sets
-from closeloop.tasks.task_tags import infer_kind_tags
+from closeloop.tasks.task_writer import infer_kind_tags
 from closeloop.web.page import NoQuery, Page, PageNotFound
 from closeloop.web.page_context import PageContext
 from closeloop.web.pages.attempts import AttemptLine, attempt_lines
@@ -171,5 +174,64 @@ PAGES = (
         template="task.html",
         about="One task, its proof, and the attempts at it.",
         section="Tasks",
+    ),
+)
+
+
+# The catalogue of rules: what is looked for, and how often each is right.
+
+
+class RuleLine(Record):
+    """One rule as it is set here."""
+
+    rule: Rule
+    enabled: bool
+    thresholds: dict[str, float]
+    quality: RuleQuality | None
+    """None where it was never held against labels."""
+
+
+class RulesView(Record):
+    """All rules, and where the numbers of their quality come from."""
+
+    rules: tuple[RuleLine, ...]
+    checks: tuple[Rule, ...]
+    """What is looked for in changes."""
+    date: str
+    method: str
+
+
+def rules(desk: PageContext, asked: NoQuery) -> RulesView:
+    limits = {one.detector.rule.name: one.limits for one in desk.rulebook.chosen}
+    rule_quality, quality_source = quality_by_rule(), load_measured_quality()
+    return RulesView(
+        rules=tuple(
+            RuleLine(
+                rule=one.rule,
+                enabled=one.rule.name in limits,
+                thresholds=dict(limits.get(one.rule.name, {})),
+                quality=rule_quality.get(one.rule.name),
+            )
+            for one in sorted(plugins.load_plugins("detectors"), key=lambda one: str(one.rule.name))
+        ),
+        checks=tuple(
+            sorted(
+                (rule for check in plugins.load_plugins("checks") for rule in check.rules),
+                key=lambda rule: str(rule.name),
+            )
+        ),
+        date=quality_source.date,
+        method=quality_source.method,
+    )
+
+
+RULE_PAGES = (
+    Page(
+        path="/rules",
+        show=rules,
+        template="rules.html",
+        about="What is looked for in traces and changes, and how often each rule is right.",
+        section="Rules",
+        key="l",
     ),
 )

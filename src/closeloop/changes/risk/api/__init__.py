@@ -9,14 +9,22 @@ from functools import partial
 from closeloop.changes.change_sides import ChangeSides
 from closeloop.changes.file_kinds import is_test_file, language_of
 from closeloop.changes.risk.api import go_api, java_api
-from closeloop.changes.risk.api.api_members import ApiChange, Member
-from closeloop.changes.risk.api.flat_compare import PublicNames, compare_public_names
-from closeloop.changes.risk.api.python_compare import compare_python_libraries
-from closeloop.changes.risk.api.python_library import PythonLibrary
+from closeloop.changes.risk.api.api_members import (
+    ApiChange,
+    Member,
+    PublicNames,
+    compare_public_names,
+)
+from closeloop.changes.risk.api.python_library import PythonLibrary, compare_python_libraries
 from closeloop.changes.risk.api.rust_api import Crate
 from closeloop.changes.risk.api.script_api import ScriptPackage
-from closeloop.records.change import FileChange
-from closeloop.records.inspection import ChangeSide, Inspection
+from closeloop.records.change import (
+    FileChange,
+)
+from closeloop.records.inspection import (
+    ChangeSide,
+    Inspection,
+)
 
 __all__ = ["ApiChange", "find_api_changes"]
 

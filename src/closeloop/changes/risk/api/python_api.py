@@ -8,8 +8,10 @@ from collections.abc import Iterator
 import msgspec
 from tree_sitter import Node
 
-from closeloop.changes.risk.api.api_members import Member, Parameter, Passing
-from closeloop.changes.risk.api.api_nodes import (
+from closeloop.changes.risk.api.api_members import (
+    Member,
+    Parameter,
+    Passing,
     body_fingerprint,
     child_field,
     child_nodes,

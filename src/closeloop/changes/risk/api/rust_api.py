@@ -7,8 +7,9 @@ from collections.abc import Callable, Collection, Iterator
 
 from tree_sitter import Node
 
-from closeloop.changes.risk.api.api_members import Member, Parameter
-from closeloop.changes.risk.api.api_nodes import (
+from closeloop.changes.risk.api.api_members import (
+    Member,
+    Parameter,
     body_fingerprint,
     child_field,
     child_nodes,

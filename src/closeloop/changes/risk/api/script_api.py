@@ -11,8 +11,9 @@ import msgspec
 from tree_sitter import Node
 
 from closeloop.changes.file_kinds import language_of
-from closeloop.changes.risk.api.api_members import Member, Parameter
-from closeloop.changes.risk.api.api_nodes import (
+from closeloop.changes.risk.api.api_members import (
+    Member,
+    Parameter,
     body_fingerprint,
     child_field,
     child_nodes,

@@ -1,0 +1,358 @@
+"""What a run prints: a forecast before it, its progress, and its results."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from statistics import fmean, median
+from typing import TYPE_CHECKING
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from closeloop.cli.console import make_visible, open_console, print_warning
+from closeloop.records.errors import BadInput
+from closeloop.tasks.sealed_tasks import is_alias
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from closeloop.records.attempt import AttemptRow
+    from closeloop.records.experiment_plan import (
+        ExperimentForecast,
+        ExperimentPlan,
+        ExperimentResults,
+    )
+    from closeloop.records.experiment_plan import RunProgress as Told
+
+
+def print_forecast(forecast: ExperimentForecast, several: bool) -> None:
+    """One line: how many attempts, what they can show, how long and how much."""
+    parts = [f"{forecast.missing} of {forecast.attempts} attempts to make"]
+    if several:
+        parts.append(
+            "too few tasks and repeats to show any difference between variants"
+            if forecast.effect is None
+            else f"differences between variants show from about {forecast.effect:.2f} in pass rate"
+        )
+    duration_text = (
+        "not known" if forecast.seconds is None else f"about {describe_duration(forecast.seconds)}"
+    )
+    parts.append(f"time {duration_text}")
+    if forecast.cost is None or forecast.cost > 0:
+        parts.append(f"cost {describe_cost(forecast)}")
+    print_warning(" · ".join(parts))
+
+
+def confirm_cost(forecast: ExperimentForecast, *, yes: bool) -> None:
+    """Ask before money is spent; BadInput where nobody can answer, or answers no."""
+    if not forecast.paid or forecast.missing == 0 or yes:
+        return
+    models = ", ".join(make_visible(model) for model in forecast.paid)
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise BadInput(f"This asks {models}, which costs money: add --yes to go on.")
+    print(  # noqa: T201
+        f"This asks {models}. Go on? [y/N] ", end="", file=sys.stderr, flush=True
+    )
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise BadInput("Nothing was run.")
+
+
+def describe_cost(forecast: ExperimentForecast) -> str:
+    return "not known" if forecast.cost is None else f"about ${forecast.cost:.2f}"
+
+
+def describe_duration(seconds: float) -> str:
+    """`40 s`, `12 min`, `3.5 h`."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+# What a run shows while it goes on: a bar, counts, cost and the time left.
+
+OUTCOME_WORDS = {"pass": "passed", "fail": "failed"}
+
+
+class RunProgressBar:
+    """Counts what it is told and keeps the bar up to date."""
+
+    def __init__(
+        self, plan: ExperimentPlan, ahead: ExperimentForecast, jobs: int, bar: Progress | None
+    ) -> None:
+        self.total = ahead.attempts
+        self.repeats = plan.experiment.repeats
+        self.tasks = len(plan.tasks)
+        self.jobs = jobs
+        self.prepared = 0
+        self.skipped: dict[str, str] = {}
+        self.running: set[tuple[str, str | None, int | None]] = set()
+        self.counts: Counter[str] = Counter()
+        self.cost = 0.0
+        self.held: str | None = None
+        """Why attempts were not begun."""
+        self.waiting = {variant.name: self.tasks * self.repeats for variant in plan.variants}
+        typical_seconds = {
+            v.name: ahead.typical[v.digest] for v in plan.variants if v.digest in ahead.typical
+        }
+        self.seconds = {name: [typical] for name, typical in typical_seconds.items()}
+        self.bar = bar
+        self.line: TaskID | None = None
+        if bar is not None:
+            self.line = bar.add_task("preparing", total=self.total, counts="", left="")
+
+    def record_step(self, told: Told) -> None:
+        """One step of the run."""
+        slot = (told.task, told.variant, told.number)
+        match told.stage:
+            case "prepared":
+                self.prepared += 1
+            case "skipped":
+                self.skipped[told.task] = told.why or ""
+                self.total -= len(self.waiting) * self.repeats
+                self.waiting = {name: n - self.repeats for name, n in self.waiting.items()}
+            case "started":
+                self.running.add(slot)
+            case "elsewhere" | "held" | "settled":
+                self._record_finished_slot(told)
+                self.running.discard(slot)
+        self.draw_bar()
+
+    def _record_finished_slot(self, told: Told) -> None:
+        """A slot that this run will not touch again."""
+        self.waiting[told.variant or ""] -= 1
+        row = told.row
+        if told.stage == "settled" and row is not None:
+            self.counts[OUTCOME_WORDS.get(row.outcome or "", "unscored")] += 1
+            self.cost += row.cost or 0.0
+            if (told.task, told.variant, told.number) in self.running and row.seconds is not None:
+                self.seconds.setdefault(told.variant or "", []).append(row.seconds)
+        else:
+            self.counts[told.stage] += 1
+            self.held = told.why or self.held
+
+    def estimate_seconds_left(self) -> float | None:
+        """Seconds until the end, by what attempts took before; None when that is not known."""
+        remaining = {name: count for name, count in self.waiting.items() if count > 0}
+        if any(name not in self.seconds for name in remaining):
+            return None
+        total = sum(count * fmean(self.seconds[name]) for name, count in remaining.items())
+        return total / min(self.jobs, max(sum(remaining.values()), 1))
+
+    def draw_bar(self) -> None:
+        if self.bar is None or self.line is None:
+            return
+        preparing = self.prepared + len(self.skipped) < self.tasks
+        parts = [f"{len(self.running)} running"] if self.running else []
+        parts += [f"{count} {what}" for what, count in sorted(self.counts.items())]
+        if self.cost:
+            parts.append(f"${self.cost:.2f}")
+        seconds_left = self.estimate_seconds_left()
+        self.bar.update(
+            self.line,
+            description=f"preparing {self.prepared}/{self.tasks} tasks" if preparing else "running",
+            completed=sum(self.counts.values()),
+            total=self.total,
+            counts=" · ".join(parts),
+            left="" if seconds_left is None else f"about {describe_duration(seconds_left)} left",
+        )
+
+
+@contextmanager
+def show_run_progress(
+    plan: ExperimentPlan, ahead: ExperimentForecast, jobs: int, *, quiet: bool
+) -> Iterator[RunProgressBar]:
+    """A bar on the terminal; nothing where nobody watches."""
+    output = open_console(stderr=True)
+    if quiet or not output.is_terminal:
+        yield RunProgressBar(plan, ahead, jobs, None)
+        return
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[counts]}"),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[left]}"),
+        console=output,
+        transient=True,
+    ) as bar:
+        yield RunProgressBar(plan, ahead, jobs, bar)
+
+
+# The table of a run: which variant did what, how, and where to look next.
+
+OUTCOME_MARKS = {"pass": ("✓", "green"), "fail": ("✗", "red"), "unscored": ("?", "yellow")}
+MAX_POINTERS = 6
+MAX_REASON_CHARS = 110
+
+
+def run_summary_tables(results: ExperimentResults) -> list[RenderableType]:
+    """The outcomes by task, what the variants have in common, and what to look at."""
+    return [
+        Text(),
+        run_outcomes_table(results),
+        Text(),
+        run_variants_table(results),
+        Text(),
+        *attempts_to_look_at(results),
+    ]
+
+
+def run_outcomes_table(results: ExperimentResults) -> Table:
+    """A row a task, a column a variant, a mark an attempt."""
+    table = Table(title="What each did", title_justify="left", title_style="bold", box=None)
+    table.add_column("task", no_wrap=True)
+    for variant in results.variants:
+        table.add_column(make_visible(variant.name), overflow="fold")
+    for task in (task for task in results.tasks if task.id not in results.skipped):
+        cells = [
+            render_outcome_cell(
+                [row for row in results.attempts if _is_attempt_of(row, task.digest, v.digest)]
+            )
+            for v in results.variants
+        ]
+        table.add_row(Text(make_visible(task.id)), *cells)
+    for name, why in results.skipped.items():
+        table.add_row(
+            Text(make_visible(name)), Text(f"not run: {make_visible(why)}", style="yellow")
+        )
+    return table
+
+
+def render_outcome_cell(rows: Sequence[AttemptRow]) -> Text:
+    """`✓✓✗ 1 of 2 tests still fails`: a mark for each repeat, and the first reason."""
+    cell = Text()
+    for row in rows:
+        cell.append(*OUTCOME_MARKS[row.outcome or "unscored"])
+    if reason := next((failure_reason(row) for row in rows if row.outcome != "pass"), ""):
+        short_reason = (
+            reason if len(reason) <= MAX_REASON_CHARS else reason[:MAX_REASON_CHARS] + "…"
+        )
+        cell.append(" " + short_reason, style="dim")
+    return cell if rows else Text("not finished", style="dim")
+
+
+def failure_reason(row: AttemptRow) -> str:
+    """Why it did not pass, in a line."""
+    return make_visible(row.reason or row.outcome_cause or row.cause or "")
+
+
+def run_variants_table(results: ExperimentResults) -> Table:
+    """What each variant did over all of its attempts. Counts, not rates: few tasks prove little."""
+    table = Table(title="How they worked", title_justify="left", title_style="bold", box=None)
+    table.add_column("")
+    for variant in results.variants:
+        table.add_column(make_visible(variant.name), justify="right")
+    by_variant = [
+        [row for row in results.attempts if row.variant == variant.digest]
+        for variant in results.variants
+    ]
+    has_finding = functools.partial(_make_rule_predicate, results)
+    ambiguous_tasks = {task.digest for task in results.tasks if task.ambiguous}
+    for name, measure in (
+        ("passed, of scored", format_pass_count),
+        ("not scored", lambda rows: _format_count(rows, lambda row: row.outcome == "unscored")),
+        (
+            "asked, where the request was unclear",
+            lambda rows: format_asked_count(rows, ambiguous_tasks),
+        ),
+        ("spiralled", lambda rows: _format_count(rows, has_finding("spiral"))),
+        (
+            "left out of a brief what was needed",
+            lambda rows: _format_count(rows, has_finding("dropped-brief")),
+        ),
+        ("claimed what was not so", lambda rows: _format_count(rows, has_finding("false-claim"))),
+        ("left the scope", lambda rows: _format_count(rows, lambda row: row.out_of_scope)),
+        ("broke a test that had passed", lambda rows: _format_count(rows, lambda row: row.broken)),
+        ("turns, median", lambda rows: _format_median([row.turns for row in rows])),
+        ("tokens in, sum", lambda rows: _format_sum([row.input_tokens for row in rows])),
+        ("tokens out, sum", lambda rows: _format_sum([row.output_tokens for row in rows])),
+        ("cost", format_total_cost),
+        ("seconds, median", lambda rows: _format_median([row.seconds for row in rows])),
+    ):
+        table.add_row(name, *(measure(rows) for rows in by_variant))
+    return table
+
+
+def attempts_to_look_at(results: ExperimentResults) -> Iterable[RenderableType]:
+    """Where to look next: the attempts that went wrong, one of each task and variant."""
+    names = {variant.digest: variant.name for variant in results.variants}
+    listed_slots: set[tuple[str | None, str | None]] = set()
+    visible_rows = [row for row in results.attempts if not is_alias(row.task)]
+    failed_rows = [row for row in visible_rows if row.outcome != "pass"]
+    for row in sorted(failed_rows, key=lambda row: -interest_of_attempt(row, results)):
+        if (row.task, row.variant) in listed_slots or len(listed_slots) == MAX_POINTERS:
+            continue
+        listed_slots.add((row.task, row.variant))
+        about = f"{names.get(row.variant or '', '?')} on {row.task}"
+        yield Text(f"closeloop show {row.id}   # {make_visible(about)}", style="cyan")
+    if not failed_rows and visible_rows:
+        yield Text(f"closeloop show {visible_rows[0].id}", style="cyan")
+
+
+def interest_of_attempt(row: AttemptRow, results: ExperimentResults) -> int:
+    """How much there is to learn from it, roughly."""
+    measurement = results.measurements.get(row.id)
+    errors = [one for one in measurement.findings if one.severity == "error"] if measurement else []
+    return (row.out_of_scope or 0) + (row.broken or 0) + 2 * len(errors)
+
+
+def _make_rule_predicate(results: ExperimentResults, rule: str) -> Callable[[AttemptRow], bool]:
+    """Whether an attempt has a finding of that rule."""
+
+    def has_finding(row: AttemptRow) -> bool:
+        measurement = results.measurements.get(row.id)
+        attempt_findings = measurement.findings if measurement else ()
+        return any(
+            finding.rule == rule and finding.silenced is None for finding in attempt_findings
+        )
+
+    return has_finding
+
+
+def format_pass_count(rows: Sequence[AttemptRow]) -> str:
+    scored = [row for row in rows if row.outcome in ("pass", "fail")]
+    return f"{sum(row.outcome == 'pass' for row in scored)} of {len(scored)}"
+
+
+def format_asked_count(rows: Sequence[AttemptRow], unclear: set[str]) -> str:
+    known = [row for row in rows if row.task_digest in unclear and row.asked is not None]
+    return f"{sum(bool(row.asked) for row in known)} of {len(known)}" if known else "–"
+
+
+def format_total_cost(rows: Sequence[AttemptRow]) -> str:
+    known = [row.cost for row in rows if row.cost is not None]
+    missing = f" ({len(rows) - len(known)} unknown)" if known and len(known) < len(rows) else ""
+    return f"${sum(known):.2f}{missing}" if known else "–"
+
+
+def _format_count(rows: Sequence[AttemptRow], holds: Callable[[AttemptRow], object]) -> str:
+    return str(sum(bool(holds(row)) for row in rows))
+
+
+def _format_sum(values: Sequence[int | None]) -> str:
+    known = [value for value in values if value is not None]
+    missing = f" ({len(values) - len(known)} unknown)" if len(known) < len(values) else ""
+    return f"{sum(known):,}{missing}" if known else "–"
+
+
+def _format_median(values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return f"{median(known):.3g}" if known else "–"
+
+
+def _is_attempt_of(row: AttemptRow, task: str, variant: str) -> bool:
+    return row.task_digest == task and row.variant == variant

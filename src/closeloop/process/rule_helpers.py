@@ -1,0 +1,139 @@
+"""What several rules need: sentences, kept answers, git's commands, user requests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from functools import lru_cache, wraps
+from typing import Any, TypeVar
+
+from closeloop.records.inspection import (
+    CheckFailures,
+    LaneReading,
+    TraceReading,
+    TraceStep,
+)
+from closeloop.records.trace import (
+    Command,
+)
+
+# What several rules ask of the same reading is worked out once.
+
+Read = TypeVar("Read", TraceReading, LaneReading)
+Answer = TypeVar("Answer")
+_UNKNOWN: Any = object()
+
+
+def cache_on_reading(function: Callable[[Read], Answer]) -> Callable[[Read], Answer]:
+    """Keep what a pure function says of a reading with that reading; nobody may change it."""
+    key: Any = function
+
+    @wraps(function)
+    def answer(reading: Read) -> Answer:
+        known = reading.__dict__
+        kept: Answer = known.get(key, _UNKNOWN)
+        if kept is _UNKNOWN:
+            kept = known[key] = function(reading)
+        return kept
+
+    return answer
+
+
+MAX_QUOTE_CHARS = 80
+
+
+def truncate_line(text: str, length: int = MAX_QUOTE_CHARS) -> str:
+    """The first line of a text, cut where it is long."""
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return line if len(line) <= length else line[: length - 1] + "…"
+
+
+def join_names(names: Iterable[str]) -> str:
+    """The first names, whole, and how many more there are."""
+    short_lines = [truncate_line(name, 2 * MAX_QUOTE_CHARS) for name in names]
+    shown = 1
+    while shown < len(short_lines) and len(", ".join(short_lines[: shown + 1])) <= MAX_QUOTE_CHARS:
+        shown += 1
+    more = len(short_lines) - shown
+    return ", ".join(short_lines[:shown]) + (f" and {more} more" if more > 0 else "")
+
+
+def describe_failures(failures: CheckFailures) -> str:
+    """The first thing that fails, and how many more do."""
+    key, message = next(iter(failures.errors.items()))
+    first = truncate_line(f"{key} ({message})" if message else key, 2 * MAX_QUOTE_CHARS)
+    more = len(failures.errors) - 1
+    return f"{first} and {more} more" if more else first
+
+
+@cache_on_reading
+def explain_unreadable_checks(reading: TraceReading) -> str | None:
+    """Why rules about checks cannot be applied, where that is so."""
+    if not reading.trace.events:
+        return "the trace is empty"
+    has_checks = False
+    for lane in reading.lanes.values():
+        for step in lane.checks:
+            if step.check is not None and step.check.passed is not None:
+                return None
+            has_checks = True
+    return "no check in the trace says whether it passed" if has_checks else None
+
+
+# Which of git's commands a step runs.
+
+_GIT_VERB = re.compile(
+    r"(?<![\w./-])git(?:\s+(?:-[Cc]\s+\S+|--?[\w-]+(?:=\S+)?))*\s+([a-z][a-z-]+)(?![\w./=])"
+)
+
+
+def list_git_verbs(step: TraceStep) -> frozenset[str]:
+    """`commit`, `push`, `checkout`, …; none where the step does not run git."""
+    event = step.event
+    if not isinstance(event, Command) or step.doing is None or "git" not in step.doing.programs:
+        return frozenset()
+    return _parse_git_verbs(event.command[:4000])
+
+
+@lru_cache(maxsize=4096)
+def _parse_git_verbs(command: str) -> frozenset[str]:
+    return frozenset(_GIT_VERB.findall(command))
+
+
+def uses_stash(step: TraceStep) -> bool:
+    """Work put away for a moment, to see how things were without it, or taken up again."""
+    return "stash" in list_git_verbs(step)
+
+
+# What the user asked for: a rule that forbids something keeps quiet where it was asked for.
+
+MAX_MESSAGE_CHARS = 4000
+"""So much of each message is read, and of no more messages than this allows."""
+MAX_MESSAGES = 100
+MAX_CLAUSE_CHARS = 200
+"""A word that forbids is looked for so far back."""
+
+
+@cache_on_reading
+def collect_user_requests(reading: TraceReading) -> str:
+    """All that users and briefs asked, in small letters, each text cut where it is long."""
+    texts = [reading.task.prompt] if reading.task else []
+    for lane in reading.lanes.values():
+        if len(texts) > MAX_MESSAGES:
+            break
+        texts += [lane.request] if lane.request else []
+        texts += [message.text for message in lane.users]
+    return "\n".join(text[:MAX_MESSAGE_CHARS] for text in texts[:MAX_MESSAGES]).lower()
+
+
+def contains_request(said: str, wish: re.Pattern[str]) -> bool:
+    """Whether a sentence of it wishes that, and does not forbid it."""
+    for match in wish.finditer(said):
+        start = max(0, match.start() - MAX_CLAUSE_CHARS)
+        begin = max(start - 1, *(said.rfind(mark, start, match.start()) for mark in ".\n;:,"))
+        if not _FORBIDDING_WORD.search(said, begin + 1, match.end()):
+            return True
+    return False
+
+
+_FORBIDDING_WORD = re.compile(r"\b(?:not|never|without|avoid|no)\b|n't\b")

@@ -1,0 +1,280 @@
+"""Streams of the providers' formats, put together to the answers they would have been at once."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+
+from closeloop.providers import anthropic, gemini, openai, responses
+from closeloop.records.record import Record
+
+StreamEvent = dict[str, Any]
+_NEW_LINE = ord("\n")
+_decode_json = msgspec.json.Decoder().decode
+
+
+class ProviderReply(Record):
+    """What came back for a request, as far as it came."""
+
+    answer: dict[str, Any] | None
+    """As without streaming; None where it is no answer of a known format."""
+    complete: bool
+    """Whether it says itself that this is all."""
+
+
+def read_provider_reply(body: bytes) -> ProviderReply:
+    """An answer, whole or streamed."""
+    if not body.lstrip()[:6].startswith((b"event:", b"data:", b"id:", b":")):
+        return _read_whole_reply(body)
+    data = _event_data(body)
+    done = b"[DONE]" in data
+    events = [event for one in data if (event := _decode_event(one)) is not None]
+    for join_events in (_join_anthropic, _join_responses, _join_openai, _join_gemini):
+        if (result := join_events(events)) is not None:
+            answer, complete = result
+            return ProviderReply(answer=answer, complete=complete or done)
+    return ProviderReply(answer=None, complete=False)
+
+
+def _read_whole_reply(body: bytes) -> ProviderReply:
+    try:
+        answer = _decode_json(body)
+    except (ValueError, RecursionError):
+        return ProviderReply(answer=None, complete=False)
+    if isinstance(answer, list):  # Gemini streams an array where no events are asked for
+        joined = _join_gemini([each for each in answer if isinstance(each, dict)])
+        return ProviderReply(answer=joined[0] if joined else None, complete=joined is not None)
+    return ProviderReply(answer=answer if isinstance(answer, dict) else None, complete=True)
+
+
+def _event_data(body: bytes) -> list[bytes]:
+    """The data of every event that has some."""
+    chunks = []
+    body = body.replace(b"\r\n", b"\n") if b"\r" in body else body
+    end = 0
+    while (start := body.find(b"data:", end)) >= 0:
+        end = start + 5
+        if start and body[start - 1] != _NEW_LINE:
+            continue
+        end = _find_or_end(body, b"\n", end)
+        data = body[start + 5 : end].strip()
+        if not body.startswith(b"\n", end + 1):
+            end = _find_or_end(body, b"\n\n", end)
+            lines = body[start:end].split(b"\n")
+            data = b"\n".join([line[5:].strip() for line in lines if line.startswith(b"data:")])
+        if data:
+            chunks.append(data)
+    return chunks
+
+
+def _find_or_end(body: bytes, of: bytes, after: int) -> int:
+    place = body.find(of, after)
+    return place if place >= 0 else len(body)
+
+
+def _decode_event(data: bytes) -> StreamEvent | None:
+    try:
+        event = _decode_json(data)
+    except (ValueError, RecursionError):
+        return None
+    return event if isinstance(event, dict) else None
+
+
+def _join_anthropic(events: list[StreamEvent]) -> tuple[StreamEvent, bool] | None:
+    kinds = [event.get("type") for event in events]
+    if "message_start" not in kinds:
+        return None
+    answer: StreamEvent = {}
+    blocks: dict[Any, StreamEvent] = {}
+    for event, kind in zip(events, kinds, strict=True):
+        at, inner = event.get("index"), event.get("delta")
+        if kind == "content_block_delta":
+            if isinstance(at, int) and isinstance(inner, dict) and at in blocks:
+                _add_delta(blocks[at], inner)
+        elif kind == "content_block_start":
+            block = event.get("content_block")
+            if isinstance(at, int) and isinstance(block, dict):
+                blocks[at] = {**block, "_": []}
+        elif kind == "message_start":
+            if isinstance(message := event.get("message"), dict):
+                answer = {**message}
+        elif kind == "message_delta":
+            answer.update(_as_object(inner))
+            usage = {**_as_object(answer.get("usage")), **_as_object(event.get("usage"))}
+            answer["usage"] = usage
+    answer["content"] = [_finish_block(blocks[at]) for at in sorted(blocks)]
+    return answer, "message_stop" in kinds
+
+
+def _add_delta(block: StreamEvent, delta: StreamEvent) -> None:
+    for name in ("text", "thinking", "signature"):
+        if isinstance(delta.get(name), str):
+            block[name] = str(block.get(name) or "") + delta[name]
+    if isinstance(delta.get("partial_json"), str):
+        block["_"].append(delta["partial_json"])
+
+
+def _finish_block(block: StreamEvent) -> StreamEvent:
+    partial_json = "".join(block.pop("_"))
+    if partial_json:
+        try:
+            block["input"] = msgspec.json.decode(partial_json)
+        except (ValueError, RecursionError):
+            block["input"] = partial_json
+    return block
+
+
+def _join_responses(events: list[StreamEvent]) -> tuple[StreamEvent, bool] | None:
+    if not any(str(event.get("type")).startswith("response.") for event in events):
+        return None
+    output: list[Any] = []
+    started: StreamEvent = {}
+    for event in events:
+        response = event.get("response")
+        if event.get("type") in ("response.completed", "response.incomplete", "response.failed"):
+            if isinstance(response, dict):
+                # Some servers tell the items only one by one.
+                return {**response, "output": response.get("output") or output}, True
+        elif isinstance(response, dict):
+            started = response
+        elif event.get("type") == "response.output_item.done":
+            output.append(event.get("item"))
+    return {**started, "output": output}, False
+
+
+def _join_openai(events: list[StreamEvent]) -> tuple[StreamEvent, bool] | None:
+    if not any(isinstance(event.get("choices"), list) for event in events):
+        return None
+    answer: StreamEvent = {}
+    message: StreamEvent = {"role": "assistant", "content": None}
+    calls: dict[Any, StreamEvent] = {}
+    finish = None
+    for event in events:
+        answer.update({k: v for k, v in event.items() if k != "choices" and v is not None})
+        for choice in _as_list(event.get("choices")):
+            # Only the first of several answers is ever used.
+            if not isinstance(choice, dict) or choice.get("index", 0) != 0:
+                continue
+            finish = choice.get("finish_reason") or finish
+            for name, value in _as_object(choice.get("delta")).items():
+                if name == "tool_calls":
+                    _add_call_deltas(calls, value)
+                elif isinstance(value, str) and name != "role":
+                    message[name] = (message.get(name) or "") + value
+                elif isinstance(value, list):
+                    message[name] = (message.get(name) or []) + value
+    if calls:
+        message["tool_calls"] = list(calls.values())
+    answer["choices"] = [{"index": 0, "message": message, "finish_reason": finish}]
+    return answer, finish is not None
+
+
+def _add_call_deltas(calls: dict[Any, StreamEvent], deltas: Any) -> None:
+    for delta in _as_list(deltas):
+        if not isinstance(delta, dict):
+            continue
+        function = _as_object(delta.get("function"))
+        # Some servers send every call whole, without a number.
+        at = delta.get("index", len(calls))
+        call = calls.setdefault(at, {"type": "function", "function": {"name": "", "arguments": ""}})
+        call.update({k: v for k, v in delta.items() if v is not None and k not in ("function",)})
+        for name in ("name", "arguments"):
+            if isinstance(function.get(name), str):
+                call["function"][name] += function[name]
+
+
+def _join_gemini(events: list[StreamEvent]) -> tuple[StreamEvent, bool] | None:
+    if not any("candidates" in event or "usageMetadata" in event for event in events):
+        return None
+    answer: StreamEvent = {}
+    parts: list[Any] = []
+    first: StreamEvent = {}
+    for event in events:
+        answer.update(event)
+        for candidate in _as_list(event.get("candidates")):
+            if isinstance(candidate, dict) and candidate.get("index", 0) == 0:
+                first.update(candidate)
+                content = _as_object(candidate.get("content")).get("parts")
+                for part in _as_list(content):
+                    _append_part(parts, part)
+    answer["candidates"] = [{**first, "content": {"role": "model", "parts": parts}}]
+    return answer, bool(first.get("finishReason"))
+
+
+def _append_part(parts: list[Any], part: Any) -> None:
+    """Add a part; what a text goes on with is no part of its own."""
+    last = parts[-1] if parts else None
+    goes_on = {"text", "thought"}
+    if (
+        isinstance(last, dict)
+        and isinstance(part, dict)
+        and last.keys() | part.keys() <= goes_on
+        and last.get("thought") == part.get("thought")
+        and isinstance(last.get("text"), str)
+        and isinstance(part.get("text"), str)
+    ):
+        parts[-1] = {**last, "text": last["text"] + part["text"]}
+    else:
+        parts.append(part)
+
+
+def _as_object(value: Any) -> StreamEvent:
+    return value if isinstance(value, dict) else {}
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+# A request cut into pieces that the next request of the conversation has again.
+#
+# An agent sends all that was said each time. Cut where values end, what was there before is the
+# same piece as before, so that n turns need the room of one conversation and not of n.
+
+MIN_PIECE_BYTES = 2048
+"""A piece has as many, unless the value it is part of ends."""
+
+_fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_items_decoder = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def split_into_pieces(body: bytes) -> list[bytes]:
+    """What gives the body, byte for byte, when it is joined."""
+    try:
+        values = list(_fields_decoder.decode(body).values())
+    except (ValueError, RecursionError):
+        return [body] if body else []
+    cuts: list[int] = []
+    place = 0
+    for value in values:
+        for item in _array_items(bytes(value)):
+            # Wherever a search leads, a cut only decides what can be shared.
+            offset = body.find(item, place)
+            place = place if offset < 0 else offset + len(item)
+            if place - (cuts[-1] if cuts else 0) >= MIN_PIECE_BYTES:
+                cuts.append(place)
+        if place - (cuts[-1] if cuts else 0) >= MIN_PIECE_BYTES // 8:
+            cuts.append(place)
+    edges = [0, *cuts, len(body)]
+    return [body[one:other] for one, other in pairwise(edges) if one < other]
+
+
+def _array_items(value: bytes) -> list[bytes]:
+    if not value.startswith(b"["):
+        return [value]
+    try:
+        return [bytes(item) for item in _items_decoder.decode(value)]
+    except (ValueError, RecursionError):
+        return [value]
+
+
+# What an answer of each format says, in our own records.
+
+DECODERS = {
+    "openai": openai.decode_openai,
+    "responses": responses.decode_responses,
+    "anthropic": anthropic.decode_anthropic,
+    "gemini": gemini.decode_gemini,
+}

@@ -1,1 +1,0 @@
-"""The formats in which the scripted model is served: one file for each."""

@@ -1,0 +1,185 @@
+"""Webhooks of code hosts become facts; events go to the team's own webhooks."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from closeloop import __version__
+from closeloop.records.errors import BadInput, Fault, MachineFailed
+from closeloop.records.pull_request import Fact
+from closeloop.records.record import Record
+from closeloop.records.session import LogEvent
+from closeloop.records.settings import WebhookSettings
+from closeloop.reviews.authorship import AgentSignsByName
+from closeloop.reviews.github_webhooks import read_github_event
+from closeloop.reviews.gitlab_pulls import read_gitlab_event
+from closeloop.reviews.pull_updates import save_facts
+from closeloop.store import Store
+from closeloop.store.job_leases import current_owner, is_owner_dead
+from closeloop.store.pull_section import UnreadArrival
+from closeloop.text.wording import matches_wildcards
+
+if TYPE_CHECKING:
+    import httpx
+
+
+WEBHOOK_READERS: dict[str, Callable[[str, bytes, datetime], list[Fact]]] = {
+    "github": read_github_event,
+    "gitlab": read_gitlab_event,
+}
+ARRIVALS_PER_BATCH = 50
+_log = logging.getLogger(__name__)
+
+
+def read_arrivals(store: Store, agents: AgentSignsByName) -> int:
+    """Read some of what waits; how many those were. What is not finished is read again."""
+    waiting = store.pulls.list_unread(ARRIVALS_PER_BATCH)
+    try:
+        save_facts([fact for one in waiting for fact in facts_from_arrival(one)], store, agents)
+    except MachineFailed:
+        raise
+    except Exception:
+        for one in waiting:
+            _save_arrival(one, store, agents)
+    store.pulls.delete_arrivals([one.number for one in waiting])
+    return len(waiting)
+
+
+def _save_arrival(one: UnreadArrival, store: Store, agents: AgentSignsByName) -> None:
+    """Leave out what cannot be taken in, and not what came with it."""
+    try:
+        save_facts(facts_from_arrival(one), store, agents)
+    except MachineFailed:
+        raise
+    except Exception:
+        _log.exception("A delivery of %s (%s) is left out", one.source, one.event)
+
+
+def facts_from_arrival(one: UnreadArrival) -> list[Fact]:
+    """What an arrival tells; nothing where it is not what its event promises."""
+    try:
+        return WEBHOOK_READERS[one.source](one.event, one.body, one.at)
+    except (BadInput, KeyError):
+        return []
+
+
+# Events for the team's own webhooks: signed, in order, again until they are taken.
+
+RESPONSE_SECONDS = 10.0
+"""For one answer."""
+LEASE_SECONDS = 60.0
+POLL_SECONDS = 0.5
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 300.0
+_LOCAL_HOSTS = ("127.0.0.1", "::1", "localhost")
+
+PauseFunction = Callable[[float], Awaitable[None]]
+
+
+class WebhookTarget(Record):
+    """One webhook, with the key to sign with."""
+
+    name: str
+    url: str
+    secret: str
+    events: tuple[str, ...] = ("*",)
+
+    @property
+    def place(self) -> str:
+        """Under which name the store knows how far it has come."""
+        return f"webhook:{self.name}"
+
+
+def build_target(name: str, written: WebhookSettings, secret: str | None) -> WebhookTarget:
+    """BadInput for a webhook to which nothing may be sent."""
+    parts = urlsplit(written.url)
+    if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOCAL_HOSTS):
+        raise BadInput(f"webhooks.{name}: give an address that begins with https.")
+    if not secret:
+        raise BadInput(f"webhooks.{name}: set {written.secret_env} to the key to sign with.")
+    return WebhookTarget(name=name, url=written.url, secret=secret, events=written.events)
+
+
+async def send_all_events(store: Store, targets: Sequence[WebhookTarget]) -> None:
+    """Tell every webhook what happens, until cancelled; none waits for another."""
+    async with anyio.create_task_group() as group:
+        for target in targets:
+            group.start_soon(follow_target, store, target)
+
+
+async def follow_target(
+    store: Store, target: WebhookTarget, pause: PauseFunction = anyio.sleep
+) -> None:
+    """Send event after event. Of several processes that would, one does."""
+    failures = 0
+    while True:
+        try:
+            claimed = await anyio.to_thread.run_sync(
+                store.claim_job, target.place, current_owner(), LEASE_SECONDS, is_owner_dead
+            )
+            sent = await send_new_events(store, target) if claimed else 0
+        except Fault:
+            failures += 1
+            await pause(min(FIRST_PAUSE * 2.0 ** min(failures - 1, 20), LONGEST_PAUSE))
+            continue
+        failures = 0
+        if not sent:
+            await pause(POLL_SECONDS)
+
+
+async def send_new_events(store: Store, target: WebhookTarget) -> int:
+    """Send what has come since the last time, each until it is taken; how many were looked at."""
+    import httpx
+
+    position = await anyio.to_thread.run_sync(store.events.load_position, target.place)
+    if position is None:
+        # A new webhook hears of what happens from now on.
+        last = await anyio.to_thread.run_sync(store.events.last_number)
+        await anyio.to_thread.run_sync(store.events.save_position, target.place, str(last))
+        return 0
+    events = await anyio.to_thread.run_sync(store.events.list_after, int(position), 100)
+    local = urlsplit(target.url).hostname in _LOCAL_HOSTS
+    until = anyio.current_time() + LEASE_SECONDS / 2
+    async with httpx.AsyncClient(timeout=RESPONSE_SECONDS, trust_env=not local) as client:
+        for event in events:
+            if anyio.current_time() > until:
+                break
+            if matches_wildcards(event.kind, target.events):
+                await _send_event(client, target, event)
+            await anyio.to_thread.run_sync(
+                store.events.save_position, target.place, str(event.number)
+            )
+    return len(events)
+
+
+async def _send_event(client: httpx.AsyncClient, target: WebhookTarget, event: LogEvent) -> None:
+    import httpx
+
+    body = msgspec.json.encode(event)
+    headers = {
+        "content-type": "application/json",
+        "user-agent": f"closeloop/{__version__}",
+        "x-closeloop-event": event.kind,
+        "x-closeloop-delivery": str(event.number),
+        "x-closeloop-signature-256": sign_body(body, target.secret),
+    }
+    try:
+        with anyio.fail_after(RESPONSE_SECONDS):
+            response = await client.post(target.url, content=body, headers=headers)
+    except (TimeoutError, httpx.HTTPError, httpx.InvalidURL) as error:
+        raise MachineFailed(f"{target.name} does not answer ({type(error).__name__}).") from None
+    if not response.is_success:
+        raise MachineFailed(f"{target.name} answers {response.status_code}.")
+
+
+def sign_body(body: bytes, secret: str) -> str:
+    """What stands in the header: the receiver makes the same and compares."""
+    return f"sha256={hmac.digest(secret.encode(), body, 'sha256').hex()}"

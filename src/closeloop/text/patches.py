@@ -1,0 +1,278 @@
+"""Read a patch: which files it touches, and what its lines say. Knows git's own format."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from closeloop.records.change import Change, FileChange, Hunk
+from closeloop.records.errors import BadInput
+
+_HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
+_ESCAPE = re.compile(rb"\\([0-7]{3}|.)", re.DOTALL)
+_ESCAPED_BYTES = {
+    b"n": b"\n",
+    b"t": b"\t",
+    b"r": b"\r",
+    b"a": b"\a",
+    b"b": b"\b",
+    b"f": b"\f",
+    b"v": b"\v",
+}
+
+
+def parse_patch(patch: str, base: str | None = None) -> Change:
+    """The change that a patch describes; BadInput when it is not a patch or is cut off."""
+    if not patch.strip():
+        return Change(base=base)
+    return Change(base=base, files=tuple(_PatchParser(patch).parse_files()), patch=patch)
+
+
+class _PatchParser:
+    """A place in the lines of a patch."""
+
+    def __init__(self, patch: str) -> None:
+        self.lines = patch.removesuffix("\n").split("\n")
+        self.at = 0
+
+    def parse_files(self) -> list[FileChange]:
+        files = []
+        while self.at < len(self.lines):
+            line = self.lines[self.at]
+            if line.startswith("diff --git "):
+                files.append(self._parse_git_file())
+            elif self._starts_plain_file():
+                files.append(self._parse_body({}))
+            elif line.startswith(("diff --cc ", "diff --combined ")):
+                raise BadInput("A merge's combined diff says too little: diff against one parent.")
+            elif line.startswith("@@ -"):
+                raise self._parse_error("a hunk belongs to no file")
+            else:
+                self.at += 1
+        if not files:
+            raise BadInput("This is not a patch: it names no file; make one with `git diff`.")
+        return files
+
+    def _parse_git_file(self) -> FileChange:
+        """From `diff --git` on: git's own header lines, then the hunks if there are any."""
+        old, new, prefixed = _header_paths(self._line_at()[len("diff --git ") :])
+        facts: dict[str, Any] = {"old": old, "new": new, "prefixed": prefixed}
+        self.at += 1
+        while self.at < len(self.lines) and not self.lines[self.at].startswith("diff --"):
+            line = self._line_at()
+            if self._starts_plain_file():
+                return self._parse_body(facts)
+            if line.startswith("@@ -"):
+                raise self._parse_error("a hunk has no file names above it")
+            if line.startswith("new file mode "):
+                facts["status"] = "added"
+            elif line.startswith("deleted file mode "):
+                facts["status"] = "deleted"
+            elif line.startswith("rename from "):
+                facts |= {"status": "renamed", "old": _unquote_path(line[len("rename from ") :])}
+            elif line.startswith(("rename to ", "copy to ")):
+                facts["new"] = _unquote_path(line.split(" to ", 1)[1])
+                facts.setdefault("status", "added")
+            elif line.startswith("Binary files ") or line == "GIT binary patch":
+                facts["binary"] = True
+            self.at += 1
+        return self._build_file_change(facts, ())
+
+    def _parse_body(self, facts: dict[str, Any]) -> FileChange:
+        """The `---` and `+++` lines and the hunks under them."""
+        old, new = (_parse_path_line(self._line_at(ahead)[4:]) for ahead in (0, 1))
+        if not facts:
+            facts = {
+                "prefixed": all(path is None or path[:2] in ("a/", "b/") for path in (old, new))
+            }
+        cut = 2 if facts["prefixed"] else 0
+        if "status" not in facts:
+            facts["status"] = "added" if old is None else "deleted" if new is None else "changed"
+        if facts["status"] != "renamed":
+            path = new if new is not None else old
+            if path is None:
+                raise self._parse_error("neither the old nor the new file has a name")
+            facts |= {"old": None, "new": path[cut:]}
+        self.at += 2
+        return self._build_file_change(facts, self._parse_hunks())
+
+    def _build_file_change(
+        self, facts: dict[str, Any], hunks: tuple[tuple[Hunk, int, int], ...]
+    ) -> FileChange:
+        path, status = facts["new"], facts.get("status", "changed")
+        if not path:
+            raise self._parse_error("a file has no name that can be read")
+        for name in (path, facts["old"] or ""):
+            if name.startswith("/") or ".." in name.split("/") or "\0" in name:
+                raise self._parse_error(f"the path {name!r} leads out of the repository")
+        return FileChange(
+            path=path,
+            status=status,
+            old_path=facts["old"] if status == "renamed" else None,
+            added=sum(added for _, added, _ in hunks),
+            removed=sum(removed for _, _, removed in hunks),
+            binary=facts.get("binary", False),
+            hunks=tuple(hunk for hunk, _, _ in hunks),
+        )
+
+    def _parse_hunks(self) -> tuple[tuple[Hunk, int, int], ...]:
+        """Each hunk with the numbers of lines that it adds and removes."""
+        hunks = []
+        while self.at < len(self.lines) and (header := _HUNK.match(self.lines[self.at])):
+            old_start, old_lines, new_start, new_lines = (
+                1 if number is None else int(number) for number in header.groups()
+            )
+            self.at += 1
+            added, removed = self._skip_hunk_lines(old_lines, new_lines)
+            hunk = Hunk(
+                old_start=old_start, old_lines=old_lines, new_start=new_start, new_lines=new_lines
+            )
+            hunks.append((hunk, added, removed))
+        return tuple(hunks)
+
+    def _skip_hunk_lines(self, old: int, new: int) -> tuple[int, int]:
+        """Step over exactly the lines that the hunk's header promises, whatever they look like."""
+        lines, at = self.lines, self.at
+        added = removed = 0
+        while old > removed or new > added:
+            sign = lines[at][:1] if at < len(lines) else "end"
+            if sign == "+":
+                added += 1
+            elif sign == "-":
+                removed += 1
+            elif sign in (" ", "", "\r"):
+                old, new = old - 1, new - 1
+            elif sign != "\\":
+                break
+            at += 1
+        self.at = at
+        if old != removed or new != added:
+            raise self._parse_error("a hunk does not have the lines that its header promises")
+        while at < len(lines) and lines[at].startswith("\\ "):
+            at += 1
+        self.at = at
+        return added, removed
+
+    def _starts_plain_file(self) -> bool:
+        following = self.lines[self.at + 1] if self.at + 1 < len(self.lines) else ""
+        return self.lines[self.at].startswith("--- ") and following.startswith("+++ ")
+
+    def _line_at(self, ahead: int = 0) -> str:
+        return self.lines[self.at + ahead].removesuffix("\r")
+
+    def _parse_error(self, what: str) -> BadInput:
+        return BadInput(f"The patch cannot be read at line {self.at + 1}: {what}.")
+
+
+def _header_paths(text: str) -> tuple[str | None, str | None, bool]:
+    """Old and new path of a `diff --git` line, and whether they bore a prefix such as `a/`.
+
+    The line is ambiguous where names have spaces: then both halves must be the same name, as
+    they are wherever the following lines do not name the file themselves.
+    """
+    if text.startswith('"') or text.endswith('"'):
+        quoted = re.fullmatch(r'("(?:[^"\\]|\\.)*"|\S+) ("(?:[^"\\]|\\.)*"|\S+)', text)
+        old, new = (_unquote_path(half) for half in quoted.groups()) if quoted else ("", "")
+    else:
+        old, new = text[: len(text) // 2], text[len(text) // 2 + 1 :]
+    if old == new:
+        return old, new, False
+    if old[1:2] == "/" and new[1:] == old[1:]:
+        return old[2:], new[2:], True
+    return None, None, "a/" in text
+
+
+def _parse_path_line(text: str) -> str | None:
+    """The path of a `---` or `+++` line, without the date that may follow; None for no file."""
+    path = _unquote_path(text) if text.startswith('"') else text.split("\t", 1)[0]
+    return None if path == "/dev/null" else path
+
+
+def _unquote_path(text: str) -> str:
+    if not text.startswith('"') or not text.rstrip().endswith('"') or len(text) < 2:
+        return text
+
+    def plain(escape: re.Match[bytes]) -> bytes:
+        code = escape[1]
+        return bytes([int(code, 8) & 255]) if len(code) == 3 else _ESCAPED_BYTES.get(code, code)
+
+    inner = text.rstrip()[1:-1].encode("utf-8", "surrogatepass")
+    return _ESCAPE.sub(plain, inner).decode("utf-8", "backslashreplace")
+
+
+# Which lines a change added and took away, by number.
+
+LineNumbers = Mapping[str, frozenset[int]]
+_FILE_START = re.compile(r"^(?=diff --git )", re.MULTILINE)
+_HUNK_START = re.compile(r"^@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
+
+
+def find_changed_lines(change: Change) -> tuple[LineNumbers, LineNumbers]:
+    """By path, the lines added, as they are numbered after; and those removed, as before."""
+    files = {file.path: file for file in change.files}
+    added: dict[str, set[int]] = defaultdict(set)
+    removed: dict[str, set[int]] = defaultdict(set)
+    paths_in_patch = set()
+    for path, section in split_patch_by_file(change.patch):
+        file = files.get(path)
+        if file and (section_lines := list(parse_hunk_lines(section))):
+            paths_in_patch.add(file.path)
+            added[file.path].update(number for sign, number, _ in section_lines if sign == "+")
+            removed[_path_before(file)].update(
+                number for sign, number, _ in section_lines if sign == "-"
+            )
+    for file in change.files:
+        if file.path not in paths_in_patch:
+            # Not in the patch, as when that is too large: a hunk's whole stretch.
+            for hunk in file.hunks:
+                added[file.path].update(range(hunk.new_start, hunk.new_start + hunk.new_lines))
+                removed[_path_before(file)].update(
+                    range(hunk.old_start, hunk.old_start + hunk.old_lines)
+                )
+    return _freeze_lines(added), _freeze_lines(removed)
+
+
+def split_patch_by_file(patch: str) -> Iterator[tuple[str, str]]:
+    """A patch file by file: the path, and what the patch says of it."""
+    return ((_section_path(section), section) for section in _FILE_START.split(patch))
+
+
+def _section_path(section: str) -> str:
+    """The path of a part of a patch, by what stands before its hunks."""
+    header = section.partition("\n@@ -")[0]
+    return parse_patch(header).files[0].path if "\n" in header else ""
+
+
+def _path_before(file: FileChange) -> str:
+    return file.old_path or file.path
+
+
+def parse_hunk_lines(section: str) -> Iterator[tuple[str, int, str]]:
+    """Sign, number and text of each line in a hunk; of a hunk's own head, the sign is `@`."""
+    lines = iter(section.split("\n"))
+    for line in lines:
+        header = _HUNK_START.match(line)
+        if header is None:
+            continue
+        old, old_count, new, new_count = (
+            1 if part is None else int(part) for part in header.groups()
+        )
+        old_end, new_end = old + old_count, new + new_count
+        yield "@", new, line
+        while (old < old_end or new < new_end) and (inner := next(lines, None)) is not None:
+            sign = inner[:1]
+            if sign == "+":
+                yield sign, new, inner
+                new += 1
+            elif sign == "-":
+                yield sign, old, inner
+                old += 1
+            elif sign != "\\":
+                yield " ", new, inner
+                old, new = old + 1, new + 1
+
+
+def _freeze_lines(numbers: Mapping[str, set[int]]) -> LineNumbers:
+    return {path: frozenset(found) for path, found in numbers.items() if found}

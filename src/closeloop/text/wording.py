@@ -1,0 +1,112 @@
+"""Names and numbers as sentences and patterns have them: plurals, globs, repositories."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+
+def count_with_noun(number: int, one: str, more: str | None = None) -> str:
+    """`1 finding`, `2 findings`."""
+    return f"{number:,} {one if number == 1 else more or one + 's'}"
+
+
+# Globs over the paths of a repository: what `scope` and `protected` are written in.
+
+
+def matches_globs(path: str, globs: Iterable[str]) -> bool:
+    """Whether a path, written from the repository's root, is meant by one of the globs.
+
+    `*` and `?` stay within one folder, `**` does not, `[…]` is one of some characters, and the
+    plain name of a folder means everything below it.
+    """
+    return _compile_globs(tuple(globs)).fullmatch(_normalise_path(path)) is not None
+
+
+def escape_glob(path: str) -> str:
+    """A glob that means this path, whatever signs are in it."""
+    return re.sub(r"([*?[])", r"[\1]", path)
+
+
+@lru_cache(maxsize=256)
+def _compile_globs(globs: tuple[str, ...]) -> re.Pattern[str]:
+    patterns = [_translate_glob(_normalise_path(glob)) for glob in globs if glob]
+    return re.compile("|".join(patterns) or r"(?!)", re.DOTALL)
+
+
+def _normalise_path(path: str) -> str:
+    while path.startswith("./"):
+        path = path[2:]
+    return "" if path == "." else path.strip("/")
+
+
+def _translate_glob(glob: str) -> str:
+    if not glob:
+        return ".*"
+    parts = glob.split("/")
+    expression = ""
+    for index, part in enumerate(parts):
+        last = index == len(parts) - 1
+        if parts[index : index + 2] == ["**", "**"]:
+            continue
+        if part == "**":
+            expression += ".+" if last else "(?:[^/]+/)*"
+        else:
+            expression += _translate_segment(part) + ("" if last else "/")
+    # `src/*` must not reach into `src/a/b`, yet `packages/*/tests` means all that is below it.
+    return expression if any(sign in parts[-1] for sign in "*?[") else expression + "(?:/.*)?"
+
+
+def _translate_segment(part: str) -> str:
+    expression, position = "", 0
+    while position < len(part):
+        sign = part[position]
+        position += 1
+        if sign == "*":
+            expression += "" if expression.endswith("[^/]*") else "[^/]*"
+        elif sign == "?":
+            expression += "[^/]"
+        elif sign == "[" and (end := part.find("]", position + 1)) > 0:
+            # `(?s:` and `)\Z` stand around what the standard library makes of the brackets.
+            expression += "(?!/)" + fnmatch.translate(part[position - 1 : end + 1])[4:-3]
+            position = end + 1
+        else:
+            expression += re.escape(sign)
+    return expression
+
+
+# Patterns in which `*` stands for anything, and nothing else is special.
+
+MAX_MATCHED_CHARS = 300
+
+
+def matches_wildcards(text: str | None, patterns: Iterable[str]) -> bool:
+    """Whether a text, whatever its case, is one of the patterns."""
+    return text is not None and any(
+        _compile_wildcard(pattern).fullmatch(text[:MAX_MATCHED_CHARS]) is not None
+        for pattern in patterns
+    )
+
+
+@lru_cache(maxsize=1000)
+def _compile_wildcard(pattern: str) -> re.Pattern[str]:
+    # One star after another would only make it slow.
+    parts = re.split(r"\*+", pattern)
+    return re.compile(".*?".join(map(re.escape, parts)), re.IGNORECASE | re.DOTALL)
+
+
+# Repositories by what people call them.
+
+_ADDRESS_PREFIX = re.compile(
+    r"(?:\w{1,20}://(?:[^/@\s]{1,200}@)?[^/\s]{1,255}/|[\w.-]{1,100}@[\w.-]{1,255}:/?)"
+)
+
+
+def repository_name(address: str) -> str:
+    """`owner/name` of an address at any host, however it is written; a path stays as it is."""
+    match = _ADDRESS_PREFIX.match(address)
+    if match is None:
+        return address
+    return address[match.end() :].strip("/").removesuffix(".git") or address

@@ -1,0 +1,267 @@
+"""Events of a trace and figures, as pages show them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from closeloop.metrics.metric_figures import format_bounds, format_metric_value
+from closeloop.metrics.report_content import pair_with_metrics
+from closeloop.records import trace as t
+from closeloop.records.estimate import Metric, MetricSeries, MetricsReport, MetricValue
+from closeloop.records.finding import Finding
+from closeloop.records.record import Record, Time
+from closeloop.traces.trace_export import lane_depths
+
+MAX_SHOWN_CHARS = 2000
+"""Characters of a text that a list of events shows; an event by itself shows all of them."""
+MAX_EVENT_CHARS = 2_000_000
+FRAGMENT_EVENTS = 200
+"""Events that are sent at once."""
+
+EventState = Literal["ok", "failed", "unknown"]
+EventKind = Literal["message", "thought", "command", "edit", "read", "tool", "handoff", "note"]
+
+
+TextKind = Literal["text", "output", "removed", "added", "diff", "brief", "report"]
+
+
+class Text(Record):
+    """A piece of an event: what was said, put out, removed or added."""
+
+    kind: TextKind
+    text: str
+    left_out: int = 0
+    """Characters in its middle that are not shown."""
+
+
+class EventView(Record):
+    """One event."""
+
+    number: int
+    lane: str
+    depth: int
+    """How many handoffs below the root its lane is."""
+    turn: int | None
+    at: Time | None
+    seconds: float | None
+    kind: EventKind
+    who: str
+    """What kind of event it is, in a word or two: `agent, claim`, `ran`, `changed`."""
+    title: str
+    """The command, the path or the tool; empty where the texts say it all."""
+    state: EventState
+    note: str | None
+    """How it ended, where that is worth a word: `exit 1`."""
+    texts: tuple[Text, ...]
+    findings: tuple[int, ...] = ()
+    """Places in the list of findings."""
+
+
+def build_event_fragment(
+    trace: t.Trace, first: int, findings: Sequence[Finding], *, full: bool = False
+) -> tuple[EventView, ...]:
+    """So many events as are sent at once, from the first of them on; places begin at 0."""
+    depth = lane_depths(trace.lanes)
+    cited = findings_by_event(findings)
+    last = first + (1 if full else FRAGMENT_EVENTS)
+    return tuple(
+        build_event_view(event, depth.get(event.lane, 0), cited.get(event.number, ()), full=full)
+        for event in trace.events[first:last]
+    )
+
+
+def findings_by_event(findings: Sequence[Finding]) -> dict[int, tuple[int, ...]]:
+    """By event, the places of the findings that cite it."""
+    cited: dict[int, tuple[int, ...]] = {}
+    for place, finding in enumerate(findings):
+        for number in finding.events:
+            cited[number] = (*cited.get(number, ()), place)
+    return cited
+
+
+def build_event_view(
+    event: t.AnyEvent, depth: int, findings: tuple[int, ...], *, full: bool = False
+) -> EventView:
+    who, title, state, note, texts = _describe_event_parts(event)
+    most = MAX_EVENT_CHARS if full else MAX_SHOWN_CHARS
+    return EventView(
+        number=event.number,
+        lane=event.lane,
+        depth=depth,
+        turn=event.turn,
+        at=event.at,
+        seconds=event.seconds,
+        kind=EVENT_KINDS[type(event)],
+        who=who,
+        title=title[:most],
+        state=state,
+        note=note and note[:200],
+        texts=tuple(_truncate_event_text(kind, text, most) for kind, text in texts if text),
+        findings=findings,
+    )
+
+
+EVENT_KINDS: Mapping[type, EventKind] = {
+    t.Message: "message",
+    t.Thought: "thought",
+    t.Command: "command",
+    t.Edit: "edit",
+    t.Read: "read",
+    t.ToolUse: "tool",
+    t.Handoff: "handoff",
+    t.Note: "note",
+}
+TextPiece = tuple[TextKind, str | None]
+EventParts = tuple[str, str, EventState, str | None, Sequence[TextPiece]]
+_EDIT_WORDS = {"create": "created", "change": "changed", "delete": "deleted", "move": "moved"}
+
+
+def _describe_event_parts(event: t.AnyEvent) -> EventParts:
+    match event:
+        case t.Message(role=role, intent=intent, text=text):
+            return role + (f", {intent}" if intent else ""), "", "unknown", None, [("text", text)]
+        case t.Thought(text=text):
+            return "thinks", "", "unknown", None, [("text", text)]
+        case t.Command(command=command, output=output):
+            return "ran", command, *_command_state(event), [("output", output)]
+        case t.Edit(path=path, action=action, ok=ok, error=error):
+            return _EDIT_WORDS[action], path, _state_from_ok(ok), error, _edit_pieces(event)
+        case t.Read(path=path, text=text, ok=ok, error=error):
+            lines = f"lines {event.first_line} – {event.last_line}" if event.first_line else None
+            return "read", path, _state_from_ok(ok), error or lines, [("output", text)]
+        case t.ToolUse(name=name, arguments=arguments, output=output, ok=ok):
+            arguments_json = msgspec.json.encode(arguments).decode() if arguments else ""
+            return (
+                "used",
+                f"{name} {arguments_json}".strip(),
+                _state_from_ok(ok),
+                None,
+                [("output", output)],
+            )
+        case t.Handoff(brief=brief, child=child, report=report, ok=ok):
+            texts: list[TextPiece] = [("brief", brief), ("report", report)]
+            return "handed over", f"to {child or 'a sub-agent'}", _state_from_ok(ok), None, texts
+        case t.Note(text=text, about=about):
+            return "note", about or "", "unknown", None, [("text", text)]
+
+
+def _command_state(event: t.Command) -> tuple[EventState, str | None]:
+    if event.stopped is not None:
+        return "failed", event.stopped
+    if event.exit_code is None:
+        return "unknown", "exit unknown"
+    return ("ok" if event.exit_code == 0 else "failed"), f"exit {event.exit_code}"
+
+
+def _state_from_ok(ok: bool | None) -> EventState:
+    return "unknown" if ok is None else "ok" if ok else "failed"
+
+
+def _edit_pieces(event: t.Edit) -> Sequence[TextPiece]:
+    if event.patch is not None:
+        return [("diff", event.patch)]
+    return [("removed", event.before), ("added", event.after)]
+
+
+def _truncate_event_text(kind: TextKind, text: str, most: int) -> Text:
+    """Head and tail of a long text: what it is, and how it ended."""
+    if len(text) <= most:
+        return Text(kind=kind, text=text)
+    head, tail = text[: most // 3], text[-(most - most // 3) :]
+    return Text(kind=kind, text=f"{head}\n…\n{tail}", left_out=len(text) - most)
+
+
+# Figures as pages show them: with their words, their bounds and their definition.
+
+
+class FigureLine(Record):
+    """One figure, and how people read it."""
+
+    metric: Metric
+    figure: MetricValue
+    text: str
+    bounds: str
+
+
+class FigureRow(Record):
+    """What is known of one group: a cell for each metric, None where it is not measured."""
+
+    name: str
+    cells: tuple[FigureLine | None, ...]
+
+
+class FigureTable(Record):
+    """Groups below each other, metrics beside each other."""
+
+    by: str
+    metrics: tuple[Metric, ...]
+    rows: tuple[FigureRow, ...]
+    more: int = 0
+    """Groups that are not shown."""
+
+
+class TrendPoint(Record):
+    at: Time
+    value: float
+    low: float
+    high: float
+    n: int
+    name: str
+    faint: bool
+
+
+def build_figure_lines(found: MetricsReport) -> tuple[FigureLine, ...]:
+    return tuple(_figure_line(figure, metric) for figure, metric in pair_with_metrics(found))
+
+
+def build_figure_table(
+    found: MetricsReport, most: int, order: Sequence[str] | None = None
+) -> FigureTable:
+    """By one dimension; in the given order of groups, or that of their names."""
+    cells: dict[str, dict[str, FigureLine]] = {}
+    for line in build_figure_lines(found):
+        name = ", ".join(line.figure.group.values())
+        if line.figure.value is not None:
+            cells.setdefault(name, {})[line.metric.name] = line
+    names = [name for name in (sorted(cells) if order is None else order) if name in cells]
+    metrics = tuple(
+        metric for metric in found.definitions if any(metric.name in cells[name] for name in names)
+    )
+    return FigureTable(
+        by=", ".join(found.by),
+        metrics=metrics,
+        rows=tuple(
+            FigureRow(name=name, cells=tuple(cells[name].get(one.name) for one in metrics))
+            for name in names[:most]
+        ),
+        more=max(0, len(names) - most),
+    )
+
+
+def build_trend_points(courses: Iterable[MetricSeries]) -> tuple[TrendPoint, ...]:
+    """The rolling windows of courses, one after the other."""
+    return tuple(
+        TrendPoint(
+            at=stretch.until,
+            value=stretch.estimate.value,
+            low=stretch.estimate.low,
+            high=stretch.estimate.high,
+            n=stretch.estimate.n,
+            name=", ".join(course.group.values()) or course.metric,
+            faint=stretch.faint,
+        )
+        for course in courses
+        for stretch in course.stretches
+    )
+
+
+def _figure_line(figure: MetricValue, metric: Metric) -> FigureLine:
+    return FigureLine(
+        metric=metric,
+        figure=figure,
+        text=format_metric_value(figure.value, metric),
+        bounds=format_bounds(figure, metric),
+    )

@@ -1,0 +1,351 @@
+"""What people and programs send: evaluations, review answers, decisions about rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from datetime import UTC, datetime
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, get_args
+
+import anyio
+import anyio.to_thread
+import msgspec
+from msgspec.structs import asdict, replace
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from closeloop.judges.evaluator import cases_from_submission, evaluate_and_save
+from closeloop.judges.judge_cases import read_submission
+from closeloop.judges.judge_panel import JudgePanel
+from closeloop.records.errors import BadInput, Fault, unknown_name_error
+from closeloop.records.evaluation import CRITERIA, Evaluation, Evaluations, Submission
+from closeloop.records.team_rules import HumanReview, RepeatState, ReviewAnswers, RuleState
+from closeloop.reviews.review_queue import (
+    load_open_task,
+    load_review_item,
+    next_item,
+    save_draft,
+    submit_review,
+)
+from closeloop.reviews.rule_editing import contrary_rules, decide_repeat, find_rule, set_rule_state
+from closeloop.store import Store
+from closeloop.web.page import (
+    JSON_MEDIA_TYPE,
+    ApiOperation,
+    Problem,
+    caller_or_local_user,
+    fault_status,
+)
+from closeloop.web.page_context import PageContext
+from closeloop.web.pages.changes import open_review_queue
+from closeloop.web.render import render_template
+from closeloop.web.request_bodies import (
+    BodyMemory,
+    RequestRefused,
+    parse_form_fields,
+    request_media_type,
+)
+
+BODY_LIMIT = 16 << 20
+UNSAVED_WARNING = {"warning": '199 closeloop "the store could not be reached, so this is not kept"'}
+MAX_SUBMISSIONS_AT_ONCE = 32
+"""Submissions that are held in memory; others are told to come again."""
+
+EVALUATION_OPERATIONS = (
+    ApiOperation(
+        method="post",
+        path="/api/evaluations",
+        name="evaluate",
+        summary="Judge the outputs of a plan's tasks, each by itself, with the facts first.",
+        body=Submission,
+        answer=Evaluations,
+        faults=(400, 401, 403, 413, 415, 429, 503),
+    ),
+    ApiOperation(
+        method="get",
+        path="/api/evaluations/{id}",
+        name="evaluation",
+        summary="One task's evaluation, by its id.",
+        answer=Evaluation,
+        faults=(400, 401, 403, 404, 503),
+    ),
+)
+
+
+class SubmissionEvaluator:
+    """Who judges: opened when first asked, and closed with the server."""
+
+    def __init__(self, opening: Callable[[], AbstractAsyncContextManager[JudgePanel]]) -> None:
+        self._opening = opening
+        self._opened = AsyncExitStack()
+        self._bench: JudgePanel | None = None
+        self._turn = anyio.Lock()
+        self.places = anyio.CapacityLimiter(MAX_SUBMISSIONS_AT_ONCE)
+        self.memory = BodyMemory()
+
+    async def open_panel(self) -> JudgePanel:
+        """One for all callers, so that a provider's limits hold for all together."""
+        async with self._turn:
+            if self._bench is None:
+                self._bench = await self._opened.enter_async_context(self._opening())
+        return self._bench
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with anyio.CancelScope(shield=True):
+            await self._opened.aclose()
+
+
+def evaluation_routes(store: Store, evaluator: SubmissionEvaluator) -> list[Route]:
+    """The two ways in; whoever comes this far may."""
+
+    async def submit_evaluation(request: Request) -> Response:
+        try:
+            return await _evaluate_request(request, store, evaluator)
+        except RequestRefused as refused:
+            return _evaluation_response(Problem(message=str(refused)), refused.status)
+        except Fault as fault:
+            return _evaluation_response(Problem(message=str(fault)), 503)
+
+    async def get_evaluation(request: Request) -> Response:
+        name = request.path_params["id"]
+        try:
+            saved_evaluation = await anyio.to_thread.run_sync(_load_saved_evaluation, store, name)
+        except BadInput as fault:
+            return _evaluation_response(Problem(message=str(fault)), 403)
+        except Fault as fault:
+            return _evaluation_response(Problem(message=str(fault)), 503)
+        if saved_evaluation is None:
+            return _evaluation_response(
+                Problem(message="There is no evaluation of that id: check it."), 404
+            )
+        return _evaluation_response(saved_evaluation)
+
+    return [
+        Route("/api/evaluations", submit_evaluation, methods=["POST"]),
+        Route("/api/evaluations/{id}", get_evaluation, methods=["GET"]),
+    ]
+
+
+def _load_saved_evaluation(store: Store, name: str) -> Evaluation | None:
+    """One that is kept; BadInput where its task has been sealed since."""
+    saved_evaluation = store.judged.load_evaluation(name)
+    if saved_evaluation is not None and saved_evaluation.attempt is not None:
+        load_open_task(store, store.load_attempt(saved_evaluation.attempt))
+    return saved_evaluation
+
+
+async def _evaluate_request(
+    request: Request, store: Store, evaluator: SubmissionEvaluator
+) -> Response:
+    if (
+        request_media_type(request) != JSON_MEDIA_TYPE
+        or request.headers.get("content-encoding", "identity") != "identity"
+    ):
+        # A page of somebody else's cannot send JSON without our leave.
+        raise RequestRefused(415, f"Send {JSON_MEDIA_TYPE}, not packed.")
+    try:
+        evaluator.places.acquire_nowait()
+    except anyio.WouldBlock:
+        raise RequestRefused(
+            429, "Too much is being judged at the moment: try again soon."
+        ) from None
+    try:
+        why = f"A request may have {BODY_LIMIT >> 20} MiB: hand in less."
+        content = await evaluator.memory.read_body(request.receive, BODY_LIMIT, why)
+        panel = await evaluator.open_panel()
+        try:
+            submission = await anyio.to_thread.run_sync(read_submission, content, "The request")
+            evaluations, why_not = await evaluate_and_save(
+                panel, cases_from_submission(submission), store
+            )
+        except BadInput as fault:
+            raise RequestRefused(400, str(fault)) from fault
+        # It is paid for: whoever asked has it, even where it could not be kept.
+        return _evaluation_response(evaluations, headers=UNSAVED_WARNING if why_not else None)
+    finally:
+        evaluator.places.release()
+
+
+def _evaluation_response(
+    content: Any, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    if status in (429, 503):
+        headers = {"retry-after": "5"}
+    return Response(msgspec.json.encode(content), status, headers, media_type=JSON_MEDIA_TYPE)
+
+
+# What people answer in the review queue, by form or as JSON.
+
+MAX_NOTES_CHARS = 20_000
+MAX_REVIEW_SECONDS = 86400.0
+YES_NO_VALUES = {"yes": True, "no": False}
+REVIEW_OPERATIONS = (
+    ApiOperation(
+        method="post",
+        path="/api/review",
+        name="answer",
+        summary="Answer for a change in the review queue; the server says who answers, and when.",
+        body=ReviewAnswers,
+        answer=HumanReview,
+        faults=(400, 401, 403, 413, 429),
+    ),
+)
+
+
+def review_routes(desk: PageContext) -> list[Route]:
+    async def submit_form(request: Request) -> Response:
+        review = _review_from_form(await request.body(), caller_or_local_user(request, desk))
+        try:
+            await anyio.to_thread.run_sync(_submit_review, desk, review)
+        except BadInput:
+            # All that was answered is kept; the page asks for the rest.
+            draft = replace(review, state="draft")
+            await anyio.to_thread.run_sync(_save_draft_review, desk, draft)
+            return RedirectResponse("/review?more=true", 303)
+        return RedirectResponse("/review", 303)
+
+    async def save_form_draft(request: Request) -> Response:
+        review = _review_from_form(
+            await request.body(), caller_or_local_user(request, desk), "draft"
+        )
+        await anyio.to_thread.run_sync(_save_draft_review, desk, review)
+        return Response(status_code=204)
+
+    async def take_item(request: Request) -> Response:
+        """What is looked at is the caller's, unless somebody else was quicker."""
+        form_review = _review_from_form(await request.body(), caller_or_local_user(request, desk))
+        taken_item = await anyio.to_thread.run_sync(_take_next_item, desk, form_review.reviewer)
+        refresh_headers = {} if taken_item == form_review.item else {"hx-refresh": "true"}
+        return Response(status_code=204, headers=refresh_headers)
+
+    async def submit_json(request: Request) -> Response:
+        try:
+            answers_given = msgspec.json.decode(await request.body(), type=ReviewAnswers)
+            reviewer_name = caller_or_local_user(request, desk)
+            review = HumanReview(
+                **asdict(answers_given), reviewer=reviewer_name, at=datetime.now(UTC)
+            )
+            await anyio.to_thread.run_sync(_submit_review, desk, review)
+        except (ValueError, RecursionError) as error:
+            return _json_response(Problem(message=f"These are no answers: {error}."), 400)
+        except Fault as fault:
+            return _json_response(Problem(message=str(fault)), fault_status(fault))
+        return _json_response(review, 200)
+
+    return [
+        Route("/review", submit_form, methods=["POST"]),
+        Route("/review/take", take_item, methods=["POST"]),
+        Route("/review/draft", save_form_draft, methods=["POST"]),
+        Route("/api/review", submit_json, methods=["POST"]),
+    ]
+
+
+def _submit_review(desk: PageContext, review: HumanReview) -> None:
+    submit_review(open_review_queue(desk)[0], review)
+
+
+def _take_next_item(desk: PageContext, reviewer: str) -> str | None:
+    next_review_item = next_item(open_review_queue(desk)[0], reviewer, datetime.now(UTC))
+    return next_review_item.id if next_review_item else None
+
+
+def _save_draft_review(desk: PageContext, review: HumanReview) -> None:
+    """A draft of nothing is none."""
+    queue, _ = open_review_queue(desk)
+    with suppress(BadInput):
+        save_draft(queue, replace(review, item=load_review_item(queue, review.item).id))
+
+
+def _review_from_form(body: bytes, reviewer: str, state: str = "done") -> HumanReview:
+    """What a form says; what it does not say, or says in other words, is open."""
+    form_fields = parse_form_fields(body)
+    first_values = {name: values[0] for name, values in form_fields.items()}
+    now = datetime.now(UTC)
+    review_fields = {
+        "item": first_values.get("item", "")[:500],
+        "reviewer": reviewer,
+        "at": now,
+        "state": state,
+        **{
+            name: YES_NO_VALUES.get(first_values.get(name, ""))
+            for name in ("contained", "approach", "merge")
+        },
+        "outside": _word_among(first_values, "outside", ("yes", "no", "none")),
+        "dimensions": {
+            name: word
+            for name in CRITERIA
+            if (word := _word_among(first_values, name, ("yes", "partly", "no"))) is not None
+        },
+        "tags": form_fields.get("tags", []),
+        "notes": first_values.get("notes", "")[:MAX_NOTES_CHARS].strip(),
+        "seconds": _seconds_since_shown(first_values.get("shown", ""), now),
+    }
+    try:
+        return msgspec.convert(review_fields, HumanReview)
+    except msgspec.ValidationError:
+        return msgspec.convert({**review_fields, "tags": []}, HumanReview)
+
+
+def _word_among(said: Mapping[str, str], name: str, words: tuple[str, ...]) -> str | None:
+    return said[name] if said.get(name) in words else None
+
+
+def _seconds_since_shown(shown: str, now: datetime) -> float | None:
+    try:
+        elapsed = (now - datetime.fromisoformat(shown)).total_seconds()
+    except (TypeError, ValueError):
+        return None
+    return round(elapsed, 1) if 0 <= elapsed < MAX_REVIEW_SECONDS else None
+
+
+def _json_response(record: Any, status: int) -> Response:
+    return Response(msgspec.json.encode(record), status, media_type="application/json")
+
+
+# What people decide about rules and repeated mistakes.
+
+
+def memory_decision_routes(desk: PageContext) -> list[Route]:
+    async def decide_by_form(request: Request) -> Response:
+        form_fields = {
+            name: values[0] for name, values in parse_form_fields(await request.body()).items()
+        }
+        decided_by = caller_or_local_user(request, desk)
+        try:
+            await anyio.to_thread.run_sync(partial(_apply_decision, desk, form_fields, decided_by))
+        except Fault as fault:
+            text = render_template("refused.html", why=str(fault))
+            return Response(text, fault_status(fault), media_type="text/html")
+        return RedirectResponse("/memory", 303)
+
+    return [Route("/memory", decide_by_form, methods=["POST"])]
+
+
+def _apply_decision(desk: PageContext, given: dict[str, str], who: str) -> None:
+    """`rule` or `remark`, and the state that it is in from now on."""
+    store, state = desk.store, given.get("state", "")
+    if "remark" in given:
+        for repeat_state in get_args(RepeatState):
+            if repeat_state == state:
+                decide_repeat(store, given["remark"], repeat_state, who)
+                return
+        raise unknown_name_error("state", state, get_args(RepeatState))
+    rule = find_rule(store, given.get("rule", ""))
+    if state == "active" and (against := contrary_rules(store, rule)):
+        raise BadInput(f"{against[0].text!r} is active and wants the contrary: retire it first.")
+    for rule_state in get_args(RuleState):
+        if rule_state == state:
+            set_rule_state(store, rule, rule_state, who, datetime.now(UTC))
+            return
+    raise unknown_name_error("state", state, get_args(RuleState))
