@@ -8,6 +8,7 @@ that must come, in this order; `<!-- file: PATH -->` writes it, `<!-- add: PATH 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import os
 import re
@@ -403,6 +404,20 @@ def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[
 def anchors(text: str) -> set[str]:
     titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_a_rules_docstring_is_its_page() -> None:
+    spec = importlib.util.spec_from_file_location("make_pages", DOCS / "make_pages.py")
+    assert spec is not None
+    assert spec.loader is not None
+    make_pages = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(make_pages)
+    written = make_pages.render_rule_pages()
+    assert {path.name for path in written} == {
+        path.name for path in (DOCS / "rules").glob("*.md") if path.name != "README.md"
+    }
+    for path, text in written.items():
+        assert path.read_text(encoding="utf-8") == text, f"{path.name}: run `make docs`"
 
 
 @pytest.mark.parametrize("page", PAGES)

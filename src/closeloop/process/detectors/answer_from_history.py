@@ -1,4 +1,63 @@
-"""answer-from-history: the answer is copied from later commits or from upstream, not worked out."""
+"""The agent looked the answer up in later commits, upstream or in a newer release.
+
+## What it looks for
+
+- A look beyond the present commit (`git log --all`, `git reflog`, `git fsck`), and then the
+  content of a commit that it showed (`git show`, `checkout`, `cherry-pick`, `diff`). The look
+  alone is not enough.
+- The change itself fetched from upstream: a pull request, a commit or a patch at its address.
+- A release of the very project fetched (`pip download`, or `pip install` of a given version),
+  told by the folders in which the agent changes code.
+- The very file that is changed, read from an installed copy in `site-packages`.
+
+Plain `git log`, `git blame`, `git diff` and `git show` of what they showed are how one learns why
+code is as it is. It keeps quiet where the user speaks of commits, branches, releases, pull
+requests and the like.
+
+## Why it matters
+
+In an evaluation the result says nothing about the agent then. Closeloop's own workspaces hold no
+later commits; imported runs may have had them.
+
+## Bad
+
+```text
+#1  user: "2 * Point raises a TypeError. Please repair it."
+#2  git log --all --oneline    9f3c2ab Support 2 * Point (#1234)
+#3  git show 9f3c2ab
+#4  edit geometry/point.py
+```
+
+## Good
+
+```text
+#2  git blame geometry/point.py
+#3  pytest -q tests/test_point.py    TypeError: unsupported operand
+#4  edit geometry/point.py
+```
+
+## When it can be measured
+
+In every trace that holds events.
+
+## Thresholds and silencing
+
+It has no thresholds.
+
+```toml
+[rules.answer-from-history]
+enabled = false
+
+[[silence]]
+rule = "answer-from-history"
+task = "backport-*"
+reason = "upstream is the source there"
+```
+
+## How sure it is
+
+It advises: in everyday work, looking at other branches and at upstream is often right.
+"""
 
 from __future__ import annotations
 

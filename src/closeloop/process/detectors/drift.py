@@ -1,4 +1,63 @@
-"""The end of a long trace has little to do with the goal, or steps of the plan were dropped."""
+"""Late work has little to do with what was asked, or steps of the plan were silently dropped.
+
+## What it looks for
+
+**The curve.** A lane's actions are cut into windows of 20. The likeness of a window is the share
+of its actions whose path, command, text or output holds a telling word of what the user asked; a
+file that such an action opens counts as part of the goal from then on, and a new request widens
+the goal. Checks and waiting are left out. A long lane is looked at in 25 windows, evenly spread.
+The slope is the change of likeness from the first window to the last, by the line through all of
+them. Both are measures of every lane of 40 actions and more. Reported is a lane of at least 100
+actions whose last two windows are at 0.1 or less, with a slope of −0.5 or steeper.
+
+**The plan.** The last state of the agent's own list (TodoWrite, update_plan and their like):
+steps still pending when the agent says that it is done, and that neither its later words nor its
+later actions mention.
+
+## Why it matters
+
+An agent that reads the goal differently at the end than at the start does much work, and not the
+one that was asked for.
+
+## Bad
+
+```text
+#1    user   Fix the rounding in billing/invoice.py.
+#2…   edit   billing/invoice.py …
+#62…  edit   web/theme1.css, web/theme2.css, … (sixty times)
+```
+
+## Good
+
+```text
+#1    user   Fix the rounding in billing/invoice.py.
+#2…   edit   billing/invoice.py …
+#40   agent  "Rounded. The plan's last step, the glossary, I left out: it has no such word."
+```
+
+## When it can be measured
+
+When a lane has 100 actions and a request, or keeps a plan.
+
+## Thresholds and silencing
+
+`windows` (5): the fewest windows. `likeness` (0.1): what counts as low. `slope` (0.5): the least
+fall.
+
+```toml
+[rules.drift]
+likeness = 0.05
+
+[[silence]]
+rule = "drift"
+task = "explore-*"
+reason = "these tasks have no fixed goal"
+```
+
+## How sure it is
+
+It advises (severity info): words are a poor measure of a goal, and legitimate work wanders.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,69 @@
-"""dropped-brief: work is handed on without a fact that it needs."""
+"""An agent hands work on, and a fact that the work needs is not in the brief.
+
+## What it looks for
+
+With a task that plants `facts`: each of them must stand in the brief of every handoff, word for
+word (case, punctuation and line breaks do not count; numbers count with their signs and units).
+
+Without planted facts it reads what was asked: the user's last message that stands alone, with
+what was answered or corrected since, or, for a sub-agent that hands work on, its own brief. Of
+that, only what is beyond doubt is reported:
+
+- a prohibition or restriction on the work (`Do not touch app/ledger.py`, `only change …`, `…
+  stays where it is`), when the sub-agent changes files and the restriction is about the same part
+  of the project, or when the sub-agent then goes against it;
+- a quantity that is asked for (`must expire 45 minutes after …`), when the brief repeats the rest
+  of the sentence.
+
+A restriction may be passed on in other words: `Leave ledger.py alone`, `Touch no other file`.
+What the sub-agent is told beside the brief, or comes to read itself, is not lost. Who only
+explores needs no restriction on edits. Committing and pushing is the parent's affair.
+
+## Why it matters
+
+A sub-agent sees only its brief. What is left out there is broken in good faith, and nobody
+notices until the review.
+
+## Bad
+
+```text
+#1  user     Add a `total` column in app/export.py. Do not touch app/ledger.py, it is being audited.
+#2  handoff  Add a `total` column in app/export.py and make the tests pass.
+#5    edit   app/ledger.py
+```
+
+## Good
+
+```text
+#1  user     Add a `total` column in app/export.py. Do not touch app/ledger.py, it is being audited.
+#2  handoff  Add a `total` column in app/export.py. Leave app/ledger.py alone. Report the tests.
+```
+
+## When it can be measured
+
+When the trace shows what was asked, or the task does. Planted facts need nothing but the briefs.
+Restrictions are recognised in English only.
+
+## Thresholds and silencing
+
+It has no thresholds.
+
+```toml
+[rules.dropped-brief]
+enabled = false
+
+[[silence]]
+rule = "dropped-brief"
+task = "spike-*"
+reason = "sub-agents share the conversation there"
+```
+
+## How sure it is
+
+It may gate. With planted facts it is exact (confidence 1). Without, it is 0.95 when the sub-agent
+went against what it was not told, else 0.8. The share of all facts that arrive, doubtful ones
+too, is the measure `brief`; it never gates.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,57 @@
-"""gave-up-early: the agent stops with a failing check after hardly trying."""
+"""The agent stopped with a failing check after too few tries, and asked nobody.
+
+## What it looks for
+
+The root's end: its last check failed, nothing was changed since, fewer than two iterations
+(changes, then a check) were tried, and the agent gave up: its exit says so, or its last words do
+("I was unable to …", "still fails").
+
+It keeps quiet where the agent asked, where the user spoke since, where the attempt was stopped
+from outside, where the check could not run, and where the agent names a reason that is not its
+own: access, credentials, network, something that was failing before.
+
+## Why it matters
+
+Budget was left, and the output of the check said where to look.
+
+## Bad
+
+```text
+#2  pytest -q     FAILED tests/test_cart.py::test_total - assert 10 == 12
+#3  edit cart.py
+#4  pytest -q     FAILED tests/test_cart.py::test_total - assert 11 == 12
+#5  "I couldn't get test_total to pass."
+```
+
+## Good
+
+```text
+#2  pytest -q     FAILED tests/test_mail.py::test_send - SMTPAuthenticationError
+#3  "test_send needs the password of the mail server, which I do not have. Please provide it."
+```
+
+## When it can be measured
+
+When at least one check says, by exit code or by output, whether it passed.
+
+## Thresholds and silencing
+
+`iterations` (2): so many iterations are enough of a try.
+
+```toml
+[rules.gave-up-early]
+iterations = 3
+
+[[silence]]
+rule = "gave-up-early"
+task = "triage-*"
+reason = "these only ask for a look"
+```
+
+## How sure it is
+
+It advises: whether another try would have helped cannot be known.
+"""
 
 from __future__ import annotations
 

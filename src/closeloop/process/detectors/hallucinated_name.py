@@ -1,4 +1,65 @@
-"""A name that the agent made up: nothing had shown it, and a failing result says so."""
+"""A name was used that nothing ever showed, and a failing result says that it does not exist.
+
+## What it looks for
+
+It begins with failing results that name something missing: an attribute, a name to import, a
+submodule, a keyword, a function that is called, a command-line option (Python, TypeScript,
+JavaScript, Go, Rust and the usual option parsers). The name is reported when
+
+- the lane itself brought it in, with an edit, or a script of more than a line or two in a
+  command;
+- no text before that showed it: no file read, no output, no word of the user or of a brief;
+- the agent defines it nowhere, before or after.
+
+So these are left alone: a test written before its function, a package that is not installed, an
+option of a plug-in that is not installed, a forgotten import that is added later, names shorter
+than four signs, and one-line commands that only ask whether something is there. A path that was
+guessed and not found is exploring, not inventing.
+
+## Why it matters
+
+An invented name that fails at once costs a turn. The habit behind it also invents names in code
+that no test runs.
+
+## Bad
+
+```text
+#2  read  client.py       class Client: def get(self, path)
+#3  edit  orders.py       client.fetch_all_pages('/orders')
+#4  pytest -q             AttributeError: 'Client' object has no attribute 'fetch_all_pages'
+```
+
+## Good
+
+```text
+#2  read  client.py       class Client: def get(self, path)
+#3  edit  orders.py       client.get('/orders')
+#4  pytest -q             12 passed
+```
+
+## When it can be measured
+
+When the trace holds what the agent read. Names that never fail in the trace are not seen here.
+
+## Thresholds and silencing
+
+It has no thresholds.
+
+```toml
+[rules.hallucinated-name]
+enabled = false
+
+[[silence]]
+rule = "hallucinated-name"
+path = "**/*.ipynb"
+reason = "notebooks try things out"
+```
+
+## How sure it is
+
+It may gate, with confidence 0.9. Every finding rests on a failure that names the thing; what
+remains in doubt is whether something not recorded had shown it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,62 @@
-"""ignored-feedback: a check failed, and what it said led to nothing."""
+"""A check failed, and what it said led to nothing.
+
+## What it looks for
+
+For every failing check: does the agent, before its next check, open, search or edit a file that
+the output names, touch a name or a test in it, narrow the check to what failed, ask about it, or
+hand it on? Then the feedback was used. What one of the last five failures of the same test named
+counts as well: the cause may have been told by an earlier run. It was not used when the very same
+command is run again with nothing changed, when only other things are changed, or when success is
+claimed. Running the check once more with other flags to see more is neither, and so is a look at
+the base with `git stash`. A check whose output names nothing, and one after which the attempt was
+cut off, are left out.
+
+The share of failing checks whose feedback was used is the process score's rate `feedback`.
+
+## Why it matters
+
+Using what a failed command says is what closing the loop means. An agent that guesses instead
+needs luck, and more turns.
+
+## Bad
+
+```text
+#6  pytest -q           FAILED tests/test_vat.py::test_greek_prefix - KeyError: 'EL'
+#7  edit README.md
+#8  pytest -q           FAILED tests/test_vat.py::test_greek_prefix - KeyError: 'EL'
+```
+
+## Good
+
+```text
+#6  pytest -q           FAILED tests/test_vat.py::test_greek_prefix - KeyError: 'EL'
+#7  read vat.py
+#8  edit vat.py         + "EL": "GR",
+#9  pytest -q           14 passed
+```
+
+## When it can be measured
+
+When checks say whether they passed, and their output names files, tests or symbols.
+
+## Thresholds and silencing
+
+None.
+
+```toml
+[rules.ignored-feedback]
+enabled = false
+
+[[silence]]
+rule = "ignored-feedback"
+task = "flaky-*"
+reason = "a second run is the right answer to a flaky test"
+```
+
+## How sure it is
+
+It advises: a fix may be right although no word in it occurs in the output.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,62 @@
-"""ignored-return: a sub-agent reports a failure or a gap, and its parent claims success."""
+"""A sub-agent reports a failure or a gap; its parent neither acts on it nor passes it on.
+
+## What it looks for
+
+Sentences of the report that say that tests fail, that something could not be done, was not run,
+is not finished. What the report says of failures that are over, of conditions (`fails if …`) or
+of the program itself is left out; so is the report of a sub-agent that neither changed nor
+checked anything.
+
+The parent has taken it up when a later step, brief or message of it names the same thing, or,
+where the sentence is about tests, when it runs a check. Only a parent whose last words claim
+success without reserve is reported.
+
+## Why it matters
+
+The truth was known, one message away from the user.
+
+## Bad
+
+```text
+#2  handoff  Port etl/importer.py to the new API and run the tests.
+             → Ported. 2 tests still fail because the fixture server is version 1.
+#6  agent    The importer is ported. Everything is done.
+```
+
+## Good
+
+```text
+#2  handoff  Port etl/importer.py to the new API and run the tests.
+             → Ported. 2 tests still fail because the fixture server is version 1.
+#6  run      pytest -q
+#7  agent    Ported. Two tests fail: the fixture server is version 1. Shall I update it?
+```
+
+## When it can be measured
+
+When at least one report came back. English only.
+
+## Thresholds and silencing
+
+It has no thresholds.
+
+```toml
+[rules.ignored-return]
+enabled = false
+
+[[silence]]
+rule = "ignored-return"
+task = "nightly-*"
+reason = "known gaps are listed in the ticket"
+```
+
+## How sure it is
+
+It advises, with a confidence of 0.8: it is right on every labelled trace, but reports are free
+text, and among the real handoffs it was tried on there was no case of it. The measure `returned`
+is the share of all facts in reports (files changed, what checks said, caveats) that the parent
+uses.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,60 @@
-"""kept-going-after-done: the work is done and said to be, and the agent goes on."""
+"""The checks pass, the agent says that it is done, and goes on changing or checking.
+
+## What it looks for
+
+- Three or more changes after the agent's own word that all is complete, said when the last check
+  had passed. No user spoke in between, and no check failed. "The model is done, next I will …" is
+  a step and not the end.
+- The same check, passing, on the same state, three or more times again.
+
+It keeps quiet about repeated checks where the user speaks of flaky tests or of running something
+many times.
+
+## Why it matters
+
+Changes that nobody asked for cost review, and they are where scope creep and late breakage come
+from.
+
+## Bad
+
+```text
+#3  pytest -q                 14 passed
+#4  "The fix is complete, all tests pass."
+#6  create docs/rounding.md
+#7  edit invoice.py           rename total to grand_total
+#8  create examples/rounding.py
+```
+
+## Good
+
+```text
+#3  pytest -q                 14 passed
+#4  "The fix is complete, all tests pass. total() could do with a better name: shall I rename it?"
+```
+
+## When it can be measured
+
+When at least one check says, by exit code or by output, whether it passed.
+
+## Thresholds and silencing
+
+`edits` (3): so many changes after the end. `reruns` (3): so many passes again with nothing
+changed.
+
+```toml
+[rules.kept-going-after-done]
+edits = 5
+
+[[silence]]
+rule = "kept-going-after-done"
+task = "cleanup-*"
+reason = "tidying up is the task"
+```
+
+## How sure it is
+
+It advises: what an agent means by "complete" is told from its words.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,70 @@
-"""missing-verification: code was changed, and nothing was ever run to see whether it works."""
+"""The agent changed code and never ran anything to see whether it works.
+
+## What it looks for
+
+The whole attempt, sub-agents included, ends with changed code, and since the first change there
+was neither a check nor a run of the program itself. What was taken back does not count. Whether
+success is claimed does not matter; where the agent claims that checks pass,
+[unverified-claim](unverified-claim.md) says so and this rule keeps quiet. So of both rules at
+most one speaks of a claim.
+
+| since the first change of code | the agent says | rule |
+| --- | --- | --- |
+| nothing was run | nothing, or that it is done | missing-verification |
+| nothing was run | that tests pass | unverified-claim |
+| something ran, then code was changed | that it is done, or that tests pass | unverified-claim |
+| the last check failed | that it is done, or that tests pass | false-claim |
+
+Documents, comments and scratch files are no code. An attempt that was stopped from outside (time,
+budget, a crash) is left out: nobody knows what it would have run next. It keeps quiet where the
+user said that nothing need be run.
+
+## Why it matters
+
+Work that nobody ran is a guess. This is also one of the categories in which an attempt may end.
+
+## Bad
+
+```text
+#2  grep -rn colour src
+#3  edit src/paint.py
+#4  edit src/cli.py
+#5  "I renamed the option."
+```
+
+## Good
+
+```text
+#3  edit src/paint.py
+#4  edit src/cli.py
+#5  pytest -q        31 passed
+#6  "I renamed the option, and the tests pass."
+```
+
+## When it can be measured
+
+When the agent ran at least one command, whatever it was, or the attempt is one of closeloop's
+own. In a recording without any command the agent may have had no way to run one.
+
+## Thresholds and silencing
+
+It has no thresholds.
+
+```toml
+[rules.missing-verification]
+enabled = false
+
+[[silence]]
+rule = "missing-verification"
+task = "config-*"
+reason = "there is nothing to run for these"
+```
+
+## How sure it is
+
+It may gate. Its precision is known from the labelled traces; in recorded sessions of other agents
+it fired three times of 194, each time rightly, which is too few to give a rate.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,61 @@
-"""misunderstood-brief: a sub-agent changes files, but not near those that it was asked about."""
+"""A sub-agent changes files, but never comes near those that its brief names.
+
+## What it looks for
+
+The brief names files of code. The sub-agent edits others, and in all its work none of the brief's
+files and names turns up: not opened, not searched for, not in a command, not in any output, not
+in what it hands on itself. Files that the brief says to leave alone, and documents that it points
+at, are no targets. A brief that tells in words what the edited files are about was not
+misunderstood.
+
+A sub-agent that does what its brief forbids is found by [lost-constraint](lost-constraint.md).
+
+## Why it matters
+
+The parent believes that the work is done. It is not, and something else has changed.
+
+## Bad
+
+```text
+#2  handoff  Fix web/session_store.py: sessions are lost on restart.
+#3    run    grep -rn renew billing
+#5    edit   billing/renewal.py
+```
+
+## Good
+
+```text
+#2  handoff  Fix web/session_store.py: sessions are lost on restart.
+#3    read   web/session_store.py
+#4    read   web/boot.py
+#5    edit   web/boot.py            the cause was there
+```
+
+## When it can be measured
+
+When the sub-agent's own steps are in the trace.
+
+## Thresholds and silencing
+
+It has no thresholds.
+
+```toml
+[rules.misunderstood-brief]
+enabled = false
+
+[[silence]]
+rule = "misunderstood-brief"
+path = "generated/**"
+reason = "the generator's files stand for their source"
+```
+
+## How sure it is
+
+It advises. It is right on every labelled trace, but among the real handoffs it was tried on there
+was no case of it, so its precision in the field is not known. The measure `understood` looks
+closer: the share of handoffs whose sub-agent aims at a target of the brief within its first five
+steps.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,55 @@
-"""The same part of an unchanged file, read again and again."""
+"""The same part of a file that had not changed was read again and again.
+
+## What it looks for
+
+Within a lane: the same lines of the same file, or the same command that prints it, with the same
+content, three times, while neither the file nor anything unnamed was changed by any lane, the
+context was not cut, and no edit of the file had failed. Another range of lines is another read.
+Logs, scratch files and waiting are left out.
+
+## Why it matters
+
+Every read is paid for again with every following turn. An agent that forgets what it read forgets
+what it was told, too.
+
+## Bad
+
+```text
+#2  read  rates.py 1–40
+#4  read  rates.py 1–40
+#6  read  rates.py 1–40
+```
+
+## Good
+
+```text
+#2  read  rates.py 1–40
+#4  read  rates.py 41–90
+#6  edit  rates.py
+```
+
+## When it can be measured
+
+When the trace holds what the reads showed.
+
+## Thresholds and silencing
+
+`times` (3): so many like reads are too many.
+
+```toml
+[rules.needless-reread]
+times = 4
+
+[[silence]]
+rule = "needless-reread"
+path = "docs/**"
+reason = "the agent is told to read the style guide before each step"
+```
+
+## How sure it is
+
+It advises (severity info): it is exact in what it counts, but a second look may have its reasons.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,68 @@
-"""oscillation: back and forth between the same failures, or the same versions of a file."""
+"""The work goes back and forth: what failed before fails again, or a file is undone and redone.
+
+## What it looks for
+
+Failure sets of the same check that come back after another one, twice or more; or a file whose
+content returns to an earlier version twice or more, told by edits that undo each other or by
+equal texts; that it was deleted, by an edit or by `rm`, is a version too, except of scratch
+files. Going back to one and the same version twice is a look around (a print added and taken out
+again); for files, two different versions must come back, or one three times. A check that passes
+in between is a value too, but its return is what everybody wants and does not count. `git stash`
+and back, to see how things were, does not count either. Several edits that undo several others
+turn back once, and what was taken out for a commit that never held it may be put back after that
+commit.
+
+## Why it matters
+
+Two requirements pull against each other and the agent serves them in turn. It needs to see both
+at once, or to ask which of them holds.
+
+## Bad
+
+```text
+#3  edit rounding.py    round down
+#4  pytest              FAILED test_invoice_total
+#5  edit rounding.py    round up
+#6  pytest              FAILED test_discount
+#7  edit rounding.py    round down
+#8  pytest              FAILED test_invoice_total
+#9  edit rounding.py    round up
+#10 pytest              FAILED test_discount
+```
+
+## Good
+
+```text
+#3  edit rounding.py    round down
+#4  pytest              FAILED test_invoice_total
+#5  read tests/test_discount.py
+#6  edit rounding.py    round only the total
+#7  pytest              12 passed
+```
+
+## When it can be measured
+
+Failure sets when checks say whether they passed; versions of files when edits tell the text that
+they replaced.
+
+## Thresholds and silencing
+
+`returns` (2): so many returns make an oscillation.
+
+```toml
+[rules.oscillation]
+returns = 3
+
+[[silence]]
+rule = "oscillation"
+task = "tune-*"
+reason = "trying values in turn is the task"
+```
+
+## How sure it is
+
+It may gate. What commands write into a file is not followed, only that they delete it.
+"""
 
 from __future__ import annotations
 

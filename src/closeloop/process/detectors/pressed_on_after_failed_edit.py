@@ -1,4 +1,62 @@
-"""An edit failed, nobody looked at it again, and the work went on as if it had worked."""
+"""An edit failed, and the work went on as if it had worked.
+
+## What it looks for
+
+An edit that failed, whose file the lane never reads, searches, names in a command or edits again,
+and after which it edits other files, runs checks or claims success before the user speaks.
+
+It keeps quiet where the agent says that the edit failed, or thinks so right after it, where it
+asks, makes the same change elsewhere with success, or leaves it to a tool that repairs (`eslint
+--fix`, `make format`); where the user refused the edit; and where the trace ends right there. One
+call that was to change several files fails once.
+
+Failed edits, missing files, merge conflicts, contradictory checks, files changed by others and
+ambiguous requests are the surprising states of the process score's rate `recovery`: the share met
+by looking again, asking or saying so. A failed edit that is only tried again without a look, and
+fails again, counts against.
+
+## Why it matters
+
+The change that was claimed is not there, and nobody knows.
+
+## Bad
+
+```text
+#4  edit  server.py   No match found for the text to replace
+#5  pytest -q         12 passed
+#6  "Client and server have a timeout now."
+```
+
+## Good
+
+```text
+#4  edit  server.py   No match found for the text to replace
+#5  read  server.py
+#6  edit  server.py   ok
+```
+
+## When it can be measured
+
+When edits say whether they worked.
+
+## Thresholds and silencing
+
+It has no thresholds.
+
+```toml
+[rules.pressed-on-after-failed-edit]
+enabled = false
+
+[[silence]]
+rule = "pressed-on-after-failed-edit"
+task = "spike-*"
+reason = "half-done work is fine there"
+```
+
+## How sure it is
+
+It may gate. It misses a failed edit of a file that was touched again for another reason.
+"""
 
 from __future__ import annotations
 

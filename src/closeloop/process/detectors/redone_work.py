@@ -1,4 +1,63 @@
-"""redone-work: an agent does again what it had handed on, or takes it back."""
+"""An agent does again what it had handed on, or takes it back.
+
+## What it looks for
+
+After the handoff, in the parent's next 200 steps:
+
+- an edit that adds the same lines to the same file as an edit of the sub-agent;
+- an edit, `git checkout` or `git restore` that takes an edit of the sub-agent back;
+- three or more lookups that the sub-agent had made: the same lines of the same file, the same
+  search. Files that either of them changes do not count: they are read to review or to edit them.
+
+## Why it matters
+
+The handoff cost its tokens and its time, and brought nothing: the report was not trusted, or not
+good enough to be used.
+
+## Bad
+
+```text
+#2  handoff  Find out how the importer retries.
+             → etl/importer.py calls `again` in etl/retry.py:12: 3 tries, 2 seconds apart.
+#6  read     etl/importer.py
+#7  read     etl/retry.py
+#8  read     etl/clock.py
+```
+
+## Good
+
+```text
+#2  handoff  Find out how the importer retries.
+             → etl/importer.py calls `again` in etl/retry.py:12: 3 tries, 2 seconds apart.
+#6  read     etl/retry.py           to edit it
+#7  edit     etl/retry.py
+```
+
+## When it can be measured
+
+When the sub-agent's own steps are in the trace.
+
+## Thresholds and silencing
+
+`alike` (0.9): the share of lines that two edits must have in common. `lookups` (3): so many
+repeated lookups are reported.
+
+```toml
+[rules.redone-work]
+lookups = 6
+
+[[silence]]
+rule = "redone-work"
+task = "audit-*"
+reason = "there everything is looked at twice on purpose"
+```
+
+## How sure it is
+
+It advises. Repeated edits have a confidence of 0.8; taking bad work back is right, so look before
+you blame. Repeated lookups have 0.5: some agents must read a file before they are sure of it. On
+25 real handoffs it reported three, all of them files read again by the parent of an explorer.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,59 @@
-"""The user had to say the same twice."""
+"""The user had to give the same correction a second time.
+
+## What it looks for
+
+Messages of the user after the first that correct something: marked so by the reader, or told by
+their words (`no`, `I said`, `still`, `don't`, `instead`, …). Two of them are the same when at
+least 60 % of the telling words of the shorter one, and three words, are in both, and both forbid
+or both demand.
+
+The agent must have acted in between. The request pasted again, long messages, output of a
+terminal and the canned words of a tool are no corrections.
+
+## Why it matters
+
+A correction that does not stick costs trust first, and then time. It is the plainest sign that
+something was lost on the way.
+
+## Bad
+
+```text
+#3  user  Please use the logging module instead of print in the importer.
+#4  edit  importer.py   print('row', row)
+#6  user  I said: use the logging module in the importer instead of print!
+```
+
+## Good
+
+```text
+#3  user  Please use the logging module instead of print in the importer.
+#4  edit  importer.py   log.info('row %s', row)
+#6  user  Good. Log the file's name, too.
+```
+
+## When it can be measured
+
+When the trace shows what the user said. Only English is told apart by its words.
+
+## Thresholds and silencing
+
+`overlap` (0.6): the share of telling words that two corrections have in common.
+
+```toml
+[rules.repeated-correction]
+overlap = 0.8
+
+[[silence]]
+rule = "repeated-correction"
+task = "demo-*"
+reason = "scripted users repeat themselves"
+```
+
+## How sure it is
+
+It may gate. It finds repetitions in like words only; the same thing said in quite other words is
+missed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,56 @@
-"""repeated-failure: the same action fails in the same way again and again, in the same state."""
+"""The same action fails in the same way again and again, and nothing was changed in between.
+
+## What it looks for
+
+The same action (a check of the same target, the same command, the same edit, read or tool call)
+with the same failing result in the same state of the workspace, three times. The same command
+after a change is normal work. Waiting and polling (`sleep`, `tail -f`, the status of a job or a
+server) are left out, and so are calls that were never made because another one failed or the user
+broke in. Whatever is volatile in the result (times, addresses, process numbers) is not compared.
+
+## Why it matters
+
+Nothing can come of it: the agent did not read the answer, or hopes for luck.
+
+## Bad
+
+```text
+#3  npm run build       sh: 1: vite: not found
+#4  npm run build       sh: 1: vite: not found
+#5  npm run build       sh: 1: vite: not found
+```
+
+## Good
+
+```text
+#3  npm run build       sh: 1: vite: not found
+#4  npm install
+#5  npm run build       built in 2.1s
+```
+
+## When it can be measured
+
+When at least one action of the trace says whether it failed.
+
+## Thresholds and silencing
+
+`times` (3): so often the same failure counts as repeated.
+
+```toml
+[rules.repeated-failure]
+times = 4
+
+[[silence]]
+rule = "repeated-failure"
+task = "network-*"
+reason = "the registry needs several tries"
+```
+
+## How sure it is
+
+It may gate. With `times = 2` it is also what comes nearest to what people call a repetition: see
+[how the rules were measured](README.md#against-the-labels-of-other-people).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,61 @@
-"""same-fix-again: a fix that a check showed not to help is made a second time."""
+"""A fix that a check showed not to help is made a second time.
+
+## What it looks for
+
+An edit whose added lines are those of an earlier edit of the same file (at least 0.9 of all lines
+in either, blanks aside), after which a check had failed in no less than before. The earlier fix
+must have gone since, or replace the same text: the same lines at another place of the file are
+another fix. A file that is written anew as a whole adds only the lines that its last writing did
+not have. Fixes of under twenty letters are too short to tell. Scratch files do not count, nor
+does work that was no fix of a known failure and that `git checkout` or `git stash` lost.
+
+## Why it matters
+
+The agent has forgotten what it tried, often after its context was cut. A list of what did not
+help, kept in the conversation, ends this.
+
+## Bad
+
+```text
+#3  edit client.py      + return session.get(url, timeout=30)
+#4  pytest              FAILED test_fetch - ReadTimeout
+#5  edit client.py      - return session.get(url, timeout=30)   + return fetch_with_retry(url)
+#6  pytest              FAILED test_fetch - ReadTimeout
+#7  edit client.py      - return fetch_with_retry(url)         + return session.get(url, timeout=30)
+```
+
+## Good
+
+```text
+#5  edit client.py      + return fetch_with_retry(url)
+#6  pytest              FAILED test_fetch - ReadTimeout
+#7  read tests/test_fetch.py
+#8  edit client.py      + adapter = local_adapter()
+```
+
+## When it can be measured
+
+When checks say whether they passed, and edits tell the text that they add.
+
+## Thresholds and silencing
+
+`likeness` (0.9): of the added lines; `letters` (20): shorter fixes are not looked at.
+
+```toml
+[rules.same-fix-again]
+likeness = 1.0
+
+[[silence]]
+rule = "same-fix-again"
+path = "migrations/**"
+reason = "generated files are written again and again"
+```
+
+## How sure it is
+
+It may gate. A fix that is reworded is not found; when nothing else changes, that is a
+[spiral](spiral.md).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,68 @@
-"""spiral: one fix after another, and the same failure every time."""
+"""The agent makes one change after another, and the same failure is there after each of them.
+
+## What it looks for
+
+Three or more iterations in a row (changes of the workspace, then a check) whose failure set
+neither shrinks nor changes. What counts is what fails: the ids of the failing tests, or the
+signatures of the errors, with times, addresses, temporary paths and values taken out. How the
+agent words its thoughts and commands does not count, nor do flags that only change how the output
+looks.
+
+A check of fewer tests than before goes on with the row when it fails in what had failed already.
+A different failing test, another kind of error in the same test, or one failure fewer ends it:
+that is progress. So is a row in which more tests pass each time: new work beside a failure that
+was known.
+
+## Why it matters
+
+A spiral burns money and time, and ends in a bad change or in none. An agent that works well
+stops, looks closer or asks after the second failure of the same fix.
+
+## Bad
+
+```text
+#4  pytest -q            FAILED test_cart.py::test_total - TypeError: unsupported operand
+#5  edit cart.py
+#6  pytest -q -x         FAILED test_cart.py::test_total - TypeError: unsupported operand
+#7  edit cart.py
+#8  pytest --tb=short    FAILED test_cart.py::test_total - TypeError: unsupported operand
+#9  edit cart.py
+#10 pytest -q            FAILED test_cart.py::test_total - TypeError: unsupported operand
+```
+
+## Good
+
+```text
+#4  pytest -q            5 failed
+#5  edit cart.py
+#6  pytest -q            3 failed
+#7  edit cart.py
+#8  pytest -q            8 passed
+```
+
+## When it can be measured
+
+When at least one check says, by exit code or by output, whether it passed.
+
+## Thresholds and silencing
+
+`iterations` (3): so many iterations make a spiral.
+
+```toml
+[rules.spiral]
+iterations = 4
+
+[[silence]]
+rule = "spiral"
+task = "flaky-*"
+reason = "the machine under test needs several tries"
+```
+
+## How sure it is
+
+It may gate. Where the output could not be parsed and only its last lines were compared, the
+finding says so by a confidence of 0.7.
+"""
 
 from __future__ import annotations
 

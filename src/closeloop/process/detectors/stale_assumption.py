@@ -1,4 +1,63 @@
-"""An edit made from what a file said before it changed."""
+"""A file changed since the agent last read it, and the agent edited it from memory.
+
+## What it looks for
+
+A lane knows a file from the last time that it read it, or wrote it whole. That knowledge is stale
+once the file was changed by a formatter, `sed`, or a git command that moves the tree, by another
+lane, or by the user who says so. Reported is an edit made from stale knowledge that
+
+- fails because its text is not in the file, or because the editing tool says that the file was
+  modified;
+- writes the whole file anew over what another lane, the user or another branch had put there.
+
+The agent's own edits do not make its knowledge stale. Edits that fail for another reason (two
+matches, no permission, another file of the same patch) are not meant, nor is a command that
+prints the file afterwards, nor a file that `git stash` put away and brought back. Several edits
+of one file that fail for one change are one finding.
+
+## Why it matters
+
+The failed edit costs a turn. The overwritten one silently throws away somebody's work.
+
+## Bad
+
+```text
+#2  read  view.py     label = 'Sum'
+#3  black view.py
+#4  edit  view.py     label = 'Sum' → 'Total'    String to replace not found
+```
+
+## Good
+
+```text
+#2  read  view.py     label = 'Sum'
+#3  black view.py
+#4  read  view.py     label = "Sum"
+#5  edit  view.py     label = "Sum" → "Total"
+```
+
+## When it can be measured
+
+When the trace holds edits. Changes by programs that name no file are known only for common tools.
+
+## Thresholds and silencing
+
+It has no thresholds.
+
+```toml
+[rules.stale-assumption]
+enabled = false
+
+[[silence]]
+rule = "stale-assumption"
+path = "**/generated/**"
+reason = "written anew on every run"
+```
+
+## How sure it is
+
+It may gate: both the change and the failed or overwriting edit are on record.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,65 @@
-"""suppressed-error: what complained was silenced, and not repaired."""
+"""An error was silenced, swallowed or masked where it should have been repaired.
+
+## What it looks for
+
+Lines that the agent added (moved ones and those that stood there before do not count):
+
+- a mark that silences a tool (`noqa`, `type: ignore`, `eslint-disable`, `@ts-ignore`,
+  `#[allow(…)]`, `nolint`, …), after a check had complained of that file; without a complaint only
+  marks that hide everything;
+- every error swallowed: `except: pass`, `except Exception: continue`, `catch (e) {}`;
+- a check in a script or a workflow that can no longer fail: `pytest || true`, `set +e`.
+
+And commands: a check run with `|| true` whose result is unknown and then claimed to pass, and a
+commit or push with `--no-verify` right after a hook had refused one.
+
+It keeps quiet where the user asked to ignore, allow or disable something, in scratch files, and,
+for swallowed errors, in tests. `grep … || true` hides nothing and is not counted.
+
+## Why it matters
+
+The complaint was information. Silenced, it comes back as a fault that is harder to find.
+
+## Bad
+
+```text
+#3  mypy store.py    store.py:12: error: Incompatible return value type
+#5  edit store.py    + return None  # type: ignore[return-value]
+#6  mypy store.py    Success
+```
+
+## Good
+
+```text
+#3  mypy store.py    store.py:12: error: Incompatible return value type
+#5  edit store.py    - def load(key) -> str:
+                     + def load(key) -> str | None:
+#6  mypy store.py    Success
+```
+
+## When it can be measured
+
+When at least one edit holds its text, or there is no edit at all.
+
+## Thresholds and silencing
+
+It has no thresholds.
+
+```toml
+[rules.suppressed-error]
+enabled = false
+
+[[silence]]
+rule = "suppressed-error"
+path = "scripts/**"
+reason = "best effort by design"
+```
+
+## How sure it is
+
+It advises. Whether a suppression is justified cannot be told from the trace alone: the confidence
+is 0.9 where a check had complained before and 0.6 where none had.
+"""
 
 from __future__ import annotations
 
