@@ -90,9 +90,9 @@ def read(source: RecordingSource) -> Iterator[Session]:
     yield builder.build_session(
         id=as_label(about.get("sessionId")) or digest,
         agent="gemini-cli",
-        started=time_from_text(about.get("startTime")) or session_builder.first,
+        started=time_from_text(about.get("startTime")) or builder.started,
         ended=max(
-            filter(None, (time_from_text(about.get("lastUpdated")), session_builder.last)),
+            filter(None, (time_from_text(about.get("lastUpdated")), builder.ended)),
             default=None,
         ),
         exit="crashed" if session_builder.fault else "finished",
@@ -243,8 +243,6 @@ class _GeminiSession:
         self.builder = builder
         self.source = source
         self.children = children
-        self.first: datetime | None = None
-        self.last: datetime | None = None
         self.fault: str | None = None
         self.directory: str | None = None
 
@@ -254,10 +252,7 @@ class _GeminiSession:
                 about, said = entry
                 self.builder.add_note(said, about, lane=lane)
                 continue
-            at = time_from_text(entry.get("timestamp"))
-            if at is not None:
-                self.first = self.first or at
-                self.last = at
+            at = self.builder.record_time(time_from_text(entry.get("timestamp")))
             kind = entry.get("type")
             if kind == "user":
                 self._add_user_message(entry, lane, at)
