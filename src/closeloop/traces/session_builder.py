@@ -123,9 +123,6 @@ class SessionBuilder:
         self._turns.setdefault(name, [])
         return name
 
-    def has_lane(self, name: str) -> bool:
-        return name in self._lanes
-
     def add_turn(self, lane: str, turn: Turn, message: str | None = None) -> int:
         """Count a provider message; one with an id that was seen replaces what was known of it."""
         turns = self._turns[lane]

@@ -82,9 +82,9 @@ def read(source: RecordingSource) -> Iterator[Session]:
     log = _replay_log(source)
     about = log.about
     builder = SessionBuilder(name, version, source.skipped)
-    session_builder = _GeminiSession(builder, source, _child_files(source, about))
-    session_builder.add_log(log, ROOT_LANE)
-    session_builder.add_remaining_children()
+    session = _GeminiSession(builder, source, _child_files(source, about))
+    session.add_log(log, ROOT_LANE)
+    session.add_remaining_children()
     builder.mark_corrections()
     digest = hashlib.sha256(source.head).hexdigest()[:16]
     yield builder.build_session(
@@ -95,10 +95,10 @@ def read(source: RecordingSource) -> Iterator[Session]:
             filter(None, (time_from_text(about.get("lastUpdated")), builder.ended)),
             default=None,
         ),
-        exit="crashed" if session_builder.fault else "finished",
-        cause=session_builder.fault,
+        exit="crashed" if session.fault else "finished",
+        cause=session.fault,
         summary=builder.mark_claim(),
-        directory=_first_directory(about) or session_builder.directory,
+        directory=_first_directory(about) or session.directory,
         parent=_parent_session(source, about),
     )
 

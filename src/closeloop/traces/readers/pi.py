@@ -58,22 +58,22 @@ def recognises(source: RecordingSource) -> bool:
 
 
 def read(source: RecordingSource) -> Iterator[Session]:
-    session_builder = _PiSession(source)
+    session = _PiSession(source)
     for record in source.records():
-        session_builder.add_record(record)
-    builder, header = session_builder.builder, session_builder.header
+        session.add_record(record)
+    builder, header = session.builder, session.header
     builder.mark_corrections()
     yield builder.build_session(
         id=as_label(header.get("id")) or "unknown",
         agent="pi",
         started=builder.started or time_from_text(header.get("timestamp")),
         ended=builder.ended,
-        exit="crashed" if session_builder.fault else "finished",
-        cause=session_builder.fault,
+        exit="crashed" if session.fault else "finished",
+        cause=session.fault,
         summary=builder.mark_claim(),
         directory=as_label(header.get("cwd")),
         parent=_forked_from(header)[1],
-        copy="printed" if session_builder.printed else None,
+        copy="printed" if session.printed else None,
     )
 
 
