@@ -254,8 +254,13 @@ def test_the_plugins_on_the_page_keep_their_contracts(
     ).test_the_rule_keeps_the_contract_and_finds_its_pattern()
     importlib.import_module(
         "test_left_breakpoint"
-    ).test_the_check_finds_its_pattern_where_it_is_new()
-    for name in ("one_patch", "forced_push", "left_breakpoint"):
+    ).test_the_check_keeps_the_contract_and_finds_its_pattern_where_it_is_new()
+    recording = tmp_path / "recording"
+    recording.mkdir()
+    importlib.import_module(
+        "test_echo_reader"
+    ).test_the_reader_keeps_the_contract_and_reads_its_format(recording)
+    for name in ("one_patch", "forced_push", "left_breakpoint", "echo_reader"):
         monkeypatch.delitem(sys.modules, name)
         monkeypatch.delitem(sys.modules, f"test_{name}")
 

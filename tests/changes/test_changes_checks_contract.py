@@ -9,6 +9,7 @@ import pytest
 from inspected import inspected, said
 
 from closeloop import plugins
+from closeloop.changes.check_contract import check_check
 from closeloop.changes.quality import dead_code
 from closeloop.records.finding import Finding, Unmeasured
 from closeloop.records.inspection import (
@@ -73,6 +74,15 @@ def test_no_check_raises_whatever_the_change_holds(name: str, hostile: Inspectio
             assert len(one.message) < 1000
         else:
             assert isinstance(one, Unmeasured)
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_every_check_keeps_the_contract_that_authors_check_theirs_by(name: str) -> None:
+    silenced = "def f():\n    try:\n        g()\n    except Exception:\n        pass\n"
+    found = check_check(
+        plugins.load_plugin("checks", name), {"a.py": "x = 1\n"}, {"a.py": silenced}
+    )
+    assert name != "suppressed-error" or found
 
 
 @pytest.mark.parametrize("name", CHECKS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -18,6 +18,27 @@ def uncached_input_tokens(asked: int | None, read: int | None, write: int | None
     # Some clients count what the cache gave, and not what it took.
     within = (cached for cached in ((read or 0) + (write or 0), read or 0) if cached <= asked)
     return asked - next(within, 0)
+
+
+def make_usage(
+    input_tokens: int | None,
+    output_tokens: int | None,
+    *,
+    read: int | None = None,
+    write: int | None = None,
+    reasoning: int | None = None,
+    cost: float | None = None,
+) -> Usage:
+    """Usage as a recording reports it: input without what a cache gave (`read`) or took."""
+    return Usage(
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        cache_read_tokens=read,
+        cache_write_tokens=write,
+        reasoning_tokens=reasoning,
+        cost=cost,
+        cost_from=None if cost is None else "reported",
+    )
 
 
 def usage_from_openai(told: object, cost: object = None) -> Usage:
@@ -36,16 +57,15 @@ def usage_from_openai(told: object, cost: object = None) -> Usage:
     write = _first_count(fields, "cache_creation_input_tokens", "cache_write_tokens")
     paid = as_amount(cost) or as_amount(fields.get("cost")) or None
     if not any((input_tokens, output, read, write)):
-        return Usage(cost=paid, cost_from="reported" if paid else None)
-    return Usage(
-        input_tokens=uncached_input_tokens(input_tokens, read, write),
-        output_tokens=output,
-        cache_read_tokens=read,
-        cache_write_tokens=write,
-        reasoning_tokens=_first_count(output_details, "reasoning_tokens")
-        or _first_count(fields, "reasoning_tokens"),
+        return make_usage(None, None, cost=paid)
+    reasoning = _first_count(output_details, "reasoning_tokens")
+    return make_usage(
+        uncached_input_tokens(input_tokens, read, write),
+        output,
+        read=read,
+        write=write,
+        reasoning=reasoning or _first_count(fields, "reasoning_tokens"),
         cost=paid,
-        cost_from="reported" if paid else None,
     )
 
 
@@ -56,15 +76,20 @@ def _first_count(told: Mapping[str, Any], *names: str) -> int | None:
     return None
 
 
-def openai_content_text(content: object) -> str:
-    """What a message says, whether as one text or in parts."""
+def content_text(
+    content: object, name_part: Callable[[dict[str, Any]], str | None] | None = None
+) -> str:
+    """The text of a content that is a text or a list of parts; `name_part` names those without."""
     if isinstance(content, str):
         return content
-    parts = (
-        as_mapping(part) if isinstance(part, dict) else {"text": part} for part in as_list(content)
-    )
-    texts = (part.get("text") for part in parts)
-    return "\n".join(said for said in texts if isinstance(said, str))
+    texts: list[str] = []
+    for part in as_list(content):
+        text = part.get("text") if isinstance(part, dict) else part
+        if not isinstance(text, str) and isinstance(part, dict) and name_part is not None:
+            text = name_part(part)
+        if isinstance(text, str):
+            texts.append(text)
+    return "\n".join(texts)
 
 
 def with_total_cost(usage: Usage, cost: object) -> Usage:

@@ -122,9 +122,6 @@ class SessionBuilder:
         self._turns.setdefault(name, [])
         return name
 
-    def has_lane(self, name: str) -> bool:
-        return name in self._lanes
-
     def add_turn(self, lane: str, turn: Turn, message: str | None = None) -> int:
         """Count a provider message; one with an id that was seen replaces what was known of it."""
         turns = self._turns[lane]
@@ -369,11 +366,14 @@ class SessionBuilder:
 
     def build_session(self, **facts: Any) -> Session:
         """The session; `facts` go before the model, times and usage that were counted."""
-        counted: dict[str, Any] = {}
         if "model" not in facts:
-            counted["model"] = self.most_used_model()
+            facts["model"] = self.most_used_model()
         if "usage" not in facts:
-            counted["usage"] = self.total_usage()
+            facts["usage"] = self.total_usage()
         if "started" not in facts and "ended" not in facts:
-            counted |= {"started": self.started, "ended": self.ended}
-        return Session(**counted, **facts, trace=self.build_trace())
+            facts |= {"started": self.started, "ended": self.ended}
+        started, ended = facts.get("started"), facts.get("ended")
+        if started and ended and ended < started:
+            # A clock was set back, or records are out of order.
+            facts |= {"started": ended, "ended": started}
+        return Session(**facts, trace=self.build_trace())

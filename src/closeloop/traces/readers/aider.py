@@ -10,6 +10,7 @@ from closeloop.records.protocols import RecordingSource
 from closeloop.records.session import Session
 from closeloop.records.trace import Edit, Read, Turn
 from closeloop.traces.edit_texts import parse_edit_blocks, parse_fenced_changes
+from closeloop.traces.provider_values import make_usage
 from closeloop.traces.session_builder import SessionBuilder, count_skip, derive_id
 from closeloop.traces.untrusted_json import time_from_text
 
@@ -187,16 +188,15 @@ class _AiderChat:
             sent, write, hit, received = (_parse_count(part) for part in match.groups()[:4])
             fresh = None if sent is None else max(sent - (write or 0) - (hit or 0), 0)
             cost = _parse_cost(match[5])
-            self._add_usage(Usage(
-                input_tokens=fresh, output_tokens=received, cache_read_tokens=hit,
-                cache_write_tokens=write, cost=cost, cost_from="reported" if cost else None,
-            ), after=True)  # fmt: skip
+            usage = make_usage(fresh, received, read=hit, write=write, cost=cost)
+            self._add_usage(usage, after=True)
         elif match := _OLD_TOKENS.match(text):
-            cost = _parse_cost(match[3])
-            self._add_usage(Usage(
-                input_tokens=_parse_count(match[1]), output_tokens=_parse_count(match[2]),
-                cost=cost, cost_from="reported" if cost else None,
-            ), after=False)  # fmt: skip
+            sent, received, cost = (
+                _parse_count(match[1]),
+                _parse_count(match[2]),
+                _parse_cost(match[3]),
+            )
+            self._add_usage(make_usage(sent, received, cost=cost), after=False)
         elif text.startswith("Applied edit to "):
             self._add_edit(text.removeprefix("Applied edit to ").strip())
         elif match := _ADDED_FILE.match(text):

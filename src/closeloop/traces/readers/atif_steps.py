@@ -12,7 +12,7 @@ from closeloop.records.attempt import Usage
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.trace import AnyEvent, Command, Handoff, Message, Thought, Turn
 from closeloop.text.untrusted import MAX_NOTE_CHARS
-from closeloop.traces.provider_values import uncached_input_tokens
+from closeloop.traces.provider_values import make_usage, uncached_input_tokens
 from closeloop.traces.request_history import handoff_from_call
 from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
 from closeloop.traces.tool_calls import CallOrigin, event_from_call, result_fields
@@ -342,14 +342,13 @@ def usage_from_atif(metrics: Mapping[str, Any]) -> Usage:
     if not prompt_tokens and not completion_tokens and not cost:
         return Usage()
     reasoning = extra.get("reasoning_tokens", extra.get("reasoning_output_tokens"))
-    return Usage(
-        input_tokens=uncached_input_tokens(prompt_tokens, read, write),
-        output_tokens=completion_tokens,
-        cache_read_tokens=read,
-        cache_write_tokens=write,
-        reasoning_tokens=as_count(reasoning),
+    return make_usage(
+        uncached_input_tokens(prompt_tokens, read, write),
+        completion_tokens,
+        read=read,
+        write=write,
+        reasoning=as_count(reasoning),
         cost=cost,
-        cost_from=None if cost is None else "reported",
     )
 
 

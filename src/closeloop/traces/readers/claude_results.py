@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from closeloop.records.attempt import Usage
 from closeloop.records.record import Record
 from closeloop.records.trace import AnyEvent, Command, Edit, Handoff, Read, ToolUse
+from closeloop.traces.provider_values import content_text, make_usage
 
 _EXIT_CODE = re.compile(r"\A(?:Error: )?Exit code:? (-?\d{1,10})\b")
 _REJECTION_REASON = re.compile(
@@ -222,19 +223,8 @@ def is_tool_result(block: Any) -> bool:
 
 
 def claude_content_text(content: Any) -> str:
-    """The text of a content that is a text or a list of blocks; other blocks are named."""
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        return ""
-    texts = []
-    for block in content:
-        if isinstance(block, dict):
-            text = block.get("text")
-            texts.append(text if isinstance(text, str) else f"[{block.get('type')}]")
-        elif isinstance(block, str):
-            texts.append(block)
-    return "\n".join(texts)
+    """The text of a content; blocks without one are named by their type."""
+    return content_text(content, lambda block: f"[{block.get('type')}]")
 
 
 def patch_from_replacements(edits: list[Any]) -> str:
@@ -267,14 +257,7 @@ def usage_from_claude(
     written = non_negative_int(given.get("cache_creation_input_tokens"))
     if not (fresh or read or written):
         fresh = read = written = None
-    return Usage(
-        input_tokens=fresh,
-        output_tokens=output or None,
-        cache_read_tokens=read,
-        cache_write_tokens=written,
-        cost=cost or None,
-        cost_from="reported" if cost else None,
-    )
+    return make_usage(fresh, output or None, read=read, write=written, cost=cost or None)
 
 
 def non_negative_int(value: Any) -> int | None:

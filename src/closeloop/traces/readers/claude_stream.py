@@ -15,6 +15,7 @@ from closeloop.records.record import content_digest
 from closeloop.records.session import Session
 from closeloop.records.trace import Command
 from closeloop.text.untrusted import truncate_middle
+from closeloop.traces.provider_values import make_usage
 from closeloop.traces.readers.claude_conversation import (
     ClaudeConversation,
     join_child_lanes,
@@ -249,11 +250,11 @@ def _run_usage(record: dict[str, Any]) -> Usage:
         cost = None
     models = record.get("modelUsage")
     each = [
-        Usage(
-            input_tokens=non_negative_int(one.get("inputTokens")),
-            output_tokens=non_negative_int(one.get("outputTokens")),
-            cache_read_tokens=non_negative_int(one.get("cacheReadInputTokens")),
-            cache_write_tokens=non_negative_int(one.get("cacheCreationInputTokens")),
+        make_usage(
+            non_negative_int(one.get("inputTokens")),
+            non_negative_int(one.get("outputTokens")),
+            read=non_negative_int(one.get("cacheReadInputTokens")),
+            write=non_negative_int(one.get("cacheCreationInputTokens")),
         )
         for one in (models.values() if isinstance(models, dict) else ())
         if isinstance(one, dict)

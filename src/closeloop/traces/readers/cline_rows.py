@@ -20,6 +20,7 @@ from closeloop.records.trace import (
     ToolUse,
     Turn,
 )
+from closeloop.traces.provider_values import make_usage
 from closeloop.traces.untrusted_json import (
     as_amount,
     as_count,
@@ -68,14 +69,8 @@ def usage_from_cline_metrics(metrics: Mapping[str, Any]) -> Usage:
     write, cost = as_count(metrics.get("cacheWriteTokens")), as_amount(metrics.get("cost")) or None
     if not any((into, out, cost)):
         return Usage()
-    return Usage(
-        input_tokens=None if into is None else max(into - (read or 0) - (write or 0), 0),
-        output_tokens=out,
-        cache_read_tokens=read,
-        cache_write_tokens=write,
-        cost=cost,
-        cost_from="reported" if cost else None,
-    )
+    fresh = None if into is None else max(into - (read or 0) - (write or 0), 0)
+    return make_usage(fresh, out, read=read, write=write, cost=cost)
 
 
 def usage_from_cline_request(info: Mapping[str, Any]) -> Usage:
@@ -89,14 +84,7 @@ def usage_from_cline_request(info: Mapping[str, Any]) -> Usage:
     if into is not None and "apiProtocol" in info and into >= cached:
         # Versions that note the protocol count cached input in.
         into -= cached
-    return Usage(
-        input_tokens=into,
-        output_tokens=out,
-        cache_read_tokens=read,
-        cache_write_tokens=write,
-        cost=cost,
-        cost_from="reported" if cost else None,
-    )
+    return make_usage(into, out, read=read, write=write, cost=cost)
 
 
 class ClineViewRows:
@@ -238,7 +226,7 @@ class ClineViewRows:
         words = as_text(shortening.get("summary")) or as_text(row.get("text")) or ""
         if cost := as_amount(shortening.get("cost")):
             # Making the summary was a request of its own, of which only the price is kept.
-            usage = Usage(cost=cost, cost_from="reported")
+            usage = make_usage(None, None, cost=cost)
             self.telling.builder.add_turn(self.telling.lane, Turn(usage=usage, at=at))
         if shortening:
             self.telling.add_compaction(words, at)

@@ -18,7 +18,8 @@ from closeloop.records.protocols import RecordingSource
 from closeloop.records.record import content_digest
 from closeloop.records.session import Session
 from closeloop.records.trace import Handoff, Message
-from closeloop.traces.readers.codex_session import CodexRollout, handle_record
+from closeloop.traces.readers.codex_records import handle_record
+from closeloop.traces.readers.codex_rollout import CodexRollout
 from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
 from closeloop.traces.untrusted_json import as_label, as_mapping, as_text, time_from_text
 

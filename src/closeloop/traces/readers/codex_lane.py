@@ -23,6 +23,7 @@ from closeloop.records.trace import (
 )
 from closeloop.text.untrusted import truncate_middle
 from closeloop.traces import edit_texts
+from closeloop.traces.provider_values import make_usage
 from closeloop.traces.session_builder import SessionBuilder
 from closeloop.traces.tool_calls import CallOrigin, event_from_call, is_action
 from closeloop.traces.untrusted_json import (
@@ -406,10 +407,4 @@ def usage_from_codex(counts: TokenCounts) -> Usage | None:
         return None
     into, cached, written, out, reasoning = counts
     fresh = None if into is None else max(into - (cached or 0) - (written or 0), 0)
-    return Usage(
-        input_tokens=fresh,
-        output_tokens=out,
-        cache_read_tokens=cached,
-        cache_write_tokens=written,
-        reasoning_tokens=reasoning,
-    )
+    return make_usage(fresh, out, read=cached, write=written, reasoning=reasoning)

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 from closeloop.records.trace import Command, Edit, Handoff, Message, Read, ToolUse
 from closeloop.text.untrusted import clean_unicode
 from closeloop.traces import edit_texts
+from closeloop.traces.provider_values import content_text
 from closeloop.traces.readers.codex_lane import CodexLane
 from closeloop.traces.tool_calls import command_argument, find_exit_code
 from closeloop.traces.untrusted_json import (
@@ -311,16 +312,6 @@ class CodexOutput(NamedTuple):
         return "out of time" if self.text.startswith(_TIMED_OUT) else None
 
 
-def codex_content_text(content: Any) -> str:
-    """The text of a content: a text, or parts of which some are."""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list):
-        texts = [part.get("text") for part in content if isinstance(part, dict)]
-        return "\n".join(text for text in texts if isinstance(text, str))
-    return ""
-
-
 def parse_codex_output(content: Any) -> CodexOutput:
     """A tool's output in any of the shapes that Codex has given it."""
     ok = None
@@ -328,7 +319,7 @@ def parse_codex_output(content: Any) -> CodexOutput:
         success = content.get("success")
         ok = success if isinstance(success, bool) else None
         content = content.get("content")
-    text = codex_content_text(content)
+    text = content_text(content)
     if text.startswith('{"') and '"metadata"' in text:
         envelope = as_mapping(try_decode_json(text))
         about, inner = as_mapping(envelope.get("metadata")), envelope.get("output")
@@ -382,9 +373,7 @@ def mcp_reply_text(content: Any) -> str | None:
     for name in ("Ok", "ok"):
         reply = as_mapping(reply.get(name)) or reply
     failure = reply.get("Err") or reply.get("message")
-    return codex_content_text(reply.get("content")) or (
-        failure if isinstance(failure, str) else None
-    )
+    return content_text(reply.get("content")) or (failure if isinstance(failure, str) else None)
 
 
 def parse_script_command(script: object) -> dict[str, str] | None:

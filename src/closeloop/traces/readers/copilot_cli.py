@@ -24,6 +24,7 @@ from closeloop.records.trace import (
     Turn,
 )
 from closeloop.traces.edit_texts import files_in_patch
+from closeloop.traces.provider_values import make_usage
 from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder, count_skip
 from closeloop.traces.tool_calls import CallOrigin, event_from_call, find_exit_code, result_fields
 from closeloop.traces.untrusted_json import (
@@ -465,10 +466,6 @@ def usage_from_copilot(data: Mapping[str, Any]) -> Usage:
     if not any((into, out, read, write)):
         return Usage()
     fresh = None if into is None else into - (read or 0) - (write or 0)
-    return Usage(
-        input_tokens=fresh if fresh is None or fresh >= 0 else into,
-        output_tokens=out,
-        cache_read_tokens=read,
-        cache_write_tokens=write,
-        reasoning_tokens=as_count(data.get("reasoningTokens")) or None,
-    )
+    fresh = fresh if fresh is None or fresh >= 0 else into
+    reasoning = as_count(data.get("reasoningTokens")) or None
+    return make_usage(fresh, out, read=read, write=write, reasoning=reasoning)

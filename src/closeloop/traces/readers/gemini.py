@@ -82,23 +82,23 @@ def read(source: RecordingSource) -> Iterator[Session]:
     log = _replay_log(source)
     about = log.about
     builder = SessionBuilder(name, version, source.skipped)
-    session_builder = _GeminiSession(builder, source, _child_files(source, about))
-    session_builder.add_log(log, ROOT_LANE)
-    session_builder.add_remaining_children()
+    session = _GeminiSession(builder, source, _child_files(source, about))
+    session.add_log(log, ROOT_LANE)
+    session.add_remaining_children()
     builder.mark_corrections()
     digest = hashlib.sha256(source.head).hexdigest()[:16]
     yield builder.build_session(
         id=as_label(about.get("sessionId")) or digest,
         agent="gemini-cli",
-        started=time_from_text(about.get("startTime")) or session_builder.first,
+        started=time_from_text(about.get("startTime")) or builder.started,
         ended=max(
-            filter(None, (time_from_text(about.get("lastUpdated")), session_builder.last)),
+            filter(None, (time_from_text(about.get("lastUpdated")), builder.ended)),
             default=None,
         ),
-        exit="crashed" if session_builder.fault else "finished",
-        cause=session_builder.fault,
+        exit="crashed" if session.fault else "finished",
+        cause=session.fault,
         summary=builder.mark_claim(),
-        directory=_first_directory(about) or session_builder.directory,
+        directory=_first_directory(about) or session.directory,
         parent=_parent_session(source, about),
     )
 
@@ -243,8 +243,6 @@ class _GeminiSession:
         self.builder = builder
         self.source = source
         self.children = children
-        self.first: datetime | None = None
-        self.last: datetime | None = None
         self.fault: str | None = None
         self.directory: str | None = None
 
@@ -254,10 +252,7 @@ class _GeminiSession:
                 about, said = entry
                 self.builder.add_note(said, about, lane=lane)
                 continue
-            at = time_from_text(entry.get("timestamp"))
-            if at is not None:
-                self.first = self.first or at
-                self.last = at
+            at = self.builder.record_time(time_from_text(entry.get("timestamp")))
             kind = entry.get("type")
             if kind == "user":
                 self._add_user_message(entry, lane, at)

@@ -12,6 +12,7 @@ import msgspec
 from closeloop.records.attempt import Usage
 from closeloop.records.trace import AnyEvent, Command, Edit, Handoff, Message, Read
 from closeloop.text.untrusted import truncate_middle
+from closeloop.traces.provider_values import make_usage
 from closeloop.traces.session_builder import SessionBuilder
 from closeloop.traces.tool_calls import CallOrigin, event_from_call, result_fields
 from closeloop.traces.untrusted_json import (
@@ -149,12 +150,7 @@ def usage_from_gemini(found: object, names: Mapping[str, str]) -> Usage:
         # Google counts thoughts beside the output; OpenAI's counts are within it already.
         output_tokens += thoughts
     fresh = None if input_tokens is None else max(input_tokens - (cached or 0), 0) + tool
-    return Usage(
-        input_tokens=fresh,
-        output_tokens=output_tokens,
-        cache_read_tokens=cached,
-        reasoning_tokens=thoughts,
-    )
+    return make_usage(fresh, output_tokens, read=cached, reasoning=thoughts)
 
 
 def finish_gemini_call(

@@ -65,8 +65,6 @@ def _build_session(stream: _GeminiStream, source: RecordingSource, place: int) -
         id=stream.session or (f"{digest}-{place + 1}" if place else digest),
         agent="gemini-cli",
         model=stream.model,
-        started=stream.first,
-        ended=stream.last,
         exit=stream.exit,
         cause=stream.cause,
         usage=stream.usage,
@@ -108,8 +106,6 @@ class _GeminiStream:
         self.builder = SessionBuilder(name, version, source.skipped)
         self.session: str | None = None
         self.model: str | None = None
-        self.first: datetime | None = None
-        self.last: datetime | None = None
         self.exit: Exit = "crashed"
         self.cause: str | None = "The output ends before its result."
         self.usage = Usage()
@@ -126,10 +122,7 @@ class _GeminiStream:
         return self.ended and kind in ("init", "message")
 
     def add_record(self, found: Mapping[str, Any], record: object) -> None:
-        at = time_from_text(found.get("timestamp"))
-        if at is not None:
-            self.first = self.first or at
-            self.last = at
+        at = self.builder.record_time(time_from_text(found.get("timestamp")))
         kind = found.get("type")
         if kind == "message" and found.get("role") == "assistant":
             self._add_message_piece(found, at)

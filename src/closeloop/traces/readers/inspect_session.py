@@ -14,7 +14,7 @@ from closeloop.records.session import Session
 from closeloop.records.trace import AnyEvent, Command, Intent, Message, Turn
 from closeloop.text.untrusted import MAX_NOTE_CHARS, truncate_middle
 from closeloop.traces.message_parts import MessagePart, PartRole
-from closeloop.traces.provider_values import uncached_input_tokens
+from closeloop.traces.provider_values import make_usage, uncached_input_tokens
 from closeloop.traces.request_history import (
     RequestHistory,
     handoff_from_call,
@@ -458,14 +458,9 @@ def usage_from_inspect(usage: Mapping[str, Any]) -> Usage:
     ):
         input_tokens = uncached_input_tokens(input_tokens, read, write)
     cost = as_amount(usage.get("total_cost"))
-    return Usage(
-        input_tokens=input_tokens,
-        output_tokens=output_tokens,
-        cache_read_tokens=read,
-        cache_write_tokens=write,
-        reasoning_tokens=as_count(usage.get("reasoning_tokens")),
-        cost=cost,
-        cost_from=None if cost is None else "reported",
+    reasoning = as_count(usage.get("reasoning_tokens"))
+    return make_usage(
+        input_tokens, output_tokens, read=read, write=write, reasoning=reasoning, cost=cost
     )
 
 

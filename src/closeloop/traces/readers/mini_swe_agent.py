@@ -11,7 +11,7 @@ from closeloop.records.attempt import Exit
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.session import Session
 from closeloop.records.trace import AnyEvent, Intent, Turn
-from closeloop.traces.provider_values import openai_content_text, usage_from_openai, with_total_cost
+from closeloop.traces.provider_values import content_text, usage_from_openai, with_total_cost
 from closeloop.traces.session_builder import SessionBuilder, derive_id
 from closeloop.traces.untrusted_json import (
     as_exit_code,
@@ -127,10 +127,10 @@ class _MiniSweAgentRun:
         self.last = self.builder.at or self.last
         if role == "system":
             self.opening.append(message)
-            self.system = self.builder.truncate_text(openai_content_text(message.get("content")))
+            self.system = self.builder.truncate_text(content_text(message.get("content")))
         elif role == "user" and len(self.opening) < 2:
             self.opening.append(message)
-            self.builder.add_user_message(openai_content_text(message.get("content")), "request")
+            self.builder.add_user_message(content_text(message.get("content")), "request")
         else:
             self.add_later_message(message, extra, last=last)
 
@@ -170,7 +170,7 @@ class _FenceFormatRun(_MiniSweAgentRun):
     def add_later_message(
         self, message: dict[str, Any], extra: dict[str, Any], *, last: bool
     ) -> None:
-        content = openai_content_text(message.get("content"))
+        content = content_text(message.get("content"))
         if message.get("role") == "assistant":
             self.begin_turn(extra.get("response"), extra.get("cost"))
             self._add_reply(content)
@@ -244,15 +244,15 @@ class _CallFormatRun(_MiniSweAgentRun):
             self._add_user_message(message, extra)
 
     def _add_reply(self, message: dict[str, Any], extra: dict[str, Any]) -> None:
-        said = openai_content_text(message.get("content"))
+        said = content_text(message.get("content"))
         if isinstance(reasoning := message.get("reasoning_content"), str):
             self.builder.add_thought(reasoning)
         for item in as_list(message.get("output")):
             part = as_mapping(item)
             if part.get("type") == "message":
-                said += openai_content_text(part.get("content"))
+                said += content_text(part.get("content"))
             elif part.get("type") == "reasoning":
-                self.builder.add_thought(openai_content_text(part.get("summary")))
+                self.builder.add_thought(content_text(part.get("summary")))
         actions = [as_mapping(action) for action in as_list(extra.get("actions"))]
         if actions and not message.get("tool_calls") and not message.get("output"):
             said = _FENCE.sub("", said)
@@ -279,7 +279,7 @@ class _CallFormatRun(_MiniSweAgentRun):
             self.left.append(self.builder.finish(command, stopped="not executed"))
             return
         output = extra.get("raw_output")
-        said = output if isinstance(output, str) else openai_content_text(message.get("content"))
+        said = output if isinstance(output, str) else content_text(message.get("content"))
         # With an exception there is no return code: -1 stands in for it.
         code = None if trouble else as_exit_code(extra.get("returncode"))
         late = extra.get("exception_type") == "TimeoutExpired" or "timed out" in (trouble or "")
@@ -293,7 +293,7 @@ class _CallFormatRun(_MiniSweAgentRun):
         )
 
     def _add_user_message(self, message: dict[str, Any], extra: dict[str, Any]) -> None:
-        said = openai_content_text(message.get("content"))
+        said = content_text(message.get("content"))
         if as_list(extra.get("actions")):
             # In human mode the user runs a command in the agent's place.
             self.builder.add_user_message(said)
@@ -303,7 +303,7 @@ class _CallFormatRun(_MiniSweAgentRun):
                 self.begin_turn(extra["response"], extra.get("cost"))
                 for choice in as_list(as_mapping(extra["response"]).get("choices"))[:1]:
                     answer = as_mapping(as_mapping(choice).get("message"))
-                    self.builder.add_agent_message(openai_content_text(answer.get("content")))
+                    self.builder.add_agent_message(content_text(answer.get("content")))
             self.builder.add_note(said, "format error")
         elif not self.add_user_text(said):
             self.builder.add_user_message(said)

@@ -11,6 +11,7 @@ import msgspec
 from closeloop.records.attempt import Usage
 from closeloop.records.trace import AnyEvent, Command, Edit, Handoff, Read, ToolUse
 from closeloop.traces.edit_texts import files_in_patch
+from closeloop.traces.provider_values import make_usage
 from closeloop.traces.tool_calls import CallOrigin, event_from_call
 from closeloop.traces.untrusted_json import (
     as_amount,
@@ -37,15 +38,9 @@ def usage_from_opencode(tokens: Any, cost: Any) -> Usage:
     # Newer versions keep reasoning apart from the output, older ones inside it.
     apart = total is not None and total == sum(n or 0 for n in (fresh, out, reasoning, read, write))
     paid = as_amount(cost) or None
-    return Usage(
-        input_tokens=fresh,
-        output_tokens=(out or 0) + (reasoning or 0) if apart else out,
-        cache_read_tokens=read,
-        cache_write_tokens=write,
-        reasoning_tokens=reasoning or None,
-        cost=paid,
-        cost_from="reported" if paid else None,
-    )
+    out = (out or 0) + (reasoning or 0) if apart else out
+    reasoning = reasoning or None
+    return make_usage(fresh, out, read=read, write=write, reasoning=reasoning, cost=paid)
 
 
 def events_from_opencode_call(

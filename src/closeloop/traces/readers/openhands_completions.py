@@ -18,7 +18,7 @@ from closeloop.records.session import Session
 from closeloop.records.trace import AnyEvent, Command, Edit, Message, Read, Thought, Turn
 from closeloop.text.untrusted import clean_unicode
 from closeloop.traces.file_source import FileSource
-from closeloop.traces.provider_values import openai_content_text, usage_from_openai
+from closeloop.traces.provider_values import content_text, usage_from_openai
 from closeloop.traces.session_builder import SessionBuilder, derive_id
 from closeloop.traces.untrusted_json import (
     as_amount,
@@ -138,7 +138,7 @@ class _CompletionLog:
         self.seen = earlier | current
 
     def _add_message(self, message: dict[str, Any], log: LoggedCall | None) -> None:
-        role, said = message.get("role"), openai_content_text(message.get("content"))
+        role, said = message.get("role"), content_text(message.get("content"))
         self.builder.at = None
         if role == "system":
             self.system = self.system or self.builder.text_or_none(said)
@@ -215,7 +215,7 @@ def _message_key(message: Mapping[str, Any]) -> tuple[str, ...]:
     """What makes a message the same one in another call's log."""
     calls = [as_mapping(call).get("function") for call in as_list(message.get("tool_calls"))]
     facts = (message.get("role"), message.get("tool_call_id"), calls)
-    return (openai_content_text(message.get("content")), *map(str, facts))
+    return (content_text(message.get("content")), *map(str, facts))
 
 
 def _parse_native_call(told: object) -> tuple[str, dict[str, Any] | None, str | None]:
@@ -296,7 +296,7 @@ def parse_logged_call(path: Path, told: object) -> LoggedCall:
     call = as_mapping(told)
     messages = [as_mapping(message) for message in request_messages(call)]
     first_request = next(
-        (openai_content_text(one.get("content")) for one in messages if one.get("role") == "user"),
+        (content_text(one.get("content")) for one in messages if one.get("role") == "user"),
         "",
     )
     answer = as_mapping(call.get("response"))

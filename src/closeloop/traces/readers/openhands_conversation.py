@@ -8,7 +8,11 @@ from typing import Any, NamedTuple
 
 from closeloop.records.attempt import Exit, Usage, sum_usage
 from closeloop.records.trace import AnyEvent, Command, Edit, Handoff, Message, Turn
-from closeloop.traces.provider_values import openai_content_text, usage_from_openai, with_total_cost
+from closeloop.traces.provider_values import (
+    content_text,
+    usage_from_openai,
+    with_total_cost,
+)
 from closeloop.traces.session_builder import SessionBuilder
 from closeloop.traces.untrusted_json import (
     as_amount,
@@ -96,12 +100,12 @@ class OpenhandsConversation:
 
     def _add_system_prompt(self, event: dict[str, Any]) -> None:
         prompts = (event.get("system_prompt"), event.get("dynamic_context"))
-        said = "\n\n".join(filter(None, (openai_content_text([prompt]) for prompt in prompts)))
+        said = "\n\n".join(filter(None, (content_text([prompt]) for prompt in prompts)))
         self.system = self.system or self.builder.text_or_none(said)
 
     def _add_message(self, event: dict[str, Any]) -> None:
         message = as_mapping(event.get("llm_message"))
-        said = openai_content_text(message.get("content"))
+        said = content_text(message.get("content"))
         if event.get("source") == "agent" or message.get("role") == "assistant":
             self._begin_turn(event)
             self._add_reasoning(message)
@@ -123,7 +127,7 @@ class OpenhandsConversation:
     def _add_action(self, event: dict[str, Any]) -> None:
         self._begin_turn(event)
         self._add_reasoning(event)
-        self.builder.add_thought(openai_content_text(event.get("thought")))
+        self.builder.add_thought(content_text(event.get("thought")))
         call, tool = as_mapping(event.get("tool_call")), as_text(event.get("tool_name")) or ""
         call_arguments = event.get("action")
         if not isinstance(call_arguments, dict):
@@ -192,11 +196,7 @@ class OpenhandsConversation:
 
     def _add_observation(self, event: dict[str, Any]) -> None:
         observation = as_mapping(event.get("observation"))
-        said = (
-            openai_content_text(observation.get("content"))
-            or as_text(observation.get("output"))
-            or ""
-        )
+        said = content_text(observation.get("content")) or as_text(observation.get("output")) or ""
         action = self._take_action(event)
         if action is None:
             if event.get("tool_name") not in ("think", "finish"):

@@ -156,8 +156,6 @@ def _build_session(
         model=stream.model
         or builder.text_or_none(as_mapping(metadata.get("llm_config")).get("model")),
         system=stream.system,
-        started=stream.started,
-        ended=stream.last,
         exit=outcome,
         cause=cause and builder.truncate_text(cause),
         usage=stream.total_usage(metrics),

@@ -10,7 +10,7 @@ from typing import Any
 
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.session import Session
-from closeloop.traces.provider_values import openai_content_text
+from closeloop.traces.provider_values import content_text
 from closeloop.traces.readers.openhands_conversation import (
     OpenhandsChild,
     OpenhandsConversation,
@@ -157,9 +157,7 @@ def _load_children(
         inner, files = source.beside(path), list_event_files(path.parent / EVENTS)
         first = (as_mapping(source.beside(file).document) for file in files[:5])
         user_events = (event for event in first if event.get("source") == "user")
-        brief = openai_content_text(
-            as_mapping(next(user_events, {}).get("llm_message")).get("content")
-        )
+        brief = content_text(as_mapping(next(user_events, {}).get("llm_message")).get("content"))
         children.append(
             OpenhandsChild(
                 lane=as_label(str(path.parent.relative_to(source.path.parent))) or SUBAGENTS,

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from typing import Any
 
 from closeloop.python_trees import parse_expression, parse_python
 from closeloop.records.attempt import Exit, Usage
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.trace import AnyEvent, Command, Edit, Handoff, Read, ToolUse, Turn
-from closeloop.traces.provider_values import openai_content_text, usage_from_openai, with_total_cost
+from closeloop.traces.provider_values import content_text, usage_from_openai, with_total_cost
 from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
 from closeloop.traces.untrusted_json import (
     as_amount,
@@ -75,17 +74,13 @@ class OpenhandsStream:
         self.system: str | None = None
         self.version: str | None = None
         self.model: str | None = None
-        self.started: datetime | None = None
-        self.last: datetime | None = None
         self.state: tuple[str, str | None] = ("", None)
         self.summary: str | None = None
 
     def add_event(self, told: Any) -> None:
         """One event, whatever it is."""
         event = as_mapping(told)
-        self.builder.at = time_from_text(event.get("timestamp"))
-        self.started = self.started or self.builder.at
-        self.last = self.builder.at or self.last
+        self.builder.at = self.builder.record_time(time_from_text(event.get("timestamp")))
         kind, observation = event.get("action"), event.get("observation")
         if isinstance(kind, str):
             action_arguments = event.get("args")
@@ -130,7 +125,7 @@ class OpenhandsStream:
         self.version = self.version or self.builder.text_or_none(given.get("openhands_version"))
 
     def _add_message(self, event: dict[str, Any], given: dict[str, Any]) -> None:
-        said = openai_content_text(given.get("content"))
+        said = content_text(given.get("content"))
         if event.get("source", "agent" if self.requested else "user") != "agent":
             intent = "answer" if self.asked else None if self.requested else "request"
             self.builder.add_user_message(said, intent)  # type: ignore[arg-type]
@@ -238,7 +233,7 @@ class OpenhandsStream:
     # Observations
 
     def _add_observation(self, seen: str, event: dict[str, Any], more: dict[str, Any]) -> None:
-        said = openai_content_text(event.get("content"))
+        said = content_text(event.get("content"))
         action = self._take_action(event)
         if seen == "delegate" and self.delegates:
             self._finish_delegation(said or json_excerpt(as_mapping(more.get("outputs"))), event)

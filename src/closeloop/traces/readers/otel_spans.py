@@ -10,7 +10,7 @@ from typing import Any, Literal
 from closeloop.records.attempt import Usage
 from closeloop.records.record import Record
 from closeloop.traces.message_parts import MessagePart, PartRole, id_text, parse_message_parts
-from closeloop.traces.provider_values import uncached_input_tokens
+from closeloop.traces.provider_values import make_usage, uncached_input_tokens
 from closeloop.traces.untrusted_json import as_amount, as_count, clean_text, unfold_json
 
 SpanKind = Literal["agent", "model", "tool"]
@@ -149,14 +149,13 @@ def usage_from_span(span: OtelSpan) -> Usage:
         as_count(first_attribute(attributes, *_CACHE_WRITE)),
     )
     cost = as_amount(first_attribute(attributes, *_COST))
-    return Usage(
-        input_tokens=uncached_input_tokens(input_tokens, read, write),
-        output_tokens=output_tokens,
-        cache_read_tokens=read,
-        cache_write_tokens=write,
-        reasoning_tokens=as_count(first_attribute(attributes, *_REASONING)),
+    return make_usage(
+        uncached_input_tokens(input_tokens, read, write),
+        output_tokens,
+        read=read,
+        write=write,
+        reasoning=as_count(first_attribute(attributes, *_REASONING)),
         cost=cost,
-        cost_from=None if cost is None else "reported",
     )
 
 

@@ -16,6 +16,7 @@ from closeloop.records.session import Session
 from closeloop.records.trace import Command, Edit, Handoff, Message, Read, Thought, Turn
 from closeloop.text.untrusted import truncate_middle
 from closeloop.text.wording import count_with_noun
+from closeloop.traces.provider_values import content_text, make_usage
 from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
 from closeloop.traces.tool_calls import CallOrigin, event_from_call, result_fields
 from closeloop.traces.untrusted_json import (
@@ -57,22 +58,22 @@ def recognises(source: RecordingSource) -> bool:
 
 
 def read(source: RecordingSource) -> Iterator[Session]:
-    session_builder = _PiSession(source)
+    session = _PiSession(source)
     for record in source.records():
-        session_builder.add_record(record)
-    builder, header = session_builder.builder, session_builder.header
+        session.add_record(record)
+    builder, header = session.builder, session.header
     builder.mark_corrections()
     yield builder.build_session(
         id=as_label(header.get("id")) or "unknown",
         agent="pi",
         started=builder.started or time_from_text(header.get("timestamp")),
         ended=builder.ended,
-        exit="crashed" if session_builder.fault else "finished",
-        cause=session_builder.fault,
+        exit="crashed" if session.fault else "finished",
+        cause=session.fault,
         summary=builder.mark_claim(),
         directory=as_label(header.get("cwd")),
         parent=_forked_from(header)[1],
-        copy="printed" if session_builder.printed else None,
+        copy="printed" if session.printed else None,
     )
 
 
@@ -179,14 +180,14 @@ class _PiSession:
         elif role == "bashExecution":
             self._add_user_command(message, lane, at)
         elif role in ("custom", "hookMessage"):
-            said = _content_text(message.get("content"))
+            said = content_text(message.get("content"), _name_image)
             about = f"extension: {as_label(message.get('customType')) or 'unknown'}"
             self.builder.add_note(said, truncate_middle(about, most=200), lane=lane, at=at)
         else:
             self._add_note(message, str(role), lane, at)
 
     def _add_user_message(self, message: Mapping[str, Any], lane: str, at: datetime | None) -> None:
-        said = self.builder.truncate_text(_content_text(message.get("content")))
+        said = self.builder.truncate_text(content_text(message.get("content"), _name_image))
         self.builder.add_incoming_message(said, lane=lane, at=at, asks=not said.startswith("/"))
         if lane == ROOT_LANE:
             self.fault = None
@@ -256,7 +257,7 @@ class _PiSession:
         if event is None:
             self.builder.add_note(json_excerpt(message), about="result without a call", lane=lane)
             return
-        output = self.builder.truncate_text(_content_text(message.get("content")))
+        output = self.builder.truncate_text(content_text(message.get("content"), _name_image))
         failed = message.get("isError")
         ok = None if not isinstance(failed, bool) else not failed
         details = as_mapping(message.get("details"))
@@ -288,17 +289,10 @@ class _PiSession:
                 self._add_message(as_mapping(message), lane, None)
 
 
-def _content_text(content: object) -> str:
-    if isinstance(content, str):
-        return content
-    texts = []
-    for block in as_list(content):
-        block_fields = as_mapping(block)
-        if block_fields.get("type") == "image":
-            texts.append(f"[{as_label(block_fields.get('mimeType')) or 'image'}]")
-        elif isinstance(block_fields.get("text"), str):
-            texts.append(block_fields["text"])
-    return "\n".join(texts)
+def _name_image(block: dict[str, Any]) -> str | None:
+    return (
+        f"[{as_label(block.get('mimeType')) or 'image'}]" if block.get("type") == "image" else None
+    )
 
 
 def _parse_usage(value: object) -> Usage:
@@ -307,14 +301,7 @@ def _parse_usage(value: object) -> Usage:
     if not any(counts):
         return Usage()
     cost = as_amount(as_mapping(fields.get("cost")).get("total")) or None
-    return Usage(
-        input_tokens=counts[0],
-        output_tokens=counts[1],
-        cache_read_tokens=counts[2],
-        cache_write_tokens=counts[3],
-        cost=cost,
-        cost_from=None if cost is None else "reported",
-    )
+    return make_usage(counts[0], counts[1], read=counts[2], write=counts[3], cost=cost)
 
 
 def _exit_fields(output: str, ok: bool | None) -> dict[str, object]:

@@ -109,8 +109,6 @@ def read(source: RecordingSource) -> Iterator[Session]:
         id=(as_label(about.get("agentId")) if inside else session) or digest,
         agent="qwen-code",
         agent_version=as_label(about.get("version")),
-        started=chat.first,
-        ended=chat.last,
         exit="crashed" if chat.final_error else "finished",
         cause=chat.final_error,
         summary=builder.mark_claim(),
@@ -183,8 +181,6 @@ class _QwenChat:
         self.builder = builder
         self.source = source
         self.about: Mapping[str, Any] = {}
-        self.first: datetime | None = None
-        self.last: datetime | None = None
         self.parent: str | None = None
         self._children = _list_children(source)
         recorded = {child.agent for child in self._children}
@@ -209,10 +205,7 @@ class _QwenChat:
             self._copies += 1
             return
         self._note_copies()
-        at = time_from_text(fields.get("timestamp"))
-        if at is not None:
-            self.first = self.first or at
-            self.last = at
+        at = self.builder.record_time(time_from_text(fields.get("timestamp")))
         kind = fields.get("type")
         if kind == "user":
             self._add_user_message(fields, lane, at)

@@ -12,7 +12,7 @@ from closeloop.records.protocols import RecordingSource
 from closeloop.records.session import Session
 from closeloop.records.trace import AnyEvent, Edit, Read, Turn
 from closeloop.traces.edit_texts import split_shell_words as shell_words
-from closeloop.traces.provider_values import openai_content_text
+from closeloop.traces.provider_values import content_text, make_usage
 from closeloop.traces.session_builder import SessionBuilder, derive_id
 from closeloop.traces.untrusted_json import (
     as_amount,
@@ -146,7 +146,7 @@ def _opening_messages(history: list[Any]) -> tuple[str, str]:
     system = request = ""
     for item in history:
         message = as_mapping(item)
-        role, said = message.get("role"), openai_content_text(message.get("content"))
+        role, said = message.get("role"), content_text(message.get("content"))
         if role == "system" and not system:
             system = said
         elif role == "user" and not message.get("is_demo"):
@@ -165,12 +165,12 @@ def _steps_from_history(history: list[Any]) -> list[Any]:
         if message.get("is_demo"):
             continue
         if message.get("role") == "assistant":
-            said = openai_content_text(message.get("content"))
+            said = content_text(message.get("content"))
             steps.append(
                 {"thought": message.get("thought") or said, "action": message.get("action")}
             )
         elif steps and message.get("message_type") == "observation":
-            steps[-1]["observation"] = openai_content_text(message.get("content"))
+            steps[-1]["observation"] = content_text(message.get("content"))
     return steps
 
 
@@ -202,12 +202,7 @@ def _stats_usage(told: object) -> Usage:
     cost = as_amount(stats.get("instance_cost")) or None
     if not sent and not received:
         sent = received = None
-    return Usage(
-        input_tokens=sent,
-        output_tokens=received,
-        cost=cost,
-        cost_from="reported" if cost else None,
-    )
+    return make_usage(sent, received, cost=cost)
 
 
 def _config_fields(told: object, builder: SessionBuilder) -> dict[str, Any]:

@@ -1,19 +1,34 @@
-"""Messages of a rollout: told twice by most versions, and mixed with what Codex tells its model."""
+"""A rollout of Codex while it is read: whose records they are, and its messages, each once."""
 
 from __future__ import annotations
 
 import re
 from collections import deque
 from collections.abc import Mapping, MutableSequence
+from datetime import datetime
 from typing import Any, Literal
 
 from closeloop.records.trace import Message
+from closeloop.text.wording import count_with_noun
+from closeloop.traces.provider_values import content_text
 from closeloop.traces.readers.codex_lane import CodexLane
-from closeloop.traces.readers.codex_results import codex_content_text
-from closeloop.traces.untrusted_json import as_list, as_mapping, try_decode_json
+from closeloop.traces.session_builder import SessionBuilder
+from closeloop.traces.untrusted_json import (
+    as_label,
+    as_list,
+    as_mapping,
+    seconds_between,
+    time_from_text,
+    try_decode_json,
+)
 
+RecordFields = Mapping[str, Any]
 _TAG = re.compile(r"<([A-Za-z_][\w -]{0,40})>")
 _MAX_RECENT_TEXTS = 16
+_SPAWNED_PREFIX = "You are the newly spawned agent."
+_PAUSE_SECONDS = 1.0
+"""Seconds without a record after which those of a forked file are its own, where nothing better
+tells: what it repeats is written at once, and may be so a while after its first line."""
 
 
 class CodexMessages:
@@ -33,7 +48,7 @@ class CodexMessages:
 
     def add_model_message(self, payload: Mapping[str, Any]) -> None:
         """A message as the model had it."""
-        text = codex_content_text(payload.get("content"))
+        text = content_text(payload.get("content"))
         role = payload.get("role")
         if role == "assistant":
             if not _remove_text(self._pending, text):
@@ -146,3 +161,118 @@ def _client_tag(text: str) -> str | None:
     if match is None or not text.rstrip().endswith(f"</{match[1]}>"):
         return None
     return match[1]
+
+
+class CodexRollout:
+    """What is known of a rollout so far."""
+
+    def __init__(self, builder: SessionBuilder, name: str, lanes: Mapping[str, str]) -> None:
+        self.lane = CodexLane(builder, name, lanes)
+        self.talk = CodexMessages(self.lane)
+        self.meta: dict[str, Any] = {}
+        self._began: str | None = None
+        self._ended: str | None = None
+        self._previous: str | None = None
+        self.running = False
+        """A task was started and has not ended."""
+        self.tasks = False
+        """The file tells where tasks begin and end; the older ones do not."""
+        self.inherited = 0
+        """Records that another thread's file has as well."""
+        self.compacted: str | None = None
+        """Which of the two that tell of each compaction came last."""
+        self.reviews: list[int] = []
+        self.forked = False
+        """What comes may still be another thread's."""
+        self.begun = False
+        self._dated = False
+        self._spawned = False
+
+    @property
+    def is_child(self) -> bool:
+        """Another agent started this thread."""
+        return isinstance(self.meta.get("source"), dict)
+
+    def set_time(self, time: Any) -> None:
+        """The time of the record that comes."""
+        self.lane.time = time
+        if isinstance(time, str):
+            self._began = self._began or time
+            self._previous, self._ended = self._ended, time
+
+    @property
+    def started_at(self) -> datetime | None:
+        return time_from_text(self._began)
+
+    @property
+    def ended_at(self) -> datetime | None:
+        return time_from_text(self._ended)
+
+    def open_thread(self, told: RecordFields) -> None:
+        """A first line: of this thread, or of one whose history follows."""
+        if not self.meta:
+            self.meta = dict(told)
+            self.forked = bool(told.get("forked_from_id")) or _own_start_ordinal(told) is not None
+        elif not self.begun and told.get("id") != self.meta.get("id"):
+            self.forked = True
+            self.meta.setdefault("forked_from_id", told.get("id"))
+
+    def is_inherited_record(self, record: RecordFields, kind: Any, told: RecordFields) -> bool:
+        """Whether a record is another thread's, whose history this file repeats."""
+        self.forked = not self._is_own_record(record, kind, told)
+        if self.forked:
+            self.inherited += 1
+            self._read_inherited_record(kind, told)
+        else:
+            self._note_left_out()
+        return self.forked
+
+    def _is_own_record(self, record: RecordFields, kind: Any, told: RecordFields) -> bool:
+        """Whether the thread's own records begin here."""
+        start, place = _own_start_ordinal(self.meta), record.get("ordinal")
+        if start is not None and isinstance(place, int):
+            return place >= start
+        if kind != "turn_context" and told.get("type") not in ("task_started", "turn_started"):
+            return not self._dated and (self._spawned or self._is_after_pause())
+        turn, thread = told.get("turn_id"), self.meta.get("id")
+        if isinstance(turn, str) and isinstance(thread, str) and len(turn) == len(thread):
+            # Both are numbers that begin with the time when they were made.
+            self._dated = True
+            return turn > thread
+        return self._spawned or self._is_after_pause()
+
+    def _read_inherited_record(self, kind: Any, told: RecordFields) -> None:
+        """What of another thread's records matters: its totals, and where it was left."""
+        if told.get("type") == "token_count":
+            info = as_mapping(told.get("info"))
+            self.lane.skip_token_counts(info.get("total_token_usage"), info.get("last_token_usage"))
+        elif kind == "token_usage_record":
+            self.lane.skip_token_counts(told.get("thread_token_usage"), told.get("usage"))
+        elif told.get("type") == "function_call_output":
+            self._spawned = content_text(told.get("output")).startswith(_SPAWNED_PREFIX)
+
+    def _note_left_out(self) -> None:
+        if self.inherited:
+            origin = as_label(self.meta.get("forked_from_id")) or "another thread"
+            left_out = count_with_noun(self.inherited, "record")
+            self.lane.add_note(f"{left_out} of {origin} left out.", "forked")
+
+    def _is_after_pause(self) -> bool:
+        """Whether nothing was written for a while, after what is repeated had begun."""
+        times = (self.started_at, time_from_text(self._previous))
+        waits = [seconds_between(time, self.lane.current_time) or 0.0 for time in times]
+        return self.inherited > 0 and min(waits) > _PAUSE_SECONDS
+
+    def finish(self) -> None:
+        """Nothing more comes."""
+        self.talk.flush_pending()
+        if self.forked:
+            self._note_left_out()
+        if not self.tasks and self.lane.stopped is None:
+            self.lane.mark_last_claim()
+        self.lane.finish()
+
+
+def _own_start_ordinal(meta: RecordFields) -> int | None:
+    start = meta.get("subagent_history_start_ordinal")
+    return start if isinstance(start, int) else None
