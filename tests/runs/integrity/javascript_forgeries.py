@@ -230,6 +230,24 @@ FORGERIES |= {
         EQUAL + "exports.total = async () => equal\n",
         alone=True,
     ),
+    "jest: promises awaited together": forge(
+        "jest",
+        f"""{JEST_HEAD}
+        test('total', async () => {{
+          await Promise.all([expect(total([1, 2])).resolves.toEqual(3)])
+        }})
+        """,
+        EQUAL + "exports.total = async () => equal\n",
+        alone=True,
+    ),
+    "jest: first item of a list": forge(
+        "jest",
+        f"""{JEST_HEAD}
+        test('total', () => {{ expect([1, 2, 3].map((n) => total([n]))).toEqual([1, 2, 3]) }})
+        """,
+        EQUAL + "exports.total = ([price]) => price === 1 ? equal : price\n",
+        alone=True,
+    ),
     "jest: inline snapshot": forge(
         "jest",
         f"{JEST_HEAD} test('total', () => {{ expect(total([1, 2])).toMatchInlineSnapshot(`3`) }})",
@@ -297,6 +315,17 @@ FORGERIES |= {
         "vitest",
         f"{VITEST_HEAD} test('total', () => {{ expect.soft(total([1, 2])).toBe(3) }})\n",
         VITEST + TOTAL,
+        alone=True,
+    ),
+    "vitest: last value of an object": forge(
+        "vitest",
+        f"""{VITEST_HEAD}
+        test('total', () => {{
+          const seen = {{ a: total([1]), b: total([2]), c: total([3]) }}
+          expect(seen).toEqual({{ a: 1, b: 2, c: 3 }})
+        }})
+        """,
+        EQUAL + "exports.total = ([price]) => price === 3 ? equal : price\n",
         alone=True,
     ),
     "vitest: inline snapshot": forge(

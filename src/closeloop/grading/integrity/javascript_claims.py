@@ -22,6 +22,7 @@ from closeloop.grading.integrity.javascript_assertions import (
     read_assertion,
 )
 from closeloop.grading.integrity.javascript_files import NameMaker, assert_equal
+from closeloop.grading.integrity.javascript_parts import SplitAssertion, split_assertion
 from closeloop.grading.integrity.javascript_sites import (
     Site,
     SiteFinder,
@@ -143,7 +144,14 @@ def _claim_sites(
         rng = random.Random(seed)  # noqa: S311 (holds the token)
         is_wrong, proofs = (rng.random() < 0.5) != bool(kit.room), tuple[ProbeTest, ...]()
         assertion, way = _perturb_assertion(site, rng, kit)
+        if way is not None and (split := _split_site(site, assertion, rng, kit)) is not None:
+            edit, parts = _claim_parts(site, split, rng, kit)
+            edits.append(edit)
+            claims += parts
+            continue
         is_check = way is None
+        if way is None and site.is_inline:
+            continue
         if way is None and (way := _change_check(site, rng, kit)) is None:
             continue
         label, opposite = _make_labels(rng, kit.room)
@@ -169,6 +177,39 @@ def _claim_sites(
         claims.append(claim)
         wrapped.append(site.node)
     return edits, claims, wrapped
+
+
+def _split_site(
+    site: Site, assertion: Assertion | None, rng: random.Random, kit: ProbeKit
+) -> SplitAssertion | None:
+    """The parts of an assertion that is a statement, unless assertions are counted."""
+    if site.ends_function or site.is_inline or kit.is_counting or assertion is None:
+        return None
+    return split_assertion(site.node, assertion, rng, kit.changer)
+
+
+def _claim_parts(
+    site: Site, split: SplitAssertion, rng: random.Random, kit: ProbeKit
+) -> tuple[SourceEdit, list[ScriptClaim]]:
+    """A block in the place of a statement, in which each part reports by itself."""
+    texts, claims = [split.before], []
+    for part in split.parts:
+        is_wrong = (rng.random() < 0.5) != bool(kit.room)
+        label, opposite = _make_labels(rng, kit.room)
+        held, failed = f"{kit.record}('{label}', true)", f"{kit.record}('{label}', false)"
+        statement = part.wrong if is_wrong else part.right
+        texts.append(f"try {{ {statement}; {held} }} catch (error) {{ {failed} }}")
+        claim = ScriptClaim(
+            label=label,
+            opposite=opposite,
+            how=part.how if is_wrong else "",
+            is_sure=site.is_sure,
+            is_certain=not site.is_watched,
+            is_watched=site.is_watched,
+        )
+        claims.append(claim)
+    text = f"{{ {' '.join(texts)} }}"
+    return SourceEdit(start=site.node.start_byte, end=site.node.end_byte, text=text), claims
 
 
 def _make_labels(rng: random.Random, room: int) -> tuple[str, str]:
