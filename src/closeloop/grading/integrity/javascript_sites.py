@@ -242,13 +242,15 @@ def may_leave(statement: Node) -> bool:
 
 
 def wrap_site(
-    site: Site, record: str, label: str, *, promised: bool, behind: str = ""
+    site: Site, record: str, label: str, *, promised: bool, behind: str = "", failing: str = ""
 ) -> Iterator[SourceEdit]:
-    """Let an assertion report by itself whether it held, and its test go on in any case.
+    """Let an assertion report by itself whether it held, and its test go on.
 
-    `behind`: what shows that it did not hold, where it does not throw.
+    `behind`: what shows that it did not hold, where it does not throw. `failing`: what is done
+    after a failure.
     """
-    held, failed = f"; {behind}{record}('{label}', true) }}", f"{record}('{label}', false) }}"
+    held = f"; {behind}{record}('{label}', true) }}"
+    failed = f"{record}('{label}', false); {failing}}}"
     node, expression = site.node, site.node
     if site.is_inline:
         waits = promised or _awaits(node)
