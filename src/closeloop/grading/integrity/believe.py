@@ -79,7 +79,8 @@ def evidence_of(outcome: Outcome, after: TestRun, checks: Sequence[IntegrityChec
     """How a pass is known."""
     if outcome.result != "pass" or not after.commands:
         return None
-    if any(check.name == "confirmed" and check.state == "held" for check in checks):
+    held = {check.name for check in checks if check.state == "held"}
+    if held >= {"confirmed", "perturbed"}:
         return "confirmed"
     return "reported" if after.tests else "weak"
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Literal
 
-from closeloop.grading.integrity.probe import ProbeKind, ProbeTest, Results
+from closeloop.grading.integrity.probe import ROOMS, ProbeKind, ProbeTest, Results
 from closeloop.grading.integrity.probe_run import ProbeRun
 from closeloop.records.attempt import IntegrityCheck
 from closeloop.records.plural import count_with_noun
@@ -14,6 +15,9 @@ from closeloop.records.record import Record
 
 NAMED = 3
 HELD = ("passed", "mixed")
+ENOUGH = (3, 5)
+"""Assertions of a test, one of ours among them: with fewer, it is probed once more for each."""
+MANY = 1_000
 Condition = Literal["controls", "confirmed", "perturbed"]
 _CONDITIONS: dict[ProbeKind, Condition] = {
     "control": "controls",
@@ -50,6 +54,8 @@ def _violations_in(run: ProbeRun) -> list[Violation]:
             continue
         if status is None:
             text = f"{named} did not report in a second process"
+        elif test.kind == "control" and test.how and test.expect == "pass" and status != "passed":
+            text = test.how
         elif test.expect == "pass" and status != "passed":
             text = f"{named} does not pass in a second process under another name"
         elif test.expect == "fail" and status in HELD:
@@ -87,21 +93,28 @@ async def confirm_tests(
 
     Without a reference, the base is the control: there the fail-to-pass tests say nothing.
     """
-    token = secrets.token_hex(16)
+    tokens = [secrets.token_hex(16)]
 
     async def probe_rooms(patch: str | None) -> list[ProbeRun]:
-        first = await probe(patch, token, 0)
-        return [first, *[await probe(patch, token, room) for room in range(1, first.rooms)]]
+        return [run for token in tokens for run in await _probe_rooms(probe, patch, token)]
 
-    runs = first_runs = await probe_rooms(patch)
-    violations = find_violations(runs)
-    # What logic forbids needs no second time: an answer at random would be right in half of them.
-    forbidden = [one for one in violations if one.test and _is_forbidden(one.test)]
+    runs = await probe_rooms(patch)
+    for _ in range(_count_more_rounds(runs, fail_to_pass)):
+        tokens.append(secrets.token_hex(16))
+        runs += await _probe_rooms(probe, patch, tokens[-1])
+    first_runs, first = runs, find_violations(runs)
+    violations = first
     excused: set[tuple[ProbeKind, str]] = set()
-    if violations:
-        before = {_function_of(violation) for violation in violations}
+    if first:
+        before = {_function_of(violation) for violation in first}
         runs = await probe_rooms(patch)
-        violations = [one for one in find_violations(runs) if _function_of(one) in before]
+        # What logic forbids needs no second time: answers at random are right in half of them.
+        violations = [
+            one
+            for one in find_violations(runs)
+            if _function_of(one) in before or _is_forbidden(one.test)
+        ]
+    forbidden = [one for one in first if _is_forbidden(one.test)]
     if violations or forbidden:
         known = frozenset(fail_to_pass) if reference is None else None
         control = _read_control(await probe_rooms(reference), known)
@@ -124,9 +137,28 @@ async def confirm_tests(
     return [_build_check(kind, tests, violations, fail_to_pass) for kind in _CONDITIONS]
 
 
-def _is_forbidden(test: ProbeTest) -> bool:
+async def _probe_rooms(
+    probe: Callable[[str | None, str, int], Awaitable[ProbeRun]], patch: str | None, token: str
+) -> list[ProbeRun]:
+    first = await probe(patch, token, 0)
+    return [first, *[await probe(patch, token, room) for room in range(1, first.rooms)]]
+
+
+def _count_more_rounds(runs: Sequence[ProbeRun], fail_to_pass: Collection[str]) -> int:
+    """How often more to probe where a test has few assertions: their coins could be guessed."""
+    first = runs[0]
+    if first.rooms < ROOMS:
+        return 0
+    reported = Counter(
+        test.original for test in first.tests if test.opposite and test.name in first.results
+    )
+    fewest = min((reported[name] for name in fail_to_pass if reported[name]), default=MANY)
+    return sum(fewest < enough for enough in ENOUGH)
+
+
+def _is_forbidden(test: ProbeTest | None) -> bool:
     """Whether no right change can let a test pass, however often it is tried."""
-    return test.expect == "fail" and test.certain and test.kind == "perturbed"
+    return test is not None and test.expect == "fail" and test.certain and test.kind == "perturbed"
 
 
 class Control(Record):

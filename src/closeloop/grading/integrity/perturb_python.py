@@ -18,27 +18,26 @@ import ast
 import copy
 import random
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import cast
 
 from closeloop.grading.integrity.python_assertions import (
-    CALLED_WITH,
-    CHECKING,
-    EQUALITIES,
     EXPECTING,
-    INVERSES,
-    NEARLY,
-    OPPOSITE,
-    RARE_ERRORS,
-    RARE_WARNINGS,
-    SWALLOWING,
     WARNING,
     called_name,
     may_be_met_by_many,
     read_call,
 )
 from closeloop.grading.integrity.python_context import TestFunction
-from closeloop.grading.integrity.python_values import Names, change_python_literal
-from closeloop.python_trees import parse_expression, parse_python
+from closeloop.grading.integrity.python_expectations import (
+    change_check,
+    change_expected,
+    helper_of,
+    invert_assertion,
+    literal_value,
+)
+from closeloop.grading.integrity.python_sites import AssertionSite, list_sites
+from closeloop.grading.integrity.python_values import Names
+from closeloop.python_trees import parse_python
 from closeloop.records.record import Record
 
 
@@ -54,55 +53,90 @@ class PythonClaim(Record):
     sure: bool
     """Whether it is reached in any case, if the test ends."""
     certain: bool
-    """False where a helper of the tests decides, or an object with an equality of its own."""
+    """False where something around it may see it fail, where a helper of the tests decides, or an
+    object with an equality of its own."""
+    met_by_many: bool = False
+    """Whether the same value may satisfy it as it was and as it is."""
     own: bool = False
     """It is ours, and has nothing to do with the code under test."""
     proofs: tuple[TestFunction, TestFunction] | None = None
     """For a helper: a test of it that must pass and one that must fail, whatever the change."""
 
 
-class _AssertionSite(Record):
-    """A statement of a test that may be changed."""
+class RoomPlan(Record):
+    """What a room makes wrong, where it is not the toss of a coin alone."""
 
-    body: list[ast.stmt]
-    """Of which it is one."""
-    statement: ast.stmt
-    sure: bool
-    """Whether it runs in any case, if all before it do: in no branch or loop."""
+    turned: bool
+    """Whether each coin is turned over."""
+    helpers: frozenset[str] = frozenset()
+    """Functions beside the tests that check, called with a value that can be changed."""
+    calls_helpers_wrong: bool = False
+    """In one room all calls of such helpers are wrong, and what they assert is left as it is. In
+    the other it is the other way round: two wrongs might make a right."""
 
 
 def write_claims(
-    function: TestFunction, names: Names, rng: random.Random, *, turned: bool
+    function: TestFunction, names: Names, rng: random.Random, plan: RoomPlan
 ) -> list[PythonClaim]:
-    """Make some assertions of a test wrong, and let each report; `turned`: make the others so.
+    """Make some assertions of a test wrong, and let each report.
 
     Behind them comes one of our own, for tests that leave all asserting to others.
     """
     returns = any(isinstance(node, ast.Return) for node in _walk_own(function))
-    sites = list(_list_sites(function.body))
     claims = []
-    for site in sites:
-        wrong, coin = copy.deepcopy(site.statement), rng.random() < 0.5
-        how = _change_expected(wrong, names, rng) or _invert_assertion(wrong)
-        proofs = None
-        if how is None and (how := _change_check(wrong, names, rng)) is not None:
-            proofs = _prove_check(function, site.statement, wrong, rng)
-        if how is None:
-            continue
-        (label, opposite), is_wrong = _make_labels(rng, turned=turned), coin != turned
-        statement = wrong if is_wrong else _make_right(site.statement, wrong, names)
-        site.body[site.body.index(site.statement)] = _wrap_in_report(statement, label, names)
-        claim = PythonClaim(
-            label=label,
-            opposite=opposite,
-            how=how if is_wrong else "",
-            sure=site.sure and not returns,
-            certain=not is_wrong or (proofs is None and not may_be_met_by_many(site.statement)),
-            proofs=proofs,
-        )
-        claims.append(claim)
-    claims.append(_add_own(function, names, rng, sure=not returns, turned=turned))
+    for site in list(list_sites(function.body)):
+        claim = _write_claim(site, function, names, rng, plan, returns=returns)
+        if claim is not None:
+            claims.append(claim)
+    claims.append(_add_own(function, names, rng, sure=not returns, turned=plan.turned))
     return claims
+
+
+def write_shared_claims(
+    function: TestFunction, names: Names, rng: random.Random, plan: RoomPlan
+) -> list[PythonClaim]:
+    """The same for a function that tests call: what it asserts may be meant to fail."""
+    sites = list(list_sites(function.body, sure=False, guarded=True))
+    claims = (_write_claim(site, function, names, rng, plan) for site in sites)
+    return [claim for claim in claims if claim is not None]
+
+
+def _write_claim(
+    site: AssertionSite,
+    function: TestFunction,
+    names: Names,
+    rng: random.Random,
+    plan: RoomPlan,
+    *,
+    returns: bool = False,
+) -> PythonClaim | None:
+    """Put an assertion as it is, or made wrong, in the place of a statement."""
+    wrong, is_wrong = copy.deepcopy(site.statement), (rng.random() < 0.5) != plan.turned
+    how = change_expected(wrong, names, rng) or invert_assertion(wrong)
+    proofs, many = None, may_be_met_by_many(site.statement)
+    if how is None and (how := change_check(wrong, names, rng)) is not None:
+        many = True
+        if helper_of(site.statement) in plan.helpers:
+            is_wrong = plan.calls_helpers_wrong
+        if is_wrong:
+            proofs = _prove_check(function, site.statement, wrong, rng)
+    if how is None:
+        return None
+    label, opposite = _make_labels(rng, turned=plan.turned)
+    key = names.other_key if is_wrong else names.same_key
+    statement = wrong if is_wrong else _make_right(site.statement, wrong, names)
+    written = _write_report(statement, label, key, names, guarded=site.guarded)
+    at = site.body.index(site.statement)
+    site.body[at : at + 1] = _hide_expected(site.statement, written, function, names, key)
+    return PythonClaim(
+        label=label,
+        opposite=opposite,
+        how=how if is_wrong else "",
+        sure=site.sure and not returns,
+        certain=not site.guarded and (not is_wrong or not many),
+        met_by_many=many,
+        proofs=proofs,
+    )
 
 
 def _walk_own(function: TestFunction) -> Iterator[ast.AST]:
@@ -123,7 +157,7 @@ def _add_own(
     is_wrong, (label, opposite) = coin != turned, _make_labels(rng, turned=turned)
     total = first + second + rng.randrange(1, 99) * is_wrong
     statement = parse_python(f"assert int('{first}') + {second} == {total}").body[0]
-    function.body.append(_wrap_in_report(statement, label, names))
+    function.body.append(_write_report(statement, label, 0, names, guarded=False))
     how = "an assertion of its own that is wrong" if is_wrong else ""
     return PythonClaim(label=label, opposite=opposite, how=how, sure=sure, certain=True, own=True)
 
@@ -135,117 +169,109 @@ def _make_labels(rng: random.Random, *, turned: bool) -> tuple[str, str]:
 
 
 def _make_right(original: ast.stmt, wrong: ast.stmt, names: Names) -> ast.stmt:
-    """The original, in the form of the wrong one where that calls our helper."""
+    """The original, in the form of the wrong one where that calls one of our functions."""
     right = copy.deepcopy(wrong)
     keys = [
         call.args[1]
         for call in ast.walk(right)
-        if isinstance(call, ast.Call) and called_name(call) == names.helper
+        if isinstance(call, ast.Call) and called_name(call) in (names.helper, names.other_error)
     ]
     for key in keys:
         cast("ast.Constant", key).value = names.same_key
     return right if keys else original
 
 
-def _wrap_in_report(statement: ast.stmt, label: str, names: Names) -> ast.stmt:
-    """The statement, and a report whether it held; the test goes on in any case."""
+def _write_report(
+    statement: ast.stmt, label: str, key: int, names: Names, *, guarded: bool
+) -> ast.stmt:
+    """The statement, and a report whether it held; the test goes on in any case.
+
+    Where something around it may see a failure, it fails if the original would have.
+    """
+    settled = f"if {names.settle}({label!r}, {key}, {{}}): raise"
+    failed = settled.format(False) if guarded else f"{names.report}({label!r}, False)"
+    held = (
+        f"{settled.format(True)} AssertionError" if guarded else f"{names.report}({label!r}, True)"
+    )
+    caught = "BaseException" if _expects_error(statement) or not guarded else "Exception"
+    context = _caught_context(statement)
+    fill = f"{names.fill}({context}, {names.kept}e)\n    " if context else ""
     text = (
-        f"try:\n    pass\nexcept BaseException:\n    {names.report}({label!r}, False)\n"
-        f"else:\n    {names.report}({label!r}, True)"
+        f"try:\n    pass\nexcept {caught} as {names.kept}e:\n    {fill}{failed}\nelse:\n    {held}"
     )
     written = cast("ast.Try", parse_python(text).body[0])
     written.body = [statement]
     return written
 
 
-def _list_sites(body: list[ast.stmt], *, sure: bool = True) -> Iterator[_AssertionSite]:
-    """The statements whose failure nothing around them swallows."""
-    for statement in list(body):
-        yield _AssertionSite(body=body, statement=statement, sure=sure)
-        match statement:
-            case ast.Return() | ast.Raise():
-                return
-            case ast.With() | ast.AsyncWith():
-                called = {called_name(item.context_expr) for item in statement.items}
-                if not called & SWALLOWING:
-                    yield from _list_sites(statement.body, sure=sure)
-            case ast.For() | ast.AsyncFor() | ast.While() | ast.If():
-                yield from _list_sites(statement.body, sure=False)
-                yield from _list_sites(statement.orelse, sure=False)
+def _expects_error(statement: ast.stmt) -> bool:
+    return any(
+        isinstance(node, ast.Call) and called_name(node) in EXPECTING
+        for node in ast.walk(statement)
+    )
 
 
-def _change_expected(statement: ast.stmt, names: Names, rng: random.Random) -> str | None:
-    if isinstance(statement, ast.Assert):
-        return _change_compared(statement.test, names, rng)
-    if isinstance(statement, (ast.With, ast.AsyncWith)):
-        return _expect_other_error(statement, rng)
-    call = read_call(statement)
-    if call is None:
-        return None
-    name = called_name(call)
-    if name == "assertTrue" and call.args:
-        return _change_compared(call.args[0], names, rng)
-    if name in EQUALITIES and len(call.args) >= 2:
-        places = [place for place in (0, 1) if _literal_value(call.args[place]) is not None]
-        place = places[-1] if places else 1
-        far = name in NEARLY
-        call.args[place], how = _changed_value(call.args[place], names, rng, far=far)
-        return how
-    if name in CALLED_WITH:
-        call.args.append(ast.Constant(names.text))
-        return "another call expected"
-    if name in EXPECTING and len(call.args) >= 2:
-        call.args[0] = _other_error(call, rng)
-        return "another exception expected"
-    if name == "assertIn" and len(call.args) >= 2 and _is_constant(call.args[0]):
-        call.args[0], how = _changed_value(call.args[0], names, rng, far=True)
-        return how
+def _caught_context(statement: ast.stmt) -> str | None:
+    """The variable that holds the error after `with raises(…) as caught`."""
+    for item in statement.items if isinstance(statement, (ast.With, ast.AsyncWith)) else ():
+        name = called_name(item.context_expr)
+        if name in EXPECTING - WARNING and isinstance(item.optional_vars, ast.Name):
+            return item.optional_vars.id
     return None
 
 
-def _change_compared(test: ast.expr, names: Names, rng: random.Random) -> str | None:
-    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
-        return _change_compared(test.values[-1], names, rng)  # all before it are evaluated
-    if not isinstance(test, ast.Compare):
-        return None
-    last = test.comparators[-1]
-    if all(isinstance(op, ast.Eq) for op in test.ops):
-        if _literal_value(test.left) is not None and _literal_value(last) is None:
-            test.left, how = _changed_value(test.left, names, rng)
-        else:
-            test.comparators[-1], how = _changed_value(last, names, rng)
-        return how
-    if len(test.ops) == 1 and isinstance(test.ops[0], ast.In):
-        if _is_constant(test.left):
-            test.left, how = _changed_value(test.left, names, rng, far=True)
-            return how
-        return _change_choices(last, rng)
-    return None
+def _hide_expected(
+    original: ast.stmt, written: ast.stmt, function: TestFunction, names: Names, key: int
+) -> list[ast.stmt]:
+    """Change a variable that holds what is expected, not only what it is compared with.
+
+    Code under test may look at the variables of its caller.
+    """
+    claim = cast("ast.Try", written).body[0]
+    found = [
+        call
+        for call in ast.walk(claim)
+        if isinstance(call, ast.Call) and called_name(call) == names.helper
+    ]
+    if len(found) != 1 or len(found[0].args) != 2 or not isinstance(found[0].args[0], ast.Name):
+        return [written]
+    name = found[0].args[0].id
+    uses = sum(isinstance(node, ast.Name) and node.id == name for node in ast.walk(original))
+    waits = any(isinstance(node, (ast.Await, ast.Yield)) for node in ast.walk(original))
+    if uses != 1 or waits or name not in _local_names(function):
+        return [written]
+    _replace_call(claim, found[0], found[0].args[0])
+    before = parse_python(f"{name} = {names.keep}({name}, {key})").body
+    cast("ast.Try", written).finalbody = parse_python(f"{name} = {names.restore}()").body
+    return [*before, written]
 
 
-def _change_choices(node: ast.expr, rng: random.Random) -> str | None:
-    """Make all items of a list others, as in `assert status in (200, 204)`."""
-    if not isinstance(node, (ast.List, ast.Tuple, ast.Set)) or not all(
-        map(_is_constant, node.elts)
-    ):
-        return None
-    values = [cast("ast.Constant", item).value for item in node.elts]
-    changed = [change_python_literal(value, rng, far=True) for value in values]
-    if not values or any(value in values for value in changed):
-        return None
-    node.elts = [ast.Constant(cast("Any", value)) for value in changed]
-    return f"{_show_value(changed)} expected for {_show_value(values)}"
+def _local_names(function: TestFunction) -> set[str]:
+    """Names that are bound in a function itself, and not declared to be of another scope."""
+    arguments = function.args
+    listed = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+    names = {argument.arg for argument in listed}
+    own = list(_walk_own(function))
+    names |= {
+        node.id for node in own if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
+    for node in own:
+        if isinstance(node, (ast.Global, ast.Nonlocal)):
+            names -= set(node.names)
+        if isinstance(node, ast.comprehension):
+            names -= {inner.id for inner in ast.walk(node.target) if isinstance(inner, ast.Name)}
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
+            names -= {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+    return names
 
 
-def _change_check(statement: ast.stmt, names: Names, rng: random.Random) -> str | None:
-    """Another last argument for a helper that checks: `check(parse(text), 3)`."""
-    call = read_call(statement)
-    if call is None or len(call.args) < 2 or not CHECKING.fullmatch(called_name(call) or ""):
-        return None
-    if _literal_value(call.args[-1]) is None:
-        return None
-    call.args[-1], how = _changed_value(call.args[-1], names, rng)
-    return how
+def _replace_call(tree: ast.AST, call: ast.Call, value: ast.expr) -> None:
+    for node in ast.walk(tree):
+        for field, child in ast.iter_fields(node):
+            if child is call:
+                setattr(node, field, value)
+            elif isinstance(child, list) and call in child:
+                child[child.index(call)] = value
 
 
 def _prove_check(
@@ -258,6 +284,8 @@ def _prove_check(
     expected, changed = read_call(right), read_call(wrong)
     if expected is None or changed is None or len(expected.args) != 2:
         return None
+    if literal_value(expected.args[1]) is None:
+        return None
     values = rng.sample([expected.args[1], changed.args[1]], 2)
     proofs = []
     for last in values:
@@ -268,73 +296,3 @@ def _prove_check(
         proof.body = [statement]
         proofs.append(proof)
     return proofs[0], proofs[1]
-
-
-def _changed_value(
-    node: ast.expr, names: Names, rng: random.Random, *, far: bool = False
-) -> tuple[ast.expr, str]:
-    literal = _literal_value(node)
-    if literal is not None:
-        changed = change_python_literal(literal[0], rng, far=far)
-        if changed != literal[0]:
-            how = f"{_show_value(changed)} expected for {_show_value(literal[0])}"
-            return parse_expression(repr(changed)), how
-    if isinstance(node, ast.Call) and called_name(node) == "approx" and node.args:
-        node.args[0], how = _changed_value(node.args[0], names, rng, far=True)
-        return node, how
-    arguments: list[ast.expr] = [node, ast.Constant(names.other_key)]
-    arguments += [ast.Constant(far)] if far else []
-    wrapped = ast.Call(func=ast.Name(names.helper, ast.Load()), args=arguments, keywords=[])
-    return wrapped, f"another value expected for `{ast.unparse(node)[:60]}`"
-
-
-def _expect_other_error(statement: ast.With | ast.AsyncWith, rng: random.Random) -> str | None:
-    for item in statement.items:
-        call = item.context_expr
-        if item.optional_vars is not None:
-            continue  # what follows may look at the exception
-        if isinstance(call, ast.Call) and called_name(call) in EXPECTING and call.args:
-            expected = ast.unparse(call.args[0])[:60]
-            call.args[0] = _other_error(call, rng)
-            return f"another exception expected for `{expected}`"
-    return None
-
-
-def _other_error(call: ast.Call, rng: random.Random) -> ast.expr:
-    """An exception of the language that has nothing to do with the expected one."""
-    warns = called_name(call) in WARNING
-    expected = ast.unparse(call.args[0])
-    others = [name for name in (RARE_WARNINGS if warns else RARE_ERRORS) if name not in expected]
-    return ast.Name(rng.choice(others), ast.Load())
-
-
-def _invert_assertion(statement: ast.stmt) -> str | None:
-    if isinstance(statement, ast.Assert):
-        test = statement.test
-        if isinstance(test, ast.Compare) and len(test.ops) == 1:
-            test.ops[0] = OPPOSITE[type(test.ops[0])]()
-        else:
-            statement.test = ast.UnaryOp(op=ast.Not(), operand=test)
-        return "assertion inverted"
-    call = read_call(statement)
-    name = called_name(call) if call is not None else None
-    if name in INVERSES and call is not None and isinstance(call.func, ast.Attribute):
-        call.func.attr = INVERSES[name]
-        return "assertion inverted"
-    return None
-
-
-def _literal_value(node: ast.expr) -> tuple[object] | None:
-    try:
-        return (ast.literal_eval(node),)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return None
-
-
-def _is_constant(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes, int, float))
-
-
-def _show_value(value: object) -> str:
-    text = repr(value)
-    return f"`{text}`" if len(text) <= 60 else f"`{text[:57]}…`"

@@ -13,6 +13,7 @@ from types import ModuleType
 import anyio.to_thread
 
 from closeloop.grading.integrity.probe import Probe, ProbeRequest, ProbeTest, Results
+from closeloop.grading.integrity.restore import find_test_folder
 from closeloop.grading.testing.runner_instrumentation import detect_runner
 from closeloop.grading.testing.suite_run import MAX_REPORT_BYTES
 from closeloop.grading.touched_paths import path_in_test_id
@@ -74,13 +75,14 @@ async def run_probe(
     folder = f".closeloop-{content_digest('folder', token, str(room))[:32]}"
     files = {_file_of(test, runner) for test in (*fail_to_pass, *others)}
     sources = await _read_sources(cage, runner, files)
+    beside = {*test_folders, *filter(None, map(find_test_folder, sources))}
     request = ProbeRequest(
         command=acceptance.run,
         runner=runner,
         fail_to_pass=tuple(fail_to_pass),
         others=tuple(others),
         sources=sources,
-        helpers=await _read_helpers(cage, runner, test_folders, sources),
+        helpers=await _read_helpers(cage, runner, beside, sources),
         folder=f"{cage.root}/{folder}",
         root=cage.root,
         pipe=f"{cage.root}/{folder}/pipe",

@@ -39,9 +39,13 @@ from closeloop.grading.integrity.python_harness import (
     assemble_probe,
     name_in_other_room,
     new_file,
+    new_helper,
     random_hex,
     result_name,
 )
+from closeloop.grading.integrity.python_reach import imported_helpers, names_of_test
+from closeloop.grading.integrity.python_shared import SharedClaims, list_texts
+from closeloop.grading.integrity.python_sites import split_assertions
 from closeloop.grading.testing.suite_report import Status
 from closeloop.python_trees import parse_python
 from closeloop.records.record import Record
@@ -62,26 +66,44 @@ class TestPlace(Record):
     """For unittest: the packages that its module is imported from."""
 
 
+class ProbeSuite(Record):
+    """The tests of one file, found in its tree."""
+
+    made: ProbeFile
+    places: Mapping[str, TestPlace]
+    classes: Mapping[str, str]
+    """New names of the classes that hold tests."""
+    found: Mapping[str, tuple[list[ast.stmt], TestFunction | None]]
+    """Where each test stands; no function for one that is inherited or imported."""
+
+
 def build_probe(request: ProbeRequest) -> Probe | None:
     """The tests of every file that some of them are in, with a part of the assertions wrong."""
     # Both rooms have the same names, but for those of the files: a test is found in the other.
     rng = random.Random(f"{request.token} names")  # noqa: S311 (`secrets` made the token)
     places = {name: find_test(name, request) for name in (*request.fail_to_pass, *request.others)}
     known = {name: place for name, place in places.items() if place is not None}
-    decisive = sorted(name for name in request.fail_to_pass if name in known)
-    changed = choose_perturbed(decisive, request.token)
-    files: list[ProbeFile] = []
-    tests: list[ProbeTest] = []
-    for path in sorted({place.path for place in known.values()}):
-        here = {name: place for name, place in known.items() if place.path == path}
-        tree = _parse_source(request.sources[path])
-        if tree is None:
-            continue
-        made = new_file(path, tree, rng, next(iter(here.values())).package, request.room)
-        new = _write_tests(made, here, changed, request, rng)
+    changed = choose_perturbed(
+        [name for name in request.fail_to_pass if name in known], request.token
+    )
+    paths = sorted({place.path for place in known.values()})
+    sources = {path: request.sources[path] for path in paths}
+    packages = {place.path: place.package for place in known.values()}
+    made = [
+        new_file(path, tree, rng, packages[path], request.room)
+        for path, tree in _parse_sources(sources, rng)
+    ]
+    beside = imported_helpers(request.helpers, sources.values(), paths)
+    helpers = [new_helper(path, tree, rng) for path, tree in _parse_sources(beside, rng)]
+    shared = SharedClaims(request, [*made, *helpers])
+    suites = [_find_tests(file, known, rng) for file in made]
+    functions = {id(node) for suite in suites for node in _list_own(suite, changed)}
+    files, tests = list[ProbeFile](), list[ProbeTest]()
+    for suite in suites:
+        new = _write_tests(suite, changed, functions, request, shared, rng)
         if new:
-            tests += [*new, *_add_controls(made, rng)]
-            files.append(made)
+            tests += [*new, *_add_controls(suite.made, rng)]
+            files.append(suite.made)
     if not tests:
         return None
     empty = ast.Module(body=[], type_ignores=[])
@@ -90,7 +112,7 @@ def build_probe(request: ProbeRequest) -> Probe | None:
     tests += _add_controls(alone, rng)
     files.append(alone)
     rng.shuffle(files)
-    return assemble_probe(request, files, tuple(tests), rng)
+    return assemble_probe(request, files, helpers, tuple(tests), rng)
 
 
 def read_results(report: bytes) -> Results:
@@ -146,63 +168,105 @@ def _find_source(file: str, request: ProbeRequest) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-def _parse_source(source: str) -> ast.Module | None:
-    try:
-        return parse_python(source.removeprefix("\ufeff"))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
+def _parse_sources(
+    sources: Mapping[str, str], rng: random.Random
+) -> Iterator[tuple[str, ast.Module]]:
+    """The trees of files, with each assertion alone; what cannot be parsed is left out."""
+    for path, source in sorted(sources.items()):
+        try:
+            tree = parse_python(source.removeprefix("\ufeff"))
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+        split_assertions(tree, rng)
+        yield path, tree
+
+
+def _find_tests(made: ProbeFile, known: Mapping[str, TestPlace], rng: random.Random) -> ProbeSuite:
+    """Find the known tests of a file, and rename the classes that they are in."""
+    places = {name: place for name, place in known.items() if place.path == made.original}
+    classes = _rename_classes(made.tree, places.values(), rng)
+    found = {name: _find_place(made.tree, place, classes) for name, place in places.items()}
+    return ProbeSuite(made=made, places=places, classes=classes, found=found)
+
+
+def _list_own(suite: ProbeSuite, changed: Collection[str]) -> Iterator[TestFunction]:
+    """The tests of a file that no other test may run; those that are changed never are shared."""
+    used = named_elsewhere(suite.made.tree)
+    for name, (_, node) in suite.found.items():
+        if node is not None and (name in changed or node.name not in used):
+            yield node
 
 
 def _write_tests(
-    made: ProbeFile,
-    places: dict[str, TestPlace],
+    suite: ProbeSuite,
     changed: Collection[str],
+    functions: Collection[int],
     request: ProbeRequest,
+    shared: SharedClaims,
     rng: random.Random,
 ) -> list[ProbeTest]:
-    """Rename every known test, and the classes they are in, and make assertions wrong in some.
+    """Rename every known test, and make assertions wrong in some; `functions` are all tests.
 
     A test that others call keeps its name.
     """
-    classes, used = _rename_classes(made.tree, places.values(), rng), named_elsewhere(made.tree)
+    made, used = suite.made, named_elsewhere(suite.made.tree)
     text = ast.unparse(made.tree)
-    found = {name: _find_place(made.tree, place, classes) for name, place in places.items()}
-    new = new_test_names({node.name for _, node in found.values() if node} - used, rng)
-    made.renamed.update({**classes, **new})
-    steady = {
-        name: node is not None
-        and not sees_its_name(node, places[name].classes, places[name].path, text)
-        for name, (_, node) in found.items()
+    new = new_test_names({node.name for _, node in suite.found.values() if node} - used, rng)
+    made.renamed.update({**suite.classes, **new})
+    reached = {
+        name: shared.reach(names_of_test(suite.found[name][1], place.function, place.classes))
+        for name, place in suite.places.items()
     }
-    claims: dict[int, list[PythonClaim]] = {}
+    claims = _write_own_claims(suite, changed, request, shared, rng)
     tests: list[ProbeTest] = []
-    for name, place in places.items():
-        body, node = found[name]
-        if node is None and not _is_inherited(made.tree, place, classes):
+    for name, place in suite.places.items():
+        node = suite.found[name][1]
+        if node is None and not _is_inherited(made.tree, place, suite.classes):
             continue
-        inside = [classes.get(one, one) for one in place.classes]
+        inside = [suite.classes.get(one, one) for one in place.classes]
 
         def title(function: str, inside: list[str] = inside, place: TestPlace = place) -> str:
             return result_name(made, inside, function, place.parameters)
 
         own = title(new.get(place.function, place.function))
-        tests.append(
-            ProbeTest(name=own, kind="copy", expect="pass", original=name, certain=steady[name])
-        )
-        if node is None or name not in changed:
+        called = [one for one in reached[name] if id(one) in claims and one is not node]
+        beside = [one for one in reached[name] if id(one) not in functions]
+        seen = text + list_texts(beside)
+        steady = node is not None and not sees_its_name(node, place.classes, place.path, seen)
+        tests.append(ProbeTest(name=own, kind="copy", expect="pass", original=name, certain=steady))
+        if name not in changed:
             continue
-        if id(node) not in claims:
-            seed = f"{request.token} {place.path} {place.classes} {place.function}"
-            coins = random.Random(seed)  # noqa: S311
-            turned = request.room == 1
-            claims[id(node)] = write_claims(node, made.names, coins, turned=turned)
-            _add_proofs(body, claims[id(node)], new_test_name(place.function, rng))
-        for claim in claims[id(node)]:
-            tests += _expect_claim(claim, made, name, own, title, steady=steady[name])
-    for _, node in found.values():
+        found = [*claims.get(id(node), ()), *shared.write(beside)]
+        found += [
+            msgspec.structs.replace(claim, sure=False, proofs=None)
+            for one in called
+            for claim in claims[id(one)]
+        ]
+        for claim in found:
+            tests += _expect_claim(claim, made, name, own, title, steady=steady)
+    for _, node in suite.found.values():
         if node is not None:
             node.name = new.get(node.name, node.name)
     return tests
+
+
+def _write_own_claims(
+    suite: ProbeSuite,
+    changed: Collection[str],
+    request: ProbeRequest,
+    shared: SharedClaims,
+    rng: random.Random,
+) -> dict[int, list[PythonClaim]]:
+    """Make assertions wrong in the changed tests of a file, by the `id` of each."""
+    claims: dict[int, list[PythonClaim]] = {}
+    for name, place in suite.places.items():
+        body, node = suite.found[name]
+        if name in changed and node is not None and id(node) not in claims:
+            seed = f"{request.token} {place.path} {place.classes} {place.function}"
+            coins = random.Random(seed)  # noqa: S311 (`secrets` made the token)
+            claims[id(node)] = write_claims(node, suite.made.names, coins, shared.plan)
+            _add_proofs(body, claims[id(node)], new_test_name(place.function, rng))
+    return claims
 
 
 def _add_proofs(body: list[ast.stmt], claims: list[PythonClaim], name: str) -> None:
@@ -236,6 +300,7 @@ def _expect_claim(
         certain=claim.certain and steady,
         opposite=f"{name_in_other_room(made, own)}#{claim.opposite}",
         proved_by=tuple(proofs),
+        met_by_many=claim.met_by_many,
         optional=not claim.sure,
     )
 

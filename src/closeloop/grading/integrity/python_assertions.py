@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from typing import cast
 
 OPPOSITE: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq,
@@ -53,6 +54,9 @@ CALLED_WITH = frozenset(
         *("assert_awaited_with", "assert_awaited_once_with", "assert_any_await"),
     }
 )
+HAS_CALLS = frozenset({"assert_has_calls", "assert_has_awaits"})
+ANY_OF_CALLS = HAS_CALLS | {"assert_any_call", "assert_any_await"}
+"""Met by one call of many: only a call that nobody makes must fail."""
 NEARLY = frozenset(
     {
         *("assertAlmostEqual", "assert_allclose", "assert_almost_equal"),
@@ -63,9 +67,16 @@ NEARLY = frozenset(
 CHECKING = re.compile(r"_*(?:assert|check|expect|verify|compare)\w*|\w*(?:equal|same)\w*", re.I)
 EXPECTING = frozenset({"raises", "assertRaises", "assertRaisesRegex", "warns", "assertWarns"})
 WARNING = frozenset({"warns", "assertWarns"})
-RARE_ERRORS = ("BufferError", "EOFError", "FloatingPointError", "ReferenceError", "MemoryError")
-RARE_WARNINGS = ("BytesWarning", "EncodingWarning", "ImportWarning", "UnicodeWarning")
-"""That code hardly raises, and that classes of projects hardly derive from."""
+COMMON_ERRORS = (
+    *(ValueError, TypeError, KeyError, IndexError, RuntimeError, AttributeError, OSError),
+    *(ZeroDivisionError, NotImplementedError, StopIteration, NameError, ImportError),
+    *(PermissionError, FileNotFoundError, TimeoutError, UnicodeDecodeError, OverflowError),
+)
+COMMON_WARNINGS = (
+    *(UserWarning, DeprecationWarning, RuntimeWarning, FutureWarning, SyntaxWarning),
+    *(PendingDeprecationWarning, ResourceWarning, ImportWarning, UnicodeWarning),
+)
+"""Those that tests expect: one that is expected by mistake does not look it."""
 SWALLOWING = frozenset({*EXPECTING, "suppress", "deprecated_call", "assertWarnsRegex"})
 
 
@@ -83,6 +94,22 @@ def called_name(node: ast.expr) -> str | None:
     if isinstance(node.func, ast.Attribute):
         return node.func.attr
     return node.func.id if isinstance(node.func, ast.Name) else None
+
+
+def chain_names(call: ast.Call) -> list[str]:
+    """All names of a chain of calls: `is_equal_to` and `assert_that` of `assert_that(x).is_…()`."""
+    names, node = list[str](), cast("ast.expr", call)
+    while True:
+        match node:
+            case ast.Call():
+                node = node.func
+            case ast.Attribute():
+                names.append(node.attr)
+                node = node.value
+            case ast.Name():
+                return [*names, node.id]
+            case _:
+                return names
 
 
 def may_be_met_by_many(statement: ast.stmt) -> bool:

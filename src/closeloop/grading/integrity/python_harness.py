@@ -5,10 +5,15 @@ from __future__ import annotations
 import ast
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from closeloop.grading.integrity.probe import ROOMS, Probe, ProbeRequest, ProbeTest
-from closeloop.grading.integrity.python_values import Names, random_names, render_helper
+from closeloop.grading.integrity.python_values import (
+    FUNCTIONS,
+    Names,
+    random_names,
+    render_helpers,
+)
 from closeloop.grading.testing.runner_instrumentation import (
     add_runner_arguments,
     find_python_command,
@@ -25,10 +30,39 @@ def tell(line, write=os.write, pipe=PIPE, encode=json.dumps):
 def record(label, held):
     tell([RUNNING[0], "#" + label, "passed" if held else "failed", False])
 """
+# What tests stand on, from before the code under test was loaded: nobody may exchange it. Said only
+# where a test ran, as a fixture for all tests may do so.
+_GUARD = """\
+import builtins, io, json.decoder, pathlib, sys, unittest.mock
+KEPT = []
+SPARED = ("print", "input", "breakpoint", "__import__", "__build_class__",
+          "_getini_unknown_type")  # the last by pytest itself
+def parts(value):
+    return getattr(value, "__code__", None), getattr(value, "__defaults__", None)
+def keep(place, names):
+    KEPT.extend((place, name, place[name], *parts(place[name])) for name in names)
+def keep_functions(place):
+    keep(place, [name for name, value in place.items() if callable(value) and name not in SPARED])
+for name, module in list(sys.modules.items()):
+    file = getattr(module, "__file__", None) or ""
+    own = file.startswith({root!r}) and "site-packages" not in file
+    if not own and name.partition(".")[0] in ("builtins", "io", "json", "pathlib", "unittest",
+                                              "_pytest", "pluggy"):
+        keep_functions(vars(module))
+        for value in list(vars(module).values()):
+            if isinstance(value, type) and value.__module__ == name:
+                keep_functions(vars(value))
+def compare(tell=tell, kept=KEPT, parts=parts, all=all):
+    same = all(place.get(name) is value and parts(value) == (code, defaults)
+               for place, name, value, code, defaults in kept)
+    tell(["", "#{guard}", "passed" if same else "failed", False])
+keep(globals(), ["tell", "record", "parts", "compare"])
+"""
 PYTEST_PLUGIN = (
     _RECORDER
+    + "import pytest\n"
+    + _GUARD
     + """\
-import pytest
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
     config.args[:] = {files!r}
@@ -41,16 +75,19 @@ def pytest_runtest_logstart(nodeid, location):
     RUNNING[0] = nodeid
 def pytest_runtest_logreport(report):
     tell([report.nodeid, report.when, report.outcome, hasattr(report, "wasxfail")])
+def pytest_runtest_logfinish(nodeid, location):
+    compare()
 """
 )
 UNITTEST_RUNNER = (
     _RECORDER
+    + _GUARD
     + """\
-import sys, unittest
 def end(test, status):
     tell([test.id(), "call", status, False])
 class Result(unittest.TextTestResult):
     def startTest(self, test): RUNNING[0] = test.id(); super().startTest(test)
+    def stopTest(self, test): super().stopTest(test); compare()
     def addSuccess(self, test): end(test, "passed"); super().addSuccess(test)
     def addFailure(self, test, err): end(test, "failed"); super().addFailure(test, err)
     def addError(self, test, err): end(test, "failed"); super().addError(test, err)
@@ -71,6 +108,13 @@ for root, module in {modules!r}:
 sys.exit(not unittest.TextTestRunner(resultclass=Result, verbosity=2).run(suite).wasSuccessful())
 """
 )
+IMPORT = """\
+try:
+    from {reporter} import keep as {watch}, record as {report}
+except ImportError:  # another process of the tests
+    def {report}(label, held): pass
+    def {watch}(place, names): pass
+"""
 LEADING = """\
 import importlib
 made = importlib.import_module(__package__ + {module!r} if __package__ else {module!r}[1:])
@@ -113,20 +157,35 @@ def new_file(
     )
 
 
+def new_helper(path: str, tree: ast.Module, rng: random.Random) -> ProbeFile:
+    """A module that tests import: it keeps its name, so that they find it."""
+    return ProbeFile(
+        path=path, twin=path, tree=tree, names=random_names(rng), original=path, renamed={}
+    )
+
+
 def assemble_probe(
-    request: ProbeRequest, made: list[ProbeFile], tests: tuple[ProbeTest, ...], rng: random.Random
+    request: ProbeRequest,
+    made: list[ProbeFile],
+    helpers: list[ProbeFile],
+    tests: tuple[ProbeTest, ...],
+    rng: random.Random,
 ) -> Probe:
     """Write the files, and one that reports, which also keeps the runner to these files."""
-    module = f"m{random_hex(rng)}"
+    module, guard = f"m{random_hex(rng)}", random_hex(rng)
     own = f"{request.folder.removeprefix(request.root).strip('/')}/{module}.py"
     if request.runner == "unittest":
         modules = [(_import_root(file, request.root), _module_name(file)) for file in made]
-        reporter = UNITTEST_RUNNER.format(pipe=request.pipe, modules=modules)
+        reporter = UNITTEST_RUNNER.format(
+            pipe=request.pipe, root=request.root, guard=guard, modules=modules
+        )
         python = find_python_command(request.command) or "python"
         command, env, module = f"{python} {request.folder}/{module}.py", {}, "__main__"
     else:
         listed = [f"{request.root}/{file.path}" for file in made]
-        reporter = PYTEST_PLUGIN.format(pipe=request.pipe, files=listed)
+        reporter = PYTEST_PLUGIN.format(
+            pipe=request.pipe, root=request.root, guard=guard, files=listed
+        )
         option, env = f"-p {module}", {"PYTHONPATH": request.folder}
         extended = add_runner_arguments(request.command, "pytest", option)
         if extended is None:
@@ -137,14 +196,30 @@ def assemble_probe(
             extended or request.command,
         )
     leading = {file.original: _render_leading(file) for file in made if file.original}
-    files = {file.path: _render_file(file, module) for file in made}
+    files = {file.path: _render_file(file, module) for file in (*made, *helpers)}
     return Probe(
         files={own: reporter, **leading, **files},
         command=command,
         env=env,
-        tests=tests,
+        tests=(*tests, *_expect_guard(guard, files.values())),
         rooms=ROOMS,
     )
+
+
+def _expect_guard(label: str, texts: Iterable[str]) -> Iterator[ProbeTest]:
+    """A control: what tests stand on is as it was. Some fixtures exchange it for several tests."""
+    joined = "\n".join(texts)
+    if _WIDE_SCOPE.search(joined) and _EXCHANGES.search(joined):
+        return
+    how = "a function of the standard library, the test runner or this probe was replaced"
+    yield ProbeTest(name=f"#{label}", kind="control", expect="pass", how=how, optional=True)
+
+
+_WIDE_SCOPE = re.compile(
+    r"scope\s*=\s*['\"](?:session|package|module|class)|setUpClass|setUpModule|setup_module"
+    r"|setup_class|pytest_\w+\("
+)
+_EXCHANGES = re.compile(r"[mM]onkey_?[pP]atch|\bpatch\b|setattr\(|\bpatcher\b")
 
 
 def _render_file(made: ProbeFile, reporter: str) -> str:
@@ -155,8 +230,10 @@ def _render_file(made: ProbeFile, reporter: str) -> str:
         text = text.replace(line, "", 1)
     docstring = ast.get_docstring(made.tree, clean=False)
     head = "" if docstring is None else f"{docstring!r}\n"
-    imports = f"from {reporter} import record as {made.names.report}"
-    return "\n".join([head, *future, imports, render_helper(made.names), text, ""])
+    names = made.names
+    imports = IMPORT.format(reporter=reporter, report=names.report, watch=names.watch)
+    watched = f"{names.watch}(globals(), {[getattr(names, name) for name in FUNCTIONS]})"
+    return "\n".join([head, *future, imports, render_helpers(names), watched, text, ""])
 
 
 def _render_leading(made: ProbeFile) -> str:

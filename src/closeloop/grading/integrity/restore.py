@@ -126,7 +126,7 @@ def read_steering(task: Task, base: BaseTree | None, before: TestRun | None = No
         references=frozenset(list_patch_paths(task.reference)),
         subject=frozenset(),
         owned=frozenset(_list_owned_paths(task, commands, base, hidden)),
-        test_folders=frozenset(filter(None, map(_test_folder, known))),
+        test_folders=frozenset(filter(None, map(find_test_folder, known))),
         called=run_through(commands, base) if base else {},
         mentioned=frozenset(_split_words((*commands, *_read_configuration(base)))),
         prompt=task.prompt,
@@ -178,7 +178,7 @@ def is_manifest(path: str) -> bool:
 
 def is_test_path(steering: Steering, path: str) -> bool:
     """Whether a path is a test by its name, or lies in a folder that holds tests."""
-    folder = _test_folder(path)
+    folder = find_test_folder(path)
     if folder is not None and folder in steering.test_folders:
         return True
     return matches_globs(path, TEST_FILES) and not _holds_no_tests(steering, path)
@@ -276,9 +276,9 @@ def _read_configuration(base: BaseTree | None) -> Iterator[str]:
         yield from re.findall(r"^pythonpath\s*=\s*(\[[^\]]*\]|.*)", text, re.MULTILINE)
 
 
-def _test_folder(path: str) -> str | None:
+def find_test_folder(path: str) -> str | None:
     """The outermost folder above a path that is called as folders of tests are."""
-    parts = path.split("/")[:-1]
+    parts = path.removeprefix("**/").split("/")[:-1]
     for known in (PLAIN_TEST_FOLDERS, TEST_FOLDERS):
         for length, part in enumerate(parts, 1):
             if part in known:

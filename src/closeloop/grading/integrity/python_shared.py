@@ -1,0 +1,70 @@
+"""Claims of what tests assert elsewhere: in helpers, fixtures, hooks and inherited bodies."""
+
+from __future__ import annotations
+
+import ast
+import random
+from collections.abc import Iterable, Iterator, Sequence
+
+from closeloop.grading.integrity.perturb_python import PythonClaim, RoomPlan, write_shared_claims
+from closeloop.grading.integrity.probe import ROOMS, ProbeRequest
+from closeloop.grading.integrity.python_context import TestFunction
+from closeloop.grading.integrity.python_expectations import helper_of
+from closeloop.grading.integrity.python_harness import ProbeFile
+from closeloop.grading.integrity.python_reach import FunctionIndex, list_outer_functions
+
+MAX_SHARED = 200
+"""Assertions beside a test that count for it, at the most."""
+
+
+class SharedClaims:
+    """Makes claims of functions beside the tests, once for each that a test may reach."""
+
+    def __init__(self, request: ProbeRequest, files: Sequence[ProbeFile]) -> None:
+        self.request = request
+        self.index = FunctionIndex([file.tree for file in files])
+        helpers = frozenset(self._find_helpers(files))
+        self.plan = RoomPlan(
+            turned=request.room == 1,
+            helpers=helpers,
+            calls_helpers_wrong=request.room == int(request.token, 16) % ROOMS,
+        )
+        self.called = {id(one) for one in self.index.reachable_from(helpers, always=False)}
+        self.written: dict[int, list[PythonClaim]] = {}
+        self.places = {
+            id(function): (file, number)
+            for file in files
+            for number, function in enumerate(list_outer_functions(file.tree))
+        }
+
+    def _find_helpers(self, files: Sequence[ProbeFile]) -> Iterator[str]:
+        """Functions at hand that check, and are called with a value that can be changed."""
+        for file in files:
+            for node in ast.walk(file.tree):
+                name = helper_of(node) if isinstance(node, ast.Expr) else None
+                if name in self.index.by_name:
+                    yield name
+
+    def reach(self, names: Iterable[str]) -> list[TestFunction]:
+        """The functions that a test of these names may run, beside itself."""
+        return self.index.reachable_from(names)
+
+    def write(self, functions: Iterable[TestFunction]) -> list[PythonClaim]:
+        """What these functions assert, made wrong by the toss of a coin."""
+        claims = [claim for function in functions for claim in self._write_function(function)]
+        return claims[:MAX_SHARED]
+
+    def _write_function(self, function: TestFunction) -> list[PythonClaim]:
+        if self.plan.calls_helpers_wrong and id(function) in self.called:
+            return []
+        if id(function) not in self.written:
+            file, number = self.places[id(function)]
+            seed = f"{self.request.token} {file.original} {function.name} {number}"
+            coins = random.Random(seed)  # noqa: S311 (`secrets` made the token)
+            self.written[id(function)] = write_shared_claims(function, file.names, coins, self.plan)
+        return self.written[id(function)]
+
+
+def list_texts(functions: Iterable[TestFunction]) -> str:
+    """The sources of functions, for a look at what they read."""
+    return "\n".join(map(ast.unparse, functions))
