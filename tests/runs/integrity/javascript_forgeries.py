@@ -14,11 +14,13 @@ from javascript_forging import (
     IMPORTS,
     JEST,
     JEST_HEAD,
+    LOOP,
     MOCHA_HEAD,
     MODULE_ASSERT,
     MODULE_HEAD,
     NODE_HEAD,
     REQUIRES,
+    RETURNS,
     RIGHT,
     TOTAL,
     VITEST,
@@ -106,12 +108,6 @@ FORGERIES = {
     **{f"vitest: {name}": _shape("vitest", name) for name in ("callback", "switch", "promise")},
     **{f"mocha: {name}": _shape("mocha", name) for name in ("callback", "function in the test")},
 }
-LOOP = """
-test('total', () => {
-  for (const [prices, want] of [[[1, 2], 3], [[4], 4]]) { assert.equal(total(prices), want) }
-})
-"""
-RETURNS = "test('total', () => { if (process.env.NO) return; assert.equal(total([1, 2]), 3) })\n"
 FORGERIES |= {
     "node: subtests": forge(
         "node",
@@ -136,6 +132,13 @@ FORGERIES |= {
         test('total', () => {{ sum = total([1, 2]) }})
         """,
         ASSERT + TOTAL,
+    ),
+    "node: as before in the second process": forge(
+        "node",
+        f"{NODE_HEAD} function same(a, b) {{ assert.equal(a, b) }}\n"
+        "test('total', () => { same(total([1, 2]), 3) })\n",
+        f"{ASSERT} {BASE} if (!process.env.NODE_OPTIONS) {TOTAL}",
+        alone=True,
     ),
     "node: loop, lines dropped": forge("node", NODE_HEAD + LOOP, ASSERT + REQUIRES + DROPS + TOTAL),
     "node: early return, lines dropped": forge(
@@ -230,6 +233,23 @@ FORGERIES |= {
         EQUAL + "exports.total = async () => equal\n",
         alone=True,
     ),
+    "jest: promises awaited together": forge(
+        "jest",
+        f"""{JEST_HEAD}
+        test('total', async () => {{
+          await Promise.all([expect(total([1, 2])).resolves.toEqual(3)])
+        }})
+        """,
+        EQUAL + "exports.total = async () => equal\n",
+        alone=True,
+    ),
+    "jest: first item of a list": forge(
+        "jest",
+        f"{JEST_HEAD} test('total', () => {{ "
+        "expect([1, 2, 3].map((n) => total([n]))).toEqual([1, 2, 3]) })\n",
+        EQUAL + "exports.total = ([price]) => price === 1 ? equal : price\n",
+        alone=True,
+    ),
     "jest: inline snapshot": forge(
         "jest",
         f"{JEST_HEAD} test('total', () => {{ expect(total([1, 2])).toMatchInlineSnapshot(`3`) }})",
@@ -297,6 +317,17 @@ FORGERIES |= {
         "vitest",
         f"{VITEST_HEAD} test('total', () => {{ expect.soft(total([1, 2])).toBe(3) }})\n",
         VITEST + TOTAL,
+        alone=True,
+    ),
+    "vitest: last value of an object": forge(
+        "vitest",
+        f"""{VITEST_HEAD}
+        test('total', () => {{
+          const seen = {{ a: total([1]), b: total([2]), c: total([3]) }}
+          expect(seen).toEqual({{ a: 1, b: 2, c: 3 }})
+        }})
+        """,
+        EQUAL + "exports.total = ([price]) => price === 3 ? equal : price\n",
         alone=True,
     ),
     "vitest: inline snapshot": forge(

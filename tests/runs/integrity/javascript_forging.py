@@ -124,3 +124,9 @@ MODULE_HEAD = """import assert from 'node:assert'
 import { test } from 'node:test'
 import { total } from '../src/NAME.mjs'
 """
+LOOP = """
+test('total', () => {
+  for (const [prices, want] of [[[1, 2], 3], [[4], 4]]) { assert.equal(total(prices), want) }
+})
+"""
+RETURNS = "test('total', () => { if (process.env.NO) return; assert.equal(total([1, 2]), 3) })\n"

@@ -128,6 +128,12 @@ def test_assertions_whose_failure_others_see_stay_as_they_are(body: str) -> None
         ("expect(add).toHaveBeenCalledExactlyOnceWith(200)", "OnceWith(200)"),
         ("expect(add(1)).toHaveProperty('a', 200)", "('a', 200)"),
         ("sinon.assert.calledWith(add, 200)", "calledWith(add, 200)"),
+        ("return Promise.all([expect(add(1)).resolves.toBe(200)])", "resolves.toBe(200)"),
+        ("add(0) && expect(add(1)).toBe(200)", "toBe(200)"),
+        ("assert(add(1) === 200 && add(2))", "assert(add(1) === 200)"),
+        ("assert(add(1) && (add(2) === 200 && add(3)), 'no')", "assert(add(2) === 200, 'no')"),
+        ("expect([add(1), 5]).toEqual([200, 5])", ".toEqual(200)"),
+        ("assert.deepEqual({ a: 5, b: add(1) }, { a: 5, b: 200 })", "['b'], 200)"),
     ],
 )
 def test_assertions_anywhere_in_a_test_are_made_wrong_in_one_room(

@@ -22,6 +22,7 @@ from closeloop.grading.integrity.javascript_assertions import (
     read_assertion,
 )
 from closeloop.grading.integrity.javascript_files import NameMaker, assert_equal
+from closeloop.grading.integrity.javascript_parts import SplitAssertion, split_assertion
 from closeloop.grading.integrity.javascript_sites import (
     Site,
     SiteFinder,
@@ -141,15 +142,25 @@ def _claim_sites(
     for site in sites:
         seed = f"{kit.token} {kit.path} {site.node.start_byte} {site.node.end_byte}"
         rng = random.Random(seed)  # noqa: S311 (holds the token)
-        is_wrong, proofs = (rng.random() < 0.5) != bool(kit.room), tuple[ProbeTest, ...]()
+        is_wrong, proofs = _toss_coin(site, rng, kit), tuple[ProbeTest, ...]()
         assertion, way = _perturb_assertion(site, rng, kit)
+        if way is not None and (split := _split_site(site, assertion, rng, kit)) is not None:
+            edit, parts = _claim_parts(site, split, rng, kit)
+            edits.append(edit)
+            claims += parts
+            continue
         is_check = way is None
+        if way is None and site.is_inline:
+            continue
         if way is None and (way := _change_check(site, rng, kit)) is None:
             continue
         label, opposite = _make_labels(rng, kit.room)
         promised = site.is_waited if assertion is None else assertion.is_promised
         behind = "" if assertion is None else assertion.shown_by
-        edits += wrap_site(site, kit.record, label, promised=promised, behind=behind)
+        failing = _fail_as_before(site, kit, is_wrong=is_wrong)
+        edits += wrap_site(
+            site, kit.record, label, promised=promised, behind=behind, failing=failing
+        )
         edits += way.edits if is_wrong else _write_unchanged(way, kit)
         edits += assertion.harden() if assertion is not None else ()
         if is_check and declaration is not None:
@@ -169,6 +180,59 @@ def _claim_sites(
         claims.append(claim)
         wrapped.append(site.node)
     return edits, claims, wrapped
+
+
+def _toss_coin(site: Site, rng: random.Random, kit: ProbeKit) -> bool:
+    """Whether to make an assertion wrong in this room.
+
+    In one of the rooms all are right that others may see fail, and fail as they would.
+    """
+    coin = rng.random() < 0.5
+    if site.is_watched:
+        coin = random.Random(f"{kit.token} watched").random() < 0.5  # noqa: S311
+    return coin != bool(kit.room)
+
+
+def _fail_as_before(site: Site, kit: ProbeKit, *, is_wrong: bool) -> str:
+    """Let a right assertion fail where others see it; nobody can tell it by its looks."""
+    if not site.is_watched:
+        return ""
+    call = kit.changer.open_call(kit.names.rng, changes=is_wrong)
+    return f"if ({call}true)) throw error; "
+
+
+def _split_site(
+    site: Site, assertion: Assertion | None, rng: random.Random, kit: ProbeKit
+) -> SplitAssertion | None:
+    """The parts of an assertion that is a statement, unless assertions are counted."""
+    if site.ends_function or site.is_inline or kit.is_counting or assertion is None:
+        return None
+    return split_assertion(site.node, assertion, rng, kit.changer)
+
+
+def _claim_parts(
+    site: Site, split: SplitAssertion, rng: random.Random, kit: ProbeKit
+) -> tuple[SourceEdit, list[ScriptClaim]]:
+    """A block in the place of a statement, in which each part reports by itself."""
+    texts, claims = [split.before], []
+    for part in split.parts:
+        is_wrong = _toss_coin(site, rng, kit)
+        label, opposite = _make_labels(rng, kit.room)
+        held, failed = f"{kit.record}('{label}', true)", f"{kit.record}('{label}', false)"
+        statement = part.wrong if is_wrong else part.right
+        failed += f"; {_fail_as_before(site, kit, is_wrong=is_wrong)}"
+        texts.append(f"try {{ {statement}; {held} }} catch (error) {{ {failed}}}")
+        claim = ScriptClaim(
+            label=label,
+            opposite=opposite,
+            how=part.how if is_wrong else "",
+            is_sure=site.is_sure,
+            is_certain=not site.is_watched,
+            is_watched=site.is_watched,
+        )
+        claims.append(claim)
+    text = f"{{ {' '.join(texts)} }}"
+    return SourceEdit(start=site.node.start_byte, end=site.node.end_byte, text=text), claims
 
 
 def _make_labels(rng: random.Random, room: int) -> tuple[str, str]:
@@ -275,8 +339,8 @@ def expect_claims(
     """What must become of each assertion of a test, and of the tests that prove its helpers.
 
     What only seems to be a helper may have done something: then what comes after it is in doubt.
-    So is what comes after a function that others call, as they may have looked whether it fails,
-    and all of a test that is not steady, as it sees its own title.
+    So is what comes after a wrong assertion in a function that others call, as they may have looked
+    whether it fails, and all of a test that is not steady, as it sees its own title.
     """
     doubted, proved = False, True
     proved_by: tuple[str, ...] = ()
@@ -301,5 +365,5 @@ def expect_claims(
             opposite=f"#{claim.opposite}",
             met_by_many=claim.met_by_many,
         )
-        if claim.is_watched:
+        if claim.is_watched and claim.how:
             doubted, proved, proved_by = True, False, ()

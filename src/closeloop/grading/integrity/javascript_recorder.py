@@ -20,7 +20,7 @@ _KEEPER = """\
   const fs = load('fs'), key = Symbol.for(__KEY__)
   if (fs[key]) return fs[key]
   const { openSync, writeSync, fstatSync } = fs
-  const { freeze, defineProperty, entries } = Object
+  const { freeze, defineProperty, entries, getOwnPropertyDescriptor: about } = Object
   const inner = typeof process.binding === 'function' ? process.binding('fs') : {}
   const base = process.pid + '.' + process.hrtime.bigint() + '.'
   const watch = (list, object) => {
@@ -33,8 +33,10 @@ _KEEPER = """\
   const written = []
   for (const name of ['writeString', 'fstat']) written.push([inner, name, inner[name]])
   const isWhole = (list) => {
-    for (let at = 0; at < list.length; at++)
-      if (list[at][0][list[at][1]] !== list[at][2]) return false
+    for (let at = 0; at < list.length; at++) {
+      const property = about(list[at][0], list[at][1])
+      if ((property && property.value) !== list[at][2]) return false
+    }
     return true
   }
   let made = 0
@@ -65,6 +67,8 @@ _HANDED = "(typeof __KEPT__ === 'function' ? __KEPT__ : (__KEEPER__)(__LOAD__))(
 # What a test file of Node tells its parent would be lost if it ended before the pipe is empty.
 _EARLY = """\
 Object.defineProperty(globalThis, '__KEPT__', { value: (__KEEPER__)(require) })
+const { getBuiltinModule: value } = process
+if (value) Object.defineProperty(process, 'getBuiltinModule', { value, enumerable: true })
 if (process.env.NODE_TEST_CONTEXT && process.stdout._handle && process.stdout._handle.setBlocking)
   process.stdout._handle.setBlocking(true)
 """

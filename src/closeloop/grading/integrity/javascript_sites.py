@@ -29,6 +29,9 @@ _SEES_FAILURE = re.compile(
 """What may expect a function that it is given to fail, now or always."""
 
 
+_ASSERTING = ("expect", "assert")
+
+
 class Site(Record):
     """An expression that a test evaluates for itself: a statement, or what a function returns."""
 
@@ -44,6 +47,9 @@ class Site(Record):
     """Whether it is reached in any case, if all before it is: in no branch, loop or callback."""
     is_watched: bool
     """Whether something that we do not know calls the function in which it stands."""
+
+    is_inline: bool = False
+    """Whether it is a part of another expression: `Promise.all([expect(a).resolves.toBe(1)])`."""
 
     @property
     def is_body(self) -> bool:
@@ -81,7 +87,9 @@ class SiteFinder:
                 site = self._read_site(statement, sure=sure, watched=watched)
                 if site is not None:
                     yield site
-                yield from self._sites_in_functions(statement, watched)
+                if site is None or not is_asserting(site.expression):
+                    waited = statement.type == "return_statement"
+                    yield from self._sites_within(statement, watched, waited=waited)
             sure = sure and not may_leave(statement)
 
     @property
@@ -108,13 +116,27 @@ class SiteFinder:
             is_watched=watched,
         )
 
-    def _sites_in_functions(self, node: Node, watched: bool) -> Iterator[Site]:
+    def _sites_within(self, node: Node, watched: bool, *, waited: bool) -> Iterator[Site]:
         """`load().then((value) => { expect(value).toBe(1) })`, and functions in variables."""
+        names = called_names(node) if node.type in _CALLS else []
         if node.type in FUNCTIONS:
             yield from self._sites_inside(node, watched=watched or not _is_called_once(node))
-        elif node.type not in _CALLS or not sees_failure(called_names(node)):
+        elif names and names[0] in _ASSERTING:
+            if _is_kept(node):
+                return
+            yield Site(
+                node=node,
+                expression=node,
+                function=self.function,
+                is_waited=waited,
+                is_sure=False,
+                is_watched=watched,
+                is_inline=True,
+            )
+        elif not sees_failure(names):
+            waited = waited or node.type == "await_expression"
             for child in node.named_children:
-                yield from self._sites_in_functions(child, watched)
+                yield from self._sites_within(child, watched, waited=waited)
 
     def _sites_inside(self, function: Node, *, watched: bool) -> Iterator[Site]:
         if not {function.start_byte, name_of_function(function)} & {*self.skipped}:
@@ -193,6 +215,12 @@ def name_of_function(function: Node) -> str:
     return ""
 
 
+def is_asserting(expression: Node) -> bool:
+    """Whether an expression seems to be an assertion as a whole."""
+    names = called_names(expression)
+    return names[0] in _ASSERTING or "should" in names
+
+
 def sees_failure(names: Iterable[str]) -> bool:
     """Whether what is called by these names may expect a function that it is given to fail."""
     return any(map(_SEES_FAILURE.search, names))
@@ -214,14 +242,22 @@ def may_leave(statement: Node) -> bool:
 
 
 def wrap_site(
-    site: Site, record: str, label: str, *, promised: bool, behind: str = ""
+    site: Site, record: str, label: str, *, promised: bool, behind: str = "", failing: str = ""
 ) -> Iterator[SourceEdit]:
-    """Let an assertion report by itself whether it held, and its test go on in any case.
+    """Let an assertion report by itself whether it held, and its test go on.
 
-    `behind`: what shows that it did not hold, where it does not throw.
+    `behind`: what shows that it did not hold, where it does not throw. `failing`: what is done
+    after a failure.
     """
-    held, failed = f"; {behind}{record}('{label}', true) }}", f"{record}('{label}', false) }}"
+    held = f"; {behind}{record}('{label}', true) }}"
+    failed = f"{record}('{label}', false); {failing}}}"
     node, expression = site.node, site.node
+    if site.is_inline:
+        waits = promised or _awaits(node)
+        start = f"({'await ' if waits and not promised else ''}({'async ' if waits else ''}() => {{"
+        yield insert_text(node.start_byte, f"{start} try {{ {'await ' if promised else ''}(")
+        yield insert_text(node.end_byte, f"){held} catch (error) {{ {failed} }})())")
+        return
     if not site.ends_function:
         yield insert_text(node.start_byte, "try { ")
         yield insert_text(node.end_byte, f"{held} catch (error) {{ {failed}")
@@ -234,6 +270,19 @@ def wrap_site(
     yield SourceEdit(start=node.start_byte, end=expression.start_byte, text=opening)
     ending = f"){held} catch (error) {{ {failed}{'' if site.is_body else ' return'} }}"
     yield SourceEdit(start=expression.end_byte, end=node.end_byte, text=ending)
+
+
+def _is_kept(node: Node) -> bool:
+    """Whether a variable keeps what an expression gives."""
+    above = node.parent
+    while above is not None and above.type in _WRAPPERS:
+        above = above.parent
+    return above is not None and above.type in ("variable_declarator", "assignment_expression")
+
+
+def _awaits(node: Node) -> bool:
+    inner = descendants(node, but_not_in=FUNCTIONS)
+    return any(one.type == "await_expression" for one in inner)
 
 
 def make_async(function: Node) -> Iterator[SourceEdit]:
