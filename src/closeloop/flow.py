@@ -38,7 +38,11 @@ from closeloop.attempts.run_resources import (
     prepare_task_base,
     sandbox_description,
 )
-from closeloop.attempts.unsaved_results import ATTEMPTS_FOLDER, recover_batches
+from closeloop.attempts.unsaved_results import (
+    ATTEMPTS_FOLDER,
+    pick_fault_to_report,
+    recover_batches,
+)
 from closeloop.concurrency import run_limited, unwrap_exception_group
 from closeloop.grading import grading
 from closeloop.grading import task_proof as proving
@@ -245,7 +249,7 @@ async def run_experiment(
                         room={key: crew.written.jobs for key, crew in crews if crew.written.jobs},
                     )
                     if run_state.faults:
-                        raise run_state.faults[-1]
+                        raise pick_fault_to_report(run_state.faults)
                 finally:
                     group.cancel_scope.cancel()
                     with suppress(Fault):
