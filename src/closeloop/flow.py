@@ -32,7 +32,12 @@ from closeloop.attempts.attempt_execution import (
     maintain_leases,
     open_executor,
 )
-from closeloop.attempts.attempt_saving import ATTEMPTS_FOLDER, recover_batches, save_attempt_result
+from closeloop.attempts.attempt_saving import (
+    ATTEMPTS_FOLDER,
+    pick_fault_to_report,
+    recover_batches,
+    save_attempt_result,
+)
 from closeloop.attempts.experiment_status import forecast_run, require_prices
 from closeloop.attempts.run_resources import (
     RunResources,
@@ -247,7 +252,7 @@ async def run_experiment(
                         room={key: crew.written.jobs for key, crew in crews if crew.written.jobs},
                     )
                     if run_state.faults:
-                        raise run_state.faults[-1]
+                        raise pick_fault_to_report(run_state.faults)
                 finally:
                     group.cancel_scope.cancel()
                     with suppress(Fault):

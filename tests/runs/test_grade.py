@@ -169,8 +169,17 @@ def test_a_right_change_passes_and_its_facts_are_counted(project, grader):
 def test_the_sandbox_changes_nothing(project, tmp_path, kind):
     task = project.task()
     caged = Grader(tmp_path / "cache", kind)
-    assert caged.grade(task, task.reference).outcome.result == "pass"
+    graded = caged.grade(task, task.reference)
+    assert (graded.outcome.result, graded.evidence) == ("pass", "confirmed")
     assert caged.grade(task, "").outcome.result == "fail"
+
+
+def test_without_a_sandbox_a_pass_is_only_reported(project, grader):
+    """The code under test could have left a program that answers in the second process."""
+    task = project.task()
+    graded = grader.grade(task, task.reference)
+    assert (graded.outcome.result, graded.evidence) == ("pass", "reported")
+    assert {check.state for check in graded.integrity} == {"held"}
 
 
 def test_a_wrong_change_fails_and_names_the_test(project, grader):
@@ -305,7 +314,7 @@ def test_a_test_that_a_change_breaks_now_and_then_is_held_against_it(project, gr
 
 def test_a_fail_to_pass_test_that_fails_now_and_then_is_no_pass(project, grader, tmp_path):
     shaky = FIXED.replace(
-        "return sum(prices)", f"{moody('total', tmp_path, 1)}; return sum(prices)"
+        "return sum(prices)", f"{moody('total', tmp_path, 1, 2)}; return sum(prices)"
     )
     change = project.patch({"billing.py": shaky})
     with_reference = grader.grade(project.task(), change)

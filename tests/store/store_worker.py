@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import random
 import resource
+import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
@@ -215,6 +218,44 @@ def fill_postgres(disk: str) -> None:
         fill_up(postgres_server.address(folder, "small"), ballast.unlink)
 
 
+def fill_wal(disk: str) -> None:
+    """Fill the disk that holds PostgreSQL's write-ahead log: the server dies of that."""
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    import postgres_server
+
+    binaries = postgres_server.system_binaries() or postgres_server.wheel_binaries()
+    assert binaries is not None
+    with postgres_server.serving(binaries) as server:
+        server.stop()
+        log, moved = server.folder / "data/pg_wal", Path(disk) / "wal"
+        shutil.move(log, moved)
+        log.symlink_to(moved)
+        owner = server.folder.stat()
+        for path in (moved, *moved.rglob("*")):
+            os.chown(path, owner.st_uid, owner.st_gid)
+        Path(disk).chmod(0o755)
+        server.start()
+        url = postgres_server.address(str(server.folder))
+        saved, store = list[str](), open_store(url, 2.0)
+        try:
+            for number in range(10_000):
+                save(store, f"{number:05d}")
+                saved.append(f"{number:05d}")
+        except Fault as fault:
+            print(type(fault).__name__, fault)
+        finally:
+            with suppress(Fault):
+                store.close()
+        subprocess.run(["mount", "-o", "remount,size=256m", disk], check=True)
+        (server.folder / "data/postmaster.pid").unlink(missing_ok=True)
+        server.start()
+        with open_store(url) as store:
+            kept = {row.id for row in store.list_attempts()}
+            assert kept >= set(saved)
+            assert all(whole(store, name) for name in kept)
+            assert save(store, "later")
+
+
 def fill_up(url: str, make_room: Callable[[], object]) -> None:
     with open_store(url) as store:
         saved = []
@@ -246,5 +287,6 @@ if __name__ == "__main__":
             read_without_rights,
             fill,
             fill_postgres,
+            fill_wal,
         )
     }[sys.argv[1]](*sys.argv[2:])

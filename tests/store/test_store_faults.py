@@ -190,6 +190,15 @@ def test_a_full_disk_of_postgresql_is_the_machines_fault_and_loses_nothing(
     assert re.match("MachineFailed The disk of .* full: free some space", said)
 
 
+def test_a_full_disk_for_the_log_of_postgresql_loses_nothing(
+    open_folder: Path, postgres_folder: str
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a small disk to the user of PostgreSQL")
+    said = run_worker("fill_wal", str(open_folder), before=small_disk(open_folder, "40m"))
+    assert said.startswith("MachineFailed "), said
+
+
 def test_a_full_disk_is_the_machines_fault_and_loses_nothing(tmp_path: Path) -> None:
     said = run_worker("fill", str(tmp_path / "a.db"), before=small_disk(tmp_path, "6m"))
     assert re.match("MachineFailed The disk of .* full: free some space", said)

@@ -161,19 +161,29 @@ def save_finished_attempt(made: AttemptResult, job: str, store: Store, folder: P
         raise set_batch_aside(batch, fault, folder, name, "closeloop run") from fault
 
 
+class ResultsRefused(MachineFailed):
+    """The database refused what is finished: the message says what became of it."""
+
+
+def pick_fault_to_report(faults: Sequence[Fault]) -> Fault:
+    """The last fault, but one that says where finished work lies before any other."""
+    refused = [fault for fault in faults if isinstance(fault, ResultsRefused)]
+    return (refused or faults)[-1]
+
+
 def set_batch_aside(
     batch: UnsavedBatch, fault: Fault, folder: Path, name: str, again: str
-) -> MachineFailed:
+) -> ResultsRefused:
     """Put by what the database refused: what there is to say of that."""
     reason = str(fault).rstrip(".")
     try:
         write_batch_file(batch, folder, name)
     except OSError as error:
-        return MachineFailed(
+        return ResultsRefused(
             f"{reason}, nor can {folder} be written ({error.strerror}): make room, then `{again}` "
             "does the last tries again."
         )
-    return MachineFailed(
+    return ResultsRefused(
         f"{reason}; what is finished lies safe in {folder}: `{again}` goes on with it."
     )
 

@@ -19,12 +19,14 @@ from closeloop.grading.integrity.believe import (
     choose_tests,
     doubt_pass,
     evidence_of,
+    find_killed_probe,
 )
 from closeloop.grading.integrity.confirm import confirm_tests
 from closeloop.grading.integrity.probe_run import ProbeRun, run_probe
 from closeloop.grading.integrity.restore import (
     ADDED_TEST,
     CHANGED_TEST,
+    TEST_FILES,
     Steering,
     restored_paths,
     why_restored,
@@ -36,6 +38,7 @@ from closeloop.grading.steadiness import (
     hold_unsteady_tests,
 )
 from closeloop.grading.task_proof import (
+    NOTHING_PASSES,
     UnfitChange,
     find_steering,
     find_task_defect,
@@ -46,6 +49,7 @@ from closeloop.grading.task_proof import (
 )
 from closeloop.grading.testing.suite_run import (
     KILLED_EXIT_CODES,
+    MAX_NAMED,
     NOT_FOUND_EXIT_CODE,
     RunMoment,
     SuiteVerdict,
@@ -53,7 +57,11 @@ from closeloop.grading.testing.suite_run import (
     list_tests_to_keep,
     tests_to_fix,
 )
-from closeloop.grading.touched_paths import changed_paths, with_failing_tests
+from closeloop.grading.touched_paths import (
+    changed_paths,
+    list_patch_paths,
+    with_failing_tests,
+)
 from closeloop.records.attempt import Attempt, Grade, Outcome, Proof, TestRun
 from closeloop.records.change import Change
 from closeloop.records.errors import MachineFailed
@@ -202,7 +210,11 @@ async def _grade_by_tests(context: _GradingContext, partial_grade: Grade) -> Gra
             checks += await confirm_tests(probe, change.patch, task.reference, chosen[0])
             outcome = doubt_pass(outcome, checks)
             if outcome.result == "pass":
-                outcome = await _doubt_unsteady_tests(context, with_change, probes)
+                outcome = (
+                    _find_unconfirmed_pass(context, chosen, probes)
+                    or await _find_repair_elsewhere(context)
+                    or await _doubt_unsteady_tests(context, with_change, probes)
+                )
         except (MachineFailed, OSError) as fault:
             outcome = _unscored_outcome(str(fault))
     outcome = doubt_pass(outcome, checks)
@@ -214,7 +226,9 @@ async def _grade_by_tests(context: _GradingContext, partial_grade: Grade) -> Gra
         pass_to_pass=verdict.pass_to_pass,
         broken=verdict.broken,
         integrity=tuple(checks),
-        evidence=evidence_of(outcome, after, checks),
+        evidence=evidence_of(
+            outcome, after, checks, is_confined=context.workspaces.sandbox.wrap is not None
+        ),
     )
 
 
@@ -243,6 +257,33 @@ def _make_probe_runner(
         return result
 
     return probe
+
+
+def _find_unconfirmed_pass(
+    context: _GradingContext, chosen: ChosenTests, probes: Sequence[ProbeRun]
+) -> Outcome | None:
+    if context.task.reference is not None:
+        return None
+    killed = find_killed_probe(chosen[0], context.before, probes)
+    return _unscored_outcome(killed) if killed else None
+
+
+async def _find_repair_elsewhere(context: _GradingContext) -> Outcome | None:
+    """That no change at all would pass, as the reference's own files are in place for the verdict.
+
+    Files of tests alone repair nothing.
+    """
+    task, steering = context.task, context.steering
+    hidden = set(list_patch_paths(task.acceptance.patch))
+    in_place = [path for path in steering.references if why_restored(steering, path) is not None]
+    if all(path in hidden or matches_globs(path, TEST_FILES) for path in in_place):
+        return None
+    run = await context.run_suite("")
+    verdict = judge_suite(task.acceptance, context.before, run, flaky=context.known_flaky)
+    if run.trouble is not None or verdict.reasons:
+        return None
+    files = ", ".join(sorted(in_place)[:MAX_NAMED])
+    return _unscored_outcome(f"{NOTHING_PASSES}, with what the reference makes of {files}")
 
 
 async def _doubt_unsteady_tests(

@@ -7,8 +7,10 @@ import subprocess
 from pathlib import Path
 
 import anyio
+import msgspec
 
 from closeloop.grading.grading import GradedSubmission, grade_attempt
+from closeloop.grading.integrity.believe import evidence_of
 from closeloop.grading.task_proof import check_gradable
 from closeloop.records.attempt import Attempt, Grade, Proof
 from closeloop.records.settings import SandboxSettings
@@ -92,4 +94,13 @@ class Shop:
                 trace=None,
                 proof=self.proofs[task.reference],
             )
-            return await grade_attempt(workspaces, base, task, submission)
+            return _grade_as_confined(await grade_attempt(workspaces, base, task, submission))
+
+
+def _grade_as_confined(graded: Grade) -> Grade:
+    """The grade as a sandbox would have made it: these tests do without one, as it takes time."""
+    assert graded.evidence != "confirmed", "nothing is confirmed without a sandbox"
+    if graded.after is None:
+        return graded
+    evidence = evidence_of(graded.outcome, graded.after, graded.integrity, is_confined=True)
+    return msgspec.structs.replace(graded, evidence=evidence)

@@ -148,3 +148,90 @@ def test_no_forged_result_is_believed_in_any_language(language) -> None:
     assert {name: outcome.result for name, outcome in outcomes.items()} == dict.fromkeys(
         about["wrong"], "fail"
     ), outcomes
+
+
+GO_MONEY = """\
+package shop
+
+type Money struct{ Cents int }
+
+func Total(prices []int) Money {
+\tsum := 1
+\tfor _, price := range prices {
+\t\tsum += price
+\t}
+\treturn Money{sum}
+}
+
+func (m Money) Is(cents int) bool { return m.Cents == cents }
+"""
+GO_MONEY_TEST = """\
+package shop
+
+import "testing"
+
+func check(t *testing.T, prices []int, want int) {
+\tt.Helper()
+\tif got := Total(prices); !got.Is(want) {
+\t\tt.Errorf("got %v", got)
+\t}
+}
+
+func TestTotal(t *testing.T) {
+\tcheck(t, []int{1, 2}, 3)
+\tcheck(t, []int{4}, 4)
+}
+"""
+RUST_MONEY = """\
+#[derive(Debug)]
+pub struct Money(i64);
+
+pub fn total(prices: &[i64]) -> Money {
+    Money(prices.iter().sum::<i64>() + 1)
+}
+
+impl PartialEq<i64> for Money {
+    fn eq(&self, other: &i64) -> bool { self.0 == *other }
+}
+"""
+RUST_MONEY_TEST = """\
+use shop::total;
+
+fn check(prices: &[i64], want: i64) {
+    assert_eq!(total(prices), want);
+}
+
+#[test]
+fn adds_up() {
+    check(&[1, 2], 3);
+    check(&[4], 4);
+}
+"""
+MONEY = {
+    "go": (
+        {"shop.go": GO_MONEY, "shop_test.go": GO_MONEY_TEST, "go.mod": "module shop\n\ngo 1.18\n"},
+        {"shop.go": GO_MONEY.replace("sum := 1", "sum := 0")},
+        {"shop.go": GO_MONEY.replace("m.Cents == cents", "true")},
+    ),
+    "cargo": (
+        {"src/lib.rs": RUST_MONEY, "tests/shop.rs": RUST_MONEY_TEST, "Cargo.toml": CARGO},
+        {"src/lib.rs": RUST_MONEY.replace(" + 1", "")},
+        {"src/lib.rs": RUST_MONEY.replace("self.0 == *other", "let _ = other; true")},
+    ),
+}
+
+
+@pytest.mark.parametrize("runner", MONEY)
+def test_equality_that_holds_for_everything_is_told_from_a_repair(
+    runner: str, tmp_path: Path
+) -> None:
+    if shutil.which(runner) is None:
+        pytest.skip(f"NO {runner.upper()}: its results are not confirmed here")
+    files, right, wrong = MONEY[runner]
+    about = LANGUAGES[runner]
+    shop = Shop(tmp_path, files, run=about["run"], runner=runner, fail_to_pass=(about["test"],))
+    graded = shop.grade(right, right)
+    assert (graded.outcome.result, graded.evidence) == ("pass", "confirmed"), graded
+    forged = shop.grade(wrong, right)
+    assert forged.outcome.result == "fail", forged
+    assert "tampered-result" in forged.outcome.reasons[0]

@@ -23,7 +23,8 @@ async def apply_change(workspace: Workspace, task: Task, patch: str, steering: S
     """
     change = parse_change(patch)
     aside = restored_paths(steering, change) if change else {}
-    await workspace.apply_patch(patch, exclude=[escape_glob(path) for path in aside])
+    if patch:
+        await workspace.apply_patch(patch, exclude=[escape_glob(path) for path in aside])
     if change is not None:
         await _restore_renamed(workspace, change, steering, aside)
         await _restore_parts(workspace, change, steering)

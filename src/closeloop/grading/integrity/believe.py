@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 
+from closeloop.grading.integrity.probe_run import ProbeRun
 from closeloop.grading.integrity.restore import SHADOWS, Steering
 from closeloop.grading.testing.suite_run import tests_to_fix
 from closeloop.grading.touched_paths import path_in_test_id
@@ -75,12 +76,35 @@ def doubt_pass(outcome: Outcome, checks: Sequence[IntegrityCheck]) -> Outcome:
     return Outcome(result="fail", reasons=tuple(f"{RULE}: {check.detail}" for check in violated))
 
 
-def evidence_of(outcome: Outcome, after: TestRun, checks: Sequence[IntegrityCheck]) -> str | None:
-    """How a pass is known."""
+def find_killed_probe(
+    fixed: Sequence[str], before: TestRun, probes: Sequence[ProbeRun]
+) -> str | None:
+    """That a second process was cut short, where a base that cannot load the tests says nothing.
+
+    Only for a task without a reference: with one, that is measured by the reference.
+    """
+    loaded = {test.id for test in before.tests if test.status in ("passed", "failed")}
+    if not probes or not loaded.isdisjoint(fixed):
+        return None
+    last = probes[-1]
+    missing = [test for test in last.tests if not test.optional and test.name not in last.results]
+    if not missing:
+        return None
+    how = last.stopped or f"exit code {last.exit_code}"
+    return (
+        f"{len(missing)} of {len(last.tests)} tests did not report in a second process ({how}), "
+        "and the base cannot load them: give the task a reference, to show whose fault that is."
+    )
+
+
+def evidence_of(
+    outcome: Outcome, after: TestRun, checks: Sequence[IntegrityCheck], *, is_confined: bool
+) -> str | None:
+    """How a pass is known; code that ran without a sandbox may have changed the second process."""
     if outcome.result != "pass" or not after.commands:
         return None
     held = {check.name for check in checks if check.state == "held"}
-    if held >= {"confirmed", "perturbed"}:
+    if is_confined and held >= {"confirmed", "perturbed"}:
         return "confirmed"
     return "reported" if after.tests else "weak"
 

@@ -11,11 +11,15 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Literal
 
 from closeloop.grading.integrity.go_imports import GoImports, needed_imports, read_imports
-from closeloop.grading.integrity.perturb_go import guard_panics, perturb_go_test
+from closeloop.grading.integrity.perturb_go import (
+    guard_panics,
+    list_likely_changes,
+    perturb_go_test,
+)
 from closeloop.grading.integrity.probe import (
     MAX_PERTURBED,
     Probe,
@@ -31,6 +35,7 @@ from closeloop.grading.integrity.source_edits import (
     node_text,
     parse_source,
     replace_node,
+    walk_nodes,
 )
 from closeloop.grading.integrity.tool_command import ToolCall, find_tool_call, split_option
 from closeloop.grading.testing.suite_report import Status, split_terminal_lines
@@ -41,6 +46,8 @@ if TYPE_CHECKING:
 
 CONTROL_PAIRS = 3
 """Controls that must pass, and as many that must fail, in each file."""
+MAX_HELPER_WAYS = 4
+"""Ways in which one helper or table of a test is made wrong."""
 _MODULE = re.compile(r'^\s*module\s+"?([^\s"]+)', re.MULTILINE)
 _KIND = re.compile(r"Test|Example|Fuzz")
 _RESULT = re.compile(r"--- (PASS|FAIL|SKIP): (\S+) \([\d.]+s\)")
@@ -171,8 +178,12 @@ def _build_file(
     if root is None or not originals or testing != "testing":
         return None
     functions = _write_controls(request, source)
+    used = list(originals)
     for node in originals:
         functions += _write_copies(request, source, node, wanted[_name_of(node)], imports)
+        if set(wanted[_name_of(node)]) & set(request.fail_to_pass[:MAX_PERTURBED]):
+            functions += _write_helper_copies(request, source, node, imports, used)
+    needed = needed_imports(used, imports)
     make_generator(request.token, "order", source.path).shuffle(functions)
     head = text if needed is None else _write_head(root, {**needed, "testing": "testing"})
     return _GoProbeFile(
@@ -231,6 +242,53 @@ def _write_copies(
         )
         functions.append(_ProbeFunction(text=text, tests=(perturbed,)))
     return functions
+
+
+def _write_helper_copies(
+    request: ProbeRequest, source: GoTestFile, test: Node, imports: GoImports, used: list[Node]
+) -> list[_ProbeFunction]:
+    """Write wrong copies of helpers and tables that a test uses, each with a copy of the test."""
+    functions = []
+    own_id = f"{source.package}/{_name_of(test)}"
+    for name, declaration in _list_declarations(test):
+        rng = make_generator(request.token, "helper", own_id, name)
+        changes = list(list_likely_changes(declaration, imports.named, rng))
+        for change in rng.sample(changes, min(MAX_HELPER_WAYS, len(changes))):
+            other = f"zz{make_name(request.token, own_id, name, str(change.edits))}"
+            renamed = _rename_uses(test, name, other)
+            title, text = _rename_copy(request, source, test, (*renamed, *guard_panics(test)))
+            edits = (*change.edits, *_rename_uses(declaration, name, other))
+            content = declaration.text or b""
+            helper = apply_edits(content, edits, declaration.start_byte).decode("utf-8", "replace")
+            perturbed = ProbeTest(
+                name=title,
+                kind="perturbed",
+                expect="fail",
+                original=own_id,
+                how=change.how,
+                certain=False,
+            )
+            functions.append(_ProbeFunction(text=f"{helper}\n\n{text}", tests=(perturbed,)))
+            used.append(declaration)
+    return functions
+
+
+def _list_declarations(test: Node) -> Iterator[tuple[str, Node]]:
+    """The functions and tables of a test's file that the test names, each with its name."""
+    root = test.parent
+    names = {node_text(node) for node in walk_nodes(test) if node.type == "identifier"}
+    for node in root.named_children if root is not None else []:
+        name = _name_of(node) if node.type == "function_declaration" else ""
+        if node.type == "var_declaration":
+            specs = [inner for inner in walk_nodes(node) if inner.type == "var_spec"]
+            name = _name_of(specs[0]) if len(specs) == 1 else ""
+        if name in names and name != _name_of(test) and not _KIND.match(name):
+            yield name, node
+
+
+def _rename_uses(node: Node, name: str, other: str) -> tuple[SourceEdit, ...]:
+    uses = (inner for inner in walk_nodes(node) if inner.type == "identifier")
+    return tuple(replace_node(inner, other) for inner in uses if node_text(inner) == name)
 
 
 def _rename_copy(

@@ -12,6 +12,17 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from closeloop.grading.integrity.go_syntax import (
+    arguments_of,
+    call_of,
+    find_test_parameter,
+    list_statements,
+    method_of,
+    nearest_test_parameter,
+    operand_of,
+    single_name,
+    test_parameters_around,
+)
 from closeloop.grading.integrity.literals import change_literal
 from closeloop.grading.integrity.source_edits import (
     Perturbation,
@@ -25,8 +36,8 @@ from closeloop.grading.integrity.source_edits import (
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-MAX_LIKELY = 2
-"""Changed values in each test of which logic alone does not say that they must fail it."""
+MAX_WAYS = 24
+"""Ways in which one test is made wrong: each is a copy to compile and to run."""
 TESTIFY = re.compile(r"github\.com/stretchr/testify(?:/v\d+)?/(?:assert|require)")
 _FAILING = frozenset({"Error", "Errorf", "Fatal", "Fatalf", "Fail", "FailNow"})
 _PAIRS = (
@@ -58,6 +69,8 @@ _LITERALS = frozenset(
 )
 _EXPECTED_NAME = re.compile(r"want|expect|exp\b|out|result|res\b", re.IGNORECASE)
 _LABEL_NAME = re.compile(r"name|desc|title|label|msg|comment", re.IGNORECASE)
+_FIXED_PLACES = frozenset({"index_expression", "slice_expression", "array_type", "expression_case"})
+"""Where another value may not compile."""
 _CLOSURE = frozenset({"func_literal"})
 _LOOPS = frozenset(
     {
@@ -67,6 +80,8 @@ _LOOPS = frozenset(
         "select_statement",
     }
 )
+_FAILING_CALL = re.compile(r"\.(?:Error|Fatal|Fail)\w*\(|\bpanic\(|\breturn\b.*\w")
+_EXPECTING = re.compile(r"\b(?:Expect|Eventually|Consistently|Ω)\b|^is\.\w+$|^(?:c|qt)\.\w+$")
 _OUTPUT = re.compile(r"//\s*(?:unordered )?output:", re.IGNORECASE)
 
 
@@ -75,16 +90,10 @@ def list_test_bodies(function: Node) -> list[tuple[str, Node]]:
     bodies = []
     for node in walk_nodes(function):
         if node.type in ("function_declaration", "func_literal"):
-            name, body = _test_parameter(node), node.child_by_field_name("body")
+            name, body = find_test_parameter(node), node.child_by_field_name("body")
             if name and body is not None and node.child_by_field_name("result") is None:
                 bodies.append((name, body))
     return bodies
-
-
-def _test_parameter(function: Node) -> str:
-    parameters = function.child_by_field_name("parameters")
-    match = re.fullmatch(r"\(\s*(\w+) \*testing\.T\s*,?\s*\)", node_text(parameters))
-    return match[1] if match and match[1] != "_" else ""
 
 
 def guard_panics(function: Node, *, fail: bool = False) -> tuple[SourceEdit, ...]:
@@ -111,20 +120,20 @@ def perturb_go_test(
     if node_text(function.child_by_field_name("name")).startswith("Example"):
         return list(_change_output(function, rng))
     body = function.child_by_field_name("body")
-    if body is None or not _test_parameter(function):
+    if body is None or not find_test_parameter(function):
         return []
     reached = list(_reached_statements(body, body))
     inverted = [*_inverted_conditions(reached), *_inverted_testify(reached, imports)]
-    changed = list(_changed_values(reached, imports, rng))
-    certain = [change for change in changed if change.certain]
+    certain = [change for change in _changed_values(reached, imports, rng) if change.certain]
     places = {change.edits[0].start for change in certain}
     likely = {
         change.edits[0].start: change
-        for change in (*changed, *_changed_tables(body, rng))
+        for change in list_likely_changes(body, imports, rng)
         if change.edits[0].start not in places
     }
-    chosen = _pick(certain, 1, rng) + _pick([*likely.values()], MAX_LIKELY, rng)
-    chosen += _pick(inverted, 1, rng)
+    chosen = _pick(certain, MAX_WAYS // 2, rng)
+    chosen += _pick(inverted, MAX_WAYS // 4, rng)
+    chosen += _pick([*likely.values()], MAX_WAYS - len(chosen), rng)
     guard = guard_panics(function)
     ways = [
         Perturbation(edits=(*change.edits, *guard), how=change.how, certain=change.certain)
@@ -134,20 +143,52 @@ def perturb_go_test(
     return [*ways, Perturbation(edits=forced, how="failure added at the end", certain=True)]
 
 
+def list_likely_changes(
+    node: Node, imports: Mapping[str, str], rng: random.Random
+) -> Iterator[Perturbation]:
+    """Changed values of every assertion in a function or a table, whether it is reached or not."""
+    for change in (*_changed_everywhere(node, imports, rng), *_changed_tables(node, rng)):
+        yield Perturbation(edits=change.edits, how=change.how, certain=False)
+
+
+def _changed_everywhere(
+    node: Node, imports: Mapping[str, str], rng: random.Random
+) -> Iterator[Perturbation]:
+    yield from _changed_values(list(walk_nodes(node)), imports, rng)
+    for inner in walk_nodes(node):
+        if inner.type == "if_statement" and _FAILING_CALL.search(node_text(inner)):
+            condition = inner.child_by_field_name("condition")
+            if condition is not None:
+                yield from _changes(condition, set(), rng)
+        elif inner.type == "binary_expression" and _has_case_above(inner):
+            yield from _changes(inner, set(), rng)
+        elif inner.type == "call_expression" and _is_check(inner):
+            for argument in arguments_of(inner):
+                yield from _changes(argument, set(), rng)
+
+
+def _has_case_above(node: Node) -> bool:
+    """Whether it is the condition of a case: `case got != 5:`."""
+    above = node.parent
+    listed = above.parent if above is not None and above.type == "expression_list" else above
+    return listed is not None and listed.type == "expression_case"
+
+
+def _is_check(call: Node) -> bool:
+    """Whether a call can fail its test: it gets the test, or is part of `Expect(…).To(…)`."""
+    arguments = arguments_of(call)
+    if any(node_text(argument) in test_parameters_around(call) for argument in arguments):
+        return True
+    function = call.child_by_field_name("function")
+    return bool(_EXPECTING.search(node_text(function))) if function is not None else False
+
+
 def _pick(ways: list[Perturbation], most: int, rng: random.Random) -> list[Perturbation]:
     return rng.sample(ways, min(most, len(ways)))
 
 
-def _statements(block: Node) -> list[Node]:
-    """The statements of a block, whether or not the grammar keeps them in a list node."""
-    inner = [child for child in block.named_children if child.type != "comment"]
-    if len(inner) == 1 and inner[0].type == "statement_list":
-        inner = [child for child in inner[0].named_children if child.type != "comment"]
-    return inner
-
-
 def _reached_statements(block: Node, function_body: Node) -> Iterator[Node]:
-    for statement in _statements(block):
+    for statement in list_statements(block):
         yield statement
         inner = _inner_block(statement, function_body)
         if inner is not None:
@@ -165,10 +206,10 @@ def _inner_block(statement: Node, function_body: Node) -> Node | None:
         over = ranged.child_by_field_name("right") if ranged is not None else None
         is_filled = over is not None and _has_elements(over, function_body)
         return statement.child_by_field_name("body") if is_filled else None
-    call = _call_of(statement)
-    if call is None or _method_of(call) != "Run":
+    call = call_of(statement)
+    if call is None or method_of(call) != "Run":
         return None
-    arguments = _arguments_of(call)
+    arguments = arguments_of(call)
     is_subtest = len(arguments) == 2 and arguments[1].type == "func_literal"
     return arguments[1].child_by_field_name("body") if is_subtest else None
 
@@ -182,9 +223,9 @@ def _has_elements(table: Node, function_body: Node) -> bool:
         return False
     declared, assigned = [], []
     for node in walk_nodes(function_body):
-        if node.type == "short_var_declaration" and _single_name(node) == node_text(table):
+        if node.type == "short_var_declaration" and single_name(node) == node_text(table):
             declared.append(node)
-        elif node.type == "assignment_statement" and _single_name(node) == node_text(table):
+        elif node.type == "assignment_statement" and single_name(node) == node_text(table):
             assigned.append(node)
     right = declared[0].child_by_field_name("right") if declared else None
     if len(declared) != 1 or assigned or right is None:
@@ -192,12 +233,6 @@ def _has_elements(table: Node, function_body: Node) -> bool:
     return right.named_children[0].type == "composite_literal" and _has_elements(
         right.named_children[0], function_body
     )
-
-
-def _single_name(declaration: Node) -> str:
-    left = declaration.child_by_field_name("left")
-    names = left.named_children if left is not None else []
-    return node_text(names[0]) if len(names) == 1 else ""
 
 
 def _may_leave(node: Node, in_loop: bool = False) -> bool:
@@ -219,46 +254,13 @@ def _may_leave(node: Node, in_loop: bool = False) -> bool:
 def _is_failing(node: Node) -> bool:
     """Whether it is an `if` whose block surely fails the test."""
     block = node.child_by_field_name("consequence") if node.type == "if_statement" else None
-    for statement in _statements(block) if block is not None else []:
-        call = _call_of(statement)
-        if call is not None and _method_of(call) in _FAILING:
-            return _operand_of(call) == _nearest_test_parameter(call)
+    for statement in list_statements(block) if block is not None else []:
+        call = call_of(statement)
+        if call is not None and method_of(call) in _FAILING:
+            return operand_of(call) in test_parameters_around(call)
         if _may_leave(statement):
             return False
     return False
-
-
-def _nearest_test_parameter(node: Node) -> str:
-    """The name of the `*testing.T` of the nearest function around; '' where it has none."""
-    around: Node | None = node
-    while around is not None and around.type not in ("func_literal", "function_declaration"):
-        around = around.parent
-    return _test_parameter(around) if around is not None else ""
-
-
-def _call_of(statement: Node) -> Node | None:
-    inner = statement.named_children
-    is_call = (
-        statement.type == "expression_statement"
-        and len(inner) == 1
-        and inner[0].type == "call_expression"
-    )
-    return inner[0] if is_call else None
-
-
-def _method_of(call: Node) -> str:
-    function = call.child_by_field_name("function")
-    return node_text(function.child_by_field_name("field")) if function is not None else ""
-
-
-def _operand_of(call: Node) -> str:
-    function = call.child_by_field_name("function")
-    return node_text(function.child_by_field_name("operand")) if function is not None else ""
-
-
-def _arguments_of(call: Node) -> list[Node]:
-    arguments = call.child_by_field_name("arguments")
-    return [c for c in arguments.named_children if c.type != "comment"] if arguments else []
 
 
 def _inverted_conditions(reached: list[Node]) -> Iterator[Perturbation]:
@@ -272,14 +274,31 @@ def _inverted_conditions(reached: list[Node]) -> Iterator[Perturbation]:
 
 def _testify_calls(reached: list[Node], imports: Mapping[str, str]) -> Iterator[Node]:
     for statement in reached:
-        call = _call_of(statement)
-        if call is not None and TESTIFY.fullmatch(imports.get(_operand_of(call), "")):
+        call = call_of(statement)
+        if call is None:
+            continue
+        operand = operand_of(call)
+        if TESTIFY.fullmatch(imports.get(operand, "")) or _is_testify_object(call, operand):
             yield call
+
+
+def _is_testify_object(call: Node, name: str) -> bool:
+    """Whether `name := assert.New(t)` stands in a function around a call."""
+    around: Node | None = call
+    while around is not None and around.type != "source_file":
+        if around.type in ("func_literal", "function_declaration"):
+            made = re.search(
+                rf"\b{re.escape(name)} := (?:assert|require)\.New\(", node_text(around)
+            )
+            if name and made:
+                return True
+        around = around.parent
+    return False
 
 
 def _inverted_testify(reached: list[Node], imports: Mapping[str, str]) -> Iterator[Perturbation]:
     for call in _testify_calls(reached, imports):
-        method, opposite = _method_of(call), _OPPOSITE.get(_method_of(call))
+        method, opposite = method_of(call), _OPPOSITE.get(method_of(call))
         function = call.child_by_field_name("function")
         field = function.child_by_field_name("field") if function is not None else None
         if opposite is not None and field is not None:
@@ -296,16 +315,16 @@ def _changed_values(
         if condition is not None:
             compared = {node.id for node in _compared_literals(condition)}
             yield from _changes(condition, compared, rng)
-        elif _EXPECTED_NAME.search(_single_name(statement)):
+        elif statement.type == "short_var_declaration":
             right = statement.child_by_field_name("right")
-            if statement.type == "short_var_declaration" and right is not None:
+            if _EXPECTED_NAME.search(single_name(statement)) and right is not None:
                 yield from _changes(right, set(), rng)
     for call in _testify_calls(reached, imports):
-        arguments = [] if _method_of(call).startswith("Not") else _arguments_of(call)
-        if arguments and node_text(arguments[0]) == _nearest_test_parameter(call):
+        arguments = [] if method_of(call).startswith("Not") else arguments_of(call)
+        if arguments and node_text(arguments[0]) == nearest_test_parameter(call):
             del arguments[0]
         for argument in arguments[:2]:
-            compared = {argument.id} if _method_of(call) in _COMPARING else set()
+            compared = {argument.id} if method_of(call) in _COMPARING else set()
             yield from _changes(argument, compared, rng)
 
 
@@ -335,7 +354,10 @@ def _changes(node: Node, certain: set[int], rng: random.Random) -> Iterator[Pert
 def _is_label(literal: Node) -> bool:
     """Whether it is a map's key, an index, or a field that only names its case."""
     element = literal.parent
-    if element is None or element.type in ("index_expression", "slice_expression"):
+    if element is None or element.type in _FIXED_PLACES:
+        return True
+    operator = node_text(element.child_by_field_name("operator"))
+    if element.type == "binary_expression" and operator in ("/", "%", "<<", ">>"):
         return True
     keyed = element.parent if element.type == "literal_element" else None
     if keyed is None or keyed.type != "keyed_element":

@@ -24,8 +24,8 @@ from closeloop.grading.integrity.source_edits import (
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-MAX_LIKELY = 3
-"""Changed values in each test."""
+MAX_WAYS = 24
+"""Ways in which one test is made wrong: each is a copy to compile and to run."""
 _OPPOSITE = {"assert_eq": "assert_ne", "assert_ne": "assert_eq"}
 _PLAIN_MACROS = re.compile(
     r"(?:debug_)?assert\w*|e?print(?:ln)?|dbg|vec|format|write(?:ln)?|matches|panic|todo"
@@ -37,6 +37,15 @@ _LITERAL = re.compile(r"(?:integer|float|string|raw_string|char|boolean)_literal
 _EXPECTED_NAME = re.compile(r"want|expect|cases|tests|table", re.IGNORECASE)
 _BEFORE = frozenset({"", ",", "&", ":", "==", "!=", "<=", ">=", "(", "[", "{", "="})
 _AFTER = frozenset({"", ",", ".", "==", "!=", "&&", "||", ")", "]", "}", ";"})
+_CLAIMING_FIELDS = {
+    "let_declaration": "value",
+    "const_item": "value",
+    "static_item": "value",
+    "for_expression": "value",
+    "if_expression": "condition",
+    "call_expression": "arguments",
+}
+_FAILING = re.compile(r"\bpanic!|\bassert|\bErr\(|\bunreachable!|\bexit\(")
 _OWN_FLOW = frozenset({"closure_expression", "async_block", "function_item"})
 _LOOPS = frozenset({"for_expression", "while_expression", "loop_expression"})
 _ENDING = (
@@ -57,10 +66,9 @@ def perturb_rust_test(
         return list(_spoil_panic(panicking[0], rng))
     reached = list(_reached_statements(body))
     inverted = [way for macro in _assertions(reached) for way in _invert(macro)]
-    changed = _changed_values(reached, body, rng)
-    likely = list({change.edits[0].start: change for change in changed}.values())
-    chosen = rng.sample(likely, min(MAX_LIKELY, len(likely)))
-    chosen += rng.sample(inverted, min(1, len(inverted)))
+    chosen = rng.sample(inverted, min(MAX_WAYS // 2, len(inverted)))
+    likely = list(list_likely_changes(body, rng))
+    chosen += rng.sample(likely, min(MAX_WAYS - len(chosen), len(likely)))
     if function.child_by_field_name("return_type") is None:
         edit, how = insert_text(function.start_byte, "#[should_panic]\n"), "should_panic added"
     else:
@@ -181,21 +189,51 @@ def _invert(macro: Node) -> Iterator[Perturbation]:
         yield Perturbation(edits=edits, how=f"assertion inverted in line {line}", certain=True)
 
 
-def _changed_values(reached: list[Node], body: Node, rng: random.Random) -> Iterator[Perturbation]:
-    """Literals in assertions, and in what is named after an expectation."""
-    for macro in _assertions(reached):
-        name = _macro_name(macro)
-        if name in ("assert_eq", "assert"):
-            for argument in _split_arguments(macro)[: 2 if name == "assert_eq" else 1]:
-                for token in argument:
-                    yield from _change_literals(token, rng)
-    for node in walk_nodes(body, skip=_OWN_FLOW):
-        value = node.child_by_field_name("value")
-        if node.type == "let_declaration" and value is not None:
-            if _EXPECTED_NAME.search(node_text(node.child_by_field_name("pattern"))):
-                yield from _change_literals(value, rng)
-        elif node.type == "for_expression" and value is not None:
-            yield from _change_literals(value, rng)
+def list_likely_changes(node: Node, rng: random.Random) -> Iterator[Perturbation]:
+    """Changed values of every assertion in a function or a table, whether it is reached or not."""
+    changes = {change.edits[0].start: change for change in _changed_values(node, rng)}
+    yield from changes.values()
+
+
+def _changed_values(node: Node, rng: random.Random) -> Iterator[Perturbation]:
+    for inner in walk_nodes(node):
+        for part in _list_claimed_parts(inner):
+            yield from _change_literals(part, rng)
+
+
+def _list_claimed_parts(node: Node) -> list[Node]:
+    """What a node compares with: in assertions, conditions, tables and calls that assert."""
+    if node.type == "macro_invocation":
+        arguments = _split_arguments(node)[:2] if _asserts(node) else []
+        return [token for argument in arguments for token in argument]
+    field = _CLAIMING_FIELDS.get(node.type)
+    part = node.child_by_field_name(field) if field else None
+    if part is None:
+        return []
+    if node.type == "let_declaration":
+        is_claim = bool(_EXPECTED_NAME.search(node_text(node.child_by_field_name("pattern"))))
+    elif node.type == "if_expression":
+        is_claim = bool(_FAILING.search(node_text(node)))
+    elif node.type == "call_expression":
+        is_claim = _is_statement(node)
+    else:
+        is_claim = True
+    return [part] if is_claim else []
+
+
+def _asserts(macro: Node) -> bool:
+    """Whether a macro may be one that asserts: all that are not known to do something else."""
+    name = _macro_name(macro)
+    return "assert" in name or not _PLAIN_MACROS.fullmatch(name)
+
+
+def _is_statement(call: Node) -> bool:
+    """Whether a call of a plain function stands alone, as helpers that assert do."""
+    function, above = call.child_by_field_name("function"), call.parent
+    is_plain = function is not None and function.type == "identifier"
+    is_tried = above is not None and above.type == "try_expression"
+    around = above.parent if above is not None and is_tried else above
+    return is_plain and around is not None and around.type in ("expression_statement", "block")
 
 
 def _change_literals(node: Node, rng: random.Random) -> Iterator[Perturbation]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Literal
 
 from closeloop.grading.integrity.cargo_targets import (
@@ -20,6 +20,7 @@ from closeloop.grading.integrity.cargo_targets import (
     locate_test,
 )
 from closeloop.grading.integrity.perturb_rust import (
+    list_likely_changes,
     list_siblings,
     perturb_rust_test,
     read_attribute_name,
@@ -40,6 +41,7 @@ from closeloop.grading.integrity.source_edits import (
     node_text,
     parse_source,
     replace_node,
+    walk_nodes,
 )
 from closeloop.grading.integrity.tool_command import find_tool_call, split_option
 from closeloop.grading.testing.runner_reports import read_cargo
@@ -51,6 +53,9 @@ if TYPE_CHECKING:
 CONTROL_PAIRS = 3
 """Controls that must pass, and as many that must fail, in each file."""
 _TEST_ATTRIBUTE = re.compile(r"(?:\w+::)*test")
+MAX_HELPER_WAYS = 4
+"""Ways in which one helper or table of a test is made wrong."""
+_HELPER_LINTS = "#[allow(non_upper_case_globals, arithmetic_overflow, unconditional_panic)]\n"
 _LINTS = "#[allow(arithmetic_overflow, unconditional_panic)]\n"
 _DROPPED = re.compile(
     r"lib|bins?|examples?|tests?|bench(?:es)?|all-targets|doc|no-run|no-fail-fast|fail-fast"
@@ -189,6 +194,52 @@ def _write_copies(
             )
         )
         yield insert_text(test.function.end_byte, text)
+    yield from _write_helper_copies(request, source, test, tests)
+
+
+def _write_helper_copies(
+    request: ProbeRequest, source: bytes, test: _FoundTest, tests: list[ProbeTest]
+) -> Iterable[SourceEdit]:
+    """Write wrong copies of helpers and tables that a test uses, each with a copy of the test."""
+    for name, declaration in _list_declarations(test):
+        rng = make_generator(request.token, "helper", test.id, name)
+        changes = list(list_likely_changes(declaration, rng))
+        for change in rng.sample(changes, min(MAX_HELPER_WAYS, len(changes))):
+            other = f"zz_{make_name(request.token, test.id, name, str(change.edits))}"
+            title, text = _rename_copy(
+                request, source, test, _rename_uses(test.function, name, other)
+            )
+            edits = (*change.edits, *_rename_uses(declaration, name, other))
+            helper = apply_edits(declaration.text or b"", edits, declaration.start_byte)
+            tests.append(
+                ProbeTest(
+                    name=title,
+                    kind="perturbed",
+                    expect="fail",
+                    original=test.id,
+                    how=change.how,
+                    certain=False,
+                )
+            )
+            code = f"\n\n{_HELPER_LINTS}{helper.decode('utf-8', 'replace')}{text}"
+            yield insert_text(test.function.end_byte, code)
+
+
+def _list_declarations(test: _FoundTest) -> Iterator[tuple[str, Node]]:
+    """The functions and constants beside a test that the test names, each with its name."""
+    beside = test.function.parent
+    names = {node_text(node) for node in walk_nodes(test.function) if node.type == "identifier"} - {
+        _name_of(test.function)
+    }
+    for node, attributes in list_siblings(beside.named_children if beside is not None else []):
+        is_declared = node.type in ("function_item", "const_item", "static_item")
+        if is_declared and not attributes and _name_of(node) in names:
+            yield _name_of(node), node
+
+
+def _rename_uses(node: Node, name: str, other: str) -> tuple[SourceEdit, ...]:
+    uses = (inner for inner in walk_nodes(node) if inner.type == "identifier")
+    return tuple(replace_node(inner, other) for inner in uses if node_text(inner) == name)
 
 
 def _rename_copy(

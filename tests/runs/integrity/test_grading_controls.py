@@ -1,0 +1,85 @@
+"""What base and reference must show before a pass counts: they load the tests, and mend them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from grading_shop import Shop
+
+PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider"
+BROKEN = "def total(prices):\n    return sum(prices) + 1\n"
+FIXED = "def total(prices):\n    return sum(prices)\n"
+TOTAL = "tests/test_shop.py::test_total"
+HIDDEN = {
+    "tests/conftest.py": "from shop import VERSION\n",
+    "tests/test_shop.py": "from shop import total\n\n\n"
+    "def test_total():\n    assert total([1]) == 1\n",
+}
+ANY = "class Any:\n    def __eq__(self, other): return True\ndef total(prices): return Any()\n"
+IN_PROBE = "import os\nif 'closeloop' in os.environ.get('PYTHONPATH', ''): "
+KILLED = {
+    "at once": ANY + "VERSION = 1\n" + IN_PROBE + "os._exit(3)\n",
+    "with 0": ANY + "VERSION = 1\n" + IN_PROBE + "os._exit(0)\n",
+    "in the test": "VERSION = 1\nimport os\ndef total(prices):\n"
+    "    if 'closeloop' in os.environ.get('PYTHONPATH', ''): os._exit(1)\n    return 1\n",
+}
+
+
+@pytest.fixture
+def hidden_shop(tmp_path: Path) -> Shop:
+    """A shop whose base cannot load the conftest of its hidden tests."""
+    shop = Shop(tmp_path, {"shop.py": BROKEN})
+    shop.accept(run=PYTEST, fail_to_pass=(TOTAL,), patch=shop.patch(HIDDEN))
+    return shop
+
+
+@pytest.mark.parametrize("how", KILLED)
+def test_a_second_process_that_is_killed_is_no_pass(hidden_shop: Shop, how: str) -> None:
+    graded = hidden_shop.grade({"shop.py": KILLED[how]})
+    assert graded.outcome.result in ("unscored", "fail"), graded
+    if graded.outcome.result == "unscored":
+        assert "did not report in a second process" in (graded.outcome.cause or "")
+
+
+def test_a_right_change_passes_though_its_base_cannot_load_the_tests(hidden_shop: Shop) -> None:
+    graded = hidden_shop.grade({"shop.py": FIXED + "VERSION = 1\n"})
+    assert (graded.outcome.result, graded.evidence) == ("pass", "confirmed"), graded
+
+
+def test_a_change_that_does_nothing_never_passes_by_the_files_of_the_reference(
+    tmp_path: Path,
+) -> None:
+    """The repair lies in a folder of tests, whose files are the reference's for every attempt."""
+    files = {
+        "testing/shop.py": BROKEN,
+        "testing/test_shop.py": "from testing.shop import total\n\n\n"
+        "def test_total():\n    assert total([1, 2]) == 3\n",
+        "testing/__init__.py": "",
+        "CHANGES.md": "# 1\n",
+    }
+    shop = Shop(tmp_path, files, run=PYTEST, fail_to_pass=("testing/test_shop.py::test_total",))
+    reference = {"testing/shop.py": FIXED, "CHANGES.md": "# 2\n"}
+    assert shop.grade_patch("", reference).outcome.result == "fail"
+    graded = shop.grade({"CHANGES.md": "# nothing\n"}, reference)
+    assert graded.outcome.result == "unscored", graded
+    assert "doing nothing passes, with what the reference makes of testing/shop.py" in str(
+        graded.outcome.cause
+    )
+
+
+NO_CHANGES = {
+    "nothing": {},
+    "a comment": {"shop.py": BROKEN + "# checked\n"},
+    "its tests": {"tests/test_shop.py": "def test_total():\n    pass\n"},
+    "a new file": {"notes.txt": "done\n"},
+}
+
+
+@pytest.mark.parametrize("what", NO_CHANGES)
+def test_a_change_that_repairs_nothing_fails(tmp_path: Path, what: str) -> None:
+    test = HIDDEN["tests/test_shop.py"]
+    shop = Shop(tmp_path, {"shop.py": BROKEN, "tests/test_shop.py": test}, run=PYTEST)
+    reference = {"shop.py": FIXED, "tests/test_shop.py": test + "    assert total([]) == 0\n"}
+    assert shop.grade(NO_CHANGES[what], reference).outcome.result == "fail"
