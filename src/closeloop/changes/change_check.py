@@ -26,9 +26,15 @@ from closeloop.changes.check_context import (
     needs_setup,
     prepare_base,
 )
-from closeloop.changes.check_verdict import SEVERITIES, decide_verdict
+from closeloop.changes.check_verdict import (
+    SEVERITIES,
+    Fixer,
+    MendedChange,
+    decide_verdict,
+    review_with_model,
+    run_fix_cycles,
+)
 from closeloop.changes.coverage import Coverage, find_coverage, measure_coverage, read_coverage
-from closeloop.changes.model_review import Fixer, MendedChange, review_with_model, run_fix_cycles
 from closeloop.changes.repository_index import inspect_change, open_index
 from closeloop.changes.risk import assess_risk
 from closeloop.changes.risk.change_history import read_history
