@@ -27,7 +27,6 @@ from closeloop.changes.check_context import (
     prepare_base,
 )
 from closeloop.changes.check_verdict import (
-    SEVERITIES,
     Fixer,
     MendedChange,
     decide_verdict,
@@ -49,7 +48,7 @@ from closeloop.records.change import (
     ToolRun,
 )
 from closeloop.records.errors import BadInput, Fault, MachineFailed
-from closeloop.records.finding import Finding, Unmeasured
+from closeloop.records.finding import SEVERITIES, Finding, Unmeasured
 from closeloop.records.inspection import (
     Inspection,
 )

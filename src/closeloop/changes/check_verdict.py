@@ -36,7 +36,7 @@ from closeloop.judges.change_review import (
 from closeloop.providers.structured_reply import ask_with_repair
 from closeloop.records.change import ChangeReport, MendingResult, ReportVerdict, Risk, ToolRun
 from closeloop.records.errors import BadInput
-from closeloop.records.finding import Finding, Unmeasured
+from closeloop.records.finding import SEVERITIES, Finding, Unmeasured
 from closeloop.records.inspection import Inspection
 from closeloop.records.protocols import Agent, Assignment, Model, ModelProxy
 from closeloop.records.record import Record
@@ -49,7 +49,6 @@ from closeloop.text.patches import parse_hunk_lines, split_patch_by_file
 from closeloop.text.redaction import redact_patch, redact_record
 from closeloop.text.untrusted import build_text_block, draw_seal, fence_blocks
 
-SEVERITIES = ("error", "warning", "info")
 RISK_LEVELS = ("low", "medium", "high", "critical")
 _STATES = {
     "inert": "did not run",
