@@ -2,7 +2,7 @@
 
     python quality/memory.py
 
-Over the paraphrases of tests/memory: each rule lies among all the others, those that only sound
+Over the paraphrases of tests/reviews: each rule lies among all the others, those that only sound
 alike and the contraries; a remark is held against them with the rule's other paraphrase as its
 only example, and without any.
 """
@@ -30,7 +30,7 @@ from closeloop.reviews.rule_index import (
     text_key,
 )
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "memory"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "reviews"))
 from team import contraries, paraphrases
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)

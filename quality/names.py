@@ -22,8 +22,7 @@ from pathlib import Path
 
 from closeloop.changes import names
 from closeloop.changes.change_sides import ChangeQuery, open_sides
-from closeloop.changes.names.library_names import list_standard_names
-from closeloop.changes.names.suspect_names import is_test_input
+from closeloop.changes.names.suspect_names import is_test_input, list_standard_names
 from closeloop.changes.repository_index import inspect_change, open_index
 from closeloop.changes.syntax import extract_words
 from closeloop.records.errors import BadInput

@@ -28,7 +28,7 @@ from closeloop.store import Store, open_store
 from closeloop.tasks.mining.work_history import read_ledger
 from patience import PATIENCE, until
 
-sys.path.insert(0, str(Path(__file__).parent / "orchestrate"))
+sys.path.insert(0, str(Path(__file__).parent / "orchestration"))
 import orchestrated
 
 KILLS = int(os.environ.get("CLOSELOOP_TEST_KILLS", "2"))

@@ -190,11 +190,15 @@ def _save_parsed_modules() -> None:
     """Keep the last ones for the next process; best effort."""
     kept = dict(list(_parsed_modules().items())[-MAX_CACHED_MODULES:])
     with suppress(OSError, RuntimeError):
-        path = _cache_file()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(msgspec.msgpack.encode(kept))
-        Path(file.name).replace(path)
+        replace_file(_cache_file(), msgspec.msgpack.encode(kept))
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file that is whole for everybody who reads it meanwhile."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        file.write(content)
+    Path(file.name).replace(path)
 
 
 def _cache_file() -> Path:

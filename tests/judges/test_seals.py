@@ -13,7 +13,7 @@ import pytest
 from judge_scripts import judge_script
 from judging_models import BAD, CODE, GOOD, TASK, Asked, bench, fair, opened, outside
 
-from closeloop.changes.model_review import build_fix_prompt
+from closeloop.changes.check_verdict import build_fix_prompt
 from closeloop.gateway import Gateway
 from closeloop.judges import checks
 from closeloop.judges.evaluator import evaluate_outputs

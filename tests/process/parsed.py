@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from closeloop.process.check_results import PARSERS_BY_NAME
-from closeloop.process.failures.failure_collector import FailureCollector
-from closeloop.process.output_normalisation import strip_terminal_codes
+from closeloop.process.failures.failure_collector import FailureCollector, strip_terminal_codes
 from closeloop.records.inspection import (
     CheckFailures,
 )

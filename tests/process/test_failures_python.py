@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from parsed import keys, parsed, verdict
 
-from closeloop.process.output_normalisation import is_same_message
+from closeloop.process.failures.failure_collector import is_same_message
 
 SECTIONS = """\
 FF.F                                                                     [100%]

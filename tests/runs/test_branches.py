@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import small_project
-from closeloop.attempts.node_parcel import pack_commits, unpack_commits
+from closeloop.attempts.ray_cluster import pack_commits, unpack_commits
 from closeloop.records.errors import BadInput
 from closeloop.sandbox.workspaces.source_repository import (
     branch_name,

@@ -5,5 +5,5 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-for folder in ("process", "measuring", "reviews", "changes"):
+for folder in ("process", "metrics", "reviews", "changes"):
     sys.path.append(str(Path(__file__).parents[1] / folder))

@@ -8,12 +8,6 @@ import pytest
 from by_hand import T, wilson
 
 from closeloop.records.estimate import Estimate
-from closeloop.statistics.change_points import adjust_benjamini_hochberg, adjust_holm
-from closeloop.statistics.confidence_sequence import (
-    check_sample_ratio,
-    estimate_running_mean,
-    monitor_difference,
-)
 from closeloop.statistics.log_ratios import estimate_ratio
 from closeloop.statistics.rate_comparison import (
     classify_difference,
@@ -27,6 +21,13 @@ from closeloop.statistics.rate_estimate import (
     estimate_pass_all_k,
     estimate_pass_at_k,
     estimate_rate,
+)
+from closeloop.statistics.sequences import (
+    adjust_benjamini_hochberg,
+    adjust_holm,
+    check_sample_ratio,
+    estimate_running_mean,
+    monitor_difference,
 )
 
 

@@ -20,7 +20,7 @@ from closeloop.records.estimate import (
     TurningPoint,
 )
 from closeloop.records.pull_request import Delivery
-from closeloop.statistics.change_points import estimate_mean, find_change_points, rolling_windows
+from closeloop.statistics.sequences import estimate_mean, find_change_points, rolling_windows
 from closeloop.store import Store, open_store
 
 METRIC = "first-review merge rate"

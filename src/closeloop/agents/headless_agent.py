@@ -26,9 +26,10 @@ from closeloop.agents.agent_adapter import (
     AgentCall,
     AgentCallRequest,
     AgentReport,
+    InstalledProgram,
     compute_feedback_seconds,
+    find_installed_program,
 )
-from closeloop.agents.installed_programs import InstalledProgram, find_installed_program
 from closeloop.agents.trace_recorder import clean_for_storage, shorten_middle
 from closeloop.records.attempt import Exit, Usage
 from closeloop.records.errors import BadInput, Fault, MachineFailed, OutOfBudget, unknown_name_error

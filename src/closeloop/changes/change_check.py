@@ -26,9 +26,14 @@ from closeloop.changes.check_context import (
     needs_setup,
     prepare_base,
 )
-from closeloop.changes.check_verdict import SEVERITIES, decide_verdict
+from closeloop.changes.check_verdict import (
+    Fixer,
+    MendedChange,
+    decide_verdict,
+    review_with_model,
+    run_fix_cycles,
+)
 from closeloop.changes.coverage import Coverage, find_coverage, measure_coverage, read_coverage
-from closeloop.changes.model_review import Fixer, MendedChange, review_with_model, run_fix_cycles
 from closeloop.changes.repository_index import inspect_change, open_index
 from closeloop.changes.risk import assess_risk
 from closeloop.changes.risk.change_history import read_history
@@ -43,7 +48,7 @@ from closeloop.records.change import (
     ToolRun,
 )
 from closeloop.records.errors import BadInput, Fault, MachineFailed
-from closeloop.records.finding import Finding, Unmeasured
+from closeloop.records.finding import SEVERITIES, Finding, Unmeasured
 from closeloop.records.inspection import (
     Inspection,
 )

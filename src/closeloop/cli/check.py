@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
     from closeloop.changes.change_check import CheckRequest
     from closeloop.changes.change_sides import ChangeQuery
-    from closeloop.changes.check_verdict import CheckSubject
-    from closeloop.changes.model_review import Fixer
+    from closeloop.changes.check_verdict import CheckSubject, Fixer
     from closeloop.changes.report_publishing import WorkflowPull
     from closeloop.changes.risk.risk_model import RiskFit
     from closeloop.cli.config import ProjectConfiguration
@@ -287,7 +286,7 @@ async def run_check(
 
 async def open_fixer(opened: AsyncExitStack, found: ProjectConfiguration, name: str) -> Fixer:
     """The variant that mends, with its model open."""
-    from closeloop.changes.model_review import Fixer
+    from closeloop.changes.check_verdict import Fixer
     from closeloop.gateway import Gateway
     from closeloop.grading.variants import resolve_variant
 

@@ -10,8 +10,14 @@ from typing import Any, Protocol
 
 import msgspec
 
-from closeloop.gateway.agent_request import AgentRequest, OpenRequests, ResponseWriter
-from closeloop.gateway.exchange_ledger import ExchangeEntry, ExchangeListener, Ledger
+from closeloop.gateway.exchange_ledger import (
+    AgentRequest,
+    ExchangeEntry,
+    ExchangeListener,
+    Ledger,
+    OpenRequests,
+    ResponseWriter,
+)
 from closeloop.gateway.live_source import AnswerBroken
 from closeloop.providers.format_dialect import MalformedRequest
 from closeloop.providers.model_prices import NO_USAGE, Budget

@@ -10,8 +10,12 @@ from typing import Any, Protocol
 
 import msgspec
 
-from closeloop.gateway.agent_request import EVENT_STREAM, AgentRequest, ResponseWriter
-from closeloop.gateway.exchange_ledger import ExchangeEntry
+from closeloop.gateway.exchange_ledger import (
+    EVENT_STREAM,
+    AgentRequest,
+    ExchangeEntry,
+    ResponseWriter,
+)
 from closeloop.providers.format_dialect import MalformedRequest, RetryListener, ServedFormat
 from closeloop.providers.model_opening import OpenModel
 from closeloop.providers.model_prices import sum_tokens

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from closeloop.gateway.agent_request import AgentRequest, ResponseWriter
+from closeloop.gateway.exchange_ledger import AgentRequest, ResponseWriter
 from closeloop.gateway.live_source import AnswerBroken
 from closeloop.providers.format_dialect import MalformedRequest, RetryListener, ServedFormat
 from closeloop.providers.model_prices import add_cost

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import uvicorn
 from uvicorn.server import ServerState
 
-from closeloop.gateway.agent_request import (
+from closeloop.gateway.exchange_ledger import (
     AgentRequest,
     AsgiMessage,
     AsgiSend,

@@ -7,8 +7,13 @@ from collections.abc import Iterable
 
 import msgspec
 
-from closeloop.gateway.agent_request import MODEL_METHOD, AgentRequest, ResponseWriter, find_route
-from closeloop.gateway.exchange_ledger import ExchangeEntry
+from closeloop.gateway.exchange_ledger import (
+    MODEL_METHOD,
+    AgentRequest,
+    ExchangeEntry,
+    ResponseWriter,
+    find_route,
+)
 from closeloop.gateway.live_source import guess_token_count, parse_payload, send_reply
 from closeloop.providers.format_dialect import MalformedRequest, ServedFormat
 from closeloop.providers.provider_streams import DECODERS, read_provider_reply, split_into_pieces

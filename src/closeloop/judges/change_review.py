@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from closeloop.judges.sealed_question import (
-    build_sealed_question,
-    find_quote_fault,
-    find_seal_fault,
-)
+from closeloop.judges.checks import build_sealed_question, find_quote_fault, find_seal_fault
 from closeloop.records.chat import ModelRequest
 from closeloop.records.evaluation import PosedQuestion
 from closeloop.records.finding import Finding, Rule

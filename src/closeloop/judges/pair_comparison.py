@@ -9,13 +9,14 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from closeloop.concurrency import run_limited
-from closeloop.judges.checks import MAX_PART_CHARS, MAX_REASON_CHARS
-from closeloop.judges.judge_panel import JudgePanel, OpenJudge, build_judge_version, rubric_for_task
-from closeloop.judges.sealed_question import (
+from closeloop.judges.checks import (
+    MAX_PART_CHARS,
+    MAX_REASON_CHARS,
     build_sealed_question,
     find_quote_fault,
     find_seal_fault,
 )
+from closeloop.judges.judge_panel import JudgePanel, OpenJudge, build_judge_version, rubric_for_task
 from closeloop.providers.structured_reply import ask_with_repair
 from closeloop.records.attempt import Usage, sum_usage
 from closeloop.records.chat import ModelRequest

@@ -9,13 +9,9 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from closeloop.concurrency import run_limited
+from closeloop.judges.checks import build_sealed_question, find_quote_fault, find_seal_fault
 from closeloop.judges.judge_calibration import find_consensus
 from closeloop.judges.judge_panel import OpenJudge
-from closeloop.judges.sealed_question import (
-    build_sealed_question,
-    find_quote_fault,
-    find_seal_fault,
-)
 from closeloop.providers.structured_reply import ask_with_repair
 from closeloop.records.attempt import Usage
 from closeloop.records.calibration import (

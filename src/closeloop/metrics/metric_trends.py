@@ -30,13 +30,13 @@ from closeloop.records.estimate import (
     VersionMark,
 )
 from closeloop.records.record import Record
-from closeloop.statistics.change_points import (
+from closeloop.statistics.rate_comparison import newcombe_bounds
+from closeloop.statistics.sequences import (
     adjust_benjamini_hochberg,
     estimate_mean,
     find_change_points,
     rolling_windows,
 )
-from closeloop.statistics.rate_comparison import newcombe_bounds
 
 if TYPE_CHECKING:
     import numpy as np

@@ -24,7 +24,6 @@ from closeloop.records.estimate import (
     VariantSide,
 )
 from closeloop.records.record import Record
-from closeloop.statistics.change_points import adjust_benjamini_hochberg, adjust_holm
 from closeloop.statistics.log_ratios import estimate_ratio
 from closeloop.statistics.rate_comparison import (
     MIN_PAIRED_TASKS,
@@ -33,6 +32,7 @@ from closeloop.statistics.rate_comparison import (
     rate_difference,
 )
 from closeloop.statistics.rate_estimate import jeffreys_variances, t_quantile, t_tails
+from closeloop.statistics.sequences import adjust_benjamini_hochberg, adjust_holm
 from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from closeloop.records.experiment_plan import (
     TrialReport,
     TrialStanding,
 )
-from closeloop.statistics.confidence_sequence import check_sample_ratio, monitor_difference
 from closeloop.statistics.rate_comparison import classify_difference
+from closeloop.statistics.sequences import check_sample_ratio, monitor_difference
 from closeloop.store import Store
 from closeloop.store.metrics_section import AttemptSpan
 

@@ -9,8 +9,11 @@ from functools import cache
 from ahocorasick_rs import AhoCorasick, Implementation
 
 from closeloop.process.failures import javascript_output, python_output, runner_output, tool_output
-from closeloop.process.failures.failure_collector import FailureCollector, OutputParser
-from closeloop.process.output_normalisation import strip_terminal_codes
+from closeloop.process.failures.failure_collector import (
+    FailureCollector,
+    OutputParser,
+    strip_terminal_codes,
+)
 from closeloop.records.inspection import (
     CheckFailures,
     CommandEffect,

@@ -10,6 +10,7 @@ import msgspec
 
 from closeloop.records.errors import BadInput, Fault, MachineFailed, OutOfBudget
 from closeloop.records.record import Record
+from closeloop.text.wording import truncate_words
 
 _TOO_LONG = re.compile(
     r"context.{0,3}(length|window|limit|size)|maximum context|reduce the length"
@@ -114,8 +115,8 @@ class RefusalMessages:
         return f" ({self.clean_message(content)})" if content.strip() else ""
 
     def clean_message(self, text: str) -> str:
-        text = " ".join((text.replace(self._key, "…") if self._key else text).split())
-        return (text if len(text) <= 300 else text[:299] + "…").rstrip(".:")
+        text = text.replace(self._key, "…") if self._key else text
+        return truncate_words(text, 300).rstrip(".:")
 
     def _without_key(self, body: bytes) -> bytes:
         secret = find_secret_key(self._key).encode()

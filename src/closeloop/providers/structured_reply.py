@@ -13,6 +13,7 @@ from closeloop.records.attempt import Usage, sum_usage
 from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest
 from closeloop.records.errors import BadInput, Fault, MachineFailed, OutOfBudget
 from closeloop.records.protocols import Model
+from closeloop.text.wording import truncate_words
 
 # Does a value fit a JSON schema? The part of the language that msgspec writes and we ask for.
 
@@ -176,7 +177,7 @@ async def ask_json(model: Model, request: ModelRequest) -> ModelReply:
         reply = await model.reply(_build_repair_request(request, reply, problems_found))
         value, problems_found = read_json_reply(reply, request.schema)
     if reply.stop == "refused" and problems_found:
-        raise MachineFailed(f"{model.name} refused to answer: {_shorten_line(reply.text)}")
+        raise MachineFailed(f"{model.name} refused to answer: {truncate_words(reply.text, 200)}")
     if problems_found:
         raise MachineFailed(
             f"{model.name} did not answer with the JSON that was asked for, "
@@ -224,11 +225,6 @@ def _build_repair_request(
     return msgspec.structs.replace(
         request, messages=(*request.messages, reply_message, repair_message)
     )
-
-
-def _shorten_line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= 200 else line[:199] + "…"
 
 
 # One question to a model, with one chance to repair an answer that is none.

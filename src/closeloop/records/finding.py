@@ -10,6 +10,8 @@ from closeloop.records.estimate import Rate
 from closeloop.records.record import Record
 
 Severity = Literal["error", "warning", "info"]
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
+"""The worst first."""
 FailureMode = Literal[
     "context blindness",
     "instruction drift",

@@ -13,6 +13,12 @@ def count_with_noun(number: int, one: str, more: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else more or one + 's'}"
 
 
+def truncate_words(text: str, limit: int) -> str:
+    """A text in one line with single spaces, cut where it is longer than the limit."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
 # Globs over the paths of a repository: what `scope` and `protected` are written in.
 
 

@@ -26,7 +26,7 @@ from closeloop.records.change import (
     Risk,
     ToolRun,
 )
-from closeloop.records.finding import Finding, Unmeasured
+from closeloop.records.finding import SEVERITIES, Finding, Unmeasured
 from closeloop.records.record import Record
 from closeloop.records.trace import Edit, Trace
 
@@ -204,7 +204,6 @@ def _index_finding_places(findings: Sequence[Finding]) -> dict[str, dict[int, tu
 # A report of a check as it is shown: tier by tier, and by file and line.
 
 MAX_FINDINGS = 500
-_SEVERITIES = ("error", "warning", "info")
 
 
 class TierView(Record):
@@ -296,7 +295,7 @@ def _tools_tier(tools: Sequence[ToolRun]) -> TierView:
 
 
 def _quality_tier(told: Sequence[Finding]) -> TierView:
-    counts = {name: sum(one.severity == name for one in told) for name in _SEVERITIES}
+    counts = {name: sum(one.severity == name for one in told) for name in SEVERITIES}
     nouns = {"error": "error", "warning": "warning", "info": "remark"}
     text = ", ".join(plural_phrase(count, nouns[name]) for name, count in counts.items() if count)
     how: Literal["good", "bad", "open"] = "bad" if counts["error"] else "open" if told else "good"

@@ -25,7 +25,7 @@ from closeloop.metrics import metric_figures
 from closeloop.records.attempt import AttemptRow
 from closeloop.records.record import Record
 from closeloop.text.untrusted import make_visible
-from closeloop.text.wording import count_with_noun
+from closeloop.text.wording import count_with_noun, truncate_words
 
 # Files that pages are made with: served from memory under names that change with their content.
 
@@ -332,10 +332,7 @@ def format_moment(time: datetime | None) -> str:
 
 def shorten_text(text: str | None, most: int = 80) -> str | None:
     """The beginning of a text, in one line."""
-    if text is None:
-        return None
-    line = " ".join(text[: 4 * most].split())
-    return line if len(line) <= most else line[: most - 1] + "…"
+    return None if text is None else truncate_words(text[: 4 * most], most)
 
 
 def shorten_name(name: str | None, most: int = 40) -> str | None:

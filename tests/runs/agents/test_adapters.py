@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from closeloop import plugins
 from closeloop.agents import claude_code, codex, gemini_cli, mini_swe_agent, opencode, pi
-from closeloop.agents.agent_adapter import AgentCallRequest
+from closeloop.agents.agent_adapter import AgentCallRequest, find_installed_program
 from closeloop.agents.headless_agent import HeadlessAgent
-from closeloop.agents.installed_programs import find_installed_program
 from closeloop.records.protocols import Recording
 
 AGENTS = {

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import PurePosixPath
 
 from closeloop.changes.file_kinds import classify_file, language_of
-from closeloop.changes.names.library_names import (
+from closeloop.changes.names.suspect_names import (
     BUILD_SPECIFIC_NAMES,
     LANGUAGE_NAMES,
     InstalledPackages,

@@ -11,7 +11,6 @@ from pathlib import PurePosixPath
 from msgspec.structs import replace
 
 from closeloop.changes.file_kinds import is_test_file, language_of
-from closeloop.changes.names.library_names import AMBIENT_NAMES
 from closeloop.changes.names.name_scopes import (
     SCRIPT_LANGUAGES,
     NameEnvironment,
@@ -19,6 +18,7 @@ from closeloop.changes.names.name_scopes import (
     NearbyUsage,
 )
 from closeloop.changes.names.suspect_names import (
+    AMBIENT_NAMES,
     NameUse,
     Suspect,
     find_name_uses,

@@ -16,13 +16,16 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from closeloop.changes.names.library_names import (
+from closeloop.changes.names.name_search import NameSearch
+from closeloop.changes.names.suspect_names import (
     BUILD_SPECIFIC_NAMES,
+    NameUse,
+    Suspect,
+    find_nearest_name,
     find_virtualenv,
+    is_test_input,
     load_standard_library,
 )
-from closeloop.changes.names.name_search import NameSearch
-from closeloop.changes.names.suspect_names import NameUse, Suspect, find_nearest_name, is_test_input
 from closeloop.records.inspection import (
     ChangeSide,
     Inspection,

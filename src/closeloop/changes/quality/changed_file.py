@@ -13,6 +13,7 @@ from closeloop.records.inspection import (
     SourceModule,
 )
 from closeloop.records.record import Record
+from closeloop.text.wording import truncate_words
 
 MAX_LINE_CHARS = 2000
 """So much of a line is looked at."""
@@ -160,5 +161,4 @@ def make_check_finding(
 
 def shorten_line(text: str) -> str:
     """A line, cut where it is long."""
-    line = " ".join(text.split())
-    return line if len(line) <= MAX_QUOTE_CHARS else line[: MAX_QUOTE_CHARS - 1] + "…"
+    return truncate_words(text, MAX_QUOTE_CHARS)

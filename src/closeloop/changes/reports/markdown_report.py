@@ -26,6 +26,7 @@ from closeloop.records.change import ChangeReport, Risk, RiskFactor, ToolRun
 from closeloop.records.finding import Finding, Unmeasured
 from closeloop.records.record import Record
 from closeloop.text.untrusted import make_visible
+from closeloop.text.wording import truncate_words
 
 # Text that nobody vouches for, as Markdown that shows it and does nothing else.
 #
@@ -79,8 +80,7 @@ def fence_output(text: str, limit: int = 4_000) -> str:
 
 def truncate_to_line(text: str, limit: int) -> str:
     """Its words with single spaces between them, cut where it is too long."""
-    text = " ".join(make_visible(text[: limit * 4]).split())
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+    return truncate_words(make_visible(text[: limit * 4]), limit)
 
 
 def escape_text(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from closeloop.grading.tool_outcomes import tool_outcome
 from closeloop.records.change import ChangeReport, MendingResult, Risk, ToolRun, ToolState
-from closeloop.records.finding import Finding, Unmeasured
+from closeloop.records.finding import SEVERITIES, Finding, Unmeasured
 from closeloop.records.record import Record
 from closeloop.text.untrusted import make_visible
 
@@ -24,7 +24,6 @@ VERDICT_TEXTS = {
     "warn": "Look before merging",
     "block": "Not ready to merge",
 }
-_SEVERITY_ORDER = ("error", "warning", "info")
 _COMMIT_ID = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{28}(?:[0-9a-f]{24})?\b")
 _PLACE = re.compile(r"(.+?)(?::(\d{1,9}))?", re.DOTALL)
 
@@ -50,7 +49,7 @@ def first_source_place(finding: Finding) -> SourcePlace | None:
 def list_active_findings(report: ChangeReport) -> list[Finding]:
     """The findings that are not silenced, the gravest first."""
     findings = [finding for finding in report.findings if finding.silenced is None]
-    return sorted(findings, key=lambda finding: _SEVERITY_ORDER.index(finding.severity))
+    return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
 
 
 def is_clean(report: ChangeReport) -> bool:

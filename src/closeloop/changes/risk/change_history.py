@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tempfile
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,7 +18,7 @@ from closeloop.changes.risk.git_log import (
     is_product_source,
     read_mainline_steps,
 )
-from closeloop.code_digest import digest_code
+from closeloop.code_digest import digest_code, replace_file
 from closeloop.git import REFETCH_HINT, GitRepository, find_repository, query_git
 from closeloop.records.errors import MachineFailed
 from closeloop.records.inspection import (
@@ -233,10 +232,7 @@ def _load_history(path: Path) -> History | None:
 def _save_history(path: Path, history: History) -> None:
     """Best effort: a history that cannot be kept is read again next time."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(msgspec.msgpack.encode(history))
-        Path(file.name).replace(path)
+        replace_file(path, msgspec.msgpack.encode(history))
         for old in _newest_first(path.parent)[_MAX_CACHED_HISTORIES:]:
             old.unlink(missing_ok=True)
     except OSError:

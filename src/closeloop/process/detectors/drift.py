@@ -66,7 +66,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from closeloop.process.agent_claims import list_closings, parse_claim
-from closeloop.process.measures.goal_drift import WINDOW_STEPS, drift_curve, drift_slope
+from closeloop.process.measures.convergence import WINDOW_STEPS, drift_curve, drift_slope
 from closeloop.process.rule_helpers import truncate_line
 from closeloop.process.text_words import normalise_words, word_stems
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding

@@ -56,7 +56,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 
-from closeloop.process.output_normalisation import normalise_output
+from closeloop.process.failures.failure_collector import normalise_output
 from closeloop.process.rule_helpers import truncate_line
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.inspection import (

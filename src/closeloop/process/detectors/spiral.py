@@ -70,7 +70,7 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from closeloop.process.convergence import find_standstills
+from closeloop.process.measures.convergence import find_standstills
 from closeloop.process.rule_helpers import describe_failures, explain_unreadable_checks
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.inspection import (

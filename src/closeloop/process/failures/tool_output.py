@@ -13,9 +13,9 @@ from closeloop.process.failures.failure_collector import (
     OutputParser,
     find_quoted_names,
     is_foreign_path,
+    normalise_output,
     split_by_headers,
 )
-from closeloop.process.output_normalisation import normalise_output
 from closeloop.records.inspection import (
     CheckFailures,
 )

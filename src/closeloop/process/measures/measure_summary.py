@@ -9,7 +9,6 @@ from itertools import chain
 import msgspec
 
 from closeloop.process.child_reports import find_redone_edits, list_report_facts, parent_uses_fact
-from closeloop.process.convergence import LoopSummary, summarise_loops
 from closeloop.process.handoff_briefs import (
     BRIEF_PARTS,
     BriefNeed,
@@ -21,8 +20,13 @@ from closeloop.process.handoff_briefs import (
     list_handoff_contexts,
     missing_planted_facts,
 )
+from closeloop.process.measures.convergence import (
+    LoopSummary,
+    drift_curve,
+    drift_slope,
+    summarise_loops,
+)
 from closeloop.process.measures.feedback_use import feedback_rate, list_feedback_uses
-from closeloop.process.measures.goal_drift import drift_curve, drift_slope
 from closeloop.process.measures.recovery import SurprisingState, find_surprises, recovery_rate
 from closeloop.process.measures.verification import has_verification, list_trace_checks
 from closeloop.records.attempt import sum_usage

@@ -17,7 +17,7 @@ from closeloop.traces.trace_export import lane_depths
 from closeloop.web.event_views import FRAGMENT_EVENTS, EventView, build_event_fragment
 from closeloop.web.page import Page, PageNotFound
 from closeloop.web.page_context import PageContext
-from closeloop.web.pages.heads import (
+from closeloop.web.pages.outcome import (
     AttemptAsked,
     AttemptHead,
     load_attempt_head,

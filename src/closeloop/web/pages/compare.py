@@ -22,7 +22,7 @@ from closeloop.web.event_views import EventView
 from closeloop.web.page import Page
 from closeloop.web.page_context import PageContext
 from closeloop.web.pages.attempt import attempt
-from closeloop.web.pages.heads import AttemptAsked, AttemptHead
+from closeloop.web.pages.outcome import AttemptAsked, AttemptHead
 
 MAX_NAMES = 6
 MAX_TASKS = 60

@@ -9,7 +9,6 @@ from typing import Literal
 from msgspec.structs import replace
 
 from closeloop.process.child_reports import list_report_facts, parent_uses_fact
-from closeloop.process.convergence import find_standstills
 from closeloop.process.handoff_briefs import (
     BriefNeed,
     HandoffContext,
@@ -19,6 +18,7 @@ from closeloop.process.handoff_briefs import (
     list_handoff_contexts,
     missing_planted_facts,
 )
+from closeloop.process.measures.convergence import find_standstills
 from closeloop.records.finding import Measures
 from closeloop.records.inspection import (
     Iteration,
@@ -31,7 +31,7 @@ from closeloop.records.trace import (
 )
 from closeloop.web.page import Page
 from closeloop.web.page_context import PageContext
-from closeloop.web.pages.heads import AttemptAsked, AttemptHead, load_attempt_head, with_marks
+from closeloop.web.pages.outcome import AttemptAsked, AttemptHead, load_attempt_head, with_marks
 
 MAX_ROUNDS = 60
 MAX_FAILURES = 40

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from closeloop.records.errors import BadInput
-from closeloop.statistics.confidence_sequence import estimate_running_mean, monitor_difference
+from closeloop.statistics.sequences import estimate_running_mean, monitor_difference
 
 values = st.lists(st.sampled_from([-1.0, -0.5, 0.0, 0.25, 1.0]), min_size=1, max_size=60)
 

@@ -12,7 +12,7 @@ import pytest
 
 from closeloop.changes.change_sides import ChangeQuery, open_sides
 from closeloop.changes.check_context import CheckContext
-from closeloop.changes.model_review import Fixer, MendedChange, build_fix_prompt, run_fix_cycles
+from closeloop.changes.check_verdict import Fixer, MendedChange, build_fix_prompt, run_fix_cycles
 from closeloop.changes.tool_comparison import CheckTool, has_broken, run_tools
 from closeloop.records.change import ToolRun
 from closeloop.records.protocols import Assignment, Work

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from closeloop.records.errors import BadInput
-from closeloop.statistics.change_points import find_change_points, rolling_windows
+from closeloop.statistics.sequences import find_change_points, rolling_windows
 
 
 def test_a_window_holds_what_came_within_its_width() -> None:

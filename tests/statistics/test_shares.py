@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from closeloop.records.errors import BadInput
-from closeloop.statistics.confidence_sequence import check_sample_ratio
+from closeloop.statistics.sequences import check_sample_ratio
 
 
 @pytest.mark.parametrize(

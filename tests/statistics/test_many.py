@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.statistics.change_points import adjust_benjamini_hochberg, adjust_holm
+from closeloop.statistics.sequences import adjust_benjamini_hochberg, adjust_holm
 
 # Benjamini and Hochberg (1995), section 3: fifteen p-values, of which four are called at 0.05.
 PUBLISHED = [

@@ -148,7 +148,7 @@ def leave(*arguments: str) -> int:
 
 def test_a_look_every_time_is_seldom_wrong() -> None:
     """The sequence is looked at after every outcome of fifty equal trials."""
-    from closeloop.statistics.confidence_sequence import monitor_difference
+    from closeloop.statistics.sequences import monitor_difference
 
     wrong = 0
     for seed in range(50):

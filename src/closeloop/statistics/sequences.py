@@ -1,0 +1,260 @@
+"""Values in the order of time: where they changed, and bounds that hold at every look."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import exp, isclose, lgamma, log, pi, sqrt
+from typing import TYPE_CHECKING, Any
+
+from closeloop.records.errors import BadInput
+from closeloop.records.estimate import ChangePoint, Estimate, SampleRatio, WindowEstimate
+from closeloop.statistics.agreement import estimate_proportion
+from closeloop.statistics.rate_estimate import chi_square_tail, normal_tail, t_quantile
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+    Row = Sequence[float] | Array
+    Readings = np.ndarray[tuple[int], np.dtype[np.float64]]
+
+
+MIN_ITEMS = 5
+"""Items: fewer are drawn faint, and no change is looked for beside fewer."""
+SIGNIFICANCE = 0.05
+
+
+def rolling_windows(
+    moments: Row, values: Row, width: float, ends: Sequence[float]
+) -> list[WindowEstimate]:
+    """Of each stretch of that width, the mean; stretches without items are not there."""
+    import numpy as np
+
+    at, row = np.asarray(moments, np.float64), _require_finite(values)
+    order = np.argsort(at, kind="stable")
+    at, row = at[order], row[order]
+    window_means = []
+    for end in ends:
+        inside = row[slice(*np.searchsorted(at, (end - width, end), side="right"))]
+        if mean := estimate_mean(inside):
+            window_means.append(
+                WindowEstimate(end=end, estimate=mean, faint=len(inside) < MIN_ITEMS)
+            )
+    return window_means
+
+
+def estimate_mean(values: Row) -> Estimate | None:
+    """Of independent items: Wilson for shares, else t. None where nothing shows the noise."""
+    import numpy as np
+
+    row = np.asarray(values, np.float64)
+    count = len(row)
+    if not count:
+        return None
+    if row.min() >= 0 and row.max() <= 1:
+        return estimate_proportion(float(row.sum()), count)
+    if count < 2:
+        return None
+    value = float(row.mean())
+    half = t_quantile(0.975, count - 1) * sqrt(float(row.var(ddof=1)) / count)
+    return Estimate(value=value, low=value - half, high=value + half, n=count, method="t")
+
+
+def _require_finite(values: Row) -> Array:
+    import numpy as np
+
+    row = np.asarray(values, np.float64)
+    if not np.isfinite(row).all():
+        raise BadInput("A trend has a value that is no number: leave out what is not known.")
+    return row
+
+
+def find_change_points(values: Row) -> list[ChangePoint]:
+    """Where the mean changed: the most evident cut first, then each part by itself."""
+    row = _require_finite(values)
+    change_points, parts = [], [(0, len(row))]
+    while parts:
+        first, last = parts.pop()
+        best = _best_cut(row[first:last])
+        if best is not None:
+            at = first + best[0]
+            before, after = estimate_mean(row[first:at]), estimate_mean(row[at:last])
+            assert before is not None
+            assert after is not None
+            change_points.append(ChangePoint(at=at, before=before, after=after, p=best[1]))
+            parts += [(first, at), (at, last)]
+    return sorted(change_points, key=lambda change: change.at)
+
+
+def _best_cut(row: Array) -> tuple[int, float] | None:
+    """The most evident cut and its p; None where it could be chance."""
+    import numpy as np
+
+    count = len(row)
+    if count < 2 * MIN_ITEMS:
+        return None
+    if row.min() == row.max():
+        return None
+    noise = float(row.var(ddof=1))
+    places = np.arange(MIN_ITEMS, count - MIN_ITEMS + 1)
+    sums = np.cumsum(row - row.mean())[places - 1]
+    distance = np.abs(sums) / np.sqrt(noise * places * (count - places) / count)
+    best = int(np.argmax(distance))
+    p = _largest_distance_p(float(distance[best]), MIN_ITEMS / count, len(places))
+    return (int(places[best]), p) if p < SIGNIFICANCE else None
+
+
+def _largest_distance_p(distance: float, margin: float, places: int) -> float:
+    """The chance of so large a largest distance (Miller and Siegmund 1982, or Bonferroni)."""
+    single = min(1.0, places * 2 * normal_tail(distance))
+    if distance <= 1:
+        return 1.0
+    density = exp(-distance * distance / 2) / sqrt(2 * pi)
+    odds = ((1 - margin) / margin) ** 2
+    joint = density * ((distance - 1 / distance) * log(odds) + 4 / distance)
+    return min(single, joint)
+
+
+# Many p-values at once: how much smaller each must be for all to hold together.
+
+
+def adjust_holm(tests: Mapping[str, float]) -> dict[str, float]:
+    """Adjusted p-values; with those under 0.05 called, one false call in twenty runs at most."""
+    adjusted, least = {}, 0.0
+    ordered = sorted(tests, key=tests.__getitem__)
+    for place, name in enumerate(ordered):
+        least = max(least, min(1.0, tests[name] * (len(ordered) - place)))
+        adjusted[name] = least
+    return {name: adjusted[name] for name in tests}
+
+
+def adjust_benjamini_hochberg(tests: Mapping[str, float]) -> dict[str, float]:
+    """Adjusted p-values; of those under 0.05, one in twenty is expected to be false."""
+    adjusted, most = {}, 1.0
+    ordered = sorted(tests, key=tests.__getitem__)
+    for place, name in reversed(list(enumerate(ordered, 1))):
+        most = min(most, tests[name] * (len(ordered) / place))
+        adjusted[name] = most
+    return {name: adjusted[name] for name in tests}
+
+
+# Bounds that hold however often one looks, and whether the work was shared as planned.
+
+ALPHA = 0.05
+MAX_STAKE = 0.5
+"""The largest part of the capital that may be lost at once."""
+BISECTION_STEPS = 40
+
+
+def estimate_running_mean(
+    values: Sequence[float], *, low: float = -1.0, high: float = 1.0
+) -> Estimate | None:
+    """Of the mean of values that come one after the other and cannot leave these limits."""
+    import numpy as np
+
+    if not len(values):
+        return None
+    row = (np.asarray(values, dtype=np.float64) - low) / (high - low)
+    if not bool(np.all((row >= 0) & (row <= 1))):
+        raise BadInput(f"A value lies outside {low:g} and {high:g}: give the limits of the metric.")
+    stakes = _betting_stakes(row)
+    bottom, top = _lowest_unbeaten(row, stakes), 1 - _lowest_unbeaten(1 - row, stakes)
+    value = float(row.mean())
+    rescaled = [low + (high - low) * each for each in (value, min(value, bottom), max(value, top))]
+    return Estimate(
+        value=rescaled[0],
+        low=rescaled[1],
+        high=rescaled[2],
+        n=len(values),
+        method="betting sequence",
+    )
+
+
+def monitor_difference(
+    outcomes: Sequence[tuple[bool, float]], share: float = 0.5
+) -> Estimate | None:
+    """How much more the second variant has, of outcomes from 0 to 1 in the order they came.
+
+    Each outcome says whether the second made it; it was assigned by lot with that share.
+    """
+    if not 0 < share < 1:
+        raise BadInput(f"A share of {share:g} compares nothing: give one between 0 and 1.")
+    if any(not 0 <= value <= 1 for _, value in outcomes):
+        raise BadInput("An outcome lies outside 0 and 1: give shares, not amounts.")
+    total, scores = 0.5, []
+    for count, (second, value) in enumerate(outcomes, 1):
+        # What is expected of either is taken away first: it changes no mean, and calms the rest.
+        surprise = value - total / count
+        scores.append(surprise / share if second else -surprise / (1 - share))
+        total += value
+    limit = 1 / min(share, 1 - share)
+    return estimate_running_mean(scores, low=-limit, high=limit)
+
+
+def _betting_stakes(row: Readings) -> Readings:
+    """What to bet each time, by what was seen before."""
+    import numpy as np
+
+    count = np.arange(1, len(row) + 1)
+    means = (0.5 + np.cumsum(row)) / (count + 1)
+    spreads = (0.25 + np.cumsum((row - means) ** 2)) / (count + 1)
+    before = np.concatenate([[0.25], spreads[:-1]])
+    stakes: Readings = np.sqrt(2 * log(2 / ALPHA) / (before * count * np.log(1 + count)))
+    return stakes
+
+
+def _lowest_unbeaten(row: Readings, stakes: Readings) -> float:
+    """The smallest candidate that was never beaten: the gain falls as the candidate rises."""
+    import numpy as np
+
+    low, high = 0.0, 1.0
+    for _ in range(BISECTION_STEPS):
+        middle = (low + high) / 2
+        gains = np.minimum(stakes, MAX_STAKE / middle) * (row - middle)
+        beaten = np.cumsum(np.log1p(gains)).max() >= log(2 / ALPHA)
+        low, high = (middle, high) if beaten else (low, middle)
+    return low
+
+
+# Did each variant get the share of the work that it was to get? If not, something is broken.
+
+MIN_RATIO_P = 0.001
+"""Checks are made all the time; a smaller p than this is no accident."""
+
+
+def check_sample_ratio(
+    counts: Mapping[str, int], shares: Mapping[str, float]
+) -> SampleRatio | None:
+    """Exact binomial for two variants, chi-square for more; None before any assignment."""
+    if counts.keys() - shares.keys():
+        raise BadInput(f"No share is known for {sorted(counts.keys() - shares.keys())[0]!r}.")
+    if any(share <= 0 for share in shares.values()) or not isclose(sum(shares.values()), 1):
+        raise BadInput("The shares of the variants must be above 0 and add up to 1.")
+    of = sum(counts.values())
+    if not of or len(shares) < 2:
+        return None
+    observed_counts = [counts.get(name, 0) for name in shares]
+    if len(observed_counts) == 2:
+        p, method = (
+            _binomial_p(observed_counts[0], of, next(iter(shares.values()))),
+            "exact binomial",
+        )
+    else:
+        expected = [share * of for share in shares.values()]
+        distance = sum(
+            (one - two) ** 2 / two for one, two in zip(observed_counts, expected, strict=True)
+        )
+        p, method = chi_square_tail(distance, len(observed_counts) - 1), "chi-square"
+    return SampleRatio(p=p, method=method, holds=p >= MIN_RATIO_P)
+
+
+def _binomial_p(hits: int, of: int, share: float) -> float:
+    """All counts that are no more likely than the one seen."""
+    import numpy as np
+    from scipy.special import gammaln  # type: ignore[import-untyped]
+
+    numbers = np.arange(of + 1)
+    log_likelihood = lgamma(of + 1) - gammaln(numbers + 1) - gammaln(of - numbers + 1)
+    log_likelihood += numbers * log(share) + (of - numbers) * log(1 - share)
+    threshold = log_likelihood[hits] + 1e-9
+    return min(1.0, float(np.exp(log_likelihood[log_likelihood <= threshold]).sum()))
