@@ -113,7 +113,7 @@ class Iteration(Record, gc=False):
     """Of all failing checks together."""
 
 
-# `dict`: what rules work out of a reading is kept with it (`process/rule_helpers.py`), not compared.
+# `dict`: what rules work out of a reading is kept with it (`process/rule_helpers.py`).
 
 
 class LaneReading(Record, dict=True):
