@@ -32,7 +32,8 @@ from closeloop.attempts.node_parcel import (
     pack_commits,
     write_parcel_files,
 )
-from closeloop.attempts.run_resources import RunResources, open_run_resources, prepare_task_base
+from closeloop.attempts.run_resources import RunResources, open_run_resources
+from closeloop.attempts.task_preparation import prepare_task_base
 from closeloop.records.errors import BadInput, Fault, MachineFailed, PluginFailed
 from closeloop.records.experiment_plan import AttemptOrder, AttemptResult, ExperimentPlan
 from closeloop.records.record import Record, content_digest

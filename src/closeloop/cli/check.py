@@ -175,10 +175,10 @@ def build_check_order(
     settings, root = found.settings, Path.cwd()
     chosen_task = None
     if task:
-        from closeloop import flow
         from closeloop.tasks.sealed_tasks import require_unsealed
+        from closeloop.tasks.task_files import select_tasks
 
-        chosen_task = flow.select_tasks(settings, found.root, [task])[0]
+        chosen_task = select_tasks(settings, found.root, [task])[0]
         require_unsealed(chosen_task)
     commands = settings.commands
     if commands == CommandSettings() and ("tools" in tiers or coverage):
