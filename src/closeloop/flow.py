@@ -3,6 +3,7 @@
     run an experiment   plan, prepare every task, then for every task × variant × repeat that lacks
                         a scored attempt: workspace ──► agent ──► trace and change ──► clean room
                         ──► grade ──► store; measure every trace
+    import sessions     find recordings that are new or have changed, read them, keep their sessions
 
 Features do not know each other: this page passes records between them. The command line and the
 web go through it for these jobs. Each story imports what it tells, so that a command loads only
@@ -11,7 +12,7 @@ the features that it uses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -27,10 +28,12 @@ if TYPE_CHECKING:
         ExperimentResults,
         RunMode,
     )
+    from closeloop.records.session import ImportSummary, SessionFilter
     from closeloop.records.settings import ExperimentSettings, Settings
     from closeloop.records.task import Task
     from closeloop.sandbox.workspaces import WorkspacePool
     from closeloop.store import Store
+    from closeloop.traces.session_import import TallyCallback
 
     StartRun = Callable[
         [ExperimentPlan, ExperimentForecast, Store], AbstractContextManager[ProgressCallback]
@@ -82,3 +85,17 @@ async def run_experiment(
         measured = measure_attempts(store, attempts, rules)
         measurements = {one.row.id: one.measurement for one in measured}
         return experiment.collect_results(plan, context, attempts, measurements, prepared.skipped)
+
+
+def import_sessions(
+    places: Sequence[Path], store: Store, *, wish: SessionFilter, jobs: int, tell: TallyCallback
+) -> ImportSummary:
+    """Read every recording in some places that is new or has changed, and keep its sessions."""
+    from closeloop.traces.recording_files import walk_files
+    from closeloop.traces.session_import import ImportBuffer, find_changed_files, read_changed_files
+
+    buffer = ImportBuffer(store, tell)
+    recordings = find_changed_files(walk_files(places), buffer, wish)
+    for outcome in read_changed_files(recordings, wish, jobs):
+        buffer.add_outcome(outcome)
+    return buffer.finish_import()

@@ -86,8 +86,8 @@ def import_paths(
     """Read what is there, once, or again and again; and say what it was."""
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_parts, print_warning
+    from closeloop.flow import import_sessions
     from closeloop.store.store_opening import open_project_store
-    from closeloop.traces.session_import import import_sessions
 
     project = load_project(Path.cwd())
     with open_project_store(project.settings, project.root) as store:

@@ -97,10 +97,10 @@ def import_into_memory(paths: Sequence[Path]) -> Iterator[Store]:
     """Sessions in files, in a store that is gone afterwards."""
     from closeloop.cli.console import print_warning
     from closeloop.cli.import_ import import_warnings
+    from closeloop.flow import import_sessions
     from closeloop.records.errors import BadInput
     from closeloop.records.session import SessionFilter
     from closeloop.store import open_store
-    from closeloop.traces.session_import import import_sessions
 
     with open_store(":memory:") as store:
         tally = import_sessions(
