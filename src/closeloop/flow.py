@@ -4,6 +4,8 @@
                         a scored attempt: workspace ──► agent ──► trace and change ──► clean room
                         ──► grade ──► store; measure every trace
     import sessions     find recordings that are new or have changed, read them, keep their sessions
+    check a change      sides ──► quality, risk by the repository's past, tools before and after
+                        ──► verdict and report
 
 Features do not know each other: this page passes records between them. The command line and the
 web go through it for these jobs. Each story imports what it tells, so that a command loads only
@@ -12,6 +14,7 @@ the features that it uses.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -22,12 +25,17 @@ from closeloop.records.record import Record
 
 if TYPE_CHECKING:
     from closeloop.attempts.task_preparation import ProgressCallback
+    from closeloop.changes.change_check import CheckRequest
+    from closeloop.changes.model_review import Fixer
+    from closeloop.records.change import ChangeReport
     from closeloop.records.experiment_plan import (
         ExperimentForecast,
         ExperimentPlan,
         ExperimentResults,
         RunMode,
     )
+    from closeloop.records.finding import Unmeasured
+    from closeloop.records.protocols import Model
     from closeloop.records.session import ImportSummary, SessionFilter
     from closeloop.records.settings import ExperimentSettings, Settings
     from closeloop.records.task import Task
@@ -99,3 +107,24 @@ def import_sessions(
     for outcome in read_changed_files(recordings, wish, jobs):
         buffer.add_outcome(outcome)
     return buffer.finish_import()
+
+
+async def check_change(
+    order: CheckRequest,
+    workspaces: WorkspacePool,
+    fixer: Fixer | None = None,
+    reviewer: Model | Unmeasured | None = None,
+) -> ChangeReport:
+    """Validate a change in the tiers that are asked for; BadInput where there is no change."""
+    from closeloop.changes import change_check as check
+    from closeloop.changes.change_sides import open_sides
+
+    began = time.monotonic()
+    with open_sides(order.root, order.wanted) as sides:
+        inspection = await check.read_change(order, sides)
+        quality = await check.check_quality(order, inspection, reviewer)
+        context = await check.prepare_context(order, sides, workspaces)
+        risk = await check.check_risk(order, inspection, context)
+        tools = await check.check_tools(order, inspection, context, fixer)
+        results = check.TierResults(quality=quality, risk=risk, tools=tools)
+        return check.build_report(order, sides, results, time.monotonic() - began)

@@ -269,7 +269,7 @@ def cache_folder(found: ProjectConfiguration, environ: Mapping[str, str]) -> Pat
 async def run_check(
     order: CheckRequest, found: ProjectConfiguration, fix: str | None
 ) -> ChangeReport:
-    from closeloop.changes.change_check import run_change_check
+    from closeloop.flow import check_change
     from closeloop.sandbox.workspaces import WorkspacePool
 
     async with AsyncExitStack() as exit_stack:
@@ -280,7 +280,7 @@ async def run_check(
         reviewer = None
         if order.settings.model and "quality" in order.tiers:
             reviewer = await open_reviewer(exit_stack, found, order.settings.model)
-        report = await run_change_check(order, workspaces, fixer, reviewer)
+        report = await check_change(order, workspaces, fixer, reviewer)
         workspaces.trim_unused_bases()
         return report
 
