@@ -6,6 +6,10 @@
     import sessions     find recordings that are new or have changed, read them, keep their sessions
     check a change      sides ──► quality, risk by the repository's past, tools before and after
                         ──► verdict and report
+    receive a pull      deliveries ──► facts ──► the pull request as it stands, linked to the work
+    request             behind it ──► what became of that work
+    judge outputs       each by itself, with the facts first ──► evaluations, kept as they end
+    learn from review   corrections ──► does one restate a rule? a repeat; else a rule is proposed
 
 Features do not know each other: this page passes records between them. The command line and the
 web go through it for these jobs. Each story imports what it tells, so that a command loads only
@@ -27,7 +31,10 @@ if TYPE_CHECKING:
     from closeloop.attempts.task_preparation import ProgressCallback
     from closeloop.changes.change_check import CheckRequest
     from closeloop.changes.model_review import Fixer
+    from closeloop.judges.judge_panel import JudgePanel
     from closeloop.records.change import ChangeReport
+    from closeloop.records.errors import Fault
+    from closeloop.records.evaluation import Evaluations, JudgeCase
     from closeloop.records.experiment_plan import (
         ExperimentForecast,
         ExperimentPlan,
@@ -39,8 +46,11 @@ if TYPE_CHECKING:
     from closeloop.records.session import ImportSummary, SessionFilter
     from closeloop.records.settings import ExperimentSettings, Settings
     from closeloop.records.task import Task
+    from closeloop.reviews.authorship import AgentSignsByName
+    from closeloop.reviews.rule_learning import LearningContext, LearningSummary
     from closeloop.sandbox.workspaces import WorkspacePool
     from closeloop.store import Store
+    from closeloop.store.pull_section import UnreadArrival
     from closeloop.traces.session_import import TallyCallback
 
     StartRun = Callable[
@@ -128,3 +138,61 @@ async def check_change(
         tools = await check.check_tools(order, inspection, context, fixer)
         results = check.TierResults(quality=quality, risk=risk, tools=tools)
         return check.build_report(order, sides, results, time.monotonic() - began)
+
+
+def receive_pull_requests(store: Store, agents: AgentSignsByName) -> int:
+    """Make pull requests of what code hosts delivered; how many deliveries those were."""
+    from closeloop.reviews import webhook_delivery as delivery
+    from closeloop.reviews.pull_updates import add_facts, refresh_pull
+
+    def update_pulls(arrivals: Sequence[UnreadArrival]) -> None:
+        facts = [fact for arrival in arrivals for fact in delivery.facts_from_arrival(arrival)]
+        for repo, number in add_facts(facts, store):
+            refresh_pull(repo, number, store, agents)
+
+    arrivals = delivery.list_unread_arrivals(store)
+    delivery.fold_arrivals(arrivals, update_pulls)
+    delivery.delete_arrivals(arrivals, store)
+    return len(arrivals)
+
+
+async def judge_outputs(
+    panel: JudgePanel, cases: Sequence[JudgeCase], store: Store, attempts: Sequence[str] = ()
+) -> tuple[Evaluations, Fault | None]:
+    """Judge each output and keep it as it ends; and why that could not be, where it is so."""
+    from anyio import to_thread
+
+    from closeloop.judges import evaluator
+
+    evaluator.require_rubrics(panel, cases)
+    saver = evaluator.EvaluationSaver(store, attempts)
+    judged = await evaluator.judge_each(panel, cases, saver.save_one)
+    evaluations = evaluator.combine_evaluations(judged)
+    return await to_thread.run_sync(saver.save_all, evaluations)
+
+
+async def learn_from_reviews(context: LearningContext, repo: str | None = None) -> LearningSummary:
+    """Learn rules from what people said of agents' work, and see what they had to say again."""
+    from closeloop.reviews import rule_learning as learning
+    from closeloop.reviews.pull_updates import load_pull
+    from closeloop.reviews.review_corrections import list_corrections
+
+    store, total = context.store, learning.LearningSummary()
+    for changed in learning.list_changed_pulls(context, repo):
+        if context.stopped():
+            return total
+        pull = load_pull(changed.row.repo, changed.row.pull, store, context.agents)
+        told = learning.find_context_record(store, pull)
+        remarks = list_corrections(pull)
+        learned = await learning.learn_from_corrections(context, remarks, pull.opened, told)
+        repeated = await learning.learn_from_findings(context, pull, told)
+        learning.update_delivery(store, pull)
+        learning.mark_pull_learned(context, changed)
+        total = learning.add_summaries(total, learned, repeated, learning.LearningSummary(pulls=1))
+    for note in learning.list_changed_notes(context, repo):
+        learned = await learning.learn_from_corrections(
+            context, [note.note], note.began, None, taught=()
+        )
+        learning.mark_note_learned(context, note)
+        total = learning.add_summaries(total, learned)
+    return total

@@ -109,7 +109,9 @@ def build_report(
         (_apply_silences(one, order) for one in results.quality if isinstance(one, Finding)),
         key=_finding_order,
     )
-    unmeasured = [one for one in (*results.quality, results.risk) if isinstance(one, Unmeasured)]
+    unmeasured = [one for one in results.quality if not isinstance(one, Finding)]
+    if isinstance(results.risk, Unmeasured):
+        unmeasured.append(results.risk)
     judgement = decide_verdict(order.settings, None if tools.failed else tools.runs, findings, risk)
     report = ChangeReport(
         change=redact_change(sides.change),

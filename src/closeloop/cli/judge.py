@@ -123,12 +123,12 @@ def judge_cases(
     import anyio
 
     from closeloop.cli.console import print_json, print_parts
-    from closeloop.judges.evaluator import evaluate_and_save
+    from closeloop.flow import judge_outputs
     from closeloop.judges.judge_calibration import list_blocking_reasons
 
     async def evaluate_cases() -> tuple[Evaluations, Fault | None]:
         async with opening() as panel:
-            return await evaluate_and_save(panel, cases, store, attempts)
+            return await judge_outputs(panel, cases, store, attempts)
 
     evaluations, fault = anyio.run(evaluate_cases)
     blocking_reasons = [] if fault else list_blocking_reasons(evaluations, store)

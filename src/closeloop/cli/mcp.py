@@ -203,7 +203,8 @@ def record_schema(kind: type[Record]) -> dict[str, Any]:
 async def evaluate_submission(wish: Submission) -> PlanTold:
     from closeloop.cli.config import load_project
     from closeloop.cli.judge import open_configured_panel
-    from closeloop.judges.evaluator import cases_from_submission, evaluate_and_save
+    from closeloop.flow import judge_outputs
+    from closeloop.judges.evaluator import cases_from_submission
     from closeloop.judges.judge_calibration import list_blocking_reasons
     from closeloop.judges.judge_cases import complete_submission
     from closeloop.store.store_opening import open_project_store
@@ -212,7 +213,7 @@ async def evaluate_submission(wish: Submission) -> PlanTold:
     cases = cases_from_submission(complete_submission(wish, "evaluate"))
     with open_project_store(project.settings, project.root) as store:
         async with open_configured_panel(project, (), None, None) as panel:
-            evaluations, fault = await evaluate_and_save(panel, cases, store)
+            evaluations, fault = await judge_outputs(panel, cases, store)
         if fault is not None:
             return answer_for_plan(evaluations, [f"It could not be kept: {fault}"])
         return answer_for_plan(evaluations, list_blocking_reasons(evaluations, store))

@@ -172,6 +172,8 @@ MAX_SUMMARY_CHARS = 2_000
 
 SaveEvaluation = Callable[[int, Evaluation, JudgeVersion], None]
 """Takes the number of the case, what came of it, and by whom."""
+JudgedCase = tuple[Evaluation, JudgeVersion]
+"""What came of a case, and by whom."""
 JudgeAnswers = tuple[tuple[RubricAnswer, ...], str]
 """Answers, and the judge's summary."""
 
@@ -217,37 +219,50 @@ def cases_from_submission(handed: Submission) -> list[JudgeCase]:
     return cases_from_plan(handed.request, handed.plan, outputs, handed.facts)
 
 
-async def evaluate_cases(
-    bench: JudgePanel, cases: Sequence[JudgeCase], keep: SaveEvaluation | None = None
-) -> Evaluations:
-    """The same, of cases that need not be of one plan; each is handed over when it is made."""
+async def evaluate_cases(bench: JudgePanel, cases: Sequence[JudgeCase]) -> Evaluations:
+    """The same, of cases that need not be of one plan."""
+    require_rubrics(bench, cases)
+    return combine_evaluations(await judge_each(bench, cases))
+
+
+def require_rubrics(bench: JudgePanel, cases: Sequence[JudgeCase]) -> None:
+    """BadInput for a rubric that cannot be read, before anything is paid for."""
     for case in cases:
         for opened in bench.judges:
-            rubric_for_task(case.task, opened)  # one that cannot be read stops us before we pay
-    done: list[Evaluation | None] = [None] * len(cases)
-    versions: dict[str, JudgeVersion] = {}
+            rubric_for_task(case.task, opened)
+
+
+async def judge_each(
+    bench: JudgePanel, cases: Sequence[JudgeCase], keep: SaveEvaluation | None = None
+) -> list[JudgedCase]:
+    """Every case, sealed in a context of its own; each is handed over as soon as it is judged."""
+    done: list[JudgedCase | None] = [None] * len(cases)
     common = draw_seal()
 
     async def judge_numbered(numbered: tuple[int, JudgeCase]) -> None:
         number, case = numbered
         sealed = replace(case, seals=QuestionSeals(common=common, own=draw_seal()))
-        evaluation, by = await judge_case(bench, sealed)
-        done[number], versions[by.id] = evaluation, by
+        evaluation, by = done[number] = await judge_case(bench, sealed)
         if keep is not None:
             with anyio.CancelScope(shield=True):  # it is paid for, whoever has hung up
                 await to_thread.run_sync(keep, number, evaluation, by)
 
     await run_limited(enumerate(cases), judge_numbered, jobs=max(1, bench.concurrency))
-    evaluations = tuple(made for made in done if made is not None)
+    return [judged for judged in done if judged is not None]
+
+
+def combine_evaluations(judged: Sequence[JudgedCase]) -> Evaluations:
+    """All of them, by whom, and what they come to."""
+    evaluations = tuple(evaluation for evaluation, _ in judged)
     return Evaluations(
-        judges=tuple(versions.values()),
+        judges=tuple({by.id: by for _, by in judged}.values()),
         evaluations=evaluations,
         passed=overall_verdict(evaluations),
         summary=summarise_evaluations(evaluations),
     )
 
 
-async def judge_case(bench: JudgePanel, case: JudgeCase) -> tuple[Evaluation, JudgeVersion]:
+async def judge_case(bench: JudgePanel, case: JudgeCase) -> JudgedCase:
     """One output, by all who are on the bench."""
     votes, versions = [], []
     used = Usage()
@@ -379,15 +394,6 @@ def summarise_evaluations(evaluations: Sequence[Evaluation]) -> str:
 
 
 # Evaluations kept as they come: they are paid for, and a kill loses only what is under way.
-
-
-async def evaluate_and_save(
-    bench: JudgePanel, cases: Sequence[JudgeCase], store: Store, attempts: Sequence[str] = ()
-) -> tuple[Evaluations, Fault | None]:
-    """Judge each case and keep it as it ends; and why that could not be, where it is so."""
-    saver = EvaluationSaver(store, attempts)
-    evaluations = await evaluate_cases(bench, cases, saver.save_one)
-    return await to_thread.run_sync(saver.save_all, evaluations)
 
 
 class EvaluationSaver:
