@@ -87,16 +87,13 @@ async def run_experiment(
     wanted, mode = request.wanted, request.mode
     async with experiment.open_run_context(settings, root, request.variants, environ) as context:
         store, rules = context.store, project_rulebook(settings)
-        team_rules = open_context_provider(store, settings, root, environ)
-        brief = partial(provide_task_context, team_rules)
+        briefing = open_context_provider(store, settings, root, environ)
         note_sandbox(context.tools.workspaces)
         plan = experiment.plan_experiment(context, request.tasks, wanted, request.name)
         forecast = experiment.forecast_missing(plan, context, mode, wanted.jobs)
         with start(plan, forecast, store) as tell:
-            opening = experiment.open_run(
-                plan, context, tell=tell, jobs=wanted.jobs, mode=mode, brief=brief
-            )
-            async with opening as run:
+            brief = partial(provide_task_context, briefing)
+            async with experiment.open_run(plan, context, tell, wanted.jobs, mode, brief) as run:
                 prepared = await experiment.prepare_tasks(run)
                 await experiment.fill_slots(prepared, run)
         attempts = experiment.list_plan_attempts(plan, store)

@@ -160,7 +160,6 @@ def forecast_missing(
 async def open_run(
     plan: ExperimentPlan,
     context: RunContext,
-    *,
     tell: ProgressCallback,
     jobs: int | None = None,
     mode: RunMode = "fill",
