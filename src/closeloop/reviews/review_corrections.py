@@ -13,7 +13,7 @@ from closeloop.changes.reports.report_text import parse_place
 from closeloop.records.finding import FailureMode
 from closeloop.records.pull_request import BackReference, Correction, HumanEdit, PullRequest
 from closeloop.records.record import content_digest
-from closeloop.records.team_rules import HumanReview, ReviewItem
+from closeloop.records.team_rules import HumanReview, ReviewItem, RuleExample
 from closeloop.store import Store
 
 MAX_CORRECTION_CHARS = 2_000
@@ -234,4 +234,18 @@ def _correction_from_finding(
         kind="note",
         text=text,
         at=at or pull.told,
+    )
+
+
+def example_from_remark(remark: Correction) -> RuleExample:
+    """A correction as the example of a rule."""
+    return RuleExample(
+        key=remark.id,
+        source="comment" if remark.kind == "comment" else "review",
+        text=remark.text,
+        repo=remark.repo or None,
+        pull=remark.pull,
+        path=remark.path,
+        by=remark.by,
+        at=remark.at,
     )

@@ -32,7 +32,11 @@ from closeloop.records.team_rules import (
 )
 from closeloop.reviews.authorship import AgentSignsByName
 from closeloop.reviews.remark_polarity import comparable_words, compare_remarks
-from closeloop.reviews.review_corrections import corrections_from_findings, review_note_id
+from closeloop.reviews.review_corrections import (
+    corrections_from_findings,
+    example_from_remark,
+    review_note_id,
+)
 from closeloop.reviews.rule_index import (
     ModelOpinion,
     RuleIndex,
@@ -328,20 +332,6 @@ async def _learn_rule(
     return LearningSummary(proposed=1)
 
 
-def example_from_remark(remark: Correction) -> RuleExample:
-    """A correction as the example of a rule."""
-    return RuleExample(
-        key=remark.id,
-        source="comment" if remark.kind == "comment" else "review",
-        text=remark.text,
-        repo=remark.repo or None,
-        pull=remark.pull,
-        path=remark.path,
-        by=remark.by,
-        at=remark.at,
-    )
-
-
 def find_context_record(store: Store, pull: PullRequest) -> ContextRecord | None:
     """What the agent had been told before its work, where that was logged."""
     keys = [key for key in (pull.attempt, pull.branch, pull.task) if key]
@@ -360,13 +350,9 @@ def update_delivery(store: Store, pull: PullRequest) -> None:
         store.pulls.save_delivery(now)
 
 
-def add_summaries(*summaries: LearningSummary) -> LearningSummary:
-    return LearningSummary(
-        **{
-            name: sum(getattr(one, name) for one in summaries)
-            for name in LearningSummary.__struct_fields__
-        }
-    )
+def add_summaries(*parts: LearningSummary) -> LearningSummary:
+    names = LearningSummary.__struct_fields__
+    return LearningSummary(**{name: sum(getattr(one, name) for one in parts) for name in names})
 
 
 # Learn beside a server: whenever there is news, by one process at a time.
