@@ -61,13 +61,21 @@ def run_attempts(kind: str, attempts: int) -> dict[str, float]:
 
 
 async def _run_attempts(kind: str, attempts: int, root: Path) -> dict[str, float]:
-    from closeloop import flow
+    from closeloop.attempts.experiment_run import (
+        fill_slots,
+        open_run,
+        open_run_context,
+        plan_experiment,
+        prepare_tasks,
+    )
+    from closeloop.records.experiment_plan import RunProgress
     from closeloop.records.settings import (
         ExperimentSettings,
         SandboxSettings,
         Settings,
         VariantSettings,
     )
+    from closeloop.tasks.task_files import select_tasks
 
     (root / "script.yaml").write_text(LOOP if kind == "loop" else TRIVIAL)
     (root / "tasks").mkdir()
@@ -78,20 +86,21 @@ async def _run_attempts(kind: str, attempts: int, root: Path) -> dict[str, float
         sandbox=SandboxSettings(kind="none"),
         variants={"scripted": VariantSettings(model="scripted:script.yaml")},
     )
-    tasks = flow.select_tasks(settings, root, ())
+    tasks = select_tasks(settings, root, ())
     marks: list[int] = []
     settled = 0
 
-    def watch_memory(progress: flow.RunProgress) -> None:
+    def watch_memory(progress: RunProgress) -> None:
         nonlocal settled
         settled += progress.stage == "settled"
         if settled in (attempts // 4, attempts) and progress.stage == "settled":
             marks.append(resident_bytes())
 
-    async with flow.open_run_context(settings, root, ["scripted"], {}) as workshop:
-        plan = flow.plan_experiment(workshop, tasks, ExperimentSettings(repeats=attempts))
+    async with open_run_context(settings, root, ["scripted"], {}) as workshop:
+        plan = plan_experiment(workshop, tasks, ExperimentSettings(repeats=attempts))
         before = own_cpu_seconds()
-        await flow.run_experiment(plan, workshop, jobs=1, tell=watch_memory)
+        async with open_run(plan, workshop, jobs=1, tell=watch_memory) as run:
+            await fill_slots(await prepare_tasks(run), run)
         used = own_cpu_seconds() - before
         rows = workshop.store.list_attempts()
     assert len(rows) == attempts

@@ -34,7 +34,14 @@ def measure(bench: Bench) -> Iterator[Row]:
 
 async def seconds(root: Path, kind: str, attempts: int) -> float:
     """Of one attempt at a time, without the first ones."""
-    from closeloop import flow
+    from closeloop.attempts.experiment_run import (
+        fill_slots,
+        open_run,
+        open_run_context,
+        plan_experiment,
+        prepare_tasks,
+    )
+    from closeloop.records.experiment_plan import RunProgress
     from closeloop.records.settings import (
         ExecutorSettings,
         ExperimentSettings,
@@ -42,6 +49,7 @@ async def seconds(root: Path, kind: str, attempts: int) -> float:
         Settings,
         VariantSettings,
     )
+    from closeloop.tasks.task_files import select_tasks
 
     settings = Settings(
         store=f"{kind}.db",
@@ -51,14 +59,15 @@ async def seconds(root: Path, kind: str, attempts: int) -> float:
     )
     settled: list[float] = []
 
-    def tell(progress: flow.RunProgress) -> None:
+    def tell(progress: RunProgress) -> None:
         if progress.stage == "settled":
             settled.append(time.perf_counter())
 
-    async with flow.open_run_context(settings, root, ["scripted"], os.environ) as workshop:
-        tasks = flow.select_tasks(settings, root, ())
-        plan = flow.plan_experiment(workshop, tasks, ExperimentSettings(repeats=attempts))
-        await flow.run_experiment(plan, workshop, jobs=1, tell=tell)
+    async with open_run_context(settings, root, ["scripted"], os.environ) as workshop:
+        tasks = select_tasks(settings, root, ())
+        plan = plan_experiment(workshop, tasks, ExperimentSettings(repeats=attempts))
+        async with open_run(plan, workshop, jobs=1, tell=tell) as run:
+            await fill_slots(await prepare_tasks(run), run)
         assert all(row.outcome == "pass" for row in workshop.store.list_attempts())
     gaps = sorted(later - one for one, later in pairwise(settled[WARM:]))
     return gaps[len(gaps) // 2]

@@ -88,8 +88,15 @@ def run_crowd(kind: str, crowd: int, command: str) -> dict[str, float]:
 
 
 async def _run_crowd(kind: str, crowd: int, command: str, root: Path) -> dict[str, float]:
-    from closeloop import flow
+    from closeloop.attempts.experiment_run import (
+        fill_slots,
+        open_run,
+        open_run_context,
+        plan_experiment,
+        prepare_tasks,
+    )
     from closeloop.records.settings import ExperimentSettings, Settings, VariantSettings
+    from closeloop.tasks.task_files import select_tasks
 
     turns = [command] * (1 if kind == "waiting" else ROUNDS)
     calls = "\n".join(
@@ -101,7 +108,7 @@ async def _run_crowd(kind: str, crowd: int, command: str, root: Path) -> dict[st
         "---\nid: question\nrepo: none\nacceptance: {answer: '42'}\n---\nWhat is it?\n"
     )
     settings = Settings(variants={"scripted": VariantSettings(model="scripted:script.yaml")})
-    tasks = flow.select_tasks(settings, root, ())
+    tasks = select_tasks(settings, root, ())
     peak = 0
 
     async def watch() -> None:
@@ -111,13 +118,14 @@ async def _run_crowd(kind: str, crowd: int, command: str, root: Path) -> dict[st
             running = sum(name == "sleep" for name in tree(os.getpid()).values())
             peak = max(peak, memory()) if running >= crowd * 0.9 else peak
 
-    async with flow.open_run_context(settings, root, ["scripted"], {}) as workshop:
-        plan = flow.plan_experiment(workshop, tasks, ExperimentSettings(repeats=crowd))
+    async with open_run_context(settings, root, ["scripted"], {}) as workshop:
+        plan = plan_experiment(workshop, tasks, ExperimentSettings(repeats=crowd))
         before, own = memory(), cpu(resource.RUSAGE_SELF)
         async with anyio.create_task_group() as group:
             if kind == "waiting":
                 group.start_soon(watch)
-            await flow.run_experiment(plan, workshop, jobs=crowd, tell=lambda told: None)
+            async with open_run(plan, workshop, jobs=crowd, tell=lambda told: None) as run:
+                await fill_slots(await prepare_tasks(run), run)
             group.cancel_scope.cancel()
         own = cpu(resource.RUSAGE_SELF) - own
         assert all(row.outcome == "pass" for row in workshop.store.list_attempts())

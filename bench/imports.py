@@ -121,9 +121,9 @@ def decode(folder: str) -> float:
 
 
 def bring_in(folder: str, store: str, jobs: int) -> dict[str, float]:
+    from closeloop.flow import import_sessions
     from closeloop.records.session import SessionFilter
     from closeloop.store import open_store
-    from closeloop.traces.session_import import import_sessions
 
     with open_store(store) as opened, Watched(jobs) as watched:
         begun, clock = own_cpu_seconds(), time.perf_counter()

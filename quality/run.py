@@ -22,6 +22,7 @@ import api
 import checks
 import coverage
 import demo
+import memory
 import names
 import page
 from outcomes import odds
@@ -29,7 +30,6 @@ from own import scores
 from people import runs
 from repetition import agreements, marks
 
-import memory
 import mining
 
 ROOT = Path(__file__).resolve().parents[1]

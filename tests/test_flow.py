@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
@@ -13,14 +15,23 @@ from closeloop import flow
 from closeloop.agents.builtin import BuiltinAgent
 from closeloop.attempts import attempt_execution
 from closeloop.cli.config import load_project
+from closeloop.grading import task_proof
 from closeloop.metrics.attempt_measuring import load_story as story_of
 from closeloop.metrics.attempt_measuring import project_rulebook
 from closeloop.providers.scripted_model import ScriptedModel
 from closeloop.records.errors import BadInput, MachineFailed
-from closeloop.records.experiment_plan import ExperimentResults, RunProgress
+from closeloop.records.experiment_plan import (
+    ExperimentForecast,
+    ExperimentPlan,
+    ExperimentResults,
+    RunProgress,
+)
 from closeloop.records.protocols import Work
 from closeloop.records.settings import ExperimentSettings
 from closeloop.records.trace import Trace
+from closeloop.store import Store
+from closeloop.store.store_opening import open_project_store
+from closeloop.tasks.task_files import select_tasks
 
 
 @pytest.fixture
@@ -33,23 +44,22 @@ def run(project: Path, *tasks: str, repeats: int = 1, **changes: object) -> Expe
     found = load_project(project, environ={})
     settings = msgspec.structs.replace(found.settings, **changes)
     told.clear()
-    skipped: dict[str, str] = {}
 
-    def tell(progress: RunProgress) -> None:
-        told.append(progress)
-        if progress.stage == "skipped":
-            skipped[progress.task] = progress.why or ""
+    @contextmanager
+    def start(
+        plan: ExperimentPlan, forecast: ExperimentForecast, store: Store
+    ) -> Iterator[Callable[[RunProgress], None]]:
+        yield told.append
 
-    async def go() -> ExperimentResults:
-        chosen = flow.select_tasks(settings, project, tasks)
-        async with flow.open_run_context(
-            settings, project, list(settings.variants), {}
-        ) as workshop:
-            plan = flow.plan_experiment(workshop, chosen, ExperimentSettings(repeats=repeats))
-            await flow.run_experiment(plan, workshop, jobs=2, tell=tell)
-            return flow.collect_results(plan, workshop, skipped)
-
-    return anyio.run(go)
+    request = flow.ExperimentRequest(
+        settings=settings,
+        root=project,
+        environ={},
+        tasks=tuple(select_tasks(settings, project, tasks)),
+        variants=tuple(settings.variants),
+        wanted=ExperimentSettings(repeats=repeats, jobs=2),
+    )
+    return anyio.run(flow.run_experiment, request, start)
 
 
 told: list[RunProgress] = []
@@ -168,12 +178,12 @@ def test_a_task_that_can_no_longer_be_prepared_spoils_no_other(project, broken, 
 
 
 def test_a_new_grader_looks_at_the_base_and_at_every_attempt_again(tried_project, monkeypatch):
-    monkeypatch.setattr(flow.proving, "GRADER_VERSION", 99)
+    monkeypatch.setattr(task_proof, "GRADER_VERSION", 99)
     results = run(tried_project, "fix")
     assert started() == 0
     assert {row.version for row in results.attempts} == {99}
     found = load_project(tried_project, environ={})
-    with flow.open_project_store(found.settings, tried_project) as store:
+    with open_project_store(found.settings, tried_project) as store:
         proof = store.load_proof(results.tasks[0].grading)
     assert proof is not None
     assert proof.version == 99
@@ -238,7 +248,7 @@ def test_two_variants_that_are_the_same_are_told_apart_from_none(project):
 def test_a_story_holds_all_of_an_attempt(tried_project):
     results = run(tried_project, "fix")
     found = load_project(tried_project, environ={})
-    with flow.open_project_store(found.settings, tried_project) as store:
+    with open_project_store(found.settings, tried_project) as store:
         story = story_of(store, results.attempts[0].id[:6], project_rulebook(found.settings))
     assert story.task is not None
     assert story.task.id == "fix"

@@ -1,447 +1,195 @@
-"""The system on one page: tasks go in, agents work on them in cages, what they did is graded.
+"""The product's stories on one page, each told by the public functions of its features.
 
-    plan ──► prepare every task: its base tree, and what its tests say before any change
-         ──► for every task × variant × repeat that has no scored attempt yet:
-                workspace ──► agent ──► trace and change ──► clean room ──► grade ──► store
-         ──► what the rules say of every trace
+    run an experiment   plan, prepare every task, then for every task × variant × repeat that lacks
+                        a scored attempt: workspace ──► agent ──► trace and change ──► clean room
+                        ──► grade ──► store; measure every trace
+    import sessions     find recordings that are new or have changed, read them, keep their sessions
+    check a change      sides ──► quality, risk by the repository's past, tools before and after
+                        ──► verdict and report
+    receive a pull      deliveries ──► facts ──► the pull request as it stands, linked to the work
+    request             behind it ──► what became of that work
+    judge outputs       each by itself, with the facts first ──► evaluations, kept as they end
+    learn from review   corrections ──► does one restate a rule? a repeat; else a rule is proposed
 
-`running` makes the attempts, on this machine or a cluster. What agents recorded elsewhere comes in
-beside them, by `intake`; `measuring` applies the rules. Plans of several agents are carried out by
-`orchestrating`, which stands beside this page.
-
-Parts do not know each other: this page passes records between them. Nothing here is undone by a
-kill: an attempt is stored whole, in one transaction, or not at all.
+Features do not know each other: this page passes records between them. The command line and the
+web go through it for these jobs. Each story imports what it tells, so that a command loads only
+the features that it uses.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import anyio
-from anyio import to_thread
-from msgspec.structs import replace
+from closeloop.records.record import Record
 
-from closeloop.attempts import attempt_saving
-from closeloop.attempts.attempt_execution import (
-    LEASE_SECONDS,
-    AttemptExecutor,
-    AttemptPacer,
-    attempt_identity,
-    maintain_leases,
-    open_executor,
-)
-from closeloop.attempts.attempt_saving import (
-    ATTEMPTS_FOLDER,
-    pick_fault_to_report,
-    recover_batches,
-    save_attempt_result,
-)
-from closeloop.attempts.experiment_status import forecast_run, require_prices
-from closeloop.attempts.run_resources import (
-    RunResources,
-    describe_sandbox,
-    open_run_resources,
-    open_workspaces,
-    prepare_task_base,
-    sandbox_description,
-)
-from closeloop.concurrency import run_limited, unwrap_exception_group
-from closeloop.grading import grading
-from closeloop.grading import task_proof as proving
-from closeloop.metrics.attempt_measuring import measure_attempts, project_rulebook
-from closeloop.process.rulebook import Rulebook
-from closeloop.records.attempt import AttemptRow, Proof
-from closeloop.records.change import Change
-from closeloop.records.errors import BadInput, Fault, unknown_name_error
-from closeloop.records.experiment_plan import (
-    AttemptOrder,
-    ExperimentForecast,
-    ExperimentPlan,
-    ExperimentResults,
-    RunMode,
-    RunProgress,
-    ScheduledAttempt,
-    SlotPlace,
-)
-from closeloop.records.record import Record, content_digest
-from closeloop.records.settings import ExperimentSettings, Settings
-from closeloop.records.task import Experiment, Task
-from closeloop.reviews.agent_context import UpcomingWork
-from closeloop.reviews.agent_prompts import (
-    ContextProvider,
-    clone_repository_name,
-    open_context_provider,
-    provide_context,
-)
-from closeloop.sandbox.workspaces import WorkspacePool, resolve_commit
-from closeloop.store import Store, make_attempt_row
-from closeloop.store.job_leases import current_owner, is_owner_dead
-from closeloop.store.store_opening import open_existing_store, open_project_store
-from closeloop.tasks.task_files import load_tasks
-from closeloop.text.redaction import redact_grade, redact_proof
-
-__all__ = [
-    "ProgressCallback",
-    "RunContext",
-    "RunProgress",
-    "collect_results",
-    "describe_sandbox",
-    "forecast_missing",
-    "open_existing_store",
-    "open_project_store",
-    "open_run_context",
-    "open_workspaces",
-    "plan_experiment",
-    "prove_tasks",
-    "run_experiment",
-    "sandbox_description",
-    "select_tasks",
-]
-
-
-class RunContext(Record):
-    """What the work is done with, opened once."""
-
-    store: Store
-    tools: RunResources
-    retries: int
-    rules: Rulebook
-    owner: str
-    briefing: ContextProvider | None = None
-    """What agents are told of what reviewers taught, where they are."""
-
-
-class RunState(Record):
-    """A plan under way."""
-
-    workshop: RunContext
-    executor: AttemptExecutor
-    pace: AttemptPacer
-    mode: RunMode
-    tell: ProgressCallback
-    faults: list[Fault] = []
-    """What went wrong: nothing more is begun then; what is under way is paid for, and ends."""
-
-
-ProgressCallback = Callable[[RunProgress], None]
-
-
-@asynccontextmanager
-async def open_run_context(
-    settings: Settings, root: Path, variants: Sequence[str], environ: Mapping[str, str]
-) -> AsyncIterator[RunContext]:
-    """Open the store, and what attempts are made with; everything is closed again at the end."""
-    async with AsyncExitStack() as opened:
-        store = opened.enter_context(open_project_store(settings, root))
-        recover_batches(store, root / ATTEMPTS_FOLDER)
-        resources_opening = open_run_resources(
-            settings, root, variants, environ, lambda name: tuple(store.load_exchanges(name))
-        )
-        tools = await opened.enter_async_context(resources_opening)
-        yield RunContext(
-            store=store,
-            tools=tools,
-            retries=settings.retries,
-            rules=project_rulebook(settings),
-            owner=current_owner(),
-            briefing=open_context_provider(store, settings, root, environ),
-        )
-
-
-def select_tasks(settings: Settings, root: Path, names: Sequence[str]) -> list[Task]:
-    """The project's tasks, or those named: by id, or by file."""
-    files = [Path(name) for name in names if name.endswith(".md")]
-    ids = [name for name in names if not name.endswith(".md")]
-    chosen = load_tasks(files, root, resolve_commit) if files else []
-    if ids or not files:
-        known = {task.id: task for task in load_tasks(root / settings.tasks, root, resolve_commit)}
-        for name in ids:
-            if name not in known:
-                raise unknown_name_error("task", name, known)
-        chosen += [known[name] for name in ids or known]
-    return list({task.id: task for task in chosen}.values())
-
-
-def plan_experiment(
-    workshop: RunContext, tasks: Sequence[Task], wanted: ExperimentSettings, name: str | None = None
-) -> ExperimentPlan:
-    """An experiment over those tasks and all variants of the workshop, written down."""
-    crews = workshop.tools.crews
-    require_prices(wanted.budget, crews)
-    variants = tuple(crew.variant for crew in crews.values())
-    digests = tuple(task.digest for task in tasks), tuple(variant.digest for variant in variants)
-    experiment = Experiment(
-        id=content_digest(*digests, wanted.repeats)[:12],
-        tasks=digests[0],
-        variants=digests[1],
-        repeats=wanted.repeats,
-        name=name,
-        seed=wanted.seed,
-        feedback=wanted.feedback,
-        budget=wanted.budget,
+if TYPE_CHECKING:
+    from closeloop.attempts.task_preparation import ProgressCallback
+    from closeloop.changes.change_check import CheckRequest
+    from closeloop.changes.check_verdict import Fixer
+    from closeloop.judges.judge_panel import JudgePanel
+    from closeloop.records.change import ChangeReport
+    from closeloop.records.errors import Fault
+    from closeloop.records.evaluation import Evaluations, JudgeCase
+    from closeloop.records.experiment_plan import (
+        ExperimentForecast,
+        ExperimentPlan,
+        ExperimentResults,
+        RunMode,
     )
-    for crew in crews.values():
-        workshop.store.save_prompt(crew.prompt)
-        workshop.store.save_variant(crew.variant)
-    for task in tasks:
-        workshop.store.save_task(task)
-    workshop.store.save_experiment(experiment)
-    return ExperimentPlan(experiment=experiment, tasks=tuple(tasks), variants=variants)
+    from closeloop.records.finding import Unmeasured
+    from closeloop.records.protocols import Model
+    from closeloop.records.session import ImportSummary, SessionFilter
+    from closeloop.records.settings import ExperimentSettings, Settings
+    from closeloop.records.task import Task
+    from closeloop.reviews.authorship import AgentSignsByName
+    from closeloop.reviews.rule_learning import LearningContext, LearningSummary
+    from closeloop.sandbox.workspaces import WorkspacePool
+    from closeloop.store import Store
+    from closeloop.store.pull_section import UnreadArrival
+    from closeloop.traces.session_import import TallyCallback
 
-
-def forecast_missing(
-    plan: ExperimentPlan, workshop: RunContext, mode: RunMode, jobs: int
-) -> ExperimentForecast:
-    """What the attempts that this plan still lacks will take, and what all of it will show."""
-    last_by_place = last_attempts(plan, workshop.store)
-    missing = [
-        slot for slot in plan.list_slots() if is_attempt_due(last_by_place.get(slot.place), mode)
+    StartRun = Callable[
+        [ExperimentPlan, ExperimentForecast, Store], AbstractContextManager[ProgressCallback]
     ]
-    return forecast_run(plan, missing, workshop.tools.crews, workshop.store, jobs)
+    """Is told what is ahead, may refuse it by a Fault, and opens what hears of progress."""
+
+
+class ExperimentRequest(Record):
+    """Which variants are to try which tasks, and how."""
+
+    settings: Settings
+    root: Path
+    environ: Mapping[str, str]
+    tasks: tuple[Task, ...]
+    variants: tuple[str, ...]
+    wanted: ExperimentSettings
+    name: str | None = None
+    """The experiment's, in the configuration."""
+    mode: RunMode = "fill"
 
 
 async def run_experiment(
-    plan: ExperimentPlan,
-    workshop: RunContext,
-    *,
-    tell: ProgressCallback,
-    jobs: int | None = None,
-    mode: RunMode = "fill",
-) -> None:
-    """Fill every slot of the plan, `jobs` at a time. What is already filled is left as it is."""
-    proofs: dict[str, Proof] = {}
-    last_by_place = last_attempts(plan, workshop.store)
-    crews = workshop.tools.crews.items()
-
-    async def prepare_one(task: Task) -> None:
-        tell(RunProgress(stage="preparing", task=task.id))
-        proof = await prepare_task(task, workshop)
-        if proof.state == "unproved":
-            tell(RunProgress(stage="skipped", task=task.id, why=proof.reasons[0]))
-        else:
-            proofs[task.id] = proof
-            tell(RunProgress(stage="prepared", task=task.id))
-
-    async with open_executor(plan, workshop.tools) as executor:
-        pace = AttemptPacer(plan.experiment, workshop.store)
-        run_state = RunState(workshop=workshop, executor=executor, pace=pace, mode=mode, tell=tell)
-
-        def is_wanted(slot: ScheduledAttempt) -> bool:
-            return slot.task.id in proofs and (mode == "fill" or slot.place in last_by_place)
-
-        async def run_one_slot(slot: ScheduledAttempt) -> None:
-            if run_state.faults:
-                return
-            try:
-                await run_slot(slot, proofs[slot.task.id], last_by_place.get(slot.place), run_state)
-            except Fault as fault:
-                run_state.faults.append(fault)
-
-        await run_limited(plan.tasks, prepare_one, jobs=jobs or executor.places)
-        with unwrap_exception_group():
-            async with anyio.create_task_group() as group:
-                group.start_soon(maintain_leases, workshop.store, workshop.owner)
-                try:
-                    await run_limited(
-                        [slot for slot in plan.shuffle_slots() if is_wanted(slot)],
-                        run_one_slot,
-                        jobs=jobs or executor.places,
-                        lane=lambda slot: slot.variant.digest,
-                        room={key: crew.written.jobs for key, crew in crews if crew.written.jobs},
-                    )
-                    if run_state.faults:
-                        raise pick_fault_to_report(run_state.faults)
-                finally:
-                    group.cancel_scope.cancel()
-                    with suppress(Fault):
-                        workshop.store.release_jobs(workshop.owner)
-
-
-async def prepare_task(task: Task, workshop: RunContext) -> Proof:
-    """The task's base tree, and what its tests say there: made once, then remembered."""
-    tools, store = workshop.tools, workshop.store
-    try:
-        base = tools.bases[task.digest] = await prepare_task_base(task, tools.workspaces)
-    except BadInput as fault:
-        return proving.unready_proof(task, fault)
-    proof = await to_thread.run_sync(store.load_proof, task.grading)
-    if proof is None or proof.version != proving.GRADER_VERSION:
-        proof = await proving.check_gradable(tools.workspaces, base, task)
-        # What is wrong may lie outside the task, such as a tool that is not installed yet.
-        if proof.state != "unproved":
-            await to_thread.run_sync(save_usable_proof, proof, store)
-    return proof
-
-
-def save_usable_proof(proof: Proof, store: Store) -> None:
-    """Keep a proof; but what the machine spoiled today may be well tomorrow."""
-    test_runs = (proof.before, proof.reference)
-    if not any(run is not None and run.trouble is not None for run in test_runs):
-        store.save_proof(redact_proof(proof))
-
-
-async def run_slot(
-    slot: ScheduledAttempt, proof: Proof, row: AttemptRow | None, going: RunState
-) -> None:
-    """Fill one slot, given its last try: begun again only while the machine failed it."""
-    workshop, tell = going.workshop, going.tell
-    if row is not None and not is_attempt_due(row, going.mode):
-        if wants_grading(row, slot.task, going.mode):
-            row = await regrade_attempt(row, slot.task, proof, workshop)
-        tell(slot.progress_event("settled", row))
-        return
-    first = 0 if row is None else row.retry + 1
-    for retry in range(first, first + workshop.retries + 1):
-        # In a thread: attempts under way go on while this one waits for the database.
-        is_claimed, why = await to_thread.run_sync(claim_slot, slot, retry, going)
-        if not is_claimed:
-            tell(
-                slot.progress_event("held", row, why)
-                if why is not None
-                else slot.progress_event("elsewhere")
-            )
-            return
-        tell(slot.progress_event("started"))
-        order = AttemptOrder(slot=slot, retry=retry, parent=row.id if row else None, proof=proof)
-        result = await going.executor.make(
-            await to_thread.run_sync(with_agent_context, order, workshop)
-        )
-        unsaved_folder = workshop.tools.root / ATTEMPTS_FOLDER
-        saved_result = await save_attempt_result(
-            result, slot.task, workshop.store, order.key, unsaved_folder
-        )
-        # None when this process slept so long that another one took over and was first.
-        row = (
-            make_attempt_row(
-                saved_result.attempt, saved_result.trace, saved_result.change, saved_result.grade
-            )
-            if saved_result
-            else None
-        )
-        if result.mend is not None:
-            going.pace.mark_broken(slot.variant.digest, result.mend)
-        if row is None or row.exit != "machine" or result.mend is not None or going.faults:
-            break
-    tell(slot.progress_event("settled" if row else "elsewhere", row))
-
-
-def claim_slot(slot: ScheduledAttempt, retry: int, going: RunState) -> tuple[bool, str | None]:
-    """Whether this process may begin an attempt; else why it is held back, where it is."""
-    store, owner = going.workshop.store, going.workshop.owner
-    if (why := going.pace.block_reason(slot.variant.digest)) is not None:
-        store.events.add([attempt_saving.blocked_event(slot, why)])
-        return False, why
-    if not store.claim_job(slot.job_key(retry), owner, LEASE_SECONDS, is_owner_dead):
-        return False, None
-    store.events.add([attempt_saving.started_event(slot, retry)])
-    return True, None
-
-
-def with_agent_context(one: AttemptOrder, workshop: RunContext) -> AttemptOrder:
-    """With what reviewers taught, where agents are told; all who try a task are, or none is."""
-    task = one.slot.task
-    if workshop.briefing is None or task.repo is None:
-        return one
-    work = UpcomingWork(
-        repo=clone_repository_name(task.repo),
-        text=task.prompt,
-        scope=task.scope,
-        key=attempt_identity(one)["id"],
-        lot=task.id,
-        names=(task.repo,),
-    )
-    context = provide_context(
-        workshop.briefing, workshop.tools.crews[one.slot.variant.digest], work
-    )
-    return replace(one, slot=replace(one.slot, context=context))
-
-
-def is_attempt_due(row: AttemptRow | None, mode: RunMode) -> bool:
-    """Whether a slot wants an attempt, given its last try."""
-    match mode:
-        case "fill":
-            return row is None or row.exit == "machine"
-        case "unscored":
-            return row is not None and row.outcome not in ("pass", "fail")
-        case "regrade":
-            return False
-
-
-def wants_grading(row: AttemptRow, task: Task, mode: RunMode) -> bool:
-    """Graded never, in another way, by an older grader, without success, or as we are asked to."""
-    if row.exit == "machine" or mode == "regrade":
-        return row.exit != "machine"
-    current = row.grading == task.grading and row.version == proving.GRADER_VERSION
-    return not current or row.outcome not in ("pass", "fail")
-
-
-async def regrade_attempt(
-    row: AttemptRow, task: Task, proof: Proof, workshop: RunContext
-) -> AttemptRow:
-    """Grade a kept attempt again, by its kept change."""
-    store, tools = workshop.store, workshop.tools
-    attempt, trace, _ = await to_thread.run_sync(store.load_attempt_parts, row.id)
-    change = await to_thread.run_sync(store.load_exact_change, row.id) or Change()
-    submission = grading.GradedSubmission(attempt=attempt, change=change, trace=trace, proof=proof)
-    grade = await grading.grade_attempt(
-        tools.workspaces, tools.bases[task.digest], task, submission
-    )
-    grade = redact_grade(grade)
-    await to_thread.run_sync(store.save_grade, grade)
-    return make_attempt_row(attempt, trace, change, grade)
-
-
-def collect_results(
-    plan: ExperimentPlan, workshop: RunContext, skipped: dict[str, str]
+    request: ExperimentRequest,
+    start: StartRun,
+    note_sandbox: Callable[[WorkspacePool], None] = lambda workspaces: None,
 ) -> ExperimentResults:
-    """What the store now holds of a plan, and what the rules say of it."""
-    last_by_place = last_attempts(plan, workshop.store)
-    rows = [last_by_place[slot.place] for slot in plan.list_slots() if slot.place in last_by_place]
-    measured_attempts = measure_attempts(workshop.store, rows, workshop.rules)
-    return ExperimentResults(
-        experiment=plan.experiment.id,
-        tasks=plan.tasks,
-        variants=plan.variants,
-        attempts=tuple(rows),
-        measurements={one.row.id: one.measurement for one in measured_attempts},
-        insights=tuple(workshop.store.course.list_attempt_insights([row.id for row in rows])),
-        skipped=skipped,
-        sandbox=sandbox_description(workshop.tools.workspaces),
-    )
+    """Let every variant try every task, grade what it changes, and measure how it worked."""
+    from closeloop.attempts import experiment_run as experiment
+    from closeloop.metrics.attempt_measuring import measure_attempts, project_rulebook
+    from closeloop.reviews.agent_prompts import open_context_provider, provide_task_context
+
+    settings, root, environ = request.settings, request.root, request.environ
+    wanted, mode = request.wanted, request.mode
+    async with experiment.open_run_context(settings, root, request.variants, environ) as context:
+        store, rules = context.store, project_rulebook(settings)
+        briefing = open_context_provider(store, settings, root, environ)
+        note_sandbox(context.tools.workspaces)
+        plan = experiment.plan_experiment(context, request.tasks, wanted, request.name)
+        forecast = experiment.forecast_missing(plan, context, mode, wanted.jobs)
+        with start(plan, forecast, store) as tell:
+            brief = partial(provide_task_context, briefing)
+            async with experiment.open_run(plan, context, tell, wanted.jobs, mode, brief) as run:
+                prepared = await experiment.prepare_tasks(run)
+                await experiment.fill_slots(prepared, run)
+        attempts = experiment.list_plan_attempts(plan, store)
+        measured = measure_attempts(store, attempts, rules)
+        measurements = {one.row.id: one.measurement for one in measured}
+        return experiment.collect_results(plan, context, attempts, measurements, prepared.skipped)
 
 
-def last_attempts(plan: ExperimentPlan, store: Store) -> dict[SlotPlace, AttemptRow]:
-    """The last try of every slot that has one, as it is graded now."""
-    rows = store.list_attempts(
-        task_digests=plan.experiment.tasks,
-        variants=plan.experiment.variants,
-        gradings=[task.grading for task in plan.tasks],
-    )
-    rows.sort(key=lambda row: row.retry)
-    return {(row.task_digest, row.variant, row.number): row for row in rows}
+def import_sessions(
+    places: Sequence[Path], store: Store, *, wish: SessionFilter, jobs: int, tell: TallyCallback
+) -> ImportSummary:
+    """Read every recording in some places that is new or has changed, and keep its sessions."""
+    from closeloop.traces.recording_files import walk_files
+    from closeloop.traces.session_import import ImportBuffer, find_changed_files, read_changed_files
+
+    buffer = ImportBuffer(store, tell)
+    recordings = find_changed_files(walk_files(places), buffer, wish)
+    for outcome in read_changed_files(recordings, wish, jobs):
+        buffer.add_outcome(outcome)
+    return buffer.finish_import()
 
 
-async def prove_tasks(
-    tasks: Sequence[Task],
-    store: Store,
+async def check_change(
+    order: CheckRequest,
     workspaces: WorkspacePool,
-    *,
-    repeats: int,
-    tell: ProgressCallback,
-) -> list[Proof]:
-    """Prove each task by its controls, and remember what came of it."""
-    proofs = []
-    for task in tasks:
-        tell(RunProgress(stage="preparing", task=task.id))
-        try:
-            base = await prepare_task_base(task, workspaces)
-            proof = await proving.prove_task(workspaces, base, task, repeats)
-            save_usable_proof(proof, store)
-        except BadInput as fault:
-            proof = proving.unready_proof(task, fault)
-        store.save_task(task)
-        tell(RunProgress(stage="prepared", task=task.id))
-        proofs.append(proof)
-    return proofs
+    fixer: Fixer | None = None,
+    reviewer: Model | Unmeasured | None = None,
+) -> ChangeReport:
+    """Validate a change in the tiers that are asked for; BadInput where there is no change."""
+    from closeloop.changes import change_check as check
+    from closeloop.changes.change_sides import open_sides
+
+    began = time.monotonic()
+    with open_sides(order.root, order.wanted) as sides:
+        inspection = await check.read_change(order, sides)
+        quality = await check.check_quality(order, inspection, reviewer)
+        context = await check.prepare_context(order, sides, workspaces)
+        risk = await check.check_risk(order, inspection, context)
+        tools = await check.check_tools(order, inspection, context, fixer)
+        results = check.TierResults(quality=quality, risk=risk, tools=tools)
+        return check.build_report(order, sides, results, time.monotonic() - began)
+
+
+def receive_pull_requests(store: Store, agents: AgentSignsByName) -> int:
+    """Make pull requests of what code hosts delivered; how many deliveries those were."""
+    from closeloop.reviews import webhook_delivery as delivery
+    from closeloop.reviews.pull_updates import add_facts, refresh_pull
+
+    def update_pulls(arrivals: Sequence[UnreadArrival]) -> None:
+        facts = [fact for arrival in arrivals for fact in delivery.facts_from_arrival(arrival)]
+        for repo, number in add_facts(facts, store):
+            refresh_pull(repo, number, store, agents)
+
+    arrivals = delivery.list_unread_arrivals(store)
+    delivery.fold_arrivals(arrivals, update_pulls)
+    delivery.delete_arrivals(arrivals, store)
+    return len(arrivals)
+
+
+async def judge_outputs(
+    panel: JudgePanel, cases: Sequence[JudgeCase], store: Store, attempts: Sequence[str] = ()
+) -> tuple[Evaluations, Fault | None]:
+    """Judge each output and keep it as it ends; and why that could not be, where it is so."""
+    from anyio import to_thread
+
+    from closeloop.judges import evaluator
+
+    evaluator.require_rubrics(panel, cases)
+    saver = evaluator.EvaluationSaver(store, attempts)
+    judged = await evaluator.judge_each(panel, cases, saver.save_one)
+    evaluations = evaluator.combine_evaluations(judged)
+    return await to_thread.run_sync(saver.save_all, evaluations)
+
+
+async def learn_from_reviews(context: LearningContext, repo: str | None = None) -> LearningSummary:
+    """Learn rules from what people said of agents' work, and see what they had to say again."""
+    from closeloop.reviews import rule_learning as learning
+    from closeloop.reviews.pull_updates import load_pull
+    from closeloop.reviews.review_corrections import list_corrections
+
+    store, total = context.store, learning.LearningSummary()
+    for changed in learning.list_changed_pulls(context, repo):
+        if context.stopped():
+            return total
+        pull = load_pull(changed.row.repo, changed.row.pull, store, context.agents)
+        told = learning.find_context_record(store, pull)
+        remarks = list_corrections(pull)
+        learned = await learning.learn_from_corrections(context, remarks, pull.opened, told)
+        repeated = await learning.learn_from_findings(context, pull, told)
+        learning.update_delivery(store, pull)
+        learning.mark_pull_learned(context, changed)
+        total = learning.add_summaries(total, learned, repeated, learning.LearningSummary(pulls=1))
+    for note in learning.list_changed_notes(context, repo):
+        learned = await learning.learn_from_corrections(
+            context, [note.note], note.began, None, taught=()
+        )
+        learning.mark_note_learned(context, note)
+        total = learning.add_summaries(total, learned)
+    return total

@@ -11,19 +11,30 @@ import anyio
 import pytest
 
 import small_project
-from closeloop import flow
 from closeloop.attempts.attempt_execution import AttemptExecutor, AttemptPacer, attempt_identity
 from closeloop.attempts.attempt_saving import (
     ATTEMPTS_FOLDER,
     ResultsRefused,
     pick_fault_to_report,
 )
+from closeloop.attempts.experiment_run import (
+    RunState,
+    fill_slots,
+    open_run,
+    open_run_context,
+    plan_experiment,
+    prepare_tasks,
+    run_slot,
+)
+from closeloop.attempts.task_preparation import prepare_task
 from closeloop.cli.config import load_project
 from closeloop.records.attempt import Attempt
 from closeloop.records.errors import Fault, MachineFailed
 from closeloop.records.experiment_plan import AttemptOrder, AttemptResult, RunProgress
 from closeloop.records.settings import ExperimentSettings
 from closeloop.store import engine
+from closeloop.store.store_opening import open_project_store
+from closeloop.tasks.task_files import select_tasks
 
 VARIANTS = ("closer", "spiraller")
 
@@ -47,10 +58,11 @@ def run(
         listen(told)
 
     async def go() -> None:
-        tasks = flow.select_tasks(settings, project, ["question"])
-        async with flow.open_run_context(settings, project, VARIANTS, {}) as workshop:
-            plan = flow.plan_experiment(workshop, tasks, ExperimentSettings(repeats=3))
-            await flow.run_experiment(plan, workshop, jobs=jobs, tell=tell)
+        tasks = select_tasks(settings, project, ["question"])
+        async with open_run_context(settings, project, VARIANTS, {}) as workshop:
+            plan = plan_experiment(workshop, tasks, ExperimentSettings(repeats=3))
+            async with open_run(plan, workshop, jobs=jobs, tell=tell) as going:
+                await fill_slots(await prepare_tasks(going), going)
 
     try:
         anyio.run(go)
@@ -61,7 +73,7 @@ def run(
 
 def kept(project: Path) -> dict[str, tuple[bool, int, int]]:
     """Of every attempt whether it is graded, its events and its exchanges."""
-    with flow.open_project_store(load_project(project, environ={}).settings, project) as store:
+    with open_project_store(load_project(project, environ={}).settings, project) as store:
         rows = store.list_attempts()
         assert all(store.load_trace(row.id) for row in rows)
         return {
@@ -157,11 +169,12 @@ def test_what_the_machine_failed_is_not_tried_again_after_a_fault(
         return AttemptResult(attempt=Attempt(**attempt_identity(one), exit="machine"))
 
     async def go() -> None:
-        tasks = flow.select_tasks(settings, project, ["question"])
-        async with flow.open_run_context(settings, project, VARIANTS, {}) as workshop:
-            plan = flow.plan_experiment(workshop, tasks, ExperimentSettings())
-            going = flow.RunState(
-                workshop=workshop,
+        tasks = select_tasks(settings, project, ["question"])
+        async with open_run_context(settings, project, VARIANTS, {}) as workshop:
+            plan = plan_experiment(workshop, tasks, ExperimentSettings())
+            going = RunState(
+                plan=plan,
+                context=workshop,
                 executor=AttemptExecutor(make=make, places=1),
                 pace=AttemptPacer(plan.experiment, workshop.store),
                 mode="fill",
@@ -169,7 +182,8 @@ def test_what_the_machine_failed_is_not_tried_again_after_a_fault(
                 faults=faults,
             )
             slot = next(iter(plan.list_slots()))
-            await flow.run_slot(slot, await flow.prepare_task(slot.task, workshop), None, going)
+            proof = await prepare_task(slot.task, workshop.tools, workshop.store)
+            await run_slot(slot, proof, None, going)
 
     anyio.run(go)
     assert len(made) == (1 if elsewhere else 1 + settings.retries)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ import small_project
 from closeloop import flow
 from closeloop.agents.builtin import BuiltinAgent
 from closeloop.attempts.attempt_saving import branch_stored_attempt
+from closeloop.attempts.experiment_run import open_run_context, plan_experiment
 from closeloop.attempts.experiment_status import is_paid_model, list_experiment_statuses
+from closeloop.attempts.run_resources import open_workspaces
 from closeloop.cli.config import load_project
 from closeloop.metrics.attempt_measuring import load_story, project_rulebook
 from closeloop.providers.scripted_model import ScriptedModel
@@ -24,6 +27,7 @@ from closeloop.records.chat import ModelReply
 from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.records.experiment_plan import (
     ExperimentForecast,
+    ExperimentPlan,
     ExperimentResults,
     RunMode,
     RunProgress,
@@ -32,6 +36,8 @@ from closeloop.records.protocols import Assignment, Recording, Work
 from closeloop.records.settings import ExperimentSettings, ModelSettings, Settings
 from closeloop.records.trace import Trace
 from closeloop.store import Store
+from closeloop.store.store_opening import open_project_store
+from closeloop.tasks.task_files import select_tasks
 
 PRICED = """
 [models.dear]
@@ -71,25 +77,34 @@ def run(
     settings = load_project(project, environ={}).settings
     told: list[RunProgress] = []
 
-    async def go() -> Ran:
-        chosen = flow.select_tasks(settings, project, tasks or ["question"])
-        async with flow.open_run_context(settings, project, variants, {}) as workshop:
-            plan = flow.plan_experiment(workshop, chosen, ExperimentSettings(**wanted))
-            ahead = flow.forecast_missing(plan, workshop, mode, jobs)
+    ahead: list[ExperimentForecast] = []
 
-            def tell(progress: RunProgress) -> None:
-                told.append(progress)
-                listen(progress, workshop.store)
+    @contextmanager
+    def start(
+        plan: ExperimentPlan, forecast: ExperimentForecast, store: Store
+    ) -> Iterator[Callable[[RunProgress], None]]:
+        def tell(progress: RunProgress) -> None:
+            told.append(progress)
+            listen(progress, store)
 
-            await flow.run_experiment(plan, workshop, jobs=jobs, mode=mode, tell=tell)
-            return Ran(flow.collect_results(plan, workshop, {}), told, ahead)
+        ahead.append(forecast)
+        yield tell
 
-    return anyio.run(go)
+    request = flow.ExperimentRequest(
+        settings=settings,
+        root=project,
+        environ={},
+        tasks=tuple(select_tasks(settings, project, tasks or ["question"])),
+        variants=variants,
+        wanted=ExperimentSettings(jobs=jobs, **wanted),
+        mode=mode,
+    )
+    return Ran(anyio.run(flow.run_experiment, request, start), told, ahead[0])
 
 
 def opened(project: Path) -> tuple[Settings, Store]:
     settings = load_project(project, environ={}).settings
-    return settings, flow.open_project_store(settings, project)
+    return settings, open_project_store(settings, project)
 
 
 def held(ran: Ran) -> list[str]:
@@ -145,9 +160,9 @@ def test_a_budget_needs_prices(project):
 
     async def go() -> None:
         environ = {"OPENAI_API_KEY": "x"}
-        async with flow.open_run_context(settings, project, ["far"], environ) as workshop:
-            flow.plan_experiment(
-                workshop, flow.select_tasks(settings, project, ()), ExperimentSettings(budget=1)
+        async with open_run_context(settings, project, ["far"], environ) as workshop:
+            plan_experiment(
+                workshop, select_tasks(settings, project, ()), ExperimentSettings(budget=1)
             )
 
     with pytest.raises(BadInput, match="The budget needs the price of 'openai/unheard-of'"):
@@ -290,7 +305,7 @@ def test_agents_cannot_be_shown_what_they_are_graded_by(project, shown, what):
     settings = load_project(project, environ={}).settings
     sandbox = msgspec.structs.replace(settings.sandbox, read=(str(project / shown),))
     with pytest.raises(BadInput, match=f"where agents would find {what}"):
-        flow.open_workspaces(msgspec.structs.replace(settings, sandbox=sandbox), project)
+        open_workspaces(msgspec.structs.replace(settings, sandbox=sandbox), project)
 
 
 def test_unfinished_work_is_kept_on_a_branch(project, monkeypatch):

@@ -11,11 +11,12 @@ from pathlib import Path
 import anyio
 import pytest
 
-from closeloop.changes.change_check import CheckRequest, run_change_check
+from closeloop.changes.change_check import CheckRequest
 from closeloop.changes.change_sides import ChangeQuery, open_sides
 from closeloop.changes.check_context import CheckContext
 from closeloop.changes.check_verdict import decide_verdict
 from closeloop.changes.tool_comparison import CheckTool, ToolResult, compare_once
+from closeloop.flow import check_change
 from closeloop.records.change import ChangeReport, GatePolicy
 from closeloop.records.settings import CheckSettings, CommandSettings, SandboxSettings
 from closeloop.sandbox.workspaces import WorkspacePool
@@ -79,7 +80,7 @@ def checked(repo: Path, settings: CheckSettings = SETTINGS, **commands: object) 
             tiers=("tools",),
         )
         async with WorkspacePool(cache / "workspaces", SandboxSettings(kind="none")) as workspaces:
-            return await run_change_check(order, workspaces)
+            return await check_change(order, workspaces)
 
     return anyio.run(go)
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from closeloop.changes.change_check import CheckRequest, run_change_check
+from closeloop.changes.change_check import CheckRequest
 from closeloop.changes.change_sides import ChangeQuery, open_sides
 from closeloop.changes.check_context import describe_missing_content, installs_only
 from closeloop.changes.coverage import LineCoverage, add_coverage_options, relocate_coverage
+from closeloop.flow import check_change
 from closeloop.records.change import ChangeReport
 from closeloop.records.settings import CheckSettings, CommandSettings, SandboxSettings
 from closeloop.sandbox.workspaces import WorkspacePool
@@ -59,7 +60,7 @@ def checked(
             **more,
         )
         async with WorkspacePool(cache / "workspaces", SandboxSettings(kind="none")) as workspaces:
-            return await run_change_check(order, workspaces)
+            return await check_change(order, workspaces)
 
     return anyio.run(go)
 

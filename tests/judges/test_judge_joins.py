@@ -21,8 +21,9 @@ from closeloop.judges import checks
 from closeloop.judges.evaluator import (
     EvaluationSaver,
     cases_from_plan,
-    evaluate_cases,
+    combine_evaluations,
     evaluate_outputs,
+    judge_each,
 )
 from closeloop.judges.judge_cases import case_from_patch
 from closeloop.judges.judge_panel import JudgePanel, OpenJudge
@@ -298,7 +299,8 @@ def test_evaluations_are_kept_as_they_come_and_again_when_the_store_is_back(
     with open_store(str(tmp_path / "store.db")) as store:
         for calls, left in ((0, None), (2, None), (9, "The database is gone.")):
             keeper = EvaluationSaver(Away(store, calls))  # type: ignore[arg-type]
-            made = anyio.run(evaluate_cases, bench(Asked(fair)), cases, keeper.save_one)
+            judged = anyio.run(judge_each, bench(Asked(fair)), cases, keeper.save_one)
+            made = combine_evaluations(judged)
             before = len(store.judged.list_evaluations())
             whole, fault = keeper.save_all(made)
             assert (str(fault) if fault else None) == left
@@ -326,7 +328,7 @@ def test_a_judge_that_is_killed_leaves_what_it_had_said(tmp_path: Path) -> None:
         keeper = EvaluationSaver(store)
         cases = cases_from_plan("Sums.", plan, outputs, {})
         with pytest.raises(BaseException):  # noqa: B017, PT011 - a group, or the interrupt itself
-            anyio.run(evaluate_cases, one_by_one, cases, keeper.save_one)
+            anyio.run(judge_each, one_by_one, cases, keeper.save_one)
         assert len(store.judged.list_evaluations()) == 2
 
 

@@ -14,7 +14,7 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from closeloop import flow
+from closeloop.attempts.run_resources import open_workspaces
 from closeloop.cli import main
 from closeloop.gateway import Gateway
 from closeloop.judges import looking
@@ -122,7 +122,7 @@ def site(project: Path) -> RepositoryState:
 def judged(project: Path, settings: Settings, case: JudgeCase) -> Evaluation:
     async def go() -> Evaluation:
         async with (
-            flow.open_workspaces(settings, project) as workspaces,
+            open_workspaces(settings, project) as workspaces,
             Gateway({}, project) as gateway,
         ):
             bench = open_judge_panel(settings, gateway, project)

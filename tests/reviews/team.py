@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 
+from closeloop.flow import learn_from_reviews
 from closeloop.records.protocols import Model
 from closeloop.records.pull_request import Fact, PullDescription, PullRequest, Review, ReviewComment
 from closeloop.records.team_rules import TeamRule
@@ -19,7 +20,7 @@ from closeloop.reviews.encoders import ngrams
 from closeloop.reviews.pull_updates import save_facts
 from closeloop.reviews.rule_editing import set_rule_state
 from closeloop.reviews.rule_index import RuleIndex
-from closeloop.reviews.rule_learning import LearningContext, LearningSummary, learn_from_reviews
+from closeloop.reviews.rule_learning import LearningContext, LearningSummary
 from closeloop.store import Store
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -19,6 +19,7 @@ from team import (
     school_of,
 )
 
+from closeloop.flow import learn_from_reviews
 from closeloop.records.change import Change, ChangeReport
 from closeloop.records.chat import ModelReply, ModelRequest
 from closeloop.records.errors import BadInput
@@ -34,7 +35,7 @@ from closeloop.reviews.rule_editing import (
     merge_rules,
     set_rule_state,
 )
-from closeloop.reviews.rule_learning import learn_from_corrections, learn_from_reviews
+from closeloop.reviews.rule_learning import learn_from_corrections
 from closeloop.store import Store, open_store
 
 SAID = "Please use the project's logger instead of print."

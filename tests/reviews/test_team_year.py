@@ -12,6 +12,7 @@ from github_team import CLAUDE, REPO, Team
 from msgspec.structs import replace
 
 from closeloop.changes.check_verdict import save_report as keep_report
+from closeloop.flow import learn_from_reviews
 from closeloop.metrics.attempt_measuring import project_rulebook
 from closeloop.metrics.attempt_table import load_attempt_table
 from closeloop.metrics.metric_figures import compute_metrics
@@ -26,7 +27,7 @@ from closeloop.reviews.authorship import merge_known_agents
 from closeloop.reviews.encoders import ngrams
 from closeloop.reviews.pull_updates import save_facts
 from closeloop.reviews.rule_index import RuleIndex
-from closeloop.reviews.rule_learning import LearningContext, learn_from_reviews
+from closeloop.reviews.rule_learning import LearningContext
 from closeloop.store import Store, open_store
 from closeloop.store.record_bodies import pack_record
 from closeloop.store.session_rows import build_packed_session, session_key

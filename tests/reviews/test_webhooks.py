@@ -23,6 +23,7 @@ from github_team import CLAUDE, REPO, Team
 from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 
+from closeloop.flow import learn_from_reviews, receive_pull_requests
 from closeloop.records.errors import BadInput
 from closeloop.reviews import rule_learning
 from closeloop.reviews.authorship import merge_known_agents
@@ -30,8 +31,7 @@ from closeloop.reviews.encoders import ngrams
 from closeloop.reviews.github_webhooks import GITHUB_EVENTS, read_github_event
 from closeloop.reviews.rule_editing import set_rule_state
 from closeloop.reviews.rule_index import RuleIndex
-from closeloop.reviews.rule_learning import LearningContext, LearningSummary, learn_from_reviews
-from closeloop.reviews.webhook_delivery import read_arrivals
+from closeloop.reviews.rule_learning import LearningContext, LearningSummary
 from closeloop.store import Store, open_store
 from closeloop.store.pull_section import WebhookArrival
 from closeloop.web import webhooks
@@ -136,7 +136,7 @@ def test_a_secret_that_a_delivery_brings_never_reaches_the_store() -> None:
         held = store.pulls.list_unread()
         assert len(held) == len(arrivals)
         assert not any(token.encode() in one.body for one in held)
-        assert read_arrivals(store, AGENTS) == len(arrivals)
+        assert receive_pull_requests(store, AGENTS) == len(arrivals)
         assert store.pulls.list_pulls()[0].comments == 1
 
 
@@ -184,7 +184,7 @@ def test_what_was_read_is_news_also_when_its_facts_were_seen_too_early(store: St
         store.pulls.save_arrivals([arrival])
         store.pulls.add_facts(read_github_event(event, body, at))
         early = store.memory.learning_marker()
-        read_arrivals(store, AGENTS)
+        receive_pull_requests(store, AGENTS)
         assert store.memory.learning_marker() != early
 
 
@@ -334,7 +334,7 @@ def test_githubs_published_examples_are_all_read() -> None:
         for file in files:
             assert send(web, file.parent.name, file.read_bytes()) == 202
         wait_until_read(store)
-        while read_arrivals(store, AGENTS):
+        while receive_pull_requests(store, AGENTS):
             pass
         (row,) = store.pulls.list_pulls()
         assert (row.repo, row.pull, row.state) == ("Codertocat/Hello-World", 2, "closed")

@@ -15,12 +15,20 @@ import pytest
 from provider_server import Provider, provider
 
 import small_project
-from closeloop import flow
+from closeloop.attempts.experiment_run import (
+    fill_slots,
+    list_plan_attempts,
+    open_run,
+    open_run_context,
+    plan_experiment,
+    prepare_tasks,
+)
 from closeloop.cli.config import load_project
 from closeloop.records.attempt import AttemptRow
 from closeloop.records.change import Change
 from closeloop.records.experiment_plan import RunProgress
 from closeloop.records.settings import ExperimentSettings
+from closeloop.tasks.task_files import select_tasks
 from patience import PATIENCE, SCALES
 
 __all__ = ["provider"]
@@ -191,14 +199,15 @@ def attempt(
     told: list[RunProgress] = []
 
     async def go() -> Ended:
-        chosen = flow.select_tasks(settings, project, ["fix"])
+        chosen = select_tasks(settings, project, ["fix"])
         environ = {"OPENAI_API_KEY": "none"}
-        async with flow.open_run_context(settings, project, [variant], environ) as workshop:
-            plan = flow.plan_experiment(workshop, chosen, ExperimentSettings(budget=budget))
+        async with open_run_context(settings, project, [variant], environ) as workshop:
+            plan = plan_experiment(workshop, chosen, ExperimentSettings(budget=budget))
             with anyio.fail_after(PATIENCE):
-                await flow.run_experiment(plan, workshop, jobs=1, tell=told.append)
+                async with open_run(plan, workshop, jobs=1, tell=told.append) as going:
+                    await fill_slots(await prepare_tasks(going), going)
             tries = sorted(workshop.store.list_attempts(), key=lambda row: row.retry)
-            row = flow.collect_results(plan, workshop, {}).attempts[0]
+            row = list_plan_attempts(plan, workshop.store)[0]
             return Ended(row, tries, workshop.store.load_change(row.id), told)
 
     return anyio.run(go)

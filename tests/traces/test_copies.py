@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from closeloop.flow import import_sessions
 from closeloop.records.attempt import AttemptRow
 from closeloop.records.session import SessionFilter
 from closeloop.store import Store, open_store
-from closeloop.traces import session_import
 
 FIXTURES = Path(__file__).parents[1] / "traces" / "fixtures"
 ID = "5b2c7a10-0000-4000-8000-00000000000a"
@@ -86,7 +86,7 @@ def lines(path: Path, records: list[Any]) -> Path:
 def listed(store: Store, *places: Path) -> list[AttemptRow]:
     """What is listed once some places were imported, one after the other."""
     for place in places:
-        found = session_import.import_sessions(
+        found = import_sessions(
             [place], store, wish=SessionFilter(), jobs=1, tell=lambda tally: None
         )
         assert sum(count.sessions for count in found.formats.values()), place

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
+from closeloop.flow import import_sessions
 from closeloop.records.session import ImportSummary, SessionFilter
 from closeloop.records.trace import Message
 from closeloop.store import Store, open_store
-from closeloop.traces import file_intake, session_import
+from closeloop.traces import file_intake
 from closeloop.traces.readers import pi
 from made_secrets import readable
 
@@ -40,7 +41,7 @@ def store(store_url: str) -> Iterator[Store]:
 def bring_in(
     store: Store, *places: Path, jobs: int = 1, wish: SessionFilter | None = None
 ) -> ImportSummary:
-    return session_import.import_sessions(
+    return import_sessions(
         places, store, wish=wish or SessionFilter(), jobs=jobs, tell=lambda tally: None
     )
 

@@ -15,7 +15,8 @@ import anyio.lowlevel
 import msgspec
 from anyio import to_thread
 
-from closeloop.attempts.run_resources import RunResources, prepare_task_base, sandbox_description
+from closeloop.attempts.run_resources import RunResources, sandbox_description
+from closeloop.attempts.task_preparation import prepare_task_base
 from closeloop.gateway.attempt_proxy import AttemptProxy
 from closeloop.grading import grading
 from closeloop.grading.variants import ResolvedVariant, add_agent_context

@@ -28,7 +28,8 @@ from msgspec.structs import replace
 
 from closeloop import __version__
 from closeloop.attempts.attempt_execution import lost_attempt, make_attempt
-from closeloop.attempts.run_resources import RunResources, open_run_resources, prepare_task_base
+from closeloop.attempts.run_resources import RunResources, open_run_resources
+from closeloop.attempts.task_preparation import prepare_task_base
 from closeloop.git import GitFailed, run_git
 from closeloop.grading.variants import ResolvedVariant
 from closeloop.records.errors import BadInput, Fault, MachineFailed, PluginFailed

@@ -14,7 +14,6 @@ from closeloop.grading.variants import ResolvedVariant, resolve_variant
 from closeloop.records.errors import BadInput, Fault
 from closeloop.records.record import Record
 from closeloop.records.settings import SandboxSettings, Settings
-from closeloop.records.task import Task
 from closeloop.sandbox.sandbox_ladder import find_sandbox
 from closeloop.sandbox.workspace_layout import describe_sandbox_limits
 from closeloop.sandbox.workspaces import WorkspaceBase, WorkspacePool
@@ -106,10 +105,3 @@ def describe_sandbox(settings: SandboxSettings) -> str:
             return describe_sandbox_limits(find_sandbox(settings, Path(folder)).guards)
         except (Fault, OSError) as fault:
             return str(fault)
-
-
-async def prepare_task_base(task: Task, workspaces: WorkspacePool) -> WorkspaceBase | None:
-    """The tree that the task starts from; None for a question without a repository."""
-    if task.repo is None or task.base is None:
-        return None
-    return await workspaces.prepare_base(task.repo, task.base, task.setup)

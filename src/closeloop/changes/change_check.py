@@ -9,7 +9,6 @@ A tier that cannot look says why, and hides none of the others.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -19,7 +18,7 @@ import msgspec
 
 from closeloop import plugins
 from closeloop.changes.affected_tests import select_test_files
-from closeloop.changes.change_sides import ChangeQuery, ChangeSides, open_sides
+from closeloop.changes.change_sides import ChangeQuery, ChangeSides
 from closeloop.changes.check_context import (
     CheckContext,
     describe_missing_content,
@@ -40,13 +39,7 @@ from closeloop.changes.risk.change_history import read_history
 from closeloop.changes.risk.risk_model import fit_risk_model
 from closeloop.changes.tool_comparison import CheckTool, ToolComparison, has_broken, run_tools
 from closeloop.concurrency import compute_in_thread
-from closeloop.records.change import (
-    ChangeReport,
-    CheckTier,
-    MendingResult,
-    Risk,
-    ToolRun,
-)
+from closeloop.records.change import ChangeReport, CheckTier, MendingResult, Risk, ToolRun
 from closeloop.records.errors import BadInput, Fault, MachineFailed
 from closeloop.records.finding import SEVERITIES, Finding, Unmeasured
 from closeloop.records.inspection import (
@@ -61,6 +54,8 @@ from closeloop.text.redaction import redact_change, redact_record
 from closeloop.text.wording import matches_globs
 
 TIERS: tuple[CheckTier, ...] = ("tools", "quality", "risk")
+PreparedContext = CheckContext | Unmeasured | MachineFailed | None
+"""Where tools can be run; or why they cannot; None where none are to be."""
 
 
 class CheckRequest(Record):
@@ -90,79 +85,73 @@ class ToolTierResult(Record):
     """Whether there are tools, and none of them could be run."""
 
 
-async def run_change_check(
-    order: CheckRequest,
-    workspaces: WorkspacePool,
-    fixer: Fixer | None = None,
-    reviewer: Model | Unmeasured | None = None,
+class TierResults(Record):
+    """What each tier that was asked for has found."""
+
+    quality: tuple[Finding | Unmeasured, ...] = ()
+    risk: Risk | Unmeasured | None = None
+    tools: ToolTierResult = ToolTierResult()
+
+
+async def read_change(order: CheckRequest, sides: ChangeSides) -> Inspection:
+    """What the change does to the code, beside what the repository holds."""
+
+    def inspect_sides() -> Inspection:
+        index = open_index(sides, order.cache, order.settings)
+        return inspect_change(
+            sides, index, task=order.task, request=order.request, settings=order.settings
+        )
+
+    order.tell("reading the change")
+    return await compute_in_thread(inspect_sides)
+
+
+def build_report(
+    order: CheckRequest, sides: ChangeSides, results: TierResults, seconds: float
 ) -> ChangeReport:
-    """All tiers that are asked for; BadInput only where there is no change to look at."""
-    began = time.monotonic()
-    with open_sides(order.root, order.wanted) as sides:
-        order.tell("reading the change")
-        inspection = await compute_in_thread(_open_inspection, order, sides)
-        findings_found: list[Finding] = []
-        unmeasured: list[Unmeasured] = []
-        risk, tools = None, ToolTierResult()
-        if "quality" in order.tiers:
-            for result in await _check_quality(order, inspection, reviewer):
-                findings_found.append(result) if isinstance(result, Finding) else unmeasured.append(
-                    result
-                )
-        bench = await _prepare_context(order, sides, workspaces)
-        if "risk" in order.tiers:
-            order.tell("risk")
-            coverage = await _measure_coverage(order, bench)
-            judged = await compute_in_thread(_assess_risk, order, inspection, coverage)
-            if isinstance(judged, Risk):
-                risk = judged
-            else:
-                unmeasured.append(judged)
-        if "tools" in order.tiers:
-            tools = await _run_tool_tier(order, inspection, bench, fixer)
-        findings = sorted(
-            (_apply_silences(one, order) for one in findings_found), key=_finding_order
-        )
-        judged_tools = None if tools.failed else tools.runs
-        judgement = decide_verdict(order.settings, judged_tools, findings, risk)
-        report = ChangeReport(
-            change=redact_change(sides.change),
-            title=sides.title,
-            verdict=judgement.verdict,
-            reasons=judgement.reasons,
-            held=judgement.held,
-            gate=order.settings.gate,
-            tiers=order.tiers,
-            tools=tools.runs,
-            mending=tools.mending,
-            findings=tuple(findings),
-            risk=risk,
-            unmeasured=(*unmeasured, *tools.unmeasured),
-            at=datetime.now(UTC),
-            seconds=round(time.monotonic() - began, 3),
-        )
-        return redact_record(report)[0]
-
-
-def _open_inspection(order: CheckRequest, sides: ChangeSides) -> Inspection:
-    index = open_index(sides, order.cache, order.settings)
-    return inspect_change(
-        sides, index, task=order.task, request=order.request, settings=order.settings
+    """Decide by what the tiers found; without secrets."""
+    risk = results.risk if isinstance(results.risk, Risk) else None
+    tools = results.tools
+    findings = sorted(
+        (_apply_silences(one, order) for one in results.quality if isinstance(one, Finding)),
+        key=_finding_order,
     )
+    unmeasured = [one for one in results.quality if not isinstance(one, Finding)]
+    if isinstance(results.risk, Unmeasured):
+        unmeasured.append(results.risk)
+    judgement = decide_verdict(order.settings, None if tools.failed else tools.runs, findings, risk)
+    report = ChangeReport(
+        change=redact_change(sides.change),
+        title=sides.title,
+        verdict=judgement.verdict,
+        reasons=judgement.reasons,
+        held=judgement.held,
+        gate=order.settings.gate,
+        tiers=order.tiers,
+        tools=tools.runs,
+        mending=tools.mending,
+        findings=tuple(findings),
+        risk=risk,
+        unmeasured=(*unmeasured, *tools.unmeasured),
+        at=datetime.now(UTC),
+        seconds=round(seconds, 3),
+    )
+    return redact_record(report)[0]
 
 
-async def _check_quality(
+async def check_quality(
     order: CheckRequest, inspection: Inspection, reviewer: Model | Unmeasured | None
-) -> list[Finding | Unmeasured]:
+) -> tuple[Finding | Unmeasured, ...]:
+    """Tier quality: what every check says of the code, and a model where one reviews."""
+    if "quality" not in order.tiers:
+        return ()
     order.tell("code quality")
     results = await compute_in_thread(run_checks, inspection)
     if reviewer is None:
-        return results
+        return tuple(results)
     order.tell("a model reviews the change")
-    return [
-        *results,
-        *await review_with_model(inspection, results, reviewer, order.settings.timeout),
-    ]
+    remarks = await review_with_model(inspection, results, reviewer, order.settings.timeout)
+    return (*results, *remarks)
 
 
 def run_checks(inspection: Inspection) -> list[Finding | Unmeasured]:
@@ -193,6 +182,19 @@ def _report_unparsed_files(inspection: Inspection) -> Iterator[Unmeasured]:
         yield Unmeasured(rule="syntax", reason=reason)
 
 
+async def check_risk(
+    order: CheckRequest,
+    inspection: Inspection,
+    context: PreparedContext,
+) -> Risk | Unmeasured | None:
+    """Tier risk: how likely such a change goes wrong, by the repository's past."""
+    if "risk" not in order.tiers:
+        return None
+    order.tell("risk")
+    coverage = await _measure_coverage(order, context)
+    return await compute_in_thread(_assess_risk, order, inspection, coverage)
+
+
 def _assess_risk(
     order: CheckRequest, inspection: Inspection, coverage: Coverage | Unmeasured | None
 ) -> Risk | Unmeasured:
@@ -216,9 +218,9 @@ def _read_coverage(path: Path, root: Path) -> Coverage | Unmeasured:
         return Unmeasured(rule="coverage", reason=str(fault))
 
 
-async def _prepare_context(
+async def prepare_context(
     order: CheckRequest, sides: ChangeSides, workspaces: WorkspacePool
-) -> CheckContext | Unmeasured | MachineFailed | None:
+) -> PreparedContext:
     """Where tools can be run, if any are to be; or why they cannot."""
     tools = "tools" in order.tiers and list_check_tools(order.commands, order.settings.commands)
     if not tools and not order.coverage:
@@ -254,7 +256,7 @@ async def _prepare_context(
 
 
 async def _measure_coverage(
-    order: CheckRequest, bench: CheckContext | Unmeasured | MachineFailed | None
+    order: CheckRequest, bench: PreparedContext
 ) -> Coverage | Unmeasured | None:
     """Measured where that was asked for; None leaves it to data that lies about."""
     if not order.coverage:
@@ -265,12 +267,15 @@ async def _measure_coverage(
     return await measure_coverage(bench, order.commands.test)
 
 
-async def _run_tool_tier(
+async def check_tools(
     order: CheckRequest,
     inspection: Inspection,
-    bench: CheckContext | Unmeasured | MachineFailed | None,
+    bench: PreparedContext,
     fixer: Fixer | None,
 ) -> ToolTierResult:
+    """Tier tools: what the repository's own commands say before and after the change."""
+    if "tools" not in order.tiers:
+        return ToolTierResult()
     tools = list_check_tools(order.commands, order.settings.commands)
     known = bench is not None
     if bench is None:

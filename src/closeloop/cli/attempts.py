@@ -92,7 +92,6 @@ def experiments(
     """
     from rich.text import Text
 
-    from closeloop import flow
     from closeloop.attempts.experiment_status import (
         list_experiment_statuses,
         read_experiment_status,
@@ -101,11 +100,12 @@ def experiments(
     from closeloop.cli.console import print_json, print_parts
     from closeloop.metrics.attempt_measuring import find_experiment
     from closeloop.records.errors import BadInput
+    from closeloop.store.store_opening import open_existing_store
 
     project = load_project(Path.cwd())
     if action != "list" and experiment is None:
         raise BadInput(f"Say which one to {action}: `closeloop experiments` lists them.")
-    with flow.open_existing_store(project.settings, project.root) as store:
+    with open_existing_store(project.settings, project.root) as store:
         if action == "list" and experiment is None:
             statuses = list_experiment_statuses(store)
         else:
@@ -170,14 +170,14 @@ def attempts(
     limit
         How many at the most.
     """
-    from closeloop import flow
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_line, print_parts, require_positive_flags
+    from closeloop.store.store_opening import open_existing_store
     from closeloop.tasks.sealed_tasks import hide_attempt
 
     require_positive_flags(limit=limit)
     project = load_project(Path.cwd())
-    with flow.open_existing_store(project.settings, project.root) as store:
+    with open_existing_store(project.settings, project.root) as store:
         rows = store.list_attempts(task=task, variant_name=variant, outcome=outcome, limit=limit)
         sealed = store.held_out.list_sealed_digests()
     rows = [hide_attempt(row, sealed) for row in rows]
@@ -239,13 +239,13 @@ def branch(attempt: str, *, json: JsonFlag = False) -> None:
     attempt
         The id of the attempt, or the beginning of it.
     """
-    from closeloop import flow
     from closeloop.attempts.attempt_saving import branch_stored_attempt
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_line
+    from closeloop.store.store_opening import open_existing_store
 
     project = load_project(Path.cwd())
-    with flow.open_existing_store(project.settings, project.root) as store:
+    with open_existing_store(project.settings, project.root) as store:
         new_branch = branch_stored_attempt(store, attempt)
     if json:
         print_json(new_branch)

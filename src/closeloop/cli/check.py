@@ -174,10 +174,10 @@ def build_check_order(
     settings, root = found.settings, Path.cwd()
     chosen_task = None
     if task:
-        from closeloop import flow
         from closeloop.tasks.sealed_tasks import require_unsealed
+        from closeloop.tasks.task_files import select_tasks
 
-        chosen_task = flow.select_tasks(settings, found.root, [task])[0]
+        chosen_task = select_tasks(settings, found.root, [task])[0]
         require_unsealed(chosen_task)
     commands = settings.commands
     if commands == CommandSettings() and ("tools" in tiers or coverage):
@@ -268,7 +268,7 @@ def cache_folder(found: ProjectConfiguration, environ: Mapping[str, str]) -> Pat
 async def run_check(
     order: CheckRequest, found: ProjectConfiguration, fix: str | None
 ) -> ChangeReport:
-    from closeloop.changes.change_check import run_change_check
+    from closeloop.flow import check_change
     from closeloop.sandbox.workspaces import WorkspacePool
 
     async with AsyncExitStack() as exit_stack:
@@ -279,7 +279,7 @@ async def run_check(
         reviewer = None
         if order.settings.model and "quality" in order.tiers:
             reviewer = await open_reviewer(exit_stack, found, order.settings.model)
-        report = await run_change_check(order, workspaces, fixer, reviewer)
+        report = await check_change(order, workspaces, fixer, reviewer)
         workspaces.trim_unused_bases()
         return report
 

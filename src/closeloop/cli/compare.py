@@ -221,17 +221,17 @@ def gate(  # noqa: PLR0913 - one parameter for each flag
     junit
         Write the result as JUnit XML to this file, too.
     """
-    from closeloop import flow
     from closeloop.cli.config import load_project
     from closeloop.cli.console import require_margin
     from closeloop.metrics.attempt_measuring import find_experiment, project_rulebook
     from closeloop.metrics.baseline_gate import parse_thresholds
     from closeloop.records.experiment_plan import GateDemands
+    from closeloop.store.store_opening import open_existing_store
 
     require_margin(margin)
     demands = GateDemands(least=parse_thresholds(least or ()), margin=margin)
     project = load_project(Path.cwd())
-    with flow.open_existing_store(project.settings, project.root) as store:
+    with open_existing_store(project.settings, project.root) as store:
         chosen_experiment = find_experiment(store, experiment)
         if save:
             save_baseline(chosen_experiment, store, name=baseline, reason=reason, json=json)

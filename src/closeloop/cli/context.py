@@ -93,9 +93,9 @@ def describe_work(at: ReviewContext, repo: str, task: str | None, key: str | Non
     request_work = UpcomingWork(repo=repo, text=task or "", key=key, names=names)
     if task is None or " " in task.strip() or not (at.root / at.settings.tasks).is_dir():
         return request_work
-    from closeloop import flow
+    from closeloop.tasks.task_files import select_tasks
 
-    chosen_task = flow.select_tasks(at.settings, at.root, [task])[0]
+    chosen_task = select_tasks(at.settings, at.root, [task])[0]
     return UpcomingWork(
         repo=repo,
         text=chosen_task.prompt,

@@ -147,20 +147,21 @@ def export(
     out
         The folder to write to, for swe-bench the file.
     """
-    from closeloop import flow
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_line, print_warning, write_named_file
     from closeloop.records.errors import BadInput
+    from closeloop.store.store_opening import open_existing_store
     from closeloop.tasks.sealed_tasks import require_unsealed
+    from closeloop.tasks.task_files import select_tasks
 
     project = load_project(Path.cwd())
-    chosen_tasks = flow.select_tasks(project.settings, project.root, tasks)
+    chosen_tasks = select_tasks(project.settings, project.root, tasks)
     for task in chosen_tasks if tasks else ():
         require_unsealed(task)
     written_ids: list[str] = []
     refused: dict[str, str] = {}
     lines = b""
-    with flow.open_existing_store(project.settings, project.root) as store:
+    with open_existing_store(project.settings, project.root) as store:
         for task in (task for task in chosen_tasks if task.split == "dev"):
             try:
                 lines += write_external_task(task, to, out, store)

@@ -47,10 +47,10 @@ def export(
     out
         The file to write, or for several attempts in ATIF the folder; else standard output.
     """
-    from closeloop import flow
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_warning, report_write_errors
     from closeloop.records.errors import BadInput
+    from closeloop.store.store_opening import open_existing_store
     from closeloop.tasks.sealed_tasks import require_unsealed
 
     chosen = {"atif": atif, "otlp": otlp, "jsonl": jsonl, "parquet": parquet}
@@ -58,7 +58,7 @@ def export(
     if len(kinds) != 1:
         raise BadInput("Choose one format: --atif, --otlp, --jsonl or --parquet.")
     project = load_project(Path.cwd())
-    with flow.open_existing_store(project.settings, project.root) as store:
+    with open_existing_store(project.settings, project.root) as store:
         chosen_attempts = [store.load_attempt(name) for name in attempts]
         for chosen_attempt in chosen_attempts:
             require_unsealed(
@@ -163,17 +163,17 @@ def events(
     json
         Print one JSON object a line.
     """
-    from closeloop import flow
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_warning
     from closeloop.records.errors import BadInput
+    from closeloop.store.store_opening import open_existing_store, open_project_store
     from closeloop.text.wording import matches_wildcards
 
     if limit < 0 or (after is not None and after < 0):
         raise BadInput("--limit and --after must not be negative.")
     project = load_project(Path.cwd())
     # Whoever follows waits in the store that others will write to.
-    store_opener = flow.open_project_store if follow else flow.open_existing_store
+    store_opener = open_project_store if follow else open_existing_store
     with store_opener(project.settings, project.root) as store:
         if not follow and not store.events.last_number():
             print_warning(
@@ -254,20 +254,20 @@ def purge(
 
     from msgspec.structs import replace
 
-    from closeloop import flow
     from closeloop.attempts.attempt_saving import ATTEMPTS_FOLDER, recover_batches
     from closeloop.attempts.secret_purge import files_with_secret, purge_known_forms, purge_secret
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_parts
     from closeloop.orchestration.orchestration_run import UNSAVED_PLANS
     from closeloop.records.errors import BadInput
+    from closeloop.store.store_opening import open_existing_store
 
     if sum((file is not None, variable is not None, all_known, list)) > 1:
         raise BadInput("Choose one: --file, --variable, --all-known or --list.")
     secret = None if all_known or list else read_secret(file, variable)
     project = load_project(Path.cwd())
     who = f"{getpass.getuser()}@{platform.node()}"
-    with flow.open_existing_store(project.settings, project.root) as store:
+    with open_existing_store(project.settings, project.root) as store:
         if list:
             tombstones = store.purges.list_purges()
             print_json(tombstones) if json else print_parts(*render_tombstones(tombstones))

@@ -84,13 +84,13 @@ def import_paths(
     places: list[Path], wish: SessionFilter, jobs: int, *, watch: bool, json: bool
 ) -> int:
     """Read what is there, once, or again and again; and say what it was."""
-    from closeloop import flow
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_parts, print_warning
-    from closeloop.traces.session_import import import_sessions
+    from closeloop.flow import import_sessions
+    from closeloop.store.store_opening import open_project_store
 
     project = load_project(Path.cwd())
-    with flow.open_project_store(project.settings, project.root) as store:
+    with open_project_store(project.settings, project.root) as store:
         while True:
             with show_import_progress(quiet=json or watch) as tell:
                 tally = import_sessions(places, store, wish=wish, jobs=jobs, tell=tell)
@@ -224,20 +224,20 @@ class PullImportResult(Record):
 
 def import_pulls(past: PullImportOptions, *, json: bool) -> int:
     """Ask for pull requests; exit code 2 where there is none."""
-    from closeloop import flow
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_line
     from closeloop.records.errors import BadInput
     from closeloop.reviews.authorship import merge_known_agents
     from closeloop.reviews.git_history import import_git_history
     from closeloop.reviews.pull_backfill import BackfillRequest
+    from closeloop.store.store_opening import open_project_store
 
     if sum(one is not None for one in (past.github, past.gitlab, past.git)) != 1:
         raise BadInput("Give one of --github, --gitlab and --git.")
     project = load_project(Path.cwd())
     agents = merge_known_agents(project.settings.pulls.agents)
     with (
-        flow.open_project_store(project.settings, project.root) as store,
+        open_project_store(project.settings, project.root) as store,
         count_imported_pulls(json) as tell,
     ):
         if past.git is not None:

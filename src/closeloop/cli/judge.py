@@ -76,14 +76,14 @@ def judge(  # noqa: PLR0913 - one parameter for each flag
     against
         An attempt at the same task for each of those named: say which of the two is better.
     """
-    from closeloop import flow
     from closeloop.cli.config import load_project
+    from closeloop.store.store_opening import open_existing_store, open_project_store
 
     names = attempts or []
     require_attempts_or_patch(names, patch, request, check=check)
     project = load_project(Path.cwd())
     is_given_work = patch is not None or "-" in names
-    store_opener = flow.open_project_store if is_given_work else flow.open_existing_store
+    store_opener = open_project_store if is_given_work else open_existing_store
     with store_opener(project.settings, project.root) as store:
         if patch is not None:
             cases = [load_patch_case(patch, request or "", project, check=check)]
@@ -123,12 +123,12 @@ def judge_cases(
     import anyio
 
     from closeloop.cli.console import print_json, print_parts
-    from closeloop.judges.evaluator import evaluate_and_save
+    from closeloop.flow import judge_outputs
     from closeloop.judges.judge_calibration import list_blocking_reasons
 
     async def evaluate_cases() -> tuple[Evaluations, Fault | None]:
         async with opening() as panel:
-            return await evaluate_and_save(panel, cases, store, attempts)
+            return await judge_outputs(panel, cases, store, attempts)
 
     evaluations, fault = anyio.run(evaluate_cases)
     blocking_reasons = [] if fault else list_blocking_reasons(evaluations, store)
@@ -218,9 +218,9 @@ async def open_configured_panel(
             settings, gateway, root, models=models, rubric=rubric, samples=samples
         )
         if settings.judge.variant is not None:
-            from closeloop import flow
+            from closeloop.attempts.run_resources import open_workspaces
 
-            workspaces = await exit_stack.enter_async_context(flow.open_workspaces(settings, root))
+            workspaces = await exit_stack.enter_async_context(open_workspaces(settings, root))
             looking_resources = JudgeResources(gateway=gateway, workspaces=workspaces, root=root)
             panel = with_judge_agents(panel, settings, looking_resources)
         yield panel

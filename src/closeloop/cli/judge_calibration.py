@@ -61,7 +61,6 @@ def calibrate(
     canaries
         Also plant attacks in failing attempts and have them judged; this asks the models.
     """
-    from closeloop import flow
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_parts
     from closeloop.judges.judge_panel import (
@@ -69,6 +68,7 @@ def calibrate(
         load_project_rubric,
         open_judge_panel,
     )
+    from closeloop.store.store_opening import open_project_store
 
     project = load_project(Path.cwd())
     rubric_setting = rubric or project.settings.judge.rubric
@@ -81,7 +81,7 @@ def calibrate(
             project.settings, None, project.root, models=model or [], rubric=rubric
         )
         judge = build_panel_version(panel)
-        with flow.open_project_store(project.settings, project.root) as store:
+        with open_project_store(project.settings, project.root) as store:
             store.judged.save_labels(sheet.labels if sheet else ())
             # Reviews are kept under what the settings say, which may be the rubric's file.
             names = dict.fromkeys((judge.rubric, rubric_setting))
@@ -306,7 +306,6 @@ def ask(  # noqa: PLR0913 - one parameter for each flag
     labels
         A CSV file with people's answers: the columns item, an attempt's id, and label, yes or no.
     """
-    from closeloop import flow
     from closeloop.cli.config import load_project
     from closeloop.cli.console import (
         print_json,
@@ -315,6 +314,7 @@ def ask(  # noqa: PLR0913 - one parameter for each flag
         require_utf8_text,
     )
     from closeloop.records.errors import BadInput
+    from closeloop.store.store_opening import open_existing_store, open_project_store
 
     require_positive_flags(limit=limit)
     if question is not None and not question.strip():
@@ -322,7 +322,7 @@ def ask(  # noqa: PLR0913 - one parameter for each flag
     require_utf8_text(question or "", "The question")
     project = load_project(Path.cwd())
     writes_store = labels is not None or (question is not None and name is not None)
-    store_opener = flow.open_project_store if writes_store else flow.open_existing_store
+    store_opener = open_project_store if writes_store else open_existing_store
     with store_opener(project.settings, project.root) as store:
         analysis = (
             find_analysis(name, store) if question is None else build_analysis(name, question)

@@ -201,18 +201,19 @@ def record_schema(kind: type[Record]) -> dict[str, Any]:
 
 
 async def evaluate_submission(wish: Submission) -> PlanTold:
-    from closeloop import flow
     from closeloop.cli.config import load_project
     from closeloop.cli.judge import open_configured_panel
-    from closeloop.judges.evaluator import cases_from_submission, evaluate_and_save
+    from closeloop.flow import judge_outputs
+    from closeloop.judges.evaluator import cases_from_submission
     from closeloop.judges.judge_calibration import list_blocking_reasons
     from closeloop.judges.judge_cases import complete_submission
+    from closeloop.store.store_opening import open_project_store
 
     project = load_project(Path.cwd())
     cases = cases_from_submission(complete_submission(wish, "evaluate"))
-    with flow.open_project_store(project.settings, project.root) as store:
+    with open_project_store(project.settings, project.root) as store:
         async with open_configured_panel(project, (), None, None) as panel:
-            evaluations, fault = await evaluate_and_save(panel, cases, store)
+            evaluations, fault = await judge_outputs(panel, cases, store)
         if fault is not None:
             return answer_for_plan(evaluations, [f"It could not be kept: {fault}"])
         return answer_for_plan(evaluations, list_blocking_reasons(evaluations, store))
@@ -279,17 +280,17 @@ async def measure_trace(wish: TraceWish) -> TracesTold:
 
 def measure_source(source: str) -> list[MeasuredAttempt]:
     """As the command of that name does."""
-    from closeloop import flow
     from closeloop.cli.config import load_project
     from closeloop.cli.measure import hide_sealed_results, import_into_memory, select_measured_rows
     from closeloop.metrics.attempt_measuring import measure_attempts, project_rulebook
+    from closeloop.store.store_opening import open_existing_store
 
     project = load_project(Path.cwd())
     book = project_rulebook(project.settings)
     if path_exists(path := Path(source)):
         with import_into_memory([path]) as store:
             return list(measure_attempts(store, store.list_attempts(), book))
-    with flow.open_existing_store(project.settings, project.root) as store:
+    with open_existing_store(project.settings, project.root) as store:
         rows = select_measured_rows(store, [source], experiment=None, every=False)
         return list(
             hide_sealed_results(

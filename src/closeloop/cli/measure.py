@@ -50,11 +50,11 @@ def measure(
     sarif
         Print the findings as SARIF, which code hosts and editors read.
     """
-    from closeloop import flow
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_parts
     from closeloop.metrics.attempt_measuring import measure_attempts, project_rulebook
     from closeloop.records.errors import BadInput
+    from closeloop.store.store_opening import open_existing_store
 
     if bool(sources) + all + (experiment is not None) > 1:
         raise BadInput("Give either sources, --all, or --experiment.")
@@ -67,7 +67,7 @@ def measure(
         with import_into_memory(paths) as store:
             results += measure_attempts(store, store.list_attempts(), book)
     if not paths or ids:
-        with flow.open_existing_store(project.settings, project.root) as store:
+        with open_existing_store(project.settings, project.root) as store:
             rows = select_measured_rows(store, ids, experiment=experiment, every=all)
             with show_measuring_progress(len(rows), quiet=json or sarif) as tell:
                 measured_results = add_judge_findings(
@@ -97,10 +97,10 @@ def import_into_memory(paths: Sequence[Path]) -> Iterator[Store]:
     """Sessions in files, in a store that is gone afterwards."""
     from closeloop.cli.console import print_warning
     from closeloop.cli.import_ import import_warnings
+    from closeloop.flow import import_sessions
     from closeloop.records.errors import BadInput
     from closeloop.records.session import SessionFilter
     from closeloop.store import open_store
-    from closeloop.traces.session_import import import_sessions
 
     with open_store(":memory:") as store:
         tally = import_sessions(

@@ -58,9 +58,10 @@ def run_learning(
     import anyio
     from msgspec.structs import replace
 
+    from closeloop.flow import learn_from_reviews
     from closeloop.providers.model_opening import open_model_by_name
     from closeloop.reviews.rule_index import RuleIndex
-    from closeloop.reviews.rule_learning import LearningContext, learn_from_reviews
+    from closeloop.reviews.rule_learning import LearningContext
 
     activates_always = at.settings.memory.activate == "always"
     shelf = RuleIndex(at.store, at.encoder)

@@ -226,14 +226,14 @@ def report(
 
 def write_dashboard_pages(folder: Path) -> None:
     """The dashboard as it is now."""
-    from closeloop import flow
     from closeloop.cli.console import open_console, print_line
+    from closeloop.store.store_opening import open_existing_store
     from closeloop.web.page_context import PageContext
     from closeloop.web.static_export import export_pages
 
     project = load_project(Path.cwd())
     with (
-        flow.open_existing_store(project.settings, project.root) as store,
+        open_existing_store(project.settings, project.root) as store,
         open_console(stderr=True).status("writing pages") as status,
     ):
         desk = PageContext(store, project.settings, project.root)

@@ -79,11 +79,12 @@ async def _run_mining(
 ) -> MiningResult:
     from contextlib import AsyncExitStack
 
-    from closeloop import flow
+    from closeloop.attempts.run_resources import open_workspaces
     from closeloop.cli.config import find_repository_root, load_project
     from closeloop.cli.console import open_console
     from closeloop.cli.run import apply_run_flags, warn_of_sandbox_gaps
     from closeloop.records.errors import BadInput
+    from closeloop.store.store_opening import open_project_store
     from closeloop.tasks.mining.miner import MiningContext
     from closeloop.tasks.mining.miner import mine_tasks as dig
 
@@ -93,11 +94,9 @@ async def _run_mining(
     if repo is None:
         raise BadInput(f"{project.root} lies in no git repository: go to one, or clone it.")
     async with AsyncExitStack() as exit_stack:
-        workspaces = await exit_stack.enter_async_context(
-            flow.open_workspaces(settings, project.root)
-        )
+        workspaces = await exit_stack.enter_async_context(open_workspaces(settings, project.root))
         warn_of_sandbox_gaps(workspaces)
-        store = exit_stack.enter_context(flow.open_project_store(settings, project.root))
+        store = exit_stack.enter_context(open_project_store(settings, project.root))
         reword = None
         if model is not None:
             from closeloop.tasks.mining.miner import open_rewording

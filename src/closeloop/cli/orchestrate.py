@@ -197,9 +197,9 @@ def choose_workers(
 
 
 def load_saved_plan(name: str, settings: Settings, root: Path) -> Orchestration:
-    from closeloop import flow
+    from closeloop.store.store_opening import open_project_store
 
-    with flow.open_project_store(settings, root) as store:
+    with open_project_store(settings, root) as store:
         return store.plans.load_story(name).plan
 
 
@@ -254,18 +254,22 @@ async def run_orchestration(
     asked: OrchestrateOptions, begun: Callable[[str], None]
 ) -> OrchestrationHistory:
     """Open what is needed, plan, and carry it out; whoever asks hears the plan's id early."""
-    from closeloop import flow
+    from closeloop.attempts.experiment_run import open_run_context
     from closeloop.attempts.experiment_status import require_prices
     from closeloop.cli.console import print_warning
     from closeloop.cli.run import warn_of_sandbox_gaps
     from closeloop.judges.agent_judge import JudgeResources, with_judge_agents
     from closeloop.judges.judge_panel import open_judge_panel
+    from closeloop.metrics.attempt_measuring import project_rulebook
     from closeloop.orchestration import orchestration_run
     from closeloop.records.orchestration import Orchestration
+    from closeloop.reviews.agent_prompts import open_context_provider
 
     names = list_needed_variants(asked)
-    async with flow.open_run_context(asked.settings, asked.root, names, os.environ) as run_context:
-        run_resources = run_context.tools
+    async with open_run_context(asked.settings, asked.root, names, os.environ) as run_context:
+        run_resources, store = run_context.tools, run_context.store
+        rules = project_rulebook(asked.settings)
+        briefing = open_context_provider(store, asked.settings, asked.root, os.environ)
         warn_of_sandbox_gaps(run_resources.workspaces)
         require_prices(asked.terms.budget, run_resources.crews)
         panel = open_judge_panel(
@@ -275,13 +279,13 @@ async def run_orchestration(
             gateway=run_resources.gateway, workspaces=run_resources.workspaces, root=asked.root
         )
         orchestration_context = orchestration_run.OrchestrationContext(
-            store=run_context.store,
+            store=store,
             tools=run_resources,
             bench=with_judge_agents(panel, asked.settings, looking_resources),
-            rules=run_context.rules,
+            rules=rules,
             terms=asked.terms,
             owner=run_context.owner,
-            briefing=run_context.briefing,
+            briefing=briefing,
             tell=(lambda told: None) if asked.json else print_plan_step,
         )
         plan = asked.what

@@ -40,17 +40,17 @@ def plans(
     patch
         Print nothing but the merged change of one plan.
     """
-    from closeloop import flow
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_parts, require_positive_flags
     from closeloop.records.errors import BadInput
+    from closeloop.store.store_opening import open_existing_store
     from closeloop.text.redaction import redact_new_secrets, redact_patch
 
     require_positive_flags(limit=limit)
     if patch and plan is None:
         raise BadInput("Say which plan's change to print: `closeloop plans` lists them.")
     project = load_project(Path.cwd())
-    with flow.open_existing_store(project.settings, project.root) as store:
+    with open_existing_store(project.settings, project.root) as store:
         if plan is None:
             rows = store.plans.list_plans(limit)
             print_json(rows) if json else print_parts(

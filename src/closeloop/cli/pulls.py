@@ -54,15 +54,15 @@ def pulls(
     limit
         How many are listed at the most; all are counted.
     """
-    from closeloop import flow
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_parts, require_positive_flags
     from closeloop.reviews.authorship import merge_known_agents
     from closeloop.reviews.pull_updates import load_pull
+    from closeloop.store.store_opening import open_existing_store
 
     require_positive_flags(limit=limit)
     project = load_project(Path.cwd())
-    with flow.open_existing_store(project.settings, project.root) as store:
+    with open_existing_store(project.settings, project.root) as store:
         if pull is not None:
             pull_request = load_pull(
                 *parse_pull_name(pull, store),

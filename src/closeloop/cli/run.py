@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,11 +12,18 @@ from closeloop.records.record import Record
 from closeloop.records.settings import ExecutorKind, ExperimentSettings, SandboxKind, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from closeloop.attempts.task_preparation import ProgressCallback
     from closeloop.cli.run_output import RunProgressBar
-    from closeloop.records.experiment_plan import ExperimentResults, RunMode
+    from closeloop.records.experiment_plan import (
+        ExperimentForecast,
+        ExperimentPlan,
+        ExperimentResults,
+        RunMode,
+    )
     from closeloop.sandbox.workspaces import WorkspacePool
+    from closeloop.store import Store
 
 
 class RunOptions(Record):
@@ -175,46 +183,49 @@ async def run_planned_attempts(asked: RunOptions) -> tuple[ExperimentResults, Ru
     from closeloop.cli.run_output import confirm_cost, print_forecast, show_run_progress
     from closeloop.cli.sets import record_unsealing
     from closeloop.tasks.sealed_tasks import hide_results
+    from closeloop.tasks.task_files import select_tasks
     from closeloop.tasks.task_sets import visible_tasks
 
-    settings, experiment_settings, processors = asked.settings, asked.wanted, os.cpu_count() or 1
+    wanted = asked.wanted
     tasks = visible_tasks(
-        flow.select_tasks(settings, asked.root, experiment_settings.tasks),
-        named=bool(experiment_settings.tasks),
+        select_tasks(asked.settings, asked.root, wanted.tasks),
+        named=bool(wanted.tasks),
         held_out=asked.held_out,
         reason=asked.reason,
     )
-    async with flow.open_run_context(
-        settings, asked.root, asked.variants, os.environ
-    ) as run_context:
-        warn_of_sandbox_gaps(run_context.tools.workspaces)
-        plan = flow.plan_experiment(run_context, tasks, experiment_settings, asked.name)
-        forecast = flow.forecast_missing(
-            plan, run_context, asked.mode, experiment_settings.jobs or processors
-        )
+    progress_bars: list[RunProgressBar] = []
+
+    @contextmanager
+    def start_run(
+        plan: ExperimentPlan, forecast: ExperimentForecast, store: Store
+    ) -> Iterator[ProgressCallback]:
         if forecast.missing and not asked.json:
             print_forecast(forecast, several=len(plan.variants) > 1)
         confirm_cost(forecast, yes=asked.yes)
-        record_unsealing(plan, run_context.store, asked.root, asked.reason)
-        with show_run_progress(
-            plan, forecast, experiment_settings.jobs or processors, quiet=asked.json
-        ) as progress:
-            await flow.run_experiment(
-                plan,
-                run_context,
-                jobs=experiment_settings.jobs,
-                mode=asked.mode,
-                tell=progress.record_step,
-            )
-        return hide_results(
-            flow.collect_results(plan, run_context, skipped=progress.skipped)
-        ), progress
+        record_unsealing(plan, store, asked.root, asked.reason)
+        jobs = wanted.jobs or os.cpu_count() or 1
+        with show_run_progress(plan, forecast, jobs, quiet=asked.json) as progress:
+            progress_bars.append(progress)
+            yield progress.record_step
+
+    request = flow.ExperimentRequest(
+        settings=asked.settings,
+        root=asked.root,
+        environ=os.environ,
+        tasks=tuple(tasks),
+        variants=asked.variants,
+        wanted=wanted,
+        name=asked.name,
+        mode=asked.mode,
+    )
+    results = await flow.run_experiment(request, start_run, warn_of_sandbox_gaps)
+    return hide_results(results), progress_bars[0]
 
 
 def warn_of_sandbox_gaps(workspaces: WorkspacePool) -> None:
     """Say what the sandbox of this machine does not enforce."""
+    from closeloop.attempts.run_resources import sandbox_description
     from closeloop.cli.console import print_warning
-    from closeloop.flow import sandbox_description
 
     if workspaces.guards.note:
         print_warning(f"sandbox {sandbox_description(workspaces)}")

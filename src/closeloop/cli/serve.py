@@ -48,10 +48,10 @@ def serve(*, port: int = 4318, host: str = "127.0.0.1", token: str | None = None
 
     from msgspec.structs import replace
 
-    from closeloop import flow
     from closeloop.cli.config import current_user, load_project
     from closeloop.cli.judge import open_configured_panel
     from closeloop.records.errors import BadInput
+    from closeloop.store.store_opening import open_project_store
     from closeloop.web.app import LOOPBACK, build_web_app
     from closeloop.web.page_context import PageContext
     from closeloop.web.pages import warm_up_pages
@@ -66,7 +66,7 @@ def serve(*, port: int = 4318, host: str = "127.0.0.1", token: str | None = None
     wait_seconds = min(project.settings.store_wait_seconds, REQUEST_WAIT_SECONDS)
     settings = replace(project.settings, store_wait_seconds=wait_seconds)
     panel_opener = partial(open_configured_panel, project, (), None, None)
-    with flow.open_project_store(settings, project.root, may_be_read_only=True) as store:
+    with open_project_store(settings, project.root, may_be_read_only=True) as store:
         if not (is_open or token or project.settings.serve.user_header or _has_valid_token(store)):
             raise BadInput(
                 f"Anybody who can reach {host} could read and send: make a token with "
@@ -198,15 +198,15 @@ def token(
     json
         Print JSON instead of text.
     """
-    from closeloop import flow
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_line
     from closeloop.records.errors import BadInput
+    from closeloop.store.store_opening import open_existing_store, open_project_store
 
     if action != "list" and not (name and name.strip()):
         raise BadInput(f"Say which: `closeloop token {action} NAME`.")
     project = load_project(Path.cwd())
-    store_opener = flow.open_project_store if action == "new" else flow.open_existing_store
+    store_opener = open_project_store if action == "new" else open_existing_store
     with store_opener(project.settings, project.root) as store:
         if action == "new":
             _make_token(store, (name or "").strip()[:MAX_TOKEN_NAME_CHARS], scope, json=json)
@@ -301,19 +301,19 @@ def gateway(*, model: str, port: int = 0, record: Path | None = None) -> None:
 
     import anyio
 
-    from closeloop import flow
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_line, print_warning
     from closeloop.gateway import Gateway
     from closeloop.providers.model_opening import find_model_settings
     from closeloop.records.errors import Fault
     from closeloop.records.task import Limits
+    from closeloop.store.store_opening import open_project_store
 
     project = load_project(Path.cwd())
     settings = find_model_settings(model, project.settings.models)
 
     def load_recorded_exchanges(attempt: str) -> list[Exchange]:
-        with flow.open_project_store(project.settings, project.root) as store:
+        with open_project_store(project.settings, project.root) as store:
             return list(store.load_exchanges(attempt))
 
     async def serve_model(listener: Callable[[Exchange], None]) -> Usage:

@@ -43,14 +43,14 @@ def sets(
     share
         The part of the tasks to hold out.
     """
-    from closeloop import flow
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_parts
     from closeloop.sandbox.workspaces import resolve_commit
+    from closeloop.store.store_opening import open_existing_store, open_project_store
     from closeloop.tasks.task_sets import load_task_files
 
     project = load_project(Path.cwd())
-    store_opener = flow.open_project_store if action == "split" else flow.open_existing_store
+    store_opener = open_project_store if action == "split" else open_existing_store
     with store_opener(project.settings, project.root) as store:
         if action == "looks":
             looks = store.held_out.list_unsealings()

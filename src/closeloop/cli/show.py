@@ -42,15 +42,15 @@ def show(
     full
         Leave nothing out of commands' output, texts and the change.
     """
-    from closeloop import flow
     from closeloop.cli import console
     from closeloop.cli.config import load_project
     from closeloop.metrics.attempt_measuring import load_story as story_of
     from closeloop.metrics.attempt_measuring import project_rulebook
+    from closeloop.store.store_opening import open_existing_store
     from closeloop.tasks.sealed_tasks import require_unsealed
 
     project = load_project(Path.cwd())
-    with flow.open_existing_store(project.settings, project.root) as store:
+    with open_existing_store(project.settings, project.root) as store:
         story = add_judge_opinions(
             story_of(store, attempt, project_rulebook(project.settings)), store
         )

@@ -139,16 +139,16 @@ def check(
     """
     import anyio
 
-    from closeloop import flow
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_parts, require_positive_flags
     from closeloop.cli.run import apply_run_flags
+    from closeloop.tasks.task_files import select_tasks
 
     require_positive_flags(repeats=repeats)
     project = load_project(Path.cwd())
     settings = apply_run_flags(project.settings, sandbox=sandbox)
 
-    chosen_tasks = flow.select_tasks(settings, project.root, tasks)
+    chosen_tasks = select_tasks(settings, project.root, tasks)
     proofs = anyio.run(prove_and_hide, chosen_tasks, settings, project.root, repeats)
     print_json(proofs) if json else print_parts(proofs_table(proofs))
     return 0 if all(proof.state != "unproved" for proof in proofs) else 1
@@ -158,19 +158,21 @@ async def prove_and_hide(
     chosen: Sequence[Task], settings: Settings, root: Path, repeats: int
 ) -> list[Proof]:
     """What their controls say of tasks; of held-out ones, no more than that."""
-    from closeloop import flow
+    from closeloop.attempts.run_resources import open_workspaces
+    from closeloop.attempts.task_preparation import prove_tasks
     from closeloop.cli.console import open_console
     from closeloop.cli.run import warn_of_sandbox_gaps
+    from closeloop.store.store_opening import open_project_store
     from closeloop.tasks.sealed_tasks import hide_proof, hide_task
 
     visible_ids = {task.id: hide_task(task).id for task in chosen}
-    async with flow.open_workspaces(settings, root) as workspaces:
+    async with open_workspaces(settings, root) as workspaces:
         warn_of_sandbox_gaps(workspaces)
         with (
-            flow.open_project_store(settings, root) as store,
+            open_project_store(settings, root) as store,
             open_console(stderr=True).status("proving …") as status,
         ):
-            task_proofs = await flow.prove_tasks(
+            task_proofs = await prove_tasks(
                 chosen,
                 store,
                 workspaces,
@@ -224,12 +226,12 @@ def list_(*, tag: str | None = None, json: JsonFlag = False) -> None:
     tag
         Only tasks with this tag.
     """
-    from closeloop import flow
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_line, print_parts
+    from closeloop.tasks.task_files import select_tasks
 
     project = load_project(Path.cwd())
-    tasks = flow.select_tasks(project.settings, project.root, ())
+    tasks = select_tasks(project.settings, project.root, ())
     task_lines = task_list_lines([task for task in tasks if task.split == "dev"], project)
     task_lines = [one for one in task_lines if tag is None or tag in one.tags]
     if json:
@@ -256,12 +258,12 @@ def list_(*, tag: str | None = None, json: JsonFlag = False) -> None:
 
 def task_list_lines(tasks: Sequence[Task], found: ProjectConfiguration) -> list[TaskListLine]:
     """Tasks with what the store knows of them."""
-    from closeloop import flow
     from closeloop.metrics.attempt_measuring import measure_attempts, project_rulebook
+    from closeloop.store.store_opening import open_existing_store
     from closeloop.tasks.task_writer import infer_kind_tags, tag_from_mode
 
     modes: dict[str, dict[str, None]] = {}
-    with flow.open_existing_store(found.settings, found.root) as store:
+    with open_existing_store(found.settings, found.root) as store:
         rows = store.list_attempts(task_digests=[task.digest for task in tasks])
         for one in measure_attempts(store, rows, project_rulebook(found.settings)):
             task_modes = modes.setdefault(one.row.task_digest or "", {})
@@ -347,21 +349,22 @@ def stress(
     """
     import anyio
 
-    from closeloop import flow
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, require_positive_flags
     from closeloop.cli.run import apply_run_flags
     from closeloop.records.errors import BadInput
+    from closeloop.store.store_opening import open_existing_store
     from closeloop.tasks.sealed_tasks import require_unsealed
+    from closeloop.tasks.task_files import select_tasks
 
     require_positive_flags(repeats=repeats)
     project = load_project(Path.cwd())
     settings = apply_run_flags(project.settings, sandbox=sandbox)
-    [chosen_task] = flow.select_tasks(project.settings, project.root, [task])
+    [chosen_task] = select_tasks(project.settings, project.root, [task])
     require_unsealed(chosen_task)
     proved_ids: list[str] = []
     refused: dict[str, str] = {}
-    with flow.open_existing_store(project.settings, project.root) as store:
+    with open_existing_store(project.settings, project.root) as store:
         known_proof = store.load_proof(chosen_task.grading)
         if known_proof is None or known_proof.state != "proved":
             raise BadInput(f"{task} is not proved: `closeloop task check {task}` does that first.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ from closeloop.judges.judge_panel import (
     JudgePanel,
     OpenJudge,
     build_judge_version,
+    is_same_family,
     make_judge_failure,
     merge_judge_versions,
     rubric_for_task,
@@ -129,49 +129,12 @@ def _any_known(marks: Iterable[bool | None]) -> bool | None:
     return any(known) if known else None
 
 
-# Which family a model is of: judges are kinder to their own.
-
-_FAMILIES = {
-    "anthropic": r"claude|fable|opus|sonnet|haiku",
-    "openai": r"gpt|chatgpt|\bo[1-9]\b|codex|davinci",
-    "google": r"gemini|gemma|palm",
-    "meta": r"llama",
-    "mistral": r"mistral|mixtral|codestral|devstral|magistral|ministral",
-    "alibaba": r"qwen|qwq",
-    "deepseek": r"deepseek",
-    "xai": r"grok",
-    "moonshot": r"kimi|moonshot",
-    "zhipu": r"\bglm",
-    "microsoft": r"\bphi-?\d",
-    "huggingface": r"smollm",
-}
-_FAMILY_PATTERNS = [
-    (name, re.compile(pattern, re.IGNORECASE)) for name, pattern in _FAMILIES.items()
-]
-
-
-def find_model_family(model: str) -> str | None:
-    """By the model's name; the distilled one is of both, so the first named counts."""
-    places = [
-        (found.start(), name) for name, known in _FAMILY_PATTERNS if (found := known.search(model))
-    ]
-    return min(places)[1] if places else None
-
-
-def is_same_family(judge: str, author: str | None) -> bool | None:
-    """None where either is not known."""
-    if author is None:
-        return None
-    if judge == author:
-        return True
-    judge_family, author_family = find_model_family(judge), find_model_family(author)
-    return None if judge_family is None or author_family is None else judge_family == author_family
-
-
 MAX_SUMMARY_CHARS = 2_000
 
 SaveEvaluation = Callable[[int, Evaluation, JudgeVersion], None]
 """Takes the number of the case, what came of it, and by whom."""
+JudgedCase = tuple[Evaluation, JudgeVersion]
+"""What came of a case, and by whom."""
 JudgeAnswers = tuple[tuple[RubricAnswer, ...], str]
 """Answers, and the judge's summary."""
 
@@ -217,37 +180,50 @@ def cases_from_submission(handed: Submission) -> list[JudgeCase]:
     return cases_from_plan(handed.request, handed.plan, outputs, handed.facts)
 
 
-async def evaluate_cases(
-    bench: JudgePanel, cases: Sequence[JudgeCase], keep: SaveEvaluation | None = None
-) -> Evaluations:
-    """The same, of cases that need not be of one plan; each is handed over when it is made."""
+async def evaluate_cases(bench: JudgePanel, cases: Sequence[JudgeCase]) -> Evaluations:
+    """The same, of cases that need not be of one plan."""
+    require_rubrics(bench, cases)
+    return combine_evaluations(await judge_each(bench, cases))
+
+
+def require_rubrics(bench: JudgePanel, cases: Sequence[JudgeCase]) -> None:
+    """BadInput for a rubric that cannot be read, before anything is paid for."""
     for case in cases:
         for opened in bench.judges:
-            rubric_for_task(case.task, opened)  # one that cannot be read stops us before we pay
-    done: list[Evaluation | None] = [None] * len(cases)
-    versions: dict[str, JudgeVersion] = {}
+            rubric_for_task(case.task, opened)
+
+
+async def judge_each(
+    bench: JudgePanel, cases: Sequence[JudgeCase], keep: SaveEvaluation | None = None
+) -> list[JudgedCase]:
+    """Every case, sealed in a context of its own; each is handed over as soon as it is judged."""
+    done: list[JudgedCase | None] = [None] * len(cases)
     common = draw_seal()
 
     async def judge_numbered(numbered: tuple[int, JudgeCase]) -> None:
         number, case = numbered
         sealed = replace(case, seals=QuestionSeals(common=common, own=draw_seal()))
-        evaluation, by = await judge_case(bench, sealed)
-        done[number], versions[by.id] = evaluation, by
+        evaluation, by = done[number] = await judge_case(bench, sealed)
         if keep is not None:
             with anyio.CancelScope(shield=True):  # it is paid for, whoever has hung up
                 await to_thread.run_sync(keep, number, evaluation, by)
 
     await run_limited(enumerate(cases), judge_numbered, jobs=max(1, bench.concurrency))
-    evaluations = tuple(made for made in done if made is not None)
+    return [judged for judged in done if judged is not None]
+
+
+def combine_evaluations(judged: Sequence[JudgedCase]) -> Evaluations:
+    """All of them, by whom, and what they come to."""
+    evaluations = tuple(evaluation for evaluation, _ in judged)
     return Evaluations(
-        judges=tuple(versions.values()),
+        judges=tuple({by.id: by for _, by in judged}.values()),
         evaluations=evaluations,
         passed=overall_verdict(evaluations),
         summary=summarise_evaluations(evaluations),
     )
 
 
-async def judge_case(bench: JudgePanel, case: JudgeCase) -> tuple[Evaluation, JudgeVersion]:
+async def judge_case(bench: JudgePanel, case: JudgeCase) -> JudgedCase:
     """One output, by all who are on the bench."""
     votes, versions = [], []
     used = Usage()
@@ -379,15 +355,6 @@ def summarise_evaluations(evaluations: Sequence[Evaluation]) -> str:
 
 
 # Evaluations kept as they come: they are paid for, and a kill loses only what is under way.
-
-
-async def evaluate_and_save(
-    bench: JudgePanel, cases: Sequence[JudgeCase], store: Store, attempts: Sequence[str] = ()
-) -> tuple[Evaluations, Fault | None]:
-    """Judge each case and keep it as it ends; and why that could not be, where it is so."""
-    saver = EvaluationSaver(store, attempts)
-    evaluations = await evaluate_cases(bench, cases, saver.save_one)
-    return await to_thread.run_sync(saver.save_all, evaluations)
 
 
 class EvaluationSaver:

@@ -15,7 +15,7 @@ from closeloop.grading.variants import ResolvedVariant, add_agent_context, promp
 from closeloop.records.errors import BadInput, unknown_name_error
 from closeloop.records.record import Record
 from closeloop.records.settings import MemorySettings, Settings
-from closeloop.records.task import PromptVersion
+from closeloop.records.task import PromptVersion, Task
 from closeloop.records.team_rules import ContextRecord, PromptProposal, PromptUse
 from closeloop.reviews.agent_context import UpcomingWork, prepare_context
 from closeloop.reviews.rule_index import RuleIndex, open_encoder
@@ -55,6 +55,23 @@ def provide_context(
         store.save_prompt(prompt)
         store.memory.save_offer(replace(offer, prompt=prompt.id))
     return context.text
+
+
+def provide_task_context(
+    briefing: ContextProvider | None, task: Task, crew: ResolvedVariant, key: str
+) -> str:
+    """The same, for an attempt at a task; all who try a task are told, or none is."""
+    if briefing is None or task.repo is None:
+        return ""
+    work = UpcomingWork(
+        repo=clone_repository_name(task.repo),
+        text=task.prompt,
+        scope=task.scope,
+        key=key,
+        lot=task.id,
+        names=(task.repo,),
+    )
+    return provide_context(briefing, crew, work)
 
 
 def merge_context(store: Store, repo: str, start: str, key: str) -> None:

@@ -39,11 +39,16 @@ MAX_CHECKS_READ = 20
 
 
 def save_facts(facts: Sequence[Fact], store: Store, agents: AgentSignsByName) -> list[PullRequest]:
-    """Save what was told, rid of secrets; the pull requests that it is about, as they stand now."""
+    """Save what was told; the pull requests that it is about, as they stand now."""
+    touched = add_facts(facts, store)
+    return [pull for key in touched if (pull := refresh_pull(*key, store, agents)) is not None]
+
+
+def add_facts(facts: Sequence[Fact], store: Store) -> list[tuple[str, int]]:
+    """Save what was told, rid of secrets; repository and number of every pull it is about."""
     redacted_facts = [redact_record(fact)[0] for fact in facts]
     store.pulls.add_facts(redacted_facts, events_from_fact)
-    touched = store.pulls.find_touched_pulls(redacted_facts)
-    return [pull for key in touched if (pull := refresh_pull(*key, store, agents)) is not None]
+    return store.pulls.find_touched_pulls(redacted_facts)
 
 
 def refresh_pull(

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
 
 from msgspec.structs import replace
 
+from closeloop.changes.reports.report_text import parse_place
 from closeloop.records.finding import FailureMode
 from closeloop.records.pull_request import BackReference, Correction, HumanEdit, PullRequest
 from closeloop.records.record import content_digest
-from closeloop.records.team_rules import HumanReview, ReviewItem
+from closeloop.records.team_rules import HumanReview, ReviewItem, RuleExample
+from closeloop.store import Store
 
 MAX_CORRECTION_CHARS = 2_000
+_RULE_NAME_SUFFIX = re.compile(r" \([^()]{1,200}\)\.$")
+"""The name that a check puts after a rule's text."""
 
 _MODE_PATTERNS: tuple[tuple[FailureMode, re.Pattern[str]], ...] = (
     (
@@ -185,3 +191,61 @@ def _complete_correction(pull: PullRequest, one: Correction) -> Correction:
 
 def _correction_id(pull: PullRequest, kind: str, name: str) -> str:
     return content_digest("correction", pull.repo, pull.number, kind, name)[:16]
+
+
+def corrections_from_findings(store: Store, pull: PullRequest) -> list[Correction]:
+    """What a judge and a check found wrong with the work last. It teaches no rule."""
+    if pull.attempt is None:
+        return []
+    evaluation = next(iter(store.judged.list_evaluations(attempt=pull.attempt)), None)
+    corrections = [
+        _correction_from_finding(pull, (evaluation.id, number), issue.text, evaluation.at)
+        for number, issue in enumerate(evaluation.issues if evaluation else ())
+        if evaluation is not None and issue.source == "judge"
+    ]
+    row = next(iter(store.reports.list_reports(1, attempt=pull.attempt)), None)
+    stored_report = store.reports.load_report(row.number) if row else None
+    # What a check says of itself is no remark: only rules of the repository and models speak so.
+    places_by_message = {
+        _RULE_NAME_SUFFIX.sub(".", one.message): one.places
+        for one in (stored_report[1].findings if stored_report else ())
+        if one.silenced is None and (one.rule == "repo-rule" or one.source == "judge")
+    }
+    for text, places in places_by_message.items():
+        path = parse_place(places[0]).path if places else None
+        correction = _correction_from_finding(
+            pull,
+            ("check", pull.repo, pull.number),
+            text,
+            stored_report[0].at if stored_report else None,
+        )
+        corrections.append(replace(correction, path=path))
+    return corrections
+
+
+def _correction_from_finding(
+    pull: PullRequest, name: tuple[Any, ...], text: str, at: datetime | None
+) -> Correction:
+    return Correction(
+        id=content_digest("finding", *name, text)[:16],
+        repo=pull.repo,
+        pull=pull.number,
+        attempt=pull.attempt,
+        kind="note",
+        text=text,
+        at=at or pull.told,
+    )
+
+
+def example_from_remark(remark: Correction) -> RuleExample:
+    """A correction as the example of a rule."""
+    return RuleExample(
+        key=remark.id,
+        source="comment" if remark.kind == "comment" else "review",
+        text=remark.text,
+        repo=remark.repo or None,
+        pull=remark.pull,
+        path=remark.path,
+        by=remark.by,
+        at=remark.at,
+    )

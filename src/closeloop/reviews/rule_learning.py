@@ -7,9 +7,8 @@ pull requests and reviews ──► corrections ──► does it restate an act
 from __future__ import annotations
 
 import logging
-import re
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -17,7 +16,6 @@ import anyio
 import anyio.to_thread
 from msgspec.structs import asdict, replace
 
-from closeloop.changes.reports.report_text import parse_place
 from closeloop.providers.structured_reply import ask_json
 from closeloop.records.chat import ChatMessage, ModelRequest
 from closeloop.records.errors import Fault, MachineFailed
@@ -33,9 +31,12 @@ from closeloop.records.team_rules import (
     TeamRule,
 )
 from closeloop.reviews.authorship import AgentSignsByName
-from closeloop.reviews.pull_updates import load_pull
 from closeloop.reviews.remark_polarity import comparable_words, compare_remarks
-from closeloop.reviews.review_corrections import list_corrections, review_note_id
+from closeloop.reviews.review_corrections import (
+    corrections_from_findings,
+    example_from_remark,
+    review_note_id,
+)
 from closeloop.reviews.rule_index import (
     ModelOpinion,
     RuleIndex,
@@ -136,10 +137,6 @@ async def _ask_model(model: Model, system: str, shown: dict[str, str], schema: A
         return None
 
 
-_RULE_NAME_SUFFIX = re.compile(r" \([^()]{1,200}\)\.$")
-"""The name that a check puts after a rule's text."""
-
-
 class LearningSummary(Record):
     """What a look at the reviews brought."""
 
@@ -170,45 +167,71 @@ class LearningContext(Record):
         return self.shelf.store
 
 
-async def learn_from_reviews(school: LearningContext, repo: str | None = None) -> LearningSummary:
-    """Look at every agent's pull request that has changed, the oldest first."""
+class ChangedPull(Record):
+    """A pull request of which there is more to be learned."""
+
+    row: PullRow
+    about: str
+    """What was told of it, as a text to compare."""
+
+
+def list_changed_pulls(school: LearningContext, repo: str | None) -> Iterator[ChangedPull]:
+    """Every agent's pull request that has changed, the oldest first."""
     store = school.store
-    total = LearningSummary()
     known = store.events.list_positions("memory:")
     findings = store.memory.finding_markers()
     for row in sorted(store.pulls.list_pulls(repo=repo, agent=True), key=lambda row: row.opened):
-        place = f"memory:{row.repo}#{row.pull}"
         about = f"{row.told.isoformat()}{findings.get(row.attempt or '', '')}"
-        if known.get(place) == _progress_mark(school.shelf, row, about):
-            continue
-        if school.stopped():
-            return total
-        total = add_summaries(
-            total,
-            await learn_from_pull(school, load_pull(row.repo, row.pull, store, school.agents)),
-        )
-        store.events.save_position(place, _progress_mark(school.shelf, row, about))
-    return add_summaries(total, await learn_from_notes(school, repo))
+        changed = ChangedPull(row=row, about=about)
+        if known.get(_pull_place(row)) != _progress_mark(school.shelf, changed):
+            yield changed
 
 
-async def learn_from_notes(school: LearningContext, repo: str | None) -> LearningSummary:
+def mark_pull_learned(school: LearningContext, changed: ChangedPull) -> None:
+    """Remember how far learning has come with a pull request."""
+    mark = _progress_mark(school.shelf, changed)
+    school.store.events.save_position(_pull_place(changed.row), mark)
+
+
+def _pull_place(row: PullRow) -> str:
+    return f"memory:{row.repo}#{row.pull}"
+
+
+def _progress_mark(shelf: RuleIndex, changed: ChangedPull) -> str:
+    """Changes when there is more to be learned: more was told, or an older rule became active."""
+    row = changed.row
+    return f"{content_digest(changed.about)[:12]} {shelf.rules_before(row.repo, row.opened)}"
+
+
+class ChangedNote(Record):
+    """What somebody noted in the review queue, or changed there."""
+
+    note: Correction
+    began: datetime
+    """When the work was begun that it is about."""
+
+
+def list_changed_notes(school: LearningContext, repo: str | None) -> Iterator[ChangedNote]:
     """What people noted in the queue, each time that they change it."""
-    store, total = school.store, LearningSummary()
+    store = school.store
     reviews = {
         review_note_id(one): one for one in store.reviews.list_reviews() if one.state == "done"
     }
     known = store.events.list_positions("memory:") if reviews else {}
     for note in store.memory.list_corrections(repo=repo) if reviews else ():
         review = reviews.get(note.id)
-        mark = content_digest(note.text, note.tags)[:16]
-        if review is None or known.get(f"memory:{note.id}") == mark:
-            continue
-        began = _work_started_at(store, note) or review.at
-        total = add_summaries(
-            total, await learn_from_corrections(school, [note], began, None, taught=())
-        )
-        store.events.save_position(f"memory:{note.id}", mark)
-    return total
+        if review is not None and known.get(f"memory:{note.id}") != _note_mark(note):
+            yield ChangedNote(note=note, began=_work_started_at(store, note) or review.at)
+
+
+def mark_note_learned(school: LearningContext, changed: ChangedNote) -> None:
+    """Remember that a note was learned from, as it is."""
+    note = changed.note
+    school.store.events.save_position(f"memory:{note.id}", _note_mark(note))
+
+
+def _note_mark(note: Correction) -> str:
+    return content_digest(note.text, note.tags)[:16]
 
 
 def _work_started_at(store: Store, note: Correction) -> datetime | None:
@@ -219,67 +242,15 @@ def _work_started_at(store: Store, note: Correction) -> datetime | None:
     return store.load_attempt(note.attempt).started if note.attempt else None
 
 
-def _progress_mark(shelf: RuleIndex, row: PullRow, about: str) -> str:
-    """Changes when there is more to be learned: more was told, or an older rule became active."""
-    return f"{content_digest(about)[:12]} {shelf.rules_before(row.repo, row.opened)}"
-
-
-async def learn_from_pull(school: LearningContext, pull: PullRequest) -> LearningSummary:
-    """All that one pull request teaches; its delivery then tells how much came again."""
-    context_record = _find_context_record(school.store, pull)
-    summary = await learn_from_corrections(
-        school, list_corrections(pull), pull.opened, context_record
-    )
+async def learn_from_findings(
+    school: LearningContext, pull: PullRequest, told: ContextRecord | None
+) -> LearningSummary:
+    """Whether a judge or a check found again what reviewers had said."""
+    total = LearningSummary()
     for finding in corrections_from_findings(school.store, pull):
-        again, _ = await record_repeats(school, finding, pull.opened, context_record)
-        summary = add_summaries(summary, again)
-    if pull.attempt is not None:
-        update_delivery(school.store, pull)
-    return replace(summary, pulls=1)
-
-
-def corrections_from_findings(store: Store, pull: PullRequest) -> list[Correction]:
-    """What a judge and a check found wrong with the work last. It teaches no rule."""
-    if pull.attempt is None:
-        return []
-    evaluation = next(iter(store.judged.list_evaluations(attempt=pull.attempt)), None)
-    corrections = [
-        _correction_from_finding(pull, (evaluation.id, number), issue.text, evaluation.at)
-        for number, issue in enumerate(evaluation.issues if evaluation else ())
-        if evaluation is not None and issue.source == "judge"
-    ]
-    row = next(iter(store.reports.list_reports(1, attempt=pull.attempt)), None)
-    stored_report = store.reports.load_report(row.number) if row else None
-    # What a check says of itself is no remark: only rules of the repository and models speak so.
-    places_by_message = {
-        _RULE_NAME_SUFFIX.sub(".", one.message): one.places
-        for one in (stored_report[1].findings if stored_report else ())
-        if one.silenced is None and (one.rule == "repo-rule" or one.source == "judge")
-    }
-    for text, places in places_by_message.items():
-        path = parse_place(places[0]).path if places else None
-        correction = _correction_from_finding(
-            pull,
-            ("check", pull.repo, pull.number),
-            text,
-            stored_report[0].at if stored_report else None,
-        )
-        corrections.append(replace(correction, path=path))
-    return corrections
-
-
-def _correction_from_finding(
-    pull: PullRequest, name: tuple[Any, ...], text: str, at: datetime | None
-) -> Correction:
-    return Correction(
-        id=content_digest("finding", *name, text)[:16],
-        repo=pull.repo,
-        pull=pull.number,
-        attempt=pull.attempt,
-        kind="note",
-        text=text,
-        at=at or pull.told,
-    )
+        again, _ = await record_repeats(school, finding, pull.opened, told)
+        total = add_summaries(total, again)
+    return total
 
 
 async def learn_from_corrections(
@@ -361,21 +332,7 @@ async def _learn_rule(
     return LearningSummary(proposed=1)
 
 
-def example_from_remark(remark: Correction) -> RuleExample:
-    """A correction as the example of a rule."""
-    return RuleExample(
-        key=remark.id,
-        source="comment" if remark.kind == "comment" else "review",
-        text=remark.text,
-        repo=remark.repo or None,
-        pull=remark.pull,
-        path=remark.path,
-        by=remark.by,
-        at=remark.at,
-    )
-
-
-def _find_context_record(store: Store, pull: PullRequest) -> ContextRecord | None:
+def find_context_record(store: Store, pull: PullRequest) -> ContextRecord | None:
     """What the agent had been told before its work, where that was logged."""
     keys = [key for key in (pull.attempt, pull.branch, pull.task) if key]
     offers = store.memory.list_offers(pull.repo, keys)
@@ -384,7 +341,8 @@ def _find_context_record(store: Store, pull: PullRequest) -> ContextRecord | Non
 
 def update_delivery(store: Store, pull: PullRequest) -> None:
     """Say how many of the remarks on a piece of work repeat what was known."""
-    assert pull.attempt is not None
+    if pull.attempt is None:
+        return
     counts = count_repeats(store.memory.list_repeats(repo=pull.repo, pull=pull.number))
     before = store.pulls.load_delivery(pull.attempt) or Delivery(attempt=pull.attempt, at=pull.told)
     now = replace(before, repeated=counts.repeated, repeated_unconfirmed=counts.unconfirmed)
@@ -392,10 +350,9 @@ def update_delivery(store: Store, pull: PullRequest) -> None:
         store.pulls.save_delivery(now)
 
 
-def add_summaries(one: LearningSummary, other: LearningSummary) -> LearningSummary:
-    return LearningSummary(
-        **{name: getattr(one, name) + getattr(other, name) for name in asdict(one)}
-    )
+def add_summaries(*parts: LearningSummary) -> LearningSummary:
+    names = LearningSummary.__struct_fields__
+    return LearningSummary(**{name: sum(getattr(one, name) for one in parts) for name in names})
 
 
 # Learn beside a server: whenever there is news, by one process at a time.

@@ -19,10 +19,8 @@ from closeloop.records.pull_request import Fact
 from closeloop.records.record import Record
 from closeloop.records.session import LogEvent
 from closeloop.records.settings import WebhookSettings
-from closeloop.reviews.authorship import AgentSignsByName
 from closeloop.reviews.github_webhooks import read_github_event
 from closeloop.reviews.gitlab_pulls import read_gitlab_event
-from closeloop.reviews.pull_updates import save_facts
 from closeloop.store import Store
 from closeloop.store.job_leases import current_owner, is_owner_dead
 from closeloop.store.pull_section import UnreadArrival
@@ -37,31 +35,39 @@ WEBHOOK_READERS: dict[str, Callable[[str, bytes, datetime], list[Fact]]] = {
     "gitlab": read_gitlab_event,
 }
 ARRIVALS_PER_BATCH = 50
+ArrivalFolder = Callable[[Sequence[UnreadArrival]], None]
+"""Makes pull requests of deliveries."""
 _log = logging.getLogger(__name__)
 
 
-def read_arrivals(store: Store, agents: AgentSignsByName) -> int:
-    """Read some of what waits; how many those were. What is not finished is read again."""
-    waiting = store.pulls.list_unread(ARRIVALS_PER_BATCH)
+def list_unread_arrivals(store: Store) -> list[UnreadArrival]:
+    """Some of what waits to be read, the oldest first."""
+    return store.pulls.list_unread(ARRIVALS_PER_BATCH)
+
+
+def fold_arrivals(arrivals: Sequence[UnreadArrival], fold: ArrivalFolder) -> None:
+    """All at once; where that fails one by one, and only what cannot be taken in is left out."""
     try:
-        save_facts([fact for one in waiting for fact in facts_from_arrival(one)], store, agents)
+        fold(arrivals)
     except MachineFailed:
         raise
     except Exception:
-        for one in waiting:
-            _save_arrival(one, store, agents)
-    store.pulls.delete_arrivals([one.number for one in waiting])
-    return len(waiting)
+        for one in arrivals:
+            _fold_arrival(one, fold)
 
 
-def _save_arrival(one: UnreadArrival, store: Store, agents: AgentSignsByName) -> None:
-    """Leave out what cannot be taken in, and not what came with it."""
+def _fold_arrival(one: UnreadArrival, fold: ArrivalFolder) -> None:
     try:
-        save_facts(facts_from_arrival(one), store, agents)
+        fold([one])
     except MachineFailed:
         raise
     except Exception:
         _log.exception("A delivery of %s (%s) is left out", one.source, one.event)
+
+
+def delete_arrivals(arrivals: Sequence[UnreadArrival], store: Store) -> None:
+    """What is read need not wait any more."""
+    store.pulls.delete_arrivals([one.number for one in arrivals])
 
 
 def facts_from_arrival(one: UnreadArrival) -> list[Fact]:

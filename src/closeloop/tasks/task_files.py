@@ -13,9 +13,11 @@ import msgspec
 import yaml
 
 from closeloop.git import try_git_text
-from closeloop.records.errors import BadInput
+from closeloop.records.errors import BadInput, unknown_name_error
 from closeloop.records.record import content_digest
+from closeloop.records.settings import Settings
 from closeloop.records.task import Task
+from closeloop.sandbox.workspaces import resolve_commit
 from closeloop.text.patches import parse_patch
 from closeloop.text.record_reading import read_record, unknown_field_error
 
@@ -161,6 +163,20 @@ PROMPT_PLACEHOLDER = "<!-- Write the request here, in the words you would use to
 _ID_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _COMMIT_ID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _HTML_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+
+
+def select_tasks(settings: Settings, root: Path, names: Sequence[str]) -> list[Task]:
+    """The project's tasks, or those named: by id, or by file."""
+    files = [Path(name) for name in names if name.endswith(".md")]
+    ids = [name for name in names if not name.endswith(".md")]
+    chosen = load_tasks(files, root, resolve_commit) if files else []
+    if ids or not files:
+        known = {task.id: task for task in load_tasks(root / settings.tasks, root, resolve_commit)}
+        for name in ids:
+            if name not in known:
+                raise unknown_name_error("task", name, known)
+        chosen += [known[name] for name in ids or known]
+    return list({task.id: task for task in chosen}.values())
 
 
 def load_tasks(

@@ -6,13 +6,12 @@ import gc
 import os
 import tempfile
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from datetime import UTC, datetime
 from itertools import chain, islice
 from multiprocessing import get_context
-from pathlib import Path
 
 import msgspec
 
@@ -43,7 +42,6 @@ from closeloop.traces.recording_files import (
     UnreadablePath,
     installed_readers,
     stat_recording,
-    walk_files,
 )
 
 LOOKUP_FILES = 500
@@ -63,61 +61,31 @@ OTLP_PREFIX = "otlp:"
 """Stands before a trace's id where files have their path."""
 
 
-def import_sessions(
-    places: Sequence[Path], store: Store, *, wish: SessionFilter, jobs: int, tell: TallyCallback
-) -> ImportSummary:
-    """Read every recording in some places that is new or has changed, and keep its sessions."""
-    path_hashes: set[int] = set()
-    """Hashes: there may be a million paths."""
-    with without_garbage_collection(), tempfile.TemporaryDirectory() as folder:
-        buffer = ImportBuffer(store)
-        files = _find_changed_files(walk_files(places), buffer, wish)
-        while True:
-            owners: list[str] = []
-            for outcome in _read_batches(_split_batches(files), wish, jobs, folder):
-                path_hashes.add(hash(outcome.file.path))
-                if outcome.owner is not None:
-                    owners.append(outcome.owner)
-                buffer.add_outcome(outcome)
-                if len(path_hashes) % PROGRESS_FILES == 0:
-                    tell(buffer.make_tally())
-            # A part that is new or has changed makes its whole recording new.
-            unread_owners = [
-                path for path in dict.fromkeys(owners) if hash(path) not in path_hashes
-            ]
-            if not unread_owners:
-                break
-            files = (file for file in map(stat_recording, unread_owners) if file is not None)
-    buffer.save_waiting()
-    tell(buffer.make_tally())
-    return buffer.make_tally()
-
-
-def _find_changed_files(
-    found: Iterable[RecordingFile | UnreadablePath], shelf: ImportBuffer, wish: SessionFilter
+def find_changed_files(
+    found: Iterable[RecordingFile | UnreadablePath], buffer: ImportBuffer, wish: SessionFilter
 ) -> Iterator[RecordingFile]:
     """The files that the store does not know as they are now."""
     files, versions = iter(found), _reader_versions()
     while chunk := list(islice(files, LOOKUP_FILES)):
         for each in chunk:
             if isinstance(each, UnreadablePath):
-                shelf.add_trouble(each.path, each.why)
+                buffer.add_trouble(each.path, each.why)
         readable_files = [each for each in chunk if isinstance(each, RecordingFile)]
-        known = shelf.store.load_imported_files(
+        known = buffer.store.load_imported_files(
             [storable_path(file.path) for file in readable_files]
         )
         for file in readable_files:
             if wish.since and datetime.fromtimestamp(file.changed / 1e9, UTC) < wish.since:
-                shelf.unwanted += 1
+                buffer.unwanted += 1
             elif (row := known.get(storable_path(file.path))) is None or not _is_unchanged(
                 file, row, versions
             ):
                 yield file
             elif row.reader is None:
-                shelf.others += 1
+                buffer.others += 1
             else:
-                shelf.unchanged += 1
-                shelf.empty += row.sessions == 0
+                buffer.unchanged += 1
+                buffer.empty += row.sessions == 0
 
 
 def _is_unchanged(file: RecordingFile, row: ImportedFile, versions: ReaderVersions) -> bool:
@@ -134,6 +102,31 @@ def _reader_versions() -> ReaderVersions:
     """Of each reader; for files that none knew, of all of them together."""
     installed: ReaderVersions = {each.name: each.version for each in installed_readers()}
     return installed | {None: int(content_digest(list(installed.items()))[:12], 16)}
+
+
+def read_changed_files(
+    files: Iterable[RecordingFile], wish: SessionFilter, jobs: int
+) -> Iterator[FileOutcome]:
+    """Read files, `jobs` at once; a part that is new or has changed makes its whole recording new.
+
+    What an outcome has spilled into files is there until the next one is asked for.
+    """
+    path_hashes: set[int] = set()
+    """Hashes: there may be a million paths."""
+    with without_garbage_collection(), tempfile.TemporaryDirectory() as folder:
+        while True:
+            owners: list[str] = []
+            for outcome in _read_batches(_split_batches(files), wish, jobs, folder):
+                path_hashes.add(hash(outcome.file.path))
+                if outcome.owner is not None:
+                    owners.append(outcome.owner)
+                yield outcome
+            unread_owners = [
+                path for path in dict.fromkeys(owners) if hash(path) not in path_hashes
+            ]
+            if not unread_owners:
+                break
+            files = (file for file in map(stat_recording, unread_owners) if file is not None)
 
 
 def _split_batches(files: Iterable[RecordingFile]) -> Iterator[FileBatch]:
@@ -184,10 +177,10 @@ def _read_batches(
 class ImportBuffer:
     """What waits to be saved, and the count of all that was done."""
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
+    def __init__(self, store: Store, tell: TallyCallback) -> None:
+        self.store, self._tell = store, tell
         self.unchanged = self.empty = self.unwanted = self.others = 0
-        self._unreadable = 0
+        self._unreadable = self._outcomes = 0
         self._troubles: list[str] = []
         self._redacted: dict[str, int] = {}
         self._formats: dict[str, dict[str, int]] = {}
@@ -205,7 +198,13 @@ class ImportBuffer:
             self._troubles.append(f"{storable_path(path)}: {why}")
 
     def add_outcome(self, outcome: FileOutcome) -> None:
-        """One file was looked at."""
+        """One file was looked at; every few of them, progress is reported."""
+        self._count_outcome(outcome)
+        self._outcomes += 1
+        if self._outcomes % PROGRESS_FILES == 0:
+            self._tell(self.make_tally())
+
+    def _count_outcome(self, outcome: FileOutcome) -> None:
         if outcome.trouble is not None:
             self.add_trouble(outcome.file.path, outcome.trouble)
             return
@@ -240,6 +239,13 @@ class ImportBuffer:
             add_counts(self._formats[self._readers[name]], {"new": 1})
         self._sessions, self._files, self._readers, self._bytes = [], [], {}, 0
         gc.collect(0)
+
+    def finish_import(self) -> ImportSummary:
+        """Keep what waits, and report all that was done."""
+        self.save_waiting()
+        tally = self.make_tally()
+        self._tell(tally)
+        return tally
 
     def make_tally(self) -> ImportSummary:
         """As it stands now."""

@@ -17,7 +17,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from closeloop.judges.evaluator import cases_from_submission, evaluate_and_save
+from closeloop.flow import judge_outputs
+from closeloop.judges.evaluator import cases_from_submission
 from closeloop.judges.judge_cases import read_submission
 from closeloop.judges.judge_panel import JudgePanel
 from closeloop.records.errors import BadInput, Fault, unknown_name_error
@@ -166,7 +167,7 @@ async def _evaluate_request(
         panel = await evaluator.open_panel()
         try:
             submission = await anyio.to_thread.run_sync(read_submission, content, "The request")
-            evaluations, why_not = await evaluate_and_save(
+            evaluations, why_not = await judge_outputs(
                 panel, cases_from_submission(submission), store
             )
         except BadInput as fault:

@@ -23,13 +23,14 @@ from msgspec.structs import replace
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from closeloop.flow import receive_pull_requests
 from closeloop.records.errors import Fault, MachineFailed, ReadOnlyStore
 from closeloop.records.record import Record
 from closeloop.reviews import github_webhooks, gitlab_pulls
 from closeloop.reviews.authorship import AgentSignsByName
 from closeloop.reviews.pull_updates import refresh_all_pulls
 from closeloop.reviews.rule_learning import run_learning_worker
-from closeloop.reviews.webhook_delivery import WebhookTarget, read_arrivals, send_all_events
+from closeloop.reviews.webhook_delivery import WebhookTarget, send_all_events
 from closeloop.store import Store
 from closeloop.store.pull_section import WebhookArrival
 from closeloop.text.redaction import redact_json
@@ -158,7 +159,7 @@ class WebhookMiddleware:
                     )
                     is_renewed = True
                 read_count = await anyio.to_thread.run_sync(
-                    read_arrivals, self._store, self._doors.agents
+                    receive_pull_requests, self._store, self._doors.agents
                 )
             except MachineFailed as fault:
                 _log.warning("Deliveries wait to be read: %s", fault)

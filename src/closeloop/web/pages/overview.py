@@ -8,7 +8,7 @@ from collections import Counter
 import msgspec
 
 from closeloop import __version__
-from closeloop.flow import describe_sandbox
+from closeloop.attempts.run_resources import describe_sandbox
 from closeloop.metrics.attempt_table import UNKNOWN_LABEL, AttemptSelection, AttemptTable
 from closeloop.metrics.metric_figures import compute_metrics
 from closeloop.metrics.metric_trends import compute_trends

@@ -1,0 +1,376 @@
+"""Run an experiment: plan it, prepare its tasks, and fill every slot with a graded attempt.
+
+A slot is one task, one variant and one repeat. It is leased while an attempt at it is made, so that
+several processes may fill one plan, and tried again only where the machine failed it. Nothing here
+is undone by a kill: an attempt is stored whole, in one transaction, or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+
+import anyio
+from anyio import to_thread
+from msgspec.structs import replace
+
+from closeloop.attempts import attempt_saving
+from closeloop.attempts.attempt_execution import (
+    LEASE_SECONDS,
+    AttemptExecutor,
+    AttemptPacer,
+    attempt_identity,
+    maintain_leases,
+    open_executor,
+)
+from closeloop.attempts.attempt_saving import (
+    ATTEMPTS_FOLDER,
+    pick_fault_to_report,
+    recover_batches,
+    save_attempt_result,
+)
+from closeloop.attempts.experiment_status import forecast_run, require_prices
+from closeloop.attempts.run_resources import (
+    RunResources,
+    open_run_resources,
+    sandbox_description,
+)
+from closeloop.attempts.task_preparation import ProgressCallback, prepare_task
+from closeloop.concurrency import run_limited, unwrap_exception_group
+from closeloop.grading import grading, task_proof
+from closeloop.grading.variants import ResolvedVariant
+from closeloop.records.attempt import AttemptRow, Proof
+from closeloop.records.change import Change
+from closeloop.records.errors import Fault
+from closeloop.records.experiment_plan import (
+    AttemptOrder,
+    ExperimentForecast,
+    ExperimentPlan,
+    ExperimentResults,
+    RunMode,
+    RunProgress,
+    ScheduledAttempt,
+    SlotPlace,
+)
+from closeloop.records.finding import Measurement
+from closeloop.records.record import Record, content_digest
+from closeloop.records.settings import ExperimentSettings, Settings
+from closeloop.records.task import Experiment, Task
+from closeloop.store import Store, make_attempt_row
+from closeloop.store.job_leases import current_owner, is_owner_dead
+from closeloop.store.store_opening import open_project_store
+from closeloop.text.redaction import redact_grade
+
+AgentBriefing = Callable[[Task, ResolvedVariant, str], str]
+"""What an agent is told beside its task; takes the attempt's id, too."""
+
+
+def tell_nothing(task: Task, crew: ResolvedVariant, attempt: str) -> str:
+    """The briefing of agents that are told only their task."""
+    return ""
+
+
+class RunContext(Record):
+    """What the work is done with, opened once."""
+
+    store: Store
+    tools: RunResources
+    retries: int
+    owner: str
+
+
+class RunState(Record):
+    """A plan under way."""
+
+    plan: ExperimentPlan
+    context: RunContext
+    executor: AttemptExecutor
+    pace: AttemptPacer
+    mode: RunMode
+    tell: ProgressCallback
+    brief: AgentBriefing = tell_nothing
+    jobs: int = 1
+    last_attempts: Mapping[SlotPlace, AttemptRow] = {}
+    """The last try of every slot that had one when the run began."""
+    faults: list[Fault] = []
+    """What went wrong: nothing more is begun then; what is under way is paid for, and ends."""
+
+
+class PreparedTasks(Record):
+    """Which tasks can be run, and why others cannot."""
+
+    proofs: Mapping[str, Proof]
+    """By the task's id: what its tests say before any change."""
+    skipped: dict[str, str]
+    """The reason, by the task's id."""
+
+
+@asynccontextmanager
+async def open_run_context(
+    settings: Settings, root: Path, variants: Sequence[str], environ: Mapping[str, str]
+) -> AsyncIterator[RunContext]:
+    """Open the store, and what attempts are made with; everything is closed again at the end."""
+    async with AsyncExitStack() as opened:
+        store = opened.enter_context(open_project_store(settings, root))
+        recover_batches(store, root / ATTEMPTS_FOLDER)
+        resources_opening = open_run_resources(
+            settings, root, variants, environ, lambda name: tuple(store.load_exchanges(name))
+        )
+        tools = await opened.enter_async_context(resources_opening)
+        yield RunContext(store=store, tools=tools, retries=settings.retries, owner=current_owner())
+
+
+def plan_experiment(
+    context: RunContext, tasks: Sequence[Task], wanted: ExperimentSettings, name: str | None = None
+) -> ExperimentPlan:
+    """Save an experiment over those tasks and all variants of the context."""
+    crews = context.tools.crews
+    require_prices(wanted.budget, crews)
+    variants = tuple(crew.variant for crew in crews.values())
+    digests = tuple(task.digest for task in tasks), tuple(variant.digest for variant in variants)
+    experiment = Experiment(
+        id=content_digest(*digests, wanted.repeats)[:12],
+        tasks=digests[0],
+        variants=digests[1],
+        repeats=wanted.repeats,
+        name=name,
+        seed=wanted.seed,
+        feedback=wanted.feedback,
+        budget=wanted.budget,
+    )
+    for crew in crews.values():
+        context.store.save_prompt(crew.prompt)
+        context.store.save_variant(crew.variant)
+    for task in tasks:
+        context.store.save_task(task)
+    context.store.save_experiment(experiment)
+    return ExperimentPlan(experiment=experiment, tasks=tuple(tasks), variants=variants)
+
+
+def forecast_missing(
+    plan: ExperimentPlan, context: RunContext, mode: RunMode, jobs: int | None
+) -> ExperimentForecast:
+    """What the attempts that this plan still lacks will take, and what all of it will show."""
+    last_by_place = last_attempts(plan, context.store)
+    missing = [
+        slot for slot in plan.list_slots() if is_attempt_due(last_by_place.get(slot.place), mode)
+    ]
+    processors = os.cpu_count() or 1
+    return forecast_run(plan, missing, context.tools.crews, context.store, jobs or processors)
+
+
+@asynccontextmanager
+async def open_run(
+    plan: ExperimentPlan,
+    context: RunContext,
+    tell: ProgressCallback,
+    jobs: int | None = None,
+    mode: RunMode = "fill",
+    brief: AgentBriefing = tell_nothing,
+) -> AsyncIterator[RunState]:
+    """Start the executor that makes a plan's attempts, `jobs` at a time."""
+    last_by_place = last_attempts(plan, context.store)
+    async with open_executor(plan, context.tools) as executor:
+        yield RunState(
+            plan=plan,
+            context=context,
+            executor=executor,
+            pace=AttemptPacer(plan.experiment, context.store),
+            mode=mode,
+            tell=tell,
+            brief=brief,
+            jobs=jobs or executor.places,
+            last_attempts=last_by_place,
+        )
+
+
+async def prepare_tasks(run: RunState) -> PreparedTasks:
+    """Prepare every task of the plan; those that cannot be graded are skipped."""
+    proofs: dict[str, Proof] = {}
+    skipped: dict[str, str] = {}
+
+    async def prepare_one(task: Task) -> None:
+        run.tell(RunProgress(stage="preparing", task=task.id))
+        proof = await prepare_task(task, run.context.tools, run.context.store)
+        if proof.state == "unproved":
+            skipped[task.id] = proof.reasons[0]
+            run.tell(RunProgress(stage="skipped", task=task.id, why=proof.reasons[0]))
+        else:
+            proofs[task.id] = proof
+            run.tell(RunProgress(stage="prepared", task=task.id))
+
+    await run_limited(run.plan.tasks, prepare_one, jobs=run.jobs)
+    return PreparedTasks(proofs=proofs, skipped=skipped)
+
+
+async def fill_slots(prepared: PreparedTasks, run: RunState) -> None:
+    """Fill every slot whose task is prepared. What is already filled is left as it is."""
+    context, proofs = run.context, prepared.proofs
+    crews = context.tools.crews.items()
+
+    def is_wanted(slot: ScheduledAttempt) -> bool:
+        return slot.task.id in proofs and (run.mode == "fill" or slot.place in run.last_attempts)
+
+    async def run_one_slot(slot: ScheduledAttempt) -> None:
+        if run.faults:
+            return
+        try:
+            await run_slot(slot, proofs[slot.task.id], run.last_attempts.get(slot.place), run)
+        except Fault as fault:
+            run.faults.append(fault)
+
+    with unwrap_exception_group():
+        async with anyio.create_task_group() as group:
+            group.start_soon(maintain_leases, context.store, context.owner)
+            try:
+                await run_limited(
+                    [slot for slot in run.plan.shuffle_slots() if is_wanted(slot)],
+                    run_one_slot,
+                    jobs=run.jobs,
+                    lane=lambda slot: slot.variant.digest,
+                    room={key: crew.written.jobs for key, crew in crews if crew.written.jobs},
+                )
+                if run.faults:
+                    raise pick_fault_to_report(run.faults)
+            finally:
+                group.cancel_scope.cancel()
+                with suppress(Fault):
+                    context.store.release_jobs(context.owner)
+
+
+async def run_slot(
+    slot: ScheduledAttempt, proof: Proof, row: AttemptRow | None, run: RunState
+) -> None:
+    """Fill one slot, given its last try: begun again only while the machine failed it."""
+    context, tell = run.context, run.tell
+    if row is not None and not is_attempt_due(row, run.mode):
+        if wants_grading(row, slot.task, run.mode):
+            row = await regrade_attempt(row, slot.task, proof, context)
+        tell(slot.progress_event("settled", row))
+        return
+    first = 0 if row is None else row.retry + 1
+    for retry in range(first, first + context.retries + 1):
+        # In a thread: attempts under way go on while this one waits for the database.
+        is_claimed, why = await to_thread.run_sync(claim_slot, slot, retry, run)
+        if not is_claimed:
+            tell(
+                slot.progress_event("held", row, why)
+                if why is not None
+                else slot.progress_event("elsewhere")
+            )
+            return
+        tell(slot.progress_event("started"))
+        order = AttemptOrder(slot=slot, retry=retry, parent=row.id if row else None, proof=proof)
+        result = await run.executor.make(await to_thread.run_sync(with_agent_context, order, run))
+        unsaved_folder = context.tools.root / ATTEMPTS_FOLDER
+        saved_result = await save_attempt_result(
+            result, slot.task, context.store, order.key, unsaved_folder
+        )
+        # None when this process slept so long that another one took over and was first.
+        row = (
+            make_attempt_row(
+                saved_result.attempt, saved_result.trace, saved_result.change, saved_result.grade
+            )
+            if saved_result
+            else None
+        )
+        if result.mend is not None:
+            run.pace.mark_broken(slot.variant.digest, result.mend)
+        if row is None or row.exit != "machine" or result.mend is not None or run.faults:
+            break
+    tell(slot.progress_event("settled" if row else "elsewhere", row))
+
+
+def claim_slot(slot: ScheduledAttempt, retry: int, run: RunState) -> tuple[bool, str | None]:
+    """Whether this process may begin an attempt; else why it is held back, where it is."""
+    store, owner = run.context.store, run.context.owner
+    if (why := run.pace.block_reason(slot.variant.digest)) is not None:
+        store.events.add([attempt_saving.blocked_event(slot, why)])
+        return False, why
+    if not store.claim_job(slot.job_key(retry), owner, LEASE_SECONDS, is_owner_dead):
+        return False, None
+    store.events.add([attempt_saving.started_event(slot, retry)])
+    return True, None
+
+
+def with_agent_context(order: AttemptOrder, run: RunState) -> AttemptOrder:
+    """With what the agent is told beside its task."""
+    slot = order.slot
+    crew = run.context.tools.crews[slot.variant.digest]
+    context = run.brief(slot.task, crew, attempt_identity(order)["id"])
+    return replace(order, slot=replace(slot, context=context))
+
+
+def is_attempt_due(row: AttemptRow | None, mode: RunMode) -> bool:
+    """Whether a slot wants an attempt, given its last try."""
+    match mode:
+        case "fill":
+            return row is None or row.exit == "machine"
+        case "unscored":
+            return row is not None and row.outcome not in ("pass", "fail")
+        case "regrade":
+            return False
+
+
+def wants_grading(row: AttemptRow, task: Task, mode: RunMode) -> bool:
+    """Graded never, in another way, by an older grader, without success, or as we are asked to."""
+    if row.exit == "machine" or mode == "regrade":
+        return row.exit != "machine"
+    current = row.grading == task.grading and row.version == task_proof.GRADER_VERSION
+    return not current or row.outcome not in ("pass", "fail")
+
+
+async def regrade_attempt(
+    row: AttemptRow, task: Task, proof: Proof, context: RunContext
+) -> AttemptRow:
+    """Grade a kept attempt again, by its kept change."""
+    store, tools = context.store, context.tools
+    attempt, trace, _ = await to_thread.run_sync(store.load_attempt_parts, row.id)
+    change = await to_thread.run_sync(store.load_exact_change, row.id) or Change()
+    submission = grading.GradedSubmission(attempt=attempt, change=change, trace=trace, proof=proof)
+    grade = await grading.grade_attempt(
+        tools.workspaces, tools.bases[task.digest], task, submission
+    )
+    grade = redact_grade(grade)
+    await to_thread.run_sync(store.save_grade, grade)
+    return make_attempt_row(attempt, trace, change, grade)
+
+
+def last_attempts(plan: ExperimentPlan, store: Store) -> dict[SlotPlace, AttemptRow]:
+    """The last try of every slot that has one, as it is graded now."""
+    rows = store.list_attempts(
+        task_digests=plan.experiment.tasks,
+        variants=plan.experiment.variants,
+        gradings=[task.grading for task in plan.tasks],
+    )
+    rows.sort(key=lambda row: row.retry)
+    return {(row.task_digest, row.variant, row.number): row for row in rows}
+
+
+def list_plan_attempts(plan: ExperimentPlan, store: Store) -> list[AttemptRow]:
+    """The last try of every slot that has one, in the order of the plan."""
+    last_by_place = last_attempts(plan, store)
+    return [last_by_place[slot.place] for slot in plan.list_slots() if slot.place in last_by_place]
+
+
+def collect_results(
+    plan: ExperimentPlan,
+    context: RunContext,
+    attempts: Sequence[AttemptRow],
+    measurements: Mapping[str, Measurement],
+    skipped: Mapping[str, str],
+) -> ExperimentResults:
+    """What the store now holds of a plan, with what the rules say of its attempts."""
+    ids = [row.id for row in attempts]
+    return ExperimentResults(
+        experiment=plan.experiment.id,
+        tasks=plan.tasks,
+        variants=plan.variants,
+        attempts=tuple(attempts),
+        measurements=dict(measurements),
+        insights=tuple(context.store.course.list_attempt_insights(ids)),
+        skipped=dict(skipped),
+        sandbox=sandbox_description(context.tools.workspaces),
+    )
