@@ -212,12 +212,12 @@ def written(database: Path) -> bytes:
 KILLED = """
 import os, signal, sys
 from closeloop.attempts.secret_purge import purge_secret
-from closeloop.store import open_store, purge_section
+from closeloop.store import open_store, record_rewriting
 
 def die(*given):
     os.kill(os.getpid(), signal.SIGKILL)
 
-setattr(purge_section, sys.argv[3], die)
+setattr(record_rewriting, sys.argv[3], die)
 with open_store(sys.argv[1]) as store:
     store.purges._erase = die
     purge_secret(store, sys.argv[2], who="ann", apply=True)
