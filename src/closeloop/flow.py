@@ -179,16 +179,15 @@ async def learn_from_reviews(context: LearningContext, repo: str | None = None) 
         if context.stopped():
             return total
         pull = load_pull(changed.row.repo, changed.row.pull, store, context.agents)
-        told = learning.find_context_record(store, pull)
-        remarks = list_corrections(pull)
-        learned = await learning.learn_from_corrections(context, remarks, pull.opened, told)
-        repeated = await learning.learn_from_findings(context, pull, told)
+        remarks, offered = list_corrections(pull), learning.find_context_record(store, pull)
+        learned = await learning.learn_from_corrections(context, remarks, pull.opened, offered)
+        repeated = await learning.learn_from_findings(context, pull, offered)
         learning.update_delivery(store, pull)
         learning.mark_pull_learned(context, changed)
         total = learning.add_summaries(total, learned, repeated, learning.LearningSummary(pulls=1))
     for note in learning.list_changed_notes(context, repo):
         learned = await learning.learn_from_corrections(
-            context, [note.note], note.began, None, taught=()
+            context, [note.correction], note.began, None, taught=()
         )
         learning.mark_note_learned(context, note)
         total = learning.add_summaries(total, learned)

@@ -206,7 +206,7 @@ def _progress_mark(shelf: RuleIndex, changed: ChangedPull) -> str:
 class ChangedNote(Record):
     """What somebody noted in the review queue, or changed there."""
 
-    note: Correction
+    correction: Correction
     began: datetime
     """When the work was begun that it is about."""
 
@@ -221,12 +221,12 @@ def list_changed_notes(school: LearningContext, repo: str | None) -> Iterator[Ch
     for note in store.memory.list_corrections(repo=repo) if reviews else ():
         review = reviews.get(note.id)
         if review is not None and known.get(f"memory:{note.id}") != _note_mark(note):
-            yield ChangedNote(note=note, began=_work_started_at(store, note) or review.at)
+            yield ChangedNote(correction=note, began=_work_started_at(store, note) or review.at)
 
 
 def mark_note_learned(school: LearningContext, changed: ChangedNote) -> None:
     """Remember that a note was learned from, as it is."""
-    note = changed.note
+    note = changed.correction
     school.store.events.save_position(f"memory:{note.id}", _note_mark(note))
 
 
