@@ -238,7 +238,7 @@ def answer_for_plan(made: Evaluations, stops: list[str]) -> PlanTold:
     )
 
 
-async def check_change(wish: ChangeWish) -> ChangeTold:
+async def check_wished_change(wish: ChangeWish) -> ChangeTold:
     from closeloop.changes.change_sides import ChangeQuery
     from closeloop.cli.check import build_check_order, load_check_configuration, run_check
     from closeloop.records.errors import BadInput
@@ -346,7 +346,7 @@ MCP_TOOLS = {
         ),
         wish=ChangeWish,
         answer=ChangeTold,
-        do=check_change,
+        do=check_wished_change,
         reads_only=True,
     ),
     "measure_trace": McpTool(
