@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from git_trees import git
 
+from closeloop.grading.integrity import confirm
+
 
 @pytest.fixture
 def repo(tmp_path: Path) -> Path:
@@ -30,3 +32,10 @@ def repo(tmp_path: Path) -> Path:
     git(folder, "commit", "-qm", "future")
     git(folder, "checkout", "-q", "main")
     return folder
+
+
+@pytest.fixture(autouse=True)
+def one_round(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Probe once, but for tests with the mark `all_rounds`: chance alone decides on the others."""
+    if request.node.get_closest_marker("all_rounds") is None:
+        monkeypatch.setattr(confirm, "ENOUGH", ())
