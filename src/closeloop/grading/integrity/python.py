@@ -44,7 +44,7 @@ from closeloop.grading.integrity.python_harness import (
     result_name,
 )
 from closeloop.grading.integrity.python_reach import imported_helpers, names_of_test
-from closeloop.grading.integrity.python_shared import SharedClaims, list_texts
+from closeloop.grading.integrity.python_shared import SharedPythonClaims, list_texts
 from closeloop.grading.integrity.python_sites import split_assertions
 from closeloop.grading.testing.suite_report import Status
 from closeloop.python_trees import parse_python
@@ -95,7 +95,7 @@ def build_probe(request: ProbeRequest) -> Probe | None:
     ]
     beside = imported_helpers(request.helpers, sources.values(), paths)
     helpers = [new_helper(path, tree, rng) for path, tree in _parse_sources(beside, rng)]
-    shared = SharedClaims(request, [*made, *helpers])
+    shared = SharedPythonClaims(request, [*made, *helpers])
     suites = [_find_tests(file, known, rng) for file in made]
     functions = {id(node) for suite in suites for node in _list_own(suite, changed)}
     files, tests = list[ProbeFile](), list[ProbeTest]()
@@ -202,7 +202,7 @@ def _write_tests(
     changed: Collection[str],
     functions: Collection[int],
     request: ProbeRequest,
-    shared: SharedClaims,
+    shared: SharedPythonClaims,
     rng: random.Random,
 ) -> list[ProbeTest]:
     """Rename every known test, and make assertions wrong in some; `functions` are all tests.
@@ -254,7 +254,7 @@ def _write_own_claims(
     suite: ProbeSuite,
     changed: Collection[str],
     request: ProbeRequest,
-    shared: SharedClaims,
+    shared: SharedPythonClaims,
     rng: random.Random,
 ) -> dict[int, list[PythonClaim]]:
     """Make assertions wrong in the changed tests of a file, by the `id` of each."""

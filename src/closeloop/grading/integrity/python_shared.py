@@ -17,7 +17,7 @@ MAX_SHARED = 200
 """Assertions beside a test that count for it, at the most."""
 
 
-class SharedClaims:
+class SharedPythonClaims:
     """Makes claims of functions beside the tests, once for each that a test may reach."""
 
     def __init__(self, request: ProbeRequest, files: Sequence[ProbeFile]) -> None:
