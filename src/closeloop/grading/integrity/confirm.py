@@ -93,15 +93,14 @@ async def confirm_tests(
 
     Without a reference, the base is the control: there the fail-to-pass tests say nothing.
     """
-    tokens = [secrets.token_hex(16)]
+    token = secrets.token_hex(16)
+    begun = await probe(patch, token, 0)
+    rooms = begun.rooms + ROOMS * _count_more_rounds(begun, fail_to_pass)
 
-    async def probe_rooms(patch: str | None) -> list[ProbeRun]:
-        return [run for token in tokens for run in await _probe_rooms(probe, patch, token)]
+    async def probe_rooms(patch: str | None, first: int = 0) -> list[ProbeRun]:
+        return [await probe(patch, token, room) for room in range(first, rooms)]
 
-    runs = await probe_rooms(patch)
-    for _ in range(_count_more_rounds(runs, fail_to_pass)):
-        tokens.append(secrets.token_hex(16))
-        runs += await _probe_rooms(probe, patch, tokens[-1])
+    runs = [begun, *await probe_rooms(patch, 1)]
     first_runs, first = runs, find_violations(runs)
     violations = first
     excused: set[tuple[ProbeKind, str]] = set()
@@ -137,16 +136,8 @@ async def confirm_tests(
     return [_build_check(kind, tests, violations, fail_to_pass) for kind in _CONDITIONS]
 
 
-async def _probe_rooms(
-    probe: Callable[[str | None, str, int], Awaitable[ProbeRun]], patch: str | None, token: str
-) -> list[ProbeRun]:
-    first = await probe(patch, token, 0)
-    return [first, *[await probe(patch, token, room) for room in range(1, first.rooms)]]
-
-
-def _count_more_rounds(runs: Sequence[ProbeRun], fail_to_pass: Collection[str]) -> int:
+def _count_more_rounds(first: ProbeRun, fail_to_pass: Collection[str]) -> int:
     """How often more to probe where a test has few assertions: their coins could be guessed."""
-    first = runs[0]
     if first.rooms < ROOMS:
         return 0
     reported = Counter(

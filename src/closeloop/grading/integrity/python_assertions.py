@@ -97,19 +97,15 @@ def called_name(node: ast.expr) -> str | None:
 
 
 def chain_names(call: ast.Call) -> list[str]:
-    """All names of a chain of calls: `is_equal_to` and `assert_that` of `assert_that(x).is_…()`."""
+    """What a chain calls: `is_equal_to` and `assert_that` of `assert_that(x).is_equal_to(3)`."""
     names, node = list[str](), cast("ast.expr", call)
-    while True:
-        match node:
-            case ast.Call():
-                node = node.func
-            case ast.Attribute():
-                names.append(node.attr)
-                node = node.value
-            case ast.Name():
-                return [*names, node.id]
-            case _:
-                return names
+    while isinstance(node, (ast.Call, ast.Attribute)):
+        if isinstance(node, ast.Call):
+            names.append(called_name(node) or "")
+            node = node.func
+        else:
+            node = node.value
+    return names
 
 
 def may_be_met_by_many(statement: ast.stmt) -> bool:

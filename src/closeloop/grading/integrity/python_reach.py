@@ -28,8 +28,10 @@ class FunctionIndex:
         self.always: list[TestFunction] = []
         self.named: dict[int, frozenset[str]] = {}
         self.assigned: dict[str, set[str]] = {}
+        self.homes: dict[int, ast.Module] = {}
         for tree in modules:
             for function in list_outer_functions(tree):
+                self.homes[id(function)] = tree
                 self.by_name.setdefault(function.name, []).append(function)
                 self.named[id(function)] = frozenset(_names_in(function))
                 if ALWAYS.fullmatch(function.name) or _is_autouse(function):
@@ -52,11 +54,24 @@ class FunctionIndex:
                 used for node in outside for used in _names_in(node)
             )
 
-    def reachable_from(self, names: Iterable[str], *, always: bool = True) -> list[TestFunction]:
+    def called_by(self, name: str, home: ast.Module) -> set[int]:
+        """The `id`s of functions that a call in a module leads to, by way of those in it first."""
+        waiting, functions = [(name, home)], set[int]()
+        while waiting:
+            name, home = waiting.pop()
+            found = self.by_name.get(name, ())
+            for function in [one for one in found if self.homes[id(one)] is home] or found:
+                if id(function) not in functions:
+                    functions.add(id(function))
+                    inner = self.homes[id(function)]
+                    waiting += [(used, inner) for used in self.named[id(function)]]
+        return functions
+
+    def reachable_from(self, names: Iterable[str]) -> list[TestFunction]:
         """The functions that these names lead to, with those that always run."""
         waiting, seen = [*names], set[str]()
         functions = dict[int, TestFunction]()
-        for function in self.always if always else ():
+        for function in self.always:
             functions[id(function)] = function
             waiting += self.named[id(function)]
         while waiting:

@@ -23,13 +23,13 @@ class SharedPythonClaims:
     def __init__(self, request: ProbeRequest, files: Sequence[ProbeFile]) -> None:
         self.request = request
         self.index = FunctionIndex([file.tree for file in files])
-        helpers = frozenset(self._find_helpers(files))
+        helpers = set(self._find_helpers(files))
         self.plan = RoomPlan(
             turned=request.room == 1,
-            helpers=helpers,
+            helpers=frozenset(name for name, _ in helpers),
             calls_helpers_wrong=request.room == int(request.token, 16) % ROOMS,
         )
-        self.called = {id(one) for one in self.index.reachable_from(helpers, always=False)}
+        self.called = {one for name, home in helpers for one in self.index.called_by(name, home)}
         self.written: dict[int, list[PythonClaim]] = {}
         self.places = {
             id(function): (file, number)
@@ -37,13 +37,13 @@ class SharedPythonClaims:
             for number, function in enumerate(list_outer_functions(file.tree))
         }
 
-    def _find_helpers(self, files: Sequence[ProbeFile]) -> Iterator[str]:
-        """Functions at hand that check, and are called with a value that can be changed."""
+    def _find_helpers(self, files: Sequence[ProbeFile]) -> Iterator[tuple[str, ast.Module]]:
+        """Functions at hand that check, and where they are called with a value to change."""
         for file in files:
             for node in ast.walk(file.tree):
                 name = helper_of(node) if isinstance(node, ast.Expr) else None
                 if name in self.index.by_name:
-                    yield name
+                    yield name, file.tree
 
     def reach(self, names: Iterable[str]) -> list[TestFunction]:
         """The functions that a test of these names may run, beside itself."""
