@@ -330,14 +330,15 @@ def test_the_api_is_described(client: TestClient) -> None:
 
 
 def test_no_two_pages_share_a_path_a_key_or_a_place_in_the_navigation() -> None:
-    named = [page for page in PAGES if page.key]
-    for told in (
-        [page.path for page in PAGES],
-        [page.record_path for page in PAGES],
-        [page.key for page in named],
-        [page.section for page in named],
+    named = tuple(page for page in PAGES if page.key)
+    for name, pages in (
+        ("path", PAGES),
+        ("record_path", PAGES),
+        ("key", named),
+        ("section", named),
     ):
-        assert sorted(told) == sorted(set(told))
+        told = [getattr(page, name) for page in pages]
+        assert len(told) == len(set(told)), name
 
 
 def test_the_settings_page_says_what_the_sandbox_enforces_here(client: TestClient) -> None:
