@@ -41,8 +41,11 @@ from closeloop.records.settings import (
 from closeloop.records.task import Acceptance, Task, TestRunner
 from closeloop.sandbox.workspaces import WorkspacePool
 from closeloop.tasks.task_files import load_task
+from closeloop.web.pages import PAGES as WEB_PAGES
 
-DOCS = Path(__file__).parent.parent / "docs"
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+SOURCES = (*ROOT.glob("src/closeloop/**/*.py"), *ROOT.glob("tests/**/*.py"))
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted(DOCS.glob("*.md"))}
 WALK = ("first-task.md", "run.md", "commands.md", "record.md", "orchestrate.md")
 """Pages with blocks to run, in the order that a reader takes."""
@@ -269,6 +272,55 @@ def test_every_kind_of_plugin_is_on_the_page() -> None:
     kinds = {f"closeloop.{kind}" for kind in get_args(plugins.PluginKind)}
     listed = re.findall(r"^\| \[\w+\]\S+ \| `([^`]+)`", PAGES["plugins.md"], re.MULTILINE)
     assert {*listed} == kinds
+
+
+# What CONTRIBUTING.md and README.md name and count
+
+
+def test_every_path_that_contributors_are_told_is_there() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    package = ROOT / "src" / "closeloop"
+    names = {path.name for path in package.rglob("*")}
+    named = set(re.findall(r"`([\w.-]+(?:/[\w.-]*)+|\w+\.(?:py|css))`", text))
+    assert len(named) > 40
+    for name in named:
+        path = re.sub(r"^closeloop/|NAME.*", "", name)
+        there = any((folder / path).exists() for folder in (ROOT, package)) or path in names
+        assert there or "NAME" in name, name
+
+
+def test_every_name_of_the_code_that_contributors_are_told_is_there() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    for module, name in re.findall(r"`(closeloop(?:\.\w+)+)\.(\w+)(?:\(\w*\))?`", text):
+        assert hasattr(importlib.import_module(module), name), f"{module}.{name}"
+    code = "".join(path.read_text(encoding="utf-8") for path in SOURCES)
+    for name in re.findall(r"`([A-Z][A-Za-z]*(?:_[A-Z]+)*)`", text.partition("## Recipes")[2]):
+        assert re.search(rf"^ *(?:class )?{name}\b *[:=(]", code, re.MULTILINE), name
+
+
+def test_the_readme_counts_what_is_installed() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    agents = plugins.installed_plugins("agents").keys() - {"builtin", "command"}
+    for what, number in (
+        (r"\[(\S+) rules\]", len(plugins.installed_plugins("detectors"))),
+        (r"(\S+) native formats", len(plugins.installed_plugins("readers"))),
+        (r"\[(\S+) agents\]", len(agents)),
+    ):
+        assert re.findall(what, text) == [in_words(number)]
+
+
+def in_words(number: int) -> str:
+    ones = ("One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine")
+    if number <= len(ones):
+        return ones[number - 1]
+    tens, one = divmod(number, 10)
+    ten = {2: "Twenty", 3: "Thirty", 4: "Forty"}[tens]
+    return f"{ten}-{ones[one - 1].lower()}" if one else ten
+
+
+def test_every_page_of_the_navigation_is_on_the_page_about_the_dashboard() -> None:
+    listed = re.findall(r"^\| ([\w ]+) \|", PAGES["dashboard.md"], re.MULTILINE)
+    assert {page.section for page in WEB_PAGES if page.key} <= {*listed}
 
 
 # The tables on the pages

@@ -84,6 +84,29 @@ def test_a_changed_measure_reaches_stored_attempts_and_no_facts(
     assert installation.rows(*FACTS) == facts
 
 
+def test_a_column_that_is_added_is_filled_for_what_was_measured_before(
+    installation: Installation,
+) -> None:
+    installation.read_feedback()
+    (before,) = installation.rows("measurements")
+    installation.change(
+        "store/migrations.py",
+        "MIGRATIONS = (_read_baseline(),)",
+        "MIGRATIONS = (_read_baseline(), "
+        'Migration(statements=("ALTER TABLE measurements ADD COLUMN checked BIGINT",)))',
+    )
+    columns = 'Column("converged_after", BigInteger),'
+    installation.change("store/schema.py", columns, f'{columns} Column("checked", BigInteger),')
+    row = '"iterations": measurement.whole.iterations,'
+    installation.change(
+        "store/exchange_rows.py", row, f'{row} "checked": measurement.whole.checks,'
+    )
+    installation.read_feedback()
+    (measured,) = installation.rows("measurements")
+    assert len(measured) == 2 * len(before) > 0
+    assert None not in {row[-1] for row in measured[len(before) :]}
+
+
 PLUG_IN = """
 from closeloop.records.finding import Rule
 from own_rules.limits import MOST

@@ -27,8 +27,10 @@ from closeloop.records.task import Experiment
 from closeloop.records.trace import (
     Trace,
 )
-from closeloop.store import Store
+from closeloop.store import Store, schema
 
+KEPT_COLUMNS = tuple(str(column.name) for column in schema.measurements.columns)
+"""A column that is new is filled by measuring again."""
 BATCH_ATTEMPTS = 200
 """So many attempts are looked up, measured and saved together: a kill loses no more."""
 
@@ -88,13 +90,13 @@ def measure_attempts(
 
 
 def measurement_basis(row: AttemptRow, book: Rulebook) -> str:
-    """What a measurement is made from, besides the trace: the rules and the grade."""
+    """What a measurement is made from, besides the trace: rules, grade, and what is kept of it."""
     return basis_from_grade((row.grading, row.version, row.outcome), book)
 
 
 def basis_from_grade(graded: tuple[str | None, int | None, str | None], book: Rulebook) -> str:
     """The same, from the grading, its grader's version and the outcome."""
-    return content_digest(book.identity, *graded)[:16]
+    return content_digest(book.identity, KEPT_COLUMNS, *graded)[:16]
 
 
 def measure_from_store(store: Store, attempt: str, book: Rulebook) -> Measurement:

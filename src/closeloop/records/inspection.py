@@ -1,8 +1,8 @@
 """What rules and checks are given: a trace as steps, and a change laid open.
 
-Reading ── one per trace
+TraceReading ── one per trace
 └── LaneReading ── one per lane
-    ├── Step ── one per action: what it read, wrote, checked, and whether it failed
+    ├── TraceStep ── one per action: what it read, wrote, checked, and whether it failed
     └── Iteration ── changes of the workspace, then checks
 
 Inspection ── one per change: content at both ends, syntax, and the repository around it

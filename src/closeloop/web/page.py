@@ -1,7 +1,8 @@
 """One page is one function, one view record and one template; the record is also its JSON.
 
-`Page(path="/rules", show=rules, template="rules.html")` is served as HTML at `/rules` and as JSON
-at `/api/rules`. `show` takes the desk and a record of what was asked, filled from the address.
+`Page(path="/rules", show=rules, template="rules.html", about="…")` is served as HTML at `/rules`
+and as JSON at `/api/rules`. `show` takes the desk and a record of what was asked, filled from the
+address. With `section` and `key` the page is in the navigation.
 """
 
 from __future__ import annotations
@@ -150,7 +151,7 @@ class PageNotFound(BadInput):
 
 
 def find_or_404(find: Callable[Given, Thing], *given: Given.args, **more: Given.kwargs) -> Thing:
-    """What a function finds by what the address names; NotThere where there is none."""
+    """What a function finds by what the address names; PageNotFound where there is none."""
     try:
         return find(*given, **more)
     except BadInput as fault:
