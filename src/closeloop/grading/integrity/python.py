@@ -28,11 +28,12 @@ from closeloop.grading.integrity.python_context import (
     find_function,
     first_place,
     named_elsewhere,
+    names_itself,
     names_without_functions,
     new_class_name,
     new_test_name,
     new_test_names,
-    sees_its_name,
+    reads_test_names,
 )
 from closeloop.grading.integrity.python_harness import (
     ProbeFile,
@@ -44,7 +45,7 @@ from closeloop.grading.integrity.python_harness import (
     result_name,
 )
 from closeloop.grading.integrity.python_reach import imported_helpers, names_of_test
-from closeloop.grading.integrity.python_shared import SharedPythonClaims, list_texts
+from closeloop.grading.integrity.python_shared import SharedPythonClaims
 from closeloop.grading.integrity.python_sites import split_assertions
 from closeloop.grading.testing.suite_report import Status
 from closeloop.python_trees import parse_python
@@ -210,7 +211,7 @@ def _write_tests(
     A test that others call keeps its name.
     """
     made, used = suite.made, named_elsewhere(suite.made.tree)
-    text = ast.unparse(made.tree)
+    file_reads_names = reads_test_names(ast.unparse(made.tree))
     new = new_test_names({node.name for _, node in suite.found.values() if node} - used, rng)
     made.renamed.update({**suite.classes, **new})
     reached = {
@@ -231,8 +232,11 @@ def _write_tests(
         own = title(new.get(place.function, place.function))
         called = [one for one in reached[name] if id(one) in claims and one is not node]
         beside = [one for one in reached[name] if id(one) not in functions]
-        seen = text + list_texts(beside)
-        steady = node is not None and not sees_its_name(node, place.classes, place.path, seen)
+        steady = node is not None and not (
+            file_reads_names
+            or shared.read_test_names(beside)
+            or names_itself(node, place.classes, place.path)
+        )
         tests.append(ProbeTest(name=own, kind="copy", expect="pass", original=name, certain=steady))
         if name not in changed:
             continue

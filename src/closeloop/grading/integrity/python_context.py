@@ -46,13 +46,13 @@ def find_function(body: list[ast.stmt], name: str) -> TestFunction | None:
     return found[-1] if found else None
 
 
-def sees_its_name(function: TestFunction, classes: Iterable[str], path: str, text: str) -> bool:
-    """Whether a test may come out otherwise in another file or under another name.
+def reads_test_names(text: str) -> bool:
+    """Whether code may see the name of a test, its file or what lies beside it."""
+    return _READS_ITS_NAME.search(text) is not None
 
-    `text` is the whole file: what a fixture in it reads counts for every test.
-    """
-    if _READS_ITS_NAME.search(text):
-        return True
+
+def names_itself(function: TestFunction, classes: Iterable[str], path: str) -> bool:
+    """Whether a test has its own name, its class's or its file's in a string."""
     stem = path.rpartition("/")[2].removesuffix(".py")
     own = (stem, function.name, *classes)
     strings = (

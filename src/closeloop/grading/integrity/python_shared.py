@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from closeloop.grading.integrity.perturb_python import PythonClaim, RoomPlan, write_shared_claims
 from closeloop.grading.integrity.probe import ROOMS, ProbeRequest
-from closeloop.grading.integrity.python_context import TestFunction
+from closeloop.grading.integrity.python_context import TestFunction, reads_test_names
 from closeloop.grading.integrity.python_expectations import helper_of
 from closeloop.grading.integrity.python_harness import ProbeFile
 from closeloop.grading.integrity.python_reach import FunctionIndex, list_outer_functions
@@ -31,6 +31,7 @@ class SharedPythonClaims:
         )
         self.called = {one for name, home in helpers for one in self.index.called_by(name, home)}
         self.written: dict[int, list[PythonClaim]] = {}
+        self.reading: dict[int, bool] = {}
         self.places = {
             id(function): (file, number)
             for file in files
@@ -49,6 +50,15 @@ class SharedPythonClaims:
         """The functions that a test of these names may run, beside itself."""
         return self.index.reachable_from(names)
 
+    def read_test_names(self, functions: Iterable[TestFunction]) -> bool:
+        """Whether one of these functions may see the name of the test that runs it."""
+        return any(map(self._reads_test_names, functions))
+
+    def _reads_test_names(self, function: TestFunction) -> bool:
+        if id(function) not in self.reading:
+            self.reading[id(function)] = reads_test_names(ast.unparse(function))
+        return self.reading[id(function)]
+
     def write(self, functions: Iterable[TestFunction]) -> list[PythonClaim]:
         """What these functions assert, made wrong by the toss of a coin."""
         claims = [claim for function in functions for claim in self._write_function(function)]
@@ -63,8 +73,3 @@ class SharedPythonClaims:
             coins = random.Random(seed)  # noqa: S311 (`secrets` made the token)
             self.written[id(function)] = write_shared_claims(function, file.names, coins, self.plan)
         return self.written[id(function)]
-
-
-def list_texts(functions: Iterable[TestFunction]) -> str:
-    """The sources of functions, for a look at what they read."""
-    return "\n".join(map(ast.unparse, functions))
