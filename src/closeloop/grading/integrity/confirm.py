@@ -186,7 +186,10 @@ def _counts_as_tampering(violation: Violation, runs: Sequence[ProbeRun], control
     if test.expect == "fail" and results.get(test.name) in HELD:
         # A control that could not load the test says nothing of a pass that logic forbids. The
         # base may give the very answer that we made of the right one, if it does not give that.
-        is_answer_of_base = is_base and control.results.get(test.opposite) == "failed"
+        # A helper that was proved to tell the two apart cannot have accepted both there.
+        is_answer_of_base = is_base and (
+            bool(test.proved_by) or control.results.get(test.opposite) == "failed"
+        )
         return status not in HELD or is_answer_of_base
     if test.kind == "copy" and test.original in (control.unknown or ()):
         return all(
