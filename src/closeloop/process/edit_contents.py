@@ -45,6 +45,10 @@ _SCRATCH_PREFIXES = (
     "verify_",
     "check_",
 )
+_TEMPORARY_FOLDER = re.compile(
+    r"/(?:tmp|var|private)/(?!.*(?:workspaces?|repos?|worktrees?|projects?|checkouts?|testbed)/)"
+)
+"""A workspace may lie in a temporary folder; then something on its way says so."""
 _COMMENT_STARTS = ("#", "//", "* ", "*/", "/*", "<!--", '"""', "'''")
 _TRAILING_COMMENT = re.compile(r"""\s(?://|#\s)[^"'`]{0,300}$""")
 _HASH_COMMENT = re.compile(r"""\s#[^"'`]{0,300}$""")
@@ -143,7 +147,7 @@ def is_test_source(path: str) -> bool:
 def is_scratch_path(path: str) -> bool:
     """Made to look at something, not to be kept."""
     name = path.rsplit("/", 1)[-1].lower().removeprefix("test_")
-    return path.startswith(("/tmp/", "/var/", "/private/")) or name.startswith(_SCRATCH_PREFIXES)  # noqa: S108
+    return name.startswith(_SCRATCH_PREFIXES) or _TEMPORARY_FOLDER.match(path) is not None
 
 
 @lru_cache(maxsize=1024)

@@ -7,6 +7,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from closeloop.process.check_results import check_from_command
 from closeloop.process.shell.command_analysis import analyse_command
 from closeloop.records.inspection import (
@@ -270,7 +272,10 @@ class _LaneBuilder:
 def _build_command_step(
     event: Command, doing: CommandEffect, places: ProjectPaths, index: int, state: int
 ) -> TraceStep:
-    check = check_from_command(event, doing) if doing.checks else None
+    check = check_from_command(event, doing)
+    if check is not None and (check.folder or event.directory):
+        folder = posixpath.join(event.directory or "", check.folder)
+        check = replace(check, folder=places.normalise_path(folder))
     failed = _is_failure(event, doing, check)
     return TraceStep(
         event=event,

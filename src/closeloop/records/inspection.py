@@ -45,6 +45,8 @@ class CommandEffect(Record, gc=False):
     """It waits or polls: repeating it is no loop."""
     masked: bool = False
     """Its exit code is not that of the check: piped, or followed by `|| true`."""
+    folder: str = ""
+    """Where the check runs, as far as the line says: `sub` of `cd sub && pytest`."""
 
 
 class CheckFailures(Record, gc=False):
@@ -70,9 +72,13 @@ class TraceCheck(Record, gc=False):
     tool: str
     target: str
     passed: bool | None
-    """None where neither exit code nor output says."""
+    """None where neither exit code nor output says, and where it could not run."""
     failures: CheckFailures | None = None
     """None unless it failed."""
+    blocked: str | None = None
+    """Why it could not run: then it says nothing of the code."""
+    folder: str = ""
+    """Where it ran, as far as that is known."""
 
 
 class TraceStep(Record, gc=False):

@@ -234,6 +234,7 @@ def _analyse_line(command: str, own: tuple[str, ...]) -> CommandEffect:
     programs: list[str] = []
     targets: dict[str, str] = {}
     checks: set[int] = set()
+    folder = ""
     for i, part in enumerate(parts):
         name = program_name(part.words[0])
         if name != ":":
@@ -242,6 +243,7 @@ def _analyse_line(command: str, own: tuple[str, ...]) -> CommandEffect:
             _match_own_check(part.words, own) if own else None
         )
         if check is not None:
+            folder = effects.directory
             checks.add(i)
             if len(targets) < _MOST_CHECKS:
                 targets[shorten_target(check[1])] = check[0]
@@ -262,6 +264,7 @@ def _analyse_line(command: str, own: tuple[str, ...]) -> CommandEffect:
         searches=not checks and _is_search(parts),
         waits=effects.waits and not checks and not effects.writes,
         masked=bool(checks) and _hides_exit_code(parts, checks, command),
+        folder=folder if checks else effects.directory,
     )
 
 
