@@ -439,7 +439,7 @@ def test_results_go_to_the_oldest_call_when_ids_repeat(tmp_path: Path) -> None:
     session = rollout.read()
     assert [e.output for e in session.trace.events if isinstance(e, Command)] == ["1", "2\n3"]
     lost = Rollout(tmp_path).output("nobody's", "other")
-    assert lost.told() == [("note", "a result without a call")]
+    assert lost.told() == [("note", "result without a call")]
 
 
 def test_a_process_is_followed_through_several_polls(tmp_path: Path) -> None:

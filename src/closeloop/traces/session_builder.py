@@ -35,6 +35,8 @@ from closeloop.traces.untrusted_json import storable_arguments
 
 ROOT_LANE = "root"
 MAX_CALL_ID_CHARS = 200
+UNPAIRED_RESULT = "result without a call"
+"""What a note is about that keeps a result whose call was not recognised."""
 _CONTINUE_PHRASES = (
     "continue",
     "go on",

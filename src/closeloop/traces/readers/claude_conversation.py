@@ -31,7 +31,7 @@ from closeloop.traces.readers.claude_results import (
     usage_from_claude,
     with_line_range,
 )
-from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
+from closeloop.traces.session_builder import ROOT_LANE, UNPAIRED_RESULT, SessionBuilder
 from closeloop.traces.tool_calls import CallOrigin, event_from_call
 from closeloop.traces.untrusted_json import as_amount, json_excerpt, storable_arguments
 
@@ -348,7 +348,7 @@ class ClaudeConversation:
         event = self.builder.find_open_call(lane, call)
         if event is None:
             if call not in self._copied:
-                self.add_note(result.text, "result without a call", lane, at)
+                self.add_note(result.text, UNPAIRED_RESULT, lane, at)
             return
         event_fields = claude_result_fields(event, result)
         for name, value in event_fields.items():

@@ -12,6 +12,7 @@ from closeloop.text.untrusted import clean_unicode
 from closeloop.traces import edit_texts
 from closeloop.traces.provider_values import content_text
 from closeloop.traces.readers.codex_lane import CodexLane
+from closeloop.traces.session_builder import UNPAIRED_RESULT
 from closeloop.traces.tool_calls import command_argument, find_exit_code
 from closeloop.traces.untrusted_json import (
     as_amount,
@@ -54,7 +55,7 @@ def apply_output(lane: CodexLane, call: Any, content: Any) -> None:
     output = parse_codex_output(content)
     group, again = lane.close_call(call)
     if not group:
-        lane.add_note(output.text, "a result without a call")
+        lane.add_note(output.text, UNPAIRED_RESULT)
         return
     text = lane.builder.truncate_text(output.text)
     if output.stop_reason == "rejected":

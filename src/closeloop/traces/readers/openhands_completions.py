@@ -19,7 +19,7 @@ from closeloop.records.trace import AnyEvent, Command, Edit, Message, Read, Thou
 from closeloop.text.untrusted import clean_unicode
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.provider_values import content_text, usage_from_openai
-from closeloop.traces.session_builder import SessionBuilder, derive_id
+from closeloop.traces.session_builder import UNPAIRED_RESULT, SessionBuilder, derive_id
 from closeloop.traces.untrusted_json import (
     as_amount,
     as_list,
@@ -203,7 +203,7 @@ class _CompletionLog:
             event = self.unnamed.popleft()
         said = _RESULT_HEADER.sub("", said, count=1)
         if event is None:
-            self.builder.add_note(said, "result without a call")
+            self.builder.add_note(said, UNPAIRED_RESULT)
             return
         finished_event = self.builder.add_result(event, said, _result_success(event, said))
         if isinstance(finished_event, Command) and finished_event.exit_code == -1:
