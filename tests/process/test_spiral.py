@@ -135,7 +135,7 @@ def shown(output: str, command: str = "python repro.py", code: int = 0) -> dict[
 
 
 def test_the_same_output_after_three_rounds_of_changed_code_is_a_silent_spiral() -> None:
-    """The script ends with exit code 0 and shows the bug; what it shows before any fix counts not."""
+    """The script ends with exit code 0 and shows the bug; what comes before a fix counts not."""
     events = [edit("repro.py"), shown("total: 7350")]
     for number in range(3):
         events += [edit("cart.py", after=f"a = {number}"), shown("total: 7350")]
