@@ -72,30 +72,35 @@ def is_comparable(one: TraceCheck, other: TraceCheck) -> bool:
     """They exercise overlapping tests, or run the same program on the same targets there."""
     if one.folder and other.folder and one.folder != other.folder:
         return False
-    if one.target == other.target:
-        return True
-    if _share_failing_tests(one.failures, other.failures):
-        return True
-    return any(
+    return _targets_overlap(one.target, other.target) or _share_failing_tests(
+        one.failures, other.failures
+    )
+
+
+@lru_cache(maxsize=1 << 14)
+def _targets_overlap(one: str, other: str) -> bool:
+    return one == other or any(
         scope.program == known.program and _places_overlap(scope.places, known.places)
-        for scope in parse_scopes(one.target)
-        for known in parse_scopes(other.target)
+        for scope in parse_scopes(one)
+        for known in parse_scopes(other)
     )
 
 
 def covers_check(later: TraceCheck, earlier: TraceCheck) -> bool:
     """The later one runs all that the earlier one ran: that it passes answers for it."""
-    if later.target == earlier.target:
-        return True
-    wider = parse_scopes(later.target)
-    return all(
+    return _target_contains(later.target, earlier.target)
+
+
+@lru_cache(maxsize=1 << 14)
+def _target_contains(wider: str, narrower: str) -> bool:
+    return wider == narrower or all(
         any(
             scope.program == known.program
             and scope.filters <= known.filters
             and _places_contain(scope.places, known.places)
-            for scope in wider
+            for scope in parse_scopes(wider)
         )
-        for known in parse_scopes(earlier.target)
+        for known in parse_scopes(narrower)
     )
 
 
@@ -189,7 +194,7 @@ def _is_within(inner: str, outer: str) -> bool:
     return inner == outer or (inner.startswith(outer) and inner[len(outer)] in "/:.[")
 
 
-MAX_CHECKS_AHEAD = 200
+MAX_CHECKS_AHEAD = 100
 """So many checks after one are asked whether they can be compared with it."""
 
 

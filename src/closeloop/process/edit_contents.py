@@ -157,13 +157,15 @@ def changes_only_comments(event: Edit) -> bool:
         _strip_comment,
         _HASH_COMMENT if event.path.endswith(_SLASH_OPERATOR_ENDINGS) else _TRAILING_COMMENT,
     )
-    if event.before is not None and event.after is not None:
-        if len(event.before) + len(event.after) > MAX_COMMENT_CHARS:
+    if event.after is not None and (event.before is not None or event.action == "change"):
+        # Without text before, it was put between the lines of the file.
+        old = event.before or ""
+        if len(old) + len(event.after) > MAX_COMMENT_CHARS:
             return False
         for line in event.after.splitlines():
-            if (told := line.strip()) not in event.before and code(told) not in event.before:
+            if (told := line.strip()) not in old and code(told) not in old:
                 return False
-        before, after = _stripped_lines(event.before), _stripped_lines(event.after)
+        before, after = _stripped_lines(old), _stripped_lines(event.after)
         touched = before ^ after
     elif event.patch is None or len(event.patch) > MAX_COMMENT_CHARS:
         return False

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Literal
 
-from closeloop.process.agent_claims import NO_END, SuccessClaim, list_closings, parse_claim
+from closeloop.process.agent_claims import SuccessClaim, list_closings, parse_claim
 from closeloop.process.check_comparison import compare_failures, find_next_comparable
 from closeloop.process.edit_contents import is_scratch_path, is_source_path
 from closeloop.process.measures.verification import EVENT_NUMBER, is_linter_check, is_trial
@@ -112,7 +113,9 @@ def _judge_failing_check(lane: LaneReading, place: int) -> FeedbackUse | None:
                 use=use,
                 then=(following.number,),
                 opened=_touches_evidence(lane, place, following),
-                changes_code=_changes_source(lane.steps[step.index + 1 : following.index + 1]),
+                changes_code=_lies_between(
+                    _numbers_of_source_changes(lane), step.number, following.number
+                ),
             )
     return _find_claim(lane, place)
 
@@ -141,12 +144,6 @@ def _changes_between(lane: LaneReading, step: TraceStep, following: TraceStep) -
     return any(not is_scratch_change(change) for change in lane.changes[begin:end])
 
 
-def _changes_source(steps: Iterable[TraceStep]) -> bool:
-    return any(
-        not step.written or any(map(is_source_path, step.written)) for step in steps if step.changed
-    )
-
-
 def is_scratch_change(step: TraceStep) -> bool:
     """It changes nothing that is to be kept: scratch files, or a look at the base."""
     return uses_stash(step) or (bool(step.written) and all(map(is_scratch_path, step.written)))
@@ -161,29 +158,48 @@ def has_change_between(changes: Sequence[TraceStep], first: int, last: int) -> b
 def _find_claim(lane: LaneReading, place: int) -> FeedbackUse | None:
     """Success is claimed on top of a failing check, and nothing has run well since."""
     step = lane.checks[place]
-    later = lane.steps[step.index + 1 :]
-    passed = next((one.number for one in later if _runs_well(one)), NO_END)
-    for closing in list_closings(lane):
-        number = closing.message.number
-        if step.number < number < passed and closing.since <= step.number:
-            claim = parse_claim(closing.message)
-            if claim is None or (is_linter_check(step) and not _speaks_of(claim, step)):
-                return None
-            since = [one for one in later if one.number < number]
-            return FeedbackUse(
-                check=step, use="claimed", then=(number,), changes_code=_changes_source(since)
-            )
-    return None
+    closings = list_closings(lane)
+    at = bisect_right(closings, step.number, key=attrgetter("message.number"))
+    if at == len(closings) or closings[at].since > step.number:
+        return None
+    number = closings[at].message.number
+    if _lies_between(_numbers_of_good_runs(lane), step.number, number):
+        return None
+    claim = parse_claim(closings[at].message)
+    if claim is None or (is_linter_check(step) and not _speaks_of(claim, step)):
+        return None
+    changes_code = _lies_between(_numbers_of_source_changes(lane), step.number, number)
+    return FeedbackUse(check=step, use="claimed", then=(number,), changes_code=changes_code)
+
+
+@cache_on_reading
+def _numbers_of_good_runs(lane: LaneReading) -> Sequence[int]:
+    """Checks that pass, and other runs that end well."""
+    return [
+        step.number
+        for step in lane.steps
+        if (step.check.passed is True if step.check else step.failed is False and is_trial(step))
+    ]
+
+
+@cache_on_reading
+def _numbers_of_source_changes(lane: LaneReading) -> Sequence[int]:
+    return [
+        step.number
+        for step in lane.steps
+        if step.changed and (not step.written or any(map(is_source_path, step.written)))
+    ]
+
+
+def _lies_between(numbers: Sequence[int], first: int, last: int) -> bool:
+    """One of the numbers, which are in order, comes after the first and not after the last."""
+    return bisect_right(numbers, first) < bisect_right(numbers, last)
 
 
 def _speaks_of(claim: SuccessClaim, step: TraceStep) -> bool:
     """Style is part of a claim only where it is named."""
     quote = claim.quote.lower()
     return "lint" in quote or (step.check is not None and step.check.tool in quote)
-
-
-def _runs_well(step: TraceStep) -> bool:
-    return step.check.passed is True if step.check else is_trial(step) and step.failed is False
 
 
 def _touches_evidence(lane: LaneReading, place: int, following: TraceStep) -> bool | None:

@@ -125,9 +125,11 @@ def find_backing(
 
 
 def _is_cosmetic(step: TraceStep) -> bool:
-    """It changes how the code looks, and not what it does."""
+    """It changes how the code looks, and not what it does; or puts back a copy made before."""
     if isinstance(step.event, Edit):
         return changes_only_comments(step.event)
+    if _puts_copy_back(step) or (step.edits and all(map(changes_only_comments, step.edits))):
+        return True
     programs = frozenset(step.doing.programs) - {"cd"} if step.doing else frozenset()
     if not programs or not isinstance(step.event, Command):
         return False
@@ -135,6 +137,14 @@ def _is_cosmetic(step: TraceStep) -> bool:
         programs <= _FORMATTING_TOOLS
         and _FORMAT_COMMAND.search(step.event.command[:1000]) is not None
     )
+
+
+def _puts_copy_back(step: TraceStep) -> bool:
+    """`mv cart.py.bak cart.py`: the code is as it was tried before."""
+    if step.doing is None or not {"mv", "cp"}.issuperset({*step.doing.programs} - {"cd"}):
+        return False
+    paths = set(step.written)
+    return any(path.rpartition(".")[0] in paths for path in paths)
 
 
 def list_trials_after(
