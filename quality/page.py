@@ -14,8 +14,17 @@ from people import Run
 from repetition import STRINGS, TOGETHER, Agreement, Marked
 
 from closeloop import plugins
-from closeloop.process.rulebook import MeasuredQuality, RuleCounts
-from closeloop.records.estimate import Rate
+from closeloop.process.rule_quality import (
+    MeasuredQuality,
+    ReaderAgreement,
+    ReadingCounts,
+    ReadingSummary,
+    RuleCounts,
+    decide_gate,
+    rate_readings,
+)
+from closeloop.records.estimate import Estimate, Rate
+from closeloop.text.wording import count_with_noun
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "rules" / "README.md"
@@ -23,25 +32,66 @@ KEPT = ROOT / "src" / "closeloop" / "process" / "quality.json"
 METHOD = "labelled traces in tests/process/labelled, each rule with its default thresholds"
 
 
-def rules(scores: Sequence[Score]) -> str:
-    """All rules: what each looks for, what it may do, how often it is right."""
+def rules(scores: Sequence[Score], readings: Mapping[str, ReadingCounts]) -> str:
+    """All rules: what each looks for, whether it gates, how often it is right in both sets."""
     known = {score.rule: score for score in scores}
-    rows = [
-        (
-            f"[{rule.name}]({rule.name}.md)",
-            rule.about,
-            rule.severity,
-            "gates" if rule.gates else "advises",
-            told(known[rule.name].precision),
-            told(known[rule.name].recall),
-            f"{len(known[rule.name].right) + len(known[rule.name].missed)} + "
-            f"{known[rule.name].hard}",
+    rows = []
+    for rule in (detector.rule for detector in plugins.load_plugins("detectors")):
+        score, read = known[rule.name], rate_readings(readings.get(rule.name))
+        gate = decide_gate(rule, read)
+        rows.append(
+            (
+                f"[{rule.name}]({rule.name}.md)",
+                rule.about,
+                rule.severity,
+                f"{'gates' if gate.gates else 'advises'}: {gate.reason}",
+                told(read.precision if read else None),
+                told(read.recall if read else None),
+                told(score.precision),
+                told(score.recall),
+                f"{len(score.right) + len(score.missed)} + {score.hard}",
+            )
         )
-        for rule in (detector.rule for detector in plugins.load_plugins("detectors"))
+    head = ("rule", "what it looks for", "severity", "gate", "real sessions: precision", "recall")
+    return _table((*head, "labelled examples: precision", "recall", "cases"), rows)
+
+
+def reading(summary: ReadingSummary) -> str:
+    """Who read findings and whole sessions, what was found there, and how far readers agree."""
+    if not summary.findings and not summary.sessions:
+        return "Nothing was read yet."
+    readers = [
+        count_with_noun(count, *words)
+        for count, words in (
+            (summary.people, ("person", "people")),
+            (summary.models, ("model", "models")),
+        )
+        if count
     ]
-    return _table(
-        ("rule", "what it looks for", "severity", "", "precision", "recall", "cases"), rows
+    lines = [
+        f"{' and '.join(readers)} read {count_with_noun(summary.findings, 'finding')} and "
+        f"{count_with_noun(summary.sessions, 'whole session')}.",
+        f"In the whole sessions they noted "
+        f"{count_with_noun(summary.failures, 'clear process failure')}: {summary.caught} were found"
+        f" by the rule that is about them, {summary.caught_otherwise} by another rule only.",
+        _agreement("On findings", summary.finding_agreement),
+        _agreement("On whether a session shows a failure", summary.session_agreement),
+    ]
+    return "\n".join(f"- {line}" for line in lines if line)
+
+
+def _agreement(about: str, agreement: ReaderAgreement | None) -> str:
+    if agreement is None:
+        return ""
+    return (
+        f"{about} two readers said the same in {agreement.agreeing.value:.0%} of "
+        f"{agreement.agreeing.n} cases; Cohen's kappa {_estimate(agreement.kappa)}, "
+        f"Gwet's AC1 {_estimate(agreement.ac1)}."
     )
+
+
+def _estimate(one: Estimate | None) -> str:
+    return "–" if one is None else f"{one.value:.2f} ({one.low:.2f}–{one.high:.2f})"
 
 
 def cases(scores: Sequence[Score]) -> str:
@@ -125,10 +175,16 @@ def write(tables: Mapping[str, str]) -> None:
     PAGE.write_text(re.sub(r"Measured on [\d-]+\.", today, text), encoding="utf-8")
 
 
-def keep(scores: Iterable[Score]) -> None:
+def keep(
+    scores: Iterable[Score], readings: dict[str, ReadingCounts], summary: ReadingSummary
+) -> None:
     """Write the counts that `closeloop rules` shows."""
     measured = MeasuredQuality(
-        date=str(datetime.now(UTC).date()), method=METHOD, rules=counts(scores)
+        date=str(datetime.now(UTC).date()),
+        method=METHOD,
+        rules=counts(scores),
+        readings=readings,
+        reading_summary=summary,
     )
     text = msgspec.json.format(msgspec.json.encode(measured), indent=2)
     KEPT.write_bytes(text + b"\n")

@@ -10,7 +10,7 @@ import pytest
 from story import labelled, story
 
 from closeloop import plugins
-from closeloop.process.rulebook import load_measured_quality, quality_by_rule
+from closeloop.process.rule_quality import load_measured_quality, quality_by_rule
 from closeloop.records.estimate import wilson_rate
 from closeloop.records.finding import Rule
 
@@ -19,11 +19,17 @@ sys.path.insert(0, str(ROOT / "quality"))
 import page  # noqa: E402
 from own import Score, scores  # noqa: E402
 from people import runs  # noqa: E402
+from reading_records import (  # noqa: E402
+    count_readings,
+    load_readings,
+    summarise_readings,
+)
 from repetition import STRINGS, TOGETHER, agreements  # noqa: E402
 
 PAGES = ROOT / "docs" / "rules"
 MODEL = (PAGES / "spiral.md").read_text(encoding="utf-8")
 RULES = [detector.rule for detector in plugins.load_plugins("detectors")]
+VERSIONS = {rule.name: rule.version for rule in RULES}
 TESTS = "\n".join(
     path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py")
 )
@@ -38,16 +44,26 @@ def own() -> dict[str, Score]:
 
 def test_the_counts_that_ship_are_those_of_the_labelled_set(own: dict[str, Score]) -> None:
     assert load_measured_quality().rules == page.counts(own.values()), (
-        "run `make quality ARGS=--write`"
+        "run `make reading ARGS=--write`"
     )
+
+
+def test_the_counts_that_ship_are_those_of_the_readings() -> None:
+    lines, measured = load_readings(), load_measured_quality()
+    assert measured.readings == count_readings(lines, VERSIONS), "run `make reading ARGS=--write`"
+    assert measured.reading_summary == summarise_readings(lines, VERSIONS)
 
 
 def test_the_index_of_the_rules_shows_what_was_measured(own: dict[str, Score]) -> None:
     text = page.PAGE.read_text(encoding="utf-8")
-    for name, table in (("rules", page.rules), ("cases", page.cases)):
-        assert page.between(text, name) == table(list(own.values())), (
-            "run `make quality ARGS=--write`"
-        )
+    measured, scored = load_measured_quality(), list(own.values())
+    tables = {
+        "rules": page.rules(scored, measured.readings),
+        "reading": page.reading(measured.reading_summary),
+        "cases": page.cases(scored),
+    }
+    for name, table in tables.items():
+        assert page.between(text, name) == table, "run `make reading ARGS=--write`"
     assert f"Measured on {load_measured_quality().date}." in text
 
 

@@ -9,7 +9,7 @@ from by_hand import assert_rate
 from measured import measure_events, read_events
 from rules import edit, pytest_run
 
-from closeloop.process.rulebook import load_measured_quality, quality_by_rule
+from closeloop.process.rule_quality import load_measured_quality, quality_by_rule
 from closeloop.process.trace_measurement import classify_ending, tag_failure_modes
 from closeloop.records.attempt import Attempt, Grade, Outcome
 from closeloop.records.finding import Finding

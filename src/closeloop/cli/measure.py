@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from closeloop.metrics.attempt_measuring import MeasuredAttempt
-    from closeloop.process.rulebook import Rulebook, RuleQuality
+    from closeloop.process.rule_quality import GateDecision, RuleQuality
+    from closeloop.process.rulebook import ConfiguredDetector, Rulebook
     from closeloop.records.attempt import AttemptRow
     from closeloop.records.estimate import Rate
     from closeloop.records.finding import Finding, Rule
@@ -83,9 +84,11 @@ def measure(
 
 
 def findings_to_sarif(results: Sequence[MeasuredAttempt], book: Rulebook) -> dict[str, Any]:
+    from msgspec.structs import replace
+
     from closeloop.changes.reports.report_files import build_sarif
 
-    rules = [one.detector.rule for one in book.chosen]
+    rules = [replace(one.detector.rule, gates=one.gate.gates) for one in book.chosen]
     findings_by_attempt = [
         (one.row.id, each) for one in results for each in one.measurement.findings
     ]
@@ -339,16 +342,16 @@ def format_rate_interval(rate: Rate | None) -> str:
 
 
 def rules(*, json: JsonFlag = False) -> None:
-    """List the rules: what each looks for, whether it may gate, and how often it is right."""
+    """List the rules: what each looks for, whether it gates, and how often it is right."""
     from closeloop import plugins
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_parts
     from closeloop.metrics.attempt_measuring import project_rulebook
-    from closeloop.process.rulebook import quality_by_rule
+    from closeloop.process.rule_quality import quality_by_rule
 
     project = load_project(Path.cwd())
     book = project_rulebook(project.settings)
-    limits = {one.detector.rule.name: one.limits for one in book.chosen}
+    configured = {one.detector.rule.name: one for one in book.chosen}
     catalogue = [detector.rule for detector in plugins.load_plugins("detectors")]
     rule_quality = quality_by_rule()
     if json:
@@ -356,39 +359,52 @@ def rules(*, json: JsonFlag = False) -> None:
             [
                 {
                     "rule": rule,
-                    "enabled": rule.name in limits,
-                    "thresholds": limits.get(rule.name),
+                    "enabled": rule.name in configured,
+                    "thresholds": one.limits if (one := configured.get(rule.name)) else None,
+                    "gate": one.gate if one else None,
                     "quality": rule_quality.get(rule.name),
                 }
                 for rule in catalogue
             ]
         )
         return
-    print_parts(rule_catalogue_table(catalogue, limits, rule_quality))
+    print_parts(rule_catalogue_table(catalogue, configured, rule_quality))
 
 
 def rule_catalogue_table(
     catalogue: Sequence[Rule],
-    limits: Mapping[str, Mapping[str, float]],
+    configured: Mapping[str, ConfiguredDetector],
     known: Mapping[str, RuleQuality],
 ) -> Table:
+    """A row a rule: how often it is right on labelled examples and on real sessions."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None)
-    for name in ("rule", "severity", "may gate", "precision", "recall", "thresholds"):
-        table.add_column(name, no_wrap=name != "thresholds")
+    for name in ("rule", "severity"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("gate", min_width=16)
+    for name in ("precision: examples", "real sessions", "recall: examples", "real sessions"):
+        table.add_column(name, min_width=12)
+    table.add_column("thresholds")
     table.add_column("what it looks for", ratio=1)
     for rule in catalogue:
-        scores = known.get(rule.name)
-        numbers = ", ".join(f"{key} {value:g}" for key, value in limits.get(rule.name, {}).items())
+        one, scores = configured.get(rule.name), known.get(rule.name)
+        read = scores.read if scores else None
         table.add_row(
             Text(rule.name, style=SEVERITY_COLOURS[rule.severity]),
             rule.severity,
-            "yes" if rule.gates else "advises",
+            format_gate(one.gate) if one else "switched off",
             format_rate_interval(scores.precision if scores else None),
+            format_rate_interval(read.precision if read else None),
             format_rate_interval(scores.recall if scores else None),
-            numbers if rule.name in limits else "switched off",
+            format_rate_interval(read.recall if read else None),
+            ", ".join(f"{key} {value:g}" for key, value in (one.limits if one else {}).items()),
             make_visible(rule.about),
         )
     return table
+
+
+def format_gate(gate: GateDecision) -> str:
+    """`advises: 12 of 13 right: 7 more have to be read`."""
+    return f"{'gates' if gate.gates else 'advises'}: {gate.reason}"
