@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,12 +22,16 @@ from closeloop.process.rule_quality import (
     ReadingSummary,
     RuleCounts,
     decide_gate,
+    load_measured_quality,
     rate_readings,
 )
 from closeloop.records.estimate import Estimate, Rate
 from closeloop.text.wording import count_with_noun
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "docs"))
+import make_pages  # noqa: E402
+
 PAGE = ROOT / "docs" / "rules" / "README.md"
 KEPT = ROOT / "src" / "closeloop" / "process" / "quality.json"
 METHOD = "labelled traces in tests/process/labelled, each rule with its default thresholds"
@@ -178,7 +183,7 @@ def write(tables: Mapping[str, str]) -> None:
 def keep(
     scores: Iterable[Score], readings: dict[str, ReadingCounts], summary: ReadingSummary
 ) -> None:
-    """Write the counts that `closeloop rules` shows."""
+    """Write the counts that `closeloop rules` shows, and the pages of rules that show them."""
     measured = MeasuredQuality(
         date=str(datetime.now(UTC).date()),
         method=METHOD,
@@ -188,6 +193,8 @@ def keep(
     )
     text = msgspec.json.format(msgspec.json.encode(measured), indent=2)
     KEPT.write_bytes(text + b"\n")
+    load_measured_quality.cache_clear()
+    make_pages.main()
 
 
 def counts(scores: Iterable[Score]) -> dict[str, RuleCounts]:

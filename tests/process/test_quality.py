@@ -6,11 +6,21 @@ import re
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from story import labelled, story
 
 from closeloop import plugins
-from closeloop.process.rule_quality import load_measured_quality, quality_by_rule
+from closeloop.process.rule_quality import (
+    ReadingCounts,
+    ReadQuality,
+    decide_gate,
+    load_measured_quality,
+    quality_by_rule,
+    rate_readings,
+)
+from closeloop.process.rulebook import build_rulebook, list_gating_rules
+from closeloop.records.errors import BadInput
 from closeloop.records.estimate import wilson_rate
 from closeloop.records.finding import Rule
 
@@ -180,3 +190,59 @@ def _headings(text: str) -> list[str]:
 
 def test_a_story_is_numbered_from_one() -> None:
     assert [event.number for event in story([{"user": "a"}, {"say": "b"}]).events] == [1, 2]
+
+
+# Who gates
+
+
+def read_quality(right: int, of: int, version: int = 3) -> ReadQuality | None:
+    return rate_readings(ReadingCounts(version=version, right=right, wrong=of - right))
+
+
+GATED = Rule(name="r", version=3, about="", severity="error", gates=True)
+
+
+@pytest.mark.parametrize(
+    ("right", "of", "gates", "reason"),
+    [
+        (19, 20, True, "19 of 20 right, at least 0.76"),
+        (27, 30, True, "27 of 30 right, at least 0.74"),
+        (36, 40, True, "36 of 40 right, at least 0.77"),
+        (18, 20, False, "18 of 20 right: the lower bound 0.699 is under 0.7"),
+        (12, 13, False, "12 of 13 right: 7 more have to be read"),
+        (19, 19, False, "19 of 19 right: 1 more has to be read"),
+        (7, 35, False, "7 of 35 right: the lower bound 0.100 is under 0.7"),
+        (2, 7, False, "2 of 7 right: the lower bound 0.082 is under 0.7"),
+    ],
+)
+def test_a_rule_gates_by_what_was_read(right: int, of: int, gates: bool, reason: str) -> None:
+    decision = decide_gate(GATED, read_quality(right, of))
+    assert (decision.gates, decision.reason) == (gates, reason)
+
+
+def test_a_rule_that_nobody_read_advises() -> None:
+    for read in (None, read_quality(0, 0), read_quality(30, 30, version=2)):
+        decision = decide_gate(GATED, read)
+        assert not decision.gates
+        assert "no finding on real sessions was read yet" in decision.reason
+
+
+def test_a_rule_that_is_not_meant_to_gate_advises_however_right_it_is() -> None:
+    advising = msgspec.structs.replace(GATED, gates=False)
+    assert not decide_gate(advising, read_quality(30, 30)).gates
+
+
+def test_a_team_may_decide_otherwise() -> None:
+    detectors = plugins.load_plugins("detectors")
+    every = {rule.name: {"gates": True} for rule in RULES}
+    assert list_gating_rules(build_rulebook(detectors, every)) == {rule.name for rule in RULES}
+    none = {rule.name: {"gates": False} for rule in RULES}
+    assert list_gating_rules(build_rulebook(detectors, none)) == frozenset()
+    default = build_rulebook(detectors, {})
+    assert build_rulebook(detectors, every).identity == default.identity
+    read = {name: one.read for name, one in quality_by_rule().items()}
+    assert list_gating_rules(default) == {
+        rule.name for rule in RULES if decide_gate(rule, read[rule.name]).gates
+    }
+    with pytest.raises(BadInput, match="true or false"):
+        build_rulebook(detectors, {"spiral": {"gates": 1}})

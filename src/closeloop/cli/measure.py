@@ -376,33 +376,35 @@ def rule_catalogue_table(
     configured: Mapping[str, ConfiguredDetector],
     known: Mapping[str, RuleQuality],
 ) -> Table:
-    """A row a rule: how often it is right on labelled examples and on real sessions."""
+    """Three lines a rule: how often it is right on real sessions and on labelled examples."""
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None)
-    for name in ("rule", "severity"):
+    table = Table(box=None, padding=(0, 2, 1, 0))
+    for name in ("rule", "", "precision", "recall"):
         table.add_column(name, no_wrap=True)
-    table.add_column("gate", min_width=16)
-    for name in ("precision: examples", "real sessions", "recall: examples", "real sessions"):
-        table.add_column(name, min_width=12)
-    table.add_column("thresholds")
     table.add_column("what it looks for", ratio=1)
     for rule in catalogue:
         one, scores = configured.get(rule.name), known.get(rule.name)
         read = scores.read if scores else None
+        numbers = ", ".join(
+            f"{key} {value:g}" for key, value in (one.limits if one else {}).items()
+        )
+        name = Text(rule.name, style=SEVERITY_COLOURS[rule.severity])
+        about = Text(make_visible(rule.about))
+        about.append(f"\n{format_gate(one.gate)}" if one else "\nswitched off", style="bold")
         table.add_row(
-            Text(rule.name, style=SEVERITY_COLOURS[rule.severity]),
-            rule.severity,
-            format_gate(one.gate) if one else "switched off",
-            format_rate_interval(scores.precision if scores else None),
-            format_rate_interval(read.precision if read else None),
-            format_rate_interval(scores.recall if scores else None),
-            format_rate_interval(read.recall if read else None),
-            ", ".join(f"{key} {value:g}" for key, value in (one.limits if one else {}).items()),
-            make_visible(rule.about),
+            name.append(f"\n{rule.severity}\n{numbers}", style="dim"),
+            "real sessions\nexamples",
+            _join_rates(read.precision if read else None, scores.precision if scores else None),
+            _join_rates(read.recall if read else None, scores.recall if scores else None),
+            about,
         )
     return table
+
+
+def _join_rates(*rates: Rate | None) -> str:
+    return "\n".join(map(format_rate_interval, rates))
 
 
 def format_gate(gate: GateDecision) -> str:

@@ -156,15 +156,16 @@ def decide_gate(rule: Rule, read: ReadQuality | None, setting: bool | None = Non
         return GateDecision(gates=False, reason="not meant to fail a build")
     precision = read.precision if read and read.version == rule.version else None
     if precision is None:
-        reason = f"none of its findings was read: {MIN_READ_FINDINGS} have to be"
+        reason = f"no finding on real sessions was read yet, and {MIN_READ_FINDINGS} have to be"
         return GateDecision(gates=False, reason=reason)
     share = f"{precision.hits:g} of {precision.of} right"
     more = MIN_READ_FINDINGS - precision.of
     best = wilson_rate(precision.hits + max(more, 0), precision.of + max(more, 0))
     assert best is not None
     if best.low < MIN_PRECISION_BOUND:
-        reason = f"{share}: the lower bound {precision.low:.2f} is under {MIN_PRECISION_BOUND}"
+        reason = f"{share}: the lower bound {precision.low:.3f} is under {MIN_PRECISION_BOUND}"
         return GateDecision(gates=False, reason=reason)
     if more > 0:
-        return GateDecision(gates=False, reason=f"{share}: {more} more have to be read")
+        verb = "has" if more == 1 else "have"
+        return GateDecision(gates=False, reason=f"{share}: {more} more {verb} to be read")
     return GateDecision(gates=True, reason=f"{share}, at least {precision.low:.2f}")
