@@ -390,11 +390,11 @@ def rule_catalogue_table(
         numbers = ", ".join(
             f"{key} {value:g}" for key, value in (one.limits if one else {}).items()
         )
-        name = Text(rule.name, style=SEVERITY_COLOURS[rule.severity])
+        title = Text(rule.name, style=SEVERITY_COLOURS[rule.severity])
         about = Text(make_visible(rule.about))
         about.append(f"\n{format_gate(one.gate)}" if one else "\nswitched off", style="bold")
         table.add_row(
-            name.append(f"\n{rule.severity}\n{numbers}", style="dim"),
+            title.append(f"\n{rule.severity}\n{numbers}", style="dim"),
             "real sessions\nexamples",
             _join_rates(read.precision if read else None, scores.precision if scores else None),
             _join_rates(read.recall if read else None, scores.recall if scores else None),
