@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import textwrap
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 
 from reading_sample import SampledFinding
@@ -23,6 +23,7 @@ MAX_REQUEST_CHARS = 2_000
 OUTLINE_NEAR = 12
 """Events of the outline around each that is cited."""
 OUTLINE_ENDS = 8
+MAX_OUTLINE_EVENTS = 120
 OUTLINE_CHARS = 110
 
 
@@ -65,13 +66,17 @@ def render_request(trace: Trace) -> str:
 
 
 def render_outline(trace: Trace, cited: Collection[int]) -> str:
-    """A line an event: both ends of the session and what lies around the evidence."""
-    near = {number for one in cited for number in range(one - OUTLINE_NEAR, one + OUTLINE_NEAR + 1)}
-    last = len(trace.events) - OUTLINE_ENDS
+    """A line an event: both ends of the session, and all from before the first to after the last
+    event that is cited, as what is missing shows only there; less of it where that is long."""
+    first, last = min(cited, default=0), max(cited, default=0)
+    shown = set(range(first - OUTLINE_NEAR, last + OUTLINE_NEAR + 1))
+    if len(shown) > MAX_OUTLINE_EVENTS:
+        shown = _numbers_near(cited, OUTLINE_NEAR)
+    end = len(trace.events) - OUTLINE_ENDS
     chosen = [
         event
         for place, event in enumerate(trace.events)
-        if event.number in near or place < OUTLINE_ENDS or place >= last
+        if event.number in shown or place < OUTLINE_ENDS or place >= end
     ]
     lines = (f"{'*' if event.number in cited else ' '}{outline_event(event)}" for event in chosen)
     return "\n".join(_mark_gaps(chosen, lines))
@@ -79,9 +84,7 @@ def render_outline(trace: Trace, cited: Collection[int]) -> str:
 
 def render_cited(trace: Trace, cited: Collection[int]) -> str:
     """The events that are cited, each with those around it."""
-    near = {
-        number for one in cited for number in range(one - CONTEXT_EVENTS, one + CONTEXT_EVENTS + 1)
-    }
+    near = _numbers_near(cited, CONTEXT_EVENTS)
     chosen = [event for event in trace.events if event.number in near]
     texts = (
         render_event(event, MAX_CITED_CHARS if event.number in cited else MAX_CONTEXT_CHARS)
@@ -118,6 +121,10 @@ def render_event(event: AnyEvent, most: int) -> str:
     rest = "\n".join([*more, truncate_middle(body or "", most=most)]).strip("\n")
     first = f"{_event_head(event)} {make_visible(head)}"
     return f"{first}\n{_indent(make_visible(rest))}" if rest else first
+
+
+def _numbers_near(cited: Iterable[int], distance: int) -> set[int]:
+    return {number for one in cited for number in range(one - distance, one + distance + 1)}
 
 
 def _event_head(event: AnyEvent) -> str:

@@ -85,26 +85,33 @@ def sample_findings(
     per_session: int,
     seed: int,
 ) -> list[SampledFinding]:
-    """At most `each` findings of every rule, at most `per_session` of them from one session."""
-    by_rule: dict[str, list[tuple[str, SampledFinding]]] = {}
+    """At most `each` findings of every rule, at most `per_session` of them from one session.
+
+    A second one of a session comes after the first ones of all others.
+    """
+    by_rule: dict[str, list[tuple[int, str, SampledFinding]]] = {}
     for session in known.sessions.values():
-        for finding in {(one.rule, one.events): one for one in session.findings}.values():
-            if rules and finding.rule not in rules:
-                continue
-            place = content_digest(seed, known.source, session.id, finding.rule, finding.events)
-            key = content_digest(known.source, session.id, finding.rule, finding.events)
-            sampled = SampledFinding(
-                item=key[:10], source=known.source, session=session.id, finding=finding
-            )
-            by_rule.setdefault(finding.rule, []).append((place, sampled))
-    sample: list[SampledFinding] = []
-    for _, candidates in sorted(by_rule.items()):
+        findings = {(one.rule, one.events): one for one in session.findings}
+        ordered = sorted(
+            (content_digest(seed, known.source, session.id, *key), key) for key in findings
+        )
         taken: Counter[str] = Counter()
-        for _, sampled in sorted(candidates, key=lambda pair: pair[0]):
-            if taken.total() < each and taken[sampled.session] < per_session:
-                taken[sampled.session] += 1
-                sample.append(sampled)
-    return sample
+        for place, key in ordered:
+            rule = key[0]
+            if (not rules or rule in rules) and taken[rule] < per_session:
+                sampled = SampledFinding(
+                    item=content_digest(known.source, session.id, *key)[:10],
+                    source=known.source,
+                    session=session.id,
+                    finding=findings[key],
+                )
+                by_rule.setdefault(rule, []).append((taken[rule], place, sampled))
+                taken[rule] += 1
+    return [
+        sampled
+        for _, candidates in sorted(by_rule.items())
+        for _, _, sampled in sorted(candidates, key=lambda one: one[:2])[:each]
+    ]
 
 
 def sample_sessions(known: SessionSet, count: int, seed: int) -> list[MeasuredSession]:

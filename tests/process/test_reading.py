@@ -88,6 +88,7 @@ def test_one_session_does_not_dominate_the_sample() -> None:
     sample = sample_findings(known, each=9, per_session=1, seed=1)
     assert sorted(one.session for one in sample) == ["b", "c", "long"]
     assert len(drawn(known, per_session=2)) == 4
+    assert drawn(known, per_session=2)[:3] == drawn(known)
 
 
 def test_a_smaller_sample_is_the_beginning_of_a_larger_one_and_a_seed_draws_others() -> None:
