@@ -369,6 +369,8 @@ def render_gate_report(report: GateReport) -> Iterator[RenderableType]:
             Text(difference.verdict, style=GATE_COLOURS.get(difference.verdict, "dim")),
         )
     yield table
+    counted = f"those of {', '.join(report.rules)}" if report.rules else "none, no rule gates"
+    yield Text(f"findings that count: {counted} (`closeloop rules` says why)", style="dim")
     for line in report.left_out:
         yield Text(f"not compared: {make_visible(line)}", style="yellow")
     for line in report.reasons:
