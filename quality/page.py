@@ -17,16 +17,15 @@ from repetition import STRINGS, TOGETHER, Agreement, Marked
 from closeloop import plugins
 from closeloop.process.rule_quality import (
     MeasuredQuality,
-    ReaderAgreement,
     ReadingCounts,
     ReadingSummary,
     RuleCounts,
     decide_gate,
+    describe_readings,
     load_measured_quality,
     rate_readings,
 )
-from closeloop.records.estimate import Estimate, Rate
-from closeloop.text.wording import count_with_noun
+from closeloop.records.estimate import Rate
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
@@ -63,40 +62,7 @@ def rules(scores: Sequence[Score], readings: Mapping[str, ReadingCounts]) -> str
 
 def reading(summary: ReadingSummary) -> str:
     """Who read findings and whole sessions, what was found there, and how far readers agree."""
-    if not summary.findings and not summary.sessions:
-        return "Nothing was read yet."
-    readers = [
-        count_with_noun(count, *words)
-        for count, words in (
-            (summary.people, ("person", "people")),
-            (summary.models, ("model", "models")),
-        )
-        if count
-    ]
-    lines = [
-        f"{' and '.join(readers)} read {count_with_noun(summary.findings, 'finding')} and "
-        f"{count_with_noun(summary.sessions, 'whole session')}.",
-        f"In the whole sessions they noted "
-        f"{count_with_noun(summary.failures, 'clear process failure')}: {summary.caught} were found"
-        f" by the rule that is about them, {summary.caught_otherwise} by another rule only.",
-        _agreement("On findings", summary.finding_agreement),
-        _agreement("On whether a session shows a failure", summary.session_agreement),
-    ]
-    return "\n".join(f"- {line}" for line in lines if line)
-
-
-def _agreement(about: str, agreement: ReaderAgreement | None) -> str:
-    if agreement is None:
-        return ""
-    return (
-        f"{about} two readers said the same in {agreement.agreeing.value:.0%} of "
-        f"{agreement.agreeing.n} cases; Cohen's kappa {_estimate(agreement.kappa)}, "
-        f"Gwet's AC1 {_estimate(agreement.ac1)}."
-    )
-
-
-def _estimate(one: Estimate | None) -> str:
-    return "–" if one is None else f"{one.value:.2f} ({one.low:.2f}–{one.high:.2f})"
+    return "\n".join(f"- {line}" for line in describe_readings(summary))
 
 
 def cases(scores: Sequence[Score]) -> str:

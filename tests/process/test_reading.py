@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from closeloop.process.rule_quality import ReadingCounts
+from closeloop.process.rule_quality import ReadingCounts, ReadingSummary, describe_readings
 from closeloop.records.errors import BadInput
 from closeloop.records.finding import Finding
 
@@ -155,6 +155,19 @@ def test_agreement_is_of_items_that_two_readers_read() -> None:
     assert summary.finding_agreement.ac1.value == pytest.approx(0.68)
     assert summary.finding_agreement.kappa is not None
     assert summary.finding_agreement.kappa.value == 0.0
+
+
+def test_who_read_what_is_said_in_sentences() -> None:
+    assert describe_readings(ReadingSummary()) == ["No finding on real sessions was read yet."]
+    missed = NotedFailure(rule="spiral", events=(4,), version=2, others=("drift",))
+    lines = [verdict(), verdict(reader="bob", by="model"), notes(missed)]
+    assert describe_readings(summarise_readings(lines, VERSIONS)) == [
+        "1 finding on real sessions read by 1 person and 1 model.",
+        "1 whole session read, with 1 clear process failure: 0 found by the rule that is about it, "
+        "1 by another rule only.",
+        "Two readers agree on findings in 100% of 1 cases: Cohen's kappa –, "
+        "Gwet's AC1 1.00 (-0.69–1.00).",
+    ]
 
 
 # Versions

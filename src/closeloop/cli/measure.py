@@ -347,7 +347,11 @@ def rules(*, json: JsonFlag = False) -> None:
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_parts
     from closeloop.metrics.attempt_measuring import project_rulebook
-    from closeloop.process.rule_quality import quality_by_rule
+    from closeloop.process.rule_quality import (
+        describe_readings,
+        load_measured_quality,
+        quality_by_rule,
+    )
 
     project = load_project(Path.cwd())
     book = project_rulebook(project.settings)
@@ -368,7 +372,8 @@ def rules(*, json: JsonFlag = False) -> None:
             ]
         )
         return
-    print_parts(rule_catalogue_table(catalogue, configured, rule_quality))
+    summary = describe_readings(load_measured_quality().reading_summary)
+    print_parts(rule_catalogue_table(catalogue, configured, rule_quality), *summary)
 
 
 def rule_catalogue_table(

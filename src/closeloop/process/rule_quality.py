@@ -14,6 +14,7 @@ import msgspec
 from closeloop.records.estimate import Estimate, Rate, wilson_rate
 from closeloop.records.finding import Rule
 from closeloop.records.record import Record
+from closeloop.text.wording import count_with_noun
 
 MIN_READ_FINDINGS = 20
 """So many findings of a rule have to be read before it may gate."""
@@ -169,3 +170,32 @@ def decide_gate(rule: Rule, read: ReadQuality | None, setting: bool | None = Non
         verb = "has" if more == 1 else "have"
         return GateDecision(gates=False, reason=f"{share}: {more} more {verb} to be read")
     return GateDecision(gates=True, reason=f"{share}, at least {precision.low:.2f}")
+
+
+def describe_readings(summary: ReadingSummary) -> list[str]:
+    """Who read what, what the rules missed there, and how far readers agree, in sentences."""
+    people = count_with_noun(summary.people, "person", "people") if summary.people else ""
+    models = count_with_noun(summary.models, "model") if summary.models else ""
+    readers = " and ".join(filter(None, (people, models)))
+    lines = [f"{count_with_noun(summary.findings, 'finding')} on real sessions read by {readers}."]
+    if summary.sessions:
+        lines.append(
+            f"{count_with_noun(summary.sessions, 'whole session')} read, with "
+            f"{count_with_noun(summary.failures, 'clear process failure')}: {summary.caught} found "
+            f"by the rule that is about it, {summary.caught_otherwise} by another rule only."
+        )
+    for about, agreement in (
+        ("findings", summary.finding_agreement),
+        ("whether a session shows a failure", summary.session_agreement),
+    ):
+        if agreement is not None:
+            lines.append(
+                f"Two readers agree on {about} in {agreement.agreeing.value:.0%} of "
+                f"{agreement.agreeing.n} cases: Cohen's kappa {_format_estimate(agreement.kappa)}, "
+                f"Gwet's AC1 {_format_estimate(agreement.ac1)}."
+            )
+    return lines if readers else ["No finding on real sessions was read yet."]
+
+
+def _format_estimate(one: Estimate | None) -> str:
+    return "–" if one is None else f"{one.value:.2f} ({one.low:.2f}–{one.high:.2f})"

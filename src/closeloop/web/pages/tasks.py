@@ -11,6 +11,7 @@ from closeloop.process.rule_quality import (
     GateDecision,
     ReadingSummary,
     RuleQuality,
+    describe_readings,
     load_measured_quality,
     quality_by_rule,
 )
@@ -209,6 +210,8 @@ class RulesView(Record):
     method: str
     reading: ReadingSummary
     """Who read findings and whole sessions, and how far readers agree."""
+    reading_lines: tuple[str, ...]
+    """The same in sentences."""
 
 
 def rules(desk: PageContext, asked: NoQuery) -> RulesView:
@@ -234,6 +237,7 @@ def rules(desk: PageContext, asked: NoQuery) -> RulesView:
         date=quality_source.date,
         method=quality_source.method,
         reading=quality_source.reading_summary,
+        reading_lines=tuple(describe_readings(quality_source.reading_summary)),
     )
 
 
