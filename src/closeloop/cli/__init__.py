@@ -56,7 +56,7 @@ COMMAND_CHAPTERS = {
     },
     "How they work": {
         "measure": ("closeloop.cli.measure:measure", "Say how agents worked, with the evidence."),
-        "rules": ("closeloop.cli.measure:rules", "List what is looked for in traces."),
+        "rules": ("closeloop.cli.rules:rules", "List what is looked for in traces."),
         "ask": (
             "closeloop.cli.judge_calibration:ask",
             "Ask one narrow question about every trace.",
