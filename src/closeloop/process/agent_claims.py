@@ -14,6 +14,7 @@ from closeloop.process.claim_phrases import (
     CLAIM_WORDS,
     DONE_CLAIM,
     INTENTION,
+    MORE_OFFERED,
     PASSING_CLAIM,
     RESERVATION,
     WHOLE_CLAIM,
@@ -53,8 +54,8 @@ class SuccessClaim(Record):
     quote: str
 
 
-# A quotation, or a link.
-_PASSED_ON_LINE = re.compile(r"^[ \t]*(?:>|- \[).*", re.MULTILINE)
+# A quotation, a link, a row of a table, what a tool printed.
+_PASSED_ON_LINE = re.compile(r"^[ \t]*(?:>|- \[|\||\[).*", re.MULTILINE)
 # As `(?<=[.!?])\s+|\n+`, begun with what is looked for without trying the rest.
 _SENTENCE_BREAK = re.compile(r"\s(?:(?<=[.!?]\s)\s*|(?<=\n)\n*)|(?<=[。！？])")
 _DISCLAIMER = re.compile(
@@ -116,8 +117,8 @@ def _parse_claim_text(text: str) -> SuccessClaim | None:
     for place in passes:
         if PASSING_CLAIM.search(lines[place]) and not RESERVATION.search(lines[place]):
             return SuccessClaim(passing=True, quote=truncate_line(sentences[place]))
-    last = next((text for text in reversed(lines) if text.strip()), "")
-    if joined.rstrip().endswith("?") or INTENTION.search(last):
+    last = next((line.rstrip() for line in reversed(lines) if line.strip()), "")
+    if INTENTION.search(last) or (last.endswith("?") and not MORE_OFFERED.search(last)):
         return None
     claims = [place for place in ends if _is_done_claim(lines[place])]
     if not claims:

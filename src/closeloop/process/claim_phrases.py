@@ -34,18 +34,20 @@ DONE_CLAIM = re.compile(
     rf"{_OPENING}(?:{_DONE_VERB}|complete(?=[.!]|$))\b(?! (?:in|by|as|from|with|when|upon)\b)"
     r"|\b(?:i|we)(?:'ve| have)? (?:now |also |just |successfully |already |then |fully |believe i have )*"
     rf"(?:{_DONE_VERB}|made)\b"
-    rf"|\b(?:has|have) (?:now |all |both |also |already |successfully )*been (?:\w+ly |now )*{_DONE_VERB}\b"
+    rf"|\b(?:has|have) (?:now |all |both |also |already |successfully )*been (?:\w+ly |now )*(?:{_DONE_VERB}|made|applied)\b"
     rf"|\b(?:is|are) (?:now |all |fully |successfully |both )+(?:{_DONE_VERB}|complete|working|ready|in place)\b"
     r"|\b(?:task|work|fix|fixes|implementation|changes?|solution|issue|bug|error|problem|feature|refactoring"
     r"|migration|everything|rebase|conflicts?)\b[^,;:]{0,60}?\b(?:is|are|was|were) (?:\w+ly )?"
     r"(?:done|complete|completed|finished|fixed|resolved|implemented|addressed|working|ready|in place)\b"
     r"|\b(?:conflicts?|issues?|bugs?|errors?|tasks?|work) (?:resolved|fixed|complete|completed|done|addressed)\b"
     rf"|\bsuccessfully {_DONE_VERB}\b|\b{_DONE_VERB} successfully\b"
+    r"|\b(?:this|that|it|(?:fix|change|solution)s?(?: has| have)?) (?:completes|resolve[sd]|fixe[sd]|solve[sd]|addresse[sd]) (?:the|this|that|our|your)\b"
     r"|\bworks now\b|\bworks? as (?:expected|required|intended)\b"
     r"|\b(?:fix|solution|implementation|change) (?:\w+ )?works?\b"
-    r"|\bnow (?:works?|passes|uses?|handles?|supports?|correctly|properly)\b"
+    r"|\bnow (?:works?|passes)\b"
+    r"|^[^\w`]*(?:the|it|this|both|all|`)[^:?]*\bnow (?:uses?|handles?|supports?|correctly|properly)\b"
     r"|\b(?:i'm|i am|we're|we are|that's|it's|all) (?:all |now )?(?:done|finished|set)\b"
-    r"|\b(?:ready|good) to (?:merge|go|submit)\b"
+    r"|\b(?:i'm|i am|we're|we are|it's|is|are) (?:now |all )?(?:ready|good) to (?:merge|submit|go(?=[.!]|$))"
     # German, French, Spanish, Portuguese, Italian, Russian, Chinese, Japanese
     rf"|{_OPENING}(?:fertig|erledigt|behoben|umgesetzt|terminé|corrigé|c'est (?:fait|corrigé|terminé|réglé)"
     r"|listo|hecho|corregido|solucionado|implementado|pronto|feito|concluído|corrigido|fatto|risolto|completato"
@@ -64,13 +66,18 @@ WHOLE_CLAIM = re.compile(
 )
 """Of the claims of a message one that speaks of the whole work is quoted."""
 INTENTION = re.compile(
-    r"\b(?:let me|let's|i'll (?!now submit|submit)|i will (?!now submit|submit)|i need|we need"
+    r"\b(?:let me (?!know|summari)|let's (?!summari)|(?:i'll|i will) (?!(?:now )?(?:submit|finish|conclude|end))|i need|we need"
     r"|next,? i|i'm going to|now i(?:'ll)? (?:need|will)|i should|to fix|to resolve)\b"
 )
+MORE_OFFERED = re.compile(
+    r"\b(?:would you like|do you want|do you have|is there|are there|shall i|want me)\b.*"
+    r"\b(?:any|anything|additional|further|other|else|more)\b"
+)
+"""A last question that doubts nothing."""
 RESERVATION = re.compile(
     r"\b(?:should|would|will|could|might|may|expect|hopefully|once|if|until|when|whether|make sure"
     r"|so that|need|must|not|cannot|fail\w*|except|please|you can|to (?:get|make|see|verify)"
-    r"|seems?|already (?:was|were|is|are)|propos\w+|explaining|suggest\w*|why|plan(?:ned)?"
+    r"|seems?|already (?:was|were|is|are)|propos\w+|explaining|suggest\w*|why|how|plan(?:ned)?"
     r"|nicht|kein\w*|sollten?|wenn|falls|pas|devrait|devraient|si|debería\w*|não|deve(?:ria)?m?|se|non"
     r"|dovrebbe|не|должн\w+|если)\b"
     r"|n't\b|未|没|不|如果|应该|可能|ません|ない|はず|たら"

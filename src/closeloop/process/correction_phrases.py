@@ -74,7 +74,7 @@ ENGLISH_REFUTED = re.compile(
     r"\b(?:you|u) (?:did(?:n'?t| not)|have(?:n'?t| not)|never|forgot(?: to)?|missed|broke"
     r"|only (?:did|changed|fixed|updated|added))\b(?! (?:need|have to|tell|say|ask|mention|answer|want))"
     r"|\bi(?:'m| am)? (?:do(?:n'?t| not) see|not (?:see|seeing|getting)|can(?:'?t|not) see|can(?:'?t|not) find) "
-    r"(?:(?:any|the|that|your|this|those|my) (?:new )?(?:chang|fix|differ|updat|edit|effect|result|button|file|commit)\w*|it|them|anything)\b"
+    r"(?:(?:any|the|that|your|this|those|my) (?:new )?(?:chang|fix|differ|updat|edit|effect|result|button|file|commit)\w*|it|them)\b"
     r"|\b(?:that|this|it)(?:'?s| is| was) (?:still |just |also |simply |completely |totally |not |n'?t |the )*"
     r"(?:wrong|incorrect|false|broken|not true|untrue|failing|not right|not correct)\b"
     r"|^(?:\W|but |no[,.]? |hmm,? |nope[,.]? |well,? |sorry,? |\[.{0,20}\] )*"

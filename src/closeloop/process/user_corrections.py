@@ -56,9 +56,7 @@ def parse_objection(text: str) -> UserObjection | None:
 
 @lru_cache(maxsize=1024)
 def _parse_objection_text(text: str) -> UserObjection | None:
-    own_text = _own_words(text)
-    if not own_text or _REVIEW_MARK.search(own_text):
-        return None
+    own_text = "" if _REVIEW_MARK.search(text) else _own_words(text)
     best: UserObjection | None = None
     for match in _SENTENCE.finditer(own_text):
         sentence = match[0].strip()

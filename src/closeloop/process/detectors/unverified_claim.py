@@ -76,6 +76,7 @@ once its early false alarms there were corrected.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from closeloop.process.agent_claims import (
@@ -92,6 +93,7 @@ from closeloop.process.measures.verification import (
     find_backing,
     find_trial_between,
     is_static_check,
+    is_trial,
     list_trace_checks,
     list_trials_after,
 )
@@ -103,15 +105,26 @@ from closeloop.records.inspection import (
 )
 from closeloop.records.trace import (
     Command,
+    ToolUse,
 )
 
 rule = Rule(
     name="unverified-claim",
-    version=3,
+    version=4,
     about="The agent claims success, and no check ran on the code as it left it.",
     severity="error",
     gates=True,
 )
+
+
+_REPAIR_WISH = re.compile(
+    r"(?:^|[.:;,\n]\s*|\b(?:to|and|then|please|must|should|you|can|could)\s+)"
+    r"(?:fix|implement|repair|resolve|solve|refactor|mend|correct|add|make|change|remove|rename)\b"
+    r"|\b(?:bug|broken|fails|failing|crash\w*|is missing|does not work|doesn't work)\b"
+)
+"""The request wants code to be changed; a question, a review or a text does not."""
+_TELLING_PROGRAMS = frozenset(("git", "gh", "glab"))
+"""They show what was checked, or done, elsewhere."""
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
@@ -131,12 +144,15 @@ def _findings_in_lane(
     reading: TraceReading, lane: LaneReading, checks: Sequence[TraceStep]
 ) -> Iterator[Finding]:
     changes = list_code_changes(lane)
-    for closing in list_closings(lane) if changes else ():
+    for closing in list_closings(lane):
         if closing.until != NO_END and "pass" not in closing.message.text:
             # In the midst of a conversation "Done." says only that it is the user's turn.
             continue
-        backing = find_backing(changes, checks, closing.until)
-        if backing is None or backing.last.number < closing.since:
+        backing = find_backing(changes, checks, closing.until) if changes else None
+        if backing is None:
+            yield from _claims_of_nothing(reading, lane, closing, checks)
+            continue
+        if backing.last.number < closing.since:
             # Nothing was changed since the user spoke.
             continue
         if any(
@@ -147,8 +163,48 @@ def _findings_in_lane(
         if claim is not None and not _has_backing(reading, lane, closing, claim, backing):
             stale = next(backing.latest_checks, backing.stale)
             stale = stale or find_trial_between(reading, lane, backing)
-            if stale is not None or claim.passing:
+            if stale is not None or claim.passing or not _runs_anything(reading):
                 yield _build_finding(lane, closing, claim, backing.last, stale)
+
+
+def _claims_of_nothing(
+    reading: TraceReading,
+    lane: LaneReading,
+    closing: ClosingMessage,
+    checks: Sequence[TraceStep],
+) -> Iterator[Finding]:
+    """Success claimed where no code was changed: that checks pass and none ran, or a repair."""
+    if reading.gaps or reading.handoffs or lane.compactions or not lane.request:
+        # What was done may not be on record.
+        return
+    if any(step.number < closing.until for step in checks):
+        return
+    claim = parse_claim(closing.message)
+    if claim is None or any(_may_have_checked(step) for step in lane.steps):
+        return
+    if not claim.passing and (lane.changes or not _REPAIR_WISH.search(lane.request[:4000].lower())):
+        return
+    why = "no check ran" if lane.changes or claim.passing else "nothing was changed or run"
+    yield make_finding(
+        rule,
+        f"“{claim.quote}” was claimed, but {why}.",
+        [closing.message.number, *([closing.since] if closing.since else [])],
+        lane=lane.lane.id,
+        confidence=0.9,
+    )
+
+
+def _may_have_checked(step: TraceStep) -> bool:
+    """It may have run or asked for a check, or done the work in a way that is not on record."""
+    if isinstance(step.event, Command):
+        programs = step.doing.programs if step.doing else ("",)
+        return is_trial(step) or any(name.partition(" ")[0] in _TELLING_PROGRAMS for name in programs)
+    return isinstance(step.event, ToolUse) and not step.read
+
+
+def _runs_anything(reading: TraceReading) -> bool:
+    """Some command is on record: where nothing but that is missing, missing-verification speaks."""
+    return any(step.doing for lane in reading.lanes.values() for step in lane.steps)
 
 
 def _has_backing(
