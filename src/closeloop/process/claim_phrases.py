@@ -86,7 +86,7 @@ ADMISSION = re.compile(
     r"\b(?:could|can|did|do|was|were|have|has|had|am|is)(?:n't| not|not)(?: \w+){0,3}? "
     r"(?:run|ran|test|tested|verif\w+|execut\w+|validat\w+|confirm\w*|fix\w*|pass|find|complete\w*)\b"
     r"|\b(?:unable to|not able to|untested|unverified|not (?:yet )?(?:verified|tested|complete\w*)"
-    r"|without (?:running|testing|verifying)|no tests? (?:were|was|are|is) |not run|pre-?existing"
+    r"|without (?:running|testing|verifying)|no tests? (?:were|was|are|is) |nothing (?:was|has been) (?:run|tested|executed|checked)|not run|pre-?existing"
     r"|(?:still|currently|remaining|unrelated) (?:\w+ ){0,3}?fail\w*"
     r"|[1-9]\d* (?:tests? |checks? )?(?:fail(?:s|ed|ures?)?|(?:is |are )failing)"
     r"|fail\w* (?:\w+ ){0,6}?(?:unrelated|remain\w*|before|already|environment\w*|network|flaky)"
@@ -103,7 +103,7 @@ ADMISSION = re.compile(
     r"|未能|无法|没有(?:运行|测试|验证)|未(?:运行|测试|验证)|仍(?:然)?失败|できませんでした|確認していません|未確認|未テスト"
 )
 CLAIM_WORDS: tuple[tuple[str, ...], ...] = (
-    ("n't", "not", "unable", "untest", "unverif", "without", "no test", "existing", "fail",
+    ("n't", "not", "nothing", "unable", "untest", "unverif", "without", "no test", "existing", "fail",
      "except for", "blocked", " up", "please", "yourself", "locally", "should", "remaining",
      "nicht", "ungetestet", "pas ", "testé", "échou", "no ", "sin probar", "aún", "todavía",
      "não", "ainda", "non ", "не ", "未", "无法", "没有", "失败", "ませんでした", "ていません"),

@@ -56,7 +56,7 @@ def parse_objection(text: str) -> UserObjection | None:
 
 @lru_cache(maxsize=1024)
 def _parse_objection_text(text: str) -> UserObjection | None:
-    own_text = "" if _REVIEW_MARK.search(text) else _own_words(text)
+    own_text = "" if _REVIEW_MARK.search(text) else find_own_words(text)
     best: UserObjection | None = None
     for match in _SENTENCE.finditer(own_text):
         sentence = match[0].strip()
@@ -72,7 +72,7 @@ def _rank(objection: UserObjection) -> tuple[bool, bool, bool]:
     return objection.again, not objection.subject, objection.still
 
 
-def _own_words(text: str) -> str:
+def find_own_words(text: str) -> str:
     """What the user typed, without the client's texts, code, quotations and pasted output."""
     text = strip_client_markup(text.rpartition(_REQUEST_MARK)[2])
     if "```" in text:

@@ -94,6 +94,7 @@ EndingCategory = Literal[
     "instruction non-compliance",
     "reasoning error",
     "clean",
+    "unknown",
 ]
 
 

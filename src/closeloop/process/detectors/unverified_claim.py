@@ -123,6 +123,10 @@ _REPAIR_WISH = re.compile(
     r"|\b(?:bug|broken|fails|failing|crash\w*|is missing|does not work|doesn't work)\b"
 )
 """The request wants code to be changed; a question, a review or a text does not."""
+_WORK_CLAIM = re.compile(
+    r"\b(?:implement\w*|resolve[sd]?|addresse[sd]|completed?|works?|working|correctly|successfully"
+    r"|solve[sd]?|fix(?:e[sd])? the)\b"
+)
 _TELLING_PROGRAMS = frozenset(("git", "gh", "glab"))
 """They show what was checked, or done, elsewhere."""
 
@@ -163,7 +167,7 @@ def _findings_in_lane(
         if claim is not None and not _has_backing(reading, lane, closing, claim, backing):
             stale = next(backing.latest_checks, backing.stale)
             stale = stale or find_trial_between(reading, lane, backing)
-            if stale is not None or claim.passing or not _runs_anything(reading):
+            if stale is not None or claim.passing or _finishes_untried(reading, claim):
                 yield _build_finding(lane, closing, claim, backing.last, stale)
 
 
@@ -202,9 +206,14 @@ def _may_have_checked(step: TraceStep) -> bool:
     return isinstance(step.event, ToolUse) and not step.read
 
 
-def _runs_anything(reading: TraceReading) -> bool:
-    """Some command is on record: where nothing but that is missing, missing-verification speaks."""
-    return any(step.doing for lane in reading.lanes.values() for step in lane.steps)
+def _finishes_untried(reading: TraceReading, claim: SuccessClaim) -> bool:
+    """It says that the work does what it should, and no command at all is on record.
+
+    Where some is, missing-verification speaks.
+    """
+    return _WORK_CLAIM.search(claim.quote.lower()) is not None and not any(
+        step.doing for lane in reading.lanes.values() for step in lane.steps
+    )
 
 
 def _has_backing(
