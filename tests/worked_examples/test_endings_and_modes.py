@@ -145,9 +145,7 @@ def test_clean_is_a_last_check_that_passes_with_nothing_changed_since() -> None:
 
 
 def test_a_claim_that_was_checked_later_does_not_end_unverified() -> None:
-    early = Finding(
-        rule="unverified-claim", version=1, severity="error", message="", events=(3, 2)
-    )
+    early = Finding(rule="unverified-claim", version=1, severity="error", message="", events=(3, 2))
     words = {"say": "All tests pass."}
     assert category(edit(), words, found=[early]) == "missing verification"
     assert category(edit(), words, pytest_run(), found=[early]) == "clean"

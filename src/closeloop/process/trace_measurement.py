@@ -174,9 +174,7 @@ def _last_result(reading: TraceReading) -> TraceStep | None:
         (
             step
             for step in reversed(list_trace_checks(reading))
-            if step.check is not None
-            and step.check.passed is not None
-            and not could_not_run(step)
+            if step.check is not None and step.check.passed is not None and not could_not_run(step)
         ),
         None,
     )

@@ -23,11 +23,13 @@ _REQUEST_MARK = "## My request for Codex:\n"
 _SENTENCE = re.compile(r"[^.!?。！？\n]+(?:\.(?=\w)[^.!?。！？\n]*)*[.!?。！？]*")
 # What a terminal or a tool printed, a quoted line, a heading, a place in a log.
 _PASTED_LINE = re.compile(
-    r"^\s*(?:[❯$%➜>|#+⎿•]|\S+@\S+[:~]|(?:FAIL|FAILED|ERROR|error|Error|fatal|panic|Traceback|warning|time=|---|===)\b"
+    r"^\s*(?:[❯$%➜>|#+⎿•]|\S+@\S+[:~]|(?:FAIL|FAILED|ERROR|error|Error|fatal|panic|Traceback"
+    r"|warning|time=|---|===)\b"
     r"|[\w./-]+\.\w+:\d+|at \S+ \(|\[[\w:.-]+\] |\w+Error\b|\d{2,4}[-:/]\d\d)"
 )
 _REVIEW_MARK = re.compile(
-    r"\b(?:low|medium|high|critical)(?: severity\b| ?[:–—-])|\bnitpick\b|\b(?:my|code|codex) review\b"
+    r"\b(?:low|medium|high|critical)(?: severity\b| ?[:–—-])|\bnitpick\b|\b(?:my|code"
+    r"|codex) review\b"
     r"|\bverdict\b|\bP[0-3]\b",
     re.IGNORECASE,
 )

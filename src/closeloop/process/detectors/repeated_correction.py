@@ -72,7 +72,13 @@ from operator import attrgetter
 
 from closeloop.process.agent_claims import list_closings, parse_claim
 from closeloop.process.rule_helpers import truncate_line
-from closeloop.process.text_words import mentions_any, normalise_words, split_sentences, word_stems
+from closeloop.process.text_words import (
+    MAX_TEXT_CHARS,
+    mentions_any,
+    normalise_words,
+    split_sentences,
+    word_stems,
+)
 from closeloop.process.user_corrections import (
     UserObjection,
     find_own_words,
@@ -104,6 +110,7 @@ _MAX_MESSAGE_CHARS = 500
 _RESENT_LIKENESS = 0.8
 """So alike are the request and its second, polished form."""
 _MIN_WORDS = 3
+_MIN_SHARED_WORDS = 2
 _CORRECTION_WORDS = (
     "n't", "n’t", "not ", "never", "wrong", "instead", "still", "again", "i said", "i told",
     "i meant", "i asked", "should", "must", "forgot", "missed", "you keep", "stop", "actually",
@@ -154,9 +161,7 @@ def _quote_correction(message: Message) -> str:
     return objection.quote if objection else truncate_line(find_own_words(message.text))
 
 
-def _list_repetitions(
-    root: LaneReading, overlap: float
-) -> Iterator[tuple[Message, Sequence[int]]]:
+def _list_repetitions(root: LaneReading, overlap: float) -> Iterator[tuple[Message, Sequence[int]]]:
     """Messages that correct again, with the events before that they repeat."""
     later_messages = [one for one in root.users[1:] if one.intent not in ("interrupt", "request")]
     objections = {
@@ -166,13 +171,28 @@ def _list_repetitions(
     }
     for message in later_messages:
         objection = objections.get(message.number)
-        if objection and objection.again and _has_work_before(root, message):
-            yield message, ()
-        elif objection and objection.still:
-            if claim := _find_complaint_and_claim(root, message, objections):
-                yield message, claim
+        if objection and objection.again and _has_work_between(root, root.users[0], message):
+            yield message, _find_first_saying(root, message)
+        elif (
+            objection
+            and objection.still
+            and (before := _find_complaint_and_claim(root, message, objections))
+        ):
+            yield message, before
     if len(root.users) > 2:
         yield from _list_alike_corrections(root, later_messages, overlap)
+
+
+def _find_first_saying(root: LaneReading, message: Message) -> tuple[int, ...]:
+    """The earlier message of the user that has most telling words in common with this one."""
+    words = word_stems(normalise_words(find_own_words(message.text))) - _DULL_STEMS
+    shared = [
+        (len(words & word_stems(normalise_words(one.text[:MAX_TEXT_CHARS]))), one.number)
+        for one in root.users[-MAX_CORRECTIONS:]
+        if one.number < message.number
+    ]
+    common, number = max(shared, default=(0, 0))
+    return (number,) if common >= _MIN_SHARED_WORDS else ()
 
 
 def _find_complaint_and_claim(
@@ -250,10 +270,6 @@ def _is_same_correction(one: _UserCorrection, other: _UserCorrection, overlap: f
         return False
     # Sent again, perhaps polished: nothing was said a second time.
     return SequenceMatcher(None, one.text, other.text).ratio() < _RESENT_LIKENESS
-
-
-def _has_work_before(root: LaneReading, message: Message) -> bool:
-    return _has_work_between(root, root.users[0], message)
 
 
 def _has_work_between(root: LaneReading, one: Message, other: Message) -> bool:
