@@ -142,7 +142,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     root = next(iter(reading.lanes.values()), None)
     if root is None or not root.users:
         return Unmeasured(rule=rule.name, reason="nothing that the user said is on record")
-    findings = {}
+    findings: dict[int, Finding] = {}
     for message, before in _list_repetitions(root, limits["overlap"]):
         findings.setdefault(
             message.number,
