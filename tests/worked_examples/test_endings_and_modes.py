@@ -101,11 +101,10 @@ CASES: list[tuple[str, dict[str, Any], list[Finding]]] = [
     ("missing verification", {}, [finding("unverified-claim")]),
     ("instruction non-compliance", {}, [finding("spiral", "error"), finding("lost-constraint")]),
     ("instruction non-compliance", {"grade": grade("fail", out_of_scope=("x.py",))}, []),
-    ("reasoning error", {}, [finding("spiral", "error")]),
     ("reasoning error", {"grade": grade("fail")}, []),
     ("reasoning error", {"attempt": attempt("gave_up")}, []),
     ("clean", {"attempt": attempt("finished"), "grade": grade()}, [finding("drift", "info")]),
-    ("clean", {}, [finding("unverified-claim", silenced="known")]),
+    ("clean", {"grade": grade()}, [finding("spiral", "error")]),
 ]
 
 
@@ -116,6 +115,57 @@ def test_an_attempt_ends_in_the_first_category_that_applies(
     ending = classify_ending(read_events({"user": "Mend it"}, edit(), **known), found)
     assert ending is not None
     assert ending.category == category
+
+
+RED = pytest_run("tests/test_cart.py::test_total")
+
+
+def category(*events: dict[str, Any], found: list[Finding] | None = None, **known: Any) -> Any:
+    ending = classify_ending(read_events({"user": "Mend it"}, *events, **known), found or [])
+    assert ending is not None
+    return ending.category
+
+
+def test_a_reasoning_error_is_a_grave_finding_and_a_last_check_that_fails() -> None:
+    """A spiral that ended well, or whose end is not on record, is none."""
+    spiral = [finding("spiral", "error")]
+    assert category(edit(), RED, found=spiral) == "reasoning error"
+    assert category(edit(), RED, edit(), pytest_run(), found=spiral) == "clean"
+    assert category(edit(), found=spiral) == "unknown"
+
+
+def test_a_recording_that_simply_ends_has_no_known_category() -> None:
+    """Exits of recordings of others say only that nothing follows; those of ours are known."""
+    cut = Attempt(id="a", origin="production", exit="gave_up")
+    assert category(edit(), attempt=cut) == "unknown"
+    assert category(edit(), RED, attempt=cut) == "unknown"
+    assert category(edit(), attempt=attempt("gave_up")) == "reasoning error"
+
+
+def test_clean_is_a_last_check_that_passes_with_nothing_changed_since() -> None:
+    silenced = [finding("unverified-claim", silenced="known")]
+    assert category(edit(), pytest_run(), found=silenced) == "clean"
+    assert category(edit(), RED) == "unknown"
+    assert category(edit(), pytest_run(), edit(after="b")) == "unknown"
+    assert category(edit()) == "unknown"
+    assert category(edit(), {"run": "pytest -q"}) == "unknown"
+
+
+def test_a_claim_that_was_checked_later_does_not_end_unverified() -> None:
+    early = Finding(rule="unverified-claim", version=1, severity="error", message="", events=(3, 2))
+    words = {"say": "All tests pass."}
+    assert category(edit(), words, found=[early]) == "missing verification"
+    assert category(edit(), words, pytest_run(), found=[early]) == "clean"
+
+
+def test_work_that_waits_for_a_person_has_no_known_category() -> None:
+    waiting = Grade(
+        attempt="a",
+        grading="g",
+        version=1,
+        outcome=Outcome(result="unscored", cause="awaiting review"),
+    )
+    assert category(edit(), grade=waiting) == "unknown"
 
 
 def test_a_last_check_that_the_machine_broke_is_an_environment_failure() -> None:

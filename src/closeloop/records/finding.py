@@ -95,6 +95,7 @@ EndingCategory = Literal[
     "instruction non-compliance",
     "reasoning error",
     "clean",
+    "unknown",
 ]
 
 
