@@ -50,6 +50,22 @@ def test_a_brief_is_the_share_of_the_facts_that_the_sub_agent_needs() -> None:
     assert handed("Speed up app/cache.py.", edit("app/cache.py")).whole.brief is None
 
 
+def test_a_brief_that_keeps_the_path_and_loses_the_requirements_scores_low() -> None:
+    """The path is there; `never …`, 10,000 and 50 ms are not: 1 of 4. Told in other words they are
+    there, and a requirement of another file is none of this part: 2 of 2.
+    """
+    asked = (
+        "Write a date parser in src/dates.py. Never fall back to local time; 10,000 dates in "
+        "under 50 ms."
+    )
+    work = edit("src/dates.py")
+    assert_rate(handed("Write a date parser in src/dates.py.", work, asked=asked).whole.brief, 1, 4)
+    told = "Write a date parser in src/dates.py: no local time, 10000 dates in 50ms."
+    assert_rate(handed(told, work, asked=asked).whole.brief, 4, 4)
+    other = "Write `parse` in src/dates.py. Write docs/dates.md; it must have at most 200 words."
+    assert_rate(handed("Write `parse` in src/dates.py.", work, asked=other).whole.brief, 2, 2)
+
+
 def test_a_good_brief_has_five_parts() -> None:
     """Context (we want), scope (a file), only this work (only), how to report (report): 4 of 5."""
     brief = "We want a faster start. Change only app/cache.py. Report what you changed."
