@@ -96,6 +96,28 @@ def test_a_return_is_the_share_of_the_reports_facts_that_the_parent_uses() -> No
     assert handed("Fix app/cache.py", *work, after=said).whole.returned is None
 
 
+def test_a_sub_agent_that_did_exactly_its_brief_and_is_relied_on_scores_full() -> None:
+    """Looks around for five steps, then changes the file that the brief names: understood, 1 of 1.
+    The parent ends the work on its word: the file and the passing tests are used, 2 of 2.
+    """
+    around = [{"read": f"docs/{number}.md"} for number in range(5)]
+    work = *around, edit("app/cache.py"), pytest_run()
+    report = "Changed app/cache.py; all 8 tests pass."
+    done = handed("Fix app/cache.py", *work, report=report, after=[{"claim": "Done."}])
+    assert_rate(done.whole.understood, 1, 1)
+    assert_rate(done.whole.returned, 2, 2)
+
+
+def test_a_parent_that_contradicts_the_report_does_not_use_it() -> None:
+    """Facts: the file, 2 tests that fail, told once as a status and once as a caveat. The parent
+    says that all tests pass, and ran none: only the file is used, 1 of 3.
+    """
+    report = "Changed app/cache.py; 2 tests fail."
+    said = [{"claim": "The cache is fixed and all tests pass."}]
+    done = handed("Fix app/cache.py", edit("app/cache.py"), report=report, after=said)
+    assert_rate(done.whole.returned, 1, 3)
+
+
 def test_work_that_the_parent_does_again_counts_against_the_return() -> None:
     """The parent makes the child's edit again. Where the report names the file, that fact is not
     used: 0 of 1. Where it does not, the edit is one more that was lost: 1 of 2.
