@@ -176,6 +176,18 @@ def test_recovery_is_the_share_of_surprising_states_met_by_looking_asking_or_say
     assert_rate(done.score.recovery, 2, 3)
 
 
+def test_a_missing_file_is_met_by_saying_so_and_not_by_going_on_as_if_it_had_been_read() -> None:
+    """The user asks to follow b.py, which is not there. Claimed to be followed: 0 of 1; said to be
+    missing: 1 of 1; a file that was only guessed at, and nothing said: unmeasured.
+    """
+    asked = {"user": "Mend a.py, following b.py."}
+    for said, met in (("Done, following b.py.", 0), ("Done, but there is no b.py.", 1)):
+        done = measure_events(asked, MISSING, edit("a.py"), {"claim": said})
+        assert_rate(done.score.recovery, met, 1)
+    guessed = measure_events({"user": "Mend it"}, MISSING, edit("a.py"), {"claim": "Done."})
+    assert guessed.score.recovery is None
+
+
 def test_nothing_surprising_is_no_recovery_rate() -> None:
     assert measure_events(edit(), pytest_run()).score.recovery is None
 

@@ -25,7 +25,8 @@ _DONE_WORD = r"(?:done|finished|completed?|tested|verified|fixed)\b"
 _FAILURE = re.compile(
     r"(?:^|[:;,–—-]\s*|\b(?:i|we|but|however,?|and)\s+)(?:could(?: not|n't)"
     r"|(?:was |am |were )?unable to|(?:was|were) not able to"
-    rf"|(?:did|have)(?: not|n't) {_WORK_VERB}|not (?:yet )?(?:implemented|run|{_DONE_WORD})(?! \w+ing\b))"
+    rf"|(?:did|have)(?: not|n't) {_WORK_VERB}"
+    rf"|not (?:yet )?(?:implemented|run|{_DONE_WORD})(?! \w+ing\b))"
     r"|\bcould not be (?:run|tested|verified|migrated|completed|finished|fixed|built|installed)\b"
     rf"|\b(?:is|are) (?:still )?not (?:yet )?{_DONE_WORD}"
     r"|\b(?:is|are) (?:still )?(?:untested|unfinished)\b"
@@ -88,7 +89,8 @@ _INTENDED = re.compile(
     r"\b(?:as (?:asked|requested|instructed|specified|agreed|you)|intentional\w*|on purpose"
     r"|by design|out of scope|not (?:needed|necessary|required|applicable)|unnecessary|no longer"
     r"|per (?:the|your|instructions)|previously|originally|used to|root cause|caus(?:ed|ing)"
-    r"|the bug|which (?:caused|made|meant|led|is why)|now (?:fixed|pass\w*|are|is|does)|had (?:been|not))\b"
+    r"|the bug|which (?:caused|made|meant|led|is why)|now (?:fixed|pass\w*|are|is|does)"
+    r"|had (?:been|not))\b"
 )
 """Left out on purpose, or how things were before."""
 _FIRST_PERSON = re.compile(r"\b(?:i|we)\b|^(?:could|unable|did|not)\b")
