@@ -73,11 +73,10 @@ _DEMAND = re.compile(
     r"\b(?:must|should|shall|at (?:most|least)|no more than|limit\w*|max\w*|min|minimum|within|"
     r"under|below|less than|up to|exactly|set|use|default\w*|threshold|time-?outs?)\b"
 )
-_PARENT_AFFAIR_STEMS = frozenset(
-    ("commit", "push", "merg", "branch", "amend", "rebas", "releas", "deploy", "report", "ask",
-     "tell", "answer", "summar", "reply", "stop", "wait", "confirm", "approv", "agent", "subagent",
-     "plan", "explain", "forget")
-)  # fmt: skip
+_PARENT_AFFAIR_STEMS = word_stems(
+    " commit push merge branch amend rebase release deploy report ask tell answer summary summarize"
+    " summarise reply stop wait confirm approve approval agent subagent plan explain forget "
+)
 """What a requirement about one of these asks of the parent, which talks to the user."""
 _GLOBAL_HEADING = re.compile(
     r"\b(?:constraints?|rules|requirements|non-goals|all items|everywhere|throughout)\b"
