@@ -2,14 +2,16 @@
 
 ## What it looks for
 
-Sentences of the report that say that tests fail, that something could not be done, was not run,
-is not finished. What the report says of failures that are over, of conditions (`fails if …`) or
-of the program itself is left out; so is the report of a sub-agent that neither changed nor
-checked anything.
+Sentences of the report that say in ordinary words that tests fail, that something could not be
+done, was not written, not run or not said, was skipped, assumed or left for later. What the report
+says of failures that are over, of conditions (`fails if …`), of what was left out as asked or of
+the program itself is left out; so is the report of a sub-agent that neither changed nor checked
+anything.
 
-The parent has taken it up when a later step, brief or message of it names the same thing, or,
-where the sentence is about tests, when it runs a check. Only a parent whose last words claim
-success without reserve is reported.
+The parent has taken it up when a later step, brief or message of it is about the same thing. A
+check takes up what was not run or fails, but not tests that were not written. A sentence that only
+says that all is well passes nothing on. Only a parent that then claims success without reserve,
+before the user has the next word, is reported.
 
 ## Why it matters
 
@@ -23,6 +25,12 @@ The truth was known, one message away from the user.
 #6  agent    The importer is ported. Everything is done.
 ```
 
+```text
+#2  handoff  Write the session store in web/sessions.py.
+             → Written. I was not told how long and assumed 24 hours; tests were not written.
+#6  agent    The session store is complete. Everything is done.
+```
+
 ## Good
 
 ```text
@@ -34,7 +42,8 @@ The truth was known, one message away from the user.
 
 ## When it can be measured
 
-When at least one report came back. English only.
+When at least one report came back. Gaps are read in English and, in their common phrasings, in
+German, French, Spanish, Portuguese, Italian, Russian, Chinese, Japanese and Korean.
 
 ## Thresholds and silencing
 
@@ -62,6 +71,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
 from closeloop.process.agent_claims import parse_claim
 from closeloop.process.child_reports import ReportFact, list_caveats, parent_uses_fact
 from closeloop.process.handoff_briefs import HandoffContext, list_handoff_contexts
@@ -70,10 +81,11 @@ from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.inspection import (
     TraceReading,
 )
+from closeloop.text.client_markup import is_client_text
 
 rule = Rule(
     name="ignored-return",
-    version=1,
+    version=2,
     about="A sub-agent reports a failure or a gap; its parent neither acts on it nor passes it on.",
     severity="error",
 )
@@ -86,7 +98,20 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
         return []
     if not any(one.event.report for one in handoffs):
         return Unmeasured(rule=rule.name, reason="no report of a sub-agent is in the trace")
-    return [finding for one in handoffs if (finding := _build_finding(one))]
+    return [finding for one in handoffs if (finding := _build_finding(_until_user_speaks(one)))]
+
+
+def _until_user_speaks(one: HandoffContext) -> HandoffContext:
+    """What the parent does and says before the user has the next word."""
+    asks = (message for message in one.parent.users if message.number > one.event.number)
+    end = next((message.number for message in asks if not is_client_text(message.text)), None)
+    if end is None:
+        return one
+    return msgspec.structs.replace(
+        one,
+        after=[step for step in one.after if step.number < end],
+        said=[message for message in one.said if message.number < end],
+    )
 
 
 def _build_finding(one: HandoffContext) -> Finding | None:
