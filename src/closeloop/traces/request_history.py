@@ -41,7 +41,7 @@ class RequestHistory:
         for part in parts:
             if part.kind == "call":
                 calls.append(part)
-            key = _part_key(part)
+            key = _part_key(part, lane)
             times = here[key] = here.get(key, 0) + 1
             if times > self._most.get(key, 0):
                 self._most[key] = times
@@ -78,16 +78,16 @@ class RequestHistory:
         self, part: MessagePart, lane: str, at: datetime | None, turn: int | None
     ) -> None:
         """What an agent says now: new, though it may have said the same before."""
-        self.mark_known(part)
+        self.mark_known(part, lane)
         self.add_part(part, lane, at, turn)
 
-    def is_known(self, part: MessagePart) -> bool:
+    def is_known(self, part: MessagePart, lane: str) -> bool:
         """Whether it was told before."""
-        return self._most[_part_key(part)] > 0
+        return self._most[_part_key(part, lane)] > 0
 
-    def mark_known(self, part: MessagePart) -> None:
+    def mark_known(self, part: MessagePart, lane: str) -> None:
         """A part that a later request may repeat."""
-        self._most[_part_key(part)] += 1
+        self._most[_part_key(part, lane)] += 1
 
     def add_part(
         self, part: MessagePart, lane: str, at: datetime | None, turn: int | None = None
@@ -214,9 +214,11 @@ def _append_number(table: dict[Any, deque[int]], key: tuple[str | None, ...], nu
         queue.append(number)
 
 
-def _part_key(part: MessagePart) -> tuple[Any, ...]:
-    if part.kind == "call" and not part.id:
-        return (part.kind, part.name, text_or_json(part.arguments))
+def _part_key(part: MessagePart, lane: str) -> tuple[Any, ...]:
+    """What tells a part from others; without an id, other agents may do and hear the same."""
     if part.id:
         return (part.kind, part.id)
-    return (part.role, part.kind, part.name, part.text)
+    if part.kind == "call":
+        return (lane, part.kind, part.name, text_or_json(part.arguments))
+    where = lane if part.kind == "result" else None
+    return (where, part.role, part.kind, part.name, part.text)

@@ -31,13 +31,20 @@ from closeloop.records.trace import (
 )
 from closeloop.text.client_markup import is_client_text
 from closeloop.text.untrusted import truncate_middle
-from closeloop.traces.tool_calls import CallOrigin, event_from_call, is_action, result_fields
+from closeloop.traces.tool_calls import (
+    CallOrigin,
+    event_from_call,
+    has_result,
+    is_action,
+    result_fields,
+)
 from closeloop.traces.untrusted_json import storable_arguments
 
 ROOT_LANE = "root"
 MAX_CALL_ID_CHARS = 200
 UNPAIRED_RESULT = "result without a call"
 """What a note is about that keeps a result whose call was not recognised."""
+CUT_OFF = "The recording ends before a call's result."
 _CONTINUE_PHRASES = (
     "continue",
     "go on",
@@ -301,6 +308,13 @@ class SessionBuilder:
         self.events[event.number - 1] = event
 
     # The end
+
+    def ends_inside_call(self) -> bool:
+        """Whether the last that the root did is a call without a result: it was cut off there."""
+        for event in reversed(self.events):
+            if event.lane == ROOT_LANE and not isinstance(event, Note):
+                return has_result(event) is False
+        return False
 
     def mark_claim(self) -> str | None:
         """The agent's last words; with nothing done after them, they claim that it is done."""

@@ -32,7 +32,12 @@ from closeloop.traces.readers.claude_results import (
     usage_from_claude,
     with_line_range,
 )
-from closeloop.traces.session_builder import ROOT_LANE, UNPAIRED_RESULT, SessionBuilder
+from closeloop.traces.session_builder import (
+    CUT_OFF,
+    ROOT_LANE,
+    UNPAIRED_RESULT,
+    SessionBuilder,
+)
 from closeloop.traces.tool_calls import CallOrigin, event_from_call
 from closeloop.traces.untrusted_json import as_amount, json_excerpt, storable_arguments
 
@@ -460,7 +465,7 @@ def session_outcome(talk: ClaudeConversation) -> tuple[Exit, str | None]:
     if isinstance(last, Command) and last.stopped == "rejected":
         return "gave_up", "The user refused a command."
     if talk.builder.find_open_call(ROOT_LANE, last.call) is not None:
-        return "crashed", "The recording ends before a call's result."
+        return "crashed", CUT_OFF
     return "finished", None
 
 
