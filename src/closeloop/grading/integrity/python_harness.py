@@ -43,9 +43,10 @@ def keep(place, names):
     KEPT.extend((place, name, place[name], *parts(place[name])) for name in names)
 def keep_functions(place):
     keep(place, [name for name, value in place.items() if callable(value) and name not in SPARED])
+def is_own(file):
+    return file.startswith({root!r}) and "site-packages" not in file
 for name, module in list(sys.modules.items()):
-    file = getattr(module, "__file__", None) or ""
-    own = file.startswith({root!r}) and "site-packages" not in file
+    own = is_own(getattr(module, "__file__", None) or "")
     if not own and name.partition(".")[0] in ("builtins", "io", "json", "pathlib", "unittest",
                                               "_pytest", "pluggy"):
         keep_functions(vars(module))
@@ -71,6 +72,13 @@ def pytest_configure(config):
                         ("continue_on_collection_errors", True)):
         if hasattr(config.option, name):
             setattr(config.option, name, value)
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests():
+    # Plug-ins that are installed may exchange functions of pytest, as that of hypothesis does.
+    for number, (place, name, value, *_) in enumerate(KEPT):
+        other = place.get(name)
+        if other is not value and not is_own(getattr(parts(other)[0], "co_filename", {root!r})):
+            KEPT[number] = (place, name, other, *parts(other))
 def pytest_runtest_logstart(nodeid, location):
     RUNNING[0] = nodeid
 def pytest_runtest_logreport(report):
