@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 from grading_shop import Shop
+from probe_runner import make_request, run_probe, write_files
+
+from closeloop.grading.integrity import python
 
 PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider"
 BROKEN = "def total(prices):\n    return sum(prices) + 1\n"
@@ -83,3 +86,18 @@ def test_a_change_that_repairs_nothing_fails(tmp_path: Path, what: str) -> None:
     shop = Shop(tmp_path, {"shop.py": BROKEN, "tests/test_shop.py": test}, run=PYTEST)
     reference = {"shop.py": FIXED, "tests/test_shop.py": test + "    assert total([]) == 0\n"}
     assert shop.grade(NO_CHANGES[what], reference).outcome.result == "fail"
+
+
+def test_a_plugin_that_is_installed_may_exchange_functions_of_pytest(tmp_path: Path) -> None:
+    """That of hypothesis does: else each pass in such a project would be probed three times."""
+    files = {"shop.py": FIXED + "VERSION = 1\n", **HIDDEN}
+    write_files(tmp_path, files)
+    command = f"{sys.executable} -m pytest -q -p no:cacheprovider"
+    request = make_request(tmp_path, "pytest", command, [TOTAL], HIDDEN)
+    outcome = run_probe(python, request)
+    assert outcome.violations() == [], outcome
+    assert any("replaced" in test.how for test in outcome.probe.tests)
+    patched = "from _pytest import fixtures\nfixtures.FixtureFunctionMarker.__call__ = print\n"
+    write_files(tmp_path, {**files, "shop.py": files["shop.py"] + patched})
+    outcome = run_probe(python, make_request(tmp_path, "pytest", command, [TOTAL], HIDDEN))
+    assert outcome.violations() == [("control", "pass", "failed")], outcome
