@@ -8,6 +8,7 @@ import msgspec
 
 from closeloop.process.edit_contents import is_source_path
 from closeloop.process.measures.measure_summary import measure_lanes, process_score
+from closeloop.process.measures.session_features import collect_features
 from closeloop.process.rulebook import Rulebook
 from closeloop.records.errors import PluginFailed
 from closeloop.records.finding import (
@@ -214,6 +215,7 @@ def measure_reading(reading: TraceReading, book: Rulebook) -> Measurement:
         score=process_score(reading, whole),
         modes=tag_failure_modes(reading, findings),
         ending=classify_ending(reading, findings),
+        features=collect_features(reading, whole, findings),
     )
 
 
