@@ -20,9 +20,9 @@ from closeloop.changes.risk.risk_model import (
     fit_risk_model,
     fit_shift,
     rank_change,
-    roc_auc,
     sigmoid,
 )
+from closeloop.statistics.ridge_logistic import roc_auc
 
 LABELLED = Path(__file__).resolve().parents[3] / "shared" / "risk"
 DAY = 86_400

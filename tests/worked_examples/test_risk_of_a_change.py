@@ -27,10 +27,10 @@ from closeloop.changes.risk.risk_model import (
     greatest_impact,
     likelihood_band,
     rank_change,
-    roc_auc,
 )
 from closeloop.records.change import RiskFactor
 from closeloop.records.finding import Unmeasured
+from closeloop.statistics.ridge_logistic import roc_auc
 
 DAY = 86_400
 

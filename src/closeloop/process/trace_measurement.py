@@ -8,6 +8,7 @@ import msgspec
 
 from closeloop.process.edit_contents import is_source_path, list_code_changes
 from closeloop.process.measures.measure_summary import measure_lanes, process_score
+from closeloop.process.measures.session_features import collect_features
 from closeloop.process.measures.verification import (
     could_not_run,
     find_backing,
@@ -284,6 +285,7 @@ def measure_reading(reading: TraceReading, book: Rulebook) -> Measurement:
         score=process_score(reading, whole),
         modes=tag_failure_modes(reading, findings),
         ending=classify_ending(reading, findings),
+        features=collect_features(reading, whole, findings),
     )
 
 

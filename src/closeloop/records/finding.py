@@ -182,3 +182,5 @@ class Measurement(Record):
     score: ProcessScore = ProcessScore()
     modes: tuple[ModeTag, ...] = ()
     ending: AttemptEnding | None = None
+    features: dict[str, float] = {}
+    """What triage estimates success from; what is not known is not there."""

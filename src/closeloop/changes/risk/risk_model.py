@@ -19,8 +19,9 @@ from closeloop.changes.risk.change_history import History, PastChange
 from closeloop.records.change import RevertChance, RiskFactor, RiskLevel
 from closeloop.records.estimate import Z95, Rate, wilson_rate
 from closeloop.records.record import Record
+from closeloop.statistics.ridge_logistic import roc_auc
 
-# Logistic regression and the area under its ROC curve: as much of it as is needed.
+# Logistic regression: as much of it as is needed.
 
 FeatureRow = tuple[float, ...]
 Matrix = list[list[float]]
@@ -91,23 +92,6 @@ def invert_matrix(matrix: Matrix) -> Matrix:
                 factor = wide[j][i]
                 wide[j] = [a - factor * b for a, b in zip(wide[j], wide[i], strict=True)]
     return [line[size:] for line in wide]
-
-
-def roc_auc(scores: Sequence[float], hits: Sequence[bool]) -> float | None:
-    """The chance that one that went wrong scores above one that did not; ties count half."""
-    positives = sum(hits)
-    negatives = len(hits) - positives
-    if not positives or not negatives:
-        return None
-    ordered = sorted(zip(scores, hits, strict=True))
-    total, at = 0.0, 0
-    while at < len(ordered):
-        end = at
-        while end < len(ordered) and ordered[end][0] == ordered[at][0]:
-            end += 1
-        total += (at + 1 + end) / 2 * sum(hit for _, hit in ordered[at:end])
-        at = end
-    return (total - positives * (positives + 1) / 2) / (positives * negatives)
 
 
 # The level of risk: how likely the change goes wrong, joined with what it would hit.

@@ -1,0 +1,80 @@
+"""Logistic regression that keeps to what was known before, and how good its estimates are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+MAX_ROUNDS = 50
+MAX_STEP = 4.0
+CALIBRATION_BINS = 10
+
+
+def fit_ridge_logistic(
+    rows: Array,
+    hits: Array,
+    penalty: Array,
+    towards: Array | None = None,
+    counts: Array | None = None,
+) -> Array:
+    """The weights of the columns: most likely, less `penalty`/2 × their squared way from `towards`.
+
+    `counts` is how often each row counts. There is no constant: give a column of ones for it.
+    """
+    import numpy as np
+
+    start = np.zeros(rows.shape[1]) if towards is None else np.asarray(towards, np.float64)
+    times = np.ones(len(rows)) if counts is None else counts
+    weights = start.copy()
+    for _ in range(MAX_ROUNDS):
+        chances = sigmoid(rows @ weights)
+        gradient = rows.T @ (times * (hits - chances)) - penalty * (weights - start)
+        spread = times * chances * (1 - chances)
+        curvature = (rows.T * spread) @ rows + np.diag(np.maximum(penalty, 1e-9))
+        step = np.clip(np.linalg.solve(curvature, gradient), -MAX_STEP, MAX_STEP)
+        weights = weights + step
+        if np.abs(step).max(initial=0.0) < 1e-8:
+            break
+    return weights
+
+
+def sigmoid(logits: Array) -> Array:
+    """Chances of log odds."""
+    import numpy as np
+
+    chances: Array = 1 / (1 + np.exp(-np.clip(logits, -500, 500)))
+    return chances
+
+
+def roc_auc(scores: Sequence[float], hits: Sequence[bool]) -> float | None:
+    """The chance that a hit scores above one that is none; ties count half."""
+    positives = sum(hits)
+    negatives = len(hits) - positives
+    if not positives or not negatives:
+        return None
+    ordered = sorted(zip(scores, hits, strict=True))
+    total, at = 0.0, 0
+    while at < len(ordered):
+        end = at
+        while end < len(ordered) and ordered[end][0] == ordered[at][0]:
+            end += 1
+        total += (at + 1 + end) / 2 * sum(hit for _, hit in ordered[at:end])
+        at = end
+    return (total - positives * (positives + 1) / 2) / (positives * negatives)
+
+
+def calibration_error(chances: Sequence[float], hits: Sequence[bool]) -> float | None:
+    """How far chances are from what came, on average: in ten bins of equal width (ECE)."""
+    if not chances:
+        return None
+    bins: dict[int, list[float]] = {}
+    for chance, hit in zip(chances, hits, strict=True):
+        bins.setdefault(min(int(chance * CALIBRATION_BINS), CALIBRATION_BINS - 1), []).append(
+            chance - hit
+        )
+    return sum(abs(sum(gaps)) for gaps in bins.values()) / len(chances)
