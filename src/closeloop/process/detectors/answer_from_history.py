@@ -233,8 +233,9 @@ def _release_findings(
 ) -> Iterator[Finding]:
     """A release of the very project that was fetched, and then read."""
     command = step.event.command if isinstance(step.event, Command) else ""
-    folders = _list_folders(_changed_sources(reading, after=step.number))
-    word = _find_own_release(command, folders)
+    words = _list_release_words(command)
+    folders = _list_folders(_changed_sources(reading, after=step.number)) if words else set()
+    word = next((word for word in words if _release_name(word) in folders), None)
     if word is None:
         return
     name = _VERSION_START.split(word, maxsplit=1)[0]
@@ -264,15 +265,16 @@ def _raw_read_paths(step: TraceStep) -> tuple[str, ...]:
     return step.doing.read if step.doing else ()
 
 
-def _find_own_release(command: str, folders: set[str]) -> str | None:
+def _list_release_words(command: str) -> list[str]:
+    """What a command fetches of which a newer release may be meant."""
     match = _PIP_COMMAND.search(command)
     if match is None or not ("download" in match[0] or _NEWER_RELEASE.search(match[1])):
-        return None
-    for word in match[1].split():
-        name = _VERSION_START.split(word, maxsplit=1)[0].replace("-", "_").lower()
-        if name in folders and not word.startswith(("-", ".", "/")):
-            return word
-    return None
+        return []
+    return [word for word in match[1].split() if not word.startswith(("-", ".", "/"))]
+
+
+def _release_name(word: str) -> str:
+    return _VERSION_START.split(word, maxsplit=1)[0].replace("-", "_").lower()
 
 
 def _build_finding(
