@@ -67,6 +67,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from closeloop.process.edit_contents import is_source_path, list_trace_changes
 from closeloop.process.rule_helpers import (
+    cache_on_reading,
     collect_user_requests,
     contains_request,
     list_git_verbs,
@@ -214,10 +215,15 @@ def _is_own_project(reading: TraceReading, address: str, number: int) -> bool:
 
 
 def _changed_sources(reading: TraceReading, *, after: int) -> set[str]:
+    last_changes = _last_change_by_source(reading)
+    return {path for path, number in last_changes.items() if number > after}
+
+
+@cache_on_reading
+def _last_change_by_source(reading: TraceReading) -> Mapping[str, int]:
     return {
-        path
+        path: step.number
         for step in list_trace_changes(reading)
-        if step.number > after
         for path in step.written
         if is_source_path(path)
     }
