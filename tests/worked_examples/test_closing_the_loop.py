@@ -125,6 +125,15 @@ def test_a_check_that_nobody_ran_again_while_others_passed_is_no_episode() -> No
     assert_rate(measured(pytest_run(), edit(), script).score.convergence, 0, 1)
 
 
+def test_a_pass_of_other_tests_is_no_answer_to_a_failure() -> None:
+    """test_a fails; only test_b is run again, and success is claimed: 0 of 1 in both rates."""
+    fails = pytest_run("tests/test_a.py::test_1", command="pytest tests/test_a.py")
+    other = pytest_run(command="pytest tests/test_b.py")
+    done = measured(fails, edit(), other, {"claim": "Done, all tests pass."})
+    assert_rate(done.score.convergence, 0, 1)
+    assert_rate(done.score.feedback, 0, 1)
+
+
 def test_convergence_counts_the_episodes_of_all_lanes() -> None:
     """The root closes its only episode, a sub-agent leaves its own open: 1 of 2."""
     child = [{"lane": "child", **one} for one in (pytest_run(A), edit(), pytest_run(A))]

@@ -86,6 +86,12 @@ def _targets_overlap(one: str, other: str) -> bool:
     )
 
 
+def share_program(one: TraceCheck, other: TraceCheck) -> bool:
+    """They run the same program, be it on other tests: one is no answer to the other then."""
+    programs = {scope.program for scope in parse_scopes(one.target)}
+    return any(scope.program in programs for scope in parse_scopes(other.target))
+
+
 def covers_check(later: TraceCheck, earlier: TraceCheck) -> bool:
     """The later one runs all that the earlier one ran: that it passes answers for it."""
     return _target_contains(later.target, earlier.target)

@@ -6,7 +6,11 @@ from collections.abc import Sequence
 
 from ahocorasick_rs import AhoCorasick, Implementation
 
-from closeloop.process.check_comparison import compare_failures, covers_check, is_comparable
+from closeloop.process.check_comparison import (
+    compare_failures,
+    covers_check,
+    is_comparable,
+)
 from closeloop.process.rule_helpers import cache_on_reading
 from closeloop.process.text_words import contains_any, normalise_words, word_stems
 from closeloop.records.inspection import Iteration, LaneReading, TraceStep
@@ -86,18 +90,18 @@ MAX_OPEN_EPISODES = 50
 def list_episodes(lane: LaneReading) -> Sequence[FailureEpisode]:
     """Rows of failing checks of the same tests or targets, whatever the commands' texts are.
 
-    One that was looked at once, and never again although other checks passed later, is left out:
-    nobody knows whether it still fails.
+    One that was looked at once, and never again although another program passed later, is left
+    out: nobody knows whether it still fails.
     """
     episodes: list[FailureEpisode] = []
     opened: list[FailureEpisode] = []
-    last_pass = 0
+    passed: dict[str, TraceStep] = {}
     for step in lane.checks:
         check = step.check
         if check is None or check.passed is None:
             continue
         if check.passed:
-            last_pass = step.number
+            passed[check.target] = step
             for episode in [one for one in opened if one.is_closed_by(step)]:
                 episode.closed_by = step
                 opened.remove(episode)
@@ -113,8 +117,17 @@ def list_episodes(lane: LaneReading) -> Sequence[FailureEpisode]:
     return [
         one
         for one in episodes
-        if one.closed_by is not None or len(one.failing) > 1 or one.failing[-1].number > last_pass
+        if one.closed_by is not None
+        or len(one.failing) > 1
+        or not any(_is_other_pass(one.failing[-1], step) for step in passed.values())
     ]
+
+
+def _is_other_pass(failing: TraceStep, step: TraceStep) -> bool:
+    """A later pass of another program: it may have taken the place of what failed."""
+    if step.number < failing.number or failing.check is None or step.check is None:
+        return False
+    return not share_program(failing.check, step.check)
 
 
 @cache_on_reading

@@ -9,7 +9,11 @@ from operator import attrgetter
 from typing import Literal
 
 from closeloop.process.agent_claims import SuccessClaim, list_closings, parse_claim
-from closeloop.process.check_comparison import compare_failures, find_next_comparable
+from closeloop.process.check_comparison import (
+    compare_failures,
+    find_next_comparable,
+    share_program,
+)
 from closeloop.process.edit_contents import is_scratch_path, is_source_path
 from closeloop.process.measures.verification import EVENT_NUMBER, is_linter_check, is_trial
 from closeloop.process.rule_helpers import cache_on_reading, uses_stash
@@ -35,6 +39,7 @@ FeedbackOutcome = Literal["used", "returned", "repeated", "claimed"]
 MAX_TEXT_CHARS = 4000
 """So much of each text is searched for what the output named."""
 MAX_ERRORS = 40
+MAX_GOOD_RUNS = 20
 MAX_EARLIER_CHECKS = 5
 """So many failing checks before one may have named what the test is about."""
 _CALLED_NAME = re.compile(r"(\w{3,})\(")
@@ -163,7 +168,7 @@ def _find_claim(lane: LaneReading, place: int) -> FeedbackUse | None:
     if at == len(closings) or closings[at].since > step.number:
         return None
     number = closings[at].message.number
-    if _lies_between(_numbers_of_good_runs(lane), step.number, number):
+    if any(_answers_for(step, run) for run in _list_good_runs(lane, step.number, number)):
         return None
     claim = parse_claim(closings[at].message)
     if claim is None or (is_linter_check(step) and not _speaks_of(claim, step)):
@@ -172,14 +177,27 @@ def _find_claim(lane: LaneReading, place: int) -> FeedbackUse | None:
     return FeedbackUse(check=step, use="claimed", then=(number,), changes_code=changes_code)
 
 
+def _list_good_runs(lane: LaneReading, first: int, last: int) -> Sequence[TraceStep]:
+    runs = _all_good_runs(lane)
+    begin = bisect_right(runs, first, key=EVENT_NUMBER)
+    return runs[begin : bisect_left(runs, last, key=EVENT_NUMBER)][-MAX_GOOD_RUNS:]
+
+
 @cache_on_reading
-def _numbers_of_good_runs(lane: LaneReading) -> Sequence[int]:
+def _all_good_runs(lane: LaneReading) -> Sequence[TraceStep]:
     """Checks that pass, and other runs that end well."""
     return [
-        step.number
+        step
         for step in lane.steps
         if (step.check.passed is True if step.check else step.failed is False and is_trial(step))
     ]
+
+
+def _answers_for(failing: TraceStep, run: TraceStep) -> bool:
+    """The run may show that all is well; the same program on other tests does not."""
+    if failing.check is None or run.check is None:
+        return True
+    return not share_program(failing.check, run.check)
 
 
 @cache_on_reading
