@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Literal
 
+from closeloop.process.check_results import find_parser_name
 from closeloop.process.failures.failure_collector import is_same_message
 from closeloop.records.inspection import CheckFailures, TraceCheck, TraceStep
 from closeloop.records.record import Record
@@ -58,7 +59,9 @@ def _parse_scope(part: str) -> CheckScope:
         if word[:1] != "-":
             places.add(word.removesuffix("...").removeprefix("./").rstrip("/"))
         elif len(word) == 2:
-            filters.add(f"{word} {next(rest, '')}")
+            value = next(rest, "")
+            if value not in (".", "tsconfig.json"):
+                filters.add(f"{word} {value}")
         else:
             filters.add(word)
     if "" in places:
@@ -72,9 +75,38 @@ def is_comparable(one: TraceCheck, other: TraceCheck) -> bool:
     """They exercise overlapping tests, or run the same program on the same targets there."""
     if one.folder and other.folder and one.folder != other.folder:
         return False
-    return _targets_overlap(one.target, other.target) or _share_failing_tests(
-        one.failures, other.failures
+    return (
+        _targets_overlap(one.target, other.target)
+        or _share_failing_tests(one.failures, other.failures)
+        or _runs_tests_of(one, other.failures)
+        or _runs_tests_of(other, one.failures)
     )
+
+
+def _runs_tests_of(
+    check: TraceCheck, failures: CheckFailures | None, *, all_of: bool = False
+) -> bool:
+    """The check runs tests that failed elsewhere, such as `pytest tests` after `make test`.
+
+    `all_of`: without an option that selects among them, and each of them.
+    """
+    if failures is None or find_parser_name(check.tool) != failures.parser:
+        return False
+    match = all if all_of else any
+    return any(
+        not (all_of and scope.filters)
+        and (
+            not scope.places
+            or match(_is_named(key, failures, scope.places) for key in failures.errors)
+        )
+        for scope in parse_scopes(check.target)
+    )
+
+
+def _is_named(test: str, failures: CheckFailures, places: frozenset[str]) -> bool:
+    """The test, or where its id has no path the only file of the output, lies in the places."""
+    names = (test, *failures.paths) if len(failures.errors) == 1 else (test,)
+    return any(_is_within(name, place) for name in names for place in places)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -118,7 +150,8 @@ def compare_failures(earlier: TraceStep, later: TraceStep) -> FailureProgress:
     assert before.failures is not None, "the earlier one failed"
     covers = covers_check(after, before)
     if after.passed:
-        return "gone" if covers or _names_all(after, before.failures) else "unknown"
+        covers = covers or _runs_tests_of(after, before.failures, all_of=True)
+        return "gone" if covers else "unknown"
     if after.failures is None or after.passed is None:
         return "unknown"
     same_line = _is_same_line(earlier, later)
@@ -173,15 +206,6 @@ def _share_failing_tests(one: CheckFailures | None, other: CheckFailures | None)
     if one is None or other is None or "tail" in (one.parser, other.parser):
         return False
     return not one.errors.keys().isdisjoint(other.errors)
-
-
-def _names_all(check: TraceCheck, failures: CheckFailures) -> bool:
-    """The check was told to run each of the tests that had failed."""
-    scopes = parse_scopes(check.target)
-    places = {place for scope in scopes if not scope.filters for place in scope.places}
-    return bool(places) and all(
-        any(_is_within(test, place) for place in places) for test in failures.errors
-    )
 
 
 def _places_overlap(some: frozenset[str], others: frozenset[str]) -> bool:

@@ -10,6 +10,7 @@ from closeloop.process.check_comparison import (
     compare_failures,
     covers_check,
     is_comparable,
+    share_program,
 )
 from closeloop.process.rule_helpers import cache_on_reading
 from closeloop.process.text_words import contains_any, normalise_words, word_stems
