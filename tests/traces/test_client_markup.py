@@ -64,7 +64,7 @@ REJECTED = (
 )
 def test_what_the_client_says_by_itself_is_nobodys_word(text: str) -> None:
     assert strip_client_markup(text) == ""
-    assert is_client_text(text)
+    assert is_client_text(text) == ("<command-name>" not in text)
 
 
 @pytest.mark.parametrize(
@@ -105,6 +105,11 @@ def test_what_the_user_said_beside_it_is_kept(text: str, words: str) -> None:
 )
 def test_words_about_such_texts_are_the_users(text: str) -> None:
     assert strip_client_markup(text) == text
+
+
+def test_nothing_at_all_is_not_the_clients() -> None:
+    assert not is_client_text("")
+    assert not is_client_text(" \n")
 
 
 @given(st.text(alphabet="<>/ab\n system-reminder command-args[]"))

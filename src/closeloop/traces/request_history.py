@@ -11,7 +11,7 @@ import msgspec
 
 from closeloop.records.trace import AnyEvent, Handoff, Message, Thought
 from closeloop.traces.message_parts import MessagePart
-from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
+from closeloop.traces.session_builder import ROOT_LANE, UNPAIRED_RESULT, SessionBuilder
 from closeloop.traces.tool_calls import CallOrigin, event_from_call, result_fields
 from closeloop.traces.trace_export import restore_event
 from closeloop.traces.untrusted_json import storable_arguments, text_or_json
@@ -98,7 +98,7 @@ class RequestHistory:
             if event is not None:
                 self.finish_call(event, part.text, part.ok)
             elif part.text and not self._is_repeated_result(lane, part):
-                self.builder.add_note(part.text, "result without a call", lane=lane)
+                self.builder.add_note(part.text, UNPAIRED_RESULT, lane=lane)
             return None
         if part.kind == "call":
             return self._add_call(part, lane, at, turn)

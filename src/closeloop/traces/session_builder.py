@@ -29,12 +29,15 @@ from closeloop.records.trace import (
     Trace,
     Turn,
 )
+from closeloop.text.client_markup import is_client_text
 from closeloop.text.untrusted import truncate_middle
 from closeloop.traces.tool_calls import CallOrigin, event_from_call, is_action, result_fields
 from closeloop.traces.untrusted_json import storable_arguments
 
 ROOT_LANE = "root"
 MAX_CALL_ID_CHARS = 200
+UNPAIRED_RESULT = "result without a call"
+"""What a note is about that keeps a result whose call was not recognised."""
 _CONTINUE_PHRASES = (
     "continue",
     "go on",
@@ -197,6 +200,7 @@ class SessionBuilder:
         asks: bool = True,
     ) -> AnyEvent:
         """What a lane is told, by a user or its own program; the first that asks is its request."""
+        own = own or (intent is None and is_client_text(text))
         if intent is None and asks and not own and lane not in self._asked:
             self._asked.add(lane)
             intent = "request"
@@ -207,11 +211,21 @@ class SessionBuilder:
         return self.add(message)
 
     def add_user_message(self, text: str, intent: Intent | None = None) -> None:
-        """What the user said, which ends the turn; nothing for a text without letters."""
+        """What the user said, which ends the turn; nothing for a text without letters.
+
+        What a client or harness says in the user's name is the system's.
+        """
         self.turn = None
         if text.strip():
-            fields = self.event_fields()
-            self.add(Message(**fields, role="user", text=self.truncate_text(text), intent=intent))
+            own = intent in (None, "request") and is_client_text(text)
+            self.add(
+                Message(
+                    **self.event_fields(),
+                    role="system" if own else "user",
+                    text=self.truncate_text(text),
+                    intent=None if own else intent,
+                )
+            )
 
     def add_agent_message(
         self, text: str, intent: Intent | None = None, call: str | None = None, **place: Any

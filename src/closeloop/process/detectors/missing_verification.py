@@ -72,7 +72,6 @@ import re
 from collections.abc import Mapping, Sequence
 
 from closeloop.process.agent_claims import list_closings, parse_claim
-from closeloop.process.constraint_breaches import find_standing_changes
 from closeloop.process.edit_contents import list_code_changes
 from closeloop.process.measures.verification import (
     CheckBacking,
@@ -82,6 +81,7 @@ from closeloop.process.measures.verification import (
     list_trials_after,
 )
 from closeloop.process.rule_helpers import collect_user_requests
+from closeloop.process.standing_changes import find_standing_changes
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.inspection import (
     LaneReading,

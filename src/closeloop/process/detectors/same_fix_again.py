@@ -62,8 +62,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Set
 
+from closeloop.process.check_comparison import same_failures
 from closeloop.process.edit_contents import diff_edit, is_scratch_path
-from closeloop.process.measures.convergence import same_failures
 from closeloop.process.rule_helpers import explain_unreadable_checks, truncate_line, uses_stash
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.inspection import (

@@ -15,7 +15,7 @@ from closeloop.traces.readers.cline_calls import (
     parse_operation_results,
 )
 from closeloop.traces.readers.cline_rows import ClineViewRows, usage_from_cline_metrics
-from closeloop.traces.session_builder import SessionBuilder
+from closeloop.traces.session_builder import UNPAIRED_RESULT, SessionBuilder
 from closeloop.traces.tool_calls import CallOrigin
 from closeloop.traces.untrusted_json import (
     as_label,
@@ -295,7 +295,7 @@ class ClineTaskLane:
     def _end_result(self, at: datetime | None) -> None:
         """A result that came in pieces is whole."""
         if self.current is not None and not self.current.numbers:
-            self.add_note("\n".join(self.words), "result without a call", at)
+            self.add_note("\n".join(self.words), UNPAIRED_RESULT, at)
         elif self.current is not None:
             self._finish_call(self.current, "\n".join(self.words).strip("\n"), at, None)
         self.current = None
@@ -319,7 +319,7 @@ class ClineTaskLane:
                 words = cline_calls.join_block_texts(told.get("content"))
                 self._finish_call(one, words, at, not error if isinstance(error, bool) else None)
                 return
-        self.add_note(json_excerpt(told), "result without a call", at)
+        self.add_note(json_excerpt(told), UNPAIRED_RESULT, at)
 
     def _finish_operations(self, one: _PendingCall, done: Sequence[ClineOperationResult]) -> None:
         """What came of each thing that one call asked for."""
