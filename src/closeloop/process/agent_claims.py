@@ -15,6 +15,9 @@ from closeloop.process.claim_phrases import (
     DONE_CLAIM,
     INTENTION,
     MORE_OFFERED,
+    OPENING_CLAIM,
+    OTHER_CLAIM,
+    OTHER_WORDS,
     PASSING_CLAIM,
     RESERVATION,
     WHOLE_CLAIM,
@@ -120,19 +123,22 @@ def _parse_claim_text(text: str) -> SuccessClaim | None:
     last = next((line.rstrip() for line in reversed(lines) if line.strip()), "")
     if INTENTION.search(last) or (last.endswith("?") and not MORE_OFFERED.search(last)):
         return None
-    claims = [place for place in ends if _is_done_claim(lines[place])]
-    if not claims:
+    quoted = None
+    for place in ends:
+        if (quoted is None or WHOLE_CLAIM.search(lines[place])) and _is_done_claim(lines[place]):
+            quoted = place
+            if WHOLE_CLAIM.search(lines[place]):
+                break
+    if quoted is None:
         return None
-    quoted = next((place for place in claims if WHOLE_CLAIM.search(lines[place])), claims[0])
     return SuccessClaim(passing=False, quote=truncate_line(sentences[quoted]))
 
 
 def _is_done_claim(line: str) -> bool:
-    return (
-        DONE_CLAIM.search(line) is not None
-        and not INTENTION.search(line)
-        and not RESERVATION.search(line)
-    )
+    claims = OPENING_CLAIM.match(line) or DONE_CLAIM.search(line)
+    if not claims and (not line.isascii() or mentions_any(line, OTHER_WORDS)):
+        claims = OTHER_CLAIM.search(line)
+    return bool(claims) and not INTENTION.search(line) and not RESERVATION.search(line)
 
 
 def admits_problem(plain: str) -> bool:

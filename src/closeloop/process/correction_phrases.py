@@ -129,6 +129,26 @@ CHECK_NAME = re.compile(
     r"|typecheck)\b"
 )
 
+AGAIN_WORDS = (
+    "told", "tell", "ask", "said", "mention", "explain", "specif", "stated", "wrote", "times",
+    "keep", " time", "repeat", "again", "still", "misunderst", "ignor",
+)  # fmt: skip
+FAULT_WORDS = (
+    "not", "n't", "nt ", "fail", "broke", "crash", "error", "wrong", "incorrect", "still",
+    "again", "even then", "same ", "nothing", "no ", "never", "forgot", "missed", "only", "false",
+    "untrue",
+)  # fmt: skip
+"""Words without which no English sentence says so."""
+OTHER_WORDS = (
+    "gesagt", "geschrieben", "gebeten", "ich sagte", "wie oft", " mal", "schon wieder", "nochmal",
+    "nicht", "falsch", "kaputt", "fehler", "fehl", "vergessen", "weiterhin", "j'ai", "je t", "je v",
+    "comme je", "combien", "marche", "fonctionne", "pas", "toujours", "c'est", "erreur", "rien",
+    "dije", "ya ", "como ", "eso ", "por ", "no ", "sigue", "mismo", "falla", "nada", "falei",
+    "disse", "pedi", "quantas", "ainda", "mesmo", "continua", "errado", "quebrado", "falha",
+    "ti ho", "te l'", "ho gi", "come ho", "quante", "non ", "ancora", "stesso",
+)  # fmt: skip
+"""One of them stands in every sentence of the other patterns that is written in ASCII."""
+
 OTHER_AGAIN = re.compile(
     # German
     r"\b(?:ich )?(?:habe?|hatte) (?:ich )?(?:dir |euch |ihnen |es |das |doch |schon |bereits "

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from closeloop.process import correction_phrases as phrases
 from closeloop.process.rule_helpers import truncate_line
-from closeloop.process.text_words import CODE_FENCE, normalise_words, word_stems
+from closeloop.process.text_words import CODE_FENCE, mentions_any, normalise_words, word_stems
 from closeloop.records.record import Record
 from closeloop.text.client_markup import strip_client_markup
 
@@ -87,12 +87,18 @@ def find_own_words(text: str) -> str:
 
 def _parse_sentence(sentence: str) -> UserObjection | None:
     plain = _QUOTATION.sub("it", sentence).lower().replace("’", "'").strip(" \t\"'*_-–—")
-    again = phrases.OTHER_AGAIN.search(plain) is not None or (
-        phrases.ENGLISH_AGAIN.search(plain) is not None and not phrases.NOT_AGAIN.search(plain)
+    is_other = not plain.isascii() or mentions_any(plain, phrases.OTHER_WORDS)
+    again = (is_other and phrases.OTHER_AGAIN.search(plain) is not None) or (
+        mentions_any(plain, phrases.AGAIN_WORDS)
+        and phrases.ENGLISH_AGAIN.search(plain) is not None
+        and not phrases.NOT_AGAIN.search(plain)
     )
     refuted, still, subject = False, False, frozenset[str]()
     if not plain.endswith(("?", "？")) or _ACCUSING_QUESTION.match(plain):
-        refuted, still, subject = _parse_fault(plain)
+        if is_other and phrases.OTHER_REFUTED.search(plain):
+            refuted = True
+        elif mentions_any(plain, phrases.FAULT_WORDS):
+            refuted, still, subject = _parse_fault(plain)
     if not again and not refuted:
         return None
     return UserObjection(
@@ -102,8 +108,6 @@ def _parse_sentence(sentence: str) -> UserObjection | None:
 
 def _parse_fault(plain: str) -> tuple[bool, bool, frozenset[str]]:
     """Whether something is not so, is as before, and what it is where that is only named."""
-    if phrases.OTHER_REFUTED.search(plain):
-        return True, False, frozenset()
     if phrases.UNCERTAIN.search(plain):
         return False, False, frozenset()
     if phrases.ENGLISH_STILL.search(plain) and not phrases.HARMLESS_STILL.search(plain):

@@ -92,11 +92,11 @@ def _find_refuted_claims(root: LaneReading) -> Iterator[Finding]:
         answer = users.get(int(closing.until)) if closing.until != NO_END else None
         if answer is None or answer.intent in ("interrupt", "request"):
             continue
-        objection = parse_objection(answer.text)
-        if objection is None or not objection.refuted:
-            continue
         claim = parse_claim(closing.message)
-        if claim is None or not _is_about_claim(objection, closing, users.get(closing.since)):
+        objection = parse_objection(answer.text) if claim else None
+        if claim is None or objection is None or not objection.refuted:
+            continue
+        if not _is_about_claim(objection, closing, users.get(closing.since)):
             continue
         yield make_finding(
             rule,

@@ -151,6 +151,7 @@ def _findings_in_lane(
     reading: TraceReading, lane: LaneReading, checks: Sequence[TraceStep]
 ) -> Iterator[Finding]:
     changes = list_code_changes(lane)
+    cited: set[int] = set()
     for closing in list_closings(lane):
         if closing.until != NO_END and "pass" not in closing.message.text:
             # In the midst of a conversation "Done." says only that it is the user's turn.
@@ -159,8 +160,8 @@ def _findings_in_lane(
         if backing is None:
             yield from _claims_of_nothing(reading, lane, closing, checks)
             continue
-        if backing.last.number < closing.since:
-            # Nothing was changed since the user spoke.
+        if backing.last.number < closing.since or backing.last.number in cited:
+            # Nothing was changed since the user spoke, or since a claim that was reported.
             continue
         if any(
             not could_not_run(step) and not is_static_check(step) for step in backing.latest_checks
@@ -171,6 +172,7 @@ def _findings_in_lane(
             stale = next(backing.latest_checks, backing.stale)
             stale = stale or find_trial_between(reading, lane, backing)
             if stale is not None or claim.passing or _finishes_untried(reading, claim):
+                cited.add(backing.last.number)
                 yield _build_finding(lane, closing, claim, backing.last, stale)
 
 
