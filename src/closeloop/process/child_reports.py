@@ -13,6 +13,7 @@ from closeloop.process.edit_contents import diff_edit, is_scratch_path
 from closeloop.process.handoff_briefs import (
     HandoffContext,
     child_makes_changes,
+    is_reading_brief,
     short_names,
     step_input,
 )
@@ -100,6 +101,8 @@ def list_report_facts(one: HandoffContext) -> list[ReportFact]:
     """Files changed, what checks said, and what is not as it should be."""
     if one.child and one.child.steps and not _child_did_work(one):
         return []
+    if not (one.child and one.child.steps) and is_reading_brief(one.event.brief):
+        return [ReportFact(kind="caveat", text=line) for line in list_caveats(one)]
     report = one.event.report or ""
     facts = [ReportFact(kind="file", text=path) for path in _list_reported_files(one, report)]
     states = (

@@ -286,9 +286,11 @@ def is_brief_understood(one: HandoffContext) -> bool | None:
     sought = short_names(find_targets(one.event.brief)) if one.work else ()
     if not sought:
         return None
+    stems = (name.partition(".")[0] for name in sought)
+    aims = (*sought, *(stem for stem in stems if len(stem) > 4))
     first_change = next((step for step in one.work if step.changed), None)
     first_steps = (*one.work[:FIRST_STEPS], *filter(None, [first_change]))
-    if any(step_touches(step, sought) for step in first_steps):
+    if any(step_touches(step, aims) for step in first_steps):
         return True
     # Words alone are no aim: they count when the work then goes where they say.
     plan = _first_messages(one)
