@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from closeloop.process.agent_claims import ClosingMessage, list_closings, parse_claim
@@ -23,7 +24,8 @@ MIN_STEPS = 3
 """A list of fewer is no plan."""
 MIN_STRAY_EDITS = 5
 """So many edits in a row that touch neither request nor plan have left them."""
-MAX_STEPS = 400
+MAX_STEPS = 200
+MAX_INPUT_CHARS = 500
 MAX_MESSAGES = 100
 _PLAN_TOOLS = frozenset(
     ("manage_todo_list", "plan", "set_plan", "task_tracker", "todo", "todo_list", "todo_write",
@@ -36,6 +38,8 @@ _OPEN_ITEM = re.compile(r"^\s*(?:[-*]|\d+[.)])?\s*\[ \]\s*(.+)$", re.MULTILINE)
 _ANY_ITEM = re.compile(r"^\s*(?:[-*]|\d+[.)])?\s*\[[ xX~-]\]\s*.+$", re.MULTILINE)
 _TASK_ID = re.compile(r"#(\d+)")
 _NUMBERED_LINE = re.compile(r"^ {0,3}(?:\*\*)?(?:step )?(\d{1,2})[.):]\s+(.{4,300})$", re.M | re.I)
+_THIRD_ITEMS = ("\n3.", "\n3)", "\n3:", "\n 3.", "\n  3.", "\n   3.", "\n**3", "tep 3")
+"""Without one of these a message has no such list."""
 _PLAN_WORD = re.compile(r"\b(?:plan|steps?|todo|i(?:'ll| will)|going to|approach)\b", re.IGNORECASE)
 _THINKING = re.compile(
     r"^\W*(?:first,? |then,? |finally,? |next,? )?(?:explore|understand|analy[sz]e|think|consider"
@@ -75,9 +79,9 @@ class DroppedSteps(Record):
     """Edits at the end that have nothing to do with the request or the plan."""
 
 
-def find_dropped_steps(lane: LaneReading) -> DroppedSteps | None:
-    """Steps of the lane's last plan that neither its later words nor its later work mention."""
-    for plan in list_plans(lane):
+def find_dropped_steps(lane: LaneReading, plans: Sequence[LanePlan]) -> DroppedSteps | None:
+    """Steps of a lane's plan that neither its later words nor its later work mention."""
+    for plan in plans:
         if not plan.pending:
             continue
         claim = _claim_on_plan(lane, plan)
@@ -126,6 +130,7 @@ def find_last_plan(lane: LaneReading) -> LanePlan | None:
     )
 
 
+@lru_cache(1024)
 def _is_plan_tool(name: str) -> bool:
     return name.lower().rpartition("/")[2] in _PLAN_TOOLS
 
@@ -177,16 +182,24 @@ def _find_written_plan(lane: LaneReading) -> LanePlan | None:
     for message in reversed(lane.messages[:MAX_MESSAGES]):
         if message.number > first_change or (message.role == "agent" and message.intent == "claim"):
             continue
-        text = strip_client_markup(message.text[:8000])
-        steps = _numbered_steps(text)
+        text = message.text[:8000]
+        steps = _numbered_steps(text) if mentions_any(text, _THIRD_ITEMS) else ()
+        checkable = tuple(filter(_leaves_mark, steps)) if len(steps) >= MIN_STEPS else ()
+        if checkable and "<" in text:
+            steps = _numbered_steps(strip_client_markup(text))
+            checkable = tuple(filter(_leaves_mark, steps))
         if len(steps) >= MIN_STEPS and (message.role == "user" or _PLAN_WORD.search(text)):
-            checkable = tuple(step for step in steps if not _THINKING.match(step))
             return LanePlan(
                 number=message.number, steps=len(steps), pending=checkable, tracked=False
             )
         if message.role == "user":
             return None
     return None
+
+
+@lru_cache(1024)
+def _leaves_mark(step: str) -> bool:
+    return not _THINKING.match(step) and bool(_telling_stems(step) or find_sentence_targets(step))
 
 
 def _numbered_steps(text: str) -> list[str]:
@@ -215,6 +228,9 @@ def _covers(closing: ClosingMessage, plan: LanePlan) -> bool:
 
 def _list_stray_edits(lane: LaneReading, plan: LanePlan) -> Sequence[TraceStep]:
     """The lane's last edits, where enough of them in a row are about something else."""
+    edits = lane.edits[-MIN_STRAY_EDITS:]
+    if len(edits) < MIN_STRAY_EDITS or edits[0].number <= plan.number:
+        return ()
     if lane.users and lane.users[-1].number > plan.number:
         return ()
     goal = _telling_stems("\n".join([*plan.pending, *(one.text[:6000] for one in lane.users)]))
@@ -233,7 +249,11 @@ def _list_lost_steps(lane: LaneReading, plan: LanePlan) -> Iterator[str]:
         for message in lane.messages[-MAX_MESSAGES:]
         if message.number > first and message.role == "agent"
     ]
-    texts += [step_input(step) for step in lane.steps[-MAX_STEPS:] if step.number > first]
+    texts += [
+        step_input(step)[:MAX_INPUT_CHARS]
+        for step in lane.steps[-MAX_STEPS:]
+        if step.number > first
+    ]
     texts += [path for step in lane.changes[-MAX_STEPS:] for path in step.written]
     joined = "\n".join(texts)
     stems = _telling_stems(joined)

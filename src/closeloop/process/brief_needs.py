@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 
 from closeloop.process.handoff_briefs import (
@@ -98,19 +98,35 @@ class BriefNeed(Record):
     """Beyond doubt about this part of the work, so that leaving it out is a fault."""
 
 
-class _RequestView(Record):
-    """What was asked, and the brief made of it."""
+class _RequestView:
+    """What was asked, beside the brief made of it; worked out as far as it is needed."""
 
-    one: HandoffContext
-    brief: PreparedText
-    others: tuple[PreparedText, ...]
-    """The briefs of the parent's other handoffs."""
-    whole: bool
-    """All of the work is handed on."""
-    excerpt: bool
-    """The brief is no longer than what was asked: what it does not repeat, it leaves out."""
-    handed_on: Mapping[str, bool]
-    """Of each sentence of the request, whether it is about the child's part."""
+    def __init__(self, one: HandoffContext, asked: str) -> None:
+        self.one = one
+        self.asked = prepare_text(asked)
+        self.brief = prepare_text(_THOUSANDS.sub("", full_brief_text(one)))
+
+    @cached_property
+    def others(self) -> Sequence[PreparedText]:
+        """The briefs of the parent's other handoffs."""
+        return [prepare_text(_THOUSANDS.sub("", text)) for text in self.one.other_briefs]
+
+    @cached_property
+    def whole(self) -> bool:
+        """All of the work is handed on."""
+        stems = self.asked.stems
+        return bool(stems) and len(stems & self.brief.stems) >= MIN_WHOLE_SHARE * len(stems)
+
+    @cached_property
+    def excerpt(self) -> bool:
+        """The brief is no longer than what was asked: what it does not repeat, it leaves out."""
+        room = MAX_EXCERPT_RATIO * len(self.asked.words.split())
+        return len(self.brief.words.split()) <= room
+
+    @cached_property
+    def handed_on(self) -> Mapping[str, bool]:
+        """Of each sentence of the request, whether it is about the child's part."""
+        return _map_handed_on(self.asked.text, self.brief, self.one)
 
 
 @cache_on_reading
@@ -124,14 +140,15 @@ def find_brief_needs(one: HandoffContext) -> list[BriefNeed] | None:
     if one.asked is None or is_hidden_text(one.event.brief):
         return None
     works = child_makes_changes(one)
-    view = _view_request(one, _THOUSANDS.sub("", one.asked))
-    facts = _list_request_facts(_THOUSANDS.sub("", one.asked))
+    asked = _THOUSANDS.sub("", one.asked)
+    view, facts = _RequestView(one, asked), _list_request_facts(asked)
     if not works:
         # Who only looks needs no rules for changes, and the facts only of what it is to look at.
         facts = tuple(
             fact
             for fact in facts
-            if fact.kind not in ("prohibition", "constraint") and _is_handed_on(fact, view)
+            if fact.kind not in ("prohibition", "constraint")
+            and (view.whole or _is_related(fact, view))
         )
     needs = [BriefNeed(fact=fact, present=True) for fact in facts if _is_stated(view.brief, fact)]
     missing = [fact for fact in facts if not _is_stated(view.brief, fact)]
@@ -159,21 +176,6 @@ def find_dropped_facts(
 
 
 # The request, taken apart.
-
-
-def _view_request(one: HandoffContext, asked: str) -> _RequestView:
-    brief = prepare_text(_THOUSANDS.sub("", full_brief_text(one)))
-    asked_stems = prepare_text(asked).stems
-    shared = len(asked_stems & brief.stems)
-    return _RequestView(
-        one=one,
-        brief=brief,
-        others=tuple(prepare_text(_THOUSANDS.sub("", text)) for text in one.other_briefs),
-        whole=bool(asked_stems) and shared >= MIN_WHOLE_SHARE * len(asked_stems),
-        excerpt=len(brief.words.split())
-        <= MAX_EXCERPT_RATIO * len(prepare_text(asked).words.split()),
-        handed_on=_map_handed_on(asked, brief, one),
-    )
 
 
 def _map_handed_on(asked: str, brief: PreparedText, one: HandoffContext) -> dict[str, bool]:
@@ -270,10 +272,6 @@ def _is_needed(fact: TextFact, view: _RequestView, kept_sentences: Iterable[str]
     return view.whole and (
         view.handed_on.get(fact.sentence, True) or not find_sentence_targets(fact.sentence)
     )
-
-
-def _is_handed_on(fact: TextFact, view: _RequestView) -> bool:
-    return view.whole or view.handed_on.get(fact.sentence, False)
 
 
 def _is_related(fact: TextFact, view: _RequestView) -> bool:

@@ -13,6 +13,7 @@ from closeloop.process.edit_contents import diff_edit, is_scratch_path
 from closeloop.process.handoff_briefs import (
     HandoffContext,
     child_makes_changes,
+    is_reading_brief,
     short_names,
     step_input,
 )
@@ -100,6 +101,8 @@ def list_report_facts(one: HandoffContext) -> list[ReportFact]:
     """Files changed, what checks said, and what is not as it should be."""
     if one.child and one.child.steps and not _child_did_work(one):
         return []
+    if not (one.child and one.child.steps) and is_reading_brief(one.event.brief):
+        return [ReportFact(kind="caveat", text=line) for line in list_caveats(one)]
     report = one.event.report or ""
     facts = [ReportFact(kind="file", text=path) for path in _list_reported_files(one, report)]
     states = (
@@ -200,7 +203,10 @@ def find_redone_edits(one: HandoffContext, *, alike: float = 0.9) -> list[Redone
 def find_repeated_lookups(
     one: HandoffContext, changed: Set[str]
 ) -> list[tuple[TraceStep, TraceStep]]:
-    """Reads and searches of the child that the parent repeats; not of files that change."""
+    """Reads and searches of the child that the parent repeats; not of files that change.
+
+    Who opens a file in the middle looks at what the report pointed to.
+    """
     first: dict[str, tuple[TraceStep, LineRange]] = {}
     for step in one.work:
         for key in _lookup_keys(step, changed):
@@ -213,9 +219,14 @@ def find_repeated_lookups(
             if key in first and key not in pairs:
                 then, (start, end) = first[key]
                 lines = _line_range(step)
-                if then.number < step.number and start <= lines[0] and lines[1] <= end:
+                if then.number < step.number and start == lines[0] and lines[1] <= end:
                     pairs[key] = then, step
     return list(pairs.values())
+
+
+def count_lookups(one: HandoffContext, changed: Set[str]) -> int:
+    """How many different things the child looked up."""
+    return len({key for step in one.work for key in _lookup_keys(step, changed)})
 
 
 def _child_did_work(one: HandoffContext) -> bool:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from operator import attrgetter
+
+import msgspec
 
 from closeloop.process.rule_helpers import cache_on_reading
 from closeloop.process.text_facts import (
@@ -32,7 +36,7 @@ from closeloop.records.trace import (
     Read,
     ToolUse,
 )
-from closeloop.text.client_markup import strip_client_markup
+from closeloop.text.client_markup import is_client_text, strip_client_markup
 
 MAX_WINDOW_STEPS = 200
 """So many steps of the parent before and after a handoff are looked at."""
@@ -76,6 +80,20 @@ def list_handoff_contexts(reading: TraceReading) -> Sequence[HandoffContext]:
         )
         for event in events
     ]
+
+
+def until_user_speaks(one: HandoffContext) -> HandoffContext:
+    """The same handoff, with what the parent does and says before the user has the next word."""
+    first = bisect_right(one.parent.users, one.event.number, key=attrgetter("number"))
+    asks = islice(one.parent.users, first, first + MAX_WINDOW_STEPS)
+    end = next((message.number for message in asks if not is_client_text(message.text)), None)
+    if end is None:
+        return one
+    return msgspec.structs.replace(
+        one,
+        after=[step for step in one.after if step.number < end],
+        said=[message for message in one.said if message.number < end],
+    )
 
 
 def step_input(step: TraceStep) -> str:
@@ -268,9 +286,11 @@ def is_brief_understood(one: HandoffContext) -> bool | None:
     sought = short_names(find_targets(one.event.brief)) if one.work else ()
     if not sought:
         return None
+    stems = (name.partition(".")[0] for name in sought)
+    aims = (*sought, *(stem for stem in stems if len(stem) > 4))
     first_change = next((step for step in one.work if step.changed), None)
     first_steps = (*one.work[:FIRST_STEPS], *filter(None, [first_change]))
-    if any(step_touches(step, sought) for step in first_steps):
+    if any(step_touches(step, aims) for step in first_steps):
         return True
     # Words alone are no aim: they count when the work then goes where they say.
     plan = _first_messages(one)

@@ -17,7 +17,9 @@ from closeloop.records.trace import Command, Message, Read
 from closeloop.text.client_markup import is_client_text, strip_client_markup
 
 ABSENT_MESSAGES = ("no such file", "not exist", "not found", "cannot find", "enoent")
+MAX_REQUESTS = 10
 MAX_MESSAGES = 50
+MAX_STEPS = 300
 MAX_MESSAGE_CHARS = 6000
 
 _ABSENT_LINE = re.compile(
@@ -118,9 +120,9 @@ def _answer_without_file(
     lane: LaneReading, after: int, messages: Sequence[Message]
 ) -> Message | None:
     """A claim on changed code, or an answer, that does not say that anything is missing."""
-    first_change = next((one.number for one in lane.changes if one.number > after), None)
-    if first_change is not None:
-        later = (one for one in messages if one.number > first_change)
+    at = bisect_right(lane.changes, after, key=attrgetter("number"))
+    if at < len(lane.changes):
+        later = (one for one in messages if one.number > lane.changes[at].number)
         return next((one for one in later if parse_claim(one)), None)
     answer = messages[-1]
     texts = [one.text[:MAX_MESSAGE_CHARS].casefold() for one in messages]
@@ -131,10 +133,11 @@ def _answer_without_file(
 
 def _is_asked_source(lane: LaneReading, before: int, name: str) -> bool:
     """The user said to work by that file."""
+    spoken = bisect_right(lane.users, before, key=attrgetter("number"))
     return any(
         name in sentence and _ASKED_SOURCE.search(sentence.partition(name)[0].casefold())
-        for message in lane.users
-        if message.number < before and name in message.text
+        for message in lane.users[max(0, spoken - MAX_REQUESTS) : spoken]
+        if name in message.text
         for sentence in split_sentences(strip_client_markup(message.text))
     )
 
@@ -176,12 +179,13 @@ def _admits_absence(message: Message, name: str) -> bool:
 
 def _saw_file(lane: LaneReading, name: str, before: int) -> bool:
     """A file of that name was shown, written or searched by the lane, or told by the user."""
-    for step in lane.steps:
-        if step.number > before:
-            break
+    end = bisect_right(lane.steps, before, key=attrgetter("number"))
+    for step in lane.steps[max(0, end - MAX_STEPS) : end]:
         if any(one.rpartition("/")[2] == name for one in (*step.read, *step.written)):
             return True
         event = step.event
         if isinstance(event, Command) and not step.failed and name in event.command:
             return True
-    return any(name in message.text and "\n" in message.text.strip() for message in lane.users)
+    spoken = bisect_right(lane.users, before, key=attrgetter("number"))
+    users = lane.users[max(0, spoken - MAX_REQUESTS) : spoken]
+    return any(name in message.text and "\n" in message.text.strip() for message in users)

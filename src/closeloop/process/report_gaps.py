@@ -9,11 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
-from itertools import islice
 
 from ahocorasick_rs import AhoCorasick
 
-from closeloop.process.text_words import build_automaton, find_matching_lines, split_sentences
+from closeloop.process.text_words import (
+    build_automaton,
+    contains_any,
+    find_matching_lines,
+    split_sentences,
+)
 from closeloop.text.client_markup import strip_client_markup
 
 MAX_GAPS = 10
@@ -66,8 +70,9 @@ _OMISSION = re.compile(
     rf"|{_OWN}did(?: not|n't) (?:run|write|test|verify|finish|complete|implement|update|migrate"
     r"|get to|have time|manage|cover|build|execute)\b(?! (?:any )?(?:other|new|anything))"
     r"|\bwithout (?:running|testing|verifying) (?:it|the|this|them)\b"
-    # Other languages.
-    r"|\bnicht (?:geschrieben|getestet|umgesetzt|ausgeführt|gelaufen|geprüft|erledigt|implementiert"
+)
+_FOREIGN_OMISSION = re.compile(
+    r"\bnicht (?:geschrieben|getestet|umgesetzt|ausgeführt|gelaufen|geprüft|erledigt|implementiert"
     r"|gesagt|angegeben)\b|\bkonnten?\b[^.;]{0,60}\b(?:nicht|keine?)\b|\bhabe\b[^.;]{0,60}"
     r"\b(?:angenommen|übersprungen|ausgelassen|weggelassen)\b|\bungetestet\b|\bfehl(?:t|en) noch\b"
     r"|\bn'(?:ai|a|ont) pas (?:été )?(?:pu|écrit|fait|testé|exécuté|lancé|implémenté|dit|précisé)"
@@ -96,14 +101,21 @@ _INTENDED = re.compile(
 _FIRST_PERSON = re.compile(r"\b(?:i|we)\b|^(?:could|unable|did|not)\b")
 _SIGNS = """
 not|n't|unable|untested|unfinished|still|remain|fail|todo|fixme|open|blocked|assum|guess|omit|defer
-postpon|skipped|nobody|no one|no test|no unit|no new|no integ|no e2e|left|yet to|without|nicht
-konnte|angenommen|überspr|ausgelassen|weggelassen|ungetestet|noch|pas |j'ai|non test|reste|no pu
-no he|no se|no esc|no pro|no eje|no imp|supuse|asum|omití|me salté|sin prob|falta|pendiente|não
-presumi|pulei|non ho|non sono|non è|supposto|saltato|не |предполож|пропуст|осталось|未|没有|无法
-假设|跳过|ません|仮定|スキップ|못|않|가정했|건너뛰
+postpon|skipped|nobody|no one|no test|no unit|no new|no integ|no e2e|left|yet to|without
 """
-_sign_automaton = cache(lambda: build_automaton(_SIGNS.strip().replace("\n", "|").split("|")))
+_FOREIGN_SIGNS = """
+nicht|konnte|angenommen|überspr|ausgelassen|weggelassen|ungetestet|noch|n'ai pas|n'a pas|n'ont|j'ai
+non test|reste à|no pu|no he|no se|no esc|no pro|no eje|no imp|supuse|asum|omití|me salté|sin prob
+falta|pendiente|não|assumi|presumi|pulei|non ho|non sono|non è|ho assunto|supposto|saltato
+не |пропуст|предполож|осталось|未|没有|无法|假设|跳过|ません|仮定|スキップ|못|않|가정했|건너뛰
+"""
+_sign_automaton = cache(lambda: build_automaton(_split_signs(_SIGNS)))
+_foreign_automaton = cache(lambda: build_automaton(_split_signs(_FOREIGN_SIGNS)))
 """Without one of these there is no such sentence."""
+
+
+def _split_signs(signs: str) -> list[str]:
+    return signs.strip().replace("\n", "|").split("|")
 
 
 def matching_sentences(search: AhoCorasick, text: str) -> Iterator[tuple[str, str]]:
@@ -125,14 +137,21 @@ def find_gaps(report: str, *, acts: bool) -> Sequence[str]:
 
     Of a child that may not have acted (`acts` is false) only what it says of itself.
     """
-    sentences = matching_sentences(_sign_automaton(), strip_client_markup(report))
-    gaps = (line for line, plain in sentences if _is_gap(plain, acts=acts))
-    return list(islice(gaps, MAX_GAPS))
+    report = strip_client_markup(report)
+    gaps = [
+        line
+        for line, plain in matching_sentences(_sign_automaton(), report)
+        if _is_gap(plain, acts=acts)
+    ]
+    if acts and contains_any(_foreign_automaton(), fold_case(report)):
+        foreign = matching_sentences(_foreign_automaton(), report)
+        gaps += [line for line, plain in foreign if _FOREIGN_OMISSION.search(plain)]
+    return list(dict.fromkeys(gaps))[:MAX_GAPS]
 
 
 def mentions_gap(plain: str) -> bool:
     """Whether words in small letters say that something failed or is not there."""
-    return bool(_FAILURE.search(plain) or _OMISSION.search(plain))
+    return any(one.search(plain) for one in (_FAILURE, _OMISSION, _FOREIGN_OMISSION))
 
 
 def _is_gap(plain: str, *, acts: bool) -> bool:

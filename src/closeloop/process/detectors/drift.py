@@ -71,9 +71,9 @@ It advises (severity info): words are a poor measure of a goal, and legitimate w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from closeloop.process.agent_plans import find_dropped_steps, list_plans
+from closeloop.process.agent_plans import LanePlan, find_dropped_steps, list_plans
 from closeloop.process.measures.convergence import WINDOW_STEPS, drift_curve, drift_slope
 from closeloop.process.rule_helpers import truncate_line
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
@@ -103,7 +103,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
         if not plans and not curve:
             continue
         descriptions = (
-            _describe_dropped_steps(lane) if plans else None,
+            _describe_dropped_steps(lane, plans),
             _describe_drift(lane, curve, limits),
         )
         findings += [
@@ -117,8 +117,10 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     return sorted(findings, key=lambda finding: min(finding.events))
 
 
-def _describe_dropped_steps(lane: LaneReading) -> tuple[str, list[int]] | None:
-    dropped = find_dropped_steps(lane)
+def _describe_dropped_steps(
+    lane: LaneReading, plans: Sequence[LanePlan]
+) -> tuple[str, list[int]] | None:
+    dropped = find_dropped_steps(lane, plans)
     if dropped is None:
         return None
     first = truncate_line(dropped.steps[0])

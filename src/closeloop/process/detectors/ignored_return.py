@@ -71,17 +71,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import msgspec
-
 from closeloop.process.agent_claims import parse_claim
 from closeloop.process.child_reports import ReportFact, list_caveats, parent_uses_fact
-from closeloop.process.handoff_briefs import HandoffContext, list_handoff_contexts
+from closeloop.process.handoff_briefs import (
+    HandoffContext,
+    list_handoff_contexts,
+    until_user_speaks,
+)
 from closeloop.process.rule_helpers import truncate_line
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.inspection import (
     TraceReading,
 )
-from closeloop.text.client_markup import is_client_text
 
 rule = Rule(
     name="ignored-return",
@@ -98,20 +99,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
         return []
     if not any(one.event.report for one in handoffs):
         return Unmeasured(rule=rule.name, reason="no report of a sub-agent is in the trace")
-    return [finding for one in handoffs if (finding := _build_finding(_until_user_speaks(one)))]
-
-
-def _until_user_speaks(one: HandoffContext) -> HandoffContext:
-    """What the parent does and says before the user has the next word."""
-    asks = (message for message in one.parent.users if message.number > one.event.number)
-    end = next((message.number for message in asks if not is_client_text(message.text)), None)
-    if end is None:
-        return one
-    return msgspec.structs.replace(
-        one,
-        after=[step for step in one.after if step.number < end],
-        said=[message for message in one.said if message.number < end],
-    )
+    return [finding for one in handoffs if (finding := _build_finding(until_user_speaks(one)))]
 
 
 def _build_finding(one: HandoffContext) -> Finding | None:
