@@ -109,7 +109,7 @@ class _AppliedFix(Record):
     lines: frozenset[str]
     place: str | None
     """What it replaces."""
-    layout: tuple[int, ...]
+    layout: Mapping[str, int]
     """How far its lines are indented, where that matters: a fix of the indentation is another."""
     number: int
 
@@ -157,7 +157,7 @@ def _findings_in_lane(lane: LaneReading, limits: Mapping[str, float]) -> Iterabl
             known = any((fix.path, line) in seen for line in fix.lines)
             for earlier, check, tries in useless[fix.path] if known else ():
                 alike = _line_likeness(fix.lines, earlier.lines) >= limits["likeness"]
-                if (alike and fix.layout == earlier.layout) and (
+                if (alike and _is_indented_alike(fix, earlier)) and (
                     # The same lines elsewhere in the file are another fix.
                     (tries and fix.place and fix.place == earlier.place)
                     or removed.is_taken_back(earlier, tried=tries)
@@ -216,20 +216,20 @@ def _build_fix(
         path=path,
         lines=added,
         place=edit.before or edit.patch,
-        layout=_list_indents(edit) if path.endswith(_INDENTED_ENDINGS) else (),
+        layout=_line_indents(edit) if path.endswith(_INDENTED_ENDINGS) else {},
         number=step.number,
     )
 
 
-def _list_indents(edit: Edit) -> tuple[int, ...]:
+def _line_indents(edit: Edit) -> Mapping[str, int]:
     """Of what replaces something; a file that is written anew is compared by its lines alone."""
-    text = edit.after if edit.before is not None else None
-    lines = (
-        text.splitlines()
-        if text
-        else [line[1:] for line in (edit.patch or "").splitlines() if line[:1] == "+"]
-    )
-    return tuple(len(line) - len(line.lstrip()) for line in lines if line.strip())
+    lines = edit.after.splitlines() if edit.before is not None and edit.after else []
+    return {" ".join(line.split()): len(line) - len(line.lstrip()) for line in lines}
+
+
+def _is_indented_alike(one: _AppliedFix, other: _AppliedFix) -> bool:
+    common = one.lines & other.lines & one.layout.keys() & other.layout.keys()
+    return all(one.layout[line] == other.layout[line] for line in common)
 
 
 def _tidy_lines(lines: Iterable[str]) -> frozenset[str]:

@@ -81,6 +81,7 @@ from closeloop.process.edit_contents import (
     MAX_EDIT_CHARS,
     EditLines,
     deletes_file,
+    deletes_path,
     diff_edit,
     find_created_files,
     is_source_path,
@@ -328,9 +329,14 @@ def _deletion_suspects(
 ) -> Iterator[WeakeningSuspect]:
     for step in touched:
         path = next(
-            (path for path in step.written if is_test_source(path) and path not in made), None
+            (
+                path
+                for path in step.written
+                if is_test_source(path) and path not in made and deletes_path(step, path)
+            ),
+            None,
         )
-        if path is None or not deletes_file(step):
+        if path is None:
             continue
         name = path.rpartition("/")[2]
         failed = failing.last_check_naming(step.number, (name, name.partition(".")[0]))
