@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from closeloop.process.edit_contents import (
-    deletes_file,
+    deletes_path,
     diff_edit,
     is_scratch_path,
     is_source_path,
@@ -168,10 +168,9 @@ def _find_file_breaches(
                 if path not in is_forbidden:
                     is_forbidden[path] = _is_forbidden_change(path, constraint, standing)
             hit = next((path for path in step.written if is_forbidden[path]), None)
-            if hit is not None and (constraint.kind != "keep" or deletes_file(step)):
-                yield ConstraintBreach(
-                    step=step, what=f"{'deleted' if deletes_file(step) else 'changed'} {hit}"
-                )
+            gone = hit is not None and deletes_path(step, hit)
+            if hit is not None and (constraint.kind != "keep" or gone):
+                yield ConstraintBreach(step=step, what=f"{'deleted' if gone else 'changed'} {hit}")
     for path, step in standing.handed_in.items() if constraint.kind != "keep" else ():
         in_time = step.event.lane == lane.lane.id and constraint.number < step.number < end
         if in_time and _is_forbidden_change(path, constraint, standing):

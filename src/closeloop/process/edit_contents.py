@@ -236,6 +236,11 @@ def deletes_file(step: TraceStep) -> bool:
     return any(edit.action == "delete" for edit in step.edits)
 
 
+def deletes_path(step: TraceStep, path: str) -> bool:
+    """It takes this file away."""
+    return any(one == path and edit.action == "delete" for one, edit in list_file_edits(step))
+
+
 @cache_on_reading
 def list_code_changes(lane: LaneReading) -> Sequence[TraceStep]:
     """Changes of program text, the only ones that a check is there for.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from closeloop.process.edit_contents import creates_file, deletes_file, list_trace_changes
+from closeloop.process.edit_contents import creates_file, deletes_path, list_trace_changes
 from closeloop.process.rule_helpers import cache_on_reading, list_git_verbs
 from closeloop.process.submitted_change import list_submitted_edits
 from closeloop.process.text_facts import is_same_path
@@ -51,7 +51,7 @@ def find_standing_changes(reading: TraceReading) -> StandingChanges:
             if path not in changed and path not in seen and creates_file(step):
                 creation_numbers.setdefault(path, step.number)
             seen.add(path)
-            if _undoes_changes(step) or (deletes_file(step) and path in creation_numbers):
+            if _undoes_changes(step) or (path in creation_numbers and deletes_path(step, path)):
                 changed.pop(path, None)
             else:
                 changed.setdefault(path, []).append(step)

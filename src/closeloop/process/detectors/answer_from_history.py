@@ -80,6 +80,7 @@ from closeloop.records.inspection import (
     TraceReading,
     TraceStep,
 )
+from closeloop.records.record import Record
 from closeloop.records.trace import (
     Command,
     Read,
@@ -195,8 +196,9 @@ def _names_changed_file(reading: TraceReading, step: TraceStep) -> bool:
     """The commit's diff, or the command, names a file that the agent changes afterwards."""
     event = step.event
     text = f"{event.command}\n{_output_of(step)}" if isinstance(event, Command) else ""
-    names = {path.rpartition("/")[2] for path in _changed_sources(reading, after=step.number)}
-    return any(name in text for name in names)
+    return any(
+        last > step.number and name in text for name, last in _last_changes(reading).files.items()
+    )
 
 
 def _upstream_findings(reading: TraceReading, step: TraceStep, text: str) -> Iterator[Finding]:
@@ -210,28 +212,29 @@ def _upstream_findings(reading: TraceReading, step: TraceStep, text: str) -> Ite
 def _is_own_project(reading: TraceReading, address: str, number: int) -> bool:
     """The address is of a repository that is named like a folder in which code is changed next."""
     parts = re.split(r"[/.]", address.lower())
-    folders = _list_folders(_changed_sources(reading, after=number))
-    return any(part.replace("-", "_") in folders for part in parts if len(part) > 2)
+    folders = _last_changes(reading).folders
+    return any(folders.get(part.replace("-", "_"), 0) > number for part in parts if len(part) > 2)
 
 
-def _changed_sources(reading: TraceReading, *, after: int) -> set[str]:
-    last_changes = _last_change_by_source(reading)
-    return {path for path, number in last_changes.items() if number > after}
+class _LastChanges(Record):
+    """Names of source files, and of the folders above them, with the last change of each."""
+
+    files: Mapping[str, int]
+    folders: Mapping[str, int]
 
 
 @cache_on_reading
-def _last_change_by_source(reading: TraceReading) -> Mapping[str, int]:
-    return {
-        path: step.number
-        for step in list_trace_changes(reading)
-        for path in step.written
-        if is_source_path(path)
-    }
-
-
-def _list_folders(paths: set[str]) -> set[str]:
-    folders = {part.lower().replace("-", "_") for path in paths for part in path.split("/")[:-1]}
-    return folders | {name for folder in folders for name in folder.split("__")}
+def _last_changes(reading: TraceReading) -> _LastChanges:
+    files: dict[str, int] = {}
+    folders: dict[str, int] = {}
+    for step in list_trace_changes(reading):
+        for path in filter(is_source_path, step.written):
+            *above, name = path.split("/")
+            files[name] = step.number
+            for folder in above:
+                plain = folder.lower().replace("-", "_")
+                folders.update(dict.fromkeys((plain, *plain.split("__")), step.number))
+    return _LastChanges(files=files, folders=folders)
 
 
 def _release_findings(
@@ -239,9 +242,7 @@ def _release_findings(
 ) -> Iterator[Finding]:
     """A release of the very project that was fetched, and then read."""
     command = step.event.command if isinstance(step.event, Command) else ""
-    words = _list_release_words(command)
-    folders = _list_folders(_changed_sources(reading, after=step.number)) if words else set()
-    word = next((word for word in words if _release_name(word) in folders), None)
+    word = _find_own_release(command, _last_changes(reading).folders, step.number)
     if word is None:
         return
     name = _VERSION_START.split(word, maxsplit=1)[0]
@@ -271,16 +272,15 @@ def _raw_read_paths(step: TraceStep) -> tuple[str, ...]:
     return step.doing.read if step.doing else ()
 
 
-def _list_release_words(command: str) -> list[str]:
-    """What a command fetches of which a newer release may be meant."""
+def _find_own_release(command: str, folders: Mapping[str, int], number: int) -> str | None:
     match = _PIP_COMMAND.search(command)
     if match is None or not ("download" in match[0] or _NEWER_RELEASE.search(match[1])):
-        return []
-    return [word for word in match[1].split() if not word.startswith(("-", ".", "/"))]
-
-
-def _release_name(word: str) -> str:
-    return _VERSION_START.split(word, maxsplit=1)[0].replace("-", "_").lower()
+        return None
+    for word in match[1].split():
+        name = _VERSION_START.split(word, maxsplit=1)[0].replace("-", "_").lower()
+        if folders.get(name, 0) > number and not word.startswith(("-", ".", "/")):
+            return word
+    return None
 
 
 def _build_finding(

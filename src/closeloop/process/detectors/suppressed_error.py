@@ -68,9 +68,11 @@ is 0.9 where a check had complained before and 0.6 where none had.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
+from operator import attrgetter
 
 from ahocorasick_rs import AhoCorasick
 
@@ -117,6 +119,8 @@ SUPPRESSION_HINTS = (
     "disable", "@ts-", "[allow(", "nolint", "@Supp",
 )  # fmt: skip
 """Where none of these is new, there is nothing to find."""
+MAX_LATER_CHANGES = 50
+"""So many later changes of a file may take a line out again."""
 _STATIC_CHECK = re.compile(
     r"lint|mypy|pyright|pyre|ruff|flake8|pycodestyle|tsc|type|check|clippy|vet|build|compile|black"
 )
@@ -146,13 +150,17 @@ def _new_text(event: object) -> str:
 
 def _edit_findings(reading: TraceReading, changes: Sequence[TraceStep]) -> Iterator[Finding]:
     complaints: FailingChecks | None = None
+    by_path: dict[str, list[TraceStep]] = {}
+    for step in changes:
+        for path in step.written:
+            by_path.setdefault(path, []).append(step)
     for step, path, edit in _list_lasting_edits(reading, changes):
         text = _new_text(edit) if _is_relevant_path(path) else ""
         if text and _has_new_hint(edit, text):
             complaints = complaints or FailingChecks(reading)
             complaint = complaints.last_check_naming(step.number, (path.rpartition("/")[2],))
             for line, message in _describe_suppressions(path, edit, complaint):
-                if not _is_taken_back(line, path, changes, step):
+                if not _is_taken_back(line, path, by_path.get(path, ()), step):
                     yield _build_finding(step, message, complaint)
 
 
@@ -196,10 +204,10 @@ def _is_relevant_path(path: str) -> bool:
 
 def _is_taken_back(line: str, path: str, changes: Sequence[TraceStep], step: TraceStep) -> bool:
     """A later edit of the file takes the line out again."""
+    start = bisect_right(changes, step.number, key=attrgetter("event.number"))
     return any(
         one == path and (lines := diff_edit(edit)) is not None and line in lines.removed
-        for later in changes
-        if later.number > step.number and path in later.written
+        for later in changes[start : start + MAX_LATER_CHANGES]
         for one, edit in list_file_edits(later)
     )
 
