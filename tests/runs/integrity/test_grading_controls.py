@@ -12,9 +12,10 @@ from probe_runner import make_request, run_probe, write_files
 
 from closeloop.grading.integrity import python
 from closeloop.grading.integrity.confirm import confirm_tests
-from closeloop.grading.integrity.probe import ProbeTest
+from closeloop.grading.integrity.probe import ProbeTest, Results
 from closeloop.grading.integrity.probe_run import ProbeRun
 from closeloop.grading.steadiness import find_unsteady_tests
+from closeloop.grading.testing.suite_report import Status
 
 PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider"
 BROKEN = "def total(prices):\n    return sum(prices) + 1\n"
@@ -135,14 +136,14 @@ def test_parameters_that_change_places_are_not_unsteady(
 
 @pytest.mark.parametrize(("in_control", "state"), [("failed", "held"), ("passed", "violated")])
 def test_a_parameter_that_fails_under_another_name_may_be_another_with_the_reference(
-    in_control: str, state: str
+    in_control: Status, state: str
 ) -> None:
     """Of many tests some are chosen: the control may fail with a parameter that was not."""
     test = ProbeTest(name="test_a[0]", kind="copy", expect="pass", original="test_was[0]")
     steady = ProbeTest(name="test_b", kind="copy", expect="pass", original="test_fixed")
 
     async def probe(patch: str | None, token: str, room: int) -> ProbeRun:
-        results = {"test_a[0]": "failed", "test_a[1]": "passed", "test_b": "passed"}
+        results: Results = {"test_a[0]": "failed", "test_a[1]": "passed", "test_b": "passed"}
         if patch == "reference":
             results |= {"test_a[0]": "passed", "test_a[1]": in_control}
         return ProbeRun(tests=(test, steady), results=results, exit_code=1)
