@@ -26,6 +26,7 @@ SESSION_FOLDERS = """
 .local/share/opencode
 .local/share/goose/sessions .config/goose/sessions
 .pi/agent/sessions
+.cursor/projects .factory/sessions .kimi/sessions
 .copilot/session-state .copilot/history-session-state
 .openhands/conversations .openhands/sessions .openhands-state/sessions
 """
