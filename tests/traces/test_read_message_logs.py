@@ -1,7 +1,8 @@
-"""Cursor, Droid and Kimi CLI: files with one message of the dialogue a line."""
+"""Cursor, Droid, Kimi CLI and Kiro: files with one message of the dialogue a line."""
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from read_back import FIXTURES, REAL, actions, recognised_by, sessions, told, wr
 
 from closeloop.records.session import Session
 from closeloop.records.trace import Command, Edit
-from closeloop.traces.readers import cursor, droid, kimi
+from closeloop.traces.readers import cursor, droid, kimi, kiro
 
 CURSOR = FIXTURES / "cursor" / "5e12d300-1f90-4409-b098-1f5da9ca345d.jsonl"
 DROID = FIXTURES / "droid" / "0d9f2c1e-0000-4000-8000-000000000001.jsonl"
@@ -84,7 +85,7 @@ def test_a_session_of_kimi_is_read_with_its_exit_codes() -> None:
         ("agent", None, "I run the test."),
         ("run", "python3 test_sums.py", 1, "parsed", None),
         ("change", "sums.py", "n[1:]", "n", True),
-        ("read", "sums.py", None),
+        ("read", "sums.py", True),
         ("run", "python3 test_sums.py", 0, "parsed", None),
         ("agent", "claim", "The sum is right, and the test passes."),
     ]
@@ -102,3 +103,43 @@ def test_an_edit_that_failed_says_so(tmp_path: Path) -> None:
     session = only(written(tmp_path / "context.jsonl", "\n".join(lines)), kimi)
     (edit,) = [event for event in actions([session]) if isinstance(event, Edit)]
     assert (edit.ok, edit.error) == (False, failed)
+
+
+def test_a_conversation_of_kiro_is_read_from_its_database_or_where_it_was_saved(
+    tmp_path: Path,
+) -> None:
+    saved = FIXTURES / "kiro" / "saved.json"
+    base = sqlite3.connect(tmp_path / "data.sqlite3")
+    base.execute("CREATE TABLE conversations_v2 (key TEXT, conversation_id TEXT, value TEXT)")
+    base.execute("CREATE TABLE conversations (key TEXT PRIMARY KEY, value TEXT)")
+    row = ("/tmp/sums", "8f0c2a34", saved.read_text())
+    base.execute("INSERT INTO conversations_v2 VALUES (?, ?, ?)", row)
+    base.execute("INSERT INTO conversations VALUES ('/tmp/other', '{}')")
+    base.commit()
+    base.close()
+    assert recognised_by(tmp_path / "data.sqlite3") == ["kiro"]
+    stored = only(tmp_path / "data.sqlite3", kiro)
+    session = only(saved, kiro)
+    assert told(stored) == told(session)
+    assert stored.trace.skipped == {}
+    assert told(session) == [
+        REQUEST,
+        ("agent", None, "I run the test."),
+        ("run", "python3 test_sums.py", 1, "parsed", None),
+        ("read", "/tmp/sums/sums.py", True),
+        ("change", "/tmp/sums/sums.py", "n[1:]", "n", True),
+        ("change", "/tmp/sums/a.py", "x", "y", False),
+        ("agent", "claim", "The sum is right now."),
+    ]
+    assert (session.directory, session.model) == ("/tmp/sums", "claude-sonnet-4")
+    ran = actions([session])[0]
+    assert ran.output == "AssertionError: 5 != 6"  # type: ignore[union-attr]
+
+
+def test_a_table_of_conversations_of_another_program_is_not_kiros(tmp_path: Path) -> None:
+    base = sqlite3.connect(tmp_path / "x.db")
+    base.execute("CREATE TABLE conversations (key TEXT, value TEXT)")
+    base.execute("INSERT INTO conversations VALUES ('a', '{}')")
+    base.commit()
+    base.close()
+    assert recognised_by(tmp_path / "x.db") == []

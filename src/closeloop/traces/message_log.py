@@ -35,8 +35,10 @@ class MessageLog:
         self._ids_are_stated = False
         """Whether calls have ids: then a result belongs to the one that it names, or to none."""
 
-    def add_message(self, message: Mapping[str, Any], at: datetime | None = None) -> None:
-        """A message of the user, of the model, or of tools."""
+    def add_message(
+        self, message: Mapping[str, Any], at: datetime | None = None, *, ok: bool | None = None
+    ) -> None:
+        """A message of the user, of the model, or of tools; `ok` where it says how they went."""
         self.builder.record_time(at)
         turn = None
         if message.get("role") == "assistant":
@@ -46,7 +48,7 @@ class MessageLog:
                 self._ids_are_stated = self._ids_are_stated or part.id is not None
                 self._dialogue.add_reply_part(self._change_call(part), ROOT_LANE, at, turn)
             elif part.kind == "result":
-                self._add_result(part, at)
+                self._add_result(part if ok is None else part._replace(ok=ok), at)
             elif part.role == "user":
                 words = strip_client_markup(part.text) or part.text
                 self._dialogue.add_part(part._replace(text=words), ROOT_LANE, at)

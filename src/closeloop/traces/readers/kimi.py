@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.session import Session
@@ -51,7 +50,12 @@ def read(source: RecordingSource) -> Iterator[Session]:
         elif role in _MESSAGE_ROLES:
             if len(opening) < 4:
                 opening.append(text_or_json(fields))
-            log.add_message(_with_error_flag(fields))
+            if role == "tool":
+                text = _result_text(fields.get("content"))
+                result = {**fields, "content": text}
+                log.add_message(result, ok=not text.startswith("<system>ERROR"))
+            else:
+                log.add_message(fields)
         else:
             builder.add_note(json_excerpt(record), "unknown: record")
     folder = source.path.parent.name
@@ -64,20 +68,11 @@ def read(source: RecordingSource) -> Iterator[Session]:
     )
 
 
-def _with_error_flag(message: dict[str, Any]) -> Mapping[str, Any]:
-    """A tool's message as one that says whether it failed."""
-    content = message.get("content")
-    if message.get("role") != "tool":
-        return message
+def _result_text(content: object) -> str:
+    """A tool's answer: first how it went, between tags of the client, then what it printed."""
     blocks = content if isinstance(content, list) else [content]
     texts = [as_text(one) or as_text(as_mapping(one).get("text")) or "" for one in blocks]
-    result = {
-        "type": "tool_result",
-        "tool_call_id": message.get("tool_call_id"),
-        "content": "\n".join(text for text in texts if text),
-        "is_error": bool(texts) and texts[0].startswith("<system>ERROR"),
-    }
-    return {"role": "user", "content": [result]}
+    return "\n".join(text for text in texts if text)
 
 
 def _parse_exit_code(text: str) -> int | None:
