@@ -28,7 +28,7 @@ _ROLES: dict[str, PartRole] = {
     "function": "tool", "tool-call": "agent", "tool-response": "tool",
 }  # fmt: skip
 _TEXT_TYPES = frozenset({"text", "input_text", "output_text", "refusal"})
-_THOUGHT_TYPES = frozenset({"reasoning", "thinking", "redacted_thinking"})
+_THOUGHT_TYPES = frozenset({"reasoning", "think", "thinking", "redacted_thinking"})
 _CALL_TYPES = frozenset({"tool_call", "tool_use", "tool-call", "function", "function_call",
                     "custom_tool_call", "server_tool_use", "mcp_call"})  # fmt: skip
 _RESULT_TYPES = frozenset(
@@ -223,7 +223,7 @@ def _parse_part(value: Mapping[str, Any], role: PartRole) -> MessagePart | None:
         words = value.get("text") or value.get("content") or value.get("refusal") or ""
         return MessagePart(role, "text", text_or_json(words), own=own)
     if kind in _THOUGHT_TYPES:
-        names = ("content", "thinking", "reasoning", "text", "summary", "data")
+        names = ("content", "thinking", "think", "reasoning", "text", "summary", "data")
         return MessagePart(
             "agent", "thought", text_or_json(_first_nonempty(value, names) or ""), own=own
         )
