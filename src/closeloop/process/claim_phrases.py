@@ -50,6 +50,8 @@ DONE_CLAIM = re.compile(
     r"|refactoring|migration|everything|rebase|conflicts?)\b[^,;:]{0,60}?\b(?:is|are|was|were) "
     r"(?:\w+ly )?(?:done|completed?|finished|fixed|resolved|implemented|addressed|working|ready"
     r"|in place)"
+    r"|(?<![^\s])(?:the|your|our) [\w`./ -]{1,40}? (?:is|are) (?:\w+ly )?(?:done|completed?"
+    r"|finished|fixed|resolved|implemented|ported|repaired|written)(?= *[.!:,;]|$| and\b)"
     r"|(?:conflicts?|issues?|bugs?|errors?|tasks?|work) (?:resolved|fixed|completed?|done"
     r"|addressed)"
     rf"|successfully {_DONE_VERB}|{_DONE_VERB} successfully"
