@@ -523,3 +523,17 @@ def test_actions_that_are_code_have_their_results(converted: bool, tmp_path: Pat
     ] * 2
     assert not [event for event in session.trace.events if isinstance(event, Note)]
     assert [text for role, text in words(session) if role == "user"] == ["New task:\nAdd."]
+
+
+def test_arguments_that_only_the_tools_span_has_are_the_calls(tmp_path: Path) -> None:
+    said = json.dumps(
+        [{"role": "assistant", "parts": [{"type": "tool_call", "id": "c", "name": "bash"}]}]
+    )
+    agent = span(1, None, 0, gen_ai__operation__name="invoke_agent")
+    reply = span(2, 1, 1, gen_ai__operation__name="chat", gen_ai__output__messages=said)
+    given = {"gen_ai__tool__call__arguments": json.dumps({"command": "ls"})}
+    tool = span(3, 1, 4, gen_ai__operation__name="execute_tool", gen_ai__tool__name="bash",
+                gen_ai__tool__call__id="c", gen_ai__tool__call__result="a.py", **given)  # fmt: skip
+    (ran,) = [one for one in made(tmp_path, agent, reply, tool).trace.events if one.call]
+    assert isinstance(ran, Command)
+    assert (ran.command, ran.output) == ("ls", "a.py")

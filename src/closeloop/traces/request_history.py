@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from closeloop.records.trace import AnyEvent, Handoff, Message, Thought
+from closeloop.records.trace import AnyEvent, Handoff, Message, Thought, ToolUse
 from closeloop.traces.message_parts import MessagePart
 from closeloop.traces.session_builder import ROOT_LANE, UNPAIRED_RESULT, SessionBuilder
 from closeloop.traces.tool_calls import CallOrigin, event_from_call, result_fields
@@ -129,6 +129,22 @@ class RequestHistory:
             if queue:
                 return self.builder.events[queue[0] - 1]
         return None
+
+    def complete_call(self, event: AnyEvent, call: MessagePart) -> AnyEvent:
+        """A call whose arguments are known only where the tool was at work."""
+        if (
+            not isinstance(event, ToolUse)
+            or event.arguments
+            or not isinstance(call.arguments, dict)
+        ):
+            return event
+        origin = CallOrigin(
+            number=event.number, lane=event.lane, turn=event.turn, at=event.at, call=event.call
+        )
+        arguments = storable_arguments(call.arguments, self.builder.skipped)
+        completed = event_from_call(event.name, arguments, origin)
+        self.builder.replace_event(completed)
+        return completed
 
     def finish_call(self, event: AnyEvent, output: str | None, ok: bool | None) -> AnyEvent:
         """A call's result; the answer to a question is what the user said."""

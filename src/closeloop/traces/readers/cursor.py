@@ -17,7 +17,8 @@ from closeloop.traces.untrusted_json import as_mapping, json_excerpt, text_or_js
 name = "cursor"
 version = 1
 
-_LINE_KEYS = frozenset({"role", "message", "timestamp"})
+_OTHER_KEYS = frozenset({"type", "uuid", "sessionId"})
+"""What lines of other agents have."""
 _CALL_NAMES = {"StrReplace": "str_replace", "ApplyPatch": "apply_patch"}
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -27,9 +28,9 @@ def recognises(source: RecordingSource) -> bool:
         return False
     first = as_mapping(next(iter(source.lines), None))
     return (
-        {"role", "message"} <= first.keys() <= _LINE_KEYS
-        and first["role"] in ("user", "assistant")
-        and isinstance(as_mapping(first["message"]).get("content"), list)
+        first.get("role") in ("user", "assistant")
+        and first.keys().isdisjoint(_OTHER_KEYS)
+        and isinstance(as_mapping(first.get("message")).get("content"), list)
         and "role" not in first["message"]
     )
 

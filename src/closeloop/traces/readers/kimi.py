@@ -42,11 +42,11 @@ def read(source: RecordingSource) -> Iterator[Session]:
     opening: list[str] = []
     for record in source.records():
         fields = as_mapping(record)
-        role = fields.get("role")
+        role = as_text(fields.get("role")) or ""
         if role == "_system_prompt":
             system = system or builder.text_or_none(fields.get("content"))
         elif role in _MARKS:
-            builder.count_skip(str(role))
+            builder.count_skip(role)
         elif role in _MESSAGE_ROLES:
             if len(opening) < 4:
                 opening.append(text_or_json(fields))

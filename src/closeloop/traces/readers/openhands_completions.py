@@ -211,9 +211,9 @@ class _CompletionLog:
             self.builder.add_note(said, UNPAIRED_RESULT)
             return
         if isinstance(event, Command) and said.startswith(_NOT_EXECUTED_PREFIXES):
-            self.builder.add_refusal(event, said)
-            return
-        finished_event = self.builder.add_result(event, said, _result_success(event, said))
+            finished_event = self.builder.add_refusal(event, said)
+        else:
+            finished_event = self.builder.add_result(event, said, _result_success(event, said))
         if isinstance(finished_event, Command) and finished_event.exit_code == -1:
             # It was still running.
             self.builder.update_event(finished_event, exit_code=None, exit_from=None)

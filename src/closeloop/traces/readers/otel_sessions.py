@@ -323,6 +323,7 @@ class _SpanSession:
                 call, lane, span.start, self.builder.count_turns(lane) or None
             )
             assert event is not None
+        event = self.dialogue.complete_call(event, call)
         result = span_result(span)
         output = span.error if result is None else result_text(result)
         if output is not None or span.failed is not None:
