@@ -34,7 +34,13 @@ def test_the_features_of_a_small_session() -> None:
         {"say": "But maybe the tax is the cause. Wait, I will look."},
         {"read": {"path": "cart.py", "text": "total = 1"}},
         {"edit": {"path": "cart.py", "before": "total = 1", "after": "total = 2"}},
-        {"run": {"command": "pytest -q", "exit": 1, "output": "FAILED tests/t.py::test_a - E\n1 failed"}},
+        {
+            "run": {
+                "command": "pytest -q",
+                "exit": 1,
+                "output": "FAILED tests/t.py::test_a - E\n1 failed",
+            }
+        },
         {"edit": {"path": "cart.py", "before": "total = 2", "after": "total = 3\ntax = 1"}},
         {"run": {"command": "pytest -q", "exit": 0, "output": "3 passed"}},
         {"say": "Done: the total is right."},

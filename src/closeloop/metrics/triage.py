@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from closeloop.metrics.attempt_measuring import measure_attempts
 from closeloop.metrics.triage_model import (
     MIN_GRADED_SESSIONS,
+    REFERENCE_SESSIONS,
     TriageModel,
     auc_within,
     cross_validated_scores,
-    feature_matrix,
     fit_chances,
     fit_team_model,
     left_out_calibration_error,
@@ -254,17 +254,20 @@ def _list_reasons(estimates: SessionEstimates, place: int) -> Iterator[TriageRea
 
     names = list(estimates.prior.features)
     effects = estimates.positions[place] * estimates.model.weights
-    group = estimates.groups[place]
-    rows = rows_by_label(estimates.groups)[group].tolist()
+    rows = rows_by_label(estimates.groups)[estimates.groups[place]].tolist()
     for column in np.argsort(-np.abs(effects), kind="stable")[:MAX_REASONS].tolist():
-        if abs(effects[column]) >= MIN_EFFECT:
-            values = feature_matrix([estimates.features[row] for row in rows], [names[column]])
-            yield describe_reason(
-                names[column],
-                estimates.features[place][names[column]],
-                float(np.nanmedian(values)),
-                float(effects[column]),
-            )
+        if abs(effects[column]) < MIN_EFFECT:
+            return
+        name = names[column]
+        own = [estimates.features[row][name] for row in rows if name in estimates.features[row]]
+        is_own = len(own) >= REFERENCE_SESSIONS
+        yield describe_reason(
+            name,
+            estimates.features[place][name],
+            float(np.median(own if is_own else estimates.prior.features[name].quantiles)),
+            float(effects[column]),
+            is_own=is_own,
+        )
 
 
 def _agent_grades(estimates: SessionEstimates) -> Iterator[AgentGrades]:

@@ -62,24 +62,26 @@ EITHER_WORDS = {
 }
 
 
-def describe_reason(feature: str, value: float, usual: float, effect: float) -> TriageReason:
-    """`61 actions (usually 22)`."""
+def describe_reason(
+    feature: str, value: float, usual: float, effect: float, *, is_own: bool
+) -> TriageReason:
+    """`61 actions (usually 22)`; `is_own`: what is usual for the agent, not in public runs."""
     return TriageReason(
         feature=feature,
         value=value,
         usual=usual,
         effect=effect,
-        text=_reason_text(feature, value, usual),
+        text=_reason_text(feature, value, usual, "usually" if is_own else "public runs:"),
     )
 
 
-def _reason_text(feature: str, value: float, usual: float) -> str:
+def _reason_text(feature: str, value: float, usual: float, usually: str) -> str:
     if feature in EITHER_WORDS:
         return EITHER_WORDS[feature][value < 0.5]
     if feature in SHARE_WORDS:
-        return f"{value:.0%} {SHARE_WORDS[feature]} (usually {usual:.0%})"
+        return f"{value:.0%} {SHARE_WORDS[feature]} ({usually} {usual:.0%})"
     if feature in PER_HUNDRED_WORDS:
-        return f"{100 * value:.1f} {PER_HUNDRED_WORDS[feature]} (usually {100 * usual:.1f})"
+        return f"{100 * value:.1f} {PER_HUNDRED_WORDS[feature]} ({usually} {100 * usual:.1f})"
     if feature in COUNT_NOUNS:
-        return f"{count_with_noun(round(value), *COUNT_NOUNS[feature])} (usually {usual:,.0f})"
-    return f"{feature.replace('_', ' ')} {value:g} (usually {usual:g})"
+        return f"{count_with_noun(round(value), *COUNT_NOUNS[feature])} ({usually} {usual:,.0f})"
+    return f"{feature.replace('_', ' ')} {value:g} ({usually} {usual:g})"
