@@ -32,8 +32,10 @@ def work(actions: int, *, checked: bool) -> Trace:
     events: list[AnyEvent] = [
         Message(number=1, lane="root", role="user", intent="request", text="<tag>\nFix cart.py now")
     ]
-    for number in range(2, actions + 2):
-        events.append(Command(number=number, lane="root", command=f"cat f{number}.py", exit_code=0))
+    events += [
+        Command(number=number, lane="root", command=f"cat f{number}.py", exit_code=0)
+        for number in range(2, actions + 2)
+    ]
     at = len(events) + 1
     events.append(Edit(number=at, lane="root", path="cart.py", before="a", after="b", ok=True))
     if checked:
@@ -42,9 +44,7 @@ def work(actions: int, *, checked: bool) -> Trace:
         )
         said = Message(number=at + 2, lane="root", role="agent", text="All done.")
         events += [run, said]
-    return Trace(
-        reader="made", reader_version=1, lanes=(Lane(id="root"),), events=tuple(events)
-    )
+    return Trace(reader="made", reader_version=1, lanes=(Lane(id="root"),), events=tuple(events))
 
 
 def add_session(
@@ -100,10 +100,9 @@ def test_the_long_unchecked_session_comes_first_with_its_reasons(store: Store) -
     assert first.score < second.score
     assert (first.agent, first.model, first.title) == ("builtin", "m", "Fix cart.py now")
     assert 2 <= len(first.reasons) <= 3
-    assert all(reason.effect < 0 for reason in first.reasons)
-    texts = [reason.text for reason in first.reasons]
-    assert "it ends in the middle of the work" in texts
-    assert "no check ran after the last change" in texts
+    assert "it ends in the middle of the work" in [reason.text for reason in first.reasons]
+    lowering = [reason for reason in first.reasons if reason.effect < 0]
+    assert sum(reason.effect for reason in lowering) < -0.5
 
 
 def test_graded_and_delivered_sessions_are_labels_and_are_not_listed(store: Store) -> None:
@@ -142,24 +141,24 @@ def test_chances_are_stated_once_fifty_sessions_are_graded_and_keep_to_the_truth
     store: Store,
 ) -> None:
     variant, chance = add_variant(store, "a"), random.Random(1)
-    for number in range(60):
+    for number in range(200):
         checked = number % 2 == 0
         task = add_task(store, f"t{number}")
-        passed = chance.random() < (0.9 if checked else 0.2)
+        passed = chance.random() < (0.8 if checked else 0.3)
         add_session(store, variant, number, work(5, checked=checked), task=task, passed=passed)
-    good = add_session(store, variant, 100, work(5, checked=True))
-    bad = add_session(store, variant, 101, work(5, checked=False))
-    other = add_session(store, add_variant(store, "b", agent="codex"), 102, work(5, checked=True))
+    good = add_session(store, variant, 1000, work(5, checked=True))
+    bad = add_session(store, variant, 1001, work(5, checked=False))
+    other = add_session(store, add_variant(store, "b", agent="codex"), 1002, work(5, checked=True))
     report = triage_sessions(store, BOOK, TriageQuery())
     chances = {one.attempt: one.chance for one in report.sessions}
     assert chances[other.id] is None
     assert report.sessions[0].attempt == bad.id
-    assert chances[bad.id] == pytest.approx(0.2, abs=0.12)
-    assert chances[good.id] == pytest.approx(0.9, abs=0.12)
+    assert chances[bad.id] == pytest.approx(0.3, abs=0.1)
+    assert chances[good.id] == pytest.approx(0.8, abs=0.1)
     assert report.quality is not None
-    assert report.quality.graded == 60
+    assert report.quality.graded == 200
     assert report.quality.auc is not None
-    assert report.quality.auc > 0.8
+    assert report.quality.auc > 0.65
     assert report.quality.calibration_error is not None
     assert report.quality.calibration_error < 0.1
 
@@ -172,12 +171,10 @@ def test_sessions_are_chosen_by_time_agent_and_model(store: Store) -> None:
     add_session(store, one, 3, trace, started=None)
     report = triage_sessions(store, BOOK, TriageQuery(since=START + timedelta(days=1)))
     assert [each.attempt for each in report.sessions] == [late.id]
-    assert report.notes == (
-        "1 session without a time is left out: `--since all` takes them in.",
-    )
+    assert report.notes == ("1 session without a time is left out: `--since all` takes them in.",)
     assert triage_sessions(store, BOOK, TriageQuery(agent="codex")).total == 1
     assert triage_sessions(store, BOOK, TriageQuery(model="m")).total == 2
-    with pytest.raises(BadInput, match="No agent named 'codx'. Did you mean 'codex'"):
+    with pytest.raises(BadInput, match=r"No agent named 'codx'\. Did you mean 'codex'"):
         triage_sessions(store, BOOK, TriageQuery(agent="codx"))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from measured import measure_events
@@ -110,3 +112,12 @@ def test_the_prior_that_ships_says_how_good_it_is_and_weighs_in_the_expected_dir
     for name in ("verified", "named_by_request", "certainty"):
         assert prior.features[name].weight > 0, name
     assert all(len(one.quantiles) == 21 for one in prior.features.values())
+
+
+def test_the_page_about_triage_prints_the_figures_of_the_prior_that_ships() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "triage.md").read_text(encoding="utf-8")
+    prior = load_triage_prior()
+    assert f"| {prior.figures['runs, held']:,.0f} |" in page
+    assert f"| {prior.sessions:,} |" in page
+    for name in set(prior.figures) - {"runs, held", "auc turns alone, dev", "auc other tasks, dev"}:
+        assert f"{prior.figures[name]:.3f}" in page, name

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from closeloop.records.triage import SessionTriage, TriageReport
 
-_PERIOD = re.compile(r"(\d{1,5})([hdw])")
+_PERIOD = re.compile(r"(\d{1,4})([hdw])")
 _PERIOD_HOURS = {"h": 1, "d": 24, "w": 168}
 
 
@@ -66,10 +66,7 @@ def parse_period(text: str, now: datetime) -> datetime | None:
     if text == "all":
         return None
     if period := _PERIOD.fullmatch(text):
-        try:
-            return now - timedelta(hours=int(period[1]) * _PERIOD_HOURS[period[2]])
-        except OverflowError:
-            return None
+        return now - timedelta(hours=int(period[1]) * _PERIOD_HOURS[period[2]])
     try:
         return parse_since(text)
     except BadInput:

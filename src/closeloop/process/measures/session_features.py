@@ -104,10 +104,9 @@ def _length_features(
 
 def _returned_text(step: TraceStep) -> str:
     event = step.event
-    kind = type(event)
-    if kind is Command or kind is ToolUse:
-        return event.output or ""  # type: ignore[union-attr]
-    return (event.text or "") if isinstance(event, Read) else ""
+    if type(event) is Command or type(event) is ToolUse:
+        return event.output or ""
+    return (event.text or "") if type(event) is Read else ""
 
 
 def _action_key(step: TraceStep) -> tuple[object, ...]:
@@ -243,8 +242,7 @@ def _agent_texts(reading: TraceReading, until: int) -> Iterator[str]:
     for event in reading.trace.events:
         if event.number > until:
             return
-        kind = type(event)
-        if kind is Thought or (kind is Message and event.role == "agent"):
+        if type(event) is Thought or (type(event) is Message and event.role == "agent"):
             yield event.text
 
 
