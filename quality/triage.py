@@ -4,9 +4,10 @@
 
 FOLDER holds `dev` and `held` (and `more/dev`, `more/held`), each with `over/MODEL/TASK.json` of
 AlexCuadron/Overthinking and `mini/TASK.traj.json` of gruckion/mini-swe-agent, and in `meta` their
-outcomes. Tasks were split by a hash of their names. Weights are fitted on dev, and chosen by
-leaving out each model and a fifth of the tasks; held is looked at once, at the end. `--write`
-puts the prior into the package.
+outcomes; `meta/over-output-tokens.json` has `{"MODEL/TASK": [output tokens, turns]}` of all turns,
+as those recordings have the last one's alone. Tasks were split by a hash of their names. Weights
+are fitted on dev, and judged by leaving out each model and a fifth of the tasks; held is looked at
+once, at the end. `--write` puts the prior into the package.
 """
 
 from __future__ import annotations
@@ -108,6 +109,11 @@ def load_runs(folder: Path, half: str) -> Runs:
     runs = list(list_runs(folder, half))
     with ProcessPoolExecutor() as pool:
         features = list(pool.map(read_features, [run.path for run in runs], chunksize=20))
+    totals = folder / "meta" / "over-output-tokens.json"
+    tokens = json.loads(totals.read_bytes()) if totals.is_file() else {}
+    for run, one in zip(runs, features, strict=True):
+        if total := tokens.get(f"{run.group}/{run.task}"):
+            one["output_tokens"] = float(total[0])
     measured = [(run, one) for run, one in zip(runs, features, strict=True) if one]
     return Runs(
         [run.group for run, _ in measured],

@@ -47,7 +47,7 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 SOURCES = (*ROOT.glob("src/closeloop/**/*.py"), *ROOT.glob("tests/**/*.py"))
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted(DOCS.glob("*.md"))}
-WALK = ("first-task.md", "run.md", "commands.md", "record.md", "orchestrate.md")
+WALK = ("first-task.md", "run.md", "commands.md", "record.md", "triage.md", "orchestrate.md")
 """Pages with blocks to run, in the order that a reader takes."""
 HOME = "/home/ann/billing"
 HIDDEN_TESTS = """\

@@ -56,6 +56,10 @@ COMMAND_CHAPTERS = {
     },
     "How they work": {
         "measure": ("closeloop.cli.measure:measure", "Say how agents worked, with the evidence."),
+        "triage": (
+            "closeloop.cli.triage:triage",
+            "List the sessions to look at first, and why.",
+        ),
         "rules": ("closeloop.cli.rules:rules", "List what is looked for in traces."),
         "ask": (
             "closeloop.cli.judge_calibration:ask",

@@ -159,9 +159,7 @@ def cross_validated_scores(
     import numpy as np
 
     scores = np.full(len(hits), np.nan)
-    graded = np.flatnonzero(~np.isnan(hits))
-    for fold in range(FOLDS):
-        left_out = graded[fold::FOLDS]
+    for left_out in split_folds(hits, groups):
         others = hits.copy()
         others[left_out] = np.nan
         model = fit_team_model(positions, groups, others, prior)
@@ -169,6 +167,22 @@ def cross_validated_scores(
             model, positions[left_out], [groups[row] for row in left_out]
         )
     return scores
+
+
+def split_folds(hits: Array, groups: Sequence[Hashable]) -> list[Array]:
+    """Graded rows in parts with like shares of successes in each group.
+
+    Else whoever leaves a success out would also foretell fewer, and good estimates would look bad.
+    """
+    import numpy as np
+
+    ordered = [
+        row
+        for rows in rows_by_label(groups).values()
+        for hit in (0, 1)
+        for row in rows[hits[rows] == hit].tolist()
+    ]
+    return [np.array(ordered[fold::FOLDS], np.intp) for fold in range(FOLDS)]
 
 
 def calibrate_scores(scores: Array, hits: Array) -> tuple[float, float]:
@@ -229,9 +243,8 @@ def left_out_calibration_error(
         graded = rows[~np.isnan(hits[rows])]
         if len(graded) < MIN_GRADED_SESSIONS:
             continue
-        for fold in range(FOLDS):
-            left_out = graded[fold::FOLDS]
-            others = np.setdiff1d(graded, left_out)
+        for fold in split_folds(hits[graded], [0] * len(graded)):
+            left_out, others = graded[fold], np.delete(graded, fold)
             constant, slope = calibrate_scores(left_out_scores[others], hits[others])
             chances += sigmoid(constant + slope * left_out_scores[left_out]).tolist()
             outcomes += (hits[left_out] == 1).tolist()

@@ -35,7 +35,7 @@ class TriageReason(Record):
     feature: str
     value: float
     usual: float
-    """The median of the agent's sessions."""
+    """The median of the agent's sessions; of public runs where there are fewer than twelve."""
     effect: float
     """In log odds: below zero it speaks for failure."""
     text: str

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import chain
 from operator import attrgetter
 
 from closeloop.process.edit_contents import diff_edit, list_code_changes
 from closeloop.process.measures.verification import is_trial
+from closeloop.process.text_words import build_automaton
 from closeloop.records.finding import Finding, Measures
 from closeloop.records.inspection import LaneReading, TraceReading, TraceStep
 from closeloop.records.trace import Command, Edit, Message, Read, Thought, ToolUse
 
-MAX_WORDS_CHARS = 40_000
+MAX_WORDS_CHARS = 12_000
 """So much of what the agent wrote is searched for words of doubt and of certainty."""
 MAX_OUTPUT_CHARS = 3000
 """The end of an output says how it ended."""
@@ -33,6 +35,7 @@ CERTAINTY_WORDS = (
     " confirm", " verif", " as expected", " correctly", " success", " works", " fixed", " passes",
     " passed", " now ", " properly",
 )  # fmt: skip
+_word_automaton = cache(lambda: build_automaton([*HESITATION_WORDS, *CERTAINTY_WORDS]))
 _ERROR_OUTPUT = re.compile(
     r"Traceback \(most recent|\b[A-Z]\w*(?:Error|Exception)\b|\bFAILED\b|\bpanic:|command not found"
     r"|No such file or directory|\berror(?:\[\w+\])?: "
@@ -82,14 +85,17 @@ def _list_lasting_changes(reading: TraceReading) -> frozenset[int]:
 def _length_features(
     reading: TraceReading, steps: Sequence[TraceStep], whole: Measures
 ) -> Features:
-    turns = sum(len(lane.lane.turns) for lane in reading.lanes.values())
+    turns = [turn for lane in reading.lanes.values() for turn in lane.lane.turns]
+    tokens = [turn.usage.output_tokens for turn in turns]
+    # Some recordings tell the tokens of the last turn alone: that is no sum.
+    is_sum = 2 * tokens.count(None) <= len(tokens)
     seen = [path for step in steps for path in step.read]
-    texts = [_returned_text(step) for step in steps]
     return {
         "actions": len(steps),
-        "turns": turns or None,
-        "output_tokens": whole.usage.output_tokens,
-        "tool_text": sum(map(len, texts)),
+        "turns": len(turns) or None,
+        "output_tokens": whole.usage.output_tokens if is_sum else None,
+        "last_turn_tokens": tokens[-1] if tokens else None,
+        "tool_text": sum([len(_returned_text(step)) for step in steps]),
         "files_read": len(set(seen)),
         "rereads": len(seen) - len(set(seen)),
         "repeated_actions": 1 - len(set(map(_action_key, steps))) / len(steps),
@@ -98,9 +104,9 @@ def _length_features(
 
 def _returned_text(step: TraceStep) -> str:
     event = step.event
-    if isinstance(event, Command | ToolUse):
+    if type(event) is Command or type(event) is ToolUse:
         return event.output or ""
-    return (event.text or "") if isinstance(event, Read) else ""
+    return (event.text or "") if type(event) is Read else ""
 
 
 def _action_key(step: TraceStep) -> tuple[object, ...]:
@@ -219,15 +225,16 @@ def _word_features(reading: TraceReading, steps: Sequence[TraceStep]) -> Feature
     texts = list(_agent_texts(reading, last_action))
     if not any(texts):
         return {}
-    words = sum(text.count(" ") + 1 for text in texts)
-    searched = " ".join(texts)[:MAX_WORDS_CHARS].lower().replace("\n", " ")
+    words = sum([text.count(" ") + 1 for text in texts])
+    searched = " ".join(texts)[-MAX_WORDS_CHARS:].lower().replace("\n", " ")
     searched_words = max(50, searched.count(" ") + 1)
-    doubts = sum(map(searched.count, HESITATION_WORDS))
+    matches = _word_automaton().find_matches_as_indexes(searched, overlapping=True)
+    doubts = sum([word < len(HESITATION_WORDS) for word, _, _ in matches])
     return {
         "words": words,
         "hesitations": doubts,
         "hesitation": doubts / searched_words,
-        "certainty": sum(map(searched.count, CERTAINTY_WORDS)) / searched_words,
+        "certainty": (len(matches) - doubts) / searched_words,
     }
 
 
@@ -235,7 +242,7 @@ def _agent_texts(reading: TraceReading, until: int) -> Iterator[str]:
     for event in reading.trace.events:
         if event.number > until:
             return
-        if isinstance(event, Thought) or (isinstance(event, Message) and event.role == "agent"):
+        if type(event) is Thought or (type(event) is Message and event.role == "agent"):
             yield event.text
 
 

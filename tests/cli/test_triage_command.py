@@ -1,0 +1,64 @@
+"""`closeloop triage`, as it is typed."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from closeloop.cli.triage import parse_period
+from closeloop.records.errors import BadInput
+from command_line import typed
+
+FIXTURES = Path(__file__).parents[1] / "traces" / "fixtures"
+NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def imported(tmp_path: Path) -> Path:
+    assert typed(tmp_path, "import", str(FIXTURES / "claude_code")).returncode == 0
+    return tmp_path
+
+
+def test_recorded_sessions_are_ordered_with_reasons(imported: Path) -> None:
+    ran = typed(imported, "triage", "--since", "all")
+    assert ran.returncode == 0
+    assert "Look at these first" in ran.stdout
+    assert "− " in ran.stdout
+    assert "The order comes from public runs (AUC 0." in ran.stdout
+    ran = typed(imported, "triage", "--since", "all", "-n", "1", "--json")
+    report = json.loads(ran.stdout)
+    assert {"sessions", "total", "agents", "quality", "prior", "notes"} == report.keys()
+    (first,) = report["sessions"]
+    assert (first["place"], first["chance"], first["agent"]) == (1, None, "claude-code")
+    assert report["total"] == 1
+    assert first["reasons"]
+
+
+def test_nothing_to_look_at_is_one_sentence(imported: Path) -> None:
+    ran = typed(imported, "triage", "--since", "1h", "--agent", "claude-code")
+    assert ran.returncode == 0
+    assert ran.stdout.startswith("No session to look at: ")
+
+
+@pytest.mark.parametrize(
+    "flags", [("--since", "3x"), ("-n", "0"), ("--agent", "claude"), ("--model", "none-such")]
+)
+def test_bad_input_is_refused(imported: Path, flags: tuple[str, str]) -> None:
+    ran = typed(imported, "triage", *flags)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.startswith("closeloop: ")
+
+
+def test_a_period_is_hours_days_weeks_a_date_or_all() -> None:
+    assert parse_period("24h", NOW) == NOW - timedelta(hours=24)
+    assert parse_period("7d", NOW) == NOW - timedelta(days=7)
+    assert parse_period("2w", NOW) == NOW - timedelta(days=14)
+    assert parse_period("all", NOW) is None
+    date = parse_period("2026-11-01", NOW)
+    assert date is not None
+    assert date.date().isoformat() == "2026-11-01"
+    with pytest.raises(BadInput, match="--since takes"):
+        parse_period("d7", NOW)

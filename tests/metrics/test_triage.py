@@ -1,0 +1,184 @@
+"""Triage: what likely failed comes first, with reasons; chances only where enough is graded."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from scripted_work import BOOK, START, add_task, add_variant
+
+from closeloop.metrics.triage import TriageQuery, estimate_sessions, triage_sessions
+from closeloop.metrics.triage_model import load_triage_prior
+from closeloop.records.attempt import Attempt, Grade, Outcome
+from closeloop.records.errors import BadInput
+from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.pull_request import Delivery
+from closeloop.records.task import Task, Variant
+from closeloop.records.trace import AnyEvent, Command, Edit, Lane, Message, Trace
+from closeloop.store import Store, open_store
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with open_store(":memory:") as opened:
+        yield opened
+
+
+def work(actions: int, *, checked: bool) -> Trace:
+    """A session that reads on and on, edits once, and checks its change or does not."""
+    events: list[AnyEvent] = [
+        Message(number=1, lane="root", role="user", intent="request", text="<tag>\nFix cart.py now")
+    ]
+    events += [
+        Command(number=number, lane="root", command=f"cat f{number}.py", exit_code=0)
+        for number in range(2, actions + 2)
+    ]
+    at = len(events) + 1
+    events.append(Edit(number=at, lane="root", path="cart.py", before="a", after="b", ok=True))
+    if checked:
+        run = Command(
+            number=at + 1, lane="root", command="pytest -q", exit_code=0, output="2 passed"
+        )
+        said = Message(number=at + 2, lane="root", role="agent", text="All done.")
+        events += [run, said]
+    return Trace(reader="made", reader_version=1, lanes=(Lane(id="root"),), events=tuple(events))
+
+
+def add_session(
+    store: Store,
+    variant: Variant,
+    number: int,
+    trace: Trace,
+    *,
+    task: Task | None = None,
+    passed: bool | None = None,
+    **given: Any,
+) -> Attempt:
+    attempt = Attempt(
+        **{
+            "id": f"{variant.name}{number:010x}",
+            "origin": "experiment" if task else "production",
+            "task": task.id if task else None,
+            "task_digest": task.digest if task else None,
+            "variant": variant.digest,
+            "number": number,
+            "started": START,
+            "exit": "finished",
+            **given,
+        }
+    )
+    grade = None
+    if task is not None and passed is not None:
+        outcome = Outcome(result="pass" if passed else "fail")
+        grade = Grade(attempt=attempt.id, grading=task.grading, version=1, outcome=outcome)
+    store.save_attempt(AttemptResult(attempt=attempt, trace=trace, grade=grade))
+    return attempt
+
+
+def deliver(store: Store, attempt: Attempt, **told: Any) -> None:
+    store.pulls.save_delivery(Delivery(attempt=attempt.id, at=START, **told))
+
+
+def test_an_empty_store_has_no_session_to_look_at(store: Store) -> None:
+    report = triage_sessions(store, BOOK, TriageQuery())
+    assert (report.sessions, report.total, report.quality) == ((), 0, None)
+    assert report.prior["auc, held"] >= 0.68
+
+
+def test_the_long_unchecked_session_comes_first_with_its_reasons(store: Store) -> None:
+    variant = add_variant(store, "a", model="m")
+    for number in range(14):
+        add_session(store, variant, number, work(6, checked=True))
+    worst = add_session(store, variant, 99, work(80, checked=False))
+    report = triage_sessions(store, BOOK, TriageQuery(limit=2))
+    assert report.total == 15
+    first, second = report.sessions
+    assert (first.attempt, first.place, first.chance) == (worst.id, 1, None)
+    assert first.score < second.score
+    assert (first.agent, first.model, first.title) == ("builtin", "m", "Fix cart.py now")
+    assert 2 <= len(first.reasons) <= 3
+    assert "it ends in the middle of the work" in [reason.text for reason in first.reasons]
+    lowering = [reason for reason in first.reasons if reason.effect < 0]
+    assert sum(reason.effect for reason in lowering) < -0.5
+
+
+def test_graded_and_delivered_sessions_are_labels_and_are_not_listed(store: Store) -> None:
+    variant, task = add_variant(store, "a"), add_task(store, "t")
+    trace = work(3, checked=True)
+    expected = {
+        add_session(store, variant, 1, trace, task=task, passed=True).id: 1,
+        add_session(store, variant, 2, trace, task=task, passed=False).id: 0,
+    }
+    for number, (told, hit) in enumerate(
+        (
+            ({"merged": True}, 1),
+            ({"merged": False}, 0),
+            ({"merged": True, "regressed": True}, 0),
+            ({"merged": True, "corrected": True}, 0),
+            ({"cycles": 1}, None),
+        ),
+        10,
+    ):
+        attempt = add_session(store, variant, number, trace)
+        deliver(store, attempt, **told)
+        expected[attempt.id] = hit
+    estimates = estimate_sessions(store, BOOK, load_triage_prior())
+    hits = [None if hit != hit else int(hit) for hit in estimates.hits.tolist()]
+    assert dict(zip([row.id for row in estimates.rows], hits, strict=True)) == expected
+    report = triage_sessions(store, BOOK, TriageQuery())
+    assert [one.attempt for one in report.sessions] == [
+        name for name, hit in expected.items() if hit is None
+    ]
+    (agent,) = report.agents
+    assert (agent.sessions, agent.graded, agent.succeeded) == (7, 6, 2)
+    assert not agent.states_chances
+
+
+def test_chances_are_stated_once_fifty_sessions_are_graded_and_keep_to_the_truth(
+    store: Store,
+) -> None:
+    variant, chance = add_variant(store, "a"), random.Random(1)
+    for number in range(200):
+        checked = number % 2 == 0
+        task = add_task(store, f"t{number}")
+        passed = chance.random() < (0.8 if checked else 0.3)
+        add_session(store, variant, number, work(5, checked=checked), task=task, passed=passed)
+    good = add_session(store, variant, 1000, work(5, checked=True))
+    bad = add_session(store, variant, 1001, work(5, checked=False))
+    other = add_session(store, add_variant(store, "b", agent="codex"), 1002, work(5, checked=True))
+    report = triage_sessions(store, BOOK, TriageQuery())
+    chances = {one.attempt: one.chance for one in report.sessions}
+    assert chances[other.id] is None
+    assert report.sessions[0].attempt == bad.id
+    assert chances[bad.id] == pytest.approx(0.3, abs=0.1)
+    assert chances[good.id] == pytest.approx(0.8, abs=0.1)
+    assert report.quality is not None
+    assert report.quality.graded == 200
+    assert report.quality.auc is not None
+    assert report.quality.auc > 0.65
+    assert report.quality.calibration_error is not None
+    assert report.quality.calibration_error < 0.1
+
+
+def test_sessions_are_chosen_by_time_agent_and_model(store: Store) -> None:
+    one, other = add_variant(store, "a", model="m"), add_variant(store, "b", agent="codex")
+    trace = work(3, checked=True)
+    add_session(store, one, 1, trace)
+    late = add_session(store, other, 2, trace, started=START + timedelta(days=3))
+    add_session(store, one, 3, trace, started=None)
+    report = triage_sessions(store, BOOK, TriageQuery(since=START + timedelta(days=1)))
+    assert [each.attempt for each in report.sessions] == [late.id]
+    assert report.notes == ("1 session without a time is left out: `--since all` takes them in.",)
+    assert triage_sessions(store, BOOK, TriageQuery(agent="codex")).total == 1
+    assert triage_sessions(store, BOOK, TriageQuery(model="m")).total == 2
+    with pytest.raises(BadInput, match=r"No agent named 'codx'\. Did you mean 'codex'"):
+        triage_sessions(store, BOOK, TriageQuery(agent="codx"))
+
+
+def test_sessions_at_held_out_tasks_stay_sealed(store: Store) -> None:
+    task = add_task(store, "secret", split="held-out")
+    add_session(store, add_variant(store, "a"), 1, work(3, checked=True), task=task)
+    assert triage_sessions(store, BOOK, TriageQuery()).total == 0
