@@ -176,6 +176,8 @@ def _build_check(
 
 # A check that could not run is neither pass nor fail.
 
+_COMPILED_PARSERS = frozenset(("places", "java", "go", "cargo"))
+"""What these say of modules is said of the code."""
 MAX_RESULT_CHARS = 3000
 """So much of the end of an output is searched for results, and for why there are none."""
 _TESTS_RAN = re.compile(
@@ -213,9 +215,47 @@ _MISSING_MODULE = re.compile(
 )
 
 
+_TAIL_MARKS = {
+    _NOTHING_RAN: (
+        "no tests ran", "collected 0 items", "no tests found", "no test found", "no tests were",
+        "no test files", "ran 0 tests", "no tests to run", "no tests executed", "tests:",
+        "running 0 tests", "0 examples", "0 passing",
+    ),
+    _COLLECTION_ERROR: ("during collection", "loading conftest", "failed to import test module"),
+    _SETTINGS_ERROR: (
+        "error: unrecognized", "error: argument", "error: the following", "not found: ",
+        "directory not found", "internalerror>", "improperlyconfigured", "appregistrynotready",
+        "missing script", "no rule to make", "unrecognized option", "unknown option",
+        "unrecognized subcommand", "no such command", "no such subcommand", "couldn't find",
+        "cargo.toml`", "go.mod file", "cannot find main module", "no go files", "unsupported en",
+        "module 'node:", "could not resolve", "connection refused", "can't read file", "usage: ",
+    ),
+    _MISSING_MODULE: (
+        "no module named", "modulenotfounderror", "cannot find module", "err_module_not_found",
+        "can't open file",
+    ),
+}  # fmt: skip
+"""Words in small letters without which a pattern finds nothing: to look for them is quick."""
+
+
+@cache
+def _build_tail_search() -> tuple[AhoCorasick, list[re.Pattern[str]]]:
+    """What finds all those words at once, and the pattern of each."""
+    patterns = [pattern for pattern, marks in _TAIL_MARKS.items() for _ in marks]
+    words = [mark for marks in _TAIL_MARKS.values() for mark in marks]
+    return AhoCorasick(words, implementation=Implementation.DFA), patterns
+
+
+def _search_tail(tail: str) -> set[re.Pattern[str]]:
+    """Those of the patterns that the end of an output holds."""
+    search, patterns = _build_tail_search()
+    found = search.find_matches_as_indexes(tail.lower(), overlapping=True)
+    return {one for one in {patterns[word] for word, _, _ in found} if one.search(tail)}
+
+
 def find_nothing_ran(tail: str) -> str | None:
     """Why an output that is no failure is no success either: no test ran."""
-    if _NOTHING_RAN.search(tail) and not _TESTS_RAN.search(tail):
+    if _NOTHING_RAN in _search_tail(tail) and not _TESTS_RAN.search(tail):
         return "no test ran"
     return None
 
@@ -232,16 +272,22 @@ def _find_block(
         return "it was stopped by a time limit"
     if code in NOTHING_RAN_CODES and ("pytest" in parsers or "unittest" in parsers):
         return NOTHING_RAN_CODES[code]
+    return _explain_no_result(parsers, text)
+
+
+def _explain_no_result(parsers: Sequence[str], text: str) -> str | None:
+    """What the output says of why there is no result."""
     tail = text[-MAX_RESULT_CHARS:]
-    if _COLLECTION_ERROR.search(tail) or "Error while loading conftest" in text[:500]:
+    found = _search_tail(tail)
+    if _COLLECTION_ERROR in found or "Error while loading conftest" in text[:500]:
         return "its tests could not be collected"
-    if _TESTS_RAN.search(tail):
+    if not found or _TESTS_RAN.search(tail):
         return None
-    if _NOTHING_RAN.search(tail):
+    if _NOTHING_RAN in found:
         return "no test ran"
-    if _SETTINGS_ERROR.search(tail):
+    if _SETTINGS_ERROR in found:
         return "its settings or arguments are wrong"
-    if _MISSING_MODULE.search(tail) and not {"places", "java", "go", "cargo"}.intersection(parsers):
+    if _MISSING_MODULE in found and _COMPILED_PARSERS.isdisjoint(parsers):
         return "a module is missing"
     return None
 
@@ -270,8 +316,10 @@ _PRINTED_RESULTS = re.compile(
 
 def _check_from_results(event: Command, doing: CommandEffect) -> TraceCheck | None:
     """A run of something else, such as a script or a heredoc, whose output is that of tests."""
-    tail = (event.output or "")[-MAX_RESULT_CHARS:]
-    if not any(word in tail for word in _RESULT_WORDS) or not runs_program(doing):
+    if not event.output or not runs_program(doing):
+        return None
+    tail = event.output[-MAX_RESULT_CHARS:]
+    if not any(word in tail for word in _RESULT_WORDS):
         return None
     tail = strip_terminal_codes(tail)
     if not _PRINTED_RESULTS.search(tail):
