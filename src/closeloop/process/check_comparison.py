@@ -75,11 +75,12 @@ def is_comparable(one: TraceCheck, other: TraceCheck) -> bool:
     """They exercise overlapping tests, or run the same program on the same targets there."""
     if one.folder and other.folder and one.folder != other.folder:
         return False
-    return (
-        _targets_overlap(one.target, other.target)
-        or _share_failing_tests(one.failures, other.failures)
-        or _runs_tests_of(one, other.failures)
-        or _runs_tests_of(other, one.failures)
+    if _targets_overlap(one.target, other.target):
+        return True
+    if _share_failing_tests(one.failures, other.failures):
+        return True
+    return not share_program(one, other) and (
+        _runs_tests_of(one, other.failures) or _runs_tests_of(other, one.failures)
     )
 
 
@@ -120,8 +121,13 @@ def _targets_overlap(one: str, other: str) -> bool:
 
 def share_program(one: TraceCheck, other: TraceCheck) -> bool:
     """They run the same program, be it on other tests: one is no answer to the other then."""
-    programs = {scope.program for scope in parse_scopes(one.target)}
-    return any(scope.program in programs for scope in parse_scopes(other.target))
+    return _targets_share_program(one.target, other.target)
+
+
+@lru_cache(maxsize=1 << 14)
+def _targets_share_program(one: str, other: str) -> bool:
+    programs = {scope.program for scope in parse_scopes(one)}
+    return any(scope.program in programs for scope in parse_scopes(other))
 
 
 def covers_check(later: TraceCheck, earlier: TraceCheck) -> bool:
@@ -224,7 +230,7 @@ def _is_within(inner: str, outer: str) -> bool:
     return inner == outer or (inner.startswith(outer) and inner[len(outer)] in "/:.[")
 
 
-MAX_CHECKS_AHEAD = 100
+MAX_CHECKS_AHEAD = 50
 """So many checks after one are asked whether they can be compared with it."""
 
 

@@ -83,7 +83,7 @@ def _count_iterations(lane: LaneReading, closed: Sequence[TraceStep]) -> int | N
     return next(passing, None)
 
 
-MAX_OPEN_EPISODES = 50
+MAX_OPEN_EPISODES = 20
 """So many things that fail at once are kept apart."""
 
 
