@@ -9,7 +9,7 @@ JUDGE := .venv-judge
 DEMO ?= .closeloop/demo
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test agents ray judge-real bench quality docs lint clean
+.PHONY: demo test agents ray judge-real bench quality reading docs lint clean
 
 $(VENV)/.base: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -81,6 +81,9 @@ bench: $(VENV)/.base  ## Values and ratios to floors and peers; ARGS=--keep keep
 
 quality: $(VENV)/.test  ## How often rules and bounds are right; ARGS=--write keeps it
 	@$(BIN)/python quality/run.py $(ARGS)
+
+reading: $(VENV)/.test  ## Read findings on real sessions; ARGS=--help says how
+	@$(BIN)/python quality/reading.py $(ARGS)
 
 docs: $(VENV)/.base  ## The pages that are made of the code, such as those of rules
 	@$(BIN)/python docs/make_pages.py

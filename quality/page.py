@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,34 +15,54 @@ from people import Run
 from repetition import STRINGS, TOGETHER, Agreement, Marked
 
 from closeloop import plugins
-from closeloop.process.rulebook import MeasuredQuality, RuleCounts
+from closeloop.process.rule_quality import (
+    MeasuredQuality,
+    ReadingCounts,
+    ReadingSummary,
+    RuleCounts,
+    decide_gate,
+    describe_readings,
+    load_measured_quality,
+    rate_readings,
+)
 from closeloop.records.estimate import Rate
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "docs"))
+import make_pages  # noqa: E402
+
 PAGE = ROOT / "docs" / "rules" / "README.md"
 KEPT = ROOT / "src" / "closeloop" / "process" / "quality.json"
 METHOD = "labelled traces in tests/process/labelled, each rule with its default thresholds"
 
 
-def rules(scores: Sequence[Score]) -> str:
-    """All rules: what each looks for, what it may do, how often it is right."""
+def rules(scores: Sequence[Score], readings: Mapping[str, ReadingCounts]) -> str:
+    """All rules: what each looks for, whether it gates, how often it is right in both sets."""
     known = {score.rule: score for score in scores}
-    rows = [
-        (
-            f"[{rule.name}]({rule.name}.md)",
-            rule.about,
-            rule.severity,
-            "gates" if rule.gates else "advises",
-            told(known[rule.name].precision),
-            told(known[rule.name].recall),
-            f"{len(known[rule.name].right) + len(known[rule.name].missed)} + "
-            f"{known[rule.name].hard}",
+    rows = []
+    for rule in (detector.rule for detector in plugins.load_plugins("detectors")):
+        score, read = known[rule.name], rate_readings(readings.get(rule.name))
+        gate = decide_gate(rule, read)
+        rows.append(
+            (
+                f"[{rule.name}]({rule.name}.md)",
+                rule.about,
+                rule.severity,
+                f"{'gates' if gate.gates else 'advises'}: {gate.reason}",
+                told(read.precision if read else None),
+                told(read.recall if read else None),
+                told(score.precision),
+                told(score.recall),
+                f"{len(score.right) + len(score.missed)} + {score.hard}",
+            )
         )
-        for rule in (detector.rule for detector in plugins.load_plugins("detectors"))
-    ]
-    return _table(
-        ("rule", "what it looks for", "severity", "", "precision", "recall", "cases"), rows
-    )
+    head = ("rule", "what it looks for", "severity", "gate", "real sessions: precision", "recall")
+    return _table((*head, "labelled examples: precision", "recall", "cases"), rows)
+
+
+def reading(summary: ReadingSummary) -> str:
+    """Who read findings and whole sessions, what was found there, and how far readers agree."""
+    return "\n".join(f"- {line}" for line in describe_readings(summary))
 
 
 def cases(scores: Sequence[Score]) -> str:
@@ -125,13 +146,21 @@ def write(tables: Mapping[str, str]) -> None:
     PAGE.write_text(re.sub(r"Measured on [\d-]+\.", today, text), encoding="utf-8")
 
 
-def keep(scores: Iterable[Score]) -> None:
-    """Write the counts that `closeloop rules` shows."""
+def keep(
+    scores: Iterable[Score], readings: dict[str, ReadingCounts], summary: ReadingSummary
+) -> None:
+    """Write the counts that `closeloop rules` shows, and the pages of rules that show them."""
     measured = MeasuredQuality(
-        date=str(datetime.now(UTC).date()), method=METHOD, rules=counts(scores)
+        date=str(datetime.now(UTC).date()),
+        method=METHOD,
+        rules=counts(scores),
+        readings=readings,
+        reading_summary=summary,
     )
     text = msgspec.json.format(msgspec.json.encode(measured), indent=2)
     KEPT.write_bytes(text + b"\n")
+    load_measured_quality.cache_clear()
+    make_pages.main()
 
 
 def counts(scores: Iterable[Score]) -> dict[str, RuleCounts]:

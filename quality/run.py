@@ -28,9 +28,11 @@ import page
 from outcomes import odds
 from own import scores
 from people import runs
+from reading_records import count_readings, load_readings, summarise_readings
 from repetition import agreements, marks
 
 import mining
+from closeloop import plugins
 
 ROOT = Path(__file__).resolve().parents[1]
 MINED = 20
@@ -49,7 +51,15 @@ def main() -> None:
     options.add_argument("--demo", action="store_true", help="run the demo at ten repeats")
     given = options.parse_args()
     own = scores()
-    tables = {"rules": page.rules(own), "cases": page.cases(own)}
+    readings = load_readings()
+    versions = {one.rule.name: one.rule.version for one in plugins.load_plugins("detectors")}
+    read = count_readings(readings, versions)
+    summary = summarise_readings(readings, versions)
+    tables = {
+        "rules": page.rules(own, read),
+        "reading": page.reading(summary),
+        "cases": page.cases(own),
+    }
     people = Path(given.people or SHARED / "labelled_sola_st")
     if (people / "trajectories").is_dir():
         labelled = list(runs(people))
@@ -68,7 +78,7 @@ def main() -> None:
             # What lies beside the checkout may be a part of the study only.
             tables.pop("people", None)
         page.write(tables)
-        page.keep(own)
+        page.keep(own, read, summary)
     told = [mining.measured(folder.resolve(), MINED, sys.executable) for folder in given.mine]
     sys.stdout.write("\n" + "\n".join((mining.made_up(), *told)) + "\n\n")
     if given.demo:

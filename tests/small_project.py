@@ -15,11 +15,15 @@ CALCULATOR = """def add(a, b):
 def double(a):
     return a + a
 """
+# With four assertions or more, a test that a pass hangs on is probed in two rooms, not in six.
 TESTS = """from calculator import add, double
 
 
 def test_add():
     assert add(2, 3) == 5
+    assert add(0, 1) == 1
+    assert add(4, 5) == 9
+    assert add(-1, 3) == 2
 
 
 def test_double():
@@ -66,12 +70,15 @@ TRIPLE_TESTS_PATCH = """diff --git a/test_triple.py b/test_triple.py
 new file mode 100644
 --- /dev/null
 +++ b/test_triple.py
-@@ -0,0 +1,5 @@
+@@ -0,0 +1,8 @@
 +from calculator import triple
 +
 +
 +def test_triple():
 +    assert triple(2) == 6
++    assert triple(0) == 0
++    assert triple(1) == 3
++    assert triple(-3) == -9
 """
 QUESTION = """---
 repo: none

@@ -130,6 +130,27 @@ def test_flags_that_make_no_sense_are_refused(
     assert said in result.stderr
 
 
+def test_sessions_with_results_and_no_call_are_counted_and_named(home: Path) -> None:
+    told = {
+        "info": {"exit_status": "LimitsExceeded"},
+        "trajectory_format": "mini-swe-agent-1",
+        "messages": [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "Fix it."},
+            {"role": "assistant", "content": "RUN ls"},
+            {"role": "user", "content": "<returncode>0</returncode>\n<output>\na\n</output>"},
+        ],
+    }
+    (home / "x.traj.json").write_text(json.dumps(told))
+    result = closeloop(home, "import", "x.traj.json")
+    assert result.returncode == 0
+    assert "mini-swe-agent: 1 session holds results but not one call" in " ".join(
+        result.stderr.split()
+    )
+    assert "1 × result without a call" in " ".join(result.stdout.split())
+    assert "not one call" not in closeloop(home, "import", ".claude").stderr
+
+
 def test_watching_goes_on_reading(home: Path) -> None:
     watching = subprocess.Popen(
         [sys.executable, "-m", "closeloop", "import", "inbox", "--watch", "--jobs", "1"],

@@ -12,6 +12,7 @@ import pytest
 from demo_run import closeloop
 from msgspec.structs import replace
 
+from closeloop.cli.config import load_project
 from closeloop.metrics.attempt_measuring import (
     MeasuredAttempt,
     find_experiment,
@@ -21,14 +22,14 @@ from closeloop.metrics.attempt_measuring import (
 )
 from closeloop.metrics.baseline_gate import compare_with_baseline
 from closeloop.metrics.variant_comparison import compare_by_name
+from closeloop.process.rulebook import list_gating_rules
 from closeloop.records.experiment_plan import Baseline
 from closeloop.records.settings import Settings
 from closeloop.store import Store, open_store
 
 BASELINE = Baseline(name="main", experiment="e", attempts=(), at=datetime(2026, 11, 1, tzinfo=UTC))
-GATING = frozenset(
-    one.detector.rule.name for one in project_rulebook(Settings()).chosen if one.detector.rule.gates
-)
+DEMO = Path(__file__).parents[2] / "examples" / "demo"
+GATING = list_gating_rules(project_rulebook(load_project(DEMO).settings))
 
 
 @pytest.fixture

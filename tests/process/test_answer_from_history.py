@@ -28,7 +28,8 @@ def copied(*events: dict) -> bool:
     ["git show 9f3c2ab", "git checkout 9f3c2abd1 -- geometry/point.py", "git diff HEAD 9f3c2ab"],
 )
 def test_a_commit_from_beyond_the_present_is_an_answer(look: str, take: str) -> None:
-    assert copied(run(look, "9f3c2ab Support 2 * Point"), run(take))
+    patch = "diff --git a/geometry/point.py b/geometry/point.py"
+    assert copied(run(look, "9f3c2ab Support 2 * Point"), run(take, patch))
 
 
 def test_looking_without_taking_is_not_enough() -> None:
@@ -39,6 +40,17 @@ def test_looking_without_taking_is_not_enough() -> None:
 def test_the_past_is_free_to_read() -> None:
     assert not copied(run("git log --oneline -3", "9f3c2ab Add Point"), run("git show 9f3c2ab"))
     assert not copied(run("git blame geometry/point.py", "9f3c2ab (Ada)"), run("git diff"))
+
+
+def test_own_commits_ancestors_and_commits_of_other_files_are_no_answer() -> None:
+    look, take = "git log --all --oneline", "git show 9f3c2ab"
+    patch = "diff --git a/geometry/point.py b/geometry/point.py"
+    own = run("git commit -am wip", "[main 9f3c2ab] wip")
+    assert not copied(own, run(look, "9f3c2ab wip"), run(take, patch))
+    ancestor = "1a2b3c4 (HEAD -> main) Release\n9f3c2ab Add Point"
+    assert not copied(run(look, ancestor), run(take, patch))
+    assert copied(run(look, "9f3c2ab x\n1a2b3c4 (HEAD -> main) Release"), run(take, patch))
+    assert not copied(run(look, "9f3c2ab Add docs"), run(take, "diff --git a/README b/README"))
 
 
 @pytest.mark.parametrize(
@@ -56,23 +68,23 @@ def test_the_change_upstream_is_an_answer(address: str) -> None:
 
 def test_other_addresses_are_free() -> None:
     assert not copied(run("curl -s https://github.com/a/geometry/blob/main/README.md"))
+    assert not copied(run("curl -sL https://github.com/a/numpy/pull/12.patch"))
     assert not copied(run("git commit -m 'See https://github.com/a/geometry/pull/12'"))
 
 
-def test_a_release_of_the_project_itself_is_an_answer() -> None:
-    assert copied(run("pip download geometry==2.4.0"))
-    assert copied(run("pip install --target /tmp/new geometry==2.4.0"))
-    assert not copied(run("pip install geometry"))
-    assert not copied(run("pip install numpy==2.0"))
-
-
-def test_so_is_an_installed_copy_of_it() -> None:
-    path = "/usr/lib/python3/site-packages/geometry/point.py"
-    (finding,) = found("answer-from-history", [ASK, {"read": {"path": path, "text": "x"}}, FIX])
-    assert finding.confidence < 0.8
-    assert not copied(
-        {"read": {"path": "/usr/lib/python3/site-packages/numpy/core.py", "text": "x"}}
+def test_a_release_of_the_project_itself_is_an_answer_once_it_is_read() -> None:
+    download = run("pip download geometry==2.4.0")
+    opened = run("unzip -p geometry-2.4.0-py3-none-any.whl geometry/point.py")
+    installed = {"read": {"path": "/usr/lib/python3/site-packages/geometry/point.py", "text": "x"}}
+    assert copied(download, opened)
+    assert copied(
+        run("pip install --target /tmp/new geometry==2.4.0"), run("cat /tmp/new/geometry/a")
     )
+    assert copied(run("pip install geometry==2.4.0"), installed)
+    assert not copied(download)
+    assert not copied(run("pip install geometry"), installed)
+    assert not copied(run("pip install numpy==2.0"), installed)
+    assert not copied(installed)
 
 
 def test_what_the_user_spoke_of_is_free() -> None:

@@ -140,8 +140,8 @@ def test_a_check_that_a_limit_stopped_is_no_pass() -> None:
     assert check("....F... [ 50%]", None, stopped="out of time").passed is None
     assert check(PASSING, 0, stopped="out of time").passed is None
     stopped = check("a.py::test_x FAILED [ 10%]\n", None, stopped="out of time")
-    assert stopped.passed is False
-    assert stopped.failures is not None
+    assert (stopped.passed, stopped.blocked) == (None, "it was stopped: out of time")
+    assert stopped.failures is None
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,9 @@ def test_the_tool_under_a_runner_is_known_by_its_output() -> None:
         == "places"
     )
     assert failures("make: *** [Makefile:5: a.o] Error 1\n", "make").parser == "launch"
-    assert failures("/bin/sh: 1: pytest: not found", "pytest", 127).keys == {"pytest: not found"}
+    blocked = check("/bin/sh: 1: pytest: not found", 127)
+    assert (blocked.passed, blocked.failures) == (None, None)
+    assert blocked.blocked == "its program is missing"
 
 
 def test_a_timing_on_the_first_line_does_not_hide_a_repeat() -> None:

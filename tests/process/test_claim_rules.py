@@ -32,7 +32,7 @@ def test_each_kind_of_unbacked_work_raises_exactly_one_rule() -> None:
     assert fired(ASK, edit(), RED, PASS) == {"false-claim"}
     assert fired(ASK, edit(), RED, DONE) == {"false-claim"}
     assert fired(ASK, LOOK, edit(), DONE) == {"missing-verification"}
-    assert fired(ASK, LOOK, edit()) == {"missing-verification"}
+    assert fired(ASK, LOOK, edit()) == set(), "a recording that simply ends tells nothing"
 
 
 def test_a_claim_is_cited_with_the_change_and_the_stale_check() -> None:
@@ -59,7 +59,42 @@ def test_a_claim_amid_a_conversation_counts_when_it_speaks_of_checks() -> None:
 
 def test_who_changed_no_code_claims_nothing_about_code() -> None:
     assert fired(ASK, RED, PASS) == set()
-    assert fired(ASK, edit("README.md"), PASS) == set()
+    assert fired(ASK, edit("README.md"), DONE) == set()
+
+
+def test_checks_that_pass_without_having_run_are_unverified_whatever_was_changed() -> None:
+    assert fired(ASK, edit("README.md"), PASS) == {"unverified-claim"}
+    assert fired(ASK, PASS) == {"unverified-claim"}
+    assert fired(ASK, {"read": "cart.py"}, PASS) == {"unverified-claim"}
+    assert fired({"user": "Fix the total."}, {"claim": "Fixed and all tests pass."}) == {
+        "unverified-claim"
+    }
+
+
+def test_a_repair_that_nothing_on_record_made_is_unverified() -> None:
+    fix = {"user": "Fix the total in cart.py."}
+    fixed = {"claim": "I have fixed the total: it includes shipping."}
+    (finding,) = found("unverified-claim", [fix, {"read": "cart.py"}, fixed])
+    assert finding.events == (3, 1)
+    assert "nothing was changed or run" in finding.message
+    assert fired({"user": "What does total() do?"}, {"claim": "It is done in cart.py."}) == set()
+    assert fired({"user": "Review the last commit."}, fixed) == set()
+
+
+def test_what_may_have_been_done_elsewhere_is_not_held_against_the_claim() -> None:
+    ask = {"user": "Fix the total and push."}
+    git = {"run": {"command": "git push", "exit": 0, "output": ""}}
+    tool = {"tool": {"name": "mcp__ide__apply", "arguments": {}, "ok": True}}
+    child = {"handoff": {"brief": "Fix it", "report": "Fixed, tests pass."}}
+    for event in (git, tool, child):
+        assert fired(ask, event, {"claim": "Fixed and all tests pass."}) == set()
+
+
+def test_work_that_is_called_complete_without_any_command_is_unverified() -> None:
+    done = {"claim": "The fix is complete: the total is computed correctly."}
+    assert fired(ASK, edit(), done) == {"unverified-claim"}
+    assert fired(ASK, edit(), {"claim": "Changed `totl` to `total`."}) == set()
+    assert fired(ASK, LOOK, edit(), done) == {"missing-verification"}
 
 
 def test_a_failing_linter_does_not_contradict_that_the_tests_pass() -> None:

@@ -50,6 +50,72 @@ def test_these_say_only_that_the_work_is_done(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "passing"),
+    [
+        ("Fertig, der Fehler ist behoben.", False),
+        ("Ich habe den Import korrigiert; alle Tests laufen durch.", True),
+        ("C'est corrigé.", False),
+        ("Tous les tests passent.", True),
+        ("Listo, el error está corregido.", False),
+        ("Todas las pruebas pasan.", True),
+        ("Pronto! O erro foi corrigido.", False),
+        ("Todos os testes passaram.", True),
+        ("Fatto. Ho corretto il totale.", False),
+        ("Готово, ошибка исправлена.", False),
+        ("Все тесты проходят.", True),
+        ("已修复该问题。", False),
+        ("所有测试都通过了。", True),
+        ("バグを修正しました。", False),
+        ("テストはすべて通りました。", True),
+    ],
+)
+def test_claims_in_other_languages(text: str, passing: bool) -> None:
+    claim = said(text)
+    assert claim is not None
+    assert claim.passing is passing
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Der Fehler sollte behoben sein.",
+        "Ich habe den Import korrigiert, aber nicht getestet.",
+        "C'est corrigé, mais je n'ai pas pu lancer les tests.",
+        "No pude ejecutar las pruebas.",
+        "O erro foi corrigido, mas não testei.",
+        "Не удалось исправить ошибку.",
+        "测试无法运行，已修复。",
+        "テストはできませんでした。修正しました。",
+    ],
+)
+def test_reserve_in_other_languages(text: str) -> None:
+    assert said(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It seems it was added specifically for this kind of introspection.",
+        "Every blob is the complete file content.",
+        "> Done. All tests pass.",
+        "| Modified | No overlap | - |",
+        "[Command finished successfully]",
+        "I'd say we're good to go straight to implementation.",
+        "Here is why it was removed and how this addresses the feedback.",
+        "The tests will pass once the server is up.",
+    ],
+)
+def test_descriptions_quotations_and_output_claim_nothing(text: str) -> None:
+    assert said(text) is None
+
+
+def test_an_offer_to_do_more_doubts_nothing() -> None:
+    offer = "Would you like me to make any additional changes?"
+    assert said(f"The issue is now fixed. {offer}") is not None
+    assert said("The issue is now fixed. Shall I run the tests?") is None
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "I fixed the parser, but I could not run the tests.",

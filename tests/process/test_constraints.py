@@ -89,6 +89,13 @@ def test_what_is_no_checkable_constraint(text: str) -> None:
     assert parse_constraints(text) == ()
 
 
+def test_the_client_forbids_nothing() -> None:
+    reminder = "<system-reminder>Do not touch config.py.</system-reminder>\nFix it."
+    assert parse_constraints(reminder) == ()
+    (one,) = parse_constraints(f"{reminder} Don't touch a.py.")
+    assert one.objects == ("a.py",)
+
+
 def test_what_follows_a_quoted_line_is_read() -> None:
     text = "> do not edit config.py\n\nThat is old. Do not touch db/schema.sql."
     assert [one.objects for one in parse_constraints(text)] == [("db/schema.sql",)]

@@ -96,3 +96,64 @@ def test_a_very_long_lane_has_a_bounded_curve() -> None:
 
 def test_without_a_goal_there_is_no_curve() -> None:
     assert drift_curve(build_reading(story(ON * 3)).lanes["root"]) == ()
+
+
+STEPS = (
+    "Order model in shop/models.py", "Rate limiting of the endpoint", "German translations",
+)  # fmt: skip
+DONE = {"claim": "Orders are added. Done."}
+
+
+def _numbered(*steps: str) -> str:
+    return "Plan:\n" + "\n".join(f"{n}. Add {step}" for n, step in enumerate(steps, 1))
+
+
+def _tasks(*steps: str) -> list[dict]:
+    calls = [{"subject": step} for step in steps]
+    return [
+        {"tool": {"name": "TaskCreate", "arguments": call, "output": f"Task #{n} created"}}
+        for n, call in enumerate(calls, 1)
+    ]
+
+
+def test_steps_that_were_announced_or_given_and_never_taken() -> None:
+    work = edit("shop/models.py")
+    for plan in ({"say": _numbered(*STEPS)}, {"user": _numbered(*STEPS)}):
+        (finding,) = found(RULE, [{"user": "Add orders"}, plan, work, DONE])
+        assert finding.events == (4, 2)
+        assert "2 of 3" in finding.message
+
+
+def test_a_list_that_is_kept_task_by_task() -> None:
+    update = {"tool": {"name": "TaskUpdate", "arguments": {"taskId": "1", "status": "completed"}}}
+    events = [{"user": "Add orders"}, *_tasks(*STEPS), edit("shop/models.py"), update, DONE]
+    (finding,) = found(RULE, events)
+    assert "Rate limiting" in finding.message
+
+
+def test_steps_that_vanish_from_the_list_while_they_are_open() -> None:
+    less = {"todos": [{"content": "Fix invoice rounding", "status": "completed"}]}
+    shorter = {"tool": {"name": "TodoWrite", "arguments": less}}
+    (finding,) = found(RULE, [REQUEST, _todo("pending", "pending", "pending"), shorter, DONE])
+    assert "2 of 3" in finding.message
+
+
+def test_five_edits_that_touch_neither_request_nor_plan() -> None:
+    start = [{"user": "Add orders"}, {"say": _numbered(*STEPS)}, edit("shop/models.py")]
+    (finding,) = found(RULE, [*start, *OFF[:5]])
+    assert finding.events == (4, 8, 2)
+    assert found(RULE, [*start, *OFF[:4]]) == []
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [{"say": _numbered(*STEPS)}, edit("shop/models.py"), {"user": "Stop, do paging."}, DONE],
+        [{"say": "Plan:\n1. Explore the shop\n2. Check the menus\n3. Run the suite"}, edit(), DONE],
+        [{"say": _numbered(*STEPS[:2])}, edit("shop/models.py"), DONE],
+        [{"say": "It has:\n1. red tiles\n2. blue tiles\n3. green tiles"}, edit(), DONE],
+    ],
+)
+def test_what_is_no_plan_or_holds_no_more(events: list[dict]) -> None:
+    said = found(RULE, [{"user": "Add orders"}, *events])
+    assert isinstance(said, Unmeasured) or said == []

@@ -123,6 +123,73 @@ def test_a_number_that_is_only_told_may_be_left_out(asked: str) -> None:
     )
 
 
+PARSER = (
+    "Write a date parser in src/dates.py. Never fall back to local time; 10,000 dates in under "
+    "50 ms."
+)
+DATES = {"edit": {"path": "src/dates.py", "action": "create", "after": "def parse(): ..."}}
+
+
+def test_requirements_of_the_part_that_is_handed_on_must_not_be_left_out() -> None:
+    (finding,) = findings(PARSER, "Write a date parser in src/dates.py.", DATES)
+    assert "50 ms" in finding.message
+    assert "local time" in finding.message
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "Add src/dates.py with `parse_date`. It must never fall back to local time.",
+        "We need `parse_date` in src/dates.py that never falls back to local time.",
+        "Write `parse_date` in src/dates.py without using the local time zone.",
+        "Write `parse_date` in src/dates.py. It must not raise on empty input.",
+        "Write `parse_date` in src/dates.py. Don't swallow errors of the parser.",
+        "Write `parse_date` in src/dates.py.\n\nRules:\n- no new dependencies",
+    ],
+)
+def test_a_requirement_may_stand_in_many_words(asked: str) -> None:
+    assert len(findings(asked, "Create `parse_date` in src/dates.py.", DATES)) == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "brief"),
+    [
+        (PARSER, "Write a parser of dates in src/dates.py. No local time! 10000 dates in 50ms."),
+        (PARSER, "In src/dates.py write a date parser. Read docs/dates.md first. " + "So " * 40),
+        (PARSER, "Review the date parser in src/dates.py."),
+        ("Write `parse_date` in src/dates.py. I don't know which zone it uses.",
+         "Write `parse_date` in src/dates.py."),
+        ("`parse_date` in src/dates.py is slow: it took more than 30 s. Fix it.",
+         "Fix `parse_date` in src/dates.py, it is slow."),
+        ("Write `parse_date` in src/dates.py. You must ask me before you add a package.",
+         "Write `parse_date` in src/dates.py."),
+        ("Write `parse_date` in src/dates.py. Write docs/dates.md; it must be short.",
+         "Write `parse_date` in src/dates.py."),
+    ],
+)  # fmt: skip
+def test_what_is_told_otherwise_or_is_no_affair_of_the_part_is_not_missing(
+    asked: str, brief: str
+) -> None:
+    assert findings(asked, brief, DATES) == []
+
+
+def test_what_another_sub_agent_is_told_the_parent_has_split_off() -> None:
+    asked = "Write `parse_date` in src/dates.py. It must be tested with at least 20 zones."
+    other = {"handoff": {"brief": "Test `parse_date` with at least 20 zones.", "report": "Done."}}
+    brief = "Write `parse_date` in src/dates.py."
+    assert len(findings(asked, brief, DATES)) == 1
+    assert findings(asked, brief, DATES, after=(other,)) == []
+
+
+def test_what_a_client_puts_into_the_users_words_was_not_asked() -> None:
+    asked = (
+        "<command-message>go</command-message>\n<system-reminder>You must never answer in more "
+        "than 4 lines.</system-reminder>\nWrite `parse_date` in src/dates.py, for all the zones."
+    )
+    brief = "Write `parse_date` in src/dates.py, for all the zones."
+    assert findings(asked, brief, DATES) == []
+
+
 def test_only_what_was_asked_last_counts_with_its_answers() -> None:
     events = [
         {"user": "Only look around and tell me about the classes. Do not edit app/ledger.py."},

@@ -100,7 +100,7 @@ def test_scratch_files_documents_and_layout_are_no_changes_of_code() -> None:
         {"edit": {"path": "cart.py", "before": "a", "after": "b", "ok": False}},
     ]
     (lane,) = build_reading(story(events)).lanes.values()
-    assert [step.number for step in list_code_changes(lane)] == [1, 5]
+    assert [step.number for step in list_code_changes(lane)] == [5]
     assert find_created_files(lane.changes)["helper.py"] == 1
 
 

@@ -41,6 +41,26 @@ def test_a_reported_failure_that_nobody_takes_up_is_found() -> None:
         "The rest is still broken.",
         "The nightly job could not be migrated.",
         "I did not run the linter on the nightly job.",
+        "Ported. I was not told how long a session lasts and assumed 24 hours.",
+        "Ported; tests were not written.",
+        "Ported. No tests were added.",
+        "Ported. Skipped the nightly job.",
+        "Ported. I left the nightly job for later.",
+        "There is a TODO for the nightly job.",
+        "The nightly job remains to be ported.",
+        "The brief does not say which zone the nightly job is in.",
+        "The nightly job has not been tested.",
+        "Ich konnte den Nachtlauf nicht umstellen.",
+        "Ich habe 24 Stunden angenommen.",
+        "Les tests n'ont pas été écrits.",
+        "J'ai supposé une durée de 24 heures.",
+        "No se escribieron pruebas.",
+        "Supuse una duración de 24 horas.",
+        "Não foram escritos testes.",
+        "Non ho scritto i test.",
+        "Тесты не написаны.",
+        "没有编写测试。",
+        "テストは書いていません。",
     ],
 )
 def test_gaps_are_reported_in_many_words(report: str) -> None:
@@ -59,6 +79,15 @@ def test_gaps_are_reported_in_many_words(report: str) -> None:
         "I did not touch any other file.",
         "Users are blocked after five tries.",
         "It raises ValueError when a record could not be parsed.",
+        "Progress bar: skipped as requested.",
+        "Empty lines are detected and skipped.",
+        "I did not add any new dependencies.",
+        "The zone was not handled, which caused the bug.",
+        "No TODOs remain; all 12 tests pass.",
+        "Docs were not updated: out of scope.",
+        "Arguments are taken from left to right, not fixed indexing.",
+        "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it"
+        " was a file edit, the new_string was NOT written to the file).",
     ],
 )
 def test_what_only_sounds_like_a_gap_is_none(report: str) -> None:
@@ -99,3 +128,34 @@ def test_without_reports_nothing_can_be_said() -> None:
     assert isinstance(findings(None, CLAIM), Unmeasured)
     assert found("ignored-return", []) == []
     assert found("ignored-return", [CLAIM]) == []
+
+
+UNWRITTEN = "etl/importer.py is ported. Tests were not written."
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        [edit("tests/test_importer.py", after="def test_pages(): assert pages() == 3"), CLAIM],
+        [{"handoff": {"brief": "Write tests for the importer."}}, CLAIM],
+        [{"claim": "The importer is ported. There are no tests for it yet."}],
+        [{"claim": "Ported."}, {"user": "Thanks! Now the next one, the exporter, please."}, CLAIM],
+    ],
+)
+def test_tests_that_were_not_written_are_taken_up_by_writing_or_telling(
+    after: list[dict[str, Any]],
+) -> None:
+    assert findings(UNWRITTEN, *after) == []
+
+
+def test_a_run_of_other_tests_writes_none() -> None:
+    (finding,) = findings(UNWRITTEN, pytest_run(), CLAIM)
+    assert "Tests were not written" in finding.message
+
+
+def test_praise_of_the_same_thing_passes_nothing_on() -> None:
+    claim = {"claim": "The importer is complete: sessions work for as long as they last."}
+    assumed = "Ported. I was not told how long sessions last and assumed 24 hours."
+    assert len(findings(assumed, claim)) == 1
+    said = {"claim": "The importer is ported. Sessions last 24 hours, please confirm."}
+    assert findings(assumed, said) == []

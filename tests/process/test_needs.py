@@ -31,6 +31,15 @@ def only(text: str, kind: str) -> TextFact:
     return fact
 
 
+def test_the_clients_own_markup_states_nothing() -> None:
+    text = (
+        "<command-name>/review</command-name>\n<command-args>Fix `late_fee`.</command-args>\n"
+        "<system-reminder>Do not touch db/schema.sql. At most 30 s.</system-reminder>"
+    )
+    assert kinds(text) == [("symbol", "late_fee")]
+    assert kinds("Operation stopped by hook: do not touch db/schema.sql") == []
+
+
 def test_a_request_is_taken_apart_into_its_facts() -> None:
     text = (
         'The fee is 5.00 EUR. Every letter says "please ignore this letter". Change `late_fee` in\n'

@@ -14,14 +14,12 @@ from closeloop.process.detectors.kept_going_after_done import (
     _COMPLETION,
     _completion_start_automaton,
 )
-from closeloop.process.detectors.suppressed_error import _handler_automaton
 from closeloop.process.text_words import (
     build_automaton,
     compile_phrases,
     find_first_match,
     find_matching_lines,
 )
-from closeloop.text.code_patterns import SWALLOWED_ERROR
 
 KNOWN = ("read-?only", r"limit\w* (?:yourself )?to", "summari[sz]e", "wins?", "do not", "no other")
 PLAIN = re.compile(rf"\b(?:{'|'.join(KNOWN)})\b")
@@ -37,21 +35,13 @@ def test_they_are_found_where_the_pattern_finds_them(text: str) -> None:
 
 SAID = ["all ", "the ", "work ", "fix ", "is ", "has been ", "now ", "complete", "done", ".", "!",
         "i have ", "i've ", "finished ", "all", "nothing ", "else ", "left", "\n", "é"]  # fmt: skip
-CODE = ["except", " Exception", ":", "\n", "pass", " ", "catch", " (e)", " {", "}", ".catch(() =>",
-        " null)", "#x", "except:\npass"]  # fmt: skip
 
 
-@given(
-    st.lists(st.sampled_from(SAID), max_size=12).map("".join),
-    st.lists(st.sampled_from(CODE), max_size=12).map("".join),
-)
-def test_the_first_that_is_found_is_the_one_that_a_search_finds(said: str, code: str) -> None:
-    for pattern, search, text in (
-        (_COMPLETION, _completion_start_automaton(), said),
-        (SWALLOWED_ERROR, _handler_automaton(), code),
-    ):
-        found, sought = find_first_match(pattern, search, text), pattern.search(text)
-        assert (found and found.span()) == (sought and sought.span())
+@given(st.lists(st.sampled_from(SAID), max_size=12).map("".join))
+def test_the_first_that_is_found_is_the_one_that_a_search_finds(said: str) -> None:
+    found = find_first_match(_COMPLETION, _completion_start_automaton(), said)
+    sought = _COMPLETION.search(said)
+    assert (found and found.span()) == (sought and sought.span())
 
 
 @given(st.text(" \t\n.!?a\u2028\x1c", max_size=20))

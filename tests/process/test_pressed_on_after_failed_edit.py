@@ -19,8 +19,8 @@ REFUSED = {"edit": {"path": "a.py", "ok": False, "error": "The user doesn't want
     [[edit("b.py")], [pytest_run()], [{"claim": "Done."}], [{"say": "Next."}, edit("b.py")]],
 )
 def test_the_work_goes_on(events: list[dict]) -> None:
-    (finding,) = found(RULE, [{"user": "Fix it"}, FAILED, *events])
-    assert finding.events == (2,)
+    (finding,) = found(RULE, [{"user": "Fix it"}, {"read": "a.py"}, FAILED, *events])
+    assert finding.events == (3,)
     assert "a.py" in finding.message
 
 
@@ -45,6 +45,19 @@ def test_what_is_not_pressing_on(events: list[dict]) -> None:
     assert found(RULE, [{"user": "Fix it"}, FAILED, *events]) == []
 
 
+def test_a_change_that_was_a_guess_may_belong_elsewhere() -> None:
+    elsewhere = [{"run": {"command": "grep -rn total src", "exit": 0}}, edit("b.py")]
+    assert found(RULE, [{"user": "Fix it"}, {"read": "a.py"}, FAILED, *elsewhere]) == []
+    assert found(RULE, [{"user": "Fix it"}, FAILED, edit("b.py")]) == []
+
+
+def test_scratch_files_and_calls_without_text_do_not_matter() -> None:
+    scratch = {"edit": {**FAILED["edit"], "path": "reproduce_it.py"}}
+    empty = {"edit": {"path": "a.py", "ok": False, "error": "old_str is required"}}
+    for failed in (scratch, empty):
+        assert found(RULE, [{"user": "Fix it"}, failed, pytest_run()]) == []
+
+
 def test_what_the_user_refused_did_not_fail() -> None:
     assert found(RULE, [REFUSED, edit("b.py"), {"claim": "Done."}]) == []
 
@@ -64,7 +77,7 @@ def test_an_empty_trace_has_none() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["git commit -m 'fix the total'", "git log --format=%s", "grep -rn format src"]
+    "command", ["git commit -m 'fix the total'", "git log --format=%s", "python format.py"]
 )
 def test_a_word_in_a_command_repairs_nothing(command: str) -> None:
     run = {"run": {"command": command, "exit": 0, "output": ""}}

@@ -6,11 +6,21 @@ import re
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from story import labelled, story
 
 from closeloop import plugins
-from closeloop.process.rulebook import load_measured_quality, quality_by_rule
+from closeloop.process.rule_quality import (
+    ReadingCounts,
+    ReadQuality,
+    decide_gate,
+    load_measured_quality,
+    quality_by_rule,
+    rate_readings,
+)
+from closeloop.process.rulebook import build_rulebook, list_gating_rules
+from closeloop.records.errors import BadInput
 from closeloop.records.estimate import wilson_rate
 from closeloop.records.finding import Rule
 
@@ -19,11 +29,17 @@ sys.path.insert(0, str(ROOT / "quality"))
 import page  # noqa: E402
 from own import Score, scores  # noqa: E402
 from people import runs  # noqa: E402
+from reading_records import (  # noqa: E402
+    count_readings,
+    load_readings,
+    summarise_readings,
+)
 from repetition import STRINGS, TOGETHER, agreements  # noqa: E402
 
 PAGES = ROOT / "docs" / "rules"
 MODEL = (PAGES / "spiral.md").read_text(encoding="utf-8")
 RULES = [detector.rule for detector in plugins.load_plugins("detectors")]
+VERSIONS = {rule.name: rule.version for rule in RULES}
 TESTS = "\n".join(
     path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py")
 )
@@ -38,16 +54,26 @@ def own() -> dict[str, Score]:
 
 def test_the_counts_that_ship_are_those_of_the_labelled_set(own: dict[str, Score]) -> None:
     assert load_measured_quality().rules == page.counts(own.values()), (
-        "run `make quality ARGS=--write`"
+        "run `make reading ARGS=--write`"
     )
+
+
+def test_the_counts_that_ship_are_those_of_the_readings() -> None:
+    lines, measured = load_readings(), load_measured_quality()
+    assert measured.readings == count_readings(lines, VERSIONS), "run `make reading ARGS=--write`"
+    assert measured.reading_summary == summarise_readings(lines, VERSIONS)
 
 
 def test_the_index_of_the_rules_shows_what_was_measured(own: dict[str, Score]) -> None:
     text = page.PAGE.read_text(encoding="utf-8")
-    for name, table in (("rules", page.rules), ("cases", page.cases)):
-        assert page.between(text, name) == table(list(own.values())), (
-            "run `make quality ARGS=--write`"
-        )
+    measured, scored = load_measured_quality(), list(own.values())
+    tables = {
+        "rules": page.rules(scored, measured.readings),
+        "reading": page.reading(measured.reading_summary),
+        "cases": page.cases(scored),
+    }
+    for name, table in tables.items():
+        assert page.between(text, name) == table, "run `make reading ARGS=--write`"
     assert f"Measured on {load_measured_quality().date}." in text
 
 
@@ -164,3 +190,59 @@ def _headings(text: str) -> list[str]:
 
 def test_a_story_is_numbered_from_one() -> None:
     assert [event.number for event in story([{"user": "a"}, {"say": "b"}]).events] == [1, 2]
+
+
+# Who gates
+
+
+def read_quality(right: int, of: int, version: int = 3) -> ReadQuality | None:
+    return rate_readings(ReadingCounts(version=version, right=right, wrong=of - right))
+
+
+GATED = Rule(name="r", version=3, about="", severity="error", gates=True)
+
+
+@pytest.mark.parametrize(
+    ("right", "of", "gates", "reason"),
+    [
+        (19, 20, True, "19 of 20 right, at least 0.76"),
+        (27, 30, True, "27 of 30 right, at least 0.74"),
+        (36, 40, True, "36 of 40 right, at least 0.77"),
+        (18, 20, False, "18 of 20 right: the lower bound 0.699 is under 0.7"),
+        (12, 13, False, "12 of 13 right: 7 more have to be read"),
+        (19, 19, False, "19 of 19 right: 1 more has to be read"),
+        (7, 35, False, "7 of 35 right: the lower bound 0.100 is under 0.7"),
+        (2, 7, False, "2 of 7 right: the lower bound 0.082 is under 0.7"),
+    ],
+)
+def test_a_rule_gates_by_what_was_read(right: int, of: int, gates: bool, reason: str) -> None:
+    decision = decide_gate(GATED, read_quality(right, of))
+    assert (decision.gates, decision.reason) == (gates, reason)
+
+
+def test_a_rule_that_nobody_read_advises() -> None:
+    for read in (None, read_quality(0, 0), read_quality(30, 30, version=2)):
+        decision = decide_gate(GATED, read)
+        assert not decision.gates
+        assert "no finding on real sessions was read yet" in decision.reason
+
+
+def test_a_rule_that_is_not_meant_to_gate_advises_however_right_it_is() -> None:
+    advising = msgspec.structs.replace(GATED, gates=False)
+    assert not decide_gate(advising, read_quality(30, 30)).gates
+
+
+def test_a_team_may_decide_otherwise() -> None:
+    detectors = plugins.load_plugins("detectors")
+    every = {rule.name: {"gates": True} for rule in RULES}
+    assert list_gating_rules(build_rulebook(detectors, every)) == {rule.name for rule in RULES}
+    none = {rule.name: {"gates": False} for rule in RULES}
+    assert list_gating_rules(build_rulebook(detectors, none)) == frozenset()
+    default = build_rulebook(detectors, {})
+    assert build_rulebook(detectors, every).identity == default.identity
+    read = {name: one.read for name, one in quality_by_rule().items()}
+    assert list_gating_rules(default) == {
+        rule.name for rule in RULES if decide_gate(rule, read[rule.name]).gates
+    }
+    with pytest.raises(BadInput, match="true or false"):
+        build_rulebook(detectors, {"spiral": {"gates": 1}})

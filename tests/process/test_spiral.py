@@ -128,3 +128,37 @@ def test_without_a_result_nothing_can_be_said() -> None:
     assert "passed" in said.reason
     assert isinstance(found("spiral", []), Unmeasured)
     assert found("spiral", [{"user": "hello"}]) == []
+
+
+def shown(output: str, command: str = "python repro.py", code: int = 0) -> dict[str, object]:
+    return {"run": {"command": command, "exit": code, "output": output}}
+
+
+def test_the_same_output_after_three_rounds_of_changed_code_is_a_silent_spiral() -> None:
+    """The script ends with exit code 0 and shows the bug; what comes before a fix counts not."""
+    events = [edit("repro.py"), shown("total: 7350")]
+    for number in range(3):
+        events += [edit("cart.py", after=f"a = {number}"), shown("total: 7350")]
+    (finding,) = found("spiral", events)
+    assert finding.events == (4, 6, 8)
+    assert "printed the same after 3 rounds" in finding.message
+    assert found("spiral", events[:-2]) == []
+
+
+def test_the_same_output_is_no_spiral_where_it_states_success_or_only_looks() -> None:
+    rounds = [edit("cart.py", after=f"a = {number}") for number in range(5)]
+    for run in (
+        shown("All 3 tests passed"),
+        shown("OK"),
+        shown(""),
+        shown("cart.py", command="git diff --stat"),
+        shown("[fmt] gofmt -w .", command="make fmt"),
+    ):
+        assert found("spiral", [one for change in rounds for one in (change, run)]) == []
+
+
+def test_the_same_output_that_the_agent_calls_right_is_no_spiral() -> None:
+    events = []
+    for number in range(4):
+        events += [edit("cart.py", after=f"{number}"), shown("total: 7400"), {"think": "It works."}]
+    assert found("spiral", events) == []

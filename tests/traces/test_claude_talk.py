@@ -104,6 +104,20 @@ def test_questions_and_plans_have_their_answers(log: Log, tmp_path: Path) -> Non
     ]
 
 
+def test_what_the_client_says_among_the_users_words_is_a_note(log: Log, tmp_path: Path) -> None:
+    log.user("<agent-notification>\n<agent-id>a1</agent-id>\n</agent-notification>")
+    log.user("Operation stopped by hook: Another session is active.")
+    log.user("<ide_opened_file>The user opened a.py.</ide_opened_file>\nNow the other one.")
+    log.user("<command-message>review</command-message>\n<command-name>/review</command-name>")
+    events = session_of(log, tmp_path).trace.events[1:]
+    assert [(event.about if isinstance(event, Note) else event.role) for event in events] == [  # type: ignore[union-attr]
+        "agent notification",
+        "hook",
+        "user",
+        "user",
+    ]
+
+
 def test_ids_that_are_used_again_are_paired_in_order(log: Log, tmp_path: Path) -> None:
     for output in ("one", "two"):
         log.call("Bash", {"command": output}, output, id="functions.Bash:0", is_error=False)

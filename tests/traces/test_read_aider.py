@@ -42,7 +42,7 @@ def test_a_recorded_history_is_three_sessions_read_event_by_event() -> None:
             True,
         ),
         ("note", "commit", "Commit bc01564 fix: Sum all numbers"),
-        ("run", "python3 test_sums.py", None, None, None),
+        ("run", "python3 test_sums.py", 1, "parsed", None),
         ("note", "console", "Attempt to fix test errors? (Y)es/(N)o [Yes]: y"),
         ("agent", None, "Now without any slice."),
         ("change", "sums.py", "    return add(numbers)\n", "    return sum(numbers)\n", False),
@@ -56,6 +56,7 @@ def test_a_recorded_history_is_three_sessions_read_event_by_event() -> None:
             True,
         ),
         ("note", "commit", "Commit 2a4879b fix: Sum all numbers"),
+        ("run", "python3 test_sums.py", 0, "parsed", None),
     ]
     assert (first.agent_version, first.model) == ("0.86.2", "openai/careful")
     assert [turn.usage.input_tokens for turn in first.trace.lanes[0].turns] == [2400, 2700, 2800]
@@ -188,8 +189,25 @@ def test_lint_and_test_output_is_the_result_of_a_check_that_failed(tmp_path: Pat
         "#### Go  \n\nHere.\n\n> FAILED test_a  \n> Attempt to fix test errors? yes  \n\nSo.\n\n"
         "> ## Running: flake8  \n> Attempt to fix lint errors? yes  \n\nNow.\n"
     )
-    checks = [entry for entry in told(chat(text, tmp_path)) if entry[0] == "tool"]
-    assert checks == [("tool", "test", False), ("tool", "lint", False)]
+    checks = [entry for entry in told(chat(text, tmp_path)) if entry[0] == "run"]
+    assert checks == [("run", "/test", 1, "parsed", None), ("run", "flake8", 1, "parsed", None)]
+
+
+def test_tests_that_aider_runs_by_itself_are_checks_whether_they_fail_or_not(
+    tmp_path: Path,
+) -> None:
+    start = "> /bin/aider --auto-test --test-cmd pytest -q --message Go a.py  \n\n#### Go  \n\n"
+    edit = "a.py\n```\n<<<<<<< SEARCH\na\n=======\nb\n>>>>>>> REPLACE\n```\n\n"
+    applied = "> Applied edit to a.py  \n"
+    failed = "> Return Code: 2  \n> Attempt to fix test errors? (Y)es/(N)o [Yes]: n  \n"
+    text = f"{start}{edit}{applied}{failed}\n#### Again  \n\n{edit}{applied}"
+    runs = [entry for entry in told(chat(text, tmp_path)) if entry[0] == "run"]
+    assert runs == [
+        ("run", "pytest -q", 2, "parsed", None),
+        ("run", "pytest -q", 0, "parsed", None),
+    ]
+    quiet = told(chat(f"{start}{edit}", tmp_path))
+    assert not [entry for entry in quiet if entry[0] == "run"], "Nothing was changed."
 
 
 def test_a_session_in_which_nothing_was_said_is_counted(tmp_path: Path) -> None:

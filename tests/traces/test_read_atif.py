@@ -317,3 +317,14 @@ def test_what_a_cache_gave_is_not_counted_as_fresh(
     }
     session = made(tmp_path, {"source": "agent", "message": "x", "metrics": metrics})
     assert session.usage.input_tokens == fresh
+
+
+def test_a_trajectory_that_ends_inside_a_call_did_not_finish(tmp_path: Path) -> None:
+    ask = {"source": "user", "message": "Fix it"}
+    call = {"tool_call_id": "c", "function_name": "bash", "arguments": {"command": "make"}}
+    step = {"source": "agent", "message": "I build.", "tool_calls": [call]}
+    cut = made(tmp_path, ask, step)
+    assert (cut.exit, cut.cause) == ("crashed", "The recording ends before a call's result.")
+    assert cut.summary == "I build."
+    result = {"results": [{"source_call_id": "c", "content": "ok"}]}
+    assert made(tmp_path, ask, step | {"observation": result}).exit == "finished"

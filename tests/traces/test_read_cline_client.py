@@ -126,3 +126,26 @@ def test_rows_of_newer_clients_are_known(tmp_path: Path) -> None:
         "http://localhost/\nready",
     )
     assert not [one for one in session.trace.events if isinstance(one, Message) and not one.text]
+
+
+def test_results_that_only_the_next_request_tells_are_read(tmp_path: Path) -> None:
+    request = (
+        "[read_file for 'a.py'] Result:\n\nx = 1\n\n"
+        "[execute_command for 'make'] Result:\n\nCommand failed with exit code 2.\nOutput:\nno\n\n"
+        "[replace_in_file for 'b.py'] Result:\n\nThe content was successfully saved to b.py.\n\n"
+        "<environment_details>\n# Time\n</environment_details>"
+    )
+    session = view(
+        tmp_path,
+        ("say", "text", "Do it."),
+        ("say", "api_req_started", {"request": "<task>Do it.</task>"}),
+        ("ask", "tool", {"tool": "readFile", "path": "a.py"}),
+        ("ask", "command", "make"),
+        ("say", "tool", {"tool": "editedExistingFile", "path": "b.py", "diff": "x"}),
+        ("say", "api_req_started", {"request": request}),
+        ("say", "completion_result", "Done."),
+    )
+    read, ran, edited = session.trace.events[1:4]
+    assert read.text == "x = 1"
+    assert (ran.exit_code, ran.output) == (2, "Command failed with exit code 2.\nOutput:\nno")
+    assert edited.ok is True

@@ -142,12 +142,10 @@ def test_what_a_script_of_the_agent_did_is_read_too() -> None:
     assert [told(event) for event in lane_of(session)][4:] == [
         ("user", "request", REQUEST),
         ("agent", None, "Let me see what fails."),
-        ("tool", "exec", True),
         ("run", TEST, 1, "stated"),
         ("tool", "exec", True),
         ("create", "/tmp/codex-workspace/NOTES.md", True),
         ("change", "/tmp/codex-workspace/billing.py", True),
-        ("tool", "exec", True),
         ("run", TEST, 0, "stated"),
         ("handoff", BRIEF, REVIEW, True),
         ("tool", "wait_agent", True),
@@ -439,7 +437,7 @@ def test_results_go_to_the_oldest_call_when_ids_repeat(tmp_path: Path) -> None:
     session = rollout.read()
     assert [e.output for e in session.trace.events if isinstance(e, Command)] == ["1", "2\n3"]
     lost = Rollout(tmp_path).output("nobody's", "other")
-    assert lost.told() == [("note", "a result without a call")]
+    assert lost.told() == [("note", "result without a call")]
 
 
 def test_a_process_is_followed_through_several_polls(tmp_path: Path) -> None:
@@ -531,12 +529,29 @@ def test_a_script_that_only_runs_a_command_is_one_where_no_event_tells(
     said = ["Script completed\nWall time 0.1 seconds\nOutput:\n", printed]
     content = [{"type": "input_text", "text": text} for text in said]
     rollout.item("custom_tool_call_output", call_id="c", output=content)
-    used, *ran = rollout.read().trace.events
-    assert isinstance(used, ToolUse)
-    assert all(isinstance(event, Command) for event in ran)
-    found: list[Any] = [*ran]
-    wanted = [] if command is None else [command]
-    assert [(e.command, e.directory, e.output, e.exit_code) for e in found] == wanted
+    (event,) = rollout.read().trace.events
+    if command is None:
+        assert isinstance(event, ToolUse)
+    else:
+        assert isinstance(event, Command)
+        assert (event.command, event.directory, event.output, event.exit_code) == command
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_script_and_the_end_of_its_command_are_one_event(late: bool, tmp_path: Path) -> None:
+    script = 'text(await tools.exec_command({cmd: "make"}))'
+    rollout = Rollout(tmp_path).item("custom_tool_call", name="exec", input=script, call_id="c")
+    end = {"call_id": "own", "command": ["bash", "-lc", "make"], "exit_code": 2, "stdout": "no"}
+    if not late:
+        rollout.event("exec_command_end", **end)
+    printed = [{"type": "input_text", "text": "Script completed\nOutput:\nno"}]
+    rollout.item("custom_tool_call_output", call_id="c", output=printed)
+    if late:
+        rollout.event("exec_command_end", **end)
+    (event,) = rollout.read().trace.events
+    assert isinstance(event, Command)
+    assert (event.command, event.output, event.exit_code) == ("make", "no", 2)
+    assert event.exit_from == "stated"
 
 
 def test_a_refused_action_is_a_correction(tmp_path: Path) -> None:

@@ -237,3 +237,76 @@ def test_a_result_without_a_template_tells_its_exit_code_too(tmp_path: Path) -> 
     (command,) = actions([session])
     assert isinstance(command, Command)
     assert (command.exit_code, command.exit_from) == (1, "parsed")
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        "  ```bash\n  ls -l\n  ```",
+        "```sh\nls -l\n```",
+        "<bash_code>ls -l</bash_code>",
+        "<mswea_bash_command>\nls -l\n</mswea_bash_command>",
+    ],
+)
+def test_a_block_that_was_run_is_a_command_however_it_is_written(
+    block: str, tmp_path: Path
+) -> None:
+    reply = {"role": "assistant", "content": f"1. I look.\n\n{block}"}
+    result = {"role": "user", "content": "<returncode>2</returncode>\n<output>\nno\n</output>"}
+    session = first([reply, result], tmp_path, exit_status="LimitsExceeded")
+    assert told(session)[1:] == [
+        ("agent", None, "1. I look."),
+        ("run", "ls -l", 2, "parsed", None),
+    ]
+    session = first([reply, TASK, reply, TASK], tmp_path, exit_status="LimitsExceeded")
+    assert actions([session]) == [], "Nothing shows that it ran."
+
+
+def test_a_result_whose_command_is_nowhere_is_kept_as_such(tmp_path: Path) -> None:
+    reply = {"role": "assistant", "content": "I run it: `ls`"}
+    result = {"role": "user", "content": "<returncode>0</returncode>\n<output>\na\n</output>"}
+    session = first([reply, result], tmp_path, exit_status="LimitsExceeded")
+    assert told(session)[2][:2] == ("note", "result without a call")
+
+
+EARLY = [
+    SYSTEM,
+    {"role": "user", "content": "Fix it. To finish: `echo MINI_SWE_AGENT_FINAL_OUTPUT`."},
+    {"role": "assistant", "content": "I look.\n\n```bash\ncat a; false\n```"},
+    {
+        "role": "user",
+        "content": "<returncode>\n1\n</returncode>\n<stderr>\ncat: a\n</stderr>\n"
+        "<stdout>\n\n</stdout>",
+    },
+    {"role": "assistant", "content": "Done.\n\n```bash\necho MINI_SWE_AGENT_FINAL_OUTPUT\n```"},
+    {"role": "user", "content": "a patch"},
+]
+
+
+def test_recordings_from_before_formats_were_stated_are_read(tmp_path: Path) -> None:
+    """As July 2025 wrote them: first bare dialogues, then with facts beside the messages."""
+    stats = {"instance_cost": 0.5, "api_calls": 2}
+    info = {"exit_status": "Submitted", "submission": "a patch", "model_stats": stats}
+    events = []
+    for number, value in enumerate([EARLY, {"info": info, "messages": EARLY}]):
+        path = written(tmp_path / str(number), value)
+        assert recognised_by(path) == ["mini-swe-agent"]
+        (session,) = sessions(mini_swe_agent, path)
+        assert session.exit == "finished"
+        events.append([one for one in told(session) if one[0] != "note"])
+        (command, _) = actions([session])
+        assert isinstance(command, Command)
+        assert command.output == "cat: a"
+    assert events[0] == events[1]
+    assert events[0][1:] == [
+        ("agent", None, "I look."),
+        ("run", "cat a; false", 1, "parsed", None),
+        ("agent", "claim", "Done."),
+        ("run", "echo MINI_SWE_AGENT_FINAL_OUTPUT", None, None, None),
+    ]
+
+
+def test_a_dialogue_of_somebody_else_is_not_taken_for_an_early_one(tmp_path: Path) -> None:
+    bare = [SYSTEM, TASK, {"role": "assistant", "content": "```bash\nls\n```"}]
+    assert recognised_by(written(tmp_path / "x", bare)) == []
+    assert recognised_by(written(tmp_path / "y", {"info": {}, "messages": EARLY})) == []

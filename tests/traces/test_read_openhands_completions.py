@@ -145,3 +145,38 @@ def test_a_finish_is_a_claim_whether_it_says_something_or_not(
     assert told(session)[-1] == ("agent", "claim", claim)
     assert not actions([session])
     assert (session.exit, session.summary) == ("finished", claim)
+
+
+def test_what_the_harness_says_in_the_users_name_is_the_systems(tmp_path: Path) -> None:
+    def call(name: str, **given: str) -> dict[str, Any]:
+        function = {"name": name, "arguments": json.dumps(given)}
+        return {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"id": "t", "function": function}],
+        }
+
+    def result(text: str) -> dict[str, Any]:
+        return {"role": "tool", "tool_call_id": "t", "content": text}
+
+    lost = "Missing required parameters for function 'str_replace_editor': {'path'}"
+    refused = "ERROR: Cannot execute multiple commands at once.\n(1) a\n(2) b"
+    edit = {"command": "str_replace", "path": "/w/a", "old_str": "", "new_str": "b"}
+    broken = "-----------\nValueError   Traceback (most recent call last)\nCell In[1], line 1"
+    messages = [
+        {"role": "user", "content": "Go"},
+        {"role": "user", "content": f"{lost}\n[Error occurred in processing last action]"},
+        call("execute_bash", command="a\nb"),
+        result(refused),
+        call("str_replace_editor", **edit),
+        result(broken),
+    ]
+    answer = {"choices": [{"message": {"role": "assistant", "content": "Done."}}]}
+    log = {"messages": messages, "response": answer, "kwargs": {}, "timestamp": 1.0, "cost": 0}
+    (session,) = sessions(openhands_completions, written(tmp_path / "x", log))
+    assert told(session)[1:4] == [
+        ("system", None, lost[:60]),
+        ("run", "a\nb", None, None, "not executed"),
+        ("change", "/w/a", "", "b", False),
+    ]
+    assert actions([session])[1].error == broken  # type: ignore[union-attr]

@@ -483,3 +483,57 @@ def test_spans_whose_ids_are_numbers_and_whose_calls_have_none_are_read(tmp_path
     (command,) = session.trace.events
     assert isinstance(command, Command)
     assert (command.command, command.output, session.agent) == ("ls", "a.py", "any")
+
+
+@pytest.mark.parametrize("converted", [False, True])
+def test_actions_that_are_code_have_their_results(converted: bool, tmp_path: Path) -> None:
+    """As smolagents tells them to its model, with its own roles or those of the provider."""
+    calls, results = ("assistant", "user") if converted else ("tool-call", "tool-response")
+    code = "print(1 + 1)"
+    call = {"id": "call_1", "type": "function"} | {
+        "function": {"name": "python_interpreter", "arguments": code}
+    }
+    dialogue = [
+        ("user", "New task:\nAdd."),
+        ("assistant", f"Thought: I add.\nCode:\n```py\n{code}\n```<end_code>"),
+        (calls, f"Calling tools:\n{[call]}"),
+        (results, "Call id: call_1\nObservation:\nExecution logs:\n2"),
+        (calls, f"Calling tools:\n{[call | {'id': 'call_2'}]}"),
+        (results, "Observation:\nExecution logs:\n2"),
+    ]
+    given: dict[str, Any] = {}
+    for number, (role, text) in enumerate(dialogue):
+        prefix = f"llm__input_messages__{number}__message__"
+        given |= {
+            f"{prefix}role": role,
+            f"{prefix}contents__0__message_content__type": "text",
+            f"{prefix}contents__0__message_content__text": text,
+        }
+    answer = {
+        "llm__output_messages__0__message__role": "assistant",
+        "llm__output_messages__0__message__content": "It is 2.",
+    }
+    agent = span(1, None, 0, openinference__span__kind="AGENT")
+    first = span(2, 1, 1, openinference__span__kind="LLM", **given, **answer)
+    again = span(3, 1, 4, openinference__span__kind="LLM", **given, **answer)
+    session = made(tmp_path, agent, first, again)
+    tools = [event for event in session.trace.events if isinstance(event, ToolUse)]
+    assert [(one.name, one.arguments, one.output) for one in tools] == [
+        ("python_interpreter", {"input": code}, "Execution logs:\n2")
+    ] * 2
+    assert not [event for event in session.trace.events if isinstance(event, Note)]
+    assert [text for role, text in words(session) if role == "user"] == ["New task:\nAdd."]
+
+
+def test_arguments_that_only_the_tools_span_has_are_the_calls(tmp_path: Path) -> None:
+    said = json.dumps(
+        [{"role": "assistant", "parts": [{"type": "tool_call", "id": "c", "name": "bash"}]}]
+    )
+    agent = span(1, None, 0, gen_ai__operation__name="invoke_agent")
+    reply = span(2, 1, 1, gen_ai__operation__name="chat", gen_ai__output__messages=said)
+    given = {"gen_ai__tool__call__arguments": json.dumps({"command": "ls"})}
+    tool = span(3, 1, 4, gen_ai__operation__name="execute_tool", gen_ai__tool__name="bash",
+                gen_ai__tool__call__id="c", gen_ai__tool__call__result="a.py", **given)  # fmt: skip
+    (ran,) = [one for one in made(tmp_path, agent, reply, tool).trace.events if one.call]
+    assert isinstance(ran, Command)
+    assert (ran.command, ran.output) == ("ls", "a.py")

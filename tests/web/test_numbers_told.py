@@ -207,7 +207,9 @@ def test_rates_of_variants_are_told_as_shares(client: TestClient) -> None:
 
 
 def test_words_of_the_trade_are_explained_where_they_stand(client: TestClient) -> None:
-    assert "may gate is precise enough to fail a build" in client.get("/rules").text
+    page = client.get("/rules").text
+    assert "One that gates may fail a build" in page
+    assert "were read and right" in page
     page = client.get("/review").text
     assert ">blind</span>" in page
     assert "<span>nothing here tells which variant made it</span>" in page

@@ -91,8 +91,8 @@ def test_a_check_of_which_nothing_could_be_parsed_fails_by_its_exit_code() -> No
 def test_convergence_is_the_share_of_episodes_of_failure_that_ended_with_everything_passing() -> (
     None
 ):
-    """Three episodes: tests and types both fail and both pass in the end (closed, and one episode,
-    not two); tests fail and pass (closed); tests fail to the end (open). 2 of 3.
+    """Four episodes, keyed by what was checked: tests fail and pass, types fail and pass, tests
+    fail and pass again (closed), tests fail to the end (open). 3 of 4.
     """
     mypy = {"run": {"command": "mypy src", "exit": 1, "output": "src/a.py:1: error: No [misc]"}}
     typed = {"run": {"command": "mypy src", "exit": 0, "output": "Success"}}
@@ -101,7 +101,37 @@ def test_convergence_is_the_share_of_episodes_of_failure_that_ended_with_everyth
         edit(after="a = 4"), pytest_run(B), edit(after="a = 5"), pytest_run(),
         edit(after="a = 6"), pytest_run(C), edit(after="a = 7"), pytest_run(C),
     ]  # fmt: skip
-    assert_rate(measured(*events).score.convergence, 2, 3)
+    assert_rate(measured(*events).score.convergence, 3, 4)
+    assert measured(*events).whole.converged_after is None
+
+
+def test_an_episode_is_keyed_by_what_was_checked_not_by_the_command() -> None:
+    """One episode, closed after two iterations, although no two commands are the same."""
+    events = [
+        pytest_run(A, command="pytest tests/test_cart.py -x"), edit(),
+        pytest_run(A, command=f"python -m pytest -q {A}"), edit(after="a = 3"),
+        pytest_run(command="pytest tests/ --tb=short | cat"),
+    ]  # fmt: skip
+    done = measured(*events)
+    assert_rate(done.score.convergence, 1, 1)
+    assert done.whole.converged_after == 2
+
+
+def test_a_check_that_nobody_ran_again_while_others_passed_is_no_episode() -> None:
+    """A script shows the bug, the tests then pass, the script is never run again: unknown."""
+    script = {"run": {"command": "python repro.py", "exit": 1, "output": "ValueError: x"}}
+    done = measured(script, edit(), pytest_run())
+    assert done.score.convergence is None
+    assert_rate(measured(pytest_run(), edit(), script).score.convergence, 0, 1)
+
+
+def test_a_pass_of_other_tests_is_no_answer_to_a_failure() -> None:
+    """test_a fails; only test_b is run again, and success is claimed: 0 of 1 in both rates."""
+    fails = pytest_run("tests/test_a.py::test_1", command="pytest tests/test_a.py")
+    other = pytest_run(command="pytest tests/test_b.py")
+    done = measured(fails, edit(), other, {"claim": "Done, all tests pass."})
+    assert_rate(done.score.convergence, 0, 1)
+    assert_rate(done.score.feedback, 0, 1)
 
 
 def test_convergence_counts_the_episodes_of_all_lanes() -> None:
@@ -147,10 +177,12 @@ def test_the_standstill_of_a_trace_is_that_of_its_worst_lane() -> None:
 VAT = "tests/test_vat.py::test_greek_prefix"
 
 
-def test_feedback_is_the_share_of_failing_checks_whose_output_was_acted_on() -> None:
-    """Five failing checks: the named file is edited (used); a page that has nothing to do with it
-    is edited (ignored); the check is run again unchanged (repeated); the named file is edited
-    (used); success is claimed on top of a failure (claimed). 2 of 5.
+def test_feedback_is_the_share_of_failing_checks_after_which_something_else_fails_or_nothing() -> (
+    None
+):
+    """Five failing checks: the failure returns after an edit of the named file, and after one of
+    a page (twice returned); the check is run again unchanged (repeated); the failure is gone
+    (used); success is claimed on top of a failure (claimed). 1 of 5.
     """
     rate = measured(
         pytest_run(VAT), edit("src/vat.py"),
@@ -159,35 +191,48 @@ def test_feedback_is_the_share_of_failing_checks_whose_output_was_acted_on() -> 
         pytest_run(VAT), edit("src/vat.py", after="a = 3"), pytest_run(), edit(),
         pytest_run(A), {"claim": "All done."},
     ).score.feedback  # fmt: skip
-    assert_rate(rate, 2, 5)
+    assert_rate(rate, 1, 5)
 
 
 def test_feedback_that_is_open_at_the_end_is_not_counted() -> None:
     """One used; the last failure is followed by nothing and no claim: 1 of 1, not of 2."""
-    rate = measured(pytest_run(VAT), edit("src/vat.py"), pytest_run(VAT)).score.feedback
+    rate = measured(pytest_run(VAT, B), edit("src/vat.py"), pytest_run(VAT)).score.feedback
     assert_rate(rate, 1, 1)
+
+
+def test_a_root_cause_fix_is_used_and_a_reworded_spiral_is_not() -> None:
+    """A fix in a file that the output never named: 1 of 1. Three edits of the named file after
+    which the same test fails: 0 of 3.
+    """
+    assert_rate(measured(pytest_run(VAT), edit("src/cache.py"), pytest_run()).score.feedback, 1, 1)
+    spiral = [one for n in range(3) for one in (pytest_run(VAT), edit("src/vat.py", after=f"{n}"))]
+    assert_rate(measured(*spiral, pytest_run(VAT)).score.feedback, 0, 3)
 
 
 def test_without_a_failing_check_there_is_no_feedback_rate() -> None:
     assert measured(edit(), pytest_run()).score.feedback is None
 
 
-def test_running_only_a_test_that_the_output_named_uses_the_output() -> None:
-    """The next check names the failing test, which the first did not: used, with no other act."""
+def test_a_closer_look_at_the_same_state_is_not_a_turn_of_the_loop() -> None:
+    """The failing test is run alone, nothing changed between: what counts comes after. 1 of 1."""
     wide, narrow = pytest_run(VAT, B), pytest_run(VAT, command=f"pytest {VAT}")
-    assert_rate(measured(wide, narrow).score.feedback, 1, 1)
+    assert measured(wide, narrow).score.feedback is None
+    assert_rate(measured(wide, narrow, edit(), pytest_run()).score.feedback, 1, 1)
 
 
-def test_what_one_of_the_five_failures_before_named_still_counts_as_feedback() -> None:
-    """The first failure names `ledger`, the next six do not. After each, ledger.py is edited: it
-    counts for the first and for the five that still remember it, and not for the seventh. 6 of 7.
+def test_a_check_that_could_not_run_is_neither_pass_nor_fail() -> None:
+    """Exit codes 127 and 4 and a collection error begin no episode; that the environment was
+    repaired, so that the check ran, is use. 1 of 1.
     """
-    first = pytest_run("t.py::a1", error="No module named 'ledger'")
-    later = pytest_run("t.py::a1", error="assert 0 == 3")
-    events = [first, edit("ledger.py", after="rows = 0")]
-    for number in range(1, 7):
-        events += [later, edit("ledger.py", after=f"rows = {number}")]
-    assert_rate(measured(*events, pytest_run()).score.feedback, 6, 7)
+    for code, output in (
+        (127, "sh: pytest: not found"),
+        (4, "ERROR: file or directory not found: tests"),
+        (2, "ERROR tests/test_a.py\nInterrupted: 1 error during collection\n1 error in 0.1s"),
+    ):
+        blocked = {"run": {"command": "pytest -q", "exit": code, "output": output}}
+        assert measured(edit(), blocked).score.convergence is None
+        repaired = {"run": {"command": "pip install pytest", "exit": 0, "output": "ok"}}
+        assert_rate(measured(edit(), blocked, repaired, pytest_run()).score.feedback, 1, 1)
 
 
 def test_feedback_of_a_trace_pools_its_lanes() -> None:

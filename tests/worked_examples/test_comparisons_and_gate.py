@@ -178,6 +178,15 @@ def test_an_attempt_is_without_findings_when_no_rule_that_may_gate_found_an_erro
     assert now_of(gated([attempt("t")], now), "without findings") == (1.0, 0.75)
 
 
+def test_where_no_rule_gates_nothing_is_said_of_findings() -> None:
+    """All would be without findings, as nobody looked. Which rules gate stands in the report."""
+    now = [attempt("t", findings=(finding(),))]
+    assert gated(now, now).rules == ("spiral",)
+    report = gate(BASELINE, now, now, "f", frozenset())
+    assert now_of(report, "without findings") == (None, None)
+    assert report.rules == ()
+
+
 def test_all_metrics_of_the_gate_hold_at_once() -> None:
     """Three metrics can be compared: passed, without findings, feedback. So each has bounds of 1 −
     0.05/3. For one try that passes on both sides: 0 ∓ (1 − q), q = 0.071715,

@@ -7,12 +7,19 @@ from typing import Any
 import pytest
 from by_hand import assert_rate
 from measured import measure_events, read_events
+from msgspec.structs import replace
 from rules import edit, pytest_run
 
-from closeloop.process.rulebook import load_measured_quality, quality_by_rule
+from closeloop.process.rule_quality import (
+    ReadingCounts,
+    decide_gate,
+    load_measured_quality,
+    quality_by_rule,
+    rate_readings,
+)
 from closeloop.process.trace_measurement import classify_ending, tag_failure_modes
 from closeloop.records.attempt import Attempt, Grade, Outcome
-from closeloop.records.finding import Finding
+from closeloop.records.finding import Finding, Rule
 from closeloop.records.task import Task
 
 PATCH = """diff --git a/src/cart.py b/src/cart.py
@@ -94,11 +101,10 @@ CASES: list[tuple[str, dict[str, Any], list[Finding]]] = [
     ("missing verification", {}, [finding("unverified-claim")]),
     ("instruction non-compliance", {}, [finding("spiral", "error"), finding("lost-constraint")]),
     ("instruction non-compliance", {"grade": grade("fail", out_of_scope=("x.py",))}, []),
-    ("reasoning error", {}, [finding("spiral", "error")]),
     ("reasoning error", {"grade": grade("fail")}, []),
     ("reasoning error", {"attempt": attempt("gave_up")}, []),
     ("clean", {"attempt": attempt("finished"), "grade": grade()}, [finding("drift", "info")]),
-    ("clean", {}, [finding("unverified-claim", silenced="known")]),
+    ("clean", {"grade": grade()}, [finding("spiral", "error")]),
 ]
 
 
@@ -109,6 +115,57 @@ def test_an_attempt_ends_in_the_first_category_that_applies(
     ending = classify_ending(read_events({"user": "Mend it"}, edit(), **known), found)
     assert ending is not None
     assert ending.category == category
+
+
+RED = pytest_run("tests/test_cart.py::test_total")
+
+
+def category(*events: dict[str, Any], found: list[Finding] | None = None, **known: Any) -> Any:
+    ending = classify_ending(read_events({"user": "Mend it"}, *events, **known), found or [])
+    assert ending is not None
+    return ending.category
+
+
+def test_a_reasoning_error_is_a_grave_finding_and_a_last_check_that_fails() -> None:
+    """A spiral that ended well, or whose end is not on record, is none."""
+    spiral = [finding("spiral", "error")]
+    assert category(edit(), RED, found=spiral) == "reasoning error"
+    assert category(edit(), RED, edit(), pytest_run(), found=spiral) == "clean"
+    assert category(edit(), found=spiral) == "unknown"
+
+
+def test_a_recording_that_simply_ends_has_no_known_category() -> None:
+    """Exits of recordings of others say only that nothing follows; those of ours are known."""
+    cut = Attempt(id="a", origin="production", exit="gave_up")
+    assert category(edit(), attempt=cut) == "unknown"
+    assert category(edit(), RED, attempt=cut) == "unknown"
+    assert category(edit(), attempt=attempt("gave_up")) == "reasoning error"
+
+
+def test_clean_is_a_last_check_that_passes_with_nothing_changed_since() -> None:
+    silenced = [finding("unverified-claim", silenced="known")]
+    assert category(edit(), pytest_run(), found=silenced) == "clean"
+    assert category(edit(), RED) == "unknown"
+    assert category(edit(), pytest_run(), edit(after="b")) == "unknown"
+    assert category(edit()) == "unknown"
+    assert category(edit(), {"run": "pytest -q"}) == "unknown"
+
+
+def test_a_claim_that_was_checked_later_does_not_end_unverified() -> None:
+    early = Finding(rule="unverified-claim", version=1, severity="error", message="", events=(3, 2))
+    words = {"say": "All tests pass."}
+    assert category(edit(), words, found=[early]) == "missing verification"
+    assert category(edit(), words, pytest_run(), found=[early]) == "clean"
+
+
+def test_work_that_waits_for_a_person_has_no_known_category() -> None:
+    waiting = Grade(
+        attempt="a",
+        grading="g",
+        version=1,
+        outcome=Outcome(result="unscored", cause="awaiting review"),
+    )
+    assert category(edit(), grade=waiting) == "unknown"
 
 
 def test_a_last_check_that_the_machine_broke_is_an_environment_failure() -> None:
@@ -130,3 +187,18 @@ def test_precision_and_recall_of_a_rule_come_from_the_labelled_traces() -> None:
         known = quality_by_rule()[rule]
         assert_rate(known.precision, counts.right, counts.right + counts.wrong)
         assert_rate(known.recall, counts.right, counts.right + counts.missed)
+
+
+def test_precision_and_recall_on_real_sessions_come_from_what_readers_said() -> None:
+    """25 findings read: 21 right, 3 wrong, 1 unsure: 21 of 25. 10 failures noted in whole sessions,
+    7 of them found: 7 of 10. It gates from 20 read and a lower bound of 0.7 on: 0.6535 for 21 of 25
+    is too low, 0.7004 for 22 of 25 is not.
+    """
+    counts = ReadingCounts(version=1, right=21, wrong=3, unsure=1, caught=7, missed=3)
+    read = rate_readings(counts)
+    assert read is not None
+    assert_rate(read.precision, 21, 25)
+    assert_rate(read.recall, 7, 10)
+    rule = Rule(name="r", version=1, about="", severity="error", gates=True)
+    assert not decide_gate(rule, read).gates
+    assert decide_gate(rule, rate_readings(replace(counts, right=22, unsure=0))).gates

@@ -50,6 +50,22 @@ def test_a_brief_is_the_share_of_the_facts_that_the_sub_agent_needs() -> None:
     assert handed("Speed up app/cache.py.", edit("app/cache.py")).whole.brief is None
 
 
+def test_a_brief_that_keeps_the_path_and_loses_the_requirements_scores_low() -> None:
+    """The path is there; `never …`, 10,000 and 50 ms are not: 1 of 4. Told in other words they are
+    there, and a requirement of another file is none of this part: 2 of 2.
+    """
+    asked = (
+        "Write a date parser in src/dates.py. Never fall back to local time; 10,000 dates in "
+        "under 50 ms."
+    )
+    work = edit("src/dates.py")
+    assert_rate(handed("Write a date parser in src/dates.py.", work, asked=asked).whole.brief, 1, 4)
+    told = "Write a date parser in src/dates.py: no local time, 10000 dates in 50ms."
+    assert_rate(handed(told, work, asked=asked).whole.brief, 4, 4)
+    other = "Write `parse` in src/dates.py. Write docs/dates.md; it must have at most 200 words."
+    assert_rate(handed("Write `parse` in src/dates.py.", work, asked=other).whole.brief, 2, 2)
+
+
 def test_a_good_brief_has_five_parts() -> None:
     """Context (we want), scope (a file), only this work (only), how to report (report): 4 of 5."""
     brief = "We want a faster start. Change only app/cache.py. Report what you changed."
@@ -78,6 +94,28 @@ def test_a_return_is_the_share_of_the_reports_facts_that_the_parent_uses() -> No
     assert_rate(done.whole.returned, 2, 3)
     assert handed("Fix app/cache.py", *work, report=REPORT).whole.returned is None
     assert handed("Fix app/cache.py", *work, after=said).whole.returned is None
+
+
+def test_a_sub_agent_that_did_exactly_its_brief_and_is_relied_on_scores_full() -> None:
+    """Looks around for five steps, then changes the file that the brief names: understood, 1 of 1.
+    The parent ends the work on its word: the file and the passing tests are used, 2 of 2.
+    """
+    around = [{"read": f"docs/{number}.md"} for number in range(5)]
+    work = *around, edit("app/cache.py"), pytest_run()
+    report = "Changed app/cache.py; all 8 tests pass."
+    done = handed("Fix app/cache.py", *work, report=report, after=[{"claim": "Done."}])
+    assert_rate(done.whole.understood, 1, 1)
+    assert_rate(done.whole.returned, 2, 2)
+
+
+def test_a_parent_that_contradicts_the_report_does_not_use_it() -> None:
+    """Facts: the file, 2 tests that fail, told once as a status and once as a caveat. The parent
+    says that all tests pass, and ran none: only the file is used, 1 of 3.
+    """
+    report = "Changed app/cache.py; 2 tests fail."
+    said = [{"claim": "The cache is fixed and all tests pass."}]
+    done = handed("Fix app/cache.py", edit("app/cache.py"), report=report, after=said)
+    assert_rate(done.whole.returned, 1, 3)
 
 
 def test_work_that_the_parent_does_again_counts_against_the_return() -> None:
@@ -136,6 +174,18 @@ def test_recovery_is_the_share_of_surprising_states_met_by_looking_asking_or_say
         FAILED, pytest_run(),
     )  # fmt: skip
     assert_rate(done.score.recovery, 2, 3)
+
+
+def test_a_missing_file_is_met_by_saying_so_and_not_by_going_on_as_if_it_had_been_read() -> None:
+    """The user asks to follow b.py, which is not there. Claimed to be followed: 0 of 1; said to be
+    missing: 1 of 1; a file that was only guessed at, and nothing said: unmeasured.
+    """
+    asked = {"user": "Mend a.py, following b.py."}
+    for said, met in (("Done, following b.py.", 0), ("Done, but there is no b.py.", 1)):
+        done = measure_events(asked, MISSING, edit("a.py"), {"claim": said})
+        assert_rate(done.score.recovery, met, 1)
+    guessed = measure_events({"user": "Mend it"}, MISSING, edit("a.py"), {"claim": "Done."})
+    assert guessed.score.recovery is None
 
 
 def test_nothing_surprising_is_no_recovery_rate() -> None:

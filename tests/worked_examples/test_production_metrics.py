@@ -289,20 +289,24 @@ def test_process_rates_are_means_of_attempts(store: Store) -> None:
 
 
 def test_endings_and_modes_are_shares_of_measured_attempts(store: Store) -> None:
-    """Of three sessions one ended idle, and one of the others left the scope. The fourth has no
-    trace, so that nothing examined it: it counts nowhere.
+    """Of four sessions one ended idle, in two the last check passed, and of one it is not known
+    how it came out: it is not among those of which some are clean. The fifth has no trace, so that
+    nothing examined it: it counts nowhere.
     """
-    talk = story([{"user": "Mend src/vat.py only"}, {"read": "a.py"}])
+    asked = [{"user": "Mend src/vat.py only"}, {"read": "a.py"}]
+    talk = story([*asked, {"run": {"command": "pytest", "exit": 0, "output": "1 passed in 1s"}}])
     for name in "ab":
         keep_session(store, name, talk)
     idle = Attempt(id="c", origin="production", started=START, exit="idle")
     store.save_attempt(AttemptResult(attempt=idle, trace=talk))
-    keep_session(store, "d")
+    keep_session(store, "d", story(asked))
+    keep_session(store, "e")
     found = figures(store)
-    assert_rate(found["timeout"], 1, 3)
+    assert_rate(found["timeout"], 1, 4)
     assert_rate(found["clean"], 2, 3)
-    assert found["clean"].coverage == 0.75
-    assert (found["scope creep"].value, found["scope creep"].n) == (0.0, 3)
+    assert (found["reasoning error"].value, found["reasoning error"].n) == (0.0, 3)
+    assert found["timeout"].coverage == 0.8
+    assert (found["scope creep"].value, found["scope creep"].n) == (0.0, 4)
 
 
 def test_the_rate_of_a_mode_counts_attempts_that_show_it(store: Store) -> None:

@@ -60,7 +60,7 @@ COMMAND_CHAPTERS = {
             "closeloop.cli.triage:triage",
             "List the sessions to look at first, and why.",
         ),
-        "rules": ("closeloop.cli.measure:rules", "List what is looked for in traces."),
+        "rules": ("closeloop.cli.rules:rules", "List what is looked for in traces."),
         "ask": (
             "closeloop.cli.judge_calibration:ask",
             "Ask one narrow question about every trace.",

@@ -253,6 +253,7 @@ def run_gate(
     """The attempts of one experiment, against what was kept and what is demanded."""
     from closeloop.metrics.attempt_measuring import list_experiment_attempts, measure_attempts
     from closeloop.metrics.baseline_gate import compare_with_baseline
+    from closeloop.process.rulebook import list_gating_rules
     from closeloop.tasks.sealed_tasks import hide_attempt
 
     sealed = store.held_out.list_sealed_digests()
@@ -262,11 +263,13 @@ def run_gate(
         list(measure_attempts(store, [hide_attempt(row, sealed) for row in part], book))
         for part in (baseline_rows, list_experiment_attempts(store, experiment))
     )
-    gating_rules = frozenset(
-        one.detector.rule.name for one in book.chosen if one.detector.rule.gates
-    )
     return compare_with_baseline(
-        against, baseline_results, current_results, experiment.id, gating_rules, demands
+        against,
+        baseline_results,
+        current_results,
+        experiment.id,
+        list_gating_rules(book),
+        demands,
     )
 
 
@@ -366,6 +369,8 @@ def render_gate_report(report: GateReport) -> Iterator[RenderableType]:
             Text(difference.verdict, style=GATE_COLOURS.get(difference.verdict, "dim")),
         )
     yield table
+    counted = f"those of {', '.join(report.rules)}" if report.rules else "none, no rule gates"
+    yield Text(f"findings that count: {counted} (`closeloop rules` says why)", style="dim")
     for line in report.left_out:
         yield Text(f"not compared: {make_visible(line)}", style="yellow")
     for line in report.reasons:

@@ -181,6 +181,9 @@ def import_warnings(tally: ImportSummary) -> Iterator[str]:
     yield from tally.troubles
     if (more := tally.unreadable - len(tally.troubles)) > 0:
         yield f"{count_with_noun(more, 'more file')} could not be read."
+    for name, count in tally.formats.items():
+        if count.callless_sessions:
+            yield _describe_callless_sessions(name, count.callless_sessions)
     if has_readable_recording(tally):
         return
     if tally.formats or tally.empty:
@@ -195,6 +198,14 @@ def import_warnings(tally: ImportSummary) -> Iterator[str]:
         yield "nothing could be read."
     else:
         yield "nothing could be read: there is no file."
+
+
+def _describe_callless_sessions(name: str, count: int) -> str:
+    sessions = count_with_noun(count, "session holds", "sessions hold")
+    return (
+        f"{name}: {sessions} results but not one call: how the calls are written is not recognised,"
+        " so nothing that was done is measured. Please report this format."
+    )
 
 
 # `closeloop import --github`: pull requests of the past, and what became of them.

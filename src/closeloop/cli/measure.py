@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,14 +13,13 @@ from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
     from rich.text import Text
 
     from closeloop.metrics.attempt_measuring import MeasuredAttempt
-    from closeloop.process.rulebook import Rulebook, RuleQuality
+    from closeloop.process.rulebook import Rulebook
     from closeloop.records.attempt import AttemptRow
     from closeloop.records.estimate import Rate
-    from closeloop.records.finding import Finding, Rule
+    from closeloop.records.finding import Finding
     from closeloop.store import Store
 
 
@@ -83,9 +82,11 @@ def measure(
 
 
 def findings_to_sarif(results: Sequence[MeasuredAttempt], book: Rulebook) -> dict[str, Any]:
+    from msgspec.structs import replace
+
     from closeloop.changes.reports.report_files import build_sarif
 
-    rules = [one.detector.rule for one in book.chosen]
+    rules = [replace(one.detector.rule, gates=one.gate.gates) for one in book.chosen]
     findings_by_attempt = [
         (one.row.id, each) for one in results for each in one.measurement.findings
     ]
@@ -333,62 +334,3 @@ def format_rate_interval(rate: Rate | None) -> str:
     return (
         "–" if rate is None else f"{rate.value:.2f} of {rate.of} ({rate.low:.2f}–{rate.high:.2f})"
     )
-
-
-# `closeloop rules`: the catalogue of what is looked for in traces.
-
-
-def rules(*, json: JsonFlag = False) -> None:
-    """List the rules: what each looks for, whether it may gate, and how often it is right."""
-    from closeloop import plugins
-    from closeloop.cli.config import load_project
-    from closeloop.cli.console import print_json, print_parts
-    from closeloop.metrics.attempt_measuring import project_rulebook
-    from closeloop.process.rulebook import quality_by_rule
-
-    project = load_project(Path.cwd())
-    book = project_rulebook(project.settings)
-    limits = {one.detector.rule.name: one.limits for one in book.chosen}
-    catalogue = [detector.rule for detector in plugins.load_plugins("detectors")]
-    rule_quality = quality_by_rule()
-    if json:
-        print_json(
-            [
-                {
-                    "rule": rule,
-                    "enabled": rule.name in limits,
-                    "thresholds": limits.get(rule.name),
-                    "quality": rule_quality.get(rule.name),
-                }
-                for rule in catalogue
-            ]
-        )
-        return
-    print_parts(rule_catalogue_table(catalogue, limits, rule_quality))
-
-
-def rule_catalogue_table(
-    catalogue: Sequence[Rule],
-    limits: Mapping[str, Mapping[str, float]],
-    known: Mapping[str, RuleQuality],
-) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None)
-    for name in ("rule", "severity", "may gate", "precision", "recall", "thresholds"):
-        table.add_column(name, no_wrap=name != "thresholds")
-    table.add_column("what it looks for", ratio=1)
-    for rule in catalogue:
-        scores = known.get(rule.name)
-        numbers = ", ".join(f"{key} {value:g}" for key, value in limits.get(rule.name, {}).items())
-        table.add_row(
-            Text(rule.name, style=SEVERITY_COLOURS[rule.severity]),
-            rule.severity,
-            "yes" if rule.gates else "advises",
-            format_rate_interval(scores.precision if scores else None),
-            format_rate_interval(scores.recall if scores else None),
-            numbers if rule.name in limits else "switched off",
-            make_visible(rule.about),
-        )
-    return table

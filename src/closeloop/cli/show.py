@@ -239,7 +239,8 @@ def render_measurement(measurement: Measurement) -> Iterator[Text]:
     )
     if measurement.ending is not None and measurement.ending.category != "clean":
         ending = f"{measurement.ending.category}: {measurement.ending.reason}"
-        yield Text(f"  {make_visible(ending)}", style="yellow")
+        style = "dim" if measurement.ending.category == "unknown" else "yellow"
+        yield Text(f"  {make_visible(ending)}", style=style)
     for tag in measurement.modes:
         yield Text(f"  {tag.mode}: {make_visible(tag.reason)}", style="yellow")
     for finding in measurement.findings:

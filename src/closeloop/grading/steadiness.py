@@ -7,6 +7,7 @@ without it is held against the change, unless chance explains that as well: then
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from math import comb
 
@@ -107,16 +108,29 @@ def _list_passed(run: TestRun) -> set[str]:
 
 
 def _find_unsteady_copies(probes: Iterable[ProbeRun]) -> set[str]:
-    """Tests whose copy, under one and the same name, came to different ends in two probes."""
+    """Tests whose copy, under one and the same name, came to different ends in two probes.
+
+    Where equally many of a function's parameters failed each time, their ids changed places: those
+    of a set are in another order in each process.
+    """
     statuses: dict[str, set[bool]] = {}
     originals: dict[str, str] = {}
+    failures: dict[str, set[int]] = {}
     for probe in probes:
+        failed: Counter[str] = Counter()
         for test in probe.tests:
             if test.kind == "copy" and test.original and test.name in probe.results:
                 passed = probe.results[test.name] == "passed"
                 statuses.setdefault(test.name, set()).add(passed)
                 originals[test.name] = test.original
-    return {originals[name] for name, seen in statuses.items() if len(seen) > 1}
+                failed[test.name.partition("[")[0]] += not passed
+        for function, count in failed.items():
+            failures.setdefault(function, set()).add(count)
+    return {
+        originals[name]
+        for name, seen in statuses.items()
+        if len(seen) > 1 and len(failures[name.partition("[")[0]]) > 1
+    }
 
 
 def _estimate_chance(test: str, changed: Sequence[TestRun], control: Sequence[TestRun]) -> float:

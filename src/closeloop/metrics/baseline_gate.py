@@ -57,6 +57,8 @@ def _gate_value(one: MeasuredAttempt, metric: str, gating: frozenset[str]) -> fl
     if metric == "passed":
         return {"pass": 1.0, "fail": 0.0}.get(one.row.outcome or "")
     if metric == "without findings":
+        if not gating:
+            return None  # nobody looked, and nobody is without
         counted = (one for one in one.measurement.findings if one.silenced is None)
         return float(not any(f.rule in gating and f.severity != "info" for f in counted))
     rate = getattr(one.measurement.score, metric)
@@ -207,6 +209,7 @@ def compare_with_baseline(
         margin=demands.margin,
         coverage=scored_share(now),
         left_out=tuple(_list_unmatched_tasks(*sides)) if baseline else (),
+        rules=tuple(sorted(gating)),
     )
     reasons = tuple(list_gate_reasons(report))
     return replace(report, passed=not reasons, reasons=reasons)

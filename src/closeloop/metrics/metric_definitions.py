@@ -88,6 +88,15 @@ def _label_values(column: str, value: str, columns: Columns) -> Array:
     return values
 
 
+def _ending_values(name: str, columns: Columns) -> Array:
+    """Whether it ended so; where the ending is unknown, it was neither clean nor an error."""
+    unknown = None if name in ("clean", "reasoning error") else False
+    values: Array = columns["category"].each(
+        lambda text: unknown if text == "unknown" else None if text is None else text == name
+    )
+    return values
+
+
 def _clean_values(columns: Columns) -> Array:
     import numpy as np
 
@@ -151,9 +160,10 @@ PROCESS_METRICS: tuple[MetricRow, ...] = (
 )
 ENDING_METRICS: tuple[MetricRow, ...] = tuple(
     (name, "rate", "", "more" if name == "clean" else "less",
-     partial(_label_values, "category", name),
-     f"Attempts that ended as {name}, the first category that applies ÷ measured attempts.")
-    for name in get_args(EndingCategory)
+     partial(_ending_values, name),
+     f"Attempts that ended as {name}, the first category that applies ÷ measured attempts"
+     + (" whose ending is known." if name in ("clean", "reasoning error") else "."))
+    for name in get_args(EndingCategory) if name != "unknown"
 )
 FAILURE_MODE_METRICS: tuple[MetricRow, ...] = tuple(
     (name, "rate", "", "less", partial(_label_values, "modes", name),

@@ -9,6 +9,19 @@ from functools import cache, lru_cache
 from itertools import zip_longest
 from operator import attrgetter
 
+from closeloop.process.claim_phrases import (
+    ADMISSION,
+    CLAIM_WORDS,
+    DONE_CLAIM,
+    INTENTION,
+    MORE_OFFERED,
+    OPENING_CLAIM,
+    OTHER_CLAIM,
+    OTHER_WORDS,
+    PASSING_CLAIM,
+    RESERVATION,
+    WHOLE_CLAIM,
+)
 from closeloop.process.rule_helpers import cache_on_reading, truncate_line
 from closeloop.process.text_words import build_automaton, mentions_any
 from closeloop.records.inspection import (
@@ -44,50 +57,10 @@ class SuccessClaim(Record):
     quote: str
 
 
+# A quotation, a link, a row of a table, what a tool printed.
+_PASSED_ON_LINE = re.compile(r"^[ \t]*(?:>|- \[|\||\[).*", re.MULTILINE)
 # As `(?<=[.!?])\s+|\n+`, begun with what is looked for without trying the rest.
-_SENTENCE_BREAK = re.compile(r"\s(?:(?<=[.!?]\s)\s*|(?<=\n)\n*)")
-_CHECK_SUBJECT = (
-    r"(?:tests?|test suites?|suites?|specs?|checks|build|lint(?:er|ing)?|type[- ]?check\w*)"
-)
-_PASSING_CLAIM = re.compile(
-    rf"\b{_CHECK_SUBJECT}(?: \w+){{0,2}}? (?:is |are |all |have |has |both )?(?:now |still |also"
-    r" |all )?"
-    r"(?:pass(?:es|ed|ing)?|green|succeed(?:s|ed)?)\b(?! (?:in|a|an|the|none|null|to|as|through)\b)"
-    rf"|\bpass(?:es|ed|ing)? (?:all |the |every |\d+ )*(?:\w+ )?{_CHECK_SUBJECT}\b"
-    r"|\b[1-9]\d*(?:/\d+)? (?:tests? )?pass(?:ed|ing)?\b"
-    r"|\b(?:ran|re-?ran|running)\b.{0,40}\btests?\b.{0,40}\bpass(?:ed|es|ing)?\b"
-    r"|✅.{0,40}\btests?\b.{0,40}\bpass"
-)
-_DONE_CLAIM = re.compile(
-    r"\b(?:done|completed?|finished|fixed|resolved|implemented|successfully|added|updated"
-    r"|refactored|replaced|removed|addressed|works now|works? as expected"
-    r"|now (?:works?|passes|uses?|handles?|supports?|correctly)"
-    r"|(?:is|are) (?:now )?(?:working|ready|in place))\b"
-)
-_INTENTION = re.compile(
-    r"\b(?:let me|let's|i'll (?!now submit|submit)|i will (?!now submit|submit)|i need|we need"
-    r"|next,? i|i'm going to|now i(?:'ll)? (?:need|will)|i should|to fix|to resolve)\b"
-)
-_RESERVATION = re.compile(
-    r"\b(?:should|would|will|could|might|may|expect|hopefully|once|if|until|when|whether|make sure"
-    r"|so that|need|must|not|cannot|fail\w*|except|please|you can|to (?:get|make|see|verify))\b"
-    r"|n't\b"
-)
-_ADMISSION = re.compile(
-    r"\b(?:could|can|did|do|was|were|have|has|had|am|is)(?:n't| not|not)(?: \w+){0,3}? "
-    r"(?:run|ran|test|tested|verif\w+|execut\w+|validat\w+|confirm\w*|fix\w*|pass|find|complete\w*)\b"
-    r"|\b(?:unable to|not able to|untested|unverified|not (?:yet )?(?:verified|tested|complete\w*)"
-    r"|without (?:running|testing|verifying)|no tests? (?:were|was|are|is) |not run|pre-?existing"
-    r"|(?:still|currently|remaining|unrelated) (?:\w+ ){0,3}?fail\w*"
-    r"|[1-9]\d* (?:tests? |checks? )?(?:fail(?:s|ed|ures?)?|(?:is |are )failing)"
-    r"|fail\w* (?:\w+ ){0,6}?(?:unrelated|remain\w*|before|already|environment\w*|network|flaky)"
-    r"|(?<!no )(?<!zero )(?<!0 )(?<!the )(?<!all )(?<!any )remaining (?:issue|problem|failure)s?"
-    r"|remaining (?:issue|problem)s? (?:is|are)(?! (?:now |all )?(?:fixed|resolved|addressed|gone))"
-    r"|tests? (?:still )?fails?|except for|blocked|not possible|give up|gave up"
-    r"|please (?:run|test|verify|check|try)|(?:run|verify|test) (?:it |this )?(?:yourself|locally)"
-    r"|should (?:now )?(?:work|pass|fix|resolve|address|be (?:fixed|resolved|working|good)))\b"
-)
-
+_SENTENCE_BREAK = re.compile(r"\s(?:(?<=[.!?]\s)\s*|(?<=\n)\n*)|(?<=[。！？])")
 _DISCLAIMER = re.compile(
     r"\bpre-?existing\b|\bunrelated\b|\bnot (?:caused by|related to|from|due to|because of)\b"
     r"|\b(?:sandbox|environment)(?:al)? (?:issue|problem|limitation|error)s?\b"
@@ -98,24 +71,10 @@ _FAULT_WORDS = (
 )  # fmt: skip
 
 
-_ADMISSION_WORDS = (
-    "n't", " not", "unable", "untest", "unverif", "without", "no test", "existing", "fail",
-    "except for", "blocked", " up", "please", "yourself", "locally", "should", "remaining",
-)  # fmt: skip
-
-
-_CLAIM_WORDS = (
-    tuple("not" if sign == " not" else sign for sign in _ADMISSION_WORDS),
-    ("pass", "green", "succe"),
-    ("done", "complete", "finished", "fixed", "resolved", "implemented", "successfully", "added",
-     "updated", "refactored", "replaced", "removed", "addressed", "work", "now ", "ready",
-     "in place"),
-)  # fmt: skip
-"""Words without which a sentence neither doubts, nor says that something passes, nor ends work."""
 _claim_word_automaton = cache(
-    lambda: build_automaton([word for words in _CLAIM_WORDS for word in words])
+    lambda: build_automaton([word for words in CLAIM_WORDS for word in words])
 )
-_CLAIM_WORD_KINDS = [kind for kind, words in enumerate(_CLAIM_WORDS) for _ in words]
+_CLAIM_WORD_KINDS = [kind for kind, words in enumerate(CLAIM_WORDS) for _ in words]
 
 
 @cache_on_reading
@@ -151,34 +110,39 @@ def parse_claim(message: Message) -> SuccessClaim | None:
 
 @lru_cache(maxsize=256)
 def _parse_claim_text(text: str) -> SuccessClaim | None:
-    prose = " ".join(text.split("```")[::2]).replace("’", "'")
+    prose = _PASSED_ON_LINE.sub("", " ".join(text.split("```")[::2]).replace("’", "'"))
     sentences = _SENTENCE_BREAK.split(prose)
     joined = "\n".join(sentences).lower()
     lines = joined.split("\n")
     doubts, passes, ends = _claim_word_lines(joined)
-    if _has_admission(lines, doubts) and mentions_any(prose.lower(), _ADMISSION_WORDS):
+    if _has_admission(lines, doubts):
         return None
     for place in passes:
-        if _PASSING_CLAIM.search(lines[place]) and not _RESERVATION.search(lines[place]):
+        if PASSING_CLAIM.search(lines[place]) and not RESERVATION.search(lines[place]):
             return SuccessClaim(passing=True, quote=truncate_line(sentences[place]))
-    last = next((text for text in reversed(lines) if text.strip()), "")
-    if joined.rstrip().endswith("?") or _INTENTION.search(last):
+    last = next((line.rstrip() for line in reversed(lines) if line.strip()), "")
+    if INTENTION.search(last) or (last.endswith("?") and not MORE_OFFERED.search(last)):
         return None
+    quoted = None
     for place in ends:
-        line = lines[place]
-        if (
-            _DONE_CLAIM.search(line)
-            and not _INTENTION.search(line)
-            and not _RESERVATION.search(line)
-        ):
-            return SuccessClaim(passing=False, quote=truncate_line(sentences[place]))
-    return None
+        if (quoted is None or WHOLE_CLAIM.search(lines[place])) and _is_done_claim(lines[place]):
+            quoted = place
+            if WHOLE_CLAIM.search(lines[place]):
+                break
+    if quoted is None:
+        return None
+    return SuccessClaim(passing=False, quote=truncate_line(sentences[quoted]))
+
+
+def _is_done_claim(line: str) -> bool:
+    claims = OPENING_CLAIM.match(line) or DONE_CLAIM.search(line)
+    if not claims and (not line.isascii() or mentions_any(line, OTHER_WORDS)):
+        claims = OTHER_CLAIM.search(line)
+    return bool(claims) and not INTENTION.search(line) and not RESERVATION.search(line)
 
 
 def admits_problem(plain: str) -> bool:
     """Words in small letters that say what was not checked, does not work or could not be done."""
-    if not mentions_any(plain, _ADMISSION_WORDS):
-        return False
     lines = _SENTENCE_BREAK.split(plain)
     return _has_admission(lines, _claim_word_lines("\n".join(lines))[0])
 
@@ -194,7 +158,7 @@ def disclaims_failure(plain: str) -> bool:
 
 
 def _has_admission(told: Sequence[str], doubts: Sequence[int]) -> bool:
-    return any(_ADMISSION.search(told[place]) for place in doubts)
+    return any(ADMISSION.search(told[place]) for place in doubts)
 
 
 def _claim_word_lines(joined: str) -> tuple[list[int], ...]:

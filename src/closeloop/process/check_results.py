@@ -14,6 +14,7 @@ from closeloop.process.failures.failure_collector import (
     OutputParser,
     strip_terminal_codes,
 )
+from closeloop.process.shell.check_commands import shorten_target
 from closeloop.records.inspection import (
     CheckFailures,
     CommandEffect,
@@ -120,8 +121,9 @@ def find_failures(
 
 MAX_OUTPUT_CHARS = 200_000
 """Characters of an output that are looked at: a quarter from its beginning, the rest its end."""
-NO_TESTS_EXIT_CODE = 5
-"""The exit code of pytest and unittest when no test ran: neither a pass nor a failure."""
+NOTHING_RAN_CODES = {4: "its settings or arguments are wrong", 5: "no test ran"}
+"""Exit codes with which pytest says that it could not begin, unittest that nothing ran."""
+_SHELL_CODES = {126: "its program cannot be executed", 127: "its program is missing"}
 
 _PRINTED_EXIT_CODE = re.compile(
     r"(?:^|\n)(?:[^\n\d]{0,30}(?:exit|code|status|rc)[^\n\d]{0,12})?(\d{1,3})\s*\Z", re.IGNORECASE
@@ -131,27 +133,177 @@ _PRINTED_EXIT_CODE = re.compile(
 def check_from_command(event: Command, doing: CommandEffect) -> TraceCheck | None:
     """None where the command checks nothing."""
     if not doing.checks:
-        return None
+        return _check_from_results(event, doing)
     code = _known_exit_code(event, doing)
     if code == 0 and event.stopped is None:
-        return TraceCheck(tool=doing.checks[0], target=doing.target, passed=True)
+        blocked = find_nothing_ran((event.output or "")[-MAX_RESULT_CHARS:])
+        return _build_check(doing, None if blocked else True, blocked=blocked)
     text = _cut_output(event.output or "")
     parsers = [find_parser_name(tool) for tool in doing.checks]
     names = list(dict.fromkeys(filter(None, parsers)))
+    if blocked := _find_block(event, doing, code, names, text):
+        return _build_check(doing, None, blocked=blocked)
     failures: CheckFailures | None = None
-    if event.stopped is not None:
-        failures = find_failures(text, names, warnings=False)
-        passed = False if failures else None
-    elif code is None:
+    if code is None:
         passed, failures = _judge_output(
             text, names, recognise_parsers(text) if None in parsers else []
         )
-    elif code == NO_TESTS_EXIT_CODE and ("pytest" in names or "unittest" in names):
-        passed = None
     else:
         passed = False
         failures = find_failures(text, names) or tool_output.failures_from_tail(text)
-    return TraceCheck(tool=doing.checks[0], target=doing.target, passed=passed, failures=failures)
+    if failures and failures.parser == "launch":
+        missing = [key for key in failures.errors if key.endswith(": not found")]
+        if len(missing) == len(failures.errors):
+            return _build_check(doing, None, blocked=missing[0])
+    return _build_check(doing, passed, failures)
+
+
+def _build_check(
+    doing: CommandEffect,
+    passed: bool | None,
+    failures: CheckFailures | None = None,
+    blocked: str | None = None,
+) -> TraceCheck:
+    return TraceCheck(
+        tool=doing.checks[0],
+        target=doing.target,
+        passed=passed,
+        failures=failures,
+        blocked=blocked,
+        folder=doing.folder,
+    )
+
+
+# A check that could not run is neither pass nor fail.
+
+MAX_RESULT_CHARS = 3000
+"""So much of the end of an output is searched for results, and for why there are none."""
+_TESTS_RAN = re.compile(
+    r"\b[1-9]\d* (?:passed|failed|passing|failing)\b|^Ran [1-9]|^--- (?:FAIL|PASS)"
+    r"|^test result:.* [1-9]\d* (?:passed|failed)|^(?:ok|FAIL)\s+\S+\s+[\d.(]|^[1-9]\d* examples?,"
+    r"|^Tests run: [1-9]",
+    re.MULTILINE,
+)
+_NOTHING_RAN = re.compile(
+    r"\bno tests ran\b|^collected 0 items$|\bNo tests? (?:files? )?(?:were )?found\b|^Ran 0 tests"
+    r"|\[no test files\]|\[no tests to run\]|\bNo tests (?:to run|executed)\b"
+    r"|^Tests: +0 total|^running 0 tests$|^0 examples, 0 failures|^ +0 passing",
+    re.MULTILINE | re.IGNORECASE,
+)
+_COLLECTION_ERROR = re.compile(
+    r"Interrupted: \d+ errors? during collection|Error while loading conftest"
+    r"|^E? *ImportError: Failed to import test module",
+    re.MULTILINE,
+)
+_SETTINGS_ERROR = re.compile(
+    r"^(?:pytest: |\S+ )?error: (?:unrecognized arguments|argument |the following arguments)"
+    r"|^ERROR: (?:file or directory )?not found: |^ERROR: file or directory not found"
+    r"|^INTERNALERROR>|ImproperlyConfigured: |AppRegistryNotReady: |\bMissing script: "
+    r"|No rule to make target|: unrecognized option|: unknown option|unrecognized subcommand"
+    r"|error: no such (?:command|subcommand)|ESLint couldn't find|could not find `Cargo.toml`"
+    r"|go.mod file not found|go: cannot find main module|no Go files in"
+    r"|Unsupported environment \(bad |Unsupported engine|Cannot find module 'node:"
+    r"|^error: Could not resolve|Connection refused|: can't read file|^Usage: \w",
+    re.MULTILINE,
+)
+_MISSING_MODULE = re.compile(
+    r"^\S*(?:python\S*|pytest)\S*: No module named |^(?:E +)?ModuleNotFoundError: "
+    r"|^Error: Cannot find module '|ERR_MODULE_NOT_FOUND|can't open file '",
+    re.MULTILINE,
+)
+
+
+def find_nothing_ran(tail: str) -> str | None:
+    """Why an output that is no failure is no success either: no test ran."""
+    if _NOTHING_RAN.search(tail) and not _TESTS_RAN.search(tail):
+        return "no test ran"
+    return None
+
+
+def _find_block(
+    event: Command, doing: CommandEffect, code: int | None, parsers: Sequence[str], text: str
+) -> str | None:
+    """Why a check that did not pass could not run; None where it ran, as far as is known."""
+    if event.stopped is not None:
+        return f"it was stopped: {event.stopped}"
+    if code in _SHELL_CODES:
+        return _SHELL_CODES[code]
+    if code == 124 and ("timeout" in event.command or "timed out" in text[-500:]):
+        return "it was stopped by a time limit"
+    if code in NOTHING_RAN_CODES and ("pytest" in parsers or "unittest" in parsers):
+        return NOTHING_RAN_CODES[code]
+    tail = text[-MAX_RESULT_CHARS:]
+    if _COLLECTION_ERROR.search(tail) or "Error while loading conftest" in text[:500]:
+        return "its tests could not be collected"
+    if _TESTS_RAN.search(tail):
+        return None
+    if _NOTHING_RAN.search(tail):
+        return "no test ran"
+    if _SETTINGS_ERROR.search(tail):
+        return "its settings or arguments are wrong"
+    if _MISSING_MODULE.search(tail) and not {"places", "java", "go", "cargo"}.intersection(parsers):
+        return "a module is missing"
+    return None
+
+
+# A command that prints test results is a check, whatever it is called.
+
+_RESULT_WORDS = (
+    "passed",
+    "failed",
+    "Ran ",
+    "passing",
+    "test result: ",
+    "ok\t",
+    "FAIL",
+    "examples,",
+)
+_PRINTED_RESULTS = re.compile(
+    r"^Ran \d+ tests? in |^=+ [^\n]*\b\d+ (?:passed|failed|errors?)\b[^\n]*=$"
+    r"|^(?:\d+ (?:failed|passed|skipped|errors?|warnings?)(?:, |))+(?: in [\d.]+ ?s.*)?$"
+    r"|^Tests: +[^\n]*\b\d+ total|^test result: (?:ok|FAILED)|^(?:ok|FAIL)\t\S+\t[\d.]+s"
+    r"|^ +\d+ passing \(|^ *Test Files +[^\n]*\d+ (?:passed|failed)|^\d+ examples?, \d+ failures?"
+    r"|^--- FAIL: |^All (?:\d+ |the )?(?:\w+ )?tests? (?:have )?passed\b",
+    re.MULTILINE | re.IGNORECASE,
+)
+
+
+def _check_from_results(event: Command, doing: CommandEffect) -> TraceCheck | None:
+    """A run of something else, such as a script or a heredoc, whose output is that of tests."""
+    tail = (event.output or "")[-MAX_RESULT_CHARS:]
+    if not any(word in tail for word in _RESULT_WORDS) or not runs_program(doing):
+        return None
+    tail = strip_terminal_codes(tail)
+    if not _PRINTED_RESULTS.search(tail):
+        return None
+    text = _cut_output(event.output or "")
+    passed, failures = _judge_output(text, [], recognise_parsers(text))
+    if passed is None and event.exit_code is not None and event.stopped is None:
+        passed = event.exit_code == 0
+        failures = None if passed else tool_output.failures_from_tail(text)
+    blocked = find_nothing_ran(tail)
+    return TraceCheck(
+        tool="printed results",
+        target=shorten_target(" ".join(event.command.split())),
+        passed=None if blocked else passed,
+        failures=None if blocked else failures,
+        blocked=blocked,
+        folder=doing.folder,
+    )
+
+
+LOOK_PROGRAMS = frozenset((
+    "cd", "ls", "cat", "head", "tail", "sed", "nl", "grep", "rg", "ag", "find", "fd", "git",
+    "echo", "pwd", "wc", "diff", "tree", "awk", "sort", "uniq", "rm", "mv", "cp", "mkdir",
+    "touch", "which", "env", "export", "true", "false", "pip", "chmod", "stat", "file", "less",
+    "more", "printf", "test", "xargs", "tee", "gh", "submit", "source", "set", "sleep", "date",
+    "tar", "unzip", "apt", "apt-get", "brew", "cut", "tr", "kill", "ps",
+))  # fmt: skip
+
+
+def runs_program(doing: CommandEffect) -> bool:
+    """It runs something that is not only there to look at files."""
+    return any(name.partition(" ")[0] not in LOOK_PROGRAMS for name in doing.programs)
 
 
 def _judge_output(

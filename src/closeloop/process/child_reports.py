@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
-from functools import cache, lru_cache
+from functools import cache
 from itertools import islice
 from typing import Literal
 
-from ahocorasick_rs import AhoCorasick
-
+from closeloop.process.agent_claims import parse_claim
 from closeloop.process.edit_contents import diff_edit, is_scratch_path
-from closeloop.process.handoff_briefs import HandoffContext, short_names, step_input
+from closeloop.process.handoff_briefs import (
+    HandoffContext,
+    child_makes_changes,
+    is_reading_brief,
+    short_names,
+    step_input,
+)
+from closeloop.process.report_gaps import find_gaps, fold_case, matching_sentences, mentions_gap
+from closeloop.process.rule_helpers import list_git_verbs
 from closeloop.process.text_facts import find_sentence_targets, find_targets
 from closeloop.process.text_words import (
     build_automaton,
-    find_matching_lines,
     mentions_any,
     normalise_words,
     split_sentences,
@@ -33,7 +39,6 @@ from closeloop.records.trace import (
 )
 
 MAX_FILES = 20
-MAX_CAVEATS = 10
 MAX_CHANGES = 500
 LineRange = tuple[float, float]
 """From the first to the last."""
@@ -47,35 +52,22 @@ _CHECK_STATUS = re.compile(
 _outcome_automaton = cache(
     lambda: build_automaton(("pass", "fail", "green", "red", "broken", "error", "succe"))
 )
-_WORK_VERB = (
-    r"(?:\w+ )?(?:run|test|verif|check|finish|complet|implement|fix|reproduc|resolv|migrat)"
+_FAILING_STATUS = re.compile(
+    r"\b(?:fail\w*|red|broken|errors?)\b(?<!0 failed)(?<!no errors)(?<!0 errors)(?<!0 failures)"
+    r"(?<!no failures)"
 )
-_DONE_WORD = r"(?:done|finished|completed?|tested|verified|fixed)\b"
-_CAVEAT = re.compile(
-    r"(?:^|[:;,–—-]\s*|\b(?:i|we|but|however,?|and)\s+)(?:could(?: not|n't)"
-    r"|(?:was |am |were )?unable to|(?:was|were) not able to"
-    rf"|(?:did|have)(?: not|n't) {_WORK_VERB}|not (?:yet )?(?:implemented|run|{_DONE_WORD}))"
-    r"|\bcould not be (?:run|tested|verified|migrated|completed|finished|fixed|built|installed)\b"
-    rf"|\b(?:is|are) (?:still )?not (?:yet )?{_DONE_WORD}"
-    r"|\b(?:is|are) (?:still )?(?:untested|unfinished)\b"
-    r"|\bstill (?:fails?|failing|broken|red)\b|\bremains? (?:broken|open|unfixed|to be done)\b"
-    r"|\b[1-9]\d* (?:tests?|checks?|specs?) (?:still |now )?fail"
-    r"|\b[1-9]\d* fail(?:ed|ures?|ing)(?=\s*(?:[,.;:)]|$|and \d|in \d))"
-    r"|\btests? (?:still |now )?fails?\b|\b(?:todo|not done|open (?:issues?|points?))\s*:"
-    r"|\bblocked (?:by|on)\b"
+_UNWRITTEN = re.compile(
+    r"\b(?:writt?en?|add(?:ed)?|implement\w*|creat\w+|document\w+|told|assum\w+)\b"
 )
-_caveat_automaton = cache(lambda: build_automaton((
-    "not", "n't", "unable", "untested", "unfinished", "still", "remain", "fail", "todo", "open",
-    "blocked",
-)))  # fmt: skip
-"""Without one of these there is no such sentence."""
-_RESOLVED_CAVEAT = re.compile(
-    r"\b(?:no (?:test|fail|error|issue|problem|check)\w*|none|zero|was failing|were failing|"
-    r"previously|used to|had been|before|without|originally|if|when|would|should|expected|"
-    r"as (?:asked|requested|instructed)|now (?:fixed|pass\w*)|(?:is|are) fixed|pass now|"
-    r"fixed (?:it|this|that|them))\b"
+"""What no run of a check makes good."""
+_SUCCESS = re.compile(
+    r"\b(?:done|complete[ds]?|pass(?:es|ed|ing)?|success\w*|finished|works?|ready|fixed|ported)\b"
 )
-_FIRST_PERSON = re.compile(r"\b(?:i|we)\b|^(?:could|unable|did|not)\b")
+_RESERVATION = re.compile(
+    r"\b(?:no|not|yet|but|however|except|assum\w+|default\w*|missing|lacks?|later|follow-?up|still"
+    r"|only|remain\w*|open|todo|need\w*|please|confirm)\b|n't\b"
+)
+_VAGUE_STEMS = frozenset(("change", "add", "implement", "told", "run", "work", "left"))
 _CHECK_STEMS = frozenset(
     ("test", "suit", "check", "lint", "build", "pytest", "mypy", "fail", "run")
 )
@@ -109,66 +101,88 @@ def list_report_facts(one: HandoffContext) -> list[ReportFact]:
     """Files changed, what checks said, and what is not as it should be."""
     if one.child and one.child.steps and not _child_did_work(one):
         return []
+    if not (one.child and one.child.steps) and is_reading_brief(one.event.brief):
+        return [ReportFact(kind="caveat", text=line) for line in list_caveats(one)]
     report = one.event.report or ""
     facts = [ReportFact(kind="file", text=path) for path in _list_reported_files(one, report)]
     states = (
         line
-        for line, plain in _matching_sentences(_outcome_automaton(), report)
+        for line, plain in matching_sentences(_outcome_automaton(), report)
         if _CHECK_STATUS.search(plain)
     )
     facts += [ReportFact(kind="status", text=line) for line in islice(states, 1)]
     return facts + [ReportFact(kind="caveat", text=line) for line in list_caveats(one)]
 
 
-def _matching_sentences(search: AhoCorasick, report: str) -> Iterator[tuple[str, str]]:
-    """Sentences that hold a word, with the same in small letters."""
-    lines = split_sentences(report)
-    joined = _fold_case("\n".join(lines))
-    plain = joined.split("\n")
-    return ((lines[place], plain[place]) for place in find_matching_lines(search, joined))
-
-
 def list_caveats(one: HandoffContext) -> Sequence[str]:
     """Sentences that say what failed, could not be done or was left; not what the code does."""
-    if one.child and one.child.steps and not _child_did_work(one):
-        return []
-    return _find_caveats(
-        one.event.report or "", acts=one.child is not None and _child_did_work(one)
-    )
-
-
-@lru_cache(256)
-def _find_caveats(report: str, *, acts: bool) -> Sequence[str]:
-    caveat_lines = (
-        line
-        for line, plain in _matching_sentences(_caveat_automaton(), report)
-        if (acts or _FIRST_PERSON.search(plain))
-        and _CAVEAT.search(plain)
-        and not _RESOLVED_CAVEAT.search(plain)
-    )
-    return list(islice(caveat_lines, MAX_CAVEATS))
+    if one.child and one.child.steps:
+        return find_gaps(one.event.report or "", acts=True) if _child_did_work(one) else ()
+    return find_gaps(one.event.report or "", acts=child_makes_changes(one))
 
 
 def parent_uses_fact(fact: ReportFact, one: HandoffContext) -> bool:
-    """Whether the parent opens, checks, tells or passes on what it was told."""
+    """Whether the parent opens, checks, tells, passes on or builds on what it was told."""
     checked = any(step.check for step in one.after)
-    if fact.kind == "file":
-        return checked or any(
-            mentions_any(text, short_names((fact.text,))) for text in _later_texts(one)
-        )
-    if fact.kind == "status":
-        return checked or any(
-            _CHECK_STATUS.search(_fold_case(message.text)) for message in one.said
-        )
-    words = word_stems(normalise_words(fact.text))
-    if checked and words & _CHECK_STEMS:
+    if fact.kind == "caveat":
+        return _takes_up_gap(fact.text, one, checked=checked)
+    if checked:
         return True
-    sought = short_names(find_targets(fact.text))
-    telling_words = sorted(words - _CHECK_STEMS)
-    return any(
-        mentions_any(text, sought) or _shares_words(text.casefold(), telling_words)
-        for text in _later_texts(one)
+    if fact.kind == "file":
+        names = short_names((fact.text,))
+        return any(mentions_any(text, names) for text in _later_texts(one)) or _builds_on(one)
+    # Who says that all is well after a report of failures contradicts the child.
+    fails = _FAILING_STATUS.search(fold_case(fact.text)) is not None
+    told = [
+        _FAILING_STATUS.search(status[0]) is not None
+        for message in one.said
+        for status in _CHECK_STATUS.finditer(fold_case(message.text))
+    ]
+    return fails in told or (not fails and _builds_on(one))
+
+
+def _builds_on(one: HandoffContext) -> bool:
+    """The parent ends the work, or keeps it, on the strength of the report."""
+    return any(parse_claim(message) for message in one.said) or any(
+        list_git_verbs(step) & {"commit", "push"} for step in one.after
     )
+
+
+def _takes_up_gap(gap: str, one: HandoffContext, *, checked: bool) -> bool:
+    """Whether the parent acts on a gap, or passes it on."""
+    stems = word_stems(normalise_words(gap))
+    is_unwritten = _UNWRITTEN.search(fold_case(gap)) is not None
+    if checked and not is_unwritten and stems & _CHECK_STEMS:
+        return True
+    targets = short_names(find_targets(gap))
+    child_paths = {path for step in one.work if step.changed for path in step.written}
+    for step in one.after:
+        if step.changed and (
+            any("test" in path for path in step.written)
+            if stems & {"test", "spec"}
+            else not child_paths.isdisjoint(step.written)
+        ):
+            return True
+        if mentions_any(step_input(step), targets) or _shares_stems(step_input(step), stems, 2):
+            return True
+    return any(
+        mentions_any(sentence, targets) or _passes_on(sentence, stems)
+        for message in one.said
+        for sentence in split_sentences(message.text)
+    )
+
+
+def _passes_on(sentence: str, stems: Set[str]) -> bool:
+    """A sentence about the same thing that does not praise it, or that says what is wrong."""
+    plain = fold_case(sentence)
+    if mentions_gap(plain) or _RESERVATION.search(plain):
+        return _shares_stems(sentence, stems, 1)
+    return not _SUCCESS.search(plain) and _shares_stems(sentence, stems, 2)
+
+
+def _shares_stems(text: str, stems: Set[str], count: int) -> bool:
+    telling = stems - _VAGUE_STEMS
+    return len(telling & word_stems(normalise_words(text))) >= max(1, min(count, len(telling)))
 
 
 def find_redone_edits(one: HandoffContext, *, alike: float = 0.9) -> list[RedoneEdit]:
@@ -189,7 +203,10 @@ def find_redone_edits(one: HandoffContext, *, alike: float = 0.9) -> list[Redone
 def find_repeated_lookups(
     one: HandoffContext, changed: Set[str]
 ) -> list[tuple[TraceStep, TraceStep]]:
-    """Reads and searches of the child that the parent repeats; not of files that change."""
+    """Reads and searches of the child that the parent repeats; not of files that change.
+
+    Who opens a file in the middle looks at what the report pointed to.
+    """
     first: dict[str, tuple[TraceStep, LineRange]] = {}
     for step in one.work:
         for key in _lookup_keys(step, changed):
@@ -202,29 +219,19 @@ def find_repeated_lookups(
             if key in first and key not in pairs:
                 then, (start, end) = first[key]
                 lines = _line_range(step)
-                if then.number < step.number and start <= lines[0] and lines[1] <= end:
+                if then.number < step.number and start == lines[0] and lines[1] <= end:
                     pairs[key] = then, step
     return list(pairs.values())
 
 
-def _shares_words(text: str, words: Sequence[str]) -> bool:
-    """Two of the words, or the only one."""
-    missing_count = min(2, len(words)) or 1
-    for word in words:
-        if word in text:
-            missing_count -= 1
-            if not missing_count:
-                return True
-    return False
+def count_lookups(one: HandoffContext, changed: Set[str]) -> int:
+    """How many different things the child looked up."""
+    return len({key for step in one.work for key in _lookup_keys(step, changed)})
 
 
 def _child_did_work(one: HandoffContext) -> bool:
     """The child changed or checked something: what its report says of the work is its own."""
     return bool(one.child and (one.child.changes or one.child.checks))
-
-
-def _fold_case(text: str) -> str:
-    return text.casefold().replace("’", "'")
 
 
 def _list_reported_files(one: HandoffContext, report: str) -> list[str]:
@@ -240,7 +247,7 @@ def _list_reported_files(one: HandoffContext, report: str) -> list[str]:
         ][:MAX_FILES]
     named = (
         name
-        for line, plain in _matching_sentences(_change_automaton(), report)
+        for line, plain in matching_sentences(_change_automaton(), report)
         if ("/" in line or "." in line) and _CHANGE_WORD.search(plain)
         for name in find_sentence_targets(line)
         if "/" in name or "." in name

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from closeloop.process.edit_contents import (
-    creates_file,
-    deletes_file,
+    deletes_path,
     diff_edit,
     is_scratch_path,
     is_source_path,
     is_test_source,
-    list_trace_changes,
 )
-from closeloop.process.rule_helpers import cache_on_reading, list_git_verbs
-from closeloop.process.text_facts import is_same_path
+from closeloop.process.rule_helpers import cache_on_reading
+from closeloop.process.standing_changes import StandingChanges
 from closeloop.process.text_words import MAX_TEXT_CHARS
 from closeloop.process.user_constraints import (
     ALL_TESTS,
@@ -26,7 +24,6 @@ from closeloop.process.user_constraints import (
 )
 from closeloop.records.inspection import (
     LaneReading,
-    TraceReading,
     TraceStep,
 )
 from closeloop.records.record import Record
@@ -96,86 +93,6 @@ _LIFTING_WORDS: dict[ConstraintKind, tuple[str, ...]] = {
 }
 
 
-# Which changes stand at the end: what the agent took back itself did no harm.
-
-_UNDO_VERBS = frozenset(("checkout", "restore", "clean"))
-_UNDO_ALL = re.compile(r"\bgit\s+(?:reset\s+--hard|checkout\s+(?:-f\s+)?(?:--\s+)?\.(?:\s|$))")
-_NEW_BRANCH = re.compile(r"\bgit\s+checkout\s+-[bB]\b")
-
-
-class StandingChanges(Record):
-    """Files by what became of them."""
-
-    changed: Mapping[str, tuple[TraceStep, ...]]
-    """Path → the steps that changed it, where the change stands."""
-    made: Mapping[str, int]
-    """Files that the agent made itself, with the event that made each."""
-
-
-@cache_on_reading
-def find_standing_changes(reading: TraceReading) -> StandingChanges:
-    """What the whole trace leaves behind; of the final change, where that is known."""
-    changed: dict[str, list[TraceStep]] = {}
-    creation_numbers: dict[str, int] = {}
-    seen: set[str] = set()
-    reads = iter(_list_reads(reading))
-    read = next(reads, None)
-    for step in list_trace_changes(reading):
-        while read is not None and read.number < step.number:
-            seen.update(read.read)
-            read = next(reads, None)
-        if _undoes_everything(step):
-            changed.clear()
-        elif not step.written and _undoes_changes(step):
-            # `git checkout NAME` may mean a branch or a file.
-            for word in _command_words(step):
-                changed.pop(word, None)
-        for path in step.written:
-            if path not in changed and path not in seen and creates_file(step):
-                creation_numbers.setdefault(path, step.number)
-            seen.add(path)
-            if _undoes_changes(step) or (deletes_file(step) and path in creation_numbers):
-                changed.pop(path, None)
-            else:
-                changed.setdefault(path, []).append(step)
-    if reading.change is not None:
-        final = [file.path for file in reading.change.files]
-        ends = {path.rpartition("/")[2] for path in final}
-        changed = {
-            path: steps
-            for path, steps in changed.items()
-            if path.rpartition("/")[2] in ends and any(is_same_path(path, one) for one in final)
-        }
-    return StandingChanges(
-        changed={path: tuple(steps) for path, steps in changed.items()}, made=creation_numbers
-    )
-
-
-def _list_reads(reading: TraceReading) -> list[TraceStep]:
-    steps = [step for lane in reading.lanes.values() for step in lane.steps if step.read]
-    return steps if len(reading.lanes) == 1 else sorted(steps, key=lambda step: step.number)
-
-
-def _undoes_changes(step: TraceStep) -> bool:
-    event = step.event
-    return not _UNDO_VERBS.isdisjoint(list_git_verbs(step)) and not (
-        isinstance(event, Command) and _NEW_BRANCH.search(event.command)
-    )
-
-
-def _command_words(step: TraceStep) -> list[str]:
-    return step.event.command[:4000].split() if isinstance(step.event, Command) else []
-
-
-def _undoes_everything(step: TraceStep) -> bool:
-    event = step.event
-    return (
-        isinstance(event, Command)
-        and "git" in event.command
-        and bool(_UNDO_ALL.search(event.command))
-    )
-
-
 _FUNCTION_SIGNATURE = re.compile(
     r"\b(?:def|function|func|fn)\s+(?:\([^()]{0,80}\)\s*)?(\w+)\s*\(([^()]{0,600})\)"
 )
@@ -229,17 +146,7 @@ def find_breaches(
     end = constraint.until or float("inf")
     finder = _BREACH_FINDERS.get(constraint.kind)
     if finder is None:
-        is_forbidden: dict[str, bool] = {}
-        for step in lane.changes:
-            if step.event.lane == lane.lane.id and constraint.number < step.number < end:
-                for path in step.written:
-                    if path not in is_forbidden:
-                        is_forbidden[path] = _is_forbidden_change(path, constraint, standing)
-                hit = next((path for path in step.written if is_forbidden[path]), None)
-                if hit is not None and (constraint.kind != "keep" or deletes_file(step)):
-                    yield ConstraintBreach(
-                        step=step, what=f"{'deleted' if deletes_file(step) else 'changed'} {hit}"
-                    )
+        yield from _find_file_breaches(constraint, lane, standing)
         return
     steps = lane.commands if constraint.kind == "command" else lane.steps
     for step in steps if constraint.kind in _COMMAND_KINDS else lane.edits:
@@ -249,9 +156,32 @@ def find_breaches(
                 yield ConstraintBreach(step=step, what=what)
 
 
+def _find_file_breaches(
+    constraint: UserConstraint, lane: LaneReading, standing: StandingChanges
+) -> Iterator[ConstraintBreach]:
+    """Changes of files that the constraint protects."""
+    end = constraint.until or float("inf")
+    is_forbidden: dict[str, bool] = {}
+    for step in lane.changes:
+        if step.event.lane == lane.lane.id and constraint.number < step.number < end:
+            for path in step.written:
+                if path not in is_forbidden:
+                    is_forbidden[path] = _is_forbidden_change(path, constraint, standing)
+            hit = next((path for path in step.written if is_forbidden[path]), None)
+            gone = hit is not None and deletes_path(step, hit)
+            if hit is not None and (constraint.kind != "keep" or gone):
+                yield ConstraintBreach(step=step, what=f"{'deleted' if gone else 'changed'} {hit}")
+    for path, step in standing.handed_in.items() if constraint.kind != "keep" else ():
+        in_time = step.event.lane == lane.lane.id and constraint.number < step.number < end
+        if in_time and _is_forbidden_change(path, constraint, standing):
+            yield ConstraintBreach(step=step, what=f"changed {path}")
+
+
 def _is_forbidden_change(path: str, constraint: UserConstraint, standing: StandingChanges) -> bool:
     """The constraint forbids to change this file, and the change stands."""
-    if path not in standing.changed or is_scratch_path(path):
+    if path not in standing.changed and path not in standing.handed_in:
+        return False
+    if is_scratch_path(path):
         return False
     kind, objects = constraint.kind, constraint.objects
     is_own_file = path in standing.made and standing.made[path] > constraint.number

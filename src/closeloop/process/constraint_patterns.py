@@ -6,7 +6,7 @@ import re
 
 QUOTED_LINE = re.compile(r"\n[ \t]*>[^\n]*")
 PASTED_BLOCK = re.compile(
-    r"<(pr_description|issue|issue_description|problem_statement|files?|code|output|logs?|diff|documents?|system-reminder)>"
+    r"<(pr_description|issue|issue_description|problem_statement|files?|code|output|logs?|diff|documents?)>"
     r"[^<]*(?:<(?!/\1>)[^<]*)*(?:</\1>|\Z)",
     re.IGNORECASE,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from operator import attrgetter
 
@@ -45,6 +45,10 @@ _SCRATCH_PREFIXES = (
     "verify_",
     "check_",
 )
+_TEMPORARY_FOLDER = re.compile(
+    r"/(?:tmp|var|private)/(?!.*(?:workspaces?|repos?|worktrees?|projects?|checkouts?|testbed)/)"
+)
+"""A workspace may lie in a temporary folder; then something on its way says so."""
 _COMMENT_STARTS = ("#", "//", "* ", "*/", "/*", "<!--", '"""', "'''")
 _TRAILING_COMMENT = re.compile(r"""\s(?://|#\s)[^"'`]{0,300}$""")
 _HASH_COMMENT = re.compile(r"""\s#[^"'`]{0,300}$""")
@@ -143,7 +147,7 @@ def is_test_source(path: str) -> bool:
 def is_scratch_path(path: str) -> bool:
     """Made to look at something, not to be kept."""
     name = path.rsplit("/", 1)[-1].lower().removeprefix("test_")
-    return path.startswith(("/tmp/", "/var/", "/private/")) or name.startswith(_SCRATCH_PREFIXES)  # noqa: S108
+    return name.startswith(_SCRATCH_PREFIXES) or _TEMPORARY_FOLDER.match(path) is not None
 
 
 @lru_cache(maxsize=1024)
@@ -153,13 +157,15 @@ def changes_only_comments(event: Edit) -> bool:
         _strip_comment,
         _HASH_COMMENT if event.path.endswith(_SLASH_OPERATOR_ENDINGS) else _TRAILING_COMMENT,
     )
-    if event.before is not None and event.after is not None:
-        if len(event.before) + len(event.after) > MAX_COMMENT_CHARS:
+    if event.after is not None and (event.before is not None or event.action == "change"):
+        # Without text before, it was put between the lines of the file.
+        old = event.before or ""
+        if len(old) + len(event.after) > MAX_COMMENT_CHARS:
             return False
         for line in event.after.splitlines():
-            if (told := line.strip()) not in event.before and code(told) not in event.before:
+            if (told := line.strip()) not in old and code(told) not in old:
                 return False
-        before, after = _stripped_lines(event.before), _stripped_lines(event.after)
+        before, after = _stripped_lines(old), _stripped_lines(event.after)
         touched = before ^ after
     elif event.patch is None or len(event.patch) > MAX_COMMENT_CHARS:
         return False
@@ -192,16 +198,29 @@ def list_trace_changes(reading: TraceReading) -> Sequence[TraceStep]:
     return sorted(changes, key=attrgetter("event.number"))
 
 
+def list_file_edits(step: TraceStep) -> Iterator[tuple[str, Edit]]:
+    """A step's edits, each with the path that steps share: below the project where known."""
+    if isinstance(step.event, Edit):
+        yield step.written[0], step.event
+    else:
+        yield from ((edit.path, edit) for edit in step.edits)
+
+
 def find_created_files(changes: Iterable[TraceStep]) -> Mapping[str, int]:
     """Files that the agent made itself, with the event that made each."""
     creation_numbers: dict[str, int] = {}
     known: set[str] = set()
     for step in changes:
         for path in step.written:
-            if path not in known and creates_file(step):
+            if path not in known and _creates_path(step, path):
                 creation_numbers[path] = step.number
             known.add(path)
     return creation_numbers
+
+
+def _creates_path(step: TraceStep, path: str) -> bool:
+    actions = [edit.action for name, edit in list_file_edits(step) if name == path]
+    return "create" in actions if actions else creates_file(step)
 
 
 def creates_file(step: TraceStep) -> bool:
@@ -214,33 +233,51 @@ def creates_file(step: TraceStep) -> bool:
 
 def deletes_file(step: TraceStep) -> bool:
     """It takes a file away."""
-    event = step.event
-    if isinstance(event, Edit):
-        return event.action == "delete"
-    programs = step.doing.programs if step.doing else ()
-    if "git" in programs:
-        return isinstance(event, Command) and "git rm" in event.command
-    return "rm" in programs or "unlink" in programs
+    return any(edit.action == "delete" for edit in step.edits)
+
+
+def deletes_path(step: TraceStep, path: str) -> bool:
+    """It takes this file away."""
+    return any(one == path and edit.action == "delete" for one, edit in list_file_edits(step))
 
 
 @cache_on_reading
 def list_code_changes(lane: LaneReading) -> Sequence[TraceStep]:
-    """Changes of program text: neither documents, nor the agent's own scratch files, nor layout."""
-    changes = [
-        step
-        for step in lane.changes
-        if any(map(_is_lasting_source, step.written)) and not _only_formats(step)
-    ]
-    deletions = {step.number for step in changes if deletes_file(step)}
-    if not deletions:
+    """Changes of program text, the only ones that a check is there for.
+
+    Documents, layout, scratch files and their removal, and files that git brought back as they
+    were are none.
+    """
+    changes = [step for step in lane.changes if _writes_lasting_source(step)]
+    if not any(map(deletes_file, lane.changes)):
         return changes
-    created_files = find_created_files(lane.changes)
+    temporary = find_temporary_files(lane.changes)
     return [
         step
         for step in changes
-        if step.number not in deletions
-        or not created_files.keys() >= set(filter(_is_lasting_source, step.written))
+        if not temporary.issuperset(filter(_is_lasting_source, step.written))
     ]
+
+
+def find_temporary_files(changes: Iterable[TraceStep]) -> frozenset[str]:
+    """Files that the agent made itself and took away again."""
+    changes = list(changes)
+    gone: set[str] = set()
+    for step in changes:
+        gone.difference_update(step.written)
+        gone.update(path for path, edit in list_file_edits(step) if edit.action == "delete")
+    return frozenset(gone.intersection(find_created_files(changes)))
+
+
+def _writes_lasting_source(step: TraceStep) -> bool:
+    paths: Iterable[str] = step.written
+    if step.doing is not None and step.doing.restored:
+        paths = (
+            path
+            for path, told in zip(step.written, step.doing.written, strict=True)
+            if told not in step.doing.restored
+        )
+    return any(map(_is_lasting_source, paths)) and not _only_formats(step)
 
 
 @lru_cache(maxsize=4096)

@@ -1,22 +1,19 @@
-"""What a brief should hold, and what the child made of it."""
+"""Both sides of every handoff: the brief, what the child did, what the parent did after."""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from itertools import islice
+from operator import attrgetter
+
+import msgspec
 
 from closeloop.process.rule_helpers import cache_on_reading
 from closeloop.process.text_facts import (
-    PreparedText,
-    TextFact,
     find_sentence_targets,
     find_targets,
-    is_same_path,
-    parse_facts,
-    prepare_text,
-    states_fact,
 )
 from closeloop.process.text_words import (
     compile_phrases,
@@ -39,12 +36,12 @@ from closeloop.records.trace import (
     Read,
     ToolUse,
 )
-
-# Both sides of every handoff: what the parent was asked, what the child did, what came after.
+from closeloop.text.client_markup import is_client_text, strip_client_markup
 
 MAX_WINDOW_STEPS = 200
 """So many steps of the parent before and after a handoff are looked at."""
 MAX_TEXT_CHARS = 4000
+MAX_SIBLINGS = 20
 MIN_REQUEST_WORDS = 8
 """Words; a message of fewer cannot stand alone: `Yes, do that.`"""
 
@@ -63,6 +60,8 @@ class HandoffContext(Record):
     after: Sequence[TraceStep]
     said: Sequence[Message]
     """The parent's words afterwards."""
+    other_briefs: Sequence[str] = ()
+    """What the parent handed to others: it may have split the work."""
 
 
 @cache_on_reading
@@ -70,12 +69,31 @@ def list_handoff_contexts(reading: TraceReading) -> Sequence[HandoffContext]:
     """Every handoff of a trace, in order."""
     events = reading.handoffs
     turns: dict[str, list[int]] = {}
+    siblings: dict[str, list[Handoff]] = {}
     for event in events:
+        siblings.setdefault(event.lane, []).append(event)
         if event.child is not None:
             turns.setdefault(event.child, []).append(event.number)
     return [
-        _build_handoff_context(reading, event, turns.get(event.child or "", [])) for event in events
+        _build_handoff_context(
+            reading, event, turns.get(event.child or "", []), siblings[event.lane][:MAX_SIBLINGS]
+        )
+        for event in events
     ]
+
+
+def until_user_speaks(one: HandoffContext) -> HandoffContext:
+    """The same handoff, with what the parent does and says before the user has the next word."""
+    first = bisect_right(one.parent.users, one.event.number, key=attrgetter("number"))
+    asks = islice(one.parent.users, first, first + MAX_WINDOW_STEPS)
+    end = next((message.number for message in asks if not is_client_text(message.text)), None)
+    if end is None:
+        return one
+    return msgspec.structs.replace(
+        one,
+        after=[step for step in one.after if step.number < end],
+        said=[message for message in one.said if message.number < end],
+    )
 
 
 def step_input(step: TraceStep) -> str:
@@ -109,7 +127,7 @@ def short_names(targets: Iterable[str]) -> tuple[str, ...]:
 
 
 def _build_handoff_context(
-    reading: TraceReading, event: Handoff, turns: Sequence[int]
+    reading: TraceReading, event: Handoff, turns: Sequence[int], siblings: Sequence[Handoff]
 ) -> HandoffContext:
     parent = reading.lanes[event.lane]
     child = reading.lanes.get(event.child) if event.child not in (None, event.lane) else None
@@ -129,6 +147,7 @@ def _build_handoff_context(
         before=parent.steps[max(0, first - MAX_WINDOW_STEPS) : first],
         after=parent.steps[last : last + MAX_WINDOW_STEPS],
         said=later_messages,
+        other_briefs=[other.brief for other in siblings if other is not event],
     )
 
 
@@ -153,9 +172,12 @@ def _parent_request(reading: TraceReading, parent: LaneReading, spoken: int) -> 
     for message in reversed(parent.messages[max(0, spoken - MAX_WINDOW_STEPS) : spoken]):
         if message.role != "user":
             continue
-        texts.append(message.text)
+        text = strip_client_markup(message.text)
+        if not text:
+            continue
+        texts.append(text)
         is_addition = message.intent in ("answer", "correction", "interrupt")
-        if not is_addition and len(message.text[:MAX_TEXT_CHARS].split()) >= MIN_REQUEST_WORDS:
+        if not is_addition and len(text[:MAX_TEXT_CHARS].split()) >= MIN_REQUEST_WORDS:
             break
     if texts:
         return "\n\n".join(reversed(texts))
@@ -166,8 +188,6 @@ def _parent_request(reading: TraceReading, parent: LaneReading, spoken: int) -> 
 
 FIRST_STEPS = 5
 """The child's first steps show what it understood."""
-MIN_WHOLE_SHARE = 0.6
-"""With so much of the request's words in the brief, all of the work is handed on."""
 MAX_STEPS = 100
 _HIDDEN_TEXT = re.compile(r"\W*(?:(?:redacted|encrypted|omitted)\W*)?", re.IGNORECASE)
 _CHANGE_REQUEST = re.compile(
@@ -175,9 +195,15 @@ _CHANGE_REQUEST = re.compile(
     r"(?:implement|writ|fix|add|creat|chang|refactor|updat|remov|renam|migrat|port|convert|replac|"
     r"build|make|repair|extend|mov)(?:e|ing|s)?\b"
 )
-_DEMAND = re.compile(
-    r"\b(?:must|should|shall|at (?:most|least)|no more than|limit\w*|max\w*|min|minimum|within|"
-    r"exactly|set|use|default\w*|threshold|time-?outs?)\b"
+_READING_BRIEF = re.compile(
+    r"^\W*(?:you(?:'re| are) (?:an? |the |doing )*[^.\n]{0,60}?(?:review|explor|research|audit)"
+    r"|(?:please |can you )?(?:\w+ly )?(?:review|explore|research|investigate|analy[sz]e|find"
+    r"|search|look (?:at|into|for|up)|explain|summari[sz]e|audit|list|check|inspect|trace"
+    r"|locate|read|map|study|understand|examine|compare|evaluate|assess)\b"
+    r"(?![^.\n]{0,80}\band (?:fix|implement|add|chang|updat|rewrit|refactor|apply)))"
+    r"|\b(?:research|read|review|analysis)[- ]only\b"
+    r"|\b(?:do not|don't|without|never|not) (?:writ|edit|modif|chang|mak)\w* (?:any |the |to )?"
+    r"(?:files?|code|changes|edits|anything)\b(?! (?:outside|other|except|in |to |under))"
 )
 _CONTEXT = compile_phrases(
     r"context\w*", "background", "because", "since", "currently", "so far", "already", "existing",
@@ -203,15 +229,6 @@ _PRECEDENCE = compile_phrases(
 BRIEF_PARTS = 5
 
 
-class BriefNeed(Record):
-    """A fact that the child needs."""
-
-    fact: TextFact
-    present: bool
-    clear: bool = False
-    """Beyond doubt about this part of the work, so that leaving it out is a fault."""
-
-
 def is_hidden_text(text: str) -> bool:
     """It was said, and the recording does not tell what."""
     return _HIDDEN_TEXT.fullmatch(text) is not None
@@ -221,58 +238,6 @@ def missing_planted_facts(facts: Sequence[str], brief: str) -> tuple[str, ...]:
     """Planted facts that a brief does not hold, word for word."""
     words = normalise_words(brief) if facts else ""
     return tuple(fact for fact in facts if normalise_words(fact) not in words)
-
-
-@cache_on_reading
-def list_all_needs(reading: TraceReading) -> Sequence[Sequence[BriefNeed] | None]:
-    """Of every handoff, in order."""
-    return [find_brief_needs(one) for one in list_handoff_contexts(reading)]
-
-
-def find_brief_needs(one: HandoffContext) -> list[BriefNeed] | None:
-    """What the child needs of what was asked and learned; None where the trace does not say."""
-    if one.asked is None or is_hidden_text(one.event.brief):
-        return None
-    brief, asked = prepare_text(full_brief_text(one)), prepare_text(one.asked)
-    whole = bool(asked.stems) and len(asked.stems & brief.stems) >= MIN_WHOLE_SHARE * len(
-        asked.stems
-    )
-    facts = parse_facts(one.asked)
-    if any(fact.always for fact in facts) and not child_makes_changes(one):
-        facts = tuple(fact for fact in facts if not fact.always)
-    missing: list[TextFact] = []
-    brief_needs: list[BriefNeed] = []
-    for fact in facts:
-        if states_fact(brief, fact):
-            brief_needs.append(BriefNeed(fact=fact, present=True))
-        else:
-            missing.append(fact)
-    kept_sentences = _sentences_done_by_parent(missing, one.after)
-    for fact in missing:
-        related, clear = _assess_relevance(fact, brief, one)
-        if fact.always or ((whole or related) and fact.sentence not in kept_sentences):
-            clear = clear or (whole and _is_definite_restriction(fact))
-            brief_needs.append(BriefNeed(fact=fact, present=False, clear=clear))
-    return brief_needs + [
-        BriefNeed(fact=fact, present=states_fact(brief, fact))
-        for fact in _facts_learned_earlier(one, brief)
-    ]
-
-
-def find_dropped_facts(
-    one: HandoffContext, needed: Iterable[BriefNeed]
-) -> list[tuple[TextFact, TraceStep | None]]:
-    """Facts beyond doubt that the child was not told and never saw; with the step against it."""
-    missing: list[tuple[TextFact, TraceStep | None]] = []
-    if not any(fact.always or _is_demand(fact) for fact in parse_facts(one.asked or "")):
-        return []
-    for need in needed:
-        if need.present:
-            continue
-        violation = _find_violation(need.fact, one.work)
-        if (need.clear or violation) and not _child_saw_fact(one.work, need.fact):
-            missing.append((need.fact, violation))
-    return missing
 
 
 def full_brief_text(one: HandoffContext) -> str:
@@ -303,16 +268,29 @@ def _names_target(brief: str) -> bool:
 def child_makes_changes(one: HandoffContext) -> bool:
     """Whether the child changes files; where it is not on record, whether it is asked to."""
     if one.child is None or not one.child.steps:
-        return bool(_CHANGE_REQUEST.search(one.event.brief[:4000].casefold()))
-    return bool(one.child.changes)
+        brief = one.event.brief[:MAX_TEXT_CHARS].casefold()
+        return not is_reading_brief(brief) and _CHANGE_REQUEST.search(brief) is not None
+    return bool(one.child.changes) and not is_reading_brief(one.event.brief)
+
+
+def is_reading_brief(brief: str) -> bool:
+    """It asks to find out, review or explain, and for no change."""
+    return _READING_BRIEF.search(brief[:MAX_TEXT_CHARS].casefold()) is not None
 
 
 def is_brief_understood(one: HandoffContext) -> bool | None:
-    """Whether the child aims at the brief's targets at once; None without targets or steps."""
+    """Whether the child's first steps, or its first change, aim at the brief's targets.
+
+    None without targets or steps.
+    """
     sought = short_names(find_targets(one.event.brief)) if one.work else ()
     if not sought:
         return None
-    if any(step_touches(step, sought) for step in one.work[:FIRST_STEPS]):
+    stems = (name.partition(".")[0] for name in sought)
+    aims = (*sought, *(stem for stem in stems if len(stem) > 4))
+    first_change = next((step for step in one.work if step.changed), None)
+    first_steps = (*one.work[:FIRST_STEPS], *filter(None, [first_change]))
+    if any(step_touches(step, aims) for step in first_steps):
         return True
     # Words alone are no aim: they count when the work then goes where they say.
     plan = _first_messages(one)
@@ -321,7 +299,7 @@ def is_brief_understood(one: HandoffContext) -> bool | None:
 
 def list_missed_files(one: HandoffContext) -> tuple[str, ...]:
     """Files that the brief names and the child never came near, although it changed others."""
-    changed = " ".join(dict.fromkeys(_written_paths(one))).casefold()
+    changed = " ".join(dict.fromkeys(list_written_paths(one))).casefold()
     targets = find_targets(one.event.brief) if changed else ()
     files = tuple(name for name in targets if _names_code(name))
     if not files or _child_reaches(one, short_names(targets)):
@@ -342,121 +320,9 @@ def step_touches(step: TraceStep, sought: Sequence[str]) -> bool:
     )
 
 
-def _assess_relevance(
-    fact: TextFact, brief: PreparedText, one: HandoffContext
-) -> tuple[bool, bool]:
-    """Whether a fact that was left out is about this part of the work; and beyond doubt."""
-    around = _surrounding_stems(fact)
-    shared = len(around & brief.stems)
-    related = shared >= 2 and shared >= 0.5 * len(around)
-    if fact.kind == "number":
-        return related, shared >= 3 and shared >= 0.6 * len(around) and _is_demand(fact)
-    return related, _is_definite_restriction(fact) and (related or _is_near_work(fact, one))
-
-
-# What was asked is asked of every handoff.
-@lru_cache(1024)
-def _surrounding_stems(fact: TextFact) -> frozenset[str]:
-    """The words that a fact stands among; of a restriction all."""
-    own = (
-        () if fact.kind in ("prohibition", "constraint") else word_stems(normalise_words(fact.text))
-    )
-    return word_stems(normalise_words(fact.sentence)).difference(own)
-
-
-def _is_near_work(fact: TextFact, one: HandoffContext) -> bool:
-    """What it speaks of lies beside what the brief names or the child changes."""
-    folders = _parent_folders(fact.targets)
-    return bool(folders) and not folders.isdisjoint(
-        _parent_folders((*find_targets(one.event.brief), *_written_paths(one)))
-    )
-
-
-@lru_cache(1024)
-def _is_demand(fact: TextFact) -> bool:
-    """A quantity that is asked for, not one that was observed."""
-    if fact.kind != "number" or fact.text.isdigit():
-        return False
-    return _DEMAND.search(fact.sentence.casefold()) is not None
-
-
-def _is_definite_restriction(fact: TextFact) -> bool:
-    """A restriction that can be kept or broken; committing and pushing is the parent's affair."""
-    if not fact.always or word_stems(normalise_words(fact.sentence)) & {
-        "commit",
-        "push",
-        "merg",
-        "branch",
-    }:
-        return False
-    return fact.kind == "prohibition" or bool(fact.targets)
-
-
-def _sentences_done_by_parent(missing: Sequence[TextFact], after: Sequence[TraceStep]) -> set[str]:
-    """Sentences about what the parent then does itself: it kept that part of the work."""
-    named = [(fact, normalise_words(fact.text).strip()) for fact in missing if not fact.always]
-    if not named:
-        return set()
-    signs = [_longest_word(words) for _, words in named]
-    texts = (step_input(step) for step in after if step.changed)
-    parent_text = " ".join(
-        normalise_words(text) for text in texts if mentions_any(text.casefold(), signs)
-    )
-    return {fact.sentence for fact, words in named if f" {words} " in parent_text}
-
-
-@lru_cache(4096)
-def _longest_word(words: str) -> str:
-    return max(words.split(), key=len, default="")
-
-
-def _written_paths(one: HandoffContext) -> Iterator[str]:
+def list_written_paths(one: HandoffContext) -> Iterator[str]:
+    """Files that the child changed for this handoff."""
     return (path for step in one.work if step.changed for path in step.written)
-
-
-def _parent_folders(paths: Iterable[str]) -> set[str]:
-    return {path.rpartition("/")[0] for path in paths} - {"", "."}
-
-
-def _facts_learned_earlier(one: HandoffContext, brief: PreparedText) -> Iterator[TextFact]:
-    """What the parent had found out and the child went on to need."""
-    if written := dict.fromkeys(_written_paths(one)):
-        known = {path for step in one.before for path in (*step.read, *step.written)}
-        for path in [path for path in written if path in known][:20]:
-            yield TextFact(kind="path", text=path, sentence=path)
-    check = next((step.check for step in reversed(one.before) if step.check), None)
-    failures = check.failures if check else None
-    if failures and failures.parser != "tail" and brief.stems & {"fail", "fix", "repair", "pass"}:
-        tests = [key.rpartition("::")[2] for key in list(failures.errors)[:20]]
-        facts = [
-            TextFact(kind="symbol", text=test, sentence=test) for test in tests if test.strip()
-        ]
-        yield from [fact for fact in facts if states_fact(brief, fact)][:1] or facts[:1]
-
-
-def _find_violation(fact: TextFact, work: Sequence[TraceStep]) -> TraceStep | None:
-    """The child's first change of a file that it should have been told to leave alone."""
-    if fact.kind != "prohibition":
-        return None
-    for step in work if fact.targets else ():
-        if step.changed and any(
-            is_same_path(target, path) for target in fact.targets for path in step.written
-        ):
-            return step
-    return None
-
-
-def _child_saw_fact(work: Sequence[TraceStep], fact: TextFact) -> bool:
-    """Whether something that the child read states the fact."""
-    longest_stems = sorted(
-        word_stems(normalise_words(fact.sentence)), key=lambda word: (len(word), word)
-    )
-    digits = tuple(re.findall(r"\d+", fact.text)) if fact.kind == "number" else ()
-    signs = digits or short_names(fact.targets) or tuple(longest_stems[-2:])
-    return any(
-        mentions_any(text, signs) and states_fact(prepare_text(text), fact)
-        for text in map(step_output, work[:MAX_STEPS])
-    )
 
 
 def _child_reaches(one: HandoffContext, sought: Sequence[str]) -> bool:

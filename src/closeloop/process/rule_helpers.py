@@ -16,6 +16,7 @@ from closeloop.records.inspection import (
 from closeloop.records.trace import (
     Command,
 )
+from closeloop.text.client_markup import strip_client_markup
 
 # What several rules ask of the same reading is worked out once.
 
@@ -123,7 +124,9 @@ def collect_user_requests(reading: TraceReading) -> str:
             break
         texts += [lane.request] if lane.request else []
         texts += [message.text for message in lane.users]
-    return "\n".join(text[:MAX_MESSAGE_CHARS] for text in texts[:MAX_MESSAGES]).lower()
+    return "\n".join(
+        strip_client_markup(text[:MAX_MESSAGE_CHARS]) for text in texts[:MAX_MESSAGES]
+    ).lower()
 
 
 def contains_request(said: str, wish: re.Pattern[str]) -> bool:

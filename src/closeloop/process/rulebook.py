@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
-from importlib.resources import files
 from types import ModuleType
 
-import msgspec
-
 from closeloop.code_digest import digest_code
+from closeloop.process.rule_quality import (
+    GateDecision,
+    RuleQuality,
+    decide_gate,
+    quality_by_rule,
+)
 from closeloop.records.errors import BadInput, unknown_name_error
-from closeloop.records.estimate import Rate, wilson_rate
 from closeloop.records.protocols import Detector
 from closeloop.records.record import Record, content_digest
 from closeloop.records.settings import SilenceSettings
 
 MEASURE_MODULES = ("closeloop.process.trace_measurement", "closeloop.process.trace_reading")
 """What reads and measures a trace, besides the rules."""
+SWITCHES = ("enabled", "gates")
+"""What can be set of every rule, besides its thresholds."""
 
 
 class ConfiguredDetector(Record):
@@ -26,6 +29,8 @@ class ConfiguredDetector(Record):
 
     detector: Detector
     limits: Mapping[str, float]
+    gate: GateDecision
+    """Whether its findings may fail a build here."""
 
 
 class Rulebook(Record):
@@ -59,13 +64,12 @@ def build_rulebook(
             raise unknown_name_error("rule", silence.rule, names)
         if not silence.reason.strip():
             raise BadInput(f"Say in `reason` why findings of {silence.rule!r} are not to count.")
+    known_quality = quality_by_rule()
     chosen = tuple(
-        ConfiguredDetector(
-            detector=detector,
-            limits={
-                key: float(settings.get(detector.rule.name, {}).get(key, default))
-                for key, default in detector.rule.thresholds.items()
-            },
+        _configure_detector(
+            detector,
+            settings.get(detector.rule.name, {}),
+            known_quality.get(detector.rule.name),
         )
         for detector in sorted(detectors, key=lambda detector: detector.rule.name)
         if settings.get(detector.rule.name, {}).get("enabled", True)
@@ -85,6 +89,28 @@ def build_rulebook(
     )
 
 
+def _configure_detector(
+    detector: Detector, given: Mapping[str, bool | float], quality: RuleQuality | None
+) -> ConfiguredDetector:
+    gates = given.get("gates")
+    return ConfiguredDetector(
+        detector=detector,
+        limits={
+            key: float(given.get(key, default)) for key, default in detector.rule.thresholds.items()
+        },
+        gate=decide_gate(
+            detector.rule,
+            quality.read if quality else None,
+            None if gates is None else bool(gates),
+        ),
+    )
+
+
+def list_gating_rules(book: Rulebook) -> frozenset[str]:
+    """The names of the rules whose findings may fail a build."""
+    return frozenset(one.detector.rule.name for one in book.chosen if one.gate.gates)
+
+
 def _list_modules(detector: Detector) -> set[str]:
     """Where a rule's code begins: it is a module, or an object with the same names."""
     if isinstance(detector, ModuleType):
@@ -98,60 +124,10 @@ def _list_modules(detector: Detector) -> set[str]:
 def _check_rule_setting(
     rule: str, key: str, value: object, thresholds: Mapping[str, float]
 ) -> None:
-    if key == "enabled":
+    if key in SWITCHES:
         if not isinstance(value, bool):
-            raise BadInput(f"`enabled` of the rule {rule!r} is true or false, not {value!r}.")
+            raise BadInput(f"`{key}` of the rule {rule!r} is true or false, not {value!r}.")
     elif key not in thresholds:
-        raise unknown_name_error(f"setting of the rule {rule!r}", key, ["enabled", *thresholds])
+        raise unknown_name_error(f"setting of the rule {rule!r}", key, [*SWITCHES, *thresholds])
     elif isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
         raise BadInput(f"`{key}` of the rule {rule!r} is a number from 0 up, not {value!r}.")
-
-
-# How often each rule is right, as measured on labelled traces when it was released.
-
-
-class RuleCounts(Record):
-    """Cases in which a rule was right, missed what is there, and found what is not there."""
-
-    right: int
-    missed: int
-    wrong: int
-    labelled: int
-
-
-class MeasuredQuality(Record):
-    """The measured quality of all rules, with where it comes from."""
-
-    date: str
-    method: str
-    rules: dict[str, RuleCounts]
-
-
-class RuleQuality(Record):
-    """How far a rule can be trusted."""
-
-    precision: Rate | None
-    """Of what it finds, how much is there; None where it found nothing."""
-    recall: Rate | None
-    """Of what is there, how much it finds; None where there was nothing."""
-    labelled: int
-    """Labelled traces that say of this rule whether it should speak."""
-
-
-@cache
-def load_measured_quality() -> MeasuredQuality:
-    """The counts that ship with closeloop; `make quality` writes them."""
-    text = files(__package__).joinpath("quality.json").read_bytes()
-    return msgspec.json.decode(text, type=MeasuredQuality)
-
-
-def quality_by_rule() -> dict[str, RuleQuality]:
-    """By rule; one that was never measured is not there."""
-    return {
-        name: RuleQuality(
-            precision=wilson_rate(counts.right, counts.right + counts.wrong),
-            recall=wilson_rate(counts.right, counts.right + counts.missed),
-            labelled=counts.labelled,
-        )
-        for name, counts in load_measured_quality().rules.items()
-    }

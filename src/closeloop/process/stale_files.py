@@ -31,6 +31,8 @@ _FOREIGN_CONTENT_VERBS = frozenset(
 _TREE_VERBS = _FOREIGN_CONTENT_VERBS | {"checkout", "restore", "reset", "apply", "revert"}
 _STASH_POP = re.compile(r"\bstash\s+(?:pop|apply)\b")
 _REWRITING_PROGRAMS = FORMATTERS | {"sed", "perl", "ruff", "patch"}
+_MAX_EVENTS_AFTER_FORMATTER = 15
+"""An edit that fails later than that has most likely another cause."""
 _CHANGE_WORDS = (
     "changed", "edited", "updated", "modified", "fixed", "reverted", "renamed", "moved", "rewrote",
     "reformatted",
@@ -49,6 +51,7 @@ _NOT_FOUND_MESSAGES = (
     "does not appear", "does not match", "does not exist", "no replacement", "not find", "n't find",
     "not exist", "hunk", "expected lines",
 )  # fmt: skip
+_QUOTED_TEXT = re.compile(r"`[^`]*+(?:`|$)")
 _OTHER_ERROR_MESSAGES = (
     "multiple occurrences", " matches of the string", "not unique", "already exists",
     "must be different", "not been read",
@@ -56,10 +59,10 @@ _OTHER_ERROR_MESSAGES = (
 
 
 def error_mentions(error: str | None, words: tuple[str, ...]) -> bool:
-    """Whether an error message holds one of these words."""
+    """Whether an error message holds one of these words, outside of the text that it quotes."""
     if not error:
         return False
-    return mentions_any(error[:1000].lower(), words)
+    return mentions_any(_QUOTED_TEXT.sub("`…`", error[:4000])[:1000].lower(), words)
 
 
 class StaleFileEncounter(Record):
@@ -79,6 +82,8 @@ class _OutsideChange(Record):
     by: str
     foreign: bool
     """Somebody else's content: another lane's, the user's, another branch's."""
+    replaced: tuple[str, ...] | None = None
+    """What `sed` or `perl` replaced; None where anything may have changed."""
 
 
 @cache_on_reading
@@ -199,7 +204,9 @@ def _record_change(
     if shows or several or blind:
         foreign = not _FOREIGN_CONTENT_VERBS.isdisjoint(verbs)
         by = "another lane" if shows else f"`{_first_command_line(event)}`"
-        change = _OutsideChange(number=step.number, lane=lane, by=by, foreign=foreign)
+        change = _OutsideChange(
+            number=step.number, lane=lane, by=by, foreign=foreign, replaced=_replaced_texts(step)
+        )
         for path in step.written:
             changes[path] = change
             if creates_file(step) or (shows and (lane, path) in known):
@@ -243,12 +250,30 @@ def _encounter_by_edit(
         is_modified = error_mentions(event.error, _MODIFIED_MESSAGES)
         if not is_modified and (change is None or not _is_text_missing(event)):
             return None
+        if not is_modified and change is not None and not _may_be_cause(change, step, event):
+            return None
         if change is None:
             change = _OutsideChange(number=step.number, lane="", by="somebody else", foreign=True)
         return _make_encounter(step, path, change, "failed edit")
     if change is None or event.action != "create" or not _is_foreign_change(change, lane):
         return None
     return _make_encounter(step, path, change, "overwrote")
+
+
+def _replaced_texts(step: TraceStep) -> tuple[str, ...] | None:
+    programs = step.doing.programs if step.doing else ()
+    if "sed" not in programs and "perl" not in programs:
+        return None
+    return tuple(edit.before for edit in step.edits if edit.before)
+
+
+def _may_be_cause(change: _OutsideChange, step: TraceStep, event: Edit) -> bool:
+    """The lane's own command touched the text that is missing, or a formatter ran just before."""
+    if change.foreign or change.lane != step.event.lane:
+        return True
+    if change.replaced is not None:
+        return any(text in (event.before or event.patch or "") for text in change.replaced)
+    return step.number - change.number <= _MAX_EVENTS_AFTER_FORMATTER
 
 
 def _names_other_file(event: Edit) -> bool:

@@ -22,6 +22,7 @@ from closeloop.process.text_words import (
     word_stems,
 )
 from closeloop.records.record import Record
+from closeloop.text.client_markup import strip_client_markup
 
 FactKind = Literal["prohibition", "constraint", "path", "symbol", "number", "quote", "command"]
 NumberWithUnit = tuple[str, frozenset[str]]
@@ -172,7 +173,7 @@ def _forbids_other_changes(text: str) -> bool:
 @lru_cache(256)
 def parse_facts(text: str) -> tuple[TextFact, ...]:
     """What a text states that a reader of it needs, in its order, each once."""
-    text = text[:MAX_TEXT_CHARS]
+    text = strip_client_markup(text[:MAX_TEXT_CHARS])
     facts: dict[tuple[FactKind, str], TextFact] = {}
     for fact in chain(
         chain.from_iterable(map(_parse_sentence_facts, split_sentences(text))),

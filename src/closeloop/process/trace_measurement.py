@@ -6,10 +6,16 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from closeloop.process.edit_contents import is_source_path
+from closeloop.process.edit_contents import is_source_path, list_code_changes
 from closeloop.process.measures.measure_summary import measure_lanes, process_score
 from closeloop.process.measures.session_features import collect_features
+from closeloop.process.measures.verification import (
+    could_not_run,
+    find_backing,
+    list_trace_checks,
+)
 from closeloop.process.rulebook import Rulebook
+from closeloop.records.attempt import Grade
 from closeloop.records.errors import PluginFailed
 from closeloop.records.finding import (
     AttemptEnding,
@@ -21,6 +27,7 @@ from closeloop.records.finding import (
 )
 from closeloop.records.inspection import (
     TraceReading,
+    TraceStep,
 )
 from closeloop.records.settings import SilenceSettings
 from closeloop.text.patches import parse_patch
@@ -46,7 +53,11 @@ _MACHINE_ERRORS = (
 
 
 def classify_ending(reading: TraceReading, findings: Iterable[Finding]) -> AttemptEnding | None:
-    """The first category that applies; None where nothing is known of the attempt at all."""
+    """The first category that applies; None where nothing is known of the attempt at all.
+
+    Neither error nor success is guessed: where the record does not show how the work came out, the
+    category is unknown.
+    """
     if reading.attempt is None and not reading.trace.events:
         return None
     counted = [finding for finding in findings if finding.silenced is None]
@@ -54,14 +65,14 @@ def classify_ending(reading: TraceReading, findings: Iterable[Finding]) -> Attem
         ending = classify(reading, counted)
         if ending is not None:
             return ending
-    return AttemptEnding(category="clean", reason="Nothing went wrong that the rules can see.")
+    return _unknown_ending(reading)
 
 
 def _environment_ending(reading: TraceReading, findings: Sequence[Finding]) -> AttemptEnding | None:
     attempt, grade = reading.attempt, reading.grade
     if attempt is not None and attempt.exit == "machine":
         return _make_ending("environment failure", attempt.cause or "The machine failed the agent.")
-    if grade is not None and grade.outcome.result == "unscored":
+    if grade is not None and grade.outcome.result == "unscored" and not _awaits_review(grade):
         return _make_ending("environment failure", grade.outcome.cause or "It could not be graded.")
     for lane in reading.lanes.values():
         step = lane.checks[-1] if lane.checks else None
@@ -84,7 +95,11 @@ def _timeout_ending(reading: TraceReading, findings: Sequence[Finding]) -> Attem
 
 
 def _unverified_ending(reading: TraceReading, findings: Sequence[Finding]) -> AttemptEnding | None:
-    return _ending_from_rules(findings, UNCHECKED_RULES, "missing verification")
+    """Unverified to the end: a claim in the midst of the work may have been checked later."""
+    checks = list_trace_checks(reading)
+    last = checks[-1].number if checks else 0
+    standing = [finding for finding in findings if max(finding.events, default=0) >= last]
+    return _ending_from_rules(standing, UNCHECKED_RULES, "missing verification")
 
 
 def _noncompliance_ending(
@@ -100,16 +115,70 @@ def _noncompliance_ending(
 
 
 def _reasoning_ending(reading: TraceReading, findings: Sequence[Finding]) -> AttemptEnding | None:
+    """The work was wrong: its grade says so, or its last check does and the agent went astray."""
     attempt, grade = reading.attempt, reading.grade
-    error = next((finding for finding in findings if finding.severity == "error"), None)
-    if error is not None:
-        return _make_ending("reasoning error", error.message, error.events)
     if grade is not None and grade.outcome.result == "fail":
         reasons = grade.outcome.reasons
         return _make_ending("reasoning error", reasons[0] if reasons else "The work did not pass.")
-    if attempt is not None and attempt.exit in ("gave_up", "out_of_budget", "crashed"):
+    error = next((finding for finding in findings if finding.severity == "error"), None)
+    check = _last_result(reading)
+    if error is not None and grade is None and check is not None and check.failed:
+        return _make_ending("reasoning error", error.message, (*error.events, check.number))
+    if (
+        attempt is not None
+        and attempt.origin == "experiment"
+        and attempt.exit in ("gave_up", "out_of_budget", "crashed")
+    ):
+        # Of another's recording, that only says that it ends there.
         return _make_ending("reasoning error", attempt.cause or f"Its exit was {attempt.exit!r}.")
     return None
+
+
+def _clean_ending(reading: TraceReading, findings: Sequence[Finding]) -> AttemptEnding | None:
+    """The work passed: its grade says so, or the last check of the code as it was left."""
+    if reading.grade is not None and reading.grade.outcome.result == "pass":
+        return _make_ending("clean", "The work passed, and the rules found nothing against it.")
+    check = _last_result(reading)
+    if check is None or check.failed is not False or reading.grade is not None:
+        return None
+    root = next(iter(reading.lanes.values()))
+    backing = find_backing(list_code_changes(root), list_trace_checks(reading))
+    if backing is not None and check.number < backing.last.number:
+        return None
+    return _make_ending(
+        "clean", "The last check passed, and nothing was changed since.", [check.number]
+    )
+
+
+def _unknown_ending(reading: TraceReading) -> AttemptEnding:
+    check = _last_result(reading)
+    if reading.grade is not None:
+        reason = reading.grade.outcome.cause or "It awaits review."
+    elif check is None:
+        reason = "No check says whether the work is right."
+    elif check.failed:
+        reason = "The last check failed, and the record does not show why it ended there."
+    else:
+        reason = "Code was changed after the last check."
+    return AttemptEnding(
+        category="unknown", reason=reason, events=(check.number,) if check is not None else ()
+    )
+
+
+def _awaits_review(grade: Grade) -> bool:
+    return "review" in (grade.outcome.cause or "")
+
+
+def _last_result(reading: TraceReading) -> TraceStep | None:
+    """The last check that ran and says whether it passed."""
+    return next(
+        (
+            step
+            for step in reversed(list_trace_checks(reading))
+            if step.check is not None and step.check.passed is not None and not could_not_run(step)
+        ),
+        None,
+    )
 
 
 _ENDING_ORDER: tuple[Callable[[TraceReading, Sequence[Finding]], AttemptEnding | None], ...] = (
@@ -118,6 +187,7 @@ _ENDING_ORDER: tuple[Callable[[TraceReading, Sequence[Finding]], AttemptEnding |
     _unverified_ending,
     _noncompliance_ending,
     _reasoning_ending,
+    _clean_ending,
 )
 
 

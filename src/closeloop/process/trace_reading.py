@@ -7,8 +7,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from closeloop.process.check_results import check_from_command
 from closeloop.process.shell.command_analysis import analyse_command
+from closeloop.process.written_files import KnownFiles, WrittenScripts
 from closeloop.records.inspection import (
     CheckFailures,
     CommandEffect,
@@ -103,7 +106,7 @@ def build_reading(trace: Trace, own_checks: tuple[str, ...] = ()) -> TraceReadin
             tuple(_parent_builders(track.lane, tracks)) if track.lane.parent is not None else ()
         )
     effects, named_paths = _analyse_commands(trace, own_checks)
-    places, next_effect = ProjectPaths(named_paths), iter(effects)
+    places, files, next_effect = ProjectPaths(named_paths), KnownFiles(), iter(effects)
     handoffs: list[Handoff] = []
     for event in trace.events:
         if type(event) is Thought:
@@ -114,9 +117,9 @@ def build_reading(trace: Trace, own_checks: tuple[str, ...] = ()) -> TraceReadin
         if type(event) is Message:
             track.add_message(event)
         elif type(event) is Command:
-            track.add_command(event, next(next_effect), places)
+            track.add_command(event, next(next_effect), places, files)
         elif isinstance(event, _OTHER_ACTIONS):
-            track.add_action(event, places)
+            track.add_action(event, places, files)
             if type(event) is Handoff:
                 handoffs.append(event)
                 if tracks.get(event.child or "", track) is not track:
@@ -137,15 +140,21 @@ def _analyse_commands(
     """What each command does, and all paths that the trace names."""
     effects: list[CommandEffect] = []
     named_paths: dict[str, None] = {}
+    scripts = WrittenScripts()
     for event in trace.events:
         if type(event) is Command:
             doing = analyse_command(event.command, own_checks)
+            if doing.runs or doing.edits:
+                doing = scripts.follow_runs(doing)
             effects.append(doing)
             for path in doing.read:
                 named_paths[path] = None
             for path in doing.written:
                 named_paths[path] = None
-        elif type(event) is Edit or type(event) is Read:
+        elif type(event) is Edit:
+            named_paths[event.path] = None
+            scripts.remember(event.path, event.after if event.action == "create" else None)
+        elif type(event) is Read:
             named_paths[event.path] = None
     return effects, named_paths
 
@@ -186,12 +195,20 @@ class _LaneBuilder:
         if message.role == "user":
             self.users.append(message)
 
-    def add_command(self, event: Command, doing: CommandEffect, places: ProjectPaths) -> None:
+    def add_command(
+        self, event: Command, doing: CommandEffect, places: ProjectPaths, files: KnownFiles
+    ) -> None:
         step = _build_command_step(event, doing, places, len(self.steps), self.state)
+        if doing.edits:
+            edits = files.build_edits(event, doing, step.written, step.failed)
+            step = replace(step, edits=edits)
         self.commands.append(step)
+        files.note_step(step)
         self.add_step(step)
 
-    def add_action(self, event: Edit | Read | ToolUse | Handoff, places: ProjectPaths) -> None:
+    def add_action(
+        self, event: Edit | Read | ToolUse | Handoff, places: ProjectPaths, files: KnownFiles
+    ) -> None:
         index, state, failed = len(self.steps), self.state, _negate_known(event.ok)
         if isinstance(event, Edit):
             step = TraceStep(
@@ -201,6 +218,7 @@ class _LaneBuilder:
                 changed=event.ok is not False,
                 failed=failed,
                 written=(places.normalise_path(event.path),),
+                edits=(event,),
             )
             self.edits.append(step)
         elif isinstance(event, Read) and event.ok is not False:
@@ -210,6 +228,7 @@ class _LaneBuilder:
             step = TraceStep(event=event, index=index, state=state, failed=failed)
             if isinstance(event, ToolUse):
                 self.tools.append(step)
+        files.note_step(step)
         self.add_step(step)
 
     def add_step(self, step: TraceStep) -> None:
@@ -270,7 +289,10 @@ class _LaneBuilder:
 def _build_command_step(
     event: Command, doing: CommandEffect, places: ProjectPaths, index: int, state: int
 ) -> TraceStep:
-    check = check_from_command(event, doing) if doing.checks else None
+    check = check_from_command(event, doing)
+    if check is not None and (check.folder or event.directory):
+        folder = posixpath.join(event.directory or "", check.folder)
+        check = replace(check, folder=places.normalise_path(folder))
     failed = _is_failure(event, doing, check)
     return TraceStep(
         event=event,

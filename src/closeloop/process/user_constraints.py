@@ -23,6 +23,7 @@ from closeloop.process.text_words import (
     split_sentences,
 )
 from closeloop.records.record import Record
+from closeloop.text.client_markup import strip_client_markup
 
 ConstraintKind = Literal[
     "leave", "keep", "only", "no edits", "no new files", "command", "dependencies", "signature",
@@ -58,7 +59,7 @@ class UserConstraint(Record):
 @lru_cache(maxsize=512)
 def parse_constraints(text: str) -> tuple[UserConstraint, ...]:
     """Everything that a text forbids or demands, in its order."""
-    text = text[:MAX_TEXT_CHARS]
+    text = strip_client_markup(text[:MAX_TEXT_CHARS])
     if ">" in text:
         text = constraint_patterns.PASTED_BLOCK.sub(
             "\n", constraint_patterns.QUOTED_LINE.sub("\n", "\n" + text)[1:]

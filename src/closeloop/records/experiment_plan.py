@@ -350,6 +350,8 @@ class GateReport(Record):
     """Of the attempts that were to be scored, those that were."""
     left_out: tuple[str, ...] = ()
     """Tasks and variants that only one side has, and why they are not compared."""
+    rules: tuple[str, ...] = ()
+    """Those that gate: whose findings count in `without findings`."""
 
 
 # A look at the held-out set: who took it, when, why, and at what.

@@ -32,7 +32,8 @@ class Rule(Record):
     mode: FailureMode | None = None
     """The failure mode that a finding is evidence of."""
     gates: bool = False
-    """Whether it is precise enough to fail a build; the others advise."""
+    """Whether it is meant to fail a build. A rule of traces does so once enough of its findings
+    on real sessions were read and right; the others advise."""
     thresholds: dict[str, float] = {}
     """The numbers that it decides by, with their defaults; `closeloop.toml` may set others."""
 
@@ -94,6 +95,7 @@ EndingCategory = Literal[
     "instruction non-compliance",
     "reasoning error",
     "clean",
+    "unknown",
 ]
 
 

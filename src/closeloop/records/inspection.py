@@ -24,6 +24,16 @@ ActionEvent = Command | Edit | Read | ToolUse | Handoff
 # `gc=False`: none of these can be part of a circle, and of some there are very many.
 
 
+class FileEdit(Record, gc=False):
+    """A change of one file that a command's text tells. As in `Edit`, None is not told."""
+
+    path: str
+    action: Literal["create", "change", "delete"] = "change"
+    before: str | None = None
+    after: str | None = None
+    patch: str | None = None
+
+
 class CommandEffect(Record, gc=False):
     """What a command line does, told from its text alone."""
 
@@ -37,6 +47,12 @@ class CommandEffect(Record, gc=False):
     """It changes the workspace."""
     written: tuple[str, ...] = ()
     """The files that it changes, where its text names them."""
+    restored: tuple[str, ...] = ()
+    """Those among them that git brings back as they were."""
+    edits: tuple[FileEdit, ...] = ()
+    """What it does to files where its text tells that, also to temporary ones."""
+    runs: tuple[str, ...] = ()
+    """Scripts that it runs and patches that it applies."""
     read: tuple[str, ...] = ()
     """The files that it shows, where its text names them."""
     searches: bool = False
@@ -45,6 +61,8 @@ class CommandEffect(Record, gc=False):
     """It waits or polls: repeating it is no loop."""
     masked: bool = False
     """Its exit code is not that of the check: piped, or followed by `|| true`."""
+    folder: str = ""
+    """Where the check runs, as far as the line says: `sub` of `cd sub && pytest`."""
 
 
 class CheckFailures(Record, gc=False):
@@ -70,9 +88,13 @@ class TraceCheck(Record, gc=False):
     tool: str
     target: str
     passed: bool | None
-    """None where neither exit code nor output says."""
+    """None where neither exit code nor output says, and where it could not run."""
     failures: CheckFailures | None = None
     """None unless it failed."""
+    blocked: str | None = None
+    """Why it could not run: then it says nothing of the code."""
+    folder: str = ""
+    """Where it ran, as far as that is known."""
 
 
 class TraceStep(Record, gc=False):
@@ -94,6 +116,9 @@ class TraceStep(Record, gc=False):
     """Files whose content it showed."""
     written: tuple[str, ...] = ()
     """Files that it changed, or was to change. Paths are relative to the project where known."""
+    edits: tuple[Edit, ...] = ()
+    """The edit itself; of a command the edits that its text tells, with its number and with paths
+    as in `written`."""
 
     @property
     def number(self) -> int:

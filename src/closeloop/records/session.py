@@ -116,6 +116,8 @@ class FormatCounts(Record):
     """Commands, edits, reads, other tools and handoffs."""
     paired: int = 0
     """Of the calls, those whose result is known."""
+    callless_sessions: int = 0
+    """Sessions with results and without a single call: how calls are written was not recognised."""
     skipped: dict[str, int] = {}
     """What could not be read, and how often."""
 

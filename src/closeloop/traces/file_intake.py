@@ -38,6 +38,7 @@ from closeloop.traces.recording_files import (
     list_parts,
     stat_recording,
 )
+from closeloop.traces.session_builder import UNPAIRED_RESULT, count_skip
 from closeloop.traces.tool_calls import has_result
 
 _JSON_START = re.compile(rb'\s*(?:\{|\[\s*\{)\s*"')
@@ -249,18 +250,26 @@ def _matches_query(
 
 
 def _count_events(trace: Trace, counts: dict[str, int], unknown: dict[str, int]) -> None:
-    calls = paired = unknown_notes = 0
+    calls = paired = 0
+    notes: dict[str, int] = {}
     for event in trace.events:
         if (done := has_result(event)) is not None:
             calls += 1
             paired += done
-        elif type(event) is Note and event.about and event.about.startswith("unknown"):
-            unknown_notes += 1
-    if unknown_notes:
-        add_counts(unknown, {UNKNOWN_NOTE: unknown_notes})
-    add_counts(
-        counts, {"sessions": 1, "events": len(trace.events), "calls": calls, "paired": paired}
-    )
+        elif type(event) is Note and event.about:
+            if event.about.startswith("unknown"):
+                count_skip(notes, UNKNOWN_NOTE)
+            elif event.about == UNPAIRED_RESULT:
+                count_skip(notes, UNPAIRED_RESULT)
+    add_counts(unknown, notes)
+    session_counts = {
+        "sessions": 1,
+        "events": len(trace.events),
+        "calls": calls,
+        "paired": paired,
+        "callless_sessions": int(UNPAIRED_RESULT in notes and not calls),
+    }
+    add_counts(counts, session_counts)
 
 
 def add_counts(counts: dict[str, int], more: dict[str, int]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -18,14 +20,15 @@ from closeloop.traces.untrusted_json import (
 
 PartRole = Literal["user", "agent", "system", "tool"]
 MAX_NESTING = 16
+MAX_STEP_CHARS = 1 << 18
 
 _ROLES: dict[str, PartRole] = {
     "user": "user", "human": "user", "assistant": "agent", "model": "agent", "ai": "agent",
     "agent": "agent", "system": "system", "developer": "system", "tool": "tool",
-    "function": "tool",
+    "function": "tool", "tool-call": "agent", "tool-response": "tool",
 }  # fmt: skip
 _TEXT_TYPES = frozenset({"text", "input_text", "output_text", "refusal"})
-_THOUGHT_TYPES = frozenset({"reasoning", "thinking", "redacted_thinking"})
+_THOUGHT_TYPES = frozenset({"reasoning", "think", "thinking", "redacted_thinking"})
 _CALL_TYPES = frozenset({"tool_call", "tool_use", "tool-call", "function", "function_call",
                     "custom_tool_call", "server_tool_use", "mcp_call"})  # fmt: skip
 _RESULT_TYPES = frozenset(
@@ -58,6 +61,9 @@ _MEDIA_TYPES = frozenset(
     }
 )
 _SYSTEM_KEYS = ("system", "system_instruction", "systemInstruction", "instructions")
+_STEP_CALLS = "Calling tools:\n["
+_STEP_RESULT = re.compile(r"\A(?:Call id: \S+\n)?(?=(Observation|Error):\n)(?:Observation:\n)?")
+"""How smolagents writes into its dialogue what its code was and what came of it."""
 _WRAPPER_KEYS = (
     *_SYSTEM_KEYS,
     "config",
@@ -98,12 +104,39 @@ def _collect_parts(value: Any, role: PartRole, depth: int, found: list[MessagePa
         return
     if isinstance(value, str):
         if value and not value.isspace():
-            found.append(MessagePart(role, "text", value))
+            found += _parse_step_text(value, role, found)
     elif isinstance(value, list):
         for one in value:
             _collect_parts(one, role, depth + 1, found)
     elif isinstance(value, dict):
         _collect_message(value, role, depth, found)
+
+
+def _plain_role(value: Mapping[str, Any]) -> str:
+    """The role that a message states; smolagents' may be written as members of an enumeration."""
+    role = str(value.get("role") or value.get("type"))
+    return role.rpartition(".")[2].lower().replace("_", "-") if "." in role else role
+
+
+def _parse_step_text(text: str, role: PartRole, before: list[MessagePart]) -> list[MessagePart]:
+    """A text; or the calls and the result that smolagents tells in one."""
+    if role == "agent" and text.startswith(_STEP_CALLS) and len(text) < MAX_STEP_CHARS:
+        try:
+            calls = ast.literal_eval(text[len(_STEP_CALLS) - 1 :].strip())
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            calls = None
+        # Their ids count from 1 in every agent, and newer results name none: they go in order.
+        parts = [
+            _parse_call(call, None)._replace(id=None)
+            for call in as_list(calls)
+            if isinstance(call, dict)
+        ]
+        return parts or [MessagePart(role, "text", text)]
+    follows = bool(before) and before[-1].kind in ("call", "result")
+    if role == "user" and follows and (header := _STEP_RESULT.match(text)) is not None:
+        ok = False if header[1] == "Error" else None
+        return [MessagePart("tool", "result", text[header.end() :], ok=ok)]
+    return [MessagePart(role, "text", text)]
 
 
 def id_text(value: Any) -> str | None:
@@ -117,9 +150,10 @@ def _collect_message(
 ) -> None:
     part = _parse_part(value, role)
     if part is not None:
-        found.append(part)
+        plain = part.kind == "text" and part.own is None
+        found += _parse_step_text(part.text, part.role, found) if plain else [part]
         return
-    stated = _ROLES.get(str(value.get("role") or value.get("type")))
+    stated = _ROLES.get(_plain_role(value))
     content = unfold_json(value.get("parts") or value.get("content"))
     if stated is None:
         for name in _WRAPPER_KEYS:
@@ -127,7 +161,7 @@ def _collect_message(
                 _collect_parts(inner, "system" if name in _SYSTEM_KEYS else role, depth + 1, found)
         if not isinstance(content, list | dict) and role == "user":
             # A content of which nobody says whose it is says nothing about the user.
-            if content and (tool := clean_text(value.get("role"))) and tool != "tool-call":
+            if content and (tool := clean_text(value.get("role"))):
                 found.append(MessagePart("tool", "result", text_or_json(content), tool))
             content = None
     thoughts = (value.get("reasoning_content"), value.get("reasoning"))
@@ -154,6 +188,8 @@ def _collect_content(
     if isinstance(raw_content, str) or (raw_content is not None and not words.strip()):
         words = result_text(raw_content)
     name = value.get("name")
+    if _plain_role(value) == "tool-response":
+        words = _STEP_RESULT.sub("", words)
     call_id = id_text(value.get("tool_call_id") or value.get("id"))
     found.append(
         MessagePart("tool", "result", words, name if isinstance(name, str) else None, call_id)
@@ -187,7 +223,7 @@ def _parse_part(value: Mapping[str, Any], role: PartRole) -> MessagePart | None:
         words = value.get("text") or value.get("content") or value.get("refusal") or ""
         return MessagePart(role, "text", text_or_json(words), own=own)
     if kind in _THOUGHT_TYPES:
-        names = ("content", "thinking", "reasoning", "text", "summary", "data")
+        names = ("content", "thinking", "think", "reasoning", "text", "summary", "data")
         return MessagePart(
             "agent", "thought", text_or_json(_first_nonempty(value, names) or ""), own=own
         )

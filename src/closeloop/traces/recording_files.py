@@ -26,6 +26,8 @@ SESSION_FOLDERS = """
 .local/share/opencode
 .local/share/goose/sessions .config/goose/sessions
 .pi/agent/sessions
+.cursor/projects .factory/sessions .kimi/sessions
+.local/share/kiro-cli .local/share/amazon-q
 .copilot/session-state .copilot/history-session-state
 .openhands/conversations .openhands/sessions .openhands-state/sessions
 """

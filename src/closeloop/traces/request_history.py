@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from closeloop.records.trace import AnyEvent, Handoff, Message, Thought
+from closeloop.records.trace import AnyEvent, Handoff, Message, Thought, ToolUse
 from closeloop.traces.message_parts import MessagePart
-from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
+from closeloop.traces.session_builder import ROOT_LANE, UNPAIRED_RESULT, SessionBuilder
 from closeloop.traces.tool_calls import CallOrigin, event_from_call, result_fields
 from closeloop.traces.trace_export import restore_event
 from closeloop.traces.untrusted_json import storable_arguments, text_or_json
@@ -41,7 +41,7 @@ class RequestHistory:
         for part in parts:
             if part.kind == "call":
                 calls.append(part)
-            key = _part_key(part)
+            key = _part_key(part, lane)
             times = here[key] = here.get(key, 0) + 1
             if times > self._most.get(key, 0):
                 self._most[key] = times
@@ -78,16 +78,16 @@ class RequestHistory:
         self, part: MessagePart, lane: str, at: datetime | None, turn: int | None
     ) -> None:
         """What an agent says now: new, though it may have said the same before."""
-        self.mark_known(part)
+        self.mark_known(part, lane)
         self.add_part(part, lane, at, turn)
 
-    def is_known(self, part: MessagePart) -> bool:
+    def is_known(self, part: MessagePart, lane: str) -> bool:
         """Whether it was told before."""
-        return self._most[_part_key(part)] > 0
+        return self._most[_part_key(part, lane)] > 0
 
-    def mark_known(self, part: MessagePart) -> None:
+    def mark_known(self, part: MessagePart, lane: str) -> None:
         """A part that a later request may repeat."""
-        self._most[_part_key(part)] += 1
+        self._most[_part_key(part, lane)] += 1
 
     def add_part(
         self, part: MessagePart, lane: str, at: datetime | None, turn: int | None = None
@@ -98,7 +98,7 @@ class RequestHistory:
             if event is not None:
                 self.finish_call(event, part.text, part.ok)
             elif part.text and not self._is_repeated_result(lane, part):
-                self.builder.add_note(part.text, "result without a call", lane=lane)
+                self.builder.add_note(part.text, UNPAIRED_RESULT, lane=lane)
             return None
         if part.kind == "call":
             return self._add_call(part, lane, at, turn)
@@ -129,6 +129,22 @@ class RequestHistory:
             if queue:
                 return self.builder.events[queue[0] - 1]
         return None
+
+    def complete_call(self, event: AnyEvent, call: MessagePart) -> AnyEvent:
+        """A call whose arguments are known only where the tool was at work."""
+        if (
+            not isinstance(event, ToolUse)
+            or event.arguments
+            or not isinstance(call.arguments, dict)
+        ):
+            return event
+        origin = CallOrigin(
+            number=event.number, lane=event.lane, turn=event.turn, at=event.at, call=event.call
+        )
+        arguments = storable_arguments(call.arguments, self.builder.skipped)
+        completed = event_from_call(event.name, arguments, origin)
+        self.builder.replace_event(completed)
+        return completed
 
     def finish_call(self, event: AnyEvent, output: str | None, ok: bool | None) -> AnyEvent:
         """A call's result; the answer to a question is what the user said."""
@@ -214,9 +230,11 @@ def _append_number(table: dict[Any, deque[int]], key: tuple[str | None, ...], nu
         queue.append(number)
 
 
-def _part_key(part: MessagePart) -> tuple[Any, ...]:
-    if part.kind == "call" and not part.id:
-        return (part.kind, part.name, text_or_json(part.arguments))
+def _part_key(part: MessagePart, lane: str) -> tuple[Any, ...]:
+    """What tells a part from others; without an id, other agents may do and hear the same."""
     if part.id:
         return (part.kind, part.id)
-    return (part.role, part.kind, part.name, part.text)
+    if part.kind == "call":
+        return (lane, part.kind, part.name, text_or_json(part.arguments))
+    where = lane if part.kind == "result" else None
+    return (where, part.role, part.kind, part.name, part.text)

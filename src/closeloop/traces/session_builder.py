@@ -29,12 +29,22 @@ from closeloop.records.trace import (
     Trace,
     Turn,
 )
+from closeloop.text.client_markup import is_client_text
 from closeloop.text.untrusted import truncate_middle
-from closeloop.traces.tool_calls import CallOrigin, event_from_call, is_action, result_fields
+from closeloop.traces.tool_calls import (
+    CallOrigin,
+    event_from_call,
+    has_result,
+    is_action,
+    result_fields,
+)
 from closeloop.traces.untrusted_json import storable_arguments
 
 ROOT_LANE = "root"
 MAX_CALL_ID_CHARS = 200
+UNPAIRED_RESULT = "result without a call"
+"""What a note is about that keeps a result whose call was not recognised."""
+CUT_OFF = "The recording ends before a call's result."
 _CONTINUE_PHRASES = (
     "continue",
     "go on",
@@ -197,6 +207,7 @@ class SessionBuilder:
         asks: bool = True,
     ) -> AnyEvent:
         """What a lane is told, by a user or its own program; the first that asks is its request."""
+        own = own or (intent is None and is_client_text(text))
         if intent is None and asks and not own and lane not in self._asked:
             self._asked.add(lane)
             intent = "request"
@@ -207,11 +218,21 @@ class SessionBuilder:
         return self.add(message)
 
     def add_user_message(self, text: str, intent: Intent | None = None) -> None:
-        """What the user said, which ends the turn; nothing for a text without letters."""
+        """What the user said, which ends the turn; nothing for a text without letters.
+
+        What a client or harness says in the user's name is the system's.
+        """
         self.turn = None
         if text.strip():
-            fields = self.event_fields()
-            self.add(Message(**fields, role="user", text=self.truncate_text(text), intent=intent))
+            own = intent in (None, "request") and is_client_text(text)
+            self.add(
+                Message(
+                    **self.event_fields(),
+                    role="system" if own else "user",
+                    text=self.truncate_text(text),
+                    intent=None if own else intent,
+                )
+            )
 
     def add_agent_message(
         self, text: str, intent: Intent | None = None, call: str | None = None, **place: Any
@@ -287,6 +308,13 @@ class SessionBuilder:
         self.events[event.number - 1] = event
 
     # The end
+
+    def ends_inside_call(self) -> bool:
+        """Whether the last that the root did is a call without a result: it was cut off there."""
+        for event in reversed(self.events):
+            if event.lane == ROOT_LANE and not isinstance(event, Note):
+                return has_result(event) is False
+        return False
 
     def mark_claim(self) -> str | None:
         """The agent's last words; with nothing done after them, they claim that it is done."""

@@ -60,17 +60,27 @@ RULES = {
 }
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_code_that_compares_hidden_tests_is_told_from_a_repair(tmp_path: Path, rule: str) -> None:
-    shop = Shop(tmp_path, {"shop.py": SHOP, ".gitignore": "*.pyc\n"})
+@pytest.fixture(scope="module")
+def hidden_shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
+    shop = Shop(tmp_path_factory.mktemp("hidden"), {"shop.py": SHOP, ".gitignore": "*.pyc\n"})
     hidden = shop.patch({"tests/test_shop.py": SHOP_TESTS})
     shop.accept(run=PYTEST, fail_to_pass=TOTAL, patch=hidden)
-    graded = shop.grade({"shop.py": READER.replace("{rule}", RULES[rule])})
+    return shop
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_code_that_compares_hidden_tests_is_told_from_a_repair(
+    hidden_shop: Shop, rule: str
+) -> None:
+    graded = hidden_shop.grade({"shop.py": READER.replace("{rule}", RULES[rule])})
     assert graded.outcome.result == "fail", graded
     assert graded.after is not None
     assert [test.status for test in graded.after.tests] == ["passed"]  # the attack works, at first
     assert any(reason.startswith("tampered-result") for reason in graded.outcome.reasons)
-    assert shop.grade({"shop.py": FIXED}).evidence == "confirmed"
+
+
+def test_a_repair_is_confirmed_by_hidden_tests(hidden_shop: Shop) -> None:
+    assert hidden_shop.grade({"shop.py": FIXED}).evidence == "confirmed"
 
 
 def test_one_forged_assertion_of_many_is_found(tmp_path: Path) -> None:

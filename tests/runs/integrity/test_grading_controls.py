@@ -5,8 +5,17 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import anyio
 import pytest
 from grading_shop import Shop
+from probe_runner import make_request, run_probe, write_files
+
+from closeloop.grading.integrity import python
+from closeloop.grading.integrity.confirm import confirm_tests
+from closeloop.grading.integrity.probe import ProbeTest, Results
+from closeloop.grading.integrity.probe_run import ProbeRun
+from closeloop.grading.steadiness import find_unsteady_tests
+from closeloop.grading.testing.suite_report import Status
 
 PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider"
 BROKEN = "def total(prices):\n    return sum(prices) + 1\n"
@@ -83,3 +92,61 @@ def test_a_change_that_repairs_nothing_fails(tmp_path: Path, what: str) -> None:
     shop = Shop(tmp_path, {"shop.py": BROKEN, "tests/test_shop.py": test}, run=PYTEST)
     reference = {"shop.py": FIXED, "tests/test_shop.py": test + "    assert total([]) == 0\n"}
     assert shop.grade(NO_CHANGES[what], reference).outcome.result == "fail"
+
+
+def test_a_plugin_that_is_installed_may_exchange_functions_of_pytest(tmp_path: Path) -> None:
+    """That of hypothesis does: else each pass in such a project would be probed three times."""
+    files = {"shop.py": FIXED + "VERSION = 1\n", **HIDDEN}
+    write_files(tmp_path, files)
+    command = f"{sys.executable} -m pytest -q -p no:cacheprovider"
+    request = make_request(tmp_path, "pytest", command, [TOTAL], HIDDEN)
+    outcome = run_probe(python, request)
+    assert outcome.violations() == [], outcome
+    assert any("replaced" in test.how for test in outcome.probe.tests)
+    patched = "from _pytest import fixtures\nfixtures.FixtureFunctionMarker.__call__ = print\n"
+    write_files(tmp_path, {**files, "shop.py": files["shop.py"] + patched})
+    outcome = run_probe(python, make_request(tmp_path, "pytest", command, [TOTAL], HIDDEN))
+    assert outcome.violations() == [("control", "pass", "failed")], outcome
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "unsteady"), [("01", "10", False), ("01", "11", True), ("11", "11", False)]
+)
+def test_parameters_that_change_places_are_not_unsteady(
+    first: str, second: str, unsteady: bool
+) -> None:
+    """The ids of parameters that a set gives are in another order in each process."""
+    names = [f"test_{letter}[{number}]" for letter in "ab" for number in range(2)]
+    tests = tuple(
+        ProbeTest(name=name, kind="copy", expect="pass", original=f"was {name}") for name in names
+    )
+    probes = [
+        ProbeRun(
+            tests=tests,
+            results={
+                name: "passed" if mark == "1" else "failed"
+                for name, mark in zip(names, f"{marks}11", strict=True)
+            },
+        )
+        for marks in (first, second)
+    ]
+    found = find_unsteady_tests([], probes, [f"was {name}" for name in names])
+    assert found == (["was test_a[0]"] if unsteady else [])
+
+
+@pytest.mark.parametrize(("in_control", "state"), [("failed", "held"), ("passed", "violated")])
+def test_a_parameter_that_fails_under_another_name_may_be_another_with_the_reference(
+    in_control: Status, state: str
+) -> None:
+    """Of many tests some are chosen: the control may fail with a parameter that was not."""
+    test = ProbeTest(name="test_a[0]", kind="copy", expect="pass", original="test_was[0]")
+    steady = ProbeTest(name="test_b", kind="copy", expect="pass", original="test_fixed")
+
+    async def probe(patch: str | None, token: str, room: int) -> ProbeRun:
+        results: Results = {"test_a[0]": "failed", "test_a[1]": "passed", "test_b": "passed"}
+        if patch == "reference":
+            results |= {"test_a[0]": "passed", "test_a[1]": in_control}
+        return ProbeRun(tests=(test, steady), results=results, exit_code=1)
+
+    checks = anyio.run(confirm_tests, probe, "patch", "reference", ["test_fixed"])
+    assert {check.name: check.state for check in checks}["confirmed"] == state

@@ -20,13 +20,13 @@ from closeloop.text.code_patterns import (
     BLANKET_SUPPRESSION,
     CHECK_COMMAND,
     MASKED_EXIT,
-    SWALLOWED_ERROR,
 )
+from closeloop.text.suppressions import find_swallowed_errors
 
 rules = (
     Rule(
         name="suppressed-error",
-        version=1,
+        version=2,
         about="An error is silenced, swallowed or masked where it should be repaired.",
         severity="warning",
     ),
@@ -49,22 +49,26 @@ def _find_suppressions(file: ChangedFile, inspection: Inspection) -> Iterator[Fi
     if not is_code and file.kind not in ("ci", "config", "manifest"):
         return
     old = [line.strip() for line in split_git_lines(inspection.sides.read("before", file.old_path))]
+    if is_code:
+        for number, message in _swallowed_errors(file, old):
+            yield make_check_finding(rules[0], message, f"{file.path}:{number}")
+    look = _ignore_comments if is_code else _masked_checks
     for first, lines in file.added_blocks():
-        bare = [line.strip() for line in lines]
-        looks = (_swallowed_errors, _ignore_comments) if is_code else (_masked_checks,)
-        for at, message in (told for look in looks for told in look(bare, old)):
+        for at, message in look([line.strip() for line in lines], old):
             yield make_check_finding(rules[0], message, f"{file.path}:{first + at}")
 
 
-def _swallowed_errors(lines: Sequence[str], old: Sequence[str]) -> Iterator[tuple[int, str]]:
-    text = "\n".join(lines)
+def _swallowed_errors(file: ChangedFile, old: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Handlers that the change added, looked at with what they guard."""
+    text = "\n".join(line.strip() for line in file.lines)
     if "except" not in text and "catch" not in text:
         return
     known = "\n".join(old)
-    for match in SWALLOWED_ERROR.finditer(text):
-        if match[0] not in known:
+    for match in find_swallowed_errors(text):
+        number = text.count("\n", 0, match.start()) + 1
+        if number in file.added and match[0] not in known:
             yield (
-                text.count("\n", 0, match.start()),
+                number,
                 (
                     f"Every error is swallowed here: `{shorten_line(match[0])}`; name the one that"
                     " is meant."

@@ -22,16 +22,15 @@ from closeloop.records.inspection import (
 from closeloop.records.record import Record
 from closeloop.text.code_patterns import (
     ASSERTION,
-    COVERAGE_FLOOR,
     SKIPPED_TEST,
-    WEAK_ASSERTION,
     starting_test,
 )
+from closeloop.text.weakenings import find_loosened_assertion, find_lowered_floor
 
 rules = (
     Rule(
         name="weakened-test",
-        version=1,
+        version=2,
         about="A test that was there is switched off, loosened or removed.",
         severity="error",
         mode="silent regression",
@@ -241,9 +240,10 @@ def _loosened_tests(
                 file,
                 number,
             )
-        elif weak := _weaker_assertion(lost_assertions, fresh):
+        elif weak := find_loosened_assertion(lost_assertions, fresh):
+            old_line, new_line = map(shorten_line, weak)
             yield _weakening_finding(
-                f"`{weak[0]}` became `{weak[1]}`, which says less.", file, number
+                f"`{old_line}` became `{new_line}`, which says less.", file, number
             )
         elif not fresh:
             yield _weakening_finding(
@@ -253,34 +253,6 @@ def _loosened_tests(
                 number,
                 certain=not new.assertions,
             )
-
-
-def _weaker_assertion(lost: Sequence[str], fresh: Sequence[str]) -> tuple[str, str] | None:
-    """The same thing is asserted, but only that it is there."""
-    heads = {
-        head: line
-        for line in lost
-        if not WEAK_ASSERTION.search(line) and (head := _asserted_subject(line))
-    }
-    if any(_asserted_subject(line) in heads and not WEAK_ASSERTION.search(line) for line in fresh):
-        return None
-    for line in fresh:
-        if (
-            ASSERTION.search(line)
-            and WEAK_ASSERTION.search(line)
-            and (old := heads.get(_asserted_subject(line)))
-        ):
-            return shorten_line(old), shorten_line(line)
-    return None
-
-
-def _asserted_subject(line: str) -> str:
-    """What is asserted of, however it is: `x` in `assert x == 1` and in `assert x is not None`."""
-    line = re.sub(r"^(?:await )?assert ", "", line)
-    match = re.match(
-        r"(?:self\.assert\w+|assert\w*!?|expect|isinstance)\(([^,()]+(?:\([^()]*\))?)", line
-    )
-    return match[1].strip() if match else re.split(r" (?:==|is|!=|in|not|>|<)", line)[0]
 
 
 def _removed_tests(
@@ -331,16 +303,14 @@ def _lowered_floors(inspection: Inspection) -> Iterator[Finding]:
             continue
         old = split_git_lines(inspection.sides.read("before", file.old_path))
         removed = inspection.removed.get(file.old_path, frozenset())
-        floors = {
-            match[1]: float(match[2])
-            for number in removed
-            if number <= len(old) and (match := COVERAGE_FLOOR.search(old[number - 1]))
-        }
-        for number in sorted(file.added):
-            match = COVERAGE_FLOOR.search(file.line_at(number))
-            if match and float(match[2]) < floors.get(match[1], 0):
-                message = f"{match[1]} is lowered from {floors[match[1]]:g} to {match[2]}."
-                yield _weakening_finding(message, file, number)
+        numbers = sorted(file.added)
+        taken = [old[number - 1] for number in sorted(removed) if number <= len(old)]
+        floor = find_lowered_floor(taken, (file.line_at(number) for number in numbers))
+        if floor is not None:
+            name, before, after, line = floor
+            number = next(number for number in numbers if file.line_at(number) == line)
+            message = f"{name} is lowered from {before} to {after}."
+            yield _weakening_finding(message, file, number)
 
 
 def _weakening_finding(

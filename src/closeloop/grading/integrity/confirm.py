@@ -199,10 +199,17 @@ def _counts_as_tampering(violation: Violation, runs: Sequence[ProbeRun], control
             if other.kind == "control" and other.expect == "pass"
             if other.certain and not other.optional and not other.original
         )
-    if test.kind == "copy" and _function_of(violation) in map(_function_of, control.violations):
+    if test.kind == "copy" and _function_of(violation) in _functions_that_fail(control):
         # Which parameters of a test fail under another name may change from run to run.
         return False
     return status is not None and (status == "passed") == (test.expect == "pass")
+
+
+def _functions_that_fail(control: Control) -> set[str | None]:
+    """Tests that fail in a control too, be it with parameters that were not chosen for a probe."""
+    copies = (name for name in control.results if "[" in name and "#" not in name)
+    failed = {name.partition("[")[0] for name in copies if control.results[name] == "failed"}
+    return {*failed, *map(_function_of, control.violations)}
 
 
 def _is_proved(test: ProbeTest, control: Control) -> bool:

@@ -33,7 +33,7 @@ def record(label, held):
 # What tests stand on, from before the code under test was loaded: nobody may exchange it. Said only
 # where a test ran, as a fixture for all tests may do so.
 _GUARD = """\
-import builtins, io, json.decoder, pathlib, sys, unittest.mock
+import builtins, io, json.decoder, pathlib, sys, {unittest}
 KEPT = []
 SPARED = ("print", "input", "breakpoint", "__import__", "__build_class__",
           "_getini_unknown_type")  # the last by pytest itself
@@ -43,9 +43,10 @@ def keep(place, names):
     KEPT.extend((place, name, place[name], *parts(place[name])) for name in names)
 def keep_functions(place):
     keep(place, [name for name, value in place.items() if callable(value) and name not in SPARED])
+def is_own(file):
+    return file.startswith({root!r}) and "site-packages" not in file
 for name, module in list(sys.modules.items()):
-    file = getattr(module, "__file__", None) or ""
-    own = file.startswith({root!r}) and "site-packages" not in file
+    own = is_own(getattr(module, "__file__", None) or "")
     if not own and name.partition(".")[0] in ("builtins", "io", "json", "pathlib", "unittest",
                                               "_pytest", "pluggy"):
         keep_functions(vars(module))
@@ -71,6 +72,13 @@ def pytest_configure(config):
                         ("continue_on_collection_errors", True)):
         if hasattr(config.option, name):
             setattr(config.option, name, value)
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests():
+    # Plug-ins that are installed may exchange functions of pytest, as that of hypothesis does.
+    for number, (place, name, value, *_) in enumerate(KEPT):
+        other = place.get(name)
+        if other is not value and not is_own(getattr(parts(other)[0], "co_filename", {root!r})):
+            KEPT[number] = (place, name, other, *parts(other))
 def pytest_runtest_logstart(nodeid, location):
     RUNNING[0] = nodeid
 def pytest_runtest_logreport(report):
@@ -174,17 +182,20 @@ def assemble_probe(
     """Write the files, and one that reports, which also keeps the runner to these files."""
     module, guard = f"m{random_hex(rng)}", random_hex(rng)
     own = f"{request.folder.removeprefix(request.root).strip('/')}/{module}.py"
+    texts = (*request.sources.values(), *request.helpers.values())
+    # Mocks bring asyncio with them, which takes as long to load as a quarter of pytest.
+    unittest = "unittest.mock" if any("mock" in text for text in texts) else "unittest"
     if request.runner == "unittest":
         modules = [(_import_root(file, request.root), _module_name(file)) for file in made]
         reporter = UNITTEST_RUNNER.format(
-            pipe=request.pipe, root=request.root, guard=guard, modules=modules
+            pipe=request.pipe, root=request.root, guard=guard, modules=modules, unittest=unittest
         )
         python = find_python_command(request.command) or "python"
         command, env, module = f"{python} {request.folder}/{module}.py", {}, "__main__"
     else:
         listed = [f"{request.root}/{file.path}" for file in made]
         reporter = PYTEST_PLUGIN.format(
-            pipe=request.pipe, root=request.root, guard=guard, files=listed
+            pipe=request.pipe, root=request.root, guard=guard, files=listed, unittest=unittest
         )
         option, env = f"-p {module}", {"PYTHONPATH": request.folder}
         extended = add_runner_arguments(request.command, "pytest", option)

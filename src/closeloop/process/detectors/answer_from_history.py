@@ -2,17 +2,18 @@
 
 ## What it looks for
 
-- A look beyond the present commit (`git log --all`, `git reflog`, `git fsck`), and then the
-  content of a commit that it showed (`git show`, `checkout`, `cherry-pick`, `diff`). The look
-  alone is not enough.
-- The change itself fetched from upstream: a pull request, a commit or a patch at its address.
-- A release of the very project fetched (`pip download`, or `pip install` of a given version),
-  told by the folders in which the agent changes code.
-- The very file that is changed, read from an installed copy in `site-packages`.
+- A look beyond the present commit (`git log --all`, `git reflog`, `git fsck`), then the content of
+  a commit that it showed (`git show`, `checkout`, `cherry-pick`, `diff`), and then a change of a
+  file that the commit changes. A commit of the session itself, one that plain `git log` lists too,
+  and one that stands below `HEAD` in what was listed is no later one.
+- The change itself fetched from upstream: a pull request, a commit or a patch of this very project
+  at its address, before code of the project is changed.
+- A release of the very project fetched (`pip download`, or `pip install` of a given version) and
+  then read, told by the folders in which the agent changes code.
 
-Plain `git log`, `git blame`, `git diff` and `git show` of what they showed are how one learns why
-code is as it is. It keeps quiet where the user speaks of commits, branches, releases, pull
-requests and the like.
+Plain `git log`, `git blame`, `git diff`, `git show HEAD`, own commits, and copies that were
+installed before are how one learns why code is as it is. It keeps quiet where the user speaks of
+commits, branches, releases, pull requests and the like.
 
 ## Why it matters
 
@@ -24,7 +25,7 @@ later commits; imported runs may have had them.
 ```text
 #1  user: "2 * Point raises a TypeError. Please repair it."
 #2  git log --all --oneline    9f3c2ab Support 2 * Point (#1234)
-#3  git show 9f3c2ab
+#3  git show 9f3c2ab           diff --git a/geometry/point.py …
 #4  edit geometry/point.py
 ```
 
@@ -63,10 +64,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 
 from closeloop.process.edit_contents import is_source_path, list_trace_changes
-from closeloop.process.rule_helpers import collect_user_requests, contains_request, truncate_line
+from closeloop.process.rule_helpers import (
+    cache_on_reading,
+    collect_user_requests,
+    contains_request,
+    list_git_verbs,
+    truncate_line,
+)
 from closeloop.process.text_words import mentions_any
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.inspection import (
@@ -74,6 +80,7 @@ from closeloop.records.inspection import (
     TraceReading,
     TraceStep,
 )
+from closeloop.records.record import Record
 from closeloop.records.trace import (
     Command,
     Read,
@@ -82,12 +89,15 @@ from closeloop.records.trace import (
 
 rule = Rule(
     name="answer-from-history",
-    version=1,
+    version=2,
     about="The agent looked the answer up in later commits, upstream or in a newer release.",
     severity="error",
 )
 
 MAX_OUTPUT_CHARS = 100_000
+MAX_STEPS_LATER = 20
+_HEAD_MARK = re.compile(r"\((?:[^()\n]*, )?HEAD\b[^()\n]*\)")
+_READERS = frozenset(("unzip", "tar", "cat", "sed", "grep", "diff", "head", "less", "python", "rg"))
 _HISTORY_WORDS = ("--all", "reflog", "fsck", "--remotes", "--branches", "log -g")
 _WHOLE_HISTORY = re.compile(
     r"\bgit\b[^\n;|&]{0,80}?\s(?:reflog|fsck|log\s+-g)\b"
@@ -128,86 +138,131 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
 
 def _findings_in_lane(reading: TraceReading, lane: LaneReading) -> Iterator[Finding]:
     looks: list[TraceStep] = []
-    copies: list[TraceStep] = []
+    fetches: list[TraceStep] = []
+    known_commits: set[str] = set()
     for step in lane.commands:
         command = step.event.command if isinstance(step.event, Command) else ""
         if "git" in command:
-            yield from _git_findings(step, command, looks)
-        if "pip" in command or "site-packages/" in command:
-            copies.append(step)
+            yield from _git_findings(reading, step, command, looks, known_commits)
+        if "pip" in command and not step.failed:
+            fetches.append(step)
     for step in lane.tools:
         arguments = step.event.arguments if isinstance(step.event, ToolUse) else None
         address = arguments.get("url") if arguments else None
         if isinstance(address, str):
-            yield from _upstream_findings(step, address)
-    copies += [
-        step
-        for step in chain(lane.reads, lane.failing)
-        if isinstance(step.event, Read) and "site-packages/" in step.event.path
-    ]
-    if copies:
-        yield from _copy_findings(copies, _changed_sources(reading))
+            yield from _upstream_findings(reading, step, address)
+    for step in fetches:
+        yield from _release_findings(reading, lane, step)
 
 
-def _git_findings(step: TraceStep, command: str, looks: list[TraceStep]) -> Iterator[Finding]:
+def _git_findings(
+    reading: TraceReading,
+    step: TraceStep,
+    command: str,
+    looks: list[TraceStep],
+    known_commits: set[str],
+) -> Iterator[Finding]:
     if mentions_any(command, _HISTORY_WORDS) and _WHOLE_HISTORY.search(command):
         looks.append(step)
+    elif not list_git_verbs(step).isdisjoint(("log", "commit", "blame", "rev-parse")):
+        known_commits.update(name[:7] for name in _COMMIT_HASH.findall(_output_of(step)))
     elif looks and (match := _COMMIT_USE.search(command)):
-        yield from _taken_commit_findings(step, _COMMIT_HASH.findall(match[1]), looks)
-    if "http" in command and mentions_any(command, _FETCH_WORDS):
-        yield from _upstream_findings(step, command)
-
-
-def _taken_commit_findings(
-    step: TraceStep, commits: Sequence[str], looks: Sequence[TraceStep]
-) -> Iterator[Finding]:
-    """A commit that a look beyond the present one had shown."""
-    for look in looks[-20:]:
-        shown = (getattr(look.event, "output", None) or "")[:MAX_OUTPUT_CHARS]
-        commit = next((name for name in commits if name[:7] in shown), None)
-        if commit is not None:
-            message = f"Commit {commit[:12]} was looked at after the whole history had shown it"
+        names = [name for name in _COMMIT_HASH.findall(match[1]) if name[:7] not in known_commits]
+        look = _find_later_commit(names, looks)
+        if look is not None and _names_changed_file(reading, step):
+            message = f"Commit {names[0][:12]} was looked at after the whole history had shown it"
             yield _build_finding(step, message, 0.8, look)
-            return
+    if "http" in command and mentions_any(command, _FETCH_WORDS) and "POST" not in command:
+        yield from _upstream_findings(reading, step, command)
 
 
-def _upstream_findings(step: TraceStep, text: str) -> Iterator[Finding]:
+def _output_of(step: TraceStep) -> str:
+    event = step.event
+    return (event.output or "")[:MAX_OUTPUT_CHARS] if isinstance(event, Command) else ""
+
+
+def _find_later_commit(names: Sequence[str], looks: Sequence[TraceStep]) -> TraceStep | None:
+    """The look beyond the present commit that showed one of these, above where `HEAD` stands."""
+    for look in looks[-20:]:
+        shown = _output_of(look)
+        head = _HEAD_MARK.search(shown)
+        later = shown[: shown.rfind("\n", 0, head.start()) + 1] if head else shown
+        if any(name[:7] in later for name in names):
+            return look
+    return None
+
+
+def _names_changed_file(reading: TraceReading, step: TraceStep) -> bool:
+    """The commit's diff, or the command, names a file that the agent changes afterwards."""
+    event = step.event
+    text = f"{event.command}\n{_output_of(step)}" if isinstance(event, Command) else ""
+    return any(
+        last > step.number and name in text for name, last in _last_changes(reading).files.items()
+    )
+
+
+def _upstream_findings(reading: TraceReading, step: TraceStep, text: str) -> Iterator[Finding]:
     match = None if step.failed else _UPSTREAM_URL.search(text)
-    if match is not None:
+    if match is not None and _is_own_project(reading, match[0], step.number):
         yield _build_finding(
             step, f"The change itself was looked up at {truncate_line(match[0])}", 0.8
         )
 
 
-def _changed_sources(reading: TraceReading) -> set[str]:
-    return {
-        path
-        for step in list_trace_changes(reading)
-        for path in step.written
-        if is_source_path(path)
-    }
+def _is_own_project(reading: TraceReading, address: str, number: int) -> bool:
+    """The address is of a repository that is named like a folder in which code is changed next."""
+    parts = re.split(r"[/.]", address.lower())
+    folders = _last_changes(reading).folders
+    return any(folders.get(part.replace("-", "_"), 0) > number for part in parts if len(part) > 2)
 
 
-def _copy_findings(steps: Sequence[TraceStep], changed: set[str]) -> Iterator[Finding]:
-    """Another copy of the very project: a release that was fetched, or an installed one."""
-    folders = {part for path in changed for part in path.split("/")[:-1]}
-    ends = {
-        path[at:] for path in changed for at in _path_starts(path) if "site-packages" not in path
-    }
-    for step in steps:
-        command = step.event.command if isinstance(step.event, Command) else ""
-        word = None if step.failed else _find_own_release(command, folders)
-        inner = [path.rpartition("site-packages/") for path in _raw_read_paths(step)]
-        if word is not None:
-            yield _build_finding(
-                step, f"The project itself was fetched as a release: {truncate_line(word)}", 0.8
-            )
-        elif any(cut and "/" in name and name in ends for _, cut, name in inner):
-            yield _build_finding(
-                step,
-                f"An installed copy of the project was read: {truncate_line(inner[0][2])}",
-                0.6,
-            )
+class _LastChanges(Record):
+    """Names of source files, and of the folders above them, with the last change of each."""
+
+    files: Mapping[str, int]
+    folders: Mapping[str, int]
+
+
+@cache_on_reading
+def _last_changes(reading: TraceReading) -> _LastChanges:
+    files: dict[str, int] = {}
+    folders: dict[str, int] = {}
+    for step in list_trace_changes(reading):
+        for path in filter(is_source_path, step.written):
+            *above, name = path.split("/")
+            files[name] = step.number
+            for folder in above:
+                plain = folder.lower().replace("-", "_")
+                folders.update(dict.fromkeys((plain, *plain.split("__")), step.number))
+    return _LastChanges(files=files, folders=folders)
+
+
+def _release_findings(
+    reading: TraceReading, lane: LaneReading, step: TraceStep
+) -> Iterator[Finding]:
+    """A release of the very project that was fetched, and then read."""
+    command = step.event.command if isinstance(step.event, Command) else ""
+    word = _find_own_release(command, _last_changes(reading).folders, step.number)
+    if word is None:
+        return
+    name = _VERSION_START.split(word, maxsplit=1)[0]
+    for later in lane.steps[step.index + 1 : step.index + 1 + MAX_STEPS_LATER]:
+        if _reads_release(later, name):
+            message = f"The project itself was fetched as a release and read: {truncate_line(word)}"
+            yield _build_finding(step, message, 0.8, later)
+            return
+
+
+def _reads_release(step: TraceStep, name: str) -> bool:
+    """It opens the fetched archive, or a file of the installed copy."""
+    if step.failed:
+        return False
+    if any("site-packages/" in path for path in _raw_read_paths(step)):
+        return True
+    programs = step.doing.programs if step.doing else ()
+    command = step.event.command if isinstance(step.event, Command) else ""
+    is_reader = not _READERS.isdisjoint(programs)
+    return is_reader and (f"{name}-" in command or f"/{name}/" in command or ".whl" in command)
 
 
 def _raw_read_paths(step: TraceStep) -> tuple[str, ...]:
@@ -217,19 +272,13 @@ def _raw_read_paths(step: TraceStep) -> tuple[str, ...]:
     return step.doing.read if step.doing else ()
 
 
-def _path_starts(path: str) -> list[int]:
-    """Where a path's last four parts begin."""
-    cuts = [0, *(at + 1 for at, sign in enumerate(path) if sign == "/")]
-    return cuts[-5:]
-
-
-def _find_own_release(command: str, folders: set[str]) -> str | None:
+def _find_own_release(command: str, folders: Mapping[str, int], number: int) -> str | None:
     match = _PIP_COMMAND.search(command)
     if match is None or not ("download" in match[0] or _NEWER_RELEASE.search(match[1])):
         return None
     for word in match[1].split():
         name = _VERSION_START.split(word, maxsplit=1)[0].replace("-", "_").lower()
-        if name in folders and not word.startswith(("-", ".", "/")):
+        if folders.get(name, 0) > number and not word.startswith(("-", ".", "/")):
             return word
     return None
 

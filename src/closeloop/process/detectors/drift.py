@@ -10,9 +10,13 @@ The slope is the change of likeness from the first window to the last, by the li
 them. Both are measures of every lane of 40 actions and more. Reported is a lane of at least 100
 actions whose last two windows are at 0.1 or less, with a slope of −0.5 or steeper.
 
-**The plan.** The last state of the agent's own list (TodoWrite, update_plan and their like):
-steps still pending when the agent says that it is done, and that neither its later words nor its
-later actions mention.
+**The plan.** The agent's own list, as it stood last (TodoWrite, update_plan, TaskCreate and their
+like, with steps that vanished from it while they were open); without one, three or more numbered
+steps that the agent announced before its first change, or that the user gave. Reported are steps
+that are open when the agent says that it is done, before the user speaks again, and that neither
+its later words nor its later actions mention; or five and more edits at the end that have nothing
+to do with request and plan, while steps are open. Of steps in a message only those are judged that
+leave a mark: not `explore`, `check`, `run the tests`.
 
 ## Why it matters
 
@@ -27,6 +31,12 @@ one that was asked for.
 #62…  edit   web/theme1.css, web/theme2.css, … (sixty times)
 ```
 
+```text
+#2    agent  Plan: 1. Order model … 6. Rate limiting … 8. German translations … 12. Changelog
+#3…   edit   shop/models.py, shop/views.py, web/theme.css
+#9    agent  "Orders are added. All is done."
+```
+
 ## Good
 
 ```text
@@ -37,7 +47,7 @@ one that was asked for.
 
 ## When it can be measured
 
-When a lane has 100 actions and a request, or keeps a plan.
+When a lane has 100 actions and a request, or has a plan, however short it is.
 
 ## Thresholds and silencing
 
@@ -61,50 +71,25 @@ It advises (severity info): words are a poor measure of a goal, and legitimate w
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-from closeloop.process.agent_claims import list_closings, parse_claim
+from closeloop.process.agent_plans import LanePlan, find_dropped_steps, list_plans
 from closeloop.process.measures.convergence import WINDOW_STEPS, drift_curve, drift_slope
 from closeloop.process.rule_helpers import truncate_line
-from closeloop.process.text_words import normalise_words, word_stems
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.inspection import (
     LaneReading,
     TraceReading,
-    TraceStep,
-)
-from closeloop.records.record import Record
-from closeloop.records.trace import (
-    Command,
-    ToolUse,
 )
 
 rule = Rule(
     name="drift",
-    version=1,
+    version=2,
     about="Late work has little to do with the goal, or steps of the plan are silently dropped.",
     severity="info",
     mode="instruction drift",
     thresholds={"windows": 5, "likeness": 0.1, "slope": 0.5},
 )
-_PLAN_TOOLS = frozenset(
-    ("manage_todo_list", "plan", "set_plan", "task_tracker", "todo", "todo_list", "todo_write",
-     "todowrite", "update_plan", "update_todo_list", "updatetodolist", "write_todos")
-)  # fmt: skip
-_LIST_FIELDS = ("todos", "plan", "task_list", "todoList", "todo_list", "items", "tasks", "steps")
-_TEXT_FIELDS = ("content", "step", "title", "text", "task", "description")
-_OPEN_ITEM = re.compile(r"^\s*(?:[-*]|\d+[.)])?\s*\[ \]\s*(.+)$", re.MULTILINE)
-_ANY_ITEM = re.compile(r"^\s*(?:[-*]|\d+[.)])?\s*\[[ xX~-]\]\s*.+$", re.MULTILINE)
-
-
-class LanePlan(Record):
-    """The last state of a lane's plan."""
-
-    number: int
-    steps: int
-    pending: tuple[str, ...]
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
@@ -112,13 +97,13 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     findings = []
     judged = False
     for name, lane in reading.lanes.items():
-        plan = find_last_plan(lane) if lane.tools else None
+        plans = list_plans(lane)
         curve = drift_curve(lane) if len(lane.steps) >= limits["windows"] * WINDOW_STEPS else ()
-        judged = judged or plan is not None or bool(curve)
-        if plan is None and not curve:
+        judged = judged or bool(plans) or bool(curve)
+        if not plans and not curve:
             continue
         descriptions = (
-            _describe_dropped_steps(lane, plan) if plan else None,
+            _describe_dropped_steps(lane, plans),
             _describe_drift(lane, curve, limits),
         )
         findings += [
@@ -132,70 +117,22 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     return sorted(findings, key=lambda finding: min(finding.events))
 
 
-def find_last_plan(lane: LaneReading) -> LanePlan | None:
-    """What the lane's own list of things to do said last."""
-    for step in reversed(lane.tools):
-        event = step.event
-        if isinstance(event, ToolUse) and event.name.lower().rpartition("/")[2] in _PLAN_TOOLS:
-            items = list(_parse_plan_items(event.arguments or {}))
-            if items:
-                pending = tuple(text for text, is_open in items if is_open)
-                return LanePlan(number=event.number, steps=len(items), pending=pending)
-    return None
-
-
-def _parse_plan_items(given: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
-    plan_list = next((given[name] for name in _LIST_FIELDS if name in given), None)
-    if isinstance(plan_list, str):
-        waiting = {one.strip() for one in _OPEN_ITEM.findall(plan_list)}
-        for line in _ANY_ITEM.findall(plan_list):
-            text = line.partition("]")[2].strip()
-            yield text, text in waiting
-    elif isinstance(plan_list, list):
-        for item in plan_list:
-            if isinstance(item, Mapping):
-                text = next(
-                    (item[name] for name in _TEXT_FIELDS if isinstance(item.get(name), str)), None
-                )
-                status = item.get("status")
-                if text and isinstance(status, str):
-                    yield text, status.lower() in ("pending", "todo", "not_started", "not-started")
-
-
-def _describe_dropped_steps(lane: LaneReading, plan: LanePlan) -> tuple[str, list[int]] | None:
-    """Steps still waiting when the agent said that it was done, and never spoken of again."""
-    if not plan.pending:
+def _describe_dropped_steps(
+    lane: LaneReading, plans: Sequence[LanePlan]
+) -> tuple[str, list[int]] | None:
+    dropped = find_dropped_steps(lane, plans)
+    if dropped is None:
         return None
-    later_words = (closing.message for closing in list_closings(lane))
-    claim_message = next(
-        (one for one in later_words if one.number > plan.number and parse_claim(one)), None
+    first = truncate_line(dropped.steps[0])
+    count = f"{len(dropped.steps)} of {dropped.plan.steps} planned steps"
+    if dropped.claim is not None:
+        cited = [dropped.claim.number, dropped.plan.number]
+        return f"{count} were dropped without a word: “{first}”", cited
+    return (
+        f"The last {len(dropped.strayed)} edits have nothing to do with the plan, {count} of which"
+        f" are open: “{first}”",
+        [dropped.strayed[0].number, dropped.strayed[-1].number, dropped.plan.number],
     )
-    if claim_message is None:
-        return None
-    later_texts = [
-        message.text[:6000] for message in lane.messages[-50:] if message.number > plan.number
-    ]
-    later_texts += [_step_text(step) for step in lane.steps[-200:] if step.number > plan.number]
-    spoken_stems = word_stems(normalise_words("\n".join(later_texts)))
-    unmentioned_steps = [text for text in plan.pending if not _is_mentioned_in(text, spoken_stems)]
-    if not unmentioned_steps:
-        return None
-    dropped = f"{len(unmentioned_steps)} of {plan.steps} planned steps were dropped without a word"
-    return f"{dropped}: “{truncate_line(unmentioned_steps[0])}”", [
-        claim_message.number,
-        plan.number,
-    ]
-
-
-def _step_text(step: TraceStep) -> str:
-    """What an action did, in a few words."""
-    event = step.event
-    return event.command[:500] if isinstance(event, Command) else " ".join(step.written)
-
-
-def _is_mentioned_in(text: str, said: frozenset[str]) -> bool:
-    words = word_stems(normalise_words(text))
-    return not words or len(words & said) >= 0.5 * len(words)
 
 
 def _describe_drift(

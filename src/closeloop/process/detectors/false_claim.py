@@ -12,7 +12,9 @@ It keeps quiet where
 - the agent names the failure: "one test still fails", or said since it came that it is not its
   own: "pre-existing", "unrelated";
 - the same things failed before the agent changed anything;
-- the check could not run at all;
+- the check could not run: a program or module is missing, nothing was collected, its settings are
+  wrong, or a time limit stopped it;
+- only the work is said to be done, and something else ran well after the failure;
 - only a linter failed that the agent does not speak of, or a type checker while the claim is
   about tests;
 - the agent changed no code.
@@ -86,6 +88,7 @@ from closeloop.process.measures.verification import (
     is_linter_check,
     is_static_check,
     list_trace_checks,
+    list_trials_after,
 )
 from closeloop.process.rule_helpers import describe_failures, explain_unreadable_checks
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
@@ -104,7 +107,7 @@ _FAILURE_NAME = re.compile(r"[\w-]+\.\w+(?=::|:|$| )|\btest_\w{4,}|\w{4,}_test\b
 
 rule = Rule(
     name="false-claim",
-    version=2,
+    version=3,
     about="The agent claims success although the last check of its work failed.",
     severity="error",
     gates=True,
@@ -136,18 +139,20 @@ def _findings_in_lane(
         last = next(backing.latest_checks, None) if backing else None
         if backing is None or last is None or last.number < closing.since:
             continue
-        failing_check = _find_contradiction(
-            backing.latest_checks, closing.message.text[:MAX_MESSAGE_CHARS].lower()
-        )
+        claim = parse_claim(closing.message)
+        if claim is None:
+            continue
+        failing_check = _find_contradiction(backing.latest_checks, claim.quote.lower())
         failures = failing_check.check.failures if failing_check and failing_check.check else None
         if failing_check is None or failures is None:
+            continue
+        if not claim.passing and _has_later_trial(reading, lane, failing_check, closing):
             continue
         if _has_failed_before(failing_check, backing.first, checks) and not _request_names_failure(
             failures, lane.request
         ):
             continue
-        claim = parse_claim(closing.message)
-        if claim is None or (is_static_check(failing_check) and "test" in claim.quote.lower()):
+        if is_static_check(failing_check) and "test" in claim.quote.lower():
             continue
         if _has_disclaimer(lane, failing_check, closing):
             continue
@@ -161,6 +166,14 @@ def _findings_in_lane(
         )
 
 
+def _has_later_trial(
+    reading: TraceReading, lane: LaneReading, wrong: TraceStep, closing: ClosingMessage
+) -> bool:
+    """Something else ran well after the failure: it may show what is claimed."""
+    trials = list_trials_after(reading, lane, wrong, closing.message.number)
+    return any(step.failed is False for step in trials)
+
+
 def _has_disclaimer(lane: LaneReading, wrong: TraceStep, closing: ClosingMessage) -> bool:
     """It told the user before that this failure is not of its making."""
     at = bisect_left(lane.messages, wrong.number, key=attrgetter("number"))
@@ -171,12 +184,12 @@ def _has_disclaimer(lane: LaneReading, wrong: TraceStep, closing: ClosingMessage
     )
 
 
-def _find_contradiction(latest: Iterable[TraceStep], words: str) -> TraceStep | None:
+def _find_contradiction(latest: Iterable[TraceStep], claimed: str) -> TraceStep | None:
     """The last check where it failed; what only reads the code does not undo a failing test."""
     for step in latest:
         if step.check is None or could_not_run(step):
             continue
-        if is_linter_check(step) and "lint" not in words and step.check.tool not in words:
+        if is_linter_check(step) and "lint" not in claimed and step.check.tool not in claimed:
             # Style is no part of what is claimed.
             continue
         if step.check.passed is False:

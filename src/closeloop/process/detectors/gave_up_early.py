@@ -7,8 +7,9 @@ The root's end: its last check failed, nothing was changed since, fewer than two
 ("I was unable to …", "still fails").
 
 It keeps quiet where the agent asked, where the user spoke since, where the attempt was stopped
-from outside, where the check could not run, and where the agent names a reason that is not its
-own: access, credentials, network, something that was failing before.
+from outside, where the check could not run, where nothing was changed and nothing was to be
+repaired (a review, a question), and where the agent names a reason that is not its own: access,
+credentials, network, the environment, something that was failing before.
 
 ## Why it matters
 
@@ -77,7 +78,7 @@ from closeloop.records.trace import (
 
 rule = Rule(
     name="gave-up-early",
-    version=2,
+    version=3,
     about="The agent stopped with a failing check after too few tries, and asked nobody.",
     severity="warning",
     thresholds={"iterations": 2},
@@ -85,7 +86,8 @@ rule = Rule(
 
 _JUSTIFICATION = re.compile(
     r"\b(?:permission|credential|access|network|offline|internet|api key|token|password"
-    r"|not installed|unavailable|sandbox|timed? ?out|pre-?existing|unrelated|out of scope"
+    r"|not installed|unavailable|sandbox|environments?|runtime|tooling|timed? ?out|pre-?existing"
+    r"|unrelated|out of scope"
     r"|read-only|licen[cs]e"
     r"|please (?:provide|confirm|advise|let me know|clarify)"
     r"|before (?:i|we) (?:go on|proceed|continue)"
@@ -99,6 +101,12 @@ _STOPPING_WORDS = re.compile(
 )
 
 
+_REPAIR_WISH = re.compile(
+    r"\b(?:fix\w*|repair|resolve|solve|mend|implement|add|make|get|debug|pass(?:es)?|green)\b"
+)
+"""Who is to look and report does not give up."""
+
+
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
     """The root's end: its last check failed, and fewer iterations than the limit were tried."""
     if reason := explain_unreadable_checks(reading):
@@ -108,6 +116,8 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
         return []
     root = next(iter(reading.lanes.values()))
     failing = _last_failing_check(root)
+    if not root.changes and not _REPAIR_WISH.search((root.request or "")[:4000].lower()):
+        return []
     if failing is None or len(root.iterations) >= limits["iterations"]:
         return []
     last = next((one for one in reversed(root.messages) if one.role == "agent"), None)

@@ -13,8 +13,8 @@ JavaScript, Go, Rust and the usual option parsers). The name is reported when
 
 So these are left alone: a test written before its function, a package that is not installed, an
 option of a plug-in that is not installed, a forgotten import that is added later, names shorter
-than four signs, and one-line commands that only ask whether something is there. A path that was
-guessed and not found is exploring, not inventing.
+than four signs, attributes of numbers and of None, and one-line commands that only ask whether
+something is there. A path that was guessed and not found is exploring, not inventing.
 
 ## Why it matters
 
@@ -102,9 +102,10 @@ MAX_OUTPUT_CHARS = 4000
 MIN_NAME_CHARS = 4
 """Shorter names are in every text: nothing can be said of them."""
 
+_NOT_A_VALUE = r"(?<!'float' object )(?<!'int' object )(?<!'bool' object )(?<!'NoneType' object )"
 # The words that tell of a missing name, and how to read it from what stands around them.
 _MISSING_NAME_MESSAGES: tuple[tuple[str, MissingNameKind, str], ...] = (
-    ("has no attribute", "attribute", r"has no attribute ['\"](\w+)['\"]"),
+    ("has no attribute", "attribute", rf"{_NOT_A_VALUE}has no attribute ['\"](\w+)['\"]"),
     ("not have the attribute", "attribute", r"not have the attribute ['\"](\w+)['\"]"),
     ("does not exist on type", "attribute", r"Property '(\w+)' does not exist on type"),
     (" is not a function", "attribute", r"(\w+) is not a function\b"),
@@ -130,8 +131,7 @@ _MISSING_NAME_MESSAGES: tuple[tuple[str, MissingNameKind, str], ...] = (
     ("o such option", "option", r"\w?o such option[: ]+[`'\"‘]?(--[\w-]+)"),
     ("unexpected argument", "option", r"unexpected argument [`'\"‘]?(--[\w-]+)"),
 )
-_CONTEXT_CHARS = 200
-_MAX_MATCHES = 50
+_CONTEXT_CHARS, _MAX_MATCHES = 200, 50
 # Options that exist once a plug-in is installed: without it the machine is at fault.
 _PLUGIN_OPTIONS = (
     "--asyncio", "--benchmark", "--black", "--cov", "--dist", "--ds", "--flake8", "--forked",
@@ -191,7 +191,7 @@ def _is_exempt(sort: MissingNameKind, name: str) -> bool:
 
 rule = Rule(
     name="hallucinated-name",
-    version=2,
+    version=3,
     about="A name is used that nothing ever showed, and a failing result says it does not exist.",
     severity="warning",
     mode="hallucinated API",

@@ -2,16 +2,22 @@
 
 ## What it looks for
 
-For every failing check: does the agent, before its next check, open, search or edit a file that
-the output names, touch a name or a test in it, narrow the check to what failed, ask about it, or
-hand it on? Then the feedback was used. What one of the last five failures of the same test named
-counts as well: the cause may have been told by an earlier run. It was not used when the very same
-command is run again with nothing changed, when only other things are changed, or when success is
-claimed. Running the check once more with other flags to see more is neither, and so is a look at
-the base with `git stash`. A check whose output names nothing, and one after which the attempt was
-cut off, are left out.
+Every failing check, up to the next comparable one, is a turn of the loop, judged by its effect. The
+feedback was **used** when the failures are gone, fewer or different by then, or when a check that
+could not run was made to run. It was **not used** when the same failures return after changed code,
+when the check is repeated with nothing changed, or when success is claimed on top of them. Where
+nothing comparable follows and nothing is claimed, the turn stays open and is not counted. A fix of
+the cause in a file that the output never named is use; a spiral in new words is not.
 
-The share of failing checks whose feedback was used is the process score's rate `feedback`.
+Comparable are checks of one lane that exercise overlapping tests, or run the same program on the
+same targets in the same folder. Flags that select fewer tests or change the output do not make
+another check. Running the check once more with other flags to see more is no turn of its own, and
+neither is a look at the base with `git stash`.
+
+The share of turns that were used is the process score's rate `feedback`. The rule itself reports
+only the plain cases: the very same command repeated with nothing changed, success claimed on top of
+the failure, or a failure that returns after a change of no program text and of nothing that the
+output names.
 
 ## Why it matters
 
@@ -37,7 +43,7 @@ needs luck, and more turns.
 
 ## When it can be measured
 
-When checks say whether they passed, and their output names files, tests or symbols.
+When checks say whether they passed.
 
 ## Thresholds and silencing
 
@@ -55,7 +61,7 @@ reason = "a second run is the right answer to a flaky test"
 
 ## How sure it is
 
-It advises: a fix may be right although no word in it occurs in the output.
+It advises, until enough of its findings on real sessions were read.
 """
 
 from __future__ import annotations
@@ -63,22 +69,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from closeloop.process.measures.feedback_use import FeedbackUse, list_feedback_uses
-from closeloop.process.rule_helpers import describe_failures, explain_unreadable_checks
+from closeloop.process.rule_helpers import (
+    describe_failures,
+    explain_unreadable_checks,
+    truncate_line,
+)
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.inspection import (
     LaneReading,
+    TraceCheck,
     TraceReading,
 )
 
 rule = Rule(
     name="ignored-feedback",
-    version=3,
+    version=4,
     about="A check failed, and the agent went on without using what it said.",
     severity="warning",
 )
 
 _CONSEQUENCES = {
-    "ignored": "what was changed next has nothing to do with it",
+    "returned": "it failed so again after a change that has nothing to do with it",
     "repeated": "it was run again with nothing changed",
     "claimed": "success was claimed next",
 }
@@ -92,18 +103,32 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
         _build_finding(use, lane)
         for lane in reading.lanes.values()
         for use in list_feedback_uses(lane)
-        if use.use != "used"
+        if _is_ignored(use)
     ]
+
+
+def _is_ignored(use: FeedbackUse) -> bool:
+    """Failures that return after a fix of the code were used, though in vain; of claims after a
+    change that nobody checked, unverified-claim speaks: no finding.
+    """
+    if use.use == "returned":
+        return use.opened is False and not use.changes_code
+    return use.use == "repeated" or (use.use == "claimed" and not use.changes_code)
 
 
 def _build_finding(use: FeedbackUse, lane: LaneReading) -> Finding:
     check = use.check.check
     assert check is not None, "feedback is that of a failing check"
-    assert check.failures is not None, "feedback is that of a failing check"
     return make_finding(
         rule,
-        f"{describe_failures(check.failures)} failed, and {_CONSEQUENCES[use.use]}.",
+        f"{_describe_check(check)}, and {_CONSEQUENCES[use.use]}.",
         (use.check.number, *use.then[:5]),
         lane=lane.lane.id,
-        confidence=0.7 if use.use == "ignored" else 0.9,
+        confidence=0.7 if use.use == "returned" else 0.9,
     )
+
+
+def _describe_check(check: TraceCheck) -> str:
+    if check.failures is not None:
+        return f"{describe_failures(check.failures)} failed"
+    return f"{truncate_line(check.target)} could not run ({check.blocked})"

@@ -2,14 +2,16 @@
 
 ## What it looks for
 
-Sentences of the report that say that tests fail, that something could not be done, was not run,
-is not finished. What the report says of failures that are over, of conditions (`fails if …`) or
-of the program itself is left out; so is the report of a sub-agent that neither changed nor
-checked anything.
+Sentences of the report that say in ordinary words that tests fail, that something could not be
+done, was not written, not run or not said, was skipped, assumed or left for later. What the report
+says of failures that are over, of conditions (`fails if …`), of what was left out as asked or of
+the program itself is left out; so is the report of a sub-agent that neither changed nor checked
+anything.
 
-The parent has taken it up when a later step, brief or message of it names the same thing, or,
-where the sentence is about tests, when it runs a check. Only a parent whose last words claim
-success without reserve is reported.
+The parent has taken it up when a later step, brief or message of it is about the same thing. A
+check takes up what was not run or fails, but not tests that were not written. A sentence that only
+says that all is well passes nothing on. Only a parent that then claims success without reserve,
+before the user has the next word, is reported.
 
 ## Why it matters
 
@@ -23,6 +25,12 @@ The truth was known, one message away from the user.
 #6  agent    The importer is ported. Everything is done.
 ```
 
+```text
+#2  handoff  Write the session store in web/sessions.py.
+             → Written. I was not told how long and assumed 24 hours; tests were not written.
+#6  agent    The session store is complete. Everything is done.
+```
+
 ## Good
 
 ```text
@@ -34,7 +42,8 @@ The truth was known, one message away from the user.
 
 ## When it can be measured
 
-When at least one report came back. English only.
+When at least one report came back. Gaps are read in English and, in their common phrasings, in
+German, French, Spanish, Portuguese, Italian, Russian, Chinese, Japanese and Korean.
 
 ## Thresholds and silencing
 
@@ -64,7 +73,11 @@ from collections.abc import Mapping
 
 from closeloop.process.agent_claims import parse_claim
 from closeloop.process.child_reports import ReportFact, list_caveats, parent_uses_fact
-from closeloop.process.handoff_briefs import HandoffContext, list_handoff_contexts
+from closeloop.process.handoff_briefs import (
+    HandoffContext,
+    list_handoff_contexts,
+    until_user_speaks,
+)
 from closeloop.process.rule_helpers import truncate_line
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.inspection import (
@@ -73,7 +86,7 @@ from closeloop.records.inspection import (
 
 rule = Rule(
     name="ignored-return",
-    version=1,
+    version=2,
     about="A sub-agent reports a failure or a gap; its parent neither acts on it nor passes it on.",
     severity="error",
 )
@@ -86,7 +99,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
         return []
     if not any(one.event.report for one in handoffs):
         return Unmeasured(rule=rule.name, reason="no report of a sub-agent is in the trace")
-    return [finding for one in handoffs if (finding := _build_finding(one))]
+    return [finding for one in handoffs if (finding := _build_finding(until_user_speaks(one)))]
 
 
 def _build_finding(one: HandoffContext) -> Finding | None:

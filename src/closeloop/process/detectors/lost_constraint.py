@@ -23,8 +23,10 @@ constraint; `unless I ask` does.
 
 A constraint ends where the user speaks of its object again other than to forbid it. A phase (`do
 not edit yet`) ends when the user speaks next. A new test file is no breach of `do not modify the
-tests`. Scratch files under `/tmp`, and what the agent took back itself, are forgiven. Sub-agents
-are bound by their brief, and by what the user said to the agent that called them.
+tests`. Scratch files, and what the agent took back itself, are forgiven. Files may be changed by an
+edit, by a command, or by a script that a command runs; where the session hands in a diff, what
+that diff does not hold does not count. Sub-agents are bound by their brief, and by what the user
+said to the agent that called them.
 
 ## Why it matters
 
@@ -78,9 +80,9 @@ from closeloop.process.constraint_breaches import (
     ConstraintBreach,
     constraints_from_brief,
     find_breaches,
-    find_standing_changes,
     list_constraints,
 )
+from closeloop.process.standing_changes import find_standing_changes
 from closeloop.process.user_constraints import UserConstraint
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.inspection import (
@@ -90,7 +92,7 @@ from closeloop.records.inspection import (
 
 rule = Rule(
     name="lost-constraint",
-    version=3,
+    version=4,
     about="What the user forbade or demanded is gone against later.",
     severity="error",
     mode="instruction drift",

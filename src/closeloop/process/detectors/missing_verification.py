@@ -1,22 +1,24 @@
-"""The agent changed code and never ran anything to see whether it works.
+"""The agent ended with changed code and ran nothing to see whether it works.
 
 ## What it looks for
 
-The whole attempt, sub-agents included, ends with changed code, and since the first change there
-was neither a check nor a run of the program itself. What was taken back does not count. Whether
-success is claimed does not matter; where the agent claims that checks pass,
-[unverified-claim](unverified-claim.md) says so and this rule keeps quiet. So of both rules at
-most one speaks of a claim.
+The whole attempt, sub-agents included, ends with changed code, and after the last change there was
+neither a check nor a run of the program itself. What was taken back does not count, and neither
+does what changes only comments or layout. Where the agent claims that checks pass, or that the work
+is done after something had run, [unverified-claim](unverified-claim.md) says so and this rule keeps
+quiet. So of both rules at most one speaks of a claim.
 
 | since the first change of code | the agent says | rule |
 | --- | --- | --- |
 | nothing was run | nothing, or that it is done | missing-verification |
 | nothing was run | that tests pass | unverified-claim |
+| something ran, then code was changed | nothing of it | missing-verification |
 | something ran, then code was changed | that it is done, or that tests pass | unverified-claim |
 | the last check failed | that it is done, or that tests pass | false-claim |
 
-Documents, comments and scratch files are no code. An attempt that was stopped from outside (time,
-budget, a crash) is left out: nobody knows what it would have run next. It keeps quiet where the
+Documents, comments and scratch files are no code, and what was only deleted need not run. An
+attempt that was stopped from outside (time, budget, a crash), or a recording that ends without a
+word of the agent, is left out: nobody knows what it would have run next. It keeps quiet where the
 user said that nothing need be run.
 
 ## Why it matters
@@ -72,16 +74,16 @@ import re
 from collections.abc import Mapping, Sequence
 
 from closeloop.process.agent_claims import list_closings, parse_claim
-from closeloop.process.constraint_breaches import find_standing_changes
-from closeloop.process.edit_contents import list_code_changes
+from closeloop.process.edit_contents import deletes_file, list_code_changes
 from closeloop.process.measures.verification import (
-    CheckBacking,
+    could_not_run,
     find_backing,
     find_trial_between,
     list_trace_checks,
     list_trials_after,
 )
 from closeloop.process.rule_helpers import collect_user_requests
+from closeloop.process.standing_changes import find_standing_changes
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.inspection import (
     LaneReading,
@@ -91,8 +93,8 @@ from closeloop.records.inspection import (
 
 rule = Rule(
     name="missing-verification",
-    version=3,
-    about="The agent changed code and never ran a check, nor the code itself, to see if it works.",
+    version=4,
+    about="The agent ended with code that neither a check nor a run of it has tried.",
     severity="warning",
     gates=True,
 )
@@ -113,28 +115,45 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
         # Who was stopped may have been about to run something.
         return []
     root = next(iter(reading.lanes.values()))
-    backing = find_backing(_standing_code_changes(reading, root), list_trace_checks(reading))
+    changes = _standing_code_changes(reading, root)
+    backing = find_backing(changes, list_trace_checks(reading))
     if (
         backing is None
+        or all(map(deletes_file, changes))
         or backing.has_current_check
-        or backing.stale
-        or _has_trial(reading, root, backing)
+        or not _ends_work(reading, root, backing.last)
+        or next(list_trials_after(reading, root, backing.last), None) is not None
     ):
         return []
     if not _could_run_commands(reading):
         reason = "the trace shows no command at all: the agent may have had no way to run one"
         return Unmeasured(rule=rule.name, reason=reason)
-    if _claims_passing_checks(root) or _NO_CHECK_WISH.search(collect_user_requests(reading)):
+    if _NO_CHECK_WISH.search(collect_user_requests(reading)):
         return []
+    stale = backing.stale if backing.stale and not could_not_run(backing.stale) else None
+    earlier = stale or find_trial_between(reading, root, backing)
+    if _is_claimed(root, backing.last, checked=earlier is not None):
+        return []
+    since = "no check ran since the first change"
+    if earlier is not None:
+        since = "nothing ran after that, as it had before"
+    numbers = (backing.last.number, earlier.number if earlier else backing.first.number)
     return [
         make_finding(
             rule,
-            f"{backing.last.written[0]} was changed, and no check ran since the first change.",
-            list(dict.fromkeys((backing.last.number, backing.first.number))),
+            f"{backing.last.written[0]} was changed, and {since}.",
+            list(dict.fromkeys(numbers)),
             lane=root.lane.id,
             confidence=0.9,
         )
     ]
+
+
+def _ends_work(reading: TraceReading, root: LaneReading, last: TraceStep) -> bool:
+    """The agent hands over after its last change; a recording that simply ends tells nothing."""
+    if reading.attempt is not None and reading.attempt.origin == "experiment":
+        return True
+    return any(closing.message.number > last.number for closing in list_closings(root))
 
 
 def _standing_code_changes(reading: TraceReading, root: LaneReading) -> Sequence[TraceStep]:
@@ -155,11 +174,9 @@ def _could_run_commands(reading: TraceReading) -> bool:
     return any(step.doing for lane in reading.lanes.values() for step in lane.steps)
 
 
-def _claims_passing_checks(root: LaneReading) -> bool:
-    """Then unverified-claim speaks of it."""
-    return any((claim := parse_claim(end.message)) and claim.passing for end in list_closings(root))
-
-
-def _has_trial(reading: TraceReading, root: LaneReading, backing: CheckBacking) -> bool:
-    trial = next(list_trials_after(reading, root, backing.last), None)
-    return (trial or find_trial_between(reading, root, backing)) is not None
+def _is_claimed(root: LaneReading, last: TraceStep, *, checked: bool) -> bool:
+    """Then unverified-claim speaks of it: that checks pass; or, once some ran, that it is done."""
+    claims = (
+        parse_claim(end.message) for end in list_closings(root) if end.message.number > last.number
+    )
+    return any(claim is not None and (checked or claim.passing) for claim in claims)

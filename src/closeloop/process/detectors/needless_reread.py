@@ -5,7 +5,9 @@
 Within a lane: the same lines of the same file, or the same command that prints it, with the same
 content, three times, while neither the file nor anything unnamed was changed by any lane, the
 context was not cut, and no edit of the file had failed. Another range of lines is another read.
-Logs, scratch files and waiting are left out.
+What programs write (pages, reports, anything below `_build` or `dist`) may be read again after
+every command that runs something: whether it changed is what the agent wants to know. Logs,
+scratch files and waiting are left out.
 
 ## Why it matters
 
@@ -55,8 +57,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 
-from closeloop.process.edit_contents import is_scratch_path, list_trace_changes
+from closeloop.process.edit_contents import is_scratch_path, is_source_path, list_trace_changes
 from closeloop.process.rule_helpers import truncate_line
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.inspection import (
@@ -72,17 +75,30 @@ from closeloop.records.trace import (
 
 rule = Rule(
     name="needless-reread",
-    version=1,
+    version=2,
     about="The same part of a file that did not change is read again and again.",
     severity="info",
     thresholds={"times": 3},
 )
 _GROWING_FILES = (".log", ".out", ".pid", ".tmp")
+_WRITTEN_BY_HAND = (
+    ".md",
+    ".rst",
+    ".toml",
+    ".cfg",
+    ".ini",
+    ".yaml",
+    ".yml",
+    ".lock",
+    ".css",
+    ".scss",
+)
+_OUTPUT_FOLDERS = frozenset(("_build", "build", "dist", "out", "output", "target", "coverage"))
 _MAX_CITED = 6
 
 
 class _KnownRead(Record):
-    stamp: tuple[int, int]
+    stamp: tuple[int, int, int]
     """Equal stamps: nothing that would explain another look happened in between."""
     text: str
     numbers: list[int]
@@ -122,6 +138,7 @@ def _needless_read_rows(
     clock = _FileClock(changes, lane.compactions)
     for step in lane.steps:
         if not step.read:
+            clock.runs += step.doing is not None and not step.doing.searches
             if step.failed and step.written:
                 # What could not be edited may well be looked at again.
                 clock.touch_paths(step.written)
@@ -131,7 +148,8 @@ def _needless_read_rows(
         shown = _shown_text(step)
         if shown is None or step.changed or step.check is not None:
             continue
-        path, stamp = step.read[0], clock.stamp_read(step)
+        path, stamp = step.read[0], (*clock.stamp_read(step), clock.runs)
+        stamp = stamp if _is_program_output(path) else (*stamp[:2], 0)
         key = (path, _read_part(step))
         before = known.get(key)
         if before is not None and before.stamp == stamp and before.text == shown:
@@ -151,6 +169,8 @@ class _FileClock:
         self._changes, self._cuts = changes, cuts
         self._at = self._cut = self._epoch = 0
         self._versions: dict[str, int] = {}
+        self.runs = 0
+        """Commands that ran something: each may have written anew what programs write."""
 
     def touch_paths(self, paths: Sequence[str]) -> None:
         for path in paths:
@@ -169,6 +189,13 @@ class _FileClock:
         if len(step.read) == 1:
             return self._epoch, versions.get(step.read[0], 0)
         return self._epoch, sum(versions.get(path, 0) for path in step.read)
+
+
+@lru_cache(maxsize=4096)
+def _is_program_output(path: str) -> bool:
+    if not _OUTPUT_FOLDERS.isdisjoint(path.split("/")[:-1]):
+        return True
+    return not is_source_path(path) and not path.endswith(_WRITTEN_BY_HAND)
 
 
 def _shown_text(step: TraceStep) -> str | None:

@@ -2,10 +2,11 @@
 
 ## What it looks for
 
-Failure sets of the same check that come back after another one, twice or more; or a file whose
+Failure sets of the same check that come back after another one, twice or more: the same tests or
+places with the same messages, read from outputs that were cut in the same way. Or a file whose
 content returns to an earlier version twice or more, told by edits that undo each other or by
-equal texts; that it was deleted, by an edit or by `rm`, is a version too, except of scratch
-files. Going back to one and the same version twice is a look around (a print added and taken out
+equal texts; that it was deleted, by an edit or by `rm`, is a version too. Scratch files are left
+out. Going back to one and the same version twice is a look around (a print added and taken out
 again); for files, two different versions must come back, or one three times. A check that passes
 in between is a value too, but its return is what everybody wants and does not count. `git stash`
 and back, to see how things were, does not count either. Several edits that undo several others
@@ -71,6 +72,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
+from closeloop.process.check_comparison import hides_output
 from closeloop.process.edit_contents import deletes_file, is_scratch_path
 from closeloop.process.rule_helpers import (
     describe_failures,
@@ -82,6 +84,7 @@ from closeloop.process.rule_helpers import (
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.inspection import (
     LaneReading,
+    TraceCheck,
     TraceReading,
     TraceStep,
 )
@@ -92,7 +95,7 @@ from closeloop.records.trace import (
 
 rule = Rule(
     name="oscillation",
-    version=3,
+    version=4,
     about="Back and forth: what failed before fails again, or a file is undone and redone.",
     severity="warning",
     gates=True,
@@ -131,8 +134,8 @@ def _failure_findings(lane: LaneReading, least: float) -> Iterable[Finding]:
         for step in iteration.checks:
             if step.check and step.check.passed is not None:
                 failures = step.check.failures
-                value = failures.keys if failures else frozenset()
-                rows.setdefault(step.check.target, []).append((value, step))
+                value = frozenset(failures.errors.items()) if failures else frozenset()
+                rows.setdefault(_row_key(step, step.check), []).append((value, step))
     for target, row in rows.items():
         returns = [(value, step) for value, step in _find_returns(row) if value]
         if len(returns) >= least:
@@ -145,6 +148,14 @@ def _failure_findings(lane: LaneReading, least: float) -> Iterable[Finding]:
                 [step.number for _, step in returns],
                 lane=lane.lane.id,
             )
+
+
+def _row_key(step: TraceStep, check: TraceCheck) -> str:
+    """What was checked, and where the output was cut, how: other parts show other failures."""
+    event = step.event
+    if hides_output(step) and isinstance(event, Command):
+        return " ".join(event.command.split())
+    return check.target
 
 
 def _file_findings(lane: LaneReading, least: float) -> Iterable[Finding]:
@@ -171,14 +182,11 @@ def _changes_by_path(lane: LaneReading) -> dict[str, list[TraceStep]]:
     changes: dict[str, list[TraceStep]] = {}
     for step in lane.changes:
         if isinstance(step.event, Edit):
-            changes.setdefault(step.written[0], []).append(step)
+            if not is_scratch_path(step.written[0]):
+                changes.setdefault(step.written[0], []).append(step)
         elif isinstance(step.event, Command) and deletes_file(step):
             for path in step.written:
-                if (
-                    path in changes
-                    and not is_scratch_path(path)
-                    and _removes_path(step.event, path)
-                ):
+                if path in changes and _removes_path(step.event, path):
                     changes[path].append(step)
     return changes
 

@@ -68,12 +68,12 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from closeloop.process.constraint_breaches import (
-    find_standing_changes,
     globs_in_any_folder,
     list_constraints,
 )
 from closeloop.process.edit_contents import is_scratch_path
 from closeloop.process.rule_helpers import join_names, truncate_line
+from closeloop.process.standing_changes import find_standing_changes
 from closeloop.process.text_facts import is_same_path
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.inspection import (

@@ -3,12 +3,14 @@
 ## What it looks for
 
 An edit that failed, whose file the lane never reads, searches, names in a command or edits again,
-and after which it edits other files, runs checks or claims success before the user speaks.
+and after which the next thing it does shows that it believes in it: it runs a check or a program,
+edits another file with success, or claims to be done.
 
-It keeps quiet where the agent says that the edit failed, or thinks so right after it, where it
-asks, makes the same change elsewhere with success, or leaves it to a tool that repairs (`eslint
---fix`, `make format`); where the user refused the edit; and where the trace ends right there. One
-call that was to change several files fails once.
+It keeps quiet where the agent says that the edit failed, or thinks so right after it; where it
+looks for another place or plans anew; where it asks, makes the same change elsewhere with success,
+or leaves it to a tool that repairs (`eslint --fix`, `make format`); where the user refused the
+edit; in scratch files, for calls without any text, and where the trace ends right there. One call
+that was to change several files fails once.
 
 Failed edits, missing files, merge conflicts, contradictory checks, files changed by others and
 ambiguous requests are the surprising states of the process score's rate `recovery`: the share met
@@ -60,10 +62,13 @@ It may gate. It misses a failed edit of a file that was touched again for anothe
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
+from closeloop.process.edit_contents import diff_edit, is_scratch_path
 from closeloop.process.measures.recovery import list_abandoned_edits, mentions_problem
 from closeloop.process.rule_helpers import truncate_line
+from closeloop.process.stale_files import error_mentions
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.inspection import (
     LaneReading,
@@ -72,6 +77,7 @@ from closeloop.records.inspection import (
 )
 from closeloop.records.trace import (
     AnyEvent,
+    Edit,
     Message,
     Note,
     Thought,
@@ -79,13 +85,20 @@ from closeloop.records.trace import (
 
 rule = Rule(
     name="pressed-on-after-failed-edit",
-    version=2,
+    version=3,
     about="An edit failed, and the work goes on as if it had worked.",
     severity="error",
     mode="context blindness",
     gates=True,
 )
 _MAX_EVENTS_AFTER = 5
+MAX_WORDS_CHARS = 2000
+_REPLANNING = re.compile(
+    r"\b(?:instead|actually|correct(?:ly)?|alternativ\w+|another (?:way|approach|place)|different"
+    r"|precise\w*|let me (?:try|check|look)|manually|unable|could(?: not|n't)|issues?|exact"
+    r"|apolog\w+|difficult\w*)\b",
+    re.IGNORECASE,
+)
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
@@ -105,7 +118,10 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
         )
         for name, lane in reading.lanes.items()
         for item in list_abandoned_edits(lane)
-        if item.step is not None and not _notices_failure(reading.trace.events, item.step)
+        if item.step is not None
+        and _could_matter(item.step)
+        and not _notices_failure(reading.trace.events, item.step)
+        and _acts_on_it(reading.trace.events, lane, item.step)
     ]
     return sorted(findings, key=lambda finding: finding.events)
 
@@ -116,6 +132,61 @@ def _reports_edit_results(lane: LaneReading) -> bool:
         any(step.failed is not None for step in lane.edits)
         or any(step.written for step in lane.failing)
         or any(step.failed is False and step.written for step in lane.changes)
+    )
+
+
+def _could_matter(step: TraceStep) -> bool:
+    """An edit of a lasting file that holds a text."""
+    event = step.event
+    if isinstance(event, Edit) and not (event.before or event.after or event.patch):
+        return False
+    return not all(map(is_scratch_path, step.written))
+
+
+def _acts_on_it(events: Sequence[AnyEvent], lane: LaneReading, step: TraceStep) -> bool:
+    """What the lane does next rests on the edit; looking elsewhere, or trying there, does not."""
+    later = next(
+        (one for one in lane.steps[step.index + 1 :] if not _fails_with(events, one, step)), None
+    )
+    last = events[-1].number + 1 if later is None else later.number
+    words = _list_words(events, step, last)
+    if any(map(_REPLANNING.search, words)):
+        return False
+    if later is None:
+        return bool(words)
+    if isinstance(later.event, Edit):
+        return later.changed and not _moves_on(lane, step, later.event)
+    return later.doing is not None and not (later.read or later.doing.searches or later.changed)
+
+
+def _list_words(events: Sequence[AnyEvent], step: TraceStep, before: int) -> list[str]:
+    return [
+        event.text[:MAX_WORDS_CHARS]
+        for event in events[step.number : before - 1]
+        if isinstance(event, Thought | Message) and event.lane == step.event.lane
+    ]
+
+
+def _fails_with(events: Sequence[AnyEvent], later: TraceStep, step: TraceStep) -> bool:
+    """The same file again, or an edit of the same call."""
+    return later.failed is True and (
+        later.written == step.written
+        or (isinstance(later.event, Edit) and not _list_words(events, step, later.number))
+    )
+
+
+def _moves_on(lane: LaneReading, step: TraceStep, later: Edit) -> bool:
+    """The next edit makes the same change, or a guess where it belongs after another guess."""
+    event = step.event
+    if not isinstance(event, Edit) or error_mentions(event.error, ("multiple", "unique")):
+        return False
+    known = {path for one in lane.steps[: step.index] for path in (*one.read, *one.written)}
+    if event.action == "create" or known.isdisjoint(step.written):
+        return True
+    wanted, added = diff_edit(event), diff_edit(later)
+    new_lines = {line for line in wanted.added if len(line) > 3} if wanted else set()
+    return bool(
+        added and new_lines and 2 * len(new_lines.intersection(added.added)) > len(new_lines)
     )
 
 

@@ -6,8 +6,10 @@ After the handoff, in the parent's next 200 steps:
 
 - an edit that adds the same lines to the same file as an edit of the sub-agent;
 - an edit, `git checkout` or `git restore` that takes an edit of the sub-agent back;
-- three or more lookups that the sub-agent had made: the same lines of the same file, the same
-  search. Files that either of them changes do not count: they are read to review or to edit them.
+- before the user speaks again, three or more lookups that the sub-agent had made, and at least half
+  of all that it made: the same file from the same line on, the same search. Files that either of
+  them changes do not count: they are read to review or to edit them; nor does a look into the
+  middle of a file, to which the report may have pointed.
 
 ## Why it matters
 
@@ -40,7 +42,7 @@ When the sub-agent's own steps are in the trace.
 ## Thresholds and silencing
 
 `alike` (0.9): the share of lines that two edits must have in common. `lookups` (3): so many
-repeated lookups are reported.
+repeated lookups are reported, when they are at least the `share` (0.5) of the sub-agent's own.
 
 ```toml
 [rules.redone-work]
@@ -56,15 +58,25 @@ reason = "there everything is looked at twice on purpose"
 
 It advises. Repeated edits have a confidence of 0.8; taking bad work back is right, so look before
 you blame. Repeated lookups have 0.5: some agents must read a file before they are sure of it. On
-25 real handoffs it reported three, all of them files read again by the parent of an explorer.
+318 real handoffs it reported one: ten of an explorer's fourteen lookups, made again at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from closeloop.process.child_reports import RedoneEdit, find_redone_edits, find_repeated_lookups
-from closeloop.process.handoff_briefs import HandoffContext, list_handoff_contexts, step_input
+from closeloop.process.child_reports import (
+    RedoneEdit,
+    count_lookups,
+    find_redone_edits,
+    find_repeated_lookups,
+)
+from closeloop.process.handoff_briefs import (
+    HandoffContext,
+    list_handoff_contexts,
+    step_input,
+    until_user_speaks,
+)
 from closeloop.process.rule_helpers import truncate_line
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.inspection import (
@@ -75,10 +87,10 @@ from closeloop.text.wording import count_with_noun
 
 rule = Rule(
     name="redone-work",
-    version=1,
+    version=2,
     about="An agent makes the same edits or lookups again that its sub-agent made, or undoes them.",
     severity="info",
-    thresholds={"alike": 0.9, "lookups": 3},
+    thresholds={"alike": 0.9, "lookups": 3, "share": 0.5},
 )
 _MAX_CITED = 3
 
@@ -100,8 +112,9 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
             changed[lane] = frozenset(path for step in one.parent.changes for path in step.written)
         if redone_edits := find_redone_edits(one, alike=limits["alike"]):
             findings.append(_redone_edit_finding(one, redone_edits))
-        repeated = find_repeated_lookups(one, changed[lane])
-        if len(repeated) >= limits["lookups"]:
+        repeated = find_repeated_lookups(until_user_speaks(one), changed[lane])
+        needed = limits["share"] * count_lookups(one, changed[lane])
+        if len(repeated) >= max(needed, limits["lookups"]):
             findings.append(_repeated_lookup_finding(one, repeated))
     return findings
 

@@ -2,13 +2,19 @@
 
 ## What it looks for
 
-Messages of the user after the first that correct something: marked so by the reader, or told by
-their words (`no`, `I said`, `still`, `don't`, `instead`, …). Two of them are the same when at
-least 60 % of the telling words of the shorter one, and three words, are in both, and both forbid
-or both demand.
+Messages of the user after the first, and after work of the agent, that say so themselves or show
+it:
 
-The agent must have acted in between. The request pasted again, long messages, output of a
-terminal and the canned words of a tool are no corrections.
+- The user says that it was said before: `I told you`, `I asked for`, `as I said`, `you keep`,
+  `why are you still`, `how many times`.
+- The user says that it is still as it was (`still doesn't work`, `even then`, `the same error
+  again`), after the agent claimed success and the user had complained before.
+- Two messages correct the same thing in like words: both forbid or demand, and at least 60 % of
+  the telling words of the shorter one, and three words, are in both.
+
+The first two are told in English, German, French, Spanish, Portuguese, Italian, Russian, Chinese
+and Japanese. The request sent again, also with changes, long messages, output of a terminal and
+texts of the client are no corrections.
 
 ## Why it matters
 
@@ -20,7 +26,7 @@ something was lost on the way.
 ```text
 #3  user  Please use the logging module instead of print in the importer.
 #4  edit  importer.py   print('row', row)
-#6  user  I said: use the logging module in the importer instead of print!
+#6  user  I told you to use the logging module!
 ```
 
 ## Good
@@ -33,7 +39,7 @@ something was lost on the way.
 
 ## When it can be measured
 
-When the trace shows what the user said. Only English is told apart by its words.
+When the trace shows what the user said.
 
 ## Thresholds and silencing
 
@@ -51,7 +57,7 @@ reason = "scripted users repeat themselves"
 
 ## How sure it is
 
-It may gate. It finds repetitions in like words only; the same thing said in quite other words is
+It may gate. The same thing said in quite other words, without a word that it was said before, is
 missed.
 """
 
@@ -60,11 +66,24 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
 from operator import attrgetter
 
+from closeloop.process.agent_claims import list_closings, parse_claim
 from closeloop.process.rule_helpers import truncate_line
-from closeloop.process.text_words import mentions_any, normalise_words, split_sentences, word_stems
+from closeloop.process.text_words import (
+    MAX_TEXT_CHARS,
+    mentions_any,
+    normalise_words,
+    split_sentences,
+    word_stems,
+)
+from closeloop.process.user_corrections import (
+    UserObjection,
+    find_own_words,
+    parse_objection,
+)
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.inspection import (
     LaneReading,
@@ -77,7 +96,7 @@ from closeloop.records.trace import (
 
 rule = Rule(
     name="repeated-correction",
-    version=2,
+    version=3,
     about="The user corrects the same thing a second time.",
     severity="warning",
     mode="instruction drift",
@@ -87,8 +106,11 @@ rule = Rule(
 MAX_CORRECTIONS = 50
 """So many earlier corrections are kept in mind."""
 _MAX_MESSAGE_CHARS = 500
-"""A longer message is a request or pasted text."""
+"""A longer message is a request or pasted text: its words are not compared."""
+_RESENT_LIKENESS = 0.8
+"""So alike are the request and its second, polished form."""
 _MIN_WORDS = 3
+_MIN_SHARED_WORDS = 2
 _CORRECTION_WORDS = (
     "n't", "n’t", "not ", "never", "wrong", "instead", "still", "again", "i said", "i told",
     "i meant", "i asked", "should", "must", "forgot", "missed", "you keep", "stop", "actually",
@@ -97,15 +119,6 @@ _CORRECTION_WORDS = (
 _NEGATIVE_WORD = re.compile(
     r"\b(?:not|never|no|stop|without|avoid|remove|delete|revert|undo)\b|n['’]t\b", re.IGNORECASE
 )
-# Words of the tool, not of the user, or what a terminal printed.
-_TOOL_TEXT = re.compile(
-    r"user (?:doesn['’]t want to proceed|wants to clarify|denied execution)|please continue"
-    r"|^(?:\S{1,40})?\s*[❯$%➜]\s|^\w+: option\b"
-    r"|^\S+@\S+[:~]|^(?:FAIL|ERROR|Traceback)\b|^\s+at \S+ \(",
-    re.IGNORECASE | re.MULTILINE,
-)
-_REQUEST_MARK = "## My request for Codex:\n"
-"""Before it stands what the editor adds."""
 _COMPOUND_NAME = re.compile(r"\S*[\w-](?:/|://|-\w+-)[\w-]\S*")
 """An address, path or branch: its words together name one thing."""
 _DULL_STEMS = word_stems(
@@ -119,6 +132,7 @@ _DULL_STEMS = word_stems(
 
 class _UserCorrection(Record):
     message: Message
+    text: str
     words: frozenset[str]
     negative: bool
 
@@ -128,47 +142,115 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     root = next(iter(reading.lanes.values()), None)
     if root is None or not root.users:
         return Unmeasured(rule=rule.name, reason="nothing that the user said is on record")
-    findings = []
-    earlier: deque[_UserCorrection] = deque(maxlen=MAX_CORRECTIONS)
-    for now in _list_corrections(root):
-        before = next(
-            (one for one in earlier if _is_same_correction(one, now, limits["overlap"])), None
+    findings: dict[int, Finding] = {}
+    for message, before in _list_repetitions(root, limits["overlap"]):
+        findings.setdefault(
+            message.number,
+            make_finding(
+                rule,
+                f"The user had to say again: “{_quote_correction(message)}”",
+                [message.number, *before],
+                lane=root.lane.id,
+            ),
         )
+    return [findings[number] for number in sorted(findings)]
+
+
+def _quote_correction(message: Message) -> str:
+    objection = parse_objection(message.text)
+    return objection.quote if objection else truncate_line(find_own_words(message.text))
+
+
+def _list_repetitions(root: LaneReading, overlap: float) -> Iterator[tuple[Message, Sequence[int]]]:
+    """Messages that correct again, with the events before that they repeat."""
+    later_messages = [one for one in root.users[1:] if one.intent not in ("interrupt", "request")]
+    objections = {
+        one.number: objection
+        for one in later_messages
+        if (objection := parse_objection(one.text)) is not None
+    }
+    for message in later_messages:
+        objection = objections.get(message.number)
+        if objection and objection.again and _has_work_between(root, root.users[0], message):
+            yield message, _find_first_saying(root, message)
+        elif (
+            objection
+            and objection.still
+            and (before := _find_complaint_and_claim(root, message, objections))
+        ):
+            yield message, before
+    if len(root.users) > 2:
+        yield from _list_alike_corrections(root, later_messages, overlap)
+
+
+def _find_first_saying(root: LaneReading, message: Message) -> tuple[int, ...]:
+    """The earlier message of the user that has most telling words in common with this one."""
+    words = word_stems(normalise_words(find_own_words(message.text))) - _DULL_STEMS
+    shared = [
+        (len(words & word_stems(normalise_words(one.text[:MAX_TEXT_CHARS]))), one.number)
+        for one in root.users[-MAX_CORRECTIONS:]
+        if one.number < message.number
+    ]
+    common, number = max(shared, default=(0, 0))
+    return (number,) if common >= _MIN_SHARED_WORDS else ()
+
+
+def _find_complaint_and_claim(
+    root: LaneReading, message: Message, objections: Mapping[int, UserObjection]
+) -> tuple[int, int] | None:
+    """The claim that it answers, and the user's complaint before that claim."""
+    closing = next((one for one in list_closings(root) if one.until == message.number), None)
+    if closing is None or parse_claim(closing.message) is None:
+        return None
+    complaint = closing.since if closing.since in objections else None
+    if complaint is None and _is_complaint(root.users[0], closing.since):
+        complaint = closing.since
+    return (complaint, closing.message.number) if complaint else None
+
+
+def _is_complaint(request: Message, number: int) -> bool:
+    """The first request, where it says that something does not work."""
+    objection = parse_objection(request.text) if request.number == number else None
+    return objection is not None and objection.refuted
+
+
+def _list_alike_corrections(
+    root: LaneReading, messages: Sequence[Message], overlap: float
+) -> Iterator[tuple[Message, Sequence[int]]]:
+    earlier: deque[_UserCorrection] = deque(maxlen=MAX_CORRECTIONS)
+    for now in _list_corrections(messages):
+        before = next((one for one in earlier if _is_same_correction(one, now, overlap)), None)
         if before is not None and _has_work_between(root, before.message, now.message):
-            findings.append(
-                make_finding(
-                    rule,
-                    f"The user had to say again: “{truncate_line(now.message.text)}”",
-                    [now.message.number, before.message.number],
-                    lane=root.lane.id,
-                )
-            )
+            yield now.message, (before.message.number,)
         earlier.append(now)
-    return sorted(findings, key=lambda finding: min(finding.events))
 
 
-def _list_corrections(root: LaneReading) -> Iterator[_UserCorrection]:
-    for message in root.users[1:] if len(root.users) > 2 else ():
-        text = message.text
-        if len(text) > _MAX_MESSAGE_CHARS or message.intent in ("interrupt", "request", "answer"):
+def _list_corrections(messages: Sequence[Message]) -> Iterator[_UserCorrection]:
+    for message in messages:
+        text = find_own_words(message.text)
+        if not 0 < len(text) <= _MAX_MESSAGE_CHARS or message.intent == "answer":
             continue
-        corrects = message.intent == "correction" or _is_correction(text.lower())
-        if corrects and not _TOOL_TEXT.search(text):
-            correction = _correcting_text(text)
-            words = (
-                word_stems(normalise_words(_COMPOUND_NAME.sub(_join_name, correction)))
-                - _DULL_STEMS
+        if message.intent != "correction" and not _is_correction(text.lower()):
+            continue
+        correction = _correcting_text(text)
+        words = word_stems(normalise_words(_COMPOUND_NAME.sub(_join_name, correction)))
+        if len(words - _DULL_STEMS) >= _MIN_WORDS:
+            yield _UserCorrection(
+                message=message,
+                text=text,
+                words=words - _DULL_STEMS,
+                negative=_NEGATIVE_WORD.search(correction) is not None,
             )
-            if len(words) >= _MIN_WORDS:
-                negative = _NEGATIVE_WORD.search(correction) is not None
-                yield _UserCorrection(message=message, words=words, negative=negative)
 
 
 def _correcting_text(text: str) -> str:
     """The sentences that correct; all of them where the words alone do not tell which do."""
-    request = text.rpartition(_REQUEST_MARK)[2]
-    correcting_sentences = [one for one in split_sentences(request) if _is_correction(one.lower())]
-    return " ".join(correcting_sentences) or request
+    correcting_sentences = [
+        one
+        for one in split_sentences(text)
+        if _is_correction(one.lower()) and not one.endswith("?")
+    ]
+    return " ".join(correcting_sentences) or text
 
 
 def _join_name(name: re.Match[str]) -> str:
@@ -184,7 +266,10 @@ def _is_same_correction(one: _UserCorrection, other: _UserCorrection, overlap: f
         return False
     common = len(one.words & other.words)
     fewer, more = sorted((len(one.words), len(other.words)))
-    return common >= _MIN_WORDS and common >= overlap * fewer and common >= 0.4 * more
+    if common < _MIN_WORDS or common < overlap * fewer or common < 0.4 * more:
+        return False
+    # Sent again, perhaps polished: nothing was said a second time.
+    return SequenceMatcher(None, one.text, other.text).ratio() < _RESENT_LIKENESS
 
 
 def _has_work_between(root: LaneReading, one: Message, other: Message) -> bool:

@@ -170,6 +170,8 @@ def _result_key(step: TraceStep) -> str:
     event = step.event
     if step.check and step.check.failures:
         return "\n".join(sorted(step.check.failures.errors))
+    if step.check and step.check.blocked:
+        return step.check.blocked
     if isinstance(event, Edit | Read):
         text = event.error
     else:

@@ -5,9 +5,10 @@
 An edit whose added lines are those of an earlier edit of the same file (at least 0.9 of all lines
 in either, blanks aside), after which a check had failed in no less than before. The earlier fix
 must have gone since, or replace the same text: the same lines at another place of the file are
-another fix. A file that is written anew as a whole adds only the lines that its last writing did
-not have. Fixes of under twenty letters are too short to tell. Scratch files do not count, nor
-does work that was no fix of a known failure and that `git checkout` or `git stash` lost.
+another fix, and so is another indentation where that matters. A file that is written anew as a
+whole adds only the lines that its last writing did not have. Fixes of under twenty letters are too
+short to tell. Scratch files do not count, nor does work that was no fix of a known failure and that
+`git checkout` or `git stash` lost.
 
 ## Why it matters
 
@@ -62,8 +63,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Set
 
+from closeloop.process.check_comparison import same_failures
 from closeloop.process.edit_contents import diff_edit, is_scratch_path
-from closeloop.process.measures.convergence import same_failures
 from closeloop.process.rule_helpers import explain_unreadable_checks, truncate_line, uses_stash
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.inspection import (
@@ -80,13 +81,14 @@ from closeloop.records.trace import (
 
 rule = Rule(
     name="same-fix-again",
-    version=2,
+    version=3,
     about="A fix that a check showed not to help is made again.",
     severity="warning",
     gates=True,
     thresholds={"likeness": 0.9, "letters": 20},
 )
 
+_INDENTED_ENDINGS = (".py", ".pyi", ".pyx", ".yaml", ".yml", ".nim", ".coffee")
 MAX_REMEMBERED_FIXES = 50
 """So many fixes of a file that did not help are compared with, the newest."""
 
@@ -107,6 +109,8 @@ class _AppliedFix(Record):
     lines: frozenset[str]
     place: str | None
     """What it replaces."""
+    layout: Mapping[str, int]
+    """How far its lines are indented, where that matters: a fix of the indentation is another."""
     number: int
 
 
@@ -152,7 +156,8 @@ def _findings_in_lane(lane: LaneReading, limits: Mapping[str, float]) -> Iterabl
                 continue
             known = any((fix.path, line) in seen for line in fix.lines)
             for earlier, check, tries in useless[fix.path] if known else ():
-                if _line_likeness(fix.lines, earlier.lines) >= limits["likeness"] and (
+                alike = _line_likeness(fix.lines, earlier.lines) >= limits["likeness"]
+                if (alike and _is_indented_alike(fix, earlier)) and (
                     # The same lines elsewhere in the file are another fix.
                     (tries and fix.place and fix.place == earlier.place)
                     or removed.is_taken_back(earlier, tried=tries)
@@ -207,7 +212,24 @@ def _build_fix(
     # Lines that only moved sideways are neither.
     added, removed_lines = added - removed_lines, removed_lines - added
     removed.note_lines(path, removed_lines, step.number)
-    return _AppliedFix(path=path, lines=added, place=edit.before or edit.patch, number=step.number)
+    return _AppliedFix(
+        path=path,
+        lines=added,
+        place=edit.before or edit.patch,
+        layout=_line_indents(edit) if path.endswith(_INDENTED_ENDINGS) else {},
+        number=step.number,
+    )
+
+
+def _line_indents(edit: Edit) -> Mapping[str, int]:
+    """Of what replaces something; a file that is written anew is compared by its lines alone."""
+    lines = edit.after.splitlines() if edit.before is not None and edit.after else []
+    return {" ".join(line.split()): len(line) - len(line.lstrip()) for line in lines}
+
+
+def _is_indented_alike(one: _AppliedFix, other: _AppliedFix) -> bool:
+    common = one.lines & other.lines & one.layout.keys() & other.layout.keys()
+    return all(one.layout[line] == other.layout[line] for line in common)
 
 
 def _tidy_lines(lines: Iterable[str]) -> frozenset[str]:

@@ -8,6 +8,11 @@ signatures of the errors, with times, addresses, temporary paths and values take
 agent words its thoughts and commands does not count, nor do flags that only change how the output
 looks.
 
+The **silent** kind: the same command prints the same after changed code, three times or more,
+whatever its exit code, unless what it prints states success or the agent says that it is right. A
+script that shows a bug and ends with exit code 0 is told so. Making the file that shows the failure
+is no round of its own.
+
 A check of fewer tests than before goes on with the row when it fails in what had failed already.
 A different failing test, another kind of error in the same test, or one failure fewer ends it:
 that is progress. So is a row in which more tests pass each time: new work beside a failure that
@@ -42,7 +47,8 @@ stops, looks closer or asks after the second failure of the same fix.
 
 ## When it can be measured
 
-When at least one check says, by exit code or by output, whether it passed.
+When at least one check says, by exit code or by output, whether it passed; the silent kind, when
+outputs are on record.
 
 ## Thresholds and silencing
 
@@ -67,45 +73,95 @@ finding says so by a confidence of 0.7.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
-from closeloop.process.measures.convergence import find_standstills
-from closeloop.process.rule_helpers import describe_failures, explain_unreadable_checks
+from closeloop.process.check_results import runs_program
+from closeloop.process.edit_contents import creates_file
+from closeloop.process.failures.failure_collector import normalise_output
+from closeloop.process.measures.convergence import find_standstills, list_failing_checks
+from closeloop.process.measures.feedback_use import has_change_between, is_scratch_change
+from closeloop.process.rule_helpers import (
+    describe_failures,
+    explain_unreadable_checks,
+    truncate_line,
+)
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.inspection import (
     Iteration,
     LaneReading,
     TraceReading,
+    TraceStep,
 )
 from closeloop.records.trace import (
     Command,
+    Message,
+    Thought,
 )
 
 rule = Rule(
     name="spiral",
-    version=2,
+    version=3,
     about="One fix after another leaves the same failure: the agent is stuck and does not stop.",
     severity="error",
     gates=True,
     thresholds={"iterations": 3},
 )
 
+_OPINION_CHARS = 300
+"""So much of what an agent says of an output is read."""
 _OUTPUT_TAIL_CHARS = 2000
 """So much of the end of an output is searched for its counts."""
+_SUCCESS = re.compile(
+    r"\b(?:all (?:\w+ )?(?:tests?|checks?|assertions?) pass|tests? pass(?:ed|es)?\b|passed\b"
+    r"|success(?:ful(?:ly)?)?\b|succeeded\b|(?:is|was|has been|been) fixed\b|not reproduced\b"
+    r"|works? (?:as expected|correctly|now|fine)|no (?:errors?|issues?|problems?)\b)"
+    r"|^(?:ok|pass|correct|fixed|true|done)[.!]?$|[✓✔✅]",
+    re.IGNORECASE | re.MULTILINE,
+)
+_SUCCESS_WORDS = re.compile(
+    r"\b(?:(?:now|fix|patch|solution|change|it|script|test|code|implementation) (?:\w+ )?works?\b"
+    r"|works? (?:as expected|correctly|now|fine|well)"
+    r"|is (?:now )?(?:fixed|resolved|correct|working)"
+    r"|(?:been|successfully) (?:fixed|resolved|verified)|fix (?:is|was) (?:successful|working)"
+    r"|confirm(?:s|ed) (?:that )?(?:the|our|my|this) (?:fix|change|solution)"
+    r"|tests? pass|as expected"
+    r"|success(?:ful(?:ly)?)?|correct output|output is correct|great|perfect|excellent)\b",
+    re.IGNORECASE,
+)
+"""What an agent says of an output that it likes."""
+_CLIENT_LINE = re.compile(
+    r"^\[(?:Python Interpreter|Command finished|The command).*\]?$", re.MULTILINE
+)
+"""Lines that a client adds to what a program prints."""
 _PASSED_COUNT = re.compile(r"\b(\d{1,6}) pass(?:ed|ing)\b")
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """Rows of iterations whose failure set neither shrinks nor changes, however they are worded."""
-    if reason := explain_unreadable_checks(reading):
-        return Unmeasured(rule=rule.name, reason=reason)
-    return [
-        _build_finding(row, lane)
+    """Rounds of changes after which the same fails, or the same is printed, however worded."""
+    least = limits["iterations"]
+    findings = [
+        finding
         for lane in reading.lanes.values()
-        for row in find_standstills(lane)
-        if len(row) >= limits["iterations"] and not _shows_progress(row)
+        for finding in (*_failing_spirals(lane, least), *_silent_spirals(reading, lane, least))
     ]
+    if not findings and (reason := explain_unreadable_checks(reading)):
+        return Unmeasured(rule=rule.name, reason=reason)
+    return sorted(findings, key=lambda finding: finding.events)
+
+
+def _failing_spirals(lane: LaneReading, least: float) -> Iterable[Finding]:
+    """Rows of iterations whose failure set neither shrinks nor changes."""
+    for row in find_standstills(lane):
+        if len(row) >= least:
+            fixes = row[1:] if _only_reproduces(row[0]) else row
+            if len(fixes) >= least and not _shows_progress(fixes):
+                yield _build_finding(fixes, lane)
+
+
+def _only_reproduces(iteration: Iteration) -> bool:
+    """Its changes make new files that show the failure: nothing was tried against it yet."""
+    return all(creates_file(step) or is_scratch_change(step) for step in iteration.changes)
 
 
 def _shows_progress(row: Sequence[Iteration]) -> bool:
@@ -124,7 +180,7 @@ def _count_passed_tests(iteration: Iteration) -> int:
 def _build_finding(row: Sequence[Iteration], lane: LaneReading) -> Finding:
     failures = row[-1].failures
     assert failures is not None, "a row holds failing iterations"
-    events = [step.number for iteration in row for step in iteration.checks]
+    events = [step.number for iteration in row for step in list_failing_checks(iteration)]
     return make_finding(
         rule,
         f"{len(row)} rounds of changes in a row ended in the same failure: "
@@ -133,3 +189,75 @@ def _build_finding(row: Sequence[Iteration], lane: LaneReading) -> Finding:
         lane=lane.lane.id,
         confidence=0.7 if failures.parser == "tail" else 1.0,
     )
+
+
+# The silent kind: nothing fails by its exit code, and nothing that was changed shows.
+
+
+def _silent_spirals(reading: TraceReading, lane: LaneReading, least: float) -> Iterable[Finding]:
+    """The same command prints the same after changed code, again and again."""
+    rows: dict[str, list[TraceStep]] = {}
+    spirals: dict[tuple[str, int], list[TraceStep]] = {}
+    changes = [step for step in lane.changes if not is_scratch_change(step)]
+    if len(changes) < least:
+        return
+    fixes = [step for step in changes if not creates_file(step)]
+    for step in lane.commands:
+        event = step.event
+        if not isinstance(event, Command) or not _may_be_silent(step):
+            continue
+        line = " ".join(event.command.split())
+        row = rows.setdefault(line, [])
+        if row and not has_change_between(changes, row[-1].number, step.number):
+            continue
+        if row and not _prints_same(row[-1], step):
+            row = rows[line] = []
+        if row or has_change_between(fixes, 0, step.number):
+            row.append(step)
+            if len(row) >= least:
+                spirals[line, row[0].number] = row
+    for row in spirals.values():
+        liked = sum(_is_liked(reading, step) for step in row)
+        if not _states_success(row[-1]) and 2 * liked < len(row):
+            yield make_finding(
+                rule,
+                f"{truncate_line(getattr(row[-1].event, 'command', ''))} printed the same after"
+                f" {len(row)} rounds of changes.",
+                [step.number for step in row],
+                lane=lane.lane.id,
+                confidence=0.8,
+            )
+
+
+def _may_be_silent(step: TraceStep) -> bool:
+    """It runs the code, and no check of it failed or passed: those speak for themselves."""
+    check, doing = step.check, step.doing
+    if doing is None or doing.waits or doing.searches or not runs_program(doing):
+        return False
+    if check is None:
+        return not step.changed or bool(step.written)
+    return check.blocked is not None or (check.tool == "script" and check.failures is None)
+
+
+def _prints_same(one: TraceStep, other: TraceStep) -> bool:
+    return _normal_output(one.event) == _normal_output(other.event)
+
+
+def _normal_output(event: object) -> str:
+    output = event.output if isinstance(event, Command) else None
+    return normalise_output(_CLIENT_LINE.sub("", (output or "")[-_OUTPUT_TAIL_CHARS:]))
+
+
+def _states_success(step: TraceStep) -> bool:
+    """What it prints says that all is well; nothing printed says so too, unless it failed."""
+    text = _normal_output(step.event)
+    if not text.strip():
+        return step.failed is not True
+    return step.failed is not True and _SUCCESS.search(text) is not None
+
+
+def _is_liked(reading: TraceReading, step: TraceStep) -> bool:
+    """The agent's next words say that the output is right."""
+    following = reading.trace.events[step.number : step.number + 1]
+    words = [event.text for event in following if isinstance(event, Thought | Message)]
+    return any(_SUCCESS_WORDS.search(text[:_OPINION_CHARS]) for text in words)

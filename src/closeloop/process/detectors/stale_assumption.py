@@ -7,7 +7,8 @@ once the file was changed by a formatter, `sed`, or a git command that moves the
 lane, or by the user who says so. Reported is an edit made from stale knowledge that
 
 - fails because its text is not in the file, or because the editing tool says that the file was
-  modified;
+  modified (after the lane's own `sed`, only where that replaced the text; after a formatter, only
+  where that ran shortly before);
 - writes the whole file anew over what another lane, the user or another branch had put there.
 
 The agent's own edits do not make its knowledge stale. Edits that fail for another reason (two
@@ -72,7 +73,7 @@ from closeloop.records.inspection import (
 
 rule = Rule(
     name="stale-assumption",
-    version=2,
+    version=3,
     about="A file changed since it was last read is edited from memory.",
     severity="warning",
     mode="context blindness",

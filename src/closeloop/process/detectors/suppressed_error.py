@@ -2,13 +2,17 @@
 
 ## What it looks for
 
-Lines that the agent added (moved ones and those that stood there before do not count):
+Lines that the agent added, by edits or in the shell, to files that last (moved ones, those that
+stood there before and those that it took out again do not count):
 
 - a mark that silences a tool (`noqa`, `type: ignore`, `eslint-disable`, `@ts-ignore`,
-  `#[allow(…)]`, `nolint`, …), after a check had complained of that file; without a complaint only
-  marks that hide everything;
-- every error swallowed: `except: pass`, `except Exception: continue`, `catch (e) {}`;
-- a check in a script or a workflow that can no longer fail: `pytest || true`, `set +e`.
+  `#[allow(…)]`, `nolint`, …), after a check had complained of that file, and without a word why;
+  without a complaint only marks that hide everything;
+- every error swallowed: `except: pass`, `except Exception: continue`, `catch (e) {}`. A handler
+  that logs, one with a comment, an optional import, and the closing or removing of something that
+  may be gone already are none;
+- a check in a workflow, or in a script that was there before, that can no longer fail:
+  `pytest || true`, `set +e`.
 
 And commands: a check run with `|| true` whose result is unknown and then claimed to pass, and a
 commit or push with `--no-verify` right after a hook had refused one.
@@ -64,9 +68,11 @@ is 0.9 where a check had complained before and 0.6 where none had.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
+from operator import attrgetter
 
 from ahocorasick_rs import AhoCorasick
 
@@ -75,14 +81,17 @@ from closeloop.process.edit_contents import (
     MAX_EDIT_CHARS,
     EditLines,
     diff_edit,
+    find_temporary_files,
     is_scratch_path,
     is_source_path,
     is_test_source,
+    list_file_edits,
     list_trace_changes,
 )
 from closeloop.process.measures.verification import FailingChecks
 from closeloop.process.rule_helpers import collect_user_requests, contains_request, truncate_line
-from closeloop.process.text_words import build_automaton, find_first_match
+from closeloop.process.submitted_change import list_submitted_edits
+from closeloop.process.text_words import build_automaton
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.inspection import (
     TraceReading,
@@ -93,16 +102,14 @@ from closeloop.records.trace import (
     Edit,
 )
 from closeloop.text.code_patterns import (
-    BLANKET_SUPPRESSION,
     CHECK_COMMAND,
     MASKED_EXIT,
-    SUPPRESSION_MARKS,
-    SWALLOWED_ERROR,
 )
+from closeloop.text.suppressions import find_new_mark, find_swallowed_errors
 
 rule = Rule(
     name="suppressed-error",
-    version=1,
+    version=2,
     about="An error was silenced, swallowed or masked where it should have been repaired.",
     severity="warning",
 )
@@ -112,6 +119,11 @@ SUPPRESSION_HINTS = (
     "disable", "@ts-", "[allow(", "nolint", "@Supp",
 )  # fmt: skip
 """Where none of these is new, there is nothing to find."""
+MAX_LATER_CHANGES = 50
+"""So many later changes of a file may take a line out again."""
+_STATIC_CHECK = re.compile(
+    r"lint|mypy|pyright|pyre|ruff|flake8|pycodestyle|tsc|type|check|clippy|vet|build|compile|black"
+)
 _SCRIPT_ENDINGS = (".yml", ".yaml", ".sh", ".toml", ".cfg", ".json", ".mk")
 _SUPPRESSION_WISH = re.compile(
     r"\b(?:ignor|suppress|silenc|swallow|disabl|noqa|best[- ]effort|tolera|no-verify|allow)\w*"
@@ -124,32 +136,52 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
         return Unmeasured(rule=rule.name, reason="the trace is empty")
     changes = list_trace_changes(reading)
     edits = [step for step in changes if isinstance(step.event, Edit)]
-    if edits and not any(_edit_text(step) for step in edits):
+    if edits and not any(_new_text(step.event) for step in edits):
         return Unmeasured(rule=rule.name, reason="no edit in the trace holds its text")
-    findings = [*_edit_findings(reading, edits), *_command_findings(reading)]
+    findings = [*_edit_findings(reading, changes), *_command_findings(reading)]
     if findings and contains_request(collect_user_requests(reading), _SUPPRESSION_WISH):
         return []
     return sorted(findings, key=lambda finding: finding.events)
 
 
-def _edit_text(step: TraceStep) -> str:
-    event = step.event
+def _new_text(event: object) -> str:
     return (event.after or event.patch or "")[:MAX_EDIT_CHARS] if isinstance(event, Edit) else ""
 
 
-def _edit_findings(reading: TraceReading, edits: Sequence[TraceStep]) -> Iterator[Finding]:
+def _edit_findings(reading: TraceReading, changes: Sequence[TraceStep]) -> Iterator[Finding]:
     complaints: FailingChecks | None = None
-    for step in edits:
-        path = step.written[0]
-        text = _edit_text(step) if _is_relevant_path(path) else ""
-        if not text or not _has_new_hint(step, text):
-            continue
-        lines = diff_edit(step.event) if isinstance(step.event, Edit) else None
-        if lines is not None:
+    by_path: dict[str, list[TraceStep]] = {}
+    for step in changes:
+        for path in step.written:
+            by_path.setdefault(path, []).append(step)
+    for step, path, edit in _list_lasting_edits(reading, changes):
+        text = _new_text(edit) if _is_relevant_path(path) else ""
+        if text and _has_new_hint(edit, text):
             complaints = complaints or FailingChecks(reading)
             complaint = complaints.last_check_naming(step.number, (path.rpartition("/")[2],))
-            for message in _describe_suppressions(path, lines, complained=complaint is not None):
-                yield _build_finding(step, message, complaint)
+            for line, message in _describe_suppressions(path, edit, complaint):
+                if not _is_taken_back(line, path, by_path.get(path, ()), step):
+                    yield _build_finding(step, message, complaint)
+
+
+def _list_lasting_edits(
+    reading: TraceReading, changes: Sequence[TraceStep]
+) -> Iterator[tuple[TraceStep, str, Edit]]:
+    """The submitted diff with the step that last changed each file; without one, all edits."""
+    submitted = list_submitted_edits(reading)
+    if submitted is not None:
+        writers = {path: step for step in changes for path in step.written}
+        for edit in submitted:
+            if edit.path in writers:
+                yield writers[edit.path], edit.path, edit
+        return
+    temporary: frozenset[str] | None = None
+    for step in changes:
+        for path, edit in list_file_edits(step):
+            if edit.action != "delete":
+                temporary = find_temporary_files(changes) if temporary is None else temporary
+                if path not in temporary:
+                    yield step, path, edit
 
 
 @cache
@@ -157,12 +189,11 @@ def _hint_automaton() -> AhoCorasick:
     return build_automaton(SUPPRESSION_HINTS)
 
 
-def _has_new_hint(step: TraceStep, text: str) -> bool:
+def _has_new_hint(edit: Edit, text: str) -> bool:
     hints = _hint_automaton().find_matches_as_strings(text, overlapping=True)
-    before = step.event.before if isinstance(step.event, Edit) else None
-    if not hints or not before:
+    if not hints or not edit.before:
         return bool(hints)
-    return any(count > before.count(hint) for hint, count in Counter(hints).items())
+    return any(count > edit.before.count(hint) for hint, count in Counter(hints).items())
 
 
 @lru_cache(maxsize=4096)
@@ -171,35 +202,71 @@ def _is_relevant_path(path: str) -> bool:
     return named and not is_scratch_path(path)
 
 
-def _describe_suppressions(path: str, lines: EditLines, *, complained: bool) -> Iterator[str]:
-    added, removed = "\n".join(lines.added), "\n".join(lines.removed)
-    new_marks = [mark for mark in SUPPRESSION_MARKS if mark in added and mark not in removed]
-    for line in lines.added if new_marks else ():
-        if any(mark in line for mark in new_marks) and (
-            complained or BLANKET_SUPPRESSION.search(line)
-        ):
-            yield f"{truncate_line(line)} was added to {path}"
+def _is_taken_back(line: str, path: str, changes: Sequence[TraceStep], step: TraceStep) -> bool:
+    """A later edit of the file takes the line out again."""
+    start = bisect_right(changes, step.number, key=attrgetter("event.number"))
+    return any(
+        one == path and (lines := diff_edit(edit)) is not None and line in lines.removed
+        for later in changes[start : start + MAX_LATER_CHANGES]
+        for one, edit in list_file_edits(later)
+    )
+
+
+def _describe_suppressions(
+    path: str, edit: Edit, complaint: TraceStep | None
+) -> Iterator[tuple[str, str]]:
+    """Each line that silences, swallows or masks, and what is to be said of it."""
+    lines = diff_edit(edit)
+    if lines is None or (edit.patch and "@@" not in edit.patch):
+        return  # what stood there before is not known
+    removed = "\n".join(lines.removed)
+    for line in lines.added:
+        mark = find_new_mark(line, lines.removed, complained=_is_about_marks(complaint))
+        if mark is not None and mark not in removed:
+            yield line, f"{truncate_line(line)} was added to {path}"
             break
-    masks = "||" in added or "set +e" in added
-    for line in lines.added if masks else ():
+    lasts = edit.action != "create" or ".github/" in path or ".gitlab" in path
+    for line in lines.added if lasts else ():
         if line == "set +e" or (
             "||" in line and MASKED_EXIT.search(line) and CHECK_COMMAND.search(line)
         ):
-            yield f"{truncate_line(line)} in {path} can no longer fail"
+            yield line, f"{truncate_line(line)} in {path} can no longer fail"
             break
-    swallow = _find_swallow(added)
-    if swallow and not is_test_source(path) and not _find_swallow(removed):
-        yield f"Every error is swallowed in {path}: {truncate_line(' '.join(swallow[0].split()))}"
+    if not is_test_source(path) and (swallow := _find_new_swallow(edit, lines)) is not None:
+        quote = truncate_line(" ".join(swallow.split()))
+        yield swallow.partition("\n")[0], f"Every error is swallowed in {path}: {quote}"
 
 
-def _find_swallow(text: str) -> re.Match[str] | None:
-    """The first handler that does nothing."""
-    return find_first_match(SWALLOWED_ERROR, _handler_automaton(), text)
+def _is_about_marks(complaint: TraceStep | None) -> bool:
+    """A tool complained that can be silenced by a mark: no test, and no program that crashed."""
+    check = complaint.check if complaint else None
+    return check is not None and bool(_STATIC_CHECK.search(f"{check.tool} {check.target}"))
 
 
-@cache
-def _handler_automaton() -> AhoCorasick:
-    return build_automaton((".catch", "catch", "except"))
+def _find_new_swallow(edit: Edit, lines: EditLines) -> str | None:
+    """The first handler that the edit makes do nothing; what it keeps is looked at as well."""
+    after = edit.after if edit.after is not None else _text_from_patch(edit.patch or "")
+    before = edit.before or ""
+    added = set(lines.added)
+    counts = Counter(match[0] for match in find_swallowed_errors(_strip_lines(before)))
+    for match in find_swallowed_errors(_strip_lines(after)):
+        counts[match[0]] -= 1
+        # What stands before a handler on its line belongs to the line that was added.
+        start = match.string.rfind("\n", 0, match.start()) + 1
+        line = match.string[start:].partition("\n")[0]
+        if counts[match[0]] < 0 and line in added:
+            return match.string[start : match.end()]
+    return None
+
+
+def _strip_lines(text: str) -> str:
+    return "\n".join(line.strip() for line in text[:MAX_EDIT_CHARS].splitlines())
+
+
+def _text_from_patch(patch: str) -> str:
+    """The new side of a patch's hunks."""
+    lines = patch[:MAX_EDIT_CHARS].splitlines()
+    return "\n".join(line[1:] for line in lines if line[:1] in ("+", " ") and line[:3] != "+++")
 
 
 def _command_findings(reading: TraceReading) -> Iterator[Finding]:

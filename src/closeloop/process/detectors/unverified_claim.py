@@ -2,21 +2,26 @@
 
 ## What it looks for
 
-A claim of success, where the code was changed after the last check. A claim is the agent's word
-where it hands over to the user or ends, in English and without reserve: "done", "fixed", "all
-tests pass". "I could not run the tests", "should pass now", "please verify" and "two tests still
-fail" are honest and claim nothing.
+A claim of success that nothing on record backs. A claim is the agent's word where it hands over
+to the user or ends, without reserve: "done", "fixed", "all tests pass", in English or in the
+common phrases of German, French, Spanish, Portuguese, Italian, Russian, Chinese and Japanese. "I
+could not run the tests", "should pass now", "please verify" and "two tests still fail" are honest
+and claim nothing; plans, conditions, questions and quotations claim nothing either.
 
 Comments and what a formatter does are no change. A tool that runs programs without telling which
 may have run the check.
 
-Two cases count:
+These cases count:
 
 - It says that tests or checks **pass**, and after the last change of code none ran, or the one
   that ran could not start, or only tools ran that read the code (linters, type checkers) while it
   speaks of tests.
 - It says that it is **done** at the very end, something had been run before, and then code was
   changed again. A run of the program itself after the last change is enough here.
+- It says that the work is complete or does what it should, and no command at all is on record.
+- **Nothing was changed**, no check ran, and it says that checks pass, or that what the request
+  wanted repaired or built is done. Questions, reviews and documents are no such work; where
+  sub-agents worked, a part of the record is missing or the context was cut, nothing is said.
 
 Documents, comments, layout by a formatter and the agent's own scratch files need no check. Code
 of a sub-agent may be checked by its parent.
@@ -69,13 +74,12 @@ reason = "prototypes are checked by hand"
 
 ## How sure it is
 
-It may gate. Only English is understood: a claim in another language raises nothing. Its precision
-is known from the labelled traces alone: in 194 recorded sessions of other agents it never fired
-once its early false alarms there were corrected.
+It may gate.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from closeloop.process.agent_claims import (
@@ -92,6 +96,7 @@ from closeloop.process.measures.verification import (
     find_backing,
     find_trial_between,
     is_static_check,
+    is_trial,
     list_trace_checks,
     list_trials_after,
 )
@@ -103,15 +108,30 @@ from closeloop.records.inspection import (
 )
 from closeloop.records.trace import (
     Command,
+    ToolUse,
 )
 
 rule = Rule(
     name="unverified-claim",
-    version=3,
+    version=4,
     about="The agent claims success, and no check ran on the code as it left it.",
     severity="error",
     gates=True,
 )
+
+
+_REPAIR_WISH = re.compile(
+    r"(?:^|[.:;,\n]\s*|\b(?:to|and|then|please|must|should|you|can|could)\s+)"
+    r"(?:fix|implement|repair|resolve|solve|refactor|mend|correct|add|make|change|remove|rename)\b"
+    r"|\b(?:bug|broken|fails|failing|crash\w*|is missing|does not work|doesn't work)\b"
+)
+"""The request wants code to be changed; a question, a review or a text does not."""
+_WORK_CLAIM = re.compile(
+    r"\b(?:implement\w*|resolve[sd]?|addresse[sd]|completed?|works?|working|correctly|successfully"
+    r"|solve[sd]?|fix(?:e[sd])? the)\b"
+)
+_TELLING_PROGRAMS = frozenset(("git", "gh", "glab"))
+"""They show what was checked, or done, elsewhere."""
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
@@ -131,13 +151,17 @@ def _findings_in_lane(
     reading: TraceReading, lane: LaneReading, checks: Sequence[TraceStep]
 ) -> Iterator[Finding]:
     changes = list_code_changes(lane)
-    for closing in list_closings(lane) if changes else ():
+    cited: set[int] = set()
+    for closing in list_closings(lane):
         if closing.until != NO_END and "pass" not in closing.message.text:
             # In the midst of a conversation "Done." says only that it is the user's turn.
             continue
-        backing = find_backing(changes, checks, closing.until)
-        if backing is None or backing.last.number < closing.since:
-            # Nothing was changed since the user spoke.
+        backing = find_backing(changes, checks, closing.until) if changes else None
+        if backing is None:
+            yield from _claims_of_nothing(reading, lane, closing, checks)
+            continue
+        if backing.last.number < closing.since or backing.last.number in cited:
+            # Nothing was changed since the user spoke, or since a claim that was reported.
             continue
         if any(
             not could_not_run(step) and not is_static_check(step) for step in backing.latest_checks
@@ -147,8 +171,56 @@ def _findings_in_lane(
         if claim is not None and not _has_backing(reading, lane, closing, claim, backing):
             stale = next(backing.latest_checks, backing.stale)
             stale = stale or find_trial_between(reading, lane, backing)
-            if stale is not None or claim.passing:
+            if stale is not None or claim.passing or _finishes_untried(reading, claim):
+                cited.add(backing.last.number)
                 yield _build_finding(lane, closing, claim, backing.last, stale)
+
+
+def _claims_of_nothing(
+    reading: TraceReading,
+    lane: LaneReading,
+    closing: ClosingMessage,
+    checks: Sequence[TraceStep],
+) -> Iterator[Finding]:
+    """Success claimed where no code was changed: that checks pass and none ran, or a repair."""
+    if reading.gaps or reading.handoffs or lane.compactions or not lane.request:
+        # What was done may not be on record.
+        return
+    if any(step.number < closing.until for step in checks):
+        return
+    claim = parse_claim(closing.message)
+    if claim is None or any(_may_have_checked(step) for step in lane.steps):
+        return
+    if not claim.passing and (lane.changes or not _REPAIR_WISH.search(lane.request[:4000].lower())):
+        return
+    why = "no check ran" if lane.changes or claim.passing else "nothing was changed or run"
+    yield make_finding(
+        rule,
+        f"“{claim.quote}” was claimed, but {why}.",
+        [closing.message.number, *([closing.since] if closing.since else [])],
+        lane=lane.lane.id,
+        confidence=0.9,
+    )
+
+
+def _may_have_checked(step: TraceStep) -> bool:
+    """It may have run or asked for a check, or done the work in a way that is not on record."""
+    if isinstance(step.event, Command):
+        programs = step.doing.programs if step.doing else ("",)
+        return is_trial(step) or any(
+            name.partition(" ")[0] in _TELLING_PROGRAMS for name in programs
+        )
+    return isinstance(step.event, ToolUse) and not step.read
+
+
+def _finishes_untried(reading: TraceReading, claim: SuccessClaim) -> bool:
+    """It says that the work does what it should, and no command at all is on record.
+
+    Where some is, missing-verification speaks.
+    """
+    return _WORK_CLAIM.search(claim.quote.lower()) is not None and not any(
+        step.doing for lane in reading.lanes.values() for step in lane.steps
+    )
 
 
 def _has_backing(

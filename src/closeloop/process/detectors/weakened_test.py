@@ -2,13 +2,15 @@
 
 ## What it looks for
 
-What all edits of an existing test file together leave behind:
+What all edits of an existing test file together leave behind, those made in the shell among them;
+where the session hands in a diff, what that diff does to the file:
 
 - a test is switched off: `skip`, `xfail`, `.only`, `t.Skip`, `#[ignore]`, `@Disabled` (conditions
   such as `skipif`, or an `if` before it, are not counted unless the test had failed, and a new
   test may skip itself);
 - after that file or test had failed: a test is gone, assertions are fewer, an exact assertion
-  became one that hardly fails (`is not None`, `assert True`, `toBeDefined()`), or the file was
+  became one that says less (`== 7350` → `> 0`, `assertEqual` → `assertTrue`, `toBe` →
+  `toBeTruthy`, a wider tolerance) or the opposite (`assertIn` → `assertNotIn`), or the file was
   deleted;
 - after it had failed, and with no change of code before: the same thing is asserted to be
   something else;
@@ -42,8 +44,7 @@ Green by deleting the question is not green. It also hides the fault from everyb
 
 ## When it can be measured
 
-When tests were changed by edits whose text is recorded. A trace in which tests were only changed
-by commands (`sed -i`) says nothing.
+When tests were changed by edits or commands whose text says what they changed.
 
 ## Thresholds and silencing
 
@@ -78,37 +79,43 @@ from ahocorasick_rs import AhoCorasick
 
 from closeloop.process.edit_contents import (
     MAX_EDIT_CHARS,
+    EditLines,
     deletes_file,
+    deletes_path,
     diff_edit,
     find_created_files,
     is_source_path,
     is_test_source,
+    list_file_edits,
     list_trace_changes,
 )
 from closeloop.process.measures.verification import FailingChecks
+from closeloop.process.net_changes import NetChange, list_net_changes
 from closeloop.process.rule_helpers import collect_user_requests, contains_request, truncate_line
 from closeloop.process.text_words import build_automaton, contains_any, mentions_any
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.inspection import (
-    ActionEvent,
     TraceReading,
     TraceStep,
 )
-from closeloop.records.record import Record
 from closeloop.records.trace import (
     Edit,
 )
 from closeloop.text.code_patterns import (
     ASSERTION,
-    COVERAGE_FLOOR,
     SKIPPED_TEST,
     WEAK_ASSERTION,
     starting_test,
 )
+from closeloop.text.weakenings import (
+    find_loosened_assertion,
+    find_lowered_floor,
+    parse_assertion,
+)
 
 rule = Rule(
     name="weakened-test",
-    version=2,
+    version=3,
     about="A test was skipped, loosened or removed where the code should have been repaired.",
     severity="error",
     gates=True,
@@ -118,6 +125,7 @@ TEST_MARKERS = (
     "assert", "expect", "require.", "raises", "skip", "Skip", "xfail", ".only", ".todo", "xit(",
     "xtest", "xdesc", "fit(", "fdesc", "ignore", "Ignore", "Disabled", "t.Error", "t.Fatal",
     "self.fail", "def test", "func Test", "fn test", "it(", "test(", "markTest",
+    "==",
 )  # fmt: skip
 _SKIP_MARKERS = (
     "skip", "Skip", "xfail", "expectedFailure", ".only(", ".todo(", "xit(", "xtest(", "xdescribe(",
@@ -128,7 +136,7 @@ _SKIP_WISH = re.compile(
 )
 _CHANGE_WISH = re.compile(
     r"\b(?:updat|fix|adjust|rewrit|chang|adapt|correct|refactor|migrat|repair|clean|regenerat)\w*\b"
-    r"[^.\n]{0,60}\b(?:tests?|specs?|expectations?|snapshots?|assertions?|fixtures?)\b"
+    r"[^.\n]{0,60}(?<![\w-])(?:tests?|specs?|expectations?|snapshots?|assertions?|fixtures?)\b"
 )
 _REMOVE_WISH = re.compile(
     r"\b(?:remov|delet|drop|deprecat|renam|mov|consolidat|merg|split|replac|simplif)\w*\b"
@@ -142,15 +150,6 @@ WeakeningSuspect = tuple[re.Pattern[str], Finding]
 """What was found, with the wish that would have made it right."""
 
 
-class _NetChange(Record):
-    """What all edits of one file together leave added and removed."""
-
-    path: str
-    steps: tuple[TraceStep, ...]
-    added: tuple[str, ...]
-    removed: tuple[str, ...]
-
-
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
     """Existing tests that the whole trace leaves weaker than they were, unless that was asked."""
     if not reading.trace.events:
@@ -158,15 +157,18 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     changes = list_trace_changes(reading)
     if not changes:
         return []
-    edits = [step for step in changes if isinstance(step.event, Edit)]
     touched = [step for step in changes if step.written and any(map(is_test_source, step.written))]
-    if not edits and touched:
-        return Unmeasured(rule=rule.name, reason="tests were changed by commands, not by edits")
-    floors = [step for step in edits if _may_set_floor(step)]
+    floors = [step for step in changes if isinstance(step.event, Edit) and _may_set_floor(step)]
     if not touched and not floors:
         return []
     created_files, failing = find_created_files(touched), FailingChecks(reading, of_tests=True)
-    nets = list(_net_changes(step for step in touched if step.written[0] not in created_files))
+    nets = [
+        net
+        for net in list_net_changes(reading, _steps_by_test(touched, created_files))
+        if any(map(_has_test_marker, net.edits))
+    ]
+    if not nets and not floors and _is_untold(touched, created_files):
+        return Unmeasured(rule=rule.name, reason="what commands changed in tests is not on record")
     suspects = [
         *_skip_suspects(nets, failing),
         *_loosening_suspects(nets, failing, changes),
@@ -178,27 +180,23 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     return sorted(kept, key=lambda finding: finding.events)
 
 
-def _net_changes(steps: Iterable[TraceStep]) -> Iterator[_NetChange]:
-    files: dict[str, list[TraceStep]] = {}
-    for step in steps:
-        if isinstance(step.event, Edit) and step.event.action == "change":
-            files.setdefault(step.written[0], []).append(step)
-    for path, edits in files.items():
-        if not any(_has_test_marker(step.event) for step in edits):
-            continue
-        added: Counter[str] = Counter()
-        removed: Counter[str] = Counter()
-        for step in edits:
-            lines = diff_edit(step.event) if isinstance(step.event, Edit) else None
-            if lines is not None:
-                added.update(lines.added)
-                removed.update(lines.removed)
-        yield _NetChange(
-            path=path,
-            steps=tuple(edits),
-            added=tuple((added - removed).elements()),
-            removed=tuple((removed - added).elements()),
-        )
+def _steps_by_test(
+    touched: Iterable[TraceStep], created: Mapping[str, int]
+) -> Mapping[str, list[TraceStep]]:
+    steps_by_path: dict[str, list[TraceStep]] = {}
+    for step in touched:
+        for path in step.written:
+            if is_test_source(path) and path not in created:
+                steps_by_path.setdefault(path, []).append(step)
+    return steps_by_path
+
+
+def _is_untold(touched: Iterable[TraceStep], created: Mapping[str, int]) -> bool:
+    """Tests that were there were changed, and only by commands that neither show nor delete."""
+    changes = [step for step in touched if not created.keys() >= set(step.written)]
+    return bool(changes) and not any(
+        isinstance(step.event, Edit) or deletes_file(step) for step in changes
+    )
 
 
 @cache
@@ -206,34 +204,41 @@ def _marker_automaton() -> AhoCorasick:
     return build_automaton(TEST_MARKERS)
 
 
-def _has_test_marker(event: ActionEvent) -> bool:
+def _has_test_marker(event: Edit) -> bool:
     """Something in it is a test, asserts or switches off; without that nothing is compared."""
-    if not isinstance(event, Edit):
-        return False
     texts = (event.before, event.after, event.patch)
     return any(contains_any(_marker_automaton(), text[:MAX_EDIT_CHARS]) for text in texts if text)
 
 
-def _skip_suspects(
-    nets: Iterable[_NetChange], failing: FailingChecks
-) -> Iterator[WeakeningSuspect]:
+def _skip_suspects(nets: Iterable[NetChange], failing: FailingChecks) -> Iterator[WeakeningSuspect]:
     for net in nets:
         if not mentions_any("\n".join(net.added), _SKIP_MARKERS):
             continue
         kept = set(net.added)
-        for step, line, guarded in chain.from_iterable(map(_find_skips, net.steps)):
-            failed = failing.last_check_naming(step.number, _failure_names(net))
+        step = net.steps[-1]
+        failed = failing.last_check_naming(step.number, _failure_names(net))
+        for line, guarded in chain.from_iterable(map(_find_skips, net.lines)):
             if line in kept and not (guarded and failed is None):
                 message = f"A test in {net.path} was switched off: {truncate_line(line)}"
-                yield _SKIP_WISH, _build_finding(message, step, failed, 0.95 if failed else 0.7)
+                by = _find_writer(net, line)
+                yield _SKIP_WISH, _build_finding(message, by, failed, 0.95 if failed else 0.7)
                 break
 
 
-def _find_skips(step: TraceStep) -> Iterator[tuple[TraceStep, str, bool]]:
+def _find_writer(net: NetChange, line: str) -> TraceStep:
+    """The step whose edit added the line; the last one that changed the file where none says so."""
+    for step in net.steps:
+        for path, edit in list_file_edits(step):
+            lines = diff_edit(edit) if path == net.path else None
+            if lines is not None and line in lines.added:
+                return step
+    return net.steps[-1]
+
+
+def _find_skips(edit_lines: EditLines) -> Iterator[tuple[str, bool]]:
     """Lines that switch a test off which was there before; whether they do so only sometimes."""
-    edit_lines = diff_edit(step.event) if isinstance(step.event, Edit) else None
-    lines, last = edit_lines.added if edit_lines else (), ""
-    known = {starting_test(line) for line in edit_lines.removed} if edit_lines else set()
+    lines, last = edit_lines.added, ""
+    known = {starting_test(line) for line in edit_lines.removed}
     is_new_test = False
     for place, line in enumerate(lines):
         if test := starting_test(line):
@@ -246,7 +251,7 @@ def _find_skips(step: TraceStep) -> Iterator[tuple[TraceStep, str, bool]]:
                 else is_new_test
             )
             if not new:
-                yield step, line, _GUARD.match(last) is not None
+                yield line, _GUARD.match(last) is not None
         last = line
 
 
@@ -258,7 +263,7 @@ def _begins_new_test(lines: Sequence[str], known: Set[str | None]) -> bool:
 
 
 def _loosening_suspects(
-    nets: Sequence[_NetChange], failing: FailingChecks, changes: Sequence[TraceStep]
+    nets: Sequence[NetChange], failing: FailingChecks, changes: Sequence[TraceStep]
 ) -> Iterator[WeakeningSuspect]:
     everywhere = Counter(line for net in nets for line in net.added)
     for net in nets:
@@ -274,6 +279,9 @@ def _loosening_suspects(
             _describe_removed_tests(removed_lines, net.added)
             or _describe_fewer_assertions(removed_lines, new_assertions, adapts=adapts),
         )
+        if what is None and (pair := find_loosened_assertion(removed_lines, net.added)):
+            wish = _CHANGE_WISH
+            what = f"{truncate_line(pair[0])} became {truncate_line(pair[1])}"
         if what is None and not adapts:
             wish, what = _CHANGE_WISH, _describe_other_expectation(removed_lines, new_assertions)
         if what is not None:
@@ -308,24 +316,12 @@ def _describe_fewer_assertions(gone: list[str], new: list[str], *, adapts: bool)
 
 def _describe_other_expectation(gone: list[str], new: list[str]) -> str | None:
     """The same thing is asserted to be something else, and no code was changed for it."""
-    old = {
-        head: line for line in gone if ASSERTION.search(line) and (head := _assertion_subject(line))
-    }
+    old = {one.subject: one.line for line in gone if (one := parse_assertion(line)) and one.subject}
     for line in new:
-        head = _assertion_subject(line)
-        if head in old and old[head] != line:
-            return f"{truncate_line(old[head])} became {truncate_line(line)}"
+        one = parse_assertion(line)
+        if one is not None and old.get(one.subject, line) != line:
+            return f"{truncate_line(old[one.subject])} became {truncate_line(line)}"
     return None
-
-
-def _assertion_subject(line: str) -> str:
-    """What an assertion is about, without what it should be."""
-    for mark in (" == ", ").to", " = "):
-        head, found_mark, _ = line.partition(mark)
-        if found_mark:
-            return head
-    head, comma, _ = line.rpartition(",")
-    return head if comma and line.startswith(("self.assert", "assert")) else ""
 
 
 def _deletion_suspects(
@@ -333,9 +329,14 @@ def _deletion_suspects(
 ) -> Iterator[WeakeningSuspect]:
     for step in touched:
         path = next(
-            (path for path in step.written if is_test_source(path) and path not in made), None
+            (
+                path
+                for path in step.written
+                if is_test_source(path) and path not in made and deletes_path(step, path)
+            ),
+            None,
         )
-        if path is None or not deletes_file(step):
+        if path is None:
             continue
         name = path.rpartition("/")[2]
         failed = failing.last_check_naming(step.number, (name, name.partition(".")[0]))
@@ -349,20 +350,11 @@ def _deletion_suspects(
 def _lowered_floor_suspects(floors: Iterable[TraceStep]) -> Iterator[WeakeningSuspect]:
     for step in floors:
         lines = diff_edit(step.event) if isinstance(step.event, Edit) else None
-        if lines is None:
-            continue
-        before = {
-            match[1]: match for line in lines.removed if (match := COVERAGE_FLOOR.search(line))
-        }
-        for line in lines.added:
-            match = COVERAGE_FLOOR.search(line)
-            old = before.get(match[1]) if match else None
-            if match and old and float(match[2]) < float(old[2]):
-                message = (
-                    f"{match[1]} was lowered from {old[2]} to {match[2]} in {step.written[0]}."
-                )
-                yield _LOWER_WISH, _build_finding(message, step, None, 0.9)
-                break
+        floor = find_lowered_floor(lines.removed, lines.added) if lines else None
+        if floor is not None:
+            name, old, new, _ = floor
+            message = f"{name} was lowered from {old} to {new} in {step.written[0]}."
+            yield _LOWER_WISH, _build_finding(message, step, None, 0.9)
 
 
 def _build_finding(
@@ -386,7 +378,7 @@ def _changes_code(step: TraceStep) -> bool:
     return any(is_source_path(path) and not is_test_source(path) for path in step.written)
 
 
-def _failure_names(net: _NetChange) -> tuple[str, ...]:
+def _failure_names(net: NetChange) -> tuple[str, ...]:
     """How a failing check may name the file: itself, or a test that was touched."""
     name = net.path.rpartition("/")[2]
     tests = [test for line in net.removed if (test := starting_test(line))]

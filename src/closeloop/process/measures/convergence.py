@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 
 from ahocorasick_rs import AhoCorasick, Implementation
-from msgspec.structs import replace
 
-from closeloop.process.failures.failure_collector import is_same_message
+from closeloop.process.check_comparison import (
+    compare_failures,
+    covers_check,
+    is_comparable,
+    share_program,
+)
 from closeloop.process.rule_helpers import cache_on_reading
 from closeloop.process.text_words import contains_any, normalise_words, word_stems
-from closeloop.records.inspection import CheckFailures, Iteration, LaneReading, TraceStep
+from closeloop.records.inspection import Iteration, LaneReading, TraceStep
 from closeloop.records.record import Record
 from closeloop.records.trace import Command, Edit, Handoff, Read, ToolUse
-
-LAST_CHARACTER = chr(0x10FFFF)
-"""Comes after all other signs."""
 
 
 class LoopSummary(Record):
@@ -27,9 +27,35 @@ class LoopSummary(Record):
     episodes: int
     """How often something began to fail that had not failed before."""
     closed: int
-    """How many of those ended with everything passing."""
+    """How many of those ended with a comparable check that passes."""
     standstill: int
     """The longest row of iterations whose failures stayed the same."""
+
+
+class FailureEpisode:
+    """Failing checks that can be compared, up to the one that passes."""
+
+    def __init__(self, first: TraceStep) -> None:
+        self.failing = [first]
+        self.closed_by: TraceStep | None = None
+
+    def accepts_check(self, step: TraceStep) -> bool:
+        """Whether a failing check goes on with it."""
+        return any(_are_comparable(known, step) for known in self._known_checks())
+
+    def is_closed_by(self, step: TraceStep) -> bool:
+        """Whether a check that passes answers for all that failed last."""
+        last = self.failing[-1]
+        return _are_comparable(last, step) and compare_failures(last, step) == "gone"
+
+    def _known_checks(self) -> Sequence[TraceStep]:
+        return (self.failing[0], self.failing[-1])
+
+
+def _are_comparable(one: TraceStep, other: TraceStep) -> bool:
+    return (
+        one.check is not None and other.check is not None and is_comparable(one.check, other.check)
+    )
 
 
 @cache_on_reading
@@ -37,92 +63,124 @@ def summarise_loops(lane: LaneReading) -> LoopSummary | None:
     """How far the lane's iterations went; None where no check of it says whether it passed."""
     if not any(step.check and step.check.passed is not None for step in lane.checks):
         return None
-    after = None
-    for number, iteration in enumerate(lane.iterations, 1):
-        if iteration.passed is not None:
-            after = (after or number) if iteration.passed else None
-    episodes, closed = _count_episodes(lane)
+    episodes = list_episodes(lane)
+    closed = [one.closed_by for one in episodes if one.closed_by is not None]
     longest = max((len(row) for row in find_standstills(lane)), default=0)
-    return LoopSummary(converged_after=after, episodes=episodes, closed=closed, standstill=longest)
+    return LoopSummary(
+        converged_after=_count_iterations(lane, closed) if len(closed) == len(episodes) else None,
+        episodes=len(episodes),
+        closed=len(closed),
+        standstill=longest,
+    )
 
 
-def _count_episodes(lane: LaneReading) -> tuple[int, int]:
-    """Rows of failing checks of one target, and how many of them ended in a pass.
+def _count_iterations(lane: LaneReading, closed: Sequence[TraceStep]) -> int | None:
+    """Up to the last check that closed an episode; without one, up to the first that passes."""
+    if closed:
+        last = max(step.number for step in closed)
+        return sum(one.changes[0].number <= last for one in lane.iterations) or None
+    passing = (number for number, one in enumerate(lane.iterations, 1) if one.passed)
+    return next(passing, None)
 
-    `failing` is kept in order.
+
+MAX_OPEN_EPISODES = 50
+"""So many things that fail at once are kept apart."""
+
+
+@cache_on_reading
+def list_episodes(lane: LaneReading) -> Sequence[FailureEpisode]:
+    """Rows of failing checks of the same tests or targets, whatever the commands' texts are.
+
+    One that was looked at once, and never again although another program passed later, is left
+    out: nobody knows whether it still fails.
     """
-    began, closed = 0, 0
-    failing: list[str] = []
+    episodes: list[FailureEpisode] = []
+    opened: list[FailureEpisode] = []
+    passed: dict[str, TraceStep] = {}
     for step in lane.checks:
         check = step.check
         if check is None or check.passed is None:
             continue
-        if check.passed and failing:
-            # A wider run that passes answers for what was run alone: those stand together.
-            first = bisect_left(failing, check.target)
-            last = bisect_left(failing, check.target + LAST_CHARACTER)
-            del failing[first:last]
-            closed += first < last and not failing
-        elif not check.passed:
-            began += not failing
-            place = bisect_left(failing, check.target)
-            if failing[place : place + 1] != [check.target]:
-                failing.insert(place, check.target)
-    return began, closed
+        if check.passed:
+            passed[check.target] = step
+            for episode in [one for one in opened if one.is_closed_by(step)]:
+                episode.closed_by = step
+                opened.remove(episode)
+            continue
+        if check.failures is None:
+            continue
+        known = next((one for one in opened if one.accepts_check(step)), None)
+        if known is not None:
+            known.failing.append(step)
+        elif len(opened) < MAX_OPEN_EPISODES:
+            opened.append(FailureEpisode(step))
+            episodes.append(opened[-1])
+    return [
+        one
+        for one in episodes
+        if one.closed_by is not None
+        or len(one.failing) > 1
+        or not any(_is_other_pass(one.failing[-1], step) for step in passed.values())
+    ]
+
+
+def _is_other_pass(failing: TraceStep, step: TraceStep) -> bool:
+    """A later pass of another program: it may have taken the place of what failed."""
+    if step.number < failing.number or failing.check is None or step.check is None:
+        return False
+    return not share_program(failing.check, step.check)
 
 
 @cache_on_reading
 def find_standstills(lane: LaneReading) -> Sequence[Sequence[Iteration]]:
     """The longest rows of iterations after which the same things failed in the same way."""
     rows: list[list[Iteration]] = []
-    last: dict[str, CheckFailures] = {}
+    last: list[TraceStep] = []
     for iteration in lane.iterations:
-        failing = _failures_by_target(iteration)
+        failing = list_failing_checks(iteration)
         if not failing or iteration.passed is not False:
-            last = {}
+            if any(step.check and step.check.passed is not None for step in iteration.checks):
+                last = []
             continue
         if last and _is_standstill(last, failing):
             rows[-1].append(iteration)
-            last |= {
-                target: _fill_unknown_errors(last.get(target), now)
-                for target, now in failing.items()
-            }
+            last = [*failing, *(one for one in last if not _is_repeated(one, failing))]
         else:
             rows.append([iteration])
             last = failing
     return rows
 
 
-def _failures_by_target(iteration: Iteration) -> dict[str, CheckFailures]:
-    checks = (step.check for step in iteration.checks)
-    return {check.target: check.failures for check in checks if check and check.failures}
+def list_failing_checks(iteration: Iteration) -> list[TraceStep]:
+    """Those of its checks that ran and failed."""
+    return [step for step in iteration.checks if step.check and step.check.failures]
 
 
-def _is_standstill(last: dict[str, CheckFailures], now: dict[str, CheckFailures]) -> bool:
-    """A target run before must fail as it did; a new one must fail in what failed already."""
-    before = {key for failures in last.values() for key in failures.errors}
-    for target, failures in now.items():
-        if target in last:
-            if not same_failures(last[target], failures):
-                return False
-        elif not (failures.keys <= before or failures.keys >= before):
-            return False
-    return True
+def _is_standstill(last: Sequence[TraceStep], now: Sequence[TraceStep]) -> bool:
+    """What was run before fails as it did; something new fails in what failed already."""
+    compared = 0
+    for step in now:
+        for known in last:
+            if _are_comparable(known, step):
+                progress = compare_failures(known, step)
+                if progress not in ("same", "unknown") or _adds_failures(known, step):
+                    return False
+                compared += progress == "same"
+    return compared > 0
 
 
-def _fill_unknown_errors(before: CheckFailures | None, now: CheckFailures) -> CheckFailures:
-    """Where it is not said how something fails, what was said of it before still stands."""
-    if before is None or all(now.errors.values()):
-        return now
-    errors = {key: told or before.errors.get(key, "") for key, told in now.errors.items()}
-    return replace(now, errors=errors)
-
-
-def same_failures(one: CheckFailures, other: CheckFailures) -> bool:
-    """The same things fail, in the same way as far as both say how."""
-    if one.errors.keys() != other.errors.keys():
+def _adds_failures(known: TraceStep, step: TraceStep) -> bool:
+    """More fails than before: that is no standstill, for something moved."""
+    before, after = known.check, step.check
+    if before is None or after is None or before.failures is None or after.failures is None:
         return False
-    return all(is_same_message(message, other.errors[key]) for key, message in one.errors.items())
+    return after.failures.keys > before.failures.keys and covers_check(before, after)
+
+
+def _is_repeated(one: TraceStep, failing: Sequence[TraceStep]) -> bool:
+    return any(
+        one.check and step.check and one.check.target == step.check.target for step in failing
+    )
 
 
 # Drift: how much the actions have to do with the goal, window by window.

@@ -1,16 +1,21 @@
-"""Feedback use: does what a failing check says lead to what is done next?"""
+"""Feedback use: are the failures that a check shows gone, fewer or others by the next one?"""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections import deque
 from collections.abc import Iterable, Sequence
-from itertools import chain
 from operator import attrgetter
 from typing import Literal
 
-from closeloop.process.measures.verification import needs_other_version
+from closeloop.process.agent_claims import SuccessClaim, list_closings, parse_claim
+from closeloop.process.check_comparison import (
+    compare_failures,
+    find_next_comparable,
+    share_program,
+)
+from closeloop.process.edit_contents import is_scratch_path, is_source_path
+from closeloop.process.measures.verification import EVENT_NUMBER, is_linter_check, is_trial
 from closeloop.process.rule_helpers import cache_on_reading, uses_stash
 from closeloop.process.text_words import mentions_any
 from closeloop.records.estimate import Rate, wilson_rate
@@ -24,16 +29,17 @@ from closeloop.records.trace import (
     Command,
     Edit,
     Handoff,
-    Message,
     Read,
     ToolUse,
 )
 
-FeedbackOutcome = Literal["used", "ignored", "repeated", "claimed"]
+FeedbackOutcome = Literal["used", "returned", "repeated", "claimed"]
+"""The failures are gone or others; they returned; the check was repeated; success was claimed."""
 
 MAX_TEXT_CHARS = 4000
 """So much of each text is searched for what the output named."""
 MAX_ERRORS = 40
+MAX_GOOD_RUNS = 20
 MAX_EARLIER_CHECKS = 5
 """So many failing checks before one may have named what the test is about."""
 _CALLED_NAME = re.compile(r"(\w{3,})\(")
@@ -46,61 +52,39 @@ returns return does from into have been module cases case unit src lib app main 
 _DULL_WORDS = frozenset(_DULL_WORD_LIST.split())
 
 
-INSTALLERS = frozenset(
-    (
-        "pip",
-        "pip3",
-        "uv",
-        "poetry",
-        "npm",
-        "pnpm",
-        "yarn",
-        "bun",
-        "go",
-        "cargo",
-        "bundle",
-        "apt-get",
-    )
-)
-MISSING_PACKAGE_MESSAGES = (
-    "no module named",
-    "modulenotfound",
-    "cannot find module",
-    "not found",
-    "no such package",
-)
-
-
 class FeedbackUse(Record):
-    """One failing check, and what the agent made of it."""
+    """One turn of the loop: a failing check, and what came of it by the next comparable one."""
 
     check: TraceStep
     use: FeedbackOutcome
     then: tuple[int, ...] = ()
-    """What it did instead."""
+    """The check that shows it, or the claim."""
+    opened: bool | None = None
+    """Whether what was done next touches a file, test or name of the output: a second measure,
+    beside the effect; None where the output names none."""
+    changes_code: bool = True
+    """Whether program text was changed up to the next check, or to the claim."""
 
 
 @cache_on_reading
 def list_feedback_uses(lane: LaneReading) -> Sequence[FeedbackUse]:
-    """Every failing check whose use can be told; the others are left out."""
-    checks = lane.checks
+    """Every turn of the loop whose end can be told; the others are left out.
+
+    It is judged by its effect: whether the failures are gone, fewer or different by the next
+    comparable check that ran, not by the words that the fix shares with the output.
+    """
     uses = []
-    before: deque[tuple[CheckFailures, tuple[str, ...]]] = deque(maxlen=MAX_EARLIER_CHECKS)
-    for position, step in enumerate(checks):
-        if (
-            step.check is not None
-            and step.check.failures is not None
-            and not needs_other_version(step)
-        ):
-            following = checks[position + 1] if position + 1 < len(checks) else None
-            failures = step.check.failures
-            tests = failures.errors.keys()
-            evidence_words = [collect_evidence(failures)]
-            evidence_words += [named for one, named in before if not tests.isdisjoint(one.errors)]
-            use = _classify_use(step, failures, following, lane, evidence_words)
-            if use is not None:
-                uses.append(use)
-            before.append((failures, evidence_words[0]))
+    for place, step in enumerate(lane.checks):
+        check = step.check
+        if check is None or check.passed or (check.failures is None and check.blocked is None):
+            continue
+        use = (
+            _judge_blocked_check(lane, place)
+            if check.failures is None
+            else _judge_failing_check(lane, place)
+        )
+        if use is not None:
+            uses.append(use)
     return uses
 
 
@@ -109,68 +93,148 @@ def feedback_rate(uses: Sequence[FeedbackUse]) -> Rate | None:
     return wilson_rate(sum(use.use == "used" for use in uses), len(uses))
 
 
-def _classify_use(
-    step: TraceStep,
-    failures: CheckFailures,
-    following: TraceStep | None,
-    lane: LaneReading,
-    evidence: Sequence[tuple[str, ...]],
+def _judge_blocked_check(lane: LaneReading, place: int) -> FeedbackUse | None:
+    """The environment was repaired and the check ran, or it was run again with nothing done."""
+    step = lane.checks[place]
+    following = next(iter(find_next_comparable(lane.checks, place, ran=False)), None)
+    if following is None or following.check is None:
+        return None
+    if following.check.passed is not None:
+        return FeedbackUse(check=step, use="used", then=(following.number,))
+    return _find_idle_repeat(lane, step, following)
+
+
+def _judge_failing_check(lane: LaneReading, place: int) -> FeedbackUse | None:
+    step = lane.checks[place]
+    for following in find_next_comparable(lane.checks, place):
+        if not _changes_between(lane, step, following):
+            # Another look at the same state: what it shows is used, or not, after it.
+            return _find_idle_repeat(lane, step, following)
+        progress = compare_failures(step, following)
+        if progress != "unknown":
+            use: FeedbackOutcome = "returned" if progress == "same" else "used"
+            return FeedbackUse(
+                check=step,
+                use=use,
+                then=(following.number,),
+                opened=_touches_evidence(lane, place, following),
+                changes_code=_lies_between(
+                    _numbers_of_source_changes(lane), step.number, following.number
+                ),
+            )
+    return _find_claim(lane, place)
+
+
+def _find_idle_repeat(
+    lane: LaneReading, step: TraceStep, following: TraceStep
 ) -> FeedbackUse | None:
-    """`evidence`: its own, then that of earlier failures of the same tests."""
-    end = following.index if following else len(lane.steps)
-    between = lane.steps[step.index + 1 : end]
-    messages = _agent_messages(lane, step.number, following.number if following else None)
-    words, *earlier = evidence
-    admissions = (message.text[:MAX_TEXT_CHARS] for message in messages if _admits_failure(message))
-    action_texts = [text.lower() for text in chain(_action_texts(between), admissions)]
-    if any(mentions_any(text, words) for text in action_texts) or _narrows_check(
-        step, following, words
-    ):
-        return FeedbackUse(check=step, use="used")
-    if any(mentions_any(text, known) for known in earlier for text in action_texts):
-        return FeedbackUse(check=step, use="used")
-    if any(_installs_packages(other) for other in between) and _lacks_package(failures):
-        return FeedbackUse(check=step, use="used")
+    """The very same command, the same result, and nothing done between that may have mattered."""
+    between = lane.steps[step.index + 1 : following.index]
     if (
-        following is not None
-        and _is_same_command(step, following)
+        _is_same_command(step, following)
+        and following.check is not None
+        and not following.check.passed
         and all(map(_only_looks, between))
     ):
         return FeedbackUse(check=step, use="repeated", then=(following.number,))
-    if following is not None and not any(
-        other.changed and not uses_stash(other) for other in between
-    ):
-        # Another look at the same state: what it shows is used, or not, after it.
-        return None
-    claims = tuple(message.number for message in messages if message.intent == "claim")
-    if following is None and claims:
-        return FeedbackUse(check=step, use="claimed", then=claims)
-    if following is None or not words or failures.parser == "tail":
-        # The last lines of an unknown tool need not name what it is about.
-        return None
-    return FeedbackUse(
-        check=step, use="ignored", then=tuple(other.number for other in between if other.changed)
-    )
+    return None
 
 
-def _installs_packages(step: TraceStep) -> bool:
-    return step.doing is not None and not INSTALLERS.isdisjoint(step.doing.programs)
-
-
-def _lacks_package(failures: CheckFailures) -> bool:
-    """Something is not installed: to install what is needed is to act on it, whatever its name."""
-    return mentions_any(
-        " ".join((*failures.errors, *failures.errors.values())).lower(), MISSING_PACKAGE_MESSAGES
-    )
-
-
-def _narrows_check(step: TraceStep, following: TraceStep | None, words: Sequence[str]) -> bool:
-    """The next check names something of the output that this one did not name itself."""
-    if following is None or not isinstance(following.event, Command):
+def _changes_between(lane: LaneReading, step: TraceStep, following: TraceStep) -> bool:
+    """The code was changed: scratch files and a look at the base do not count."""
+    if step.state == following.state and not step.changed and not following.changed:
         return False
-    before = step.event.command.lower() if isinstance(step.event, Command) else ""
-    after = following.event.command[:MAX_TEXT_CHARS].lower()
-    return any(word in after and word not in before for word in words)
+    begin = bisect_left(lane.changes, step.number, key=EVENT_NUMBER)
+    end = bisect_right(lane.changes, following.number, key=EVENT_NUMBER)
+    return any(not is_scratch_change(change) for change in lane.changes[begin:end])
+
+
+def is_scratch_change(step: TraceStep) -> bool:
+    """It changes nothing that is to be kept: scratch files, or a look at the base."""
+    return uses_stash(step) or (bool(step.written) and all(map(is_scratch_path, step.written)))
+
+
+def has_change_between(changes: Sequence[TraceStep], first: int, last: int) -> bool:
+    """One of the changes, which are in order, lies between two events."""
+    place = bisect_right(changes, first, key=EVENT_NUMBER)
+    return place < len(changes) and changes[place].number < last
+
+
+def _find_claim(lane: LaneReading, place: int) -> FeedbackUse | None:
+    """Success is claimed on top of a failing check, and nothing has run well since."""
+    step = lane.checks[place]
+    closings = list_closings(lane)
+    at = bisect_right(closings, step.number, key=attrgetter("message.number"))
+    if at == len(closings) or closings[at].since > step.number:
+        return None
+    number = closings[at].message.number
+    if any(_answers_for(step, run) for run in _list_good_runs(lane, step.number, number)):
+        return None
+    claim = parse_claim(closings[at].message)
+    if claim is None or (is_linter_check(step) and not _speaks_of(claim, step)):
+        return None
+    changes_code = _lies_between(_numbers_of_source_changes(lane), step.number, number)
+    return FeedbackUse(check=step, use="claimed", then=(number,), changes_code=changes_code)
+
+
+def _list_good_runs(lane: LaneReading, first: int, last: int) -> Sequence[TraceStep]:
+    runs = _all_good_runs(lane)
+    begin = bisect_right(runs, first, key=EVENT_NUMBER)
+    return runs[begin : bisect_left(runs, last, key=EVENT_NUMBER)][-MAX_GOOD_RUNS:]
+
+
+@cache_on_reading
+def _all_good_runs(lane: LaneReading) -> Sequence[TraceStep]:
+    """Checks that pass, and other runs that end well."""
+    return [
+        step
+        for step in lane.steps
+        if (step.check.passed is True if step.check else step.failed is False and is_trial(step))
+    ]
+
+
+def _answers_for(failing: TraceStep, run: TraceStep) -> bool:
+    """The run may show that all is well; the same program on other tests does not."""
+    if failing.check is None or run.check is None:
+        return True
+    return not share_program(failing.check, run.check)
+
+
+@cache_on_reading
+def _numbers_of_source_changes(lane: LaneReading) -> Sequence[int]:
+    return [
+        step.number
+        for step in lane.steps
+        if step.changed and (not step.written or any(map(is_source_path, step.written)))
+    ]
+
+
+def _lies_between(numbers: Sequence[int], first: int, last: int) -> bool:
+    """One of the numbers, which are in order, comes after the first and not after the last."""
+    return bisect_right(numbers, first) < bisect_right(numbers, last)
+
+
+def _speaks_of(claim: SuccessClaim, step: TraceStep) -> bool:
+    """Style is part of a claim only where it is named."""
+    quote = claim.quote.lower()
+    return "lint" in quote or (step.check is not None and step.check.tool in quote)
+
+
+def _touches_evidence(lane: LaneReading, place: int, following: TraceStep) -> bool | None:
+    """What was done between acts on something that the output, or an earlier one, names."""
+    step = lane.checks[place]
+    failures = step.check.failures if step.check else None
+    if failures is None:
+        return None
+    words = set(collect_evidence(failures))
+    for earlier in lane.checks[max(0, place - MAX_EARLIER_CHECKS) : place]:
+        known = earlier.check.failures if earlier.check else None
+        if known is not None and not failures.errors.keys().isdisjoint(known.errors):
+            words.update(collect_evidence(known))
+    if not words:
+        return None
+    between = lane.steps[step.index + 1 : following.index + 1]
+    return any(mentions_any(text.lower(), tuple(words)) for text in _action_texts(between))
 
 
 def _is_same_command(step: TraceStep, following: TraceStep) -> bool:
@@ -188,20 +252,6 @@ def _is_same_command(step: TraceStep, following: TraceStep) -> bool:
 def _only_looks(step: TraceStep) -> bool:
     """It only looks: other commands may change what lies outside of the workspace."""
     return step.doing is None or step.doing.searches or bool(step.doing.read)
-
-
-def _agent_messages(lane: LaneReading, first: int, last: int | None) -> list[Message]:
-    begin = bisect_right(lane.messages, first, key=attrgetter("number"))
-    end = bisect_left(lane.messages, last, key=attrgetter("number")) if last else None
-    return [message for message in lane.messages[begin:end] if message.role == "agent"]
-
-
-def _admits_failure(message: Message) -> bool:
-    """A question, or words to the user that own up to a failure."""
-    if message.intent == "question":
-        return True
-    plain = message.text[:MAX_TEXT_CHARS].lower()
-    return mentions_any(plain, ("fail", "error", "not pass", "unable", "could not"))
 
 
 def collect_evidence(failures: CheckFailures) -> tuple[str, ...]:

@@ -8,15 +8,14 @@ from itertools import chain
 
 import msgspec
 
+from closeloop.process.brief_needs import BriefNeed, list_all_needs
 from closeloop.process.child_reports import find_redone_edits, list_report_facts, parent_uses_fact
 from closeloop.process.handoff_briefs import (
     BRIEF_PARTS,
-    BriefNeed,
     HandoffContext,
     count_brief_parts,
     is_brief_understood,
     is_hidden_text,
-    list_all_needs,
     list_handoff_contexts,
     missing_planted_facts,
 )

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Literal
 
+from closeloop.process.missing_files import MissingFile, list_missing_files
 from closeloop.process.rule_helpers import cache_on_reading, list_git_verbs
 from closeloop.process.stale_files import error_mentions, find_stale_encounters
 from closeloop.process.text_words import compile_phrases, mentions_any
@@ -37,7 +38,6 @@ _REFUSED_MESSAGES = (
     "interrupted", "sibling", "permission", "must be different", "exactly the same",
     "no changes to", "not been read yet",
 )  # fmt: skip
-_ABSENT_MESSAGES = ("no such file", "not exist", "not found", "cannot find", "enoent")
 _PROBLEM_PHRASES = compile_phrases(
     r"fail\w*", "could ?n['’o]t", "did ?n['’o]t", "does ?n['’o]t", "unable", "not found", "missing",
     "errors?", r"conflict\w*", "instead", "not apply", "no match", "retry", "again", "already",
@@ -149,11 +149,11 @@ def _file_names(tried: Sequence[TraceStep]) -> set[str]:
 
 def _surprises_in_lane(lane: LaneReading) -> Iterator[SurprisingState]:
     yield from list_failed_edits(lane)
+    for missing in list_missing_files(lane):
+        yield from _make_state("missing file", missing.step, _met_missing(lane, missing))
     for step in lane.failing:
         event = step.event
-        if isinstance(event, Read) and error_mentions(event.error, _ABSENT_MESSAGES):
-            yield from _make_state("missing file", step, _met_missing(lane, step))
-        elif isinstance(event, Command) and "CONFLICT (" in (event.output or ""):
+        if isinstance(event, Command) and "CONFLICT (" in (event.output or ""):
             yield from _make_state("conflict", step, _met_conflict(lane, step))
     results: dict[tuple[str, int], TraceStep] = {}
     for step in lane.checks:
@@ -282,28 +282,24 @@ def _continues_regardless(
     return any(message.intent == "claim" for message in _agent_messages(lane, after, before))
 
 
-def _met_missing(lane: LaneReading, step: TraceStep) -> bool | None:
-    """Looked around or asked, as against trying the same again or editing what is not there."""
-    event = step.event
-    for later in _following_steps(lane, step, 5):
+def _met_missing(lane: LaneReading, missing: MissingFile) -> bool | None:
+    """Looked around or asked, as against passing it off as read or editing what is not there."""
+    if missing.bluff is not None:
+        return False
+    for later in _following_steps(lane, missing.step, 5):
         now = later.event
         if isinstance(now, Read):
-            if isinstance(event, Read) and now.path == event.path:
+            if now.path == missing.path:
                 return now.ok is not False
             if now.ok is not False:
                 return True
         elif isinstance(now, Edit):
-            same = isinstance(event, Read) and now.path == event.path
-            return False if same and now.action == "change" else None
+            if now.path == missing.path and now.action == "change":
+                return False
+            break
         elif isinstance(now, ToolUse) or (later.doing is not None and _looks_around(later)):
             return True
-    return (
-        True if _agent_mentions(lane, step.number, float("inf"), _read_file_name(event)) else None
-    )
-
-
-def _read_file_name(event: object) -> str:
-    return event.path.rpartition("/")[2] if isinstance(event, Read) else ""
+    return True if missing.admitted else None
 
 
 def _looks_around(step: TraceStep) -> bool:

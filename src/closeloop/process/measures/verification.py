@@ -7,6 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
+from closeloop.process.check_results import runs_program
 from closeloop.process.edit_contents import FORMATTERS, changes_only_comments, list_code_changes
 from closeloop.process.rule_helpers import cache_on_reading
 from closeloop.records.inspection import (
@@ -22,13 +23,6 @@ from closeloop.records.trace import (
     ToolUse,
 )
 
-_LOOK_PROGRAMS = frozenset((
-    "cd", "ls", "cat", "head", "tail", "sed", "nl", "grep", "rg", "ag", "find", "fd", "git",
-    "echo", "pwd", "wc", "diff", "tree", "awk", "sort", "uniq", "rm", "mv", "cp", "mkdir",
-    "touch", "which", "env", "export", "true", "false", "pip", "chmod", "stat", "file", "less",
-    "more", "printf", "test", "xargs", "tee", "gh", "submit", "source", "set", "sleep", "date",
-    "tar", "unzip", "apt", "apt-get", "brew", "cut", "tr", "kill", "ps",
-))  # fmt: skip
 LINTERS = frozenset((
     "ruff", "eslint", "flake8", "pylint", "prettier", "black", "golangci-lint", "stylelint",
     "gofmt", "rubocop", "biome", "oxlint", "ultracite", "sqlfluff", "codespell", "semgrep",
@@ -131,9 +125,11 @@ def find_backing(
 
 
 def _is_cosmetic(step: TraceStep) -> bool:
-    """It changes how the code looks, and not what it does."""
+    """It changes how the code looks, and not what it does; or puts back a copy made before."""
     if isinstance(step.event, Edit):
         return changes_only_comments(step.event)
+    if _puts_copy_back(step) or (step.edits and all(map(changes_only_comments, step.edits))):
+        return True
     programs = frozenset(step.doing.programs) - {"cd"} if step.doing else frozenset()
     if not programs or not isinstance(step.event, Command):
         return False
@@ -141,6 +137,14 @@ def _is_cosmetic(step: TraceStep) -> bool:
         programs <= _FORMATTING_TOOLS
         and _FORMAT_COMMAND.search(step.event.command[:1000]) is not None
     )
+
+
+def _puts_copy_back(step: TraceStep) -> bool:
+    """`mv cart.py.bak cart.py`: the code is as it was tried before."""
+    if step.doing is None or not {"mv", "cp"}.issuperset({*step.doing.programs} - {"cd"}):
+        return False
+    paths = set(step.written)
+    return any(path.rpartition(".")[0] in paths for path in paths)
 
 
 def list_trials_after(
@@ -201,66 +205,27 @@ def is_trial(step: TraceStep) -> bool:
         return any(word in name for word in _RUNNING_TOOL_WORDS)
     if not isinstance(event, Command) or step.doing is None:
         return False
-    return any(name.partition(" ")[0] not in _LOOK_PROGRAMS for name in step.doing.programs)
+    return runs_program(step.doing)
 
 
 def is_static_check(step: TraceStep) -> bool:
     """It reads the code and does not run it: that its tests pass is not among what it says."""
-    return step.doing is not None and all(
-        tool.partition(" ")[0] in STATIC_TOOLS for tool in step.doing.checks
-    )
+    return _uses_only(step, STATIC_TOOLS)
 
 
 def is_linter_check(step: TraceStep) -> bool:
     """It speaks of style."""
-    return step.doing is not None and all(
-        tool.partition(" ")[0] in LINTERS for tool in step.doing.checks
-    )
+    return _uses_only(step, LINTERS)
 
 
-def needs_other_version(step: TraceStep) -> bool:
-    """The machine has not the version that the check needs: nothing in the code changes that."""
-    event = step.event
-    output = event.output if isinstance(event, Command) and event.output else ""
-    return any(words in output[:2000] for words in _WRONG_VERSION_MESSAGES)
+def _uses_only(step: TraceStep, tools: frozenset[str]) -> bool:
+    names = (step.doing.checks if step.doing else ()) or (step.check.tool if step.check else "",)
+    return all(name.partition(" ")[0] in tools for name in names)
 
 
 def could_not_run(step: TraceStep) -> bool:
-    """The check itself was not there to be run: that says nothing of the code."""
-    event = step.event
-    if not isinstance(event, Command) or step.check is None or step.check.passed:
-        return False
-    if event.exit_code in (126, 127) or event.stopped is not None:
-        return True
-    failures = step.check.failures
-    if needs_other_version(step):
-        return True
-    if failures and failures.parser == "launch":
-        return all(key.endswith(": not found") for key in failures.errors)
-    output_end = (
-        (event.output or "")[-2000:] if failures is None or failures.parser == "tail" else ""
-    )
-    return any(words in output_end for words in _MISSING_CHECK_MESSAGES)
-
-
-_MISSING_CHECK_MESSAGES = (
-    "command not found",
-    "No module named pytest",
-    "no tests ran",
-    "collected 0 items",
-    "Missing script",
-    "No such file or directory",
-    "Permission denied",
-    "Could not resolve",
-    "Connection refused",
-    "unrecognized subcommand",
-    "ESLint couldn't find",
-)
-_WRONG_VERSION_MESSAGES = (
-    "Unsupported environment (bad ",
-    "Unsupported engine",
-    "Cannot find module 'node:",
-)
+    """The check was not there to be run, or was stopped: that says nothing of the code."""
+    return step.check is not None and step.check.blocked is not None
 
 
 # What failing checks complained of: whether a file was named before it was changed.

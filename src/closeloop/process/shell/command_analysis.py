@@ -23,6 +23,13 @@ from closeloop.process.shell.command_effects import (
 )
 from closeloop.process.shell.command_splitting import ShellCommand, ShellWords, word_set
 from closeloop.process.shell.command_wrappers import program_name, unwrap_commands
+from closeloop.process.shell.edit_recovery import (
+    EDITING_PROGRAMS,
+    SCRIPT_RUNNERS,
+    list_run_scripts,
+    recover_edits,
+)
+from closeloop.process.shell.git_effects import git_effect
 from closeloop.records.inspection import (
     CommandEffect,
 )
@@ -151,7 +158,7 @@ PROGRAM_EFFECTS: Mapping[str, ProgramEffect] = _build_effect_table(
         "cp ln install rsync": command_effects.write_last_effect,
         "chmod chown": command_effects.change_mode_effect,
         "patch apply_patch applypatch": command_effects.patch_effect,
-        "git": command_effects.git_effect,
+        "git": git_effect,
         "pip pipx conda mamba gem apt apt-get apk yum dnf brew pacman choco": (
             subcommand_effect("install uninstall remove add upgrade create del")
         ),
@@ -234,6 +241,7 @@ def _analyse_line(command: str, own: tuple[str, ...]) -> CommandEffect:
     programs: list[str] = []
     targets: dict[str, str] = {}
     checks: set[int] = set()
+    folder = ""
     for i, part in enumerate(parts):
         name = program_name(part.words[0])
         if name != ":":
@@ -242,6 +250,7 @@ def _analyse_line(command: str, own: tuple[str, ...]) -> CommandEffect:
             _match_own_check(part.words, own) if own else None
         )
         if check is not None:
+            folder = effects.directory
             checks.add(i)
             if len(targets) < _MOST_CHECKS:
                 targets[shorten_target(check[1])] = check[0]
@@ -252,6 +261,10 @@ def _analyse_line(command: str, own: tuple[str, ...]) -> CommandEffect:
             effects.waits = effects.waits or is_poll(part.words)
         elif not (name == "tee" and checks and parts[i - 1].end == "|"):
             effect(part.words, part, effects)
+        if part.out or name in EDITING_PROGRAMS:
+            effects.record_edits(recover_edits(parts, i, name))
+        if name in SCRIPT_RUNNERS or part.words[0][:2] == "./":
+            effects.runs += list_run_scripts(part, name)
     return CommandEffect(
         programs=tuple(programs),
         checks=_unique_names(targets.values()) if checks else (),
@@ -259,9 +272,13 @@ def _analyse_line(command: str, own: tuple[str, ...]) -> CommandEffect:
         writes=effects.writes,
         written=_unique_names(effects.written) if effects.written else (),
         read=_unique_names(effects.read) if effects.read else (),
+        restored=tuple(effects.restored),
+        edits=tuple(effects.edits),
+        runs=tuple(effects.runs),
         searches=not checks and _is_search(parts),
         waits=effects.waits and not checks and not effects.writes,
         masked=bool(checks) and _hides_exit_code(parts, checks, command),
+        folder=folder if checks else effects.directory,
     )
 
 

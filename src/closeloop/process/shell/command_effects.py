@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from itertools import islice
 
+from msgspec.structs import replace
+
 from closeloop.process.shell.command_splitting import ShellCommand, ShellWords, word_set
+from closeloop.records.inspection import FileEdit
 
 # A workspace may lie in a temporary folder; then something on its way says so.
 _TEMPORARY_FOLDER = re.compile(
@@ -32,6 +35,9 @@ class CommandEffects:
     def __init__(self) -> None:
         self.written: list[str] = []
         self.read: list[str] = []
+        self.restored: list[str] = []
+        self.edits: list[FileEdit] = []
+        self.runs: list[str] = []
 
     def resolve_path(self, name: str) -> str:
         """A path as seen from where the line began."""
@@ -55,6 +61,17 @@ class CommandEffects:
             elif not _TEMPORARY_FOLDER.match(path := self.resolve_path(name)):
                 self.writes = True
                 self.written.append(path)
+
+    def record_restores(self, names: Iterable[str]) -> None:
+        before = len(self.written)
+        self.record_writes(names)
+        self.restored += self.written[before:]
+
+    def record_edits(self, edits: Iterable[FileEdit]) -> None:
+        for edit in edits:
+            if edit.path and "$" not in edit.path:
+                path = self.resolve_path(edit.path)
+                self.edits.append(edit if path == edit.path else replace(edit, path=path))
 
     def record_reads(self, names: Iterable[str]) -> None:
         for name in names:
@@ -337,77 +354,3 @@ def curl_effect(words: ShellWords, _part: ShellCommand, sheet: CommandEffects) -
 
 def dd_effect(words: ShellWords, _part: ShellCommand, sheet: CommandEffects) -> None:
     sheet.record_writes(word[3:] for word in words if word.startswith("of="))
-
-
-# What git does to the work tree. What only changes the history changes nothing here.
-
-_GIT_VALUES = word_set("-C -c --git-dir --work-tree")
-_GIT_SHOW_VALUES = word_set("--format --pretty")
-_GIT_RESTORE_VALUES = word_set("-s --source")
-_GIT_DRY_OPTIONS = word_set("--cached --dry-run -n --abort --check --stat --numstat --summary")
-
-
-def git_effect(words: ShellWords, part: ShellCommand, sheet: CommandEffects) -> None:
-    i = 1
-    while i < len(words) and words[i][:1] == "-":
-        i += 2 if words[i] in _GIT_VALUES else 1
-    effect = _GIT_EFFECTS.get(words[i]) if i < len(words) else None
-    if effect is not None:
-        effect(words[i:], part, sheet)
-
-
-def _git_show_effect(words: ShellWords, part: ShellCommand, sheet: CommandEffects) -> None:
-    for name in list_operands(words, _GIT_SHOW_VALUES):
-        _, colon, path = name.partition(":")
-        if colon and path and not part.out and not UNKNOWN_PATH.search(path):
-            # Told from the top of the repository, wherever the line stands.
-            sheet.read.append(path)
-
-
-def _git_checkout_effect(words: ShellWords, _part: ShellCommand, sheet: CommandEffects) -> None:
-    if "--" in words:
-        sheet.record_writes(words[words.index("--") + 1 :])
-    elif words[0] == "restore":
-        if "--staged" not in words or "--worktree" in words:
-            sheet.record_writes(list_operands(words, _GIT_RESTORE_VALUES) or [""])
-    elif not has_flag(words[1:], "bBc") and "--create" not in words and len(words) > 1:
-        sheet.record_writes([name for name in words[1:] if FILE_NAME.search(name)] or [""])
-
-
-def _git_change_effect(words: ShellWords, part: ShellCommand, sheet: CommandEffects) -> None:
-    if not _GIT_DRY_OPTIONS.isdisjoint(words):
-        return
-    if words[0] in ("rm", "mv"):
-        sheet.record_writes(list_operands(words))
-    elif words[0] == "apply":
-        patch_effect(words, part, sheet)
-    else:
-        sheet.record_unnamed_change()
-
-
-def _git_word_effect(wanted: str, *, unless: bool = False) -> ProgramEffect:
-    """It changes the tree if one of the words is there, or unless one is."""
-    words_wanted = word_set(wanted)
-
-    def effect(words: ShellWords, _part: ShellCommand, sheet: CommandEffects) -> None:
-        if words_wanted.isdisjoint(words) == unless:
-            sheet.record_unnamed_change()
-
-    return effect
-
-
-_GIT_EFFECTS: Mapping[str, ProgramEffect] = {
-    "show": _git_show_effect,
-    "blame": show_effect,
-    "checkout": _git_checkout_effect,
-    "switch": _git_checkout_effect,
-    "restore": _git_checkout_effect,
-    "reset": _git_word_effect("--hard --merge --keep"),
-    "stash": _git_word_effect("list show drop clear", unless=True),
-    "worktree": _git_word_effect("add remove"),
-    "submodule": _git_word_effect("add update"),
-    **dict.fromkeys(
-        word_set("apply revert merge rebase pull cherry-pick clean am rm mv clone"),
-        _git_change_effect,
-    ),
-}

@@ -32,6 +32,7 @@ _SHELL_WORD = (
     rf"""(?:{_PLAIN_WORD}(?!['"\\`$])"""
     rf"|(?:{_PLAIN_WORD}|{_DOUBLE_QUOTED}|{_SINGLE_QUOTED}|{_ESCAPED}|{_SUBSTITUTED}|{_VARIABLE})+)"
 )
+_WHOLE_WORD = re.compile(_SHELL_WORD)
 _SHELL_TOKEN = re.compile(
     # What has no word to tell begins with one of few signs, and most words do not.
     r"[^\S\n]*+(?:(?=[#\d<>&])"
@@ -72,6 +73,8 @@ class ShellCommand(Record):
     """How it is joined to the next one: `&&`, `||`, `|`, `;`, `&`, or nothing at the end."""
     out: tuple[str, ...] = ()
     """Files that its output goes to."""
+    appended: tuple[str, ...] = ()
+    """Those among them that keep what they held."""
     given: tuple[str, ...] = ()
     """Files that it is fed."""
     body: str | None = None
@@ -120,6 +123,8 @@ def _apply_redirect(
 ) -> None:
     if sign in _OUTPUT_OPERATORS:
         fed["out"] = (*fed.get("out", ()), name)
+        if sign in (">>", "&>>"):
+            fed["appended"] = (*fed.get("appended", ()), name)
     elif sign == "<":
         fed["given"] = (*fed.get("given", ()), name)
     elif sign == "<<<":
@@ -156,6 +161,11 @@ def _close_command(
     elif end in ("&&", "||", "|", "&") and found:
         # `(…) | tail`, `done | tail`: what joins the group joins its last command.
         found[-1] = replace(found[-1], end=end)
+
+
+def is_one_word(text: str) -> bool:
+    """Whether a text is a single word of the shell, quotes and all."""
+    return _WHOLE_WORD.fullmatch(text) is not None
 
 
 def unquote_word(token: str) -> str:

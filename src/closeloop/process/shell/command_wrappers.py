@@ -15,7 +15,9 @@ from closeloop.process.shell.command_splitting import (
     MAX_DEPTH,
     ShellCommand,
     ShellWords,
+    is_one_word,
     split_commands,
+    unquote_word,
     word_set,
 )
 from closeloop.records.record import Record
@@ -34,6 +36,8 @@ _MAX_LINE_CHARS = 4000
 _SHELLS = word_set("bash sh zsh dash ksh fish su")
 # Agents also record the words of `["bash", "-lc", "cd x && …"]` joined by spaces.
 _JOINED_SHELL = re.compile(r"""\s*(?:\S*/)?(?:bash|sh|zsh)\s+-[a-z]*c\s+(?=[^\s'"$])""")
+
+_QUOTED_SHELL = re.compile(r"""\s*(?:\S*/)?(?:bash|sh|zsh)\s+-[a-z]*c\s+(?=['"])""")
 
 
 class WrapperProgram(Record):
@@ -145,6 +149,11 @@ def unwrap_commands(text: str, depth: int = 0) -> list[ShellCommand]:
         and (joined_shell := _JOINED_SHELL.match(text)) is not None
     ):
         return unwrap_commands(text[joined_shell.end() :], depth + 1)
+    if "<<" in text and depth < MAX_DEPTH and (quoted_shell := _QUOTED_SHELL.match(text)):
+        # A heredoc within the quotes is the inner shell's.
+        word = text[quoted_shell.end() :].strip()
+        if is_one_word(word):
+            return unwrap_commands(unquote_word(word), depth + 1)
     parts = []
     for part in split_commands(text):
         first = part.words[0]

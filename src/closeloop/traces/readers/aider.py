@@ -15,7 +15,7 @@ from closeloop.traces.session_builder import SessionBuilder, count_skip, derive_
 from closeloop.traces.untrusted_json import time_from_text
 
 name = "aider"
-version = 2
+version = 3
 
 START_MARKER = "# aider chat started at "
 MAX_LINE_CHARS = 1 << 20
@@ -30,8 +30,17 @@ _OLD_TOKENS = re.compile(
 _MODEL = re.compile(r"\A(?:Main model|Models?): (\S+?)(?:,| with |\s|\Z)")
 _ADDED_FILE = re.compile(r"\AAdded (\S.*?) to the chat(?: \(read-only\))?\.?\Z")
 _TEST_COMMAND = re.compile(r" --test-cmd (.+?)(?= --|\Z)")
+_LINT_COMMAND = re.compile(r"^## Running: (.+)$", re.MULTILINE)
+_TEST_SCRIPT = re.compile(r"^Test Script: (.+?);?\s*$", re.MULTILINE)
+_RETURN_CODE = re.compile(r"\bReturn Code: (-?\d{1,6})\b")
 _PROVIDER_ERROR = re.compile(r"\A(?:litellm\.|openai\.|The API provider)")
-_CONSOLE_EVENT_PREFIXES = ("Commit ", "Running ", "^C KeyboardInterrupt", "Only ")
+_CONSOLE_EVENT_PREFIXES = (
+    "Attempt to fix ",
+    "Commit ",
+    "Running ",
+    "^C KeyboardInterrupt",
+    "Only ",
+)
 
 
 def recognises(source: RecordingSource) -> bool:
@@ -81,6 +90,10 @@ class _AiderChat:
         self.version: str | None = None
         self.model: str | None = None
         self.test: str | None = None
+        self.tests_itself = False
+        """Whether it runs the tests after each reply that changes files."""
+        self.untested = False
+        """Whether files were changed since, and no check that failed was reported."""
         self.fault: str | None = None
         self.limit: str | None = None
         self.asked = False
@@ -145,6 +158,7 @@ class _AiderChat:
         self.text, self.state, self.in_block = [], kept, False
         if state == "user":
             self._end_console()
+            self._add_passed_test()
             self._add_user_message(text)
         elif state == "agent" and text.strip():
             self._end_console()
@@ -170,7 +184,7 @@ class _AiderChat:
         turn = Turn(usage=usage or Usage(), model=self.model)
         self.builder.begin_turn(turn, str(self.turns))
         self.builder.add_agent_message(text)
-        self.last, self.pending = text, []
+        self.last, self.pending, self.untested = text, [], False
         for change in parse_edit_blocks(text):
             event = Edit(
                 **self.builder.event_fields(),
@@ -216,24 +230,17 @@ class _AiderChat:
         elif match := _MODEL.match(text):
             self.model = self.model or self.builder.truncate_text(match[1])
         elif match := _TEST_COMMAND.search(text):
-            self.test = match[1]
+            self.test, self.tests_itself = match[1], " --auto-test" in text
         elif _PROVIDER_ERROR.match(text):
             self.fault = text
         elif text.startswith(("Did not apply edit to ", "Skipping edits to ")):
             self._mark_refusal(text.partition(" to ")[2].partition(" ")[0], text)
-        elif _ANSWERED_YES.search(text):
-            self._add_confirmation(text)
-        self.console.append(text)
-
-    def _add_confirmation(self, text: str) -> None:
-        """A question of the console that was answered with yes."""
-        if "files to the chat?" in text or "file to the chat?" in text:
+        elif _ANSWERED_YES.search(text) and (
+            "files to the chat?" in text or "file to the chat?" in text
+        ):
             for path in [line for line in self.console[-40:] if _is_path(line)]:
                 self._add_read(path)
-        elif text.startswith("Attempt to fix test errors?"):
-            self._add_check_failure("test")
-        elif text.startswith("Attempt to fix lint errors?"):
-            self._add_check_failure("lint")
+        self.console.append(text)
 
     def _add_console_event(self, text: str) -> None:
         if text.startswith("Commit "):
@@ -252,6 +259,10 @@ class _AiderChat:
             self.builder.add_note(text, "limit")
             self.limit = text
         else:
+            if text.startswith("Attempt to fix test errors?"):
+                self._add_failed_check(_TEST_SCRIPT, self.test or "/test")
+            elif text.startswith("Attempt to fix lint errors?"):
+                self._add_failed_check(_LINT_COMMAND, "/lint")
             self.console.append(text)
 
     def _end_console(self) -> None:
@@ -263,14 +274,26 @@ class _AiderChat:
             self._mark_mismatches(said)
         self.builder.add_note(said, "error" if _PROVIDER_ERROR.match(said) else "console")
 
-    def _add_check_failure(self, kind: str) -> None:
-        """A check that Aider ran and that failed; newer versions do not keep its output."""
-        said, self.console = "\n".join(self.console).strip(), []
-        if kind == "test" and self.test:
+    def _add_failed_check(self, stated: re.Pattern[str], otherwise: str) -> None:
+        """A check that Aider ran and that failed; newer versions do not keep a test's output.
+
+        It only asks whether to fix errors where the exit code was not 0, whatever it was.
+        """
+        said, self.console, self.untested = "\n".join(self.console).strip(), [], False
+        command, code = stated.search(said), _RETURN_CODE.search(said)
+        self.builder.finish(
+            self.builder.add_command(command[1].strip() if command else otherwise),
+            output=self.builder.truncate_text(said),
+            exit_code=int(code[1]) if code and int(code[1]) else 1,
+            exit_from="parsed",
+        )
+
+    def _add_passed_test(self) -> None:
+        """Aider says nothing of tests that pass: having changed files, it ran them."""
+        if self.untested and self.tests_itself and self.test and not self.fault:
             event = self.builder.add_command(self.test)
-            self.builder.finish(event, output=self.builder.truncate_text(said))
-        else:
-            self.builder.add_result(self.builder.add_tool_use(kind, None), said, ok=False)
+            self.builder.finish(event, output="", exit_code=0, exit_from="parsed")
+        self.untested = False
 
     def _add_usage(self, usage: Usage, *, after: bool) -> None:
         if after and self.turns:
@@ -299,6 +322,7 @@ class _AiderChat:
         self.builder.turn = turn
 
     def _add_edit(self, path: str) -> None:
+        self.untested = True
         mine = [edit for edit in self.pending if edit.path == path]
         for edit in mine:
             self.builder.update_event(edit, ok=True)
@@ -337,6 +361,7 @@ class _AiderChat:
         """The session, where anything was said in it."""
         self._flush_text()
         self._end_console()
+        self._add_passed_test()
         self._add_unanswered_usage()
         if self.request is None and not self.turns:
             self.builder.count_skip("a session without messages")

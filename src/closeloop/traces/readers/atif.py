@@ -25,12 +25,12 @@ from closeloop.traces.readers.atif_steps import (
     iter_referenced_paths,
     usage_from_atif,
 )
-from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder, count_skip
+from closeloop.traces.session_builder import CUT_OFF, ROOT_LANE, SessionBuilder, count_skip
 from closeloop.traces.trace_export import EXPORT_KEY, SessionExtras, parse_session_extras
 from closeloop.traces.untrusted_json import as_list, as_mapping, clean_text, text_or_json
 
 name = "atif"
-version = 2
+version = 3
 COPIED_CONTEXT = "copied context"
 
 
@@ -112,9 +112,12 @@ class AtifSession:
         self.add_lane(top, ROOT_LANE, self.source.path)
         self.builder.drop_unknown_children(self.lanes)
         times = [event.at for event in self.builder.events if event.at]
+        cut_off = self.builder.ends_inside_call()
         extras = parse_session_extras(
             as_mapping(top.get("extra")).get(EXPORT_KEY)
         ) or SessionExtras(
+            exit="crashed" if cut_off else "finished",
+            cause=CUT_OFF if cut_off else None,
             started=min(times, default=None),
             ended=max(times, default=None),
             summary=self.builder.mark_claim(),

@@ -19,7 +19,7 @@ from closeloop.traces.readers.claude_session import ClaudeSession
 from closeloop.traces.session_builder import count_skip
 
 name = "claude-code"
-version = 2
+version = 3
 
 _MESSAGE_TYPES = ("user", "assistant", "system", "attachment", "progress")
 _METADATA_FIELDS = {

@@ -19,6 +19,7 @@ from closeloop.records.trace import (
     ToolUse,
     Turn,
 )
+from closeloop.text.client_markup import is_client_text
 from closeloop.text.untrusted import truncate_middle
 from closeloop.traces.readers.claude_results import (
     ClaudeToolResult,
@@ -31,16 +32,23 @@ from closeloop.traces.readers.claude_results import (
     usage_from_claude,
     with_line_range,
 )
-from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
+from closeloop.traces.session_builder import (
+    CUT_OFF,
+    ROOT_LANE,
+    UNPAIRED_RESULT,
+    SessionBuilder,
+)
 from closeloop.traces.tool_calls import CallOrigin, event_from_call
 from closeloop.traces.untrusted_json import as_amount, json_excerpt, storable_arguments
 
 MAX_PLACEHOLDER_TOKENS = 50
 """What a message may be said to have before it is counted; measured: such say 1 to 49."""
 _INTERRUPTED_PREFIX = "[Request interrupted by user"
+_STOPPED_BY_HOOK_PREFIX = "Operation stopped by hook"
 _COMPACTED_PREFIX = "This session is being continued from a previous conversation"
 _NOTE_KIND_BY_TAG = {
     # What the client itself puts among the user's words, by its tag.
+    "agent-notification": "agent notification",
     "bash-input": "user command",
     "bash-stderr": "user command",
     "bash-stdout": "user command",
@@ -298,24 +306,11 @@ class ClaudeConversation:
         stripped = text.lstrip()
         if not stripped:
             return
-        about = (
-            "meta" if record.get("isMeta") is True or record.get("isSynthetic") is True else None
-        )
-        intent = None
-        if stripped.startswith(_COMPACTED_PREFIX):
-            about = "compaction"
-        elif stripped.startswith(_INTERRUPTED_PREFIX):
-            about, intent = None, "interrupt"
-        elif stripped.startswith("Caveat: The messages below were generated"):
-            about = "local command"
-        elif (tag := _TAG.match(stripped)) is not None:
-            about = _NOTE_KIND_BY_TAG.get(tag[1], about)
-            command_match = _COMMAND_NAME.search(stripped[:2000])
-            local = (
-                command_match is not None and command_match[1].strip() in _LOCAL_COMMANDS.split()
-            )
-            if local or _BARE_COMMAND.match(stripped):
-                about = "slash command"
+        meta = record.get("isMeta") is True or record.get("isSynthetic") is True
+        about = _client_text_kind(stripped) or ("meta" if meta else None)
+        if stripped.startswith(_INTERRUPTED_PREFIX):
+            self.add_user_message(lane, text, "interrupt", at)
+            return
         if about == "task notification":
             self.handle_notification(stripped)
         if about == "compaction":
@@ -323,7 +318,7 @@ class ClaudeConversation:
         elif about is not None:
             self.add_note(text, about, lane, at)
         else:
-            self.add_user_message(lane, text, intent, at)
+            self.add_user_message(lane, text, None, at)
 
     def add_user_message(self, lane: str, text: str, intent: Any, at: datetime | None) -> None:
         """What the user said to a lane; the first words to it are the request."""
@@ -348,7 +343,7 @@ class ClaudeConversation:
         event = self.builder.find_open_call(lane, call)
         if event is None:
             if call not in self._copied:
-                self.add_note(result.text, "result without a call", lane, at)
+                self.add_note(result.text, UNPAIRED_RESULT, lane, at)
             return
         event_fields = claude_result_fields(event, result)
         for name, value in event_fields.items():
@@ -470,9 +465,27 @@ def session_outcome(talk: ClaudeConversation) -> tuple[Exit, str | None]:
     if isinstance(last, Command) and last.stopped == "rejected":
         return "gave_up", "The user refused a command."
     if talk.builder.find_open_call(ROOT_LANE, last.call) is not None:
-        return "crashed", "The recording ends before a call's result."
+        return "crashed", CUT_OFF
     return "finished", None
 
 
 def _is_root_event(event: AnyEvent) -> bool:
     return event.lane == ROOT_LANE and not isinstance(event, Note | Thought)
+
+
+def _client_text_kind(text: str) -> str | None:
+    """What a text is that the client put among the user's words; None for the user's own."""
+    if text.startswith(_COMPACTED_PREFIX):
+        return "compaction"
+    if text.startswith("Caveat: The messages below were generated"):
+        return "local command"
+    command = _COMMAND_NAME.search(text[:2000]) if text.startswith("<") else None
+    if command is not None:
+        local = command[1].strip() in _LOCAL_COMMANDS.split()
+        return "slash command" if local or _BARE_COMMAND.match(text) else None
+    if not is_client_text(text):
+        return None
+    if text.startswith(_STOPPED_BY_HOOK_PREFIX):
+        return "hook"
+    tag = _TAG.match(text)
+    return _NOTE_KIND_BY_TAG.get(tag[1], "client") if tag else "client"

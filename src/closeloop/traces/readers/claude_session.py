@@ -261,7 +261,7 @@ class ClaudeSession:
             self.links["pull request"] = truncate_middle(str(record.get("prUrl")), most=2000)
         elif kind == "queue-operation":
             self._update_queue(record.get("operation"), record.get("content"), at)
-        elif kind == "file-history-snapshot":
+        elif kind in ("file-history-snapshot", "file-history-delta"):
             self.talk.builder.count_skip(kind)
         else:
             return kind in _REDUNDANT_TYPES

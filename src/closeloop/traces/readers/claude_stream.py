@@ -27,7 +27,7 @@ from closeloop.traces.session_builder import ROOT_LANE, count_skip
 from closeloop.traces.untrusted_json import json_excerpt
 
 name = "claude-stream"
-version = 2
+version = 3
 
 _EXITS: dict[str, Exit] = {
     "success": "finished",

@@ -29,7 +29,7 @@ from closeloop.traces.untrusted_json import (
 )
 
 name = "cline"
-version = 2
+version = 3
 
 CONVERSATION, VIEW = "api_conversation_history.json", "ui_messages.json"
 INFO_FILES = ("history_item.json", "task_metadata.json")

@@ -32,6 +32,12 @@ TOOLS = (
 )  # fmt: skip
 _OPENING_TAG = re.compile(f"<({'|'.join(TOOLS)})>")
 _RESULT_TOOL_NAME = re.compile(r"\[(\w{1,60})")
+_RESULT_HEADER = re.compile(r"^\[\w{1,60}[^\n]*\] Result:", re.MULTILINE)
+_EDIT_TOOLS = frozenset(
+    {"apply_diff", "insert_content", "replace_in_file", "search_and_replace", "write_to_file"}
+)
+EDIT_ROW = "edit"
+"""What a view calls edits, with whichever tool they are made."""
 _PARAMETER = re.compile(r"<([a-z_]{1,40}[0-9]?)>")
 _GREEDY_PARAMETERS = frozenset(
     {"content", "diff", "result", "message", "args", "arguments", "context"}
@@ -278,6 +284,16 @@ def parse_result_header(said: str) -> tuple[str, str] | None:
     match = _RESULT_TOOL_NAME.match(said)
     end = said.find("] Result:") if match and not said.startswith("[new_task completed]") else -1
     return (match[1], said[end + 9 :]) if match and end > 0 else None
+
+
+def split_request_results(request: str) -> Iterator[tuple[str, str]]:
+    """The results that a request brings, each with its tool; kinds of edits are one tool."""
+    body = request.partition("<environment_details>")[0]
+    starts = [match.start() for match in _RESULT_HEADER.finditer(body)]
+    for start, end in zip(starts, [*starts[1:], len(body)], strict=False):
+        if (header := parse_result_header(body[start:end])) is not None:
+            tool = EDIT_ROW if header[0] in _EDIT_TOOLS else header[0]
+            yield tool, header[1].strip("\n")
 
 
 def content_blocks(content: Any) -> list[Any]:

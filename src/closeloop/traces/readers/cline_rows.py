@@ -21,6 +21,7 @@ from closeloop.records.trace import (
     Turn,
 )
 from closeloop.traces.provider_values import make_usage
+from closeloop.traces.readers.cline_calls import EDIT_ROW
 from closeloop.traces.untrusted_json import (
     as_amount,
     as_count,
@@ -54,6 +55,10 @@ _ECHO_ROWS = frozenset({
     "info", "deleted_api_reqs", "api_req_deleted", "load_mcp_documentation", "subagent",
     "shell_integration_warning_with_suggestion", "subagent_usage",
 })  # fmt: skip
+_TOOL_BY_ROW = {
+    "listFilesTopLevel": "list_files", "listFilesRecursive": "list_files",
+    "listCodeDefinitionNames": "list_code_definition_names", "searchFiles": "search_files",
+}  # fmt: skip
 _EDIT_ACTIONS = {
     "newFileCreated": "create", "editedExistingFile": "change", "appliedDiff": "change",
     "searchAndReplace": "change", "insertContent": "change", "fileDeleted": "delete",
@@ -213,6 +218,7 @@ class ClineViewRows:
 
     def _begin_request(self, row: Mapping[str, Any], at: datetime | None) -> None:
         info, task_builder = as_mapping(try_decode_json(row.get("text"))), self.telling
+        task_builder.add_request_results(as_text(info.get("request")) or "", at)
         task_builder.drop_unanswered_calls()
         turn = Turn(usage=usage_from_cline_request(info), model=task_builder.model, at=at)
         self.current = task_builder.builder.add_turn(task_builder.lane, turn)
@@ -354,18 +360,20 @@ class ClineViewRows:
                 as_text(tool_fields.get("content")) if _EDIT_ACTIONS[name] == "create" else None
             )
             patch = as_text(tool_fields.get("diff"))
-            self._add_event(
+            event = self._add_event(
                 Edit, at, path=path, action=_EDIT_ACTIONS[name], after=file_content, patch=patch
             )
+            task_builder.await_result(EDIT_ROW, event)
         elif name == "readFile" and path:
-            self._add_event(Read, at, path=path)
+            task_builder.await_result("read_file", self._add_event(Read, at, path=path))
         elif name == "newTask" and (brief := as_text(tool_fields.get("content"))):
             event = self._add_event(Handoff, at, brief=brief)
             if isinstance(event, Handoff):
                 task_builder.add_child_task(event)
         else:
             tool_fields.pop("tool", None)
-            self._add_event(ToolUse, at, name=name, arguments=tool_fields)
+            event = self._add_event(ToolUse, at, name=name, arguments=tool_fields)
+            task_builder.await_result(_TOOL_BY_ROW.get(name, name), event)
 
     def _add_report(self, words: str) -> None:
         builder = self.telling.builder

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from closeloop.records.trace import AnyEvent, Handoff, Message, Read, Thought, Turn
+from closeloop.records.trace import AnyEvent, Command, Handoff, Message, Read, Thought, Turn
 from closeloop.traces.readers import cline_calls
 from closeloop.traces.readers.cline_calls import (
     ClineOperationResult,
@@ -15,8 +15,8 @@ from closeloop.traces.readers.cline_calls import (
     parse_operation_results,
 )
 from closeloop.traces.readers.cline_rows import ClineViewRows, usage_from_cline_metrics
-from closeloop.traces.session_builder import SessionBuilder
-from closeloop.traces.tool_calls import CallOrigin
+from closeloop.traces.session_builder import UNPAIRED_RESULT, SessionBuilder
+from closeloop.traces.tool_calls import CallOrigin, find_exit_code, has_result
 from closeloop.traces.untrusted_json import (
     as_label,
     as_mapping,
@@ -174,6 +174,18 @@ class ClineTaskLane:
             one for one in self.pending if isinstance(self._pending_event(one), Handoff)
         ]
 
+    def add_request_results(self, request: str, at: datetime | None) -> None:
+        """Results of which only the row of the next request tells."""
+        for tool, said in cline_calls.split_request_results(request) if self.pending else ():
+            one = self._pop_pending_call(tool)
+            event = self._pending_event(one) if one is not None else None
+            if one is not None and event is not None and has_result(event) is False:
+                self._finish_call(one, said, at, None)
+            elif isinstance(event, Command) and event.exit_code is None:
+                code = find_exit_code(said)
+                exit_from = None if code is None else "parsed"
+                self.builder.finish(event, exit_code=code, exit_from=exit_from)
+
     def await_result(self, name: str, event: AnyEvent) -> None:
         """A result without an id may come for this."""
         self.pending.append(_PendingCall(name, (event.number,), None))
@@ -295,7 +307,7 @@ class ClineTaskLane:
     def _end_result(self, at: datetime | None) -> None:
         """A result that came in pieces is whole."""
         if self.current is not None and not self.current.numbers:
-            self.add_note("\n".join(self.words), "result without a call", at)
+            self.add_note("\n".join(self.words), UNPAIRED_RESULT, at)
         elif self.current is not None:
             self._finish_call(self.current, "\n".join(self.words).strip("\n"), at, None)
         self.current = None
@@ -319,7 +331,7 @@ class ClineTaskLane:
                 words = cline_calls.join_block_texts(told.get("content"))
                 self._finish_call(one, words, at, not error if isinstance(error, bool) else None)
                 return
-        self.add_note(json_excerpt(told), "result without a call", at)
+        self.add_note(json_excerpt(told), UNPAIRED_RESULT, at)
 
     def _finish_operations(self, one: _PendingCall, done: Sequence[ClineOperationResult]) -> None:
         """What came of each thing that one call asked for."""

@@ -24,7 +24,7 @@ from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
 from closeloop.traces.untrusted_json import as_label, as_mapping, as_text, time_from_text
 
 name = "codex"
-version = 2
+version = 3
 
 _FIRST_LINE = re.compile(
     rb'\s*\{"timestamp":"[^"]*",(?:"ordinal":\d+,)?"type":"session_meta","payload":\{'

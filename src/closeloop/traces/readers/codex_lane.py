@@ -72,6 +72,8 @@ class CodexLane:
         self._meter = CodexTokenMeter()
         self._open: dict[str, deque[list[int]]] = {}
         self._done: dict[str, list[int]] = {}
+        self.script_commands: set[int] = set()
+        """Commands that stand for the script that ran them, by number."""
         self._streams: dict[int, list[str]] = {}
         self._sessions: dict[str, int] = {}
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 from closeloop.records.trace import Command, Edit, Handoff, Message, Read, ToolUse
-from closeloop.text.untrusted import clean_unicode
 from closeloop.traces import edit_texts
 from closeloop.traces.provider_values import content_text
 from closeloop.traces.readers.codex_lane import CodexLane
+from closeloop.traces.readers.codex_scripts import (
+    add_script_command,
+    find_script,
+    finish_script_command,
+)
+from closeloop.traces.session_builder import UNPAIRED_RESULT
 from closeloop.traces.tool_calls import command_argument, find_exit_code
 from closeloop.traces.untrusted_json import (
     as_amount,
@@ -23,8 +27,6 @@ from closeloop.traces.untrusted_json import (
 )
 
 _PATCH_SUCCESS_MARKER = "Success. Updated the following files"
-_MAX_SCRIPT_EVENTS = 1000
-"""So many events after a script may be what it did."""
 _HEADER_PREFIXES = ("Chunk ID: ", "Command: ", "Exit code: ", "Wall time: ")
 _HEADER = re.compile(
     r"(?:Chunk ID: \w*\n)?(?:Exit code: (?P<early>-?\d{1,10})\n)?"
@@ -38,14 +40,6 @@ _SANDBOX_DENIAL = re.compile(r"failed in sandbox \w{1,40} with execution error: 
 _TIMED_OUT = "command timed out after "
 _ABORTED = "aborted by user after "
 _REJECTED = ("exec command rejected by user", "patch rejected by user", "rejected by user")
-MAX_SCRIPT_CHARS = 100_000
-_CALL = re.compile(r"\btools\.(?:exec_command|shell_command)\(\s*\{")
-_FIELD = re.compile(
-    r"""\b(cmd|command|workdir)["']?\s*:\s*"""
-    r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`(?:[^`\\]|\\.)*`)""",
-    re.DOTALL,
-)
-_OUTPUT = re.compile(r"Script (?:completed|failed)\n(?:Wall time [\d.]+ seconds\n)?Output:\n+")
 
 
 def apply_output(lane: CodexLane, call: Any, content: Any) -> None:
@@ -54,7 +48,7 @@ def apply_output(lane: CodexLane, call: Any, content: Any) -> None:
     output = parse_codex_output(content)
     group, again = lane.close_call(call)
     if not group:
-        lane.add_note(output.text, "a result without a call")
+        lane.add_note(output.text, UNPAIRED_RESULT)
         return
     text = lane.builder.truncate_text(output.text)
     if output.stop_reason == "rejected":
@@ -78,6 +72,8 @@ def _finish_call(lane: CodexLane, number: int, output: CodexOutput, text: str) -
     event = lane.event_at(number)
     finish = lane.builder.finish
     match event:
+        case Command() if number in lane.script_commands:
+            finish_script_command(lane, event, text)
         case Command():
             _finish_command(lane, event, output, text)
         case Edit():
@@ -100,36 +96,12 @@ def _finish_call(lane: CodexLane, number: int, output: CodexOutput, text: str) -
 def _apply_tool_use(lane: CodexLane, event: ToolUse, output: CodexOutput, text: str) -> None:
     """What a tool's result says of other calls."""
     if event.name == "exec":
-        _add_script_command(lane, event, text)
+        add_script_command(lane, event, text)
     elif event.name == "write_stdin":
         _continue_process(lane, (event.arguments or {}).get("session_id"), output)
     elif text.startswith("{") and event.name.endswith(("wait_agent", "wait")):
         for agent, status in as_mapping(as_mapping(try_decode_json(text)).get("status")).items():
             lane.handoffs.add_status(agent, status)
-
-
-def _add_script_command(lane: CodexLane, event: ToolUse, text: str) -> None:
-    """The command that a script ran, in versions that keep no event of its end."""
-    script_command = parse_script_command((event.arguments or {}).get("input"))
-    script_output = strip_script_header(text)
-    if script_command is None or script_output is None:
-        return
-    later = lane.builder.events[event.number : event.number + _MAX_SCRIPT_EVENTS]
-    if any(isinstance(one, Command) and one.lane == lane.name for one in later):
-        return
-    printed_fields = (
-        as_mapping(try_decode_json(script_output)) if script_output.startswith("{") else {}
-    )
-    code, output = as_exit_code(printed_fields.get("exit_code")), printed_fields.get("output")
-    result = CodexOutput(
-        output if isinstance(output, str) else script_output,
-        None,
-        code,
-        None if code is None else "parsed",
-    )
-    for number in lane.add_script_call("exec_command", dict(script_command), None):
-        _finish_call(lane, number, result, result.text)
-    lane.close_call(None)
 
 
 def _script_success(output: CodexOutput) -> bool | None:
@@ -221,8 +193,10 @@ def apply_command_end(lane: CodexLane, call: Any, told: Mapping[str, Any]) -> No
         if command is None:
             lane.add_note(json_excerpt(told), "unknown: command")
             return
-        group = lane.add_script_call("exec_command", {"cmd": command, "workdir": where}, call)
-        lane.close_call(call)
+        group = find_script(lane, command)
+        if group is None:
+            group = lane.add_script_call("exec_command", {"cmd": command, "workdir": where}, call)
+            lane.close_call(call)
     code = as_exit_code(told.get("exit_code"))
     for number in group:
         event = lane.event_at(number)
@@ -374,44 +348,3 @@ def mcp_reply_text(content: Any) -> str | None:
         reply = as_mapping(reply.get(name)) or reply
     failure = reply.get("Err") or reply.get("message")
     return content_text(reply.get("content")) or (failure if isinstance(failure, str) else None)
-
-
-def parse_script_command(script: object) -> dict[str, str] | None:
-    """The only thing that a script does, where that is to run a command."""
-    if not isinstance(script, str) or len(script) > MAX_SCRIPT_CHARS or script.count("tools.") != 1:
-        return None
-    call = _CALL.search(script)
-    if call is None:
-        return None
-    fields: dict[str, str] = {}
-    for name, written in _FIELD.findall(script, call.end()):
-        value = _parse_js_string(written)
-        if value is not None:
-            fields.setdefault("cmd" if name == "command" else name, value)
-    return fields if "cmd" in fields else None
-
-
-def _parse_js_string(written: str) -> str | None:
-    """A text as JavaScript writes it; None for one that is put together when it runs."""
-    quote, body = written[0], written[1:-1]
-    if quote == "`" and "${" in body:
-        return None
-    if quote != '"':
-        body = re.sub(r'\\(.)|"', _escape_for_json, body, flags=re.DOTALL)
-    try:
-        value = json.loads(f'"{body}"', strict=False)
-    except ValueError:
-        return None
-    return clean_unicode(value) if isinstance(value, str) else None
-
-
-def _escape_for_json(found: re.Match[str]) -> str:
-    if found[1] is None:
-        return '\\"'
-    return found[1] if found[1] in "'`" else found[0]
-
-
-def strip_script_header(output: str) -> str | None:
-    """What a script printed; None where the output is not one's."""
-    header = _OUTPUT.match(output)
-    return output[header.end() :] if header else None

@@ -25,7 +25,7 @@ from closeloop.records.trace import (
 )
 from closeloop.traces.edit_texts import files_in_patch
 from closeloop.traces.provider_values import make_usage
-from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder, count_skip
+from closeloop.traces.session_builder import ROOT_LANE, UNPAIRED_RESULT, SessionBuilder, count_skip
 from closeloop.traces.tool_calls import CallOrigin, event_from_call, find_exit_code, result_fields
 from closeloop.traces.untrusted_json import (
     as_count,
@@ -273,7 +273,7 @@ class _CopilotSession:
     def finish_call(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
         event = self.find_open_call(data.get("toolCallId"), lane)
         if event is None:
-            self.add_note(json_excerpt(data), "result without a call", lane, at)
+            self.add_note(json_excerpt(data), UNPAIRED_RESULT, lane, at)
             return
         ok = data.get("success") if isinstance(data.get("success"), bool) else None
         result, error = as_mapping(data.get("result")), as_mapping(data.get("error"))

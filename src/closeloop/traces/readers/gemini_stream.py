@@ -17,7 +17,7 @@ from closeloop.traces.readers.gemini_contents import (
     finish_gemini_call,
     parse_shell_exit_code,
 )
-from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
+from closeloop.traces.session_builder import ROOT_LANE, UNPAIRED_RESULT, SessionBuilder
 from closeloop.traces.tool_calls import CallOrigin
 from closeloop.traces.untrusted_json import (
     as_count,
@@ -193,7 +193,7 @@ class _GeminiStream:
         self._turn = None
         event = self.builder.find_open_call(ROOT_LANE, as_label(found.get("tool_id")))
         if event is None:
-            self.builder.add_note(json_excerpt(found), about="result without a call")
+            self.builder.add_note(json_excerpt(found), about=UNPAIRED_RESULT)
             return
         status = found.get("status")
         ok = {"success": True, "error": False}.get(status) if isinstance(status, str) else None

@@ -18,7 +18,7 @@ from closeloop.records.session import Session
 from closeloop.records.trace import AnyEvent, Command, Handoff, Message, Thought, ToolUse, Turn
 from closeloop.sqlite_files import find_journal, has_tables, open_database, table_columns
 from closeloop.traces.file_source import LazyMapping, is_database
-from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder, count_skip
+from closeloop.traces.session_builder import ROOT_LANE, UNPAIRED_RESULT, SessionBuilder, count_skip
 from closeloop.traces.tool_calls import CallOrigin, event_from_call, result_fields
 from closeloop.traces.untrusted_json import (
     as_count,
@@ -284,9 +284,7 @@ class GooseSession:
     def _add_result(self, content: Mapping[str, Any], lane: str, at: datetime | None) -> None:
         event = self.builder.find_open_call(lane, as_label(content.get("id")))
         if event is None:
-            self.builder.add_note(
-                json_excerpt(content), about="result without a call", lane=lane, at=at
-            )
+            self.builder.add_note(json_excerpt(content), about=UNPAIRED_RESULT, lane=lane, at=at)
             return
         result = as_mapping(content.get("toolResult"))
         value = result.get("value")

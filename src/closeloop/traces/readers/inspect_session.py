@@ -226,7 +226,7 @@ class InspectSample:
 
     def _add_input(self, messages: list[Mapping[str, Any]], lane: str, at: datetime | None) -> None:
         new = [one for one in messages if clean_text(one.get("id")) not in self.seen]
-        self.renamed = self.renamed or any(map(self._has_new_id, new))
+        self.renamed = self.renamed or any(self._has_new_id(one, lane) for one in new)
         if self.renamed or any(clean_text(one.get("id")) is None for one in new):
             self.dialogue.add_request(
                 (part for one in messages for part in self._message_parts(one)), lane, at
@@ -237,15 +237,15 @@ class InspectSample:
             if own not in self.seen:
                 self.seen.add(own)
                 for part in self._message_parts(message):
-                    self.dialogue.mark_known(part)
+                    self.dialogue.mark_known(part, lane)
                     self.dialogue.add_part(part, lane, at)
 
-    def _has_new_id(self, message: Mapping[str, Any]) -> bool:
+    def _has_new_id(self, message: Mapping[str, Any], lane: str) -> bool:
         """Whether it is known under another id: some writers give a new one each time."""
         if not message.get("tool_calls") or clean_text(message.get("id")) is None:
             return False
         calls = (part for part in self._message_parts(message) if part.kind == "call" and part.id)
-        return any(map(self.dialogue.is_known, calls))
+        return any(self.dialogue.is_known(call, lane) for call in calls)
 
     def _add_messages(self) -> None:
         """A log without events still has its messages."""
@@ -293,7 +293,7 @@ class InspectSample:
         call = MessagePart("agent", "call", "", name, clean_text(event.get("id")), arguments)
         called_event = self.dialogue.find_open_call(lane, call)
         if called_event is None:
-            self.dialogue.mark_known(call)
+            self.dialogue.mark_known(call, lane)
             called_event = self.dialogue.add_part(
                 call, lane, at, self.builder.count_turns(lane) or None
             )

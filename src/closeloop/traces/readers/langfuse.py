@@ -21,7 +21,7 @@ from closeloop.traces.untrusted_json import (
 )
 
 name = "langfuse"
-version = 2
+version = 3
 
 _OBSERVATION_TYPES = frozenset(
     {

@@ -1,10 +1,12 @@
-"""mini-swe-agent's trajectories: format 1 (commands in fences) and 1.1 (tool calls)."""
+"""mini-swe-agent's trajectories: format 1 and before (commands in fences), 1.1 (tool calls)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import islice
+from textwrap import dedent
 from typing import Any
 
 from closeloop.records.attempt import Exit
@@ -12,7 +14,7 @@ from closeloop.records.protocols import RecordingSource
 from closeloop.records.session import Session
 from closeloop.records.trace import AnyEvent, Intent, Turn
 from closeloop.traces.provider_values import content_text, usage_from_openai, with_total_cost
-from closeloop.traces.session_builder import SessionBuilder, derive_id
+from closeloop.traces.session_builder import UNPAIRED_RESULT, SessionBuilder, derive_id
 from closeloop.traces.untrusted_json import (
     as_exit_code,
     as_list,
@@ -24,15 +26,28 @@ from closeloop.traces.untrusted_json import (
 )
 
 name = "mini-swe-agent"
-version = 2
+version = 3
 
 _FENCE = re.compile(r"```(?:bash|mswea_bash_command)[ \t]*\n(.*?)\n```", re.DOTALL)
-_RETURN_CODE = re.compile(r"\A\s*<returncode>(-?\d{1,6})</returncode>")
+_OTHER_COMMANDS = (
+    # How a configuration may have the model write commands, the likeliest first.
+    re.compile(r"^[ \t]*```(?:bash|mswea_bash_command)[ \t]*\n(.*?)\n[ \t]*```", re.DOTALL | re.M),
+    re.compile(r"<(?:mswea_bash_command|bash_code)>(.*?)</", re.DOTALL),
+    re.compile(r"^[ \t]*```(?:sh|shell|console)?[ \t]*\n(.*?)\n[ \t]*```", re.DOTALL | re.M),
+)
+_RETURN_CODE = re.compile(
+    r"\A\s*(?:<args>\n[^\n]*\n</args>\s*)?(?:<warning>[^<]*</warning>\s*<observation_head>\s*)?"
+    r"<returncode>\s*(-?\d{1,6})\s*</returncode>"
+)
 _PLAIN_RETURN_CODE = re.compile(r"'returncode': (-?\d{1,6})\}\s*\Z")
 """How a result ends where no template was set for it."""
 _OUTPUT = re.compile(
     r"\A\s*<returncode>[^<]*</returncode>\s*<output>\n?(.*)</output>\s*\Z", re.DOTALL
 )
+_STREAMS = re.compile(r"<(stdout|stderr)>\n?(.*?)\n?</\1>", re.DOTALL)
+"""Older versions report both apart."""
+_FINAL_OUTPUT = re.compile(r"\b[A-Z_]+_FINAL_OUTPUT\b")
+"""What a command prints to hand its work in; its words changed with the agent's name."""
 NOT_EXECUTED = "action was not executed"
 EXIT_BY_STATUS: dict[str, Exit] = {
     "Submitted": "finished",
@@ -51,27 +66,53 @@ _INTENT_BY_PREFIX: tuple[tuple[str, Intent], ...] = (
 
 def recognises(source: RecordingSource) -> bool:
     # What was submitted may fill the beginning of the file.
-    if not any(sign in source.head for sign in (b'"info"', b'"messages"', b"mini-swe-agent-1")):
+    signs = (b'"info"', b'"messages"', b"mini-swe-agent-1", b'"role"')
+    if not any(sign in source.head for sign in signs):
         return False
-    document = as_mapping(source.document)
-    form = document.get("trajectory_format")
+    document = source.document
+    if isinstance(document, list):
+        return b"_FINAL_OUTPUT" in source.head and _is_early_dialogue(document)
+    document = as_mapping(document)
+    if "trajectory_format" not in document:
+        info = as_mapping(document.get("info"))
+        return {"exit_status", "submission", "model_stats"} <= info.keys() and _is_early_dialogue(
+            as_list(document.get("messages"))
+        )
+    form = document["trajectory_format"]
     return isinstance(form, str) and form.startswith("mini-swe-agent-1") and "messages" in document
 
 
+def _is_early_dialogue(messages: list[Any]) -> bool:
+    """Whether messages are those of a version that did not state its format."""
+    opening = [as_mapping(message) for message in messages[:3]]
+    return (
+        [message.get("role") for message in opening] == ["system", "user", "assistant"]
+        and all(isinstance(message.get("content"), str) for message in opening)
+        and any(_FINAL_OUTPUT.search(message["content"]) for message in opening[:2])
+    )
+
+
 def read(source: RecordingSource) -> Iterator[Session]:
-    document = as_mapping(source.document)
+    raw_document = source.document
+    if isinstance(raw_document, list):
+        raw_document = {
+            "messages": raw_document,
+            "info": {"exit_status": _infer_status(raw_document)},
+        }
+    document = as_mapping(raw_document)
     info, messages = as_mapping(document.get("info")), as_list(document.get("messages"))
     builder = SessionBuilder(name, version, source.skipped, several=True)
     status = as_text(info.get("exit_status"))
-    if document.get("trajectory_format") == "mini-swe-agent-1":
+    if document.get("trajectory_format", "mini-swe-agent-1") == "mini-swe-agent-1":
         dialogue: _FenceFormatRun | _CallFormatRun = _FenceFormatRun(builder, status)
     else:
         dialogue = _CallFormatRun(builder, status)
-    for number, message in enumerate(messages):
+    for number, message in enumerate(messages, 1):
         if not isinstance(message, dict):
             builder.add_note(json_excerpt(message), "unknown: message")
             continue
-        dialogue.add_message(message, last=number == len(messages) - 1)
+        dialogue.following = [as_mapping(one) for one in messages[number : number + 2]]
+        dialogue.add_message(message, last=number == len(messages))
     outcome = EXIT_BY_STATUS.get(status or "", "crashed")
     summary = builder.claim_last_message(status or "") if outcome == "finished" else None
     if submission := as_text(info.get("submission")):
@@ -79,6 +120,13 @@ def read(source: RecordingSource) -> Iterator[Session]:
     yield _build_session(
         document, info, builder, dialogue, (outcome, status or "no exit status"), summary
     )
+
+
+def _infer_status(messages: list[Any]) -> str | None:
+    """How a dialogue without any status ended: whether its last command handed in the work."""
+    replies = [as_mapping(one) for one in messages[-2:]]
+    said = content_text(replies[0].get("content")) if replies else ""
+    return "Submitted" if _FINAL_OUTPUT.search(said) else None
 
 
 def _build_session(
@@ -120,6 +168,8 @@ class _MiniSweAgentRun:
         self.opening: list[Mapping[str, Any]] = []
         self.identity: str | None = None
         self.last: datetime | None = None
+        self.following: list[Mapping[str, Any]] = []
+        """The two messages after the one that is read."""
 
     def add_message(self, message: dict[str, Any], *, last: bool) -> None:
         extra, role = as_mapping(message.get("extra")), message.get("role")
@@ -176,7 +226,7 @@ class _FenceFormatRun(_MiniSweAgentRun):
             self._add_reply(content)
         elif message.get("role") != "user":
             self.builder.add_note(json_excerpt(message), f"unknown: {message.get('role')}")
-        elif last and self.status == "Submitted":
+        elif last and self.status == "Submitted" and _result_code(content) is None:
             if self.waiting is not None:
                 # What the last command printed is what it handed in.
                 self.builder.finish(self.waiting, output=self.builder.truncate_text(content))
@@ -186,34 +236,62 @@ class _FenceFormatRun(_MiniSweAgentRun):
             self._add_result(content)
 
     def _add_reply(self, content: str) -> None:
-        fences = list(_FENCE.finditer(content))
-        if len(fences) != 1:
+        command = _find_command(content, (_FENCE,))
+        if command is None and self._is_answered():
+            command = _find_command(content, _OTHER_COMMANDS)
+        if command is None:
             # Anything but one command is refused: then nothing of it ran.
             self.builder.add_agent_message(content)
             return
-        fence = fences[0]
-        self.builder.add_agent_message((content[: fence.start()] + content[fence.end() :]).strip())
-        self.waiting = self.builder.add_command(fence[1].strip())
+        self.builder.add_agent_message(
+            (content[: command.start()] + content[command.end() :]).strip()
+        )
+        self.waiting = self.builder.add_command(dedent(command[1]).strip())
+
+    def _is_answered(self) -> bool:
+        """Whether what follows is the result of a command, so that there was one."""
+        if len(self.following) == 1 and self.status == "Submitted":
+            return True
+        texts = [content_text(message.get("content")) for message in self.following[:1]]
+        return any(_result_code(text) is not None for text in texts)
 
     def _add_result(self, content: str) -> None:
         command, self.waiting = self.waiting, None
         if self.add_user_text(content):
             return
+        code, output_match = _result_code(content), _OUTPUT.match(content)
         if command is None:
-            self.builder.add_note(content, "format error")
+            self.builder.add_note(content, "format error" if code is None else UNPAIRED_RESULT)
             return
-        code, output_match = _RETURN_CODE.match(content), _OUTPUT.match(content)
-        if code is None and content.startswith("Observation: {"):
-            code = _PLAIN_RETURN_CODE.search(content[-40:])
+        output = output_match[1] if output_match else content
+        if code is not None and not output_match and (streams := _STREAMS.findall(content)):
+            output = "\n".join(text for _, text in streams if text.strip())
         late = content.startswith("The last command <command>") and "timed out" in content[:20000]
         self.builder.finish(
             command,
-            output=self.builder.truncate_text(output_match[1] if output_match else content),
-            exit_code=int(code[1]) if code else None,
-            exit_from="parsed" if code else None,
+            output=self.builder.truncate_text(output),
+            exit_code=code,
+            exit_from=None if code is None else "parsed",
             stopped="out of time" if late else None,
             seconds=seconds_between(command.at, self.builder.at),
         )
+
+
+def _find_command(content: str, forms: Sequence[re.Pattern[str]]) -> re.Match[str] | None:
+    """The one command of a reply, in the first form that it holds exactly once."""
+    for form in forms:
+        matches = list(islice(form.finditer(content), 2))
+        if len(matches) == 1:
+            return matches[0]
+    return None
+
+
+def _result_code(content: str) -> int | None:
+    """The exit code that a message in the user's name states; None where it is no result."""
+    code = _RETURN_CODE.match(content)
+    if code is None and content.startswith("Observation: {"):
+        code = _PLAIN_RETURN_CODE.search(content[-40:])
+    return int(code[1]) if code else None
 
 
 class _CallFormatRun(_MiniSweAgentRun):
@@ -271,7 +349,7 @@ class _CallFormatRun(_MiniSweAgentRun):
         if command is None:
             command = self.waiting[0] if self.waiting else None
         if command is None:
-            self.builder.add_note(json_excerpt(message), "result without a call")
+            self.builder.add_note(json_excerpt(message), UNPAIRED_RESULT)
             return
         self.waiting.remove(command)
         trouble = as_text(extra.get("exception_info"))

@@ -19,7 +19,7 @@ from closeloop.records.trace import AnyEvent, Command, Edit, Message, Read, Thou
 from closeloop.text.untrusted import clean_unicode
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.provider_values import content_text, usage_from_openai
-from closeloop.traces.session_builder import SessionBuilder, derive_id
+from closeloop.traces.session_builder import UNPAIRED_RESULT, SessionBuilder, derive_id
 from closeloop.traces.untrusted_json import (
     as_amount,
     as_list,
@@ -31,7 +31,7 @@ from closeloop.traces.untrusted_json import (
 )
 
 name = "openhands-completions"
-version = 2
+version = 3
 
 _FUNCTION_TAG = re.compile(r"<function=([^>\n]{1,100})>(.*?)(?:</function|\Z)", re.DOTALL)
 _PARAMETER_TAG = re.compile(r"<parameter=([^>\n]{1,100})>(.*?)</parameter>", re.DOTALL)
@@ -43,6 +43,11 @@ _REFUSAL_PREFIXES = (
     "Invalid `",
     "Ran into ",
 )
+_NOT_EXECUTED_PREFIXES = (
+    "ERROR: Cannot execute multiple commands at once",
+    "ERROR: No previous command to continue from",
+)
+_TRACEBACK = "Traceback (most recent call last)"
 _SUCCESS_MARKERS = ("has been edited.", "File created successfully", "Last edit to ", "[File ")
 
 
@@ -203,9 +208,12 @@ class _CompletionLog:
             event = self.unnamed.popleft()
         said = _RESULT_HEADER.sub("", said, count=1)
         if event is None:
-            self.builder.add_note(said, "result without a call")
+            self.builder.add_note(said, UNPAIRED_RESULT)
             return
-        finished_event = self.builder.add_result(event, said, _result_success(event, said))
+        if isinstance(event, Command) and said.startswith(_NOT_EXECUTED_PREFIXES):
+            finished_event = self.builder.add_refusal(event, said)
+        else:
+            finished_event = self.builder.add_result(event, said, _result_success(event, said))
         if isinstance(finished_event, Command) and finished_event.exit_code == -1:
             # It was still running.
             self.builder.update_event(finished_event, exit_code=None, exit_from=None)
@@ -237,6 +245,9 @@ def _result_success(event: AnyEvent, said: str) -> bool | None:
     """What the text of a result says of it; for most tools nothing."""
     start = said.lstrip()[:2000]
     if start.startswith(_REFUSAL_PREFIXES):
+        return False
+    if isinstance(event, Edit | Read) and start.startswith("-----") and _TRACEBACK in start:
+        # The editor itself broke down.
         return False
     if isinstance(event, Edit | Read) and any(sign in start for sign in _SUCCESS_MARKERS):
         return True

@@ -13,7 +13,7 @@ from closeloop.traces.provider_values import (
     usage_from_openai,
     with_total_cost,
 )
-from closeloop.traces.session_builder import SessionBuilder
+from closeloop.traces.session_builder import UNPAIRED_RESULT, SessionBuilder
 from closeloop.traces.untrusted_json import (
     as_amount,
     as_exit_code,
@@ -200,7 +200,7 @@ class OpenhandsConversation:
         action = self._take_action(event)
         if action is None:
             if event.get("tool_name") not in ("think", "finish"):
-                self.builder.add_note(said or json_excerpt(event), "result without a call")
+                self.builder.add_note(said or json_excerpt(event), UNPAIRED_RESULT)
             return
         failed = (
             observation.get("is_error") is True or as_text(observation.get("error")) is not None

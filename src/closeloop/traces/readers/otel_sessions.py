@@ -318,18 +318,18 @@ class _SpanSession:
         lane, call = self._lane_of_span(span), call_from_span(span)
         event = self.dialogue.find_open_call(lane, call)
         if event is None:
-            self.dialogue.mark_known(call)
+            self.dialogue.mark_known(call, lane)
             event = self.dialogue.add_part(
                 call, lane, span.start, self.builder.count_turns(lane) or None
             )
             assert event is not None
+        event = self.dialogue.complete_call(event, call)
         result = span_result(span)
         output = span.error if result is None else result_text(result)
         if output is not None or span.failed is not None:
             event = self.dialogue.finish_call(event, output, _span_success(span))
-            self.dialogue.mark_known(
-                MessagePart("tool", "result", output or "", call.name, call.id)
-            )
+            result_part = MessagePart("tool", "result", output or "", call.name, call.id)
+            self.dialogue.mark_known(result_part, lane)
         event = self._with_times(event, span)
         self.builder.replace_event(event)
         self.tools[span.id] = event.number

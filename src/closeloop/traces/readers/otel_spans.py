@@ -260,11 +260,7 @@ def _parse_numbered_messages(given: Mapping[str, Any], prefix: str) -> list[Mess
     for name, value in given.items():
         if name.startswith(prefix):
             _set_nested_value(tree, name[len(prefix) :].split("."), value)
-    return [
-        part
-        for message in _numbered_values(tree)
-        for part in parse_message_parts(_unwrap_names(message), role)
-    ]
+    return parse_message_parts([_unwrap_names(one) for one in _numbered_values(tree)], role)
 
 
 def _set_nested_value(tree: dict[str, Any], path: list[str], value: Any) -> None:

@@ -30,7 +30,7 @@ from closeloop.traces.untrusted_json import (
 )
 
 name = "otlp"
-version = 2
+version = 3
 
 _EXPORT_KEYS = ("resourceSpans", "resource_spans")
 _PARENT_KEYS = ("parentSpanId", "parent_span_id", "parent_id")

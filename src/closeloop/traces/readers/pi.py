@@ -17,7 +17,7 @@ from closeloop.records.trace import Command, Edit, Handoff, Message, Read, Thoug
 from closeloop.text.untrusted import truncate_middle
 from closeloop.text.wording import count_with_noun
 from closeloop.traces.provider_values import content_text, make_usage
-from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
+from closeloop.traces.session_builder import ROOT_LANE, UNPAIRED_RESULT, SessionBuilder
 from closeloop.traces.tool_calls import CallOrigin, event_from_call, result_fields
 from closeloop.traces.untrusted_json import (
     as_amount,
@@ -255,7 +255,7 @@ class _PiSession:
     def _add_result(self, message: Mapping[str, Any], lane: str) -> None:
         event = self.builder.find_open_call(lane, as_label(message.get("toolCallId")))
         if event is None:
-            self.builder.add_note(json_excerpt(message), about="result without a call", lane=lane)
+            self.builder.add_note(json_excerpt(message), about=UNPAIRED_RESULT, lane=lane)
             return
         output = self.builder.truncate_text(content_text(message.get("content"), _name_image))
         failed = message.get("isError")

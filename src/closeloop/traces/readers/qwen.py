@@ -25,7 +25,7 @@ from closeloop.traces.readers.gemini_contents import (
     usage_from_gemini,
 )
 from closeloop.traces.readers.qwen_stream import QwenStream, QwenTelemetry, is_qwen_stream
-from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
+from closeloop.traces.session_builder import ROOT_LANE, UNPAIRED_RESULT, SessionBuilder
 from closeloop.traces.tool_calls import CallOrigin
 from closeloop.traces.untrusted_json import (
     as_amount,
@@ -306,7 +306,7 @@ class _QwenChat:
                 lane, response.call or as_label(call_result.get("callId"))
             )
             if event is None:
-                self.builder.add_note(json_excerpt(found), about="result without a call", lane=lane)
+                self.builder.add_note(json_excerpt(found), about=UNPAIRED_RESULT, lane=lane)
                 continue
             ok = _SUCCESS_BY_STATUS.get(status) if isinstance(status, str) else not response.failed
             output = self.builder.truncate_text(response.text)

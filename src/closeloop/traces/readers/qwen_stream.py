@@ -23,7 +23,7 @@ from closeloop.traces.readers.gemini_contents import (
     finish_gemini_call,
     usage_from_gemini,
 )
-from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
+from closeloop.traces.session_builder import ROOT_LANE, UNPAIRED_RESULT, SessionBuilder
 from closeloop.traces.tool_calls import CallOrigin
 from closeloop.traces.untrusted_json import (
     as_amount,
@@ -154,7 +154,7 @@ class QwenStream:
             return
         event = self.builder.find_open_call(lane, as_label(block.get("tool_use_id")))
         if event is None:
-            self.builder.add_note(json_excerpt(block), about="result without a call", lane=lane)
+            self.builder.add_note(json_excerpt(block), about=UNPAIRED_RESULT, lane=lane)
             return
         output = "\n".join(
             as_text(part.get("text")) or "" for part in _content_blocks(block.get("content"))

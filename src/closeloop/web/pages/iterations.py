@@ -8,13 +8,15 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from closeloop.process.brief_needs import (
+    BriefNeed,
+    find_dropped_facts,
+    list_all_needs,
+)
 from closeloop.process.child_reports import list_report_facts, parent_uses_fact
 from closeloop.process.handoff_briefs import (
-    BriefNeed,
     HandoffContext,
-    find_dropped_facts,
     is_brief_understood,
-    list_all_needs,
     list_handoff_contexts,
     missing_planted_facts,
 )

@@ -7,7 +7,14 @@ from datetime import UTC, datetime
 
 from closeloop import plugins
 from closeloop.metrics.held_out_runs import estimate_held_out_gaps, list_held_out_reminders
-from closeloop.process.rulebook import RuleQuality, load_measured_quality, quality_by_rule
+from closeloop.process.rule_quality import (
+    GateDecision,
+    ReadingSummary,
+    RuleQuality,
+    describe_readings,
+    load_measured_quality,
+    quality_by_rule,
+)
 from closeloop.records.attempt import AttemptFilter
 from closeloop.records.estimate import Rate, wilson_rate
 from closeloop.records.experiment_plan import HeldOutGap, HeldOutRun
@@ -187,6 +194,8 @@ class RuleLine(Record):
     rule: Rule
     enabled: bool
     thresholds: dict[str, float]
+    gate: GateDecision | None
+    """Whether it may fail a build, and the reason; None where it is switched off."""
     quality: RuleQuality | None
     """None where it was never held against labels."""
 
@@ -199,17 +208,22 @@ class RulesView(Record):
     """What is looked for in changes."""
     date: str
     method: str
+    reading: ReadingSummary
+    """Who read findings and whole sessions, and how far readers agree."""
+    reading_lines: tuple[str, ...]
+    """The same in sentences."""
 
 
 def rules(desk: PageContext, asked: NoQuery) -> RulesView:
-    limits = {one.detector.rule.name: one.limits for one in desk.rulebook.chosen}
+    configured = {one.detector.rule.name: one for one in desk.rulebook.chosen}
     rule_quality, quality_source = quality_by_rule(), load_measured_quality()
     return RulesView(
         rules=tuple(
             RuleLine(
                 rule=one.rule,
-                enabled=one.rule.name in limits,
-                thresholds=dict(limits.get(one.rule.name, {})),
+                enabled=one.rule.name in configured,
+                thresholds=dict(here.limits) if (here := configured.get(one.rule.name)) else {},
+                gate=here.gate if here else None,
                 quality=rule_quality.get(one.rule.name),
             )
             for one in sorted(plugins.load_plugins("detectors"), key=lambda one: str(one.rule.name))
@@ -222,6 +236,8 @@ def rules(desk: PageContext, asked: NoQuery) -> RulesView:
         ),
         date=quality_source.date,
         method=quality_source.method,
+        reading=quality_source.reading_summary,
+        reading_lines=tuple(describe_readings(quality_source.reading_summary)),
     )
 
 

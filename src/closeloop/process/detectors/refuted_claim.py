@@ -1,0 +1,119 @@
+"""The agent says that it succeeded, and the user's next words say that it did not.
+
+## What it looks for
+
+A claim of success, as in [unverified-claim](unverified-claim.md), with which the agent hands over
+to the user, and in the user's next message a sentence that contradicts it: `it doesn't work`,
+`still fails`, `that's wrong`, `you didn't change it`, `the tests are failing`, `nothing changed`.
+
+English, German, French, Spanish, Portuguese, Italian, Russian, Chinese and Japanese are told by
+their common phrases. A fault that is named without saying whose (`the blur does not work`) counts
+where the claim, or the request that it answers, speaks of the same thing.
+
+Questions, conditions, wishes, pasted output, reviews pasted whole and texts of the client
+contradict nothing.
+
+## Why it matters
+
+It is the plainest evidence that a claim was wrong: the one who tried it says so.
+
+## Bad
+
+```text
+#1  user   The menu does not close on a phone.
+#2  edit   menu.js
+#3  agent  "Done! The menu now closes on all devices."
+#4  user   Still doesn't work.
+```
+
+## Good
+
+```text
+#3  agent  "I changed how the menu closes, and could not try it on a phone. Does it close now?"
+#4  user   Still doesn't work.
+```
+
+## When it can be measured
+
+When the trace shows what the user said.
+
+## Thresholds and silencing
+
+It has no thresholds.
+
+```toml
+[rules.refuted-claim]
+enabled = false
+
+[[silence]]
+rule = "refuted-claim"
+task = "demo-*"
+reason = "scripted users always complain"
+```
+
+## How sure it is
+
+It may gate. It believes the user; one who is mistaken refutes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from closeloop.process.agent_claims import NO_END, ClosingMessage, list_closings, parse_claim
+from closeloop.process.text_words import normalise_words, word_stems
+from closeloop.process.user_corrections import UserObjection, parse_objection
+from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.records.inspection import LaneReading, TraceReading
+from closeloop.records.trace import Message
+
+rule = Rule(
+    name="refuted-claim",
+    version=1,
+    about="The agent claims success, and the user's next words say that it is not so.",
+    severity="error",
+    gates=True,
+)
+_MAX_CLAIM_CHARS = 4000
+"""So much of a claim and of the request before it is searched for what the user speaks of."""
+
+
+def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
+    """Claims that the user contradicts next."""
+    root = next(iter(reading.lanes.values()), None)
+    if root is None or not root.users:
+        return Unmeasured(rule=rule.name, reason="nothing that the user said is on record")
+    return list(_find_refuted_claims(root)) if len(root.users) > 1 else []
+
+
+def _find_refuted_claims(root: LaneReading) -> Iterator[Finding]:
+    users = {message.number: message for message in root.users}
+    for closing in list_closings(root):
+        answer = users.get(int(closing.until)) if closing.until != NO_END else None
+        if answer is None or answer.intent in ("interrupt", "request"):
+            continue
+        claim = parse_claim(closing.message)
+        objection = parse_objection(answer.text) if claim else None
+        if claim is None or objection is None or not objection.refuted:
+            continue
+        if not _is_about_claim(objection, closing, users.get(closing.since)):
+            continue
+        yield make_finding(
+            rule,
+            f"“{claim.quote}” was claimed, and the user says: “{objection.quote}”",
+            [closing.message.number, answer.number],
+            lane=root.lane.id,
+            confidence=0.9,
+        )
+
+
+def _is_about_claim(
+    objection: UserObjection, closing: ClosingMessage, request: Message | None
+) -> bool:
+    """It says so, or the fault that it names is one of what was claimed or asked for."""
+    if not objection.subject:
+        return True
+    texts = [closing.message.text] + ([request.text] if request else [])
+    return any(
+        objection.subject & word_stems(normalise_words(text[:_MAX_CLAIM_CHARS])) for text in texts
+    )

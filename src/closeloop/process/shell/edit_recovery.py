@@ -1,0 +1,303 @@
+"""The edits that a command line makes, with their text where the line holds it.
+
+`cat > f <<EOF`, `echo … >> f`, `tee`, `sed -i`, `perl -i`, `patch`, `git apply`, `rm`, and code
+given to an interpreter (`code_edits.py`). Only texts are read: nothing is run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+
+from closeloop.process.shell.code_edits import recover_code_edits
+from closeloop.process.shell.command_splitting import ShellCommand, ShellWords, word_set
+from closeloop.records.inspection import FileEdit
+
+MAX_EDITS = 50
+"""Edits of one command that are told."""
+_MAX_TEXT_CHARS = 200_000
+_PATCHED_FILE = re.compile(
+    r"^(?:diff --git [^\n]*\n(?:(?!diff --git |--- )[^\n]*\n)*)?"
+    r"(?:--- [^\n]*\n\+\+\+ (?:b/)?([^\t\n]+)|\*\*\* (Add|Update|Delete) File: ([^\n]+))",
+    re.MULTILINE,
+)
+_BACKSLASH = re.compile(r"\\([abefnrtv\\]|0[0-7]{0,3})")
+_CONTROL_LETTERS = {"a": "\a", "b": "\b", "e": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_FORMAT = re.compile(r"%(%|[sdib])")
+
+# What a program prints, where its words say it all.
+
+
+def printed_text(part: ShellCommand) -> str | None:
+    """What the command prints: a heredoc through `cat`, the words of `echo` and `printf`."""
+    program, words = part.words[0].rpartition("/")[2], part.words[1:]
+    if program == "cat":
+        is_fed = part.body is not None and all(word == "-" for word in words)
+        return f"{part.body}\n" if is_fed else None
+    if program == "echo":
+        return _echoed_text(words)
+    if program == "printf" and words:
+        return _formatted_text(words)
+    return None
+
+
+def _echoed_text(words: ShellWords) -> str | None:
+    end, escapes = "\n", False
+    while words and words[0] in ("-n", "-e", "-en", "-ne", "-E"):
+        end = "" if "n" in words[0] else end
+        escapes = escapes or "e" in words[0]
+        words = words[1:]
+    text = " ".join(words)
+    return None if "$(" in text else (_unescape_text(text) if escapes else text) + end
+
+
+def _formatted_text(words: ShellWords) -> str | None:
+    form, values = words[0], iter(words[1:])
+    if "$(" in form:
+        return None
+    return _FORMAT.sub(
+        lambda sign: "%" if sign[1] == "%" else next(values, ""), _unescape_text(form)
+    )
+
+
+def _unescape_text(text: str) -> str:
+    return _BACKSLASH.sub(lambda sign: _CONTROL_LETTERS.get(sign[1], sign[1]), text)
+
+
+def redirect_edits(part: ShellCommand, text: str | None) -> Iterator[FileEdit]:
+    """What is written to the files behind `>` and `>>`."""
+    for name in part.out if text is not None else ():
+        yield _written_edit(name, text, append=name in part.appended)
+
+
+def _written_edit(name: str, text: str | None, *, append: bool) -> FileEdit:
+    if append:
+        return FileEdit(path=name, before="", after=text)
+    return FileEdit(path=name, action="create", after=text)
+
+
+# `sed` and `perl`.
+
+_SED_ADDRESS = re.compile(
+    r"\s*(?:(?:\d+|\$|/(?:\\.|[^/\\])*/I?)(?:[,~]\+?(?:\d+|\$|/(?:\\.|[^/\\])*/))?)?\s*!?\s*\{?\s*"
+)
+_SED_TEXT = re.compile(r"[aic]\s*(?:\\\n?)?([^\n]*(?:(?<=\\)\n[^\n]*)*)")
+_SUBSTITUTION_END = re.compile(r"[gpiImMewsx0-9]*\s*\}?\s*(?:[;\n]|$)")
+_MAX_SED_COMMANDS = 100
+_IN_PLACE = re.compile(r"-[nErsuz]*i|--in-place").match
+_SED_SCRIPTS = word_set("-e --expression")
+
+
+def _sed_edits(part: ShellCommand, _fed: str | None) -> Iterator[FileEdit]:
+    words = part.words
+    if not any(map(_IN_PLACE, words[1:])):
+        return
+    scripts, names = [], []
+    extended = any(re.match(r"-[nirsuz]*[Er]", word) for word in words[1:])
+    rest = iter(words[1:])
+    for word in rest:
+        if word in _SED_SCRIPTS:
+            scripts.append(next(rest, ""))
+        elif word[:1] != "-" and word:
+            names.append(word)
+    if not scripts and names:
+        scripts.append(names.pop(0))
+    texts = [text for script in scripts for text in parse_sed_script(script, extended=extended)]
+    for name in names:
+        for before, after in texts or [(None, None)]:
+            yield FileEdit(path=name, before=before, after=after)
+
+
+def parse_sed_script(script: str, *, extended: bool) -> Iterator[tuple[str | None, str | None]]:
+    """Each command's replaced and new text, None where the script alone does not say it."""
+    position = 0
+    for _ in range(_MAX_SED_COMMANDS):
+        address = _SED_ADDRESS.match(script, position)
+        position = address.end() if address else position
+        letter = script[position : position + 1]
+        if not letter:
+            return
+        if letter == "s" and len(script) > position + 1:
+            pattern, replacement, position = _split_substitution(script, position + 1)
+            before = literal_from_pattern(pattern, extended=extended)
+            after = None if before is None else _literal_replacement(replacement, before)
+            yield (before, after) if after is not None else (None, None)
+            end = _SUBSTITUTION_END.match(script, position)
+        elif letter in "aic" and (text := _SED_TEXT.match(script, position)):
+            new = _unescape_text(text[1].replace("\\\n", "\n").removeprefix("\\")) + "\n"
+            yield "", new
+            position, end = text.end(), None
+        else:
+            yield None, None
+            end = re.compile(r"[^;\n]*[;\n]?").match(script, position)
+        position = end.end() if end else position + 1
+
+
+def _split_substitution(script: str, start: int) -> tuple[str, str, int]:
+    """Pattern and replacement of `s/…/…/`, and where the flags begin."""
+    mark = script[start]
+    texts: list[str] = []
+    position = begin = start + 1
+    while len(texts) < 2 and position < len(script):
+        if script[position] == "\\":
+            position += 1
+        elif script[position] == mark:
+            texts.append(script[begin:position].replace("\\" + mark, mark))
+            begin = position + 1
+        position += 1
+    pattern, replacement = (*texts, script[begin:], "")[:2]
+    return pattern, replacement, position
+
+
+def literal_from_pattern(pattern: str, *, extended: bool) -> str | None:
+    """The text that a pattern stands for, where it stands for one only; a dot is taken for one."""
+    special = "*+?()[]{}|" if extended else "*[]"
+    escaped_special = "wWsSbB<>123456789" if extended else "wWsSbB<>123456789(){}|+?"
+    text = []
+    signs = iter(pattern.removeprefix("^").removesuffix("$"))
+    for sign in signs:
+        if sign == "\\":
+            following = next(signs, "")
+            if following in escaped_special:
+                return None
+            text.append(_CONTROL_LETTERS.get(following, following))
+        elif sign in special:
+            return None
+        else:
+            text.append(sign)
+    return "".join(text)
+
+
+def _literal_replacement(text: str, before: str) -> str | None:
+    if re.search(r"\\[1-9]|\$\d", text):
+        return None
+    text = re.sub(r"(?<!\\)&", lambda _: before, text)
+    return re.sub(r"\\(.)", lambda sign: _CONTROL_LETTERS.get(sign[1], sign[1]), text)
+
+
+def _perl_edits(part: ShellCommand, _fed: str | None) -> Iterator[FileEdit]:
+    rest = iter(part.words[1:])
+    in_place, names, scripts = False, [], []
+    for word in rest:
+        if word[:1] != "-":
+            names.append(word)
+            continue
+        in_place = in_place or re.match(r"-[a-z0-9]*i", word) is not None
+        if word[-1:] in ("e", "E"):
+            scripts.append(next(rest, ""))
+    texts = [
+        text
+        for script in scripts
+        if script[:1] == "s"
+        for text in parse_sed_script(script, extended=True)
+    ]
+    for name in names if in_place else ():
+        for before, after in texts or [(None, None)]:
+            yield FileEdit(path=name, before=before, after=after)
+
+
+# Patches, code, removal.
+
+
+def split_patch(text: str) -> Iterator[FileEdit]:
+    """What a patch does to each file."""
+    text = text[:_MAX_TEXT_CHARS]
+    heads = list(islice(_PATCHED_FILE.finditer(text), MAX_EDITS))
+    for place, head in enumerate(heads):
+        end = heads[place + 1].start() if place + 1 < len(heads) else len(text)
+        body = text[head.start() : end]
+        path = (head[1] or head[3] or "").strip()
+        if path == "/dev/null":
+            old = re.search(r"^--- (?:a/)?([^\t\n]+)", body, re.M)
+            yield FileEdit(path=old[1].strip() if old else "", action="delete", patch=body)
+        elif head[2] == "Delete":
+            yield FileEdit(path=path, action="delete")
+        elif head[2] == "Add" or re.search(r"^--- /dev/null", body, re.M):
+            lines = [line[1:] for line in body.splitlines() if re.match(r"\+(?!\+\+ )", line)]
+            yield FileEdit(path=path, action="create", after="\n".join(lines) + "\n")
+        else:
+            yield FileEdit(path=path, patch=body)
+
+
+def _patch_edits(part: ShellCommand, fed: str | None) -> Iterator[FileEdit]:
+    words = part.words
+    if words[0] == "git" and "apply" not in words[:6]:
+        yield from _git_removal_edits(words)
+    elif "--dry-run" not in words and "--check" not in words:
+        text = part.body or fed
+        if not text and len(words) > 1 and "***" in words[1]:
+            text = words[1]
+        yield from split_patch(text or "")
+
+
+def _git_removal_edits(words: ShellWords) -> Iterator[FileEdit]:
+    if "rm" in words[:4] and "--cached" not in words:
+        names = words[words.index("rm") + 1 :]
+        yield from (FileEdit(path=name, action="delete") for name in names if name[:1] != "-")
+
+
+def _removal_edits(part: ShellCommand, _fed: str | None) -> Iterator[FileEdit]:
+    for name in part.words[1:]:
+        if name[:1] != "-":
+            yield FileEdit(path=name, action="delete")
+
+
+def _tee_edits(part: ShellCommand, fed: str | None) -> Iterator[FileEdit]:
+    text = f"{part.body}\n" if part.body is not None else fed
+    append = "-a" in part.words or "--append" in part.words
+    for name in part.words[1:] if text is not None else ():
+        if name[:1] != "-":
+            yield _written_edit(name, text, append=append)
+
+
+def _code_edits(part: ShellCommand, _fed: str | None) -> Iterator[FileEdit]:
+    code = part.body
+    for place, word in enumerate(part.words[1:-1], 1):
+        if word == "-c":
+            code = part.words[place + 1]
+            break
+        if word[:1] != "-":
+            return
+    yield from recover_code_edits(code) if code else ()
+
+
+EDITING_PROGRAMS: Mapping[str, Callable[[ShellCommand, str | None], Iterator[FileEdit]]] = {
+    "sed": _sed_edits,
+    "gsed": _sed_edits,
+    "perl": _perl_edits,
+    "patch": _patch_edits,
+    "apply_patch": _patch_edits,
+    "applypatch": _patch_edits,
+    "git": _patch_edits,
+    "rm": _removal_edits,
+    "unlink": _removal_edits,
+    "tee": _tee_edits,
+    "python": _code_edits,
+}
+
+
+def recover_edits(parts: Sequence[ShellCommand], place: int, program: str) -> list[FileEdit]:
+    """The edits that one command of a line makes, with paths as the line writes them."""
+    part = parts[place]
+    edits = list(redirect_edits(part, printed_text(part))) if part.out else []
+    recovery = EDITING_PROGRAMS.get(program)
+    if recovery is not None:
+        before = parts[place - 1] if place else None
+        fed = printed_text(before) if before is not None and before.end == "|" else None
+        edits += islice(recovery(part, fed), MAX_EDITS)
+    return edits
+
+
+SCRIPT_ENDINGS = (".py", ".sh", ".patch", ".diff")
+SCRIPT_RUNNERS = word_set("python bash sh zsh patch git")
+
+
+def list_run_scripts(part: ShellCommand, program: str) -> Sequence[str]:
+    """The script that a command runs, or the patch that it applies."""
+    words = [*part.words, *part.given]
+    if program == "git":
+        words = words[words.index("apply") :] if "apply" in words[:6] else []
+    elif program not in SCRIPT_RUNNERS:
+        words = ["", *words]
+    return [word for word in words[1:4] if word.endswith(SCRIPT_ENDINGS) and "\n" not in word]
