@@ -162,8 +162,9 @@ def _diff_features(
 
 
 def _edited_lines(step: TraceStep) -> int | None:
-    lines = diff_edit(step.event) if isinstance(step.event, Edit) else None
-    return None if lines is None else len(lines.added) + len(lines.removed)
+    """Lines added and removed, also by a command; None where the recording does not tell."""
+    changes = [lines for edit in step.edits if (lines := diff_edit(edit)) is not None]
+    return sum(len(one.added) + len(one.removed) for one in changes) if changes else None
 
 
 def _failure_features(steps: Sequence[TraceStep]) -> Features:
