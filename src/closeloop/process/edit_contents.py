@@ -147,7 +147,11 @@ def is_test_source(path: str) -> bool:
 def is_scratch_path(path: str) -> bool:
     """Made to look at something, not to be kept."""
     name = path.rsplit("/", 1)[-1].lower().removeprefix("test_")
-    return name.startswith(_SCRATCH_PREFIXES) or _TEMPORARY_FOLDER.match(path) is not None
+    return (
+        name.startswith(_SCRATCH_PREFIXES)
+        or "repro" in name.partition(".")[0].split("_")
+        or _TEMPORARY_FOLDER.match(path) is not None
+    )
 
 
 @lru_cache(maxsize=1024)

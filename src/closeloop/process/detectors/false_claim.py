@@ -9,6 +9,8 @@ the build settles it.
 
 It keeps quiet where
 
+- what failed is a script of the agent's own, which may be meant to show an error: only failing
+  tests, compilers and type checkers contradict a claim;
 - the agent names the failure: "one test still fails", or said since it came that it is not its
   own: "pre-existing", "unrelated";
 - the same things failed before the agent changed anything;
@@ -103,11 +105,14 @@ MAX_CHECKS_BACK = 1000
 """So many checks before a change are looked at."""
 MAX_MESSAGES = 50
 """So many messages after a failing check are searched for what the agent says of it."""
+_FAILURE_TOLD = re.compile(
+    r"(?<!no )(?<!0 )(?<!without )(?<!any )\bfail(?:s|ing|ed|ures?)?\b(?! (?:before|previously))"
+)
 _FAILURE_NAME = re.compile(r"[\w-]+\.\w+(?=::|:|$| )|\btest_\w{4,}|\w{4,}_test\b")
 
 rule = Rule(
     name="false-claim",
-    version=3,
+    version=4,
     about="The agent claims success although the last check of its work failed.",
     severity="error",
     gates=True,
@@ -148,6 +153,8 @@ def _findings_in_lane(
             continue
         if not claim.passing and _has_later_trial(reading, lane, failing_check, closing):
             continue
+        if not _is_sure_failure(failing_check, failures) or _speaks_of_failure(closing):
+            continue
         if _has_failed_before(failing_check, backing.first, checks) and not _request_names_failure(
             failures, lane.request
         ):
@@ -164,6 +171,20 @@ def _findings_in_lane(
             lane=lane.lane.id,
             confidence=0.95 if claim.passing else 0.85,
         )
+
+
+def _is_sure_failure(step: TraceStep, failures: CheckFailures) -> bool:
+    """Tests or a compiler failed: that a script ends with an error may be what it is to show."""
+    return (
+        step.check is not None
+        and step.check.tool != "script"
+        and failures.parser not in ("tail", "traceback", "launch")
+    )
+
+
+def _speaks_of_failure(closing: ClosingMessage) -> bool:
+    """The message itself says that something fails: whoever reads it knows."""
+    return _FAILURE_TOLD.search(closing.message.text[:MAX_MESSAGE_CHARS].lower()) is not None
 
 
 def _has_later_trial(

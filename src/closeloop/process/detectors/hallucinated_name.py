@@ -63,6 +63,7 @@ remains in doubt is whether something not recorded had shown it.
 
 from __future__ import annotations
 
+import io
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
@@ -73,7 +74,7 @@ from typing import Literal
 
 from ahocorasick_rs import AhoCorasick
 
-from closeloop.process.edit_contents import diff_edit
+from closeloop.process.edit_contents import diff_edit, find_created_files, list_trace_changes
 from closeloop.process.rule_helpers import truncate_line
 from closeloop.process.text_words import build_automaton, contains_any
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
@@ -186,12 +187,14 @@ def _is_exempt(sort: MissingNameKind, name: str) -> bool:
             or plugged_in
             or _INVENTED_OPTION.search(name) is not None
         )
+    if sort == "attribute" and name in _COMMON_METHODS:
+        return True
     return len(name) < MIN_NAME_CHARS or name.startswith("__")
 
 
 rule = Rule(
     name="hallucinated-name",
-    version=3,
+    version=4,
     about="A name is used that nothing ever showed, and a failing result says it does not exist.",
     severity="warning",
     mode="hallucinated API",
@@ -228,6 +231,12 @@ _NO_WORD, _NO_OPTION = re.compile(r"\W?\Z"), re.compile(r"[^\w-]?\Z")
 """What may stand before a name, and before an option."""
 
 
+_COMMON_METHODS = frozenset(
+    name for kind in (str, bytes, list, dict, set, io.StringIO, io.BytesIO) for name in dir(kind)
+)
+"""Methods that exist, only not on the value at hand: nothing was invented."""
+
+
 class _MissingNameUse(Record):
     missing: MissingName
     failing: TraceStep
@@ -247,6 +256,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     if reads and all(_shown_text(step.event) is None for step in reads):
         return Unmeasured(rule=rule.name, reason="the trace does not hold what the agent was shown")
     _drop_known_names(reading, used)
+    _drop_own_modules(reading, used)
     findings = [_build_finding(one) for one in used.values()]
     return sorted(findings, key=lambda finding: min(finding.events))
 
@@ -348,6 +358,16 @@ def _drop_known_names(reading: TraceReading, used: dict[str, _MissingNameUse]) -
                 del used[one.missing.name]
         if not used:
             return
+
+
+def _drop_own_modules(reading: TraceReading, used: dict[str, _MissingNameUse]) -> None:
+    """Leave out modules that the agent made itself, though not where Python looks for them."""
+    made = {
+        path.rpartition("/")[2].partition(".")[0]
+        for path in find_created_files(list_trace_changes(reading))
+    }
+    for name in [name for name in used if name.rpartition(".")[2] in made]:
+        del used[name]
 
 
 def _written_text(event: AnyEvent) -> str:

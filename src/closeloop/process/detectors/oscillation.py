@@ -74,6 +74,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from closeloop.process.check_comparison import hides_output
 from closeloop.process.edit_contents import deletes_file, is_scratch_path
+from closeloop.process.measures.verification import is_linter_check
 from closeloop.process.rule_helpers import (
     describe_failures,
     explain_unreadable_checks,
@@ -95,7 +96,7 @@ from closeloop.records.trace import (
 
 rule = Rule(
     name="oscillation",
-    version=4,
+    version=5,
     about="Back and forth: what failed before fails again, or a file is undone and redone.",
     severity="warning",
     gates=True,
@@ -132,7 +133,7 @@ def _failure_findings(lane: LaneReading, least: float) -> Iterable[Finding]:
         if all(uses_stash(step) for step in iteration.changes):
             continue
         for step in iteration.checks:
-            if step.check and step.check.passed is not None:
+            if step.check and step.check.passed is not None and not is_linter_check(step):
                 failures = step.check.failures
                 value = frozenset(failures.errors.items()) if failures else frozenset()
                 rows.setdefault(_row_key(step, step.check), []).append((value, step))
@@ -215,8 +216,9 @@ def _list_versions(changes: Iterable[TraceStep]) -> Iterable[tuple[Hashable, Tra
         if number == 1 and edit.before is not None:
             yield version, step
         if edit.before is None:
-            # Equal texts, equal versions; an edit that only a patch tells makes a new one.
-            after: Hashable = edit.after if edit.after is not None else number
+            # A whole file with an equal text is an equal version; what is put between lines, or
+            # told by a patch alone, makes a new one.
+            after: Hashable = edit.after if edit.action == "create" and edit.after else number
         else:
             after = ways.setdefault((version, edit.before, edit.after), number)
             ways[after, edit.after, edit.before] = version

@@ -63,7 +63,7 @@ It may gate. It misses a failed edit of a file that was touched again for anothe
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from closeloop.process.edit_contents import diff_edit, is_scratch_path
 from closeloop.process.measures.recovery import list_abandoned_edits, mentions_problem
@@ -80,12 +80,13 @@ from closeloop.records.trace import (
     Edit,
     Message,
     Note,
+    Read,
     Thought,
 )
 
 rule = Rule(
     name="pressed-on-after-failed-edit",
-    version=3,
+    version=4,
     about="An edit failed, and the work goes on as if it had worked.",
     severity="error",
     mode="context blindness",
@@ -120,6 +121,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
         for item in list_abandoned_edits(lane)
         if item.step is not None
         and _could_matter(item.step)
+        and not _is_redundant(lane, item.step)
         and not _notices_failure(reading.trace.events, item.step)
         and _acts_on_it(reading.trace.events, lane, item.step)
     ]
@@ -141,6 +143,28 @@ def _could_matter(step: TraceStep) -> bool:
     if isinstance(event, Edit) and not (event.before or event.after or event.patch):
         return False
     return not all(map(is_scratch_path, step.written))
+
+
+def _is_redundant(lane: LaneReading, step: TraceStep) -> bool:
+    """What it was to write is there already: it was written or shown before, or the file exists."""
+    event = step.event
+    if not isinstance(event, Edit):
+        return False
+    if "already exist" in (event.error or "").lower():
+        return True
+    wanted = (event.after or "").strip()
+    return bool(wanted) and any(
+        wanted in text for one in lane.steps[: step.index] for text in _texts_of_file(one, step)
+    )
+
+
+def _texts_of_file(one: TraceStep, step: TraceStep) -> Iterator[str]:
+    """What another step wrote to, or showed of, the same file."""
+    event = one.event
+    if isinstance(event, Edit) and one.changed and one.written == step.written:
+        yield event.after or ""
+    elif isinstance(event, Read) and one.read == step.written:
+        yield event.text or ""
 
 
 def _acts_on_it(events: Sequence[AnyEvent], lane: LaneReading, step: TraceStep) -> bool:

@@ -11,7 +11,7 @@ looks.
 The **silent** kind: the same command prints the same after changed code, three times or more,
 whatever its exit code, unless what it prints states success or the agent says that it is right. A
 script that shows a bug and ends with exit code 0 is told so. Making the file that shows the failure
-is no round of its own.
+is no round of its own, and neither is a change that only prints more.
 
 A check of fewer tests than before goes on with the row when it fails in what had failed already.
 A different failing test, another kind of error in the same test, or one failure fewer ends it:
@@ -77,7 +77,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from closeloop.process.check_results import runs_program
-from closeloop.process.edit_contents import creates_file
+from closeloop.process.edit_contents import creates_file, diff_edit
 from closeloop.process.failures.failure_collector import normalise_output
 from closeloop.process.measures.convergence import find_standstills, list_failing_checks
 from closeloop.process.measures.feedback_use import has_change_between, is_scratch_change
@@ -101,7 +101,7 @@ from closeloop.records.trace import (
 
 rule = Rule(
     name="spiral",
-    version=3,
+    version=4,
     about="One fix after another leaves the same failure: the agent is stuck and does not stop.",
     severity="error",
     gates=True,
@@ -134,6 +134,10 @@ _CLIENT_LINE = re.compile(
     r"^\[(?:Python Interpreter|Command finished|The command).*\]?$", re.MULTILINE
 )
 """Lines that a client adds to what a program prints."""
+_DEBUG_LINE = re.compile(
+    r"(?:print|pprint|console\.\w+|logg?(?:er|ing)?\.\w+|fmt\.Print\w*|dbg!|println!|eprintln!"
+    r"|System\.\w+\.println|var_dump|import (?:pdb|sys|logging|traceback|pprint)|breakpoint)\b"
+)
 _PASSED_COUNT = re.compile(r"\b(\d{1,6}) pass(?:ed|ing)\b")
 
 
@@ -155,6 +159,7 @@ def _failing_spirals(lane: LaneReading, least: float) -> Iterable[Finding]:
     for row in find_standstills(lane):
         if len(row) >= least:
             fixes = row[1:] if _only_reproduces(row[0]) else row
+            fixes = [iteration for iteration in fixes if not _only_debugs(iteration)]
             if len(fixes) >= least and not _shows_progress(fixes):
                 yield _build_finding(fixes, lane)
 
@@ -162,6 +167,17 @@ def _failing_spirals(lane: LaneReading, least: float) -> Iterable[Finding]:
 def _only_reproduces(iteration: Iteration) -> bool:
     """Its changes make new files that show the failure: nothing was tried against it yet."""
     return all(creates_file(step) or is_scratch_change(step) for step in iteration.changes)
+
+
+def _only_debugs(iteration: Iteration) -> bool:
+    """Its changes only make the code print more: a look at the failure, and no fix."""
+    added = []
+    for step in iteration.changes:
+        lines = [diff_edit(edit) for edit in step.edits]
+        if not lines or None in lines:
+            return False
+        added += [line for one in lines if one for line in one.added if line]
+    return bool(added) and all(map(_DEBUG_LINE.match, added))
 
 
 def _shows_progress(row: Sequence[Iteration]) -> bool:
