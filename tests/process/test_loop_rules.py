@@ -164,3 +164,14 @@ def test_tiny_edits_are_too_short_to_tell() -> None:
     for after in ("x = 1", "x = 2", "x = 1", "x = 2"):
         events += [edit(after=after), pytest_run("t.py::a")]
     assert found("same-fix-again", events) == []
+
+
+def test_answers_that_the_client_refuses_for_the_same_fault_are_a_repeated_failure() -> None:
+    def refused(count: int) -> dict[str, object]:
+        return {"note": {"about": "format error", "text": f"Give ONE action, found {count}."}}
+
+    look = {"run": {"command": "ls", "exit": 0, "output": "a"}}
+    events = [refused(2), look, refused(3), look, refused(2), refused(4)]
+    (finding,) = found("repeated-failure", events)
+    assert finding.events == (1, 3, 5, 6)
+    assert found("repeated-failure", events[:-1]) == []

@@ -8,6 +8,9 @@ after a change is normal work. Waiting and polling (`sleep`, `tail -f`, the stat
 server) are left out, and so are calls that were never made because another one failed or the user
 broke in. Whatever is volatile in the result (times, addresses, process numbers) is not compared.
 
+Also answers of the agent that its client refuses for the same fault of form, such as two commands
+where one is asked for, four times or more in a session.
+
 ## Why it matters
 
 Nothing can come of it: the agent did not read the answer, or hopes for luck.
@@ -34,7 +37,7 @@ When at least one action of the trace says whether it failed.
 
 ## Thresholds and silencing
 
-`times` (3): so often the same failure counts as repeated.
+`times` (3): so often the same failure counts as repeated. `refusals` (4): so many refused answers.
 
 ```toml
 [rules.repeated-failure]
@@ -54,6 +57,7 @@ It may gate. With `times = 2` it is also what comes nearest to what people call 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
 
 from closeloop.process.failures.failure_collector import normalise_output
@@ -68,19 +72,21 @@ from closeloop.records.trace import (
     Command,
     Edit,
     Handoff,
+    Note,
     Read,
     ToolUse,
 )
 
 rule = Rule(
     name="repeated-failure",
-    version=2,
+    version=3,
     about="The same action fails in the same way again and again, with nothing changed between.",
     severity="warning",
     gates=True,
-    thresholds={"times": 3},
+    thresholds={"times": 3, "refusals": 4},
 )
 
+_NUMBER = re.compile(r"\d+")
 _RESULT_TAIL_CHARS = 1000
 """So much of the end of a result is compared: that is where errors are told."""
 _NOT_RUN_MESSAGES = (
@@ -101,7 +107,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
         if not any(lane.steps for lane in lanes):
             return []
         return Unmeasured(rule=rule.name, reason="no action in the trace says whether it failed")
-    return [
+    findings = [
         make_finding(
             rule,
             f"Failed {len(row)} times in the same way, with nothing changed between: "
@@ -111,6 +117,26 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
         )
         for lane in lanes
         for row in _failing_rows(lane, limits["times"])
+    ]
+    return findings + _refused_answers(reading, limits["refusals"])
+
+
+def _refused_answers(reading: TraceReading, times: float) -> list[Finding]:
+    """Answers that the client could not use, for the same fault of form each time."""
+    rows: dict[tuple[str, str], list[int]] = {}
+    for event in reading.trace.events:
+        if type(event) is Note and event.about == "format error":
+            fault = _NUMBER.sub("#", truncate_line(event.text))
+            rows.setdefault((event.lane, fault), []).append(event.number)
+    return [
+        make_finding(
+            rule,
+            f"The client refused {len(numbers)} answers for the same fault of form: {fault}",
+            numbers,
+            lane=lane,
+        )
+        for (lane, fault), numbers in rows.items()
+        if len(numbers) >= times
     ]
 
 

@@ -3,7 +3,8 @@
 ## What it looks for
 
 An edit whose added lines are those of an earlier edit of the same file (at least 0.9 of all lines
-in either, blanks aside), after which a check had failed in no less than before. The earlier fix
+in either, blanks aside), after which a check had failed in no less than before, or a script that
+shows the fault had printed the same as before without stating success. The earlier fix
 must have gone since, or replace the same text: the same lines at another place of the file are
 another fix, and so is another indentation where that matters. A file that is written anew as a
 whole adds only the lines that its last writing did not have. Fixes of under twenty letters are too
@@ -65,6 +66,7 @@ from collections.abc import Iterable, Mapping, Set
 
 from closeloop.process.check_comparison import same_failures
 from closeloop.process.edit_contents import diff_edit, is_scratch_path
+from closeloop.process.printed_output import prints_same, states_success
 from closeloop.process.rule_helpers import explain_unreadable_checks, truncate_line, uses_stash
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.inspection import (
@@ -81,7 +83,7 @@ from closeloop.records.trace import (
 
 rule = Rule(
     name="same-fix-again",
-    version=3,
+    version=4,
     about="A fix that a check showed not to help is made again.",
     severity="warning",
     gates=True,
@@ -138,7 +140,7 @@ class _RemovedLines:
 
 
 def _findings_in_lane(lane: LaneReading, limits: Mapping[str, float]) -> Iterable[Finding]:
-    if not any(iteration.failures for iteration in lane.iterations[:-1]):
+    if len(lane.iterations) < 2:
         return
     iterations, twice = _list_iterations(lane)
     if not twice:
@@ -178,13 +180,15 @@ def _list_iterations(lane: LaneReading) -> tuple[list[tuple[Iteration, bool, boo
     vain_files: set[str] = set()
     repeated_files: set[str] = set()
     before = _initial_failures(lane)
+    printed = {step.check.target: step for step in lane.checks if step.check and not step.state}
     for iteration in lane.iterations:
-        helped = not _is_useless(iteration, before)
+        is_silent = _prints_as_before(iteration, printed)
+        helped = not is_silent and not _is_useless(iteration, before)
         edited = [step.written[0] for step in iteration.changes if isinstance(step.event, Edit)]
         repeated_files.update(vain_files.intersection(edited))
         if not helped:
             vain_files.update(edited)
-        iterations.append((iteration, helped, before is not None))
+        iterations.append((iteration, helped, before is not None or is_silent))
         before = iteration.failures
     return iterations, repeated_files
 
@@ -273,3 +277,16 @@ def _is_useless(iteration: Iteration, before: CheckFailures | None) -> bool:
         or iteration.failures.keys >= before.keys
         or same_failures(iteration.failures, before)
     )
+
+
+def _prints_as_before(iteration: Iteration, printed: dict[str, TraceStep]) -> bool:
+    """A script that shows the fault without failing prints the same as before the change."""
+    is_same = False
+    for step in iteration.checks:
+        check = step.check
+        if check is None or check.tool != "script" or check.failures is not None:
+            continue
+        last = printed.get(check.target)
+        is_same |= last is not None and prints_same(last, step) and not states_success(step)
+        printed[check.target] = step
+    return is_same

@@ -78,9 +78,9 @@ from itertools import pairwise
 
 from closeloop.process.check_results import runs_program
 from closeloop.process.edit_contents import creates_file, diff_edit
-from closeloop.process.failures.failure_collector import normalise_output
 from closeloop.process.measures.convergence import find_standstills, list_failing_checks
 from closeloop.process.measures.feedback_use import has_change_between, is_scratch_change
+from closeloop.process.printed_output import prints_same, states_success
 from closeloop.process.rule_helpers import (
     describe_failures,
     explain_unreadable_checks,
@@ -112,13 +112,6 @@ _OPINION_CHARS = 300
 """So much of what an agent says of an output is read."""
 _OUTPUT_TAIL_CHARS = 2000
 """So much of the end of an output is searched for its counts."""
-_SUCCESS = re.compile(
-    r"\b(?:all (?:\w+ )?(?:tests?|checks?|assertions?) pass|tests? pass(?:ed|es)?\b|passed\b"
-    r"|success(?:ful(?:ly)?)?\b|succeeded\b|(?:is|was|has been|been) fixed\b|not reproduced\b"
-    r"|works? (?:as expected|correctly|now|fine)|no (?:errors?|issues?|problems?)\b)"
-    r"|^(?:ok|pass|correct|fixed|true|done)[.!]?$|[✓✔✅]",
-    re.IGNORECASE | re.MULTILINE,
-)
 _SUCCESS_WORDS = re.compile(
     r"\b(?:(?:now|fix|patch|solution|change|it|script|test|code|implementation) (?:\w+ )?works?\b"
     r"|works? (?:as expected|correctly|now|fine|well)"
@@ -130,10 +123,6 @@ _SUCCESS_WORDS = re.compile(
     re.IGNORECASE,
 )
 """What an agent says of an output that it likes."""
-_CLIENT_LINE = re.compile(
-    r"^\[(?:Python Interpreter|Command finished|The command).*\]?$", re.MULTILINE
-)
-"""Lines that a client adds to what a program prints."""
 _DEBUG_LINE = re.compile(
     r"(?:print|pprint|console\.\w+|logg?(?:er|ing)?\.\w+|fmt\.Print\w*|dbg!|println!|eprintln!"
     r"|System\.\w+\.println|var_dump|import (?:pdb|sys|logging|traceback|pprint)|breakpoint)\b"
@@ -222,11 +211,11 @@ def _silent_spirals(reading: TraceReading, lane: LaneReading, least: float) -> I
         event = step.event
         if not isinstance(event, Command) or not _may_be_silent(step):
             continue
-        line = " ".join(event.command.split())
+        line = step.check.target if step.check else " ".join(event.command.split())
         row = rows.setdefault(line, [])
         if row and not has_change_between(changes, row[-1].number, step.number):
             continue
-        if row and not _prints_same(row[-1], step):
+        if row and not prints_same(row[-1], step):
             row = rows[line] = []
         if row or has_change_between(fixes, 0, step.number):
             row.append(step)
@@ -234,7 +223,7 @@ def _silent_spirals(reading: TraceReading, lane: LaneReading, least: float) -> I
                 spirals[line, row[0].number] = row
     for row in spirals.values():
         liked = sum(_is_liked(reading, step) for step in row)
-        if not _states_success(row[-1]) and 2 * liked < len(row):
+        if not states_success(row[-1]) and 2 * liked < len(row):
             yield make_finding(
                 rule,
                 f"{truncate_line(getattr(row[-1].event, 'command', ''))} printed the same after"
@@ -253,23 +242,6 @@ def _may_be_silent(step: TraceStep) -> bool:
     if check is None:
         return not step.changed or bool(step.written)
     return check.blocked is not None or (check.tool == "script" and check.failures is None)
-
-
-def _prints_same(one: TraceStep, other: TraceStep) -> bool:
-    return _normal_output(one.event) == _normal_output(other.event)
-
-
-def _normal_output(event: object) -> str:
-    output = event.output if isinstance(event, Command) else None
-    return normalise_output(_CLIENT_LINE.sub("", (output or "")[-_OUTPUT_TAIL_CHARS:]))
-
-
-def _states_success(step: TraceStep) -> bool:
-    """What it prints says that all is well; nothing printed says so too, unless it failed."""
-    text = _normal_output(step.event)
-    if not text.strip():
-        return step.failed is not True
-    return step.failed is not True and _SUCCESS.search(text) is not None
 
 
 def _is_liked(reading: TraceReading, step: TraceStep) -> bool:

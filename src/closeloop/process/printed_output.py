@@ -1,0 +1,41 @@
+"""What a run prints: whether it is the same as before, and whether it says that all is well."""
+
+from __future__ import annotations
+
+import re
+
+from closeloop.process.failures.failure_collector import normalise_output
+from closeloop.records.inspection import TraceStep
+from closeloop.records.trace import Command
+
+_OUTPUT_TAIL_CHARS = 2000
+"""So much of the end of an output is compared."""
+_SUCCESS = re.compile(
+    r"\b(?:all (?:\w+ )?(?:tests?|checks?|assertions?) pass|tests? pass(?:ed|es)?\b|passed\b"
+    r"|success(?:ful(?:ly)?)?\b|succeeded\b|(?:is|was|has been|been) fixed\b|not reproduced\b"
+    r"|works? (?:as expected|correctly|now|fine)|no (?:errors?|issues?|problems?)\b)"
+    r"|^(?:ok|pass|correct|fixed|true|done)[.!]?$|[✓✔✅]",
+    re.IGNORECASE | re.MULTILINE,
+)
+_CLIENT_LINE = re.compile(
+    r"^\[(?:Python Interpreter|Command finished|The command).*\]?$", re.MULTILINE
+)
+"""Lines that a client adds to what a program prints."""
+
+
+def prints_same(one: TraceStep, other: TraceStep) -> bool:
+    """Nothing differs in what they print, but for times, addresses and the like."""
+    return _normal_output(one) == _normal_output(other)
+
+
+def states_success(step: TraceStep) -> bool:
+    """What it prints says that all is well; nothing printed says so too, unless it failed."""
+    text = _normal_output(step)
+    if not text.strip():
+        return step.failed is not True
+    return step.failed is not True and _SUCCESS.search(text) is not None
+
+
+def _normal_output(step: TraceStep) -> str:
+    output = step.event.output if isinstance(step.event, Command) else None
+    return normalise_output(_CLIENT_LINE.sub("", (output or "")[-_OUTPUT_TAIL_CHARS:]))
