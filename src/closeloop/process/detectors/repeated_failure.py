@@ -101,11 +101,9 @@ _CUT_SHORT_CAUSES = frozenset(("another call failed", "interrupted", "rejected")
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
     """Equal failing actions in one state of the workspace; after a change it is normal work."""
     lanes = reading.lanes.values()
-    if not any(lane.failing for lane in lanes):
-        if any(step.failed is not None for lane in lanes for step in lane.steps):
-            return []
-        if not any(lane.steps for lane in lanes):
-            return []
+    refused = _refused_answers(reading, limits["refusals"])
+    steps = [step for lane in lanes for step in lane.steps]
+    if not refused and steps and all(step.failed is None for step in steps):
         return Unmeasured(rule=rule.name, reason="no action in the trace says whether it failed")
     findings = [
         make_finding(
@@ -118,7 +116,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
         for lane in lanes
         for row in _failing_rows(lane, limits["times"])
     ]
-    return findings + _refused_answers(reading, limits["refusals"])
+    return findings + refused
 
 
 def _refused_answers(reading: TraceReading, times: float) -> list[Finding]:

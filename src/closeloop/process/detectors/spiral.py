@@ -10,8 +10,8 @@ looks.
 
 The **silent** kind: the same command prints the same after changed code, three times or more,
 whatever its exit code, unless what it prints states success or the agent says that it is right. A
-script that shows a bug and ends with exit code 0 is told so. Making the file that shows the failure
-is no round of its own, and neither is a change that only prints more.
+script that shows a bug and ends with exit code 0 is told so. The round that brings a failure, or
+brings it out, does not count, and neither does a change that only prints more.
 
 A check of fewer tests than before goes on with the row when it fails in what had failed already.
 A different failing test, another kind of error in the same test, or one failure fewer ends it:
@@ -73,13 +73,16 @@ finding says so by a confidence of 0.7.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
+from closeloop.process.check_comparison import compare_failures, is_comparable
 from closeloop.process.check_results import runs_program
 from closeloop.process.edit_contents import creates_file, diff_edit
 from closeloop.process.measures.convergence import find_standstills, list_failing_checks
 from closeloop.process.measures.feedback_use import has_change_between, is_scratch_change
+from closeloop.process.measures.verification import EVENT_NUMBER
 from closeloop.process.printed_output import prints_same, states_success
 from closeloop.process.rule_helpers import (
     describe_failures,
@@ -108,6 +111,8 @@ rule = Rule(
     thresholds={"iterations": 3},
 )
 
+_CHECKS_BACK = 5
+"""So many checks before a change may have shown the failure."""
 _OPINION_CHARS = 300
 """So much of what an agent says of an output is read."""
 _OUTPUT_TAIL_CHARS = 2000
@@ -147,8 +152,8 @@ def _failing_spirals(lane: LaneReading, least: float) -> Iterable[Finding]:
     """Rows of iterations whose failure set neither shrinks nor changes."""
     for row in find_standstills(lane):
         if len(row) >= least:
-            fixes = row[1:] if _only_reproduces(row[0]) else row
-            fixes = [iteration for iteration in fixes if not _only_debugs(iteration)]
+            begins = _only_reproduces(row[0]) or _brings_failure(lane, row[0])
+            fixes = [one for one in (row[1:] if begins else row) if not _only_debugs(one)]
             if len(fixes) >= least and not _shows_progress(fixes):
                 yield _build_finding(fixes, lane)
 
@@ -156,6 +161,19 @@ def _failing_spirals(lane: LaneReading, least: float) -> Iterable[Finding]:
 def _only_reproduces(iteration: Iteration) -> bool:
     """Its changes make new files that show the failure: nothing was tried against it yet."""
     return all(creates_file(step) or is_scratch_change(step) for step in iteration.changes)
+
+
+def _brings_failure(lane: LaneReading, iteration: Iteration) -> bool:
+    """Something else, or nothing, failed before these changes: they brought it, or showed it."""
+    at = bisect_left(lane.checks, iteration.changes[0].number, key=EVENT_NUMBER)
+    for step in list_failing_checks(iteration):
+        for earlier in reversed(lane.checks[max(0, at - _CHECKS_BACK) : at]):
+            before = earlier.check
+            if before is None or before.passed is None or step.check is None:
+                continue
+            if is_comparable(before, step.check):
+                return before.passed or compare_failures(earlier, step) in ("fewer", "different")
+    return False
 
 
 def _only_debugs(iteration: Iteration) -> bool:
@@ -202,6 +220,8 @@ def _build_finding(row: Sequence[Iteration], lane: LaneReading) -> Finding:
 def _silent_spirals(reading: TraceReading, lane: LaneReading, least: float) -> Iterable[Finding]:
     """The same command prints the same after changed code, again and again."""
     rows: dict[str, list[TraceStep]] = {}
+    begun: dict[str, int] = {}
+    """How many runs at the beginning of a row show what was so before any fix of it."""
     spirals: dict[tuple[str, int], list[TraceStep]] = {}
     changes = [step for step in lane.changes if not is_scratch_change(step)]
     if len(changes) < least:
@@ -215,12 +235,14 @@ def _silent_spirals(reading: TraceReading, lane: LaneReading, least: float) -> I
         row = rows.setdefault(line, [])
         if row and not has_change_between(changes, row[-1].number, step.number):
             continue
-        if row and not prints_same(row[-1], step):
+        if not row:
+            begun[line] = 0 if has_change_between(fixes, 0, step.number) else 1
+        elif not prints_same(row[-1], step):
             row = rows[line] = []
-        if row or has_change_between(fixes, 0, step.number):
-            row.append(step)
-            if len(row) >= least:
-                spirals[line, row[0].number] = row
+            begun[line] = 1
+        row.append(step)
+        if len(row) - begun[line] >= least:
+            spirals[line, row[0].number] = row[begun[line] :]
     for row in spirals.values():
         liked = sum(_is_liked(reading, step) for step in row)
         if not states_success(row[-1]) and 2 * liked < len(row):
