@@ -104,7 +104,7 @@ from closeloop.records.trace import (
 
 rule = Rule(
     name="spiral",
-    version=4,
+    version=5,
     about="One fix after another leaves the same failure: the agent is stuck and does not stop.",
     severity="error",
     gates=True,
