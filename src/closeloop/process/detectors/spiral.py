@@ -104,7 +104,7 @@ from closeloop.records.trace import (
 
 rule = Rule(
     name="spiral",
-    version=5,
+    version=6,
     about="One fix after another leaves the same failure: the agent is stuck and does not stop.",
     severity="error",
     gates=True,
@@ -178,12 +178,14 @@ def _brings_failure(lane: LaneReading, iteration: Iteration) -> bool:
 
 def _only_debugs(iteration: Iteration) -> bool:
     """Its changes only make the code print more: a look at the failure, and no fix."""
-    added = []
-    for step in iteration.changes:
-        lines = [diff_edit(edit) for edit in step.edits]
-        if not lines or None in lines:
-            return False
-        added += [line for one in lines if one for line in one.added if line]
+    return all(map(_is_debug_change, iteration.changes))
+
+
+def _is_debug_change(step: TraceStep) -> bool:
+    lines = [diff_edit(edit) for edit in step.edits]
+    if not lines or None in lines:
+        return False
+    added = [line for one in lines if one for line in one.added if line]
     return bool(added) and all(map(_DEBUG_LINE.match, added))
 
 
@@ -223,7 +225,9 @@ def _silent_spirals(reading: TraceReading, lane: LaneReading, least: float) -> I
     begun: dict[str, int] = {}
     """How many runs at the beginning of a row show what was so before any fix of it."""
     spirals: dict[tuple[str, int], list[TraceStep]] = {}
-    changes = [step for step in lane.changes if not is_scratch_change(step)]
+    changes = [
+        step for step in lane.changes if not is_scratch_change(step) and not _is_debug_change(step)
+    ]
     if len(changes) < least:
         return
     fixes = [step for step in changes if not creates_file(step)]
