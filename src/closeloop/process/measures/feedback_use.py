@@ -144,9 +144,13 @@ def _changes_between(lane: LaneReading, step: TraceStep, following: TraceStep) -
     """The code was changed: scratch files and a look at the base do not count."""
     if step.state == following.state and not step.changed and not following.changed:
         return False
-    begin = bisect_left(lane.changes, step.number, key=EVENT_NUMBER)
-    end = bisect_right(lane.changes, following.number, key=EVENT_NUMBER)
-    return any(not is_scratch_change(change) for change in lane.changes[begin:end])
+    numbers = _numbers_of_kept_changes(lane)
+    return bisect_left(numbers, step.number) < bisect_right(numbers, following.number)
+
+
+@cache_on_reading
+def _numbers_of_kept_changes(lane: LaneReading) -> Sequence[int]:
+    return [step.number for step in lane.changes if not is_scratch_change(step)]
 
 
 def is_scratch_change(step: TraceStep) -> bool:
