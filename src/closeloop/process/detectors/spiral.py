@@ -74,6 +74,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import pairwise
 
 from closeloop.process.check_results import runs_program
@@ -173,7 +174,8 @@ def _shows_progress(row: Sequence[Iteration]) -> bool:
 def _count_passed_tests(iteration: Iteration) -> int:
     event = iteration.checks[-1].event
     output = event.output if isinstance(event, Command) and event.output else ""
-    counts = _PASSED_COUNT.findall(output[-_OUTPUT_TAIL_CHARS:])
+    tail = output[-_OUTPUT_TAIL_CHARS:]
+    counts = _PASSED_COUNT.findall(tail) if " pass" in tail else ()
     return int(counts[-1]) if counts else 0
 
 
@@ -217,8 +219,7 @@ def _silent_spirals(reading: TraceReading, lane: LaneReading, least: float) -> I
             if len(row) >= least:
                 spirals[line, row[0].number] = row
     for row in spirals.values():
-        liked = sum(_is_liked(reading, step) for step in row)
-        if not _states_success(row[-1]) and 2 * liked < len(row):
+        if not _states_success(row[-1]) and not _is_mostly_liked(reading, row):
             yield make_finding(
                 rule,
                 f"{truncate_line(getattr(row[-1].event, 'command', ''))} printed the same after"
@@ -240,20 +241,30 @@ def _may_be_silent(step: TraceStep) -> bool:
 
 
 def _prints_same(one: TraceStep, other: TraceStep) -> bool:
-    return _normal_output(one.event) == _normal_output(other.event)
+    before, after = _output_tail(one.event), _output_tail(other.event)
+    return before == after or _normalise_tail(before) == _normalise_tail(after)
 
 
-def _normal_output(event: object) -> str:
+def _output_tail(event: object) -> str:
     output = event.output if isinstance(event, Command) else None
-    return normalise_output(_CLIENT_LINE.sub("", (output or "")[-_OUTPUT_TAIL_CHARS:]))
+    return (output or "")[-_OUTPUT_TAIL_CHARS:]
+
+
+@lru_cache(maxsize=256)
+def _normalise_tail(tail: str) -> str:
+    return normalise_output(_CLIENT_LINE.sub("", tail))
 
 
 def _states_success(step: TraceStep) -> bool:
     """What it prints says that all is well; nothing printed says so too, unless it failed."""
-    text = _normal_output(step.event)
+    text = _normalise_tail(_output_tail(step.event))
     if not text.strip():
         return step.failed is not True
     return step.failed is not True and _SUCCESS.search(text) is not None
+
+
+def _is_mostly_liked(reading: TraceReading, row: Sequence[TraceStep]) -> bool:
+    return 2 * sum(_is_liked(reading, step) for step in row) >= len(row)
 
 
 def _is_liked(reading: TraceReading, step: TraceStep) -> bool:
