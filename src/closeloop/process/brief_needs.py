@@ -66,6 +66,7 @@ _REQUIREMENT_START = re.compile(
     r"|avoid\b|without (?!\w+ing any\b)\w+ing\b|at most\b|at least\b|no more than\b"
     r"|no (?:new|external|other|third|global|additional|extra)\b)"
 )
+_REQUIREMENT_WORDS = ("never", "must", "shall", " not", "n't", "avoid", "without", "at ", "no ")
 _NARRATIVE = re.compile(
     r"\b(?:took|takes|was|were|currently|now|got|has been|expired|failed|fails|noticed|saw)\b"
 )
@@ -86,7 +87,7 @@ _FAILING_WORK = re.compile(
     r"\b(?:fix|repair|make|get|debug|resolve)\w*\b[^.\n]{0,60}"
     r"(?:\b(?:fail\w*|broken|errors?|red|pass|green)\b|\btests?\b)"
 )
-_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
+_THOUSANDS = re.compile(r",(?<=\d,)(?=\d{3}\b)")
 
 
 class BriefNeed(Record):
@@ -228,7 +229,8 @@ def _is_requirement(sentence: str) -> bool:
 def list_requirements(sentence: str) -> tuple[str, ...]:
     """Clauses that say what the result must or must not be, each from the word that demands it."""
     plain = sentence.casefold().replace("’", "'")
-    starts = [match.start() for match in _REQUIREMENT_START.finditer(plain)]
+    matches = _REQUIREMENT_START.finditer(plain) if mentions_any(plain, _REQUIREMENT_WORDS) else ()
+    starts = [match.start() for match in matches]
     pairs = pairwise([*starts, len(sentence)])
     clauses = (sentence[start:end].strip(" ,;.") for start, end in pairs)
     return tuple(clause for clause in clauses if word_stems(normalise_words(clause)))
@@ -370,8 +372,7 @@ def _facts_learned_earlier(one: HandoffContext, brief: PreparedText) -> Iterator
     failures = check.failures if check else None
     if failures and failures.parser != "tail":
         tests = [key.rpartition("::")[2] for key in list(failures.errors)[:20]]
-        tests = [test for test in tests if test.strip()]
-        facts = [TextFact(kind="symbol", text=test, sentence=test) for test in tests]
+        facts = [TextFact(kind="symbol", text=key, sentence=key) for key in tests if key.strip()]
         stated = [fact for fact in facts if states_fact(brief, fact)]
         if stated or _FAILING_WORK.search(brief.text[:2000].casefold()):
             yield from stated[:1] or facts[:1]
@@ -390,8 +391,7 @@ def _find_violation(fact: TextFact, work: Sequence[TraceStep]) -> TraceStep | No
 
 def _child_saw_fact(work: Sequence[TraceStep], fact: TextFact) -> bool:
     """Whether something that the child read states the fact."""
-    stems = word_stems(normalise_words(fact.text))
-    longest_stems = sorted(stems, key=lambda word: (len(word), word))
+    longest_stems = sorted(sorted(word_stems(normalise_words(fact.text))), key=len)
     digits = tuple(re.findall(r"\d+", fact.text)) if fact.kind == "number" else ()
     signs = digits or short_names(fact.targets) or tuple(longest_stems[-2:])
     return any(
