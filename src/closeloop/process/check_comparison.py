@@ -194,12 +194,11 @@ def compare_failures(earlier: TraceStep, later: TraceStep) -> FailureProgress:
         return "gone" if covers else "unknown"
     if after.failures is None or after.passed is None:
         return "unknown"
-    same_line = _is_same_line(earlier, later)
     if "tail" in (before.failures.parser, after.failures.parser):
         if same_failures(before.failures, after.failures):
             return "same"
-        return "different" if same_line else "unknown"
-    if (hides_output(earlier) or hides_output(later)) and not same_line:
+        return "different" if _is_same_line(earlier, later) else "unknown"
+    if (hides_output(earlier) or hides_output(later)) and not _is_same_line(earlier, later):
         # What was cut off may have failed as well.
         return "same" if _returns(before.failures, after.failures) else "unknown"
     return _compare_sets(before.failures, after.failures, covers=covers)
@@ -252,7 +251,7 @@ def _places_overlap(some: frozenset[str], others: frozenset[str]) -> bool:
 
 
 def _places_contain(wider: frozenset[str], some: frozenset[str]) -> bool:
-    if not wider:
+    if not wider or wider == some:
         return True
     return bool(some) and all(any(_is_within(one, other) for other in wider) for one in some)
 
