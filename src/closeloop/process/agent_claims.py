@@ -60,7 +60,8 @@ class SuccessClaim(Record):
 # A quotation, a link, a row of a table, what a tool printed.
 _PASSED_ON_LINE = re.compile(r"^[ \t]*(?:>|- \[|\||\[).*", re.MULTILINE)
 # As `(?<=[.!?])\s+|\n+`, begun with what is looked for without trying the rest.
-_SENTENCE_BREAK = re.compile(r"\s(?:(?<=[.!?]\s)\s*|(?<=\n)\n*)|(?<=[。！？])")
+_ASCII_SENTENCE_BREAK = re.compile(r"\s(?:(?<=[.!?]\s)\s*|(?<=\n)\n*)")
+_SENTENCE_BREAK = re.compile(rf"{_ASCII_SENTENCE_BREAK.pattern}|(?<=[。！？])")
 _DISCLAIMER = re.compile(
     r"\bpre-?existing\b|\bunrelated\b|\bnot (?:caused by|related to|from|due to|because of)\b"
     r"|\b(?:sandbox|environment)(?:al)? (?:issue|problem|limitation|error)s?\b"
@@ -111,7 +112,7 @@ def parse_claim(message: Message) -> SuccessClaim | None:
 @lru_cache(maxsize=256)
 def _parse_claim_text(text: str) -> SuccessClaim | None:
     prose = _PASSED_ON_LINE.sub("", " ".join(text.split("```")[::2]).replace("’", "'"))
-    sentences = _SENTENCE_BREAK.split(prose)
+    sentences = _split_sentences(prose)
     joined = "\n".join(sentences).lower()
     lines = joined.split("\n")
     doubts, passes, ends = _claim_word_lines(joined)
@@ -134,6 +135,10 @@ def _parse_claim_text(text: str) -> SuccessClaim | None:
     return SuccessClaim(passing=False, quote=truncate_line(sentences[quoted]))
 
 
+def _split_sentences(text: str) -> list[str]:
+    return (_ASCII_SENTENCE_BREAK if text.isascii() else _SENTENCE_BREAK).split(text)
+
+
 def _is_done_claim(line: str) -> bool:
     claims = OPENING_CLAIM.match(line) or DONE_CLAIM.search(line)
     if not claims and (not line.isascii() or mentions_any(line, OTHER_WORDS)):
@@ -143,7 +148,7 @@ def _is_done_claim(line: str) -> bool:
 
 def admits_problem(plain: str) -> bool:
     """Words in small letters that say what was not checked, does not work or could not be done."""
-    lines = _SENTENCE_BREAK.split(plain)
+    lines = _split_sentences(plain)
     return _has_admission(lines, _claim_word_lines("\n".join(lines))[0])
 
 
@@ -153,7 +158,7 @@ def disclaims_failure(plain: str) -> bool:
         return False
     return any(
         mentions_any(one, _FAULT_WORDS) and _DISCLAIMER.search(one)
-        for one in _SENTENCE_BREAK.split(plain)
+        for one in _split_sentences(plain)
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
-from itertools import pairwise
+from itertools import compress, pairwise
 
 from closeloop.process.handoff_briefs import (
     MAX_STEPS,
@@ -66,6 +66,7 @@ _REQUIREMENT_START = re.compile(
     r"|avoid\b|without (?!\w+ing any\b)\w+ing\b|at most\b|at least\b|no more than\b"
     r"|no (?:new|external|other|third|global|additional|extra)\b)"
 )
+_REQUIREMENT_WORDS = ("never", "must", "shall", " not", "n't", "avoid", "without", "at ", "no ")
 _NARRATIVE = re.compile(
     r"\b(?:took|takes|was|were|currently|now|got|has been|expired|failed|fails|noticed|saw)\b"
 )
@@ -86,7 +87,7 @@ _FAILING_WORK = re.compile(
     r"\b(?:fix|repair|make|get|debug|resolve)\w*\b[^.\n]{0,60}"
     r"(?:\b(?:fail\w*|broken|errors?|red|pass|green)\b|\btests?\b)"
 )
-_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
+_THOUSANDS = re.compile(r",(?<=\d,)(?=\d{3}\b)")
 
 
 class BriefNeed(Record):
@@ -107,9 +108,18 @@ class _RequestView:
         self.brief = prepare_text(_THOUSANDS.sub("", full_brief_text(one)))
 
     @cached_property
-    def others(self) -> Sequence[PreparedText]:
-        """The briefs of the parent's other handoffs."""
-        return [prepare_text(_THOUSANDS.sub("", text)) for text in self.one.other_briefs]
+    def _others(self) -> tuple[Sequence[PreparedText], PreparedText]:
+        """The briefs of the parent's other handoffs, and the words of all of them."""
+        texts = [prepare_text(_THOUSANDS.sub("", text)) for text in self.one.other_briefs]
+        words = "\n".join([text.words for text in texts])
+        return texts, PreparedText(text="", words=words, stems=frozenset())
+
+    def is_stated_elsewhere(self, fact: TextFact) -> bool:
+        """Whether one of the other briefs states the fact; a name is sought in all at once."""
+        others, joined = self._others
+        if fact.kind in ("path", "symbol", "quote"):
+            return states_fact(joined, fact)
+        return any(_is_stated(other, fact) for other in others)
 
     @cached_property
     def whole(self) -> bool:
@@ -150,8 +160,9 @@ def find_brief_needs(one: HandoffContext) -> list[BriefNeed] | None:
             if fact.kind not in ("prohibition", "constraint")
             and (view.whole or _is_related(fact, view))
         )
-    needs = [BriefNeed(fact=fact, present=True) for fact in facts if _is_stated(view.brief, fact)]
-    missing = [fact for fact in facts if not _is_stated(view.brief, fact)]
+    stated = [_is_stated(view.brief, fact) for fact in facts]
+    needs = [BriefNeed(fact=fact, present=True) for fact in compress(facts, stated)]
+    missing = [fact for fact, present in zip(facts, stated, strict=True) if not present]
     kept_sentences = _sentences_done_by_parent(missing, one.after)
     for fact in missing:
         if _is_needed(fact, view, kept_sentences):
@@ -166,9 +177,7 @@ def find_dropped_facts(
 ) -> list[tuple[TextFact, TraceStep | None]]:
     """Facts beyond doubt that the child was not told and never saw; with the step against it."""
     missing: list[tuple[TextFact, TraceStep | None]] = []
-    for need in needed:
-        if need.present:
-            continue
+    for need in (each for each in needed if not each.present):
         violation = _find_violation(need.fact, one.work)
         if (need.clear or violation) and not _child_saw_fact(one.work, need.fact):
             missing.append((need.fact, violation))
@@ -220,7 +229,8 @@ def _is_requirement(sentence: str) -> bool:
 def list_requirements(sentence: str) -> tuple[str, ...]:
     """Clauses that say what the result must or must not be, each from the word that demands it."""
     plain = sentence.casefold().replace("’", "'")
-    starts = [match.start() for match in _REQUIREMENT_START.finditer(plain)]
+    matches = _REQUIREMENT_START.finditer(plain) if mentions_any(plain, _REQUIREMENT_WORDS) else ()
+    starts = [match.start() for match in matches]
     pairs = pairwise([*starts, len(sentence)])
     clauses = (sentence[start:end].strip(" ,;.") for start, end in pairs)
     return tuple(clause for clause in clauses if word_stems(normalise_words(clause)))
@@ -262,7 +272,7 @@ def _is_needed(fact: TextFact, view: _RequestView, kept_sentences: Iterable[str]
     """Whether a fact that was left out is about this child's part of the work."""
     if fact.always:
         return True
-    if fact.sentence in kept_sentences or any(_is_stated(other, fact) for other in view.others):
+    if fact.sentence in kept_sentences or view.is_stated_elsewhere(fact):
         return False
     if fact.kind == "constraint":
         return view.handed_on.get(fact.sentence, view.whole)
@@ -314,9 +324,8 @@ def _is_clear(fact: TextFact, view: _RequestView) -> bool:
 @lru_cache(1024)
 def _surrounding_stems(fact: TextFact) -> frozenset[str]:
     """The words that a fact stands among; of a restriction all."""
-    own = (
-        () if fact.kind in ("prohibition", "constraint") else word_stems(normalise_words(fact.text))
-    )
+    is_restriction = fact.kind in ("prohibition", "constraint")
+    own = () if is_restriction else word_stems(normalise_words(fact.text))
     return word_stems(normalise_words(fact.sentence)).difference(own)
 
 
@@ -363,9 +372,7 @@ def _facts_learned_earlier(one: HandoffContext, brief: PreparedText) -> Iterator
     failures = check.failures if check else None
     if failures and failures.parser != "tail":
         tests = [key.rpartition("::")[2] for key in list(failures.errors)[:20]]
-        facts = [
-            TextFact(kind="symbol", text=test, sentence=test) for test in tests if test.strip()
-        ]
+        facts = [TextFact(kind="symbol", text=key, sentence=key) for key in tests if key.strip()]
         stated = [fact for fact in facts if states_fact(brief, fact)]
         if stated or _FAILING_WORK.search(brief.text[:2000].casefold()):
             yield from stated[:1] or facts[:1]
@@ -373,11 +380,10 @@ def _facts_learned_earlier(one: HandoffContext, brief: PreparedText) -> Iterator
 
 def _find_violation(fact: TextFact, work: Sequence[TraceStep]) -> TraceStep | None:
     """The child's first change of a file that it should have been told to leave alone."""
-    if fact.kind != "prohibition":
-        return None
-    for step in work if fact.targets else ():
+    targets = fact.targets if fact.kind == "prohibition" else ()
+    for step in work if targets else ():
         if step.changed and any(
-            is_same_path(target, path) for target in fact.targets for path in step.written
+            is_same_path(one, path) for one in targets for path in step.written
         ):
             return step
     return None
@@ -385,9 +391,7 @@ def _find_violation(fact: TextFact, work: Sequence[TraceStep]) -> TraceStep | No
 
 def _child_saw_fact(work: Sequence[TraceStep], fact: TextFact) -> bool:
     """Whether something that the child read states the fact."""
-    longest_stems = sorted(
-        word_stems(normalise_words(fact.text)), key=lambda word: (len(word), word)
-    )
+    longest_stems = sorted(sorted(word_stems(normalise_words(fact.text))), key=len)
     digits = tuple(re.findall(r"\d+", fact.text)) if fact.kind == "number" else ()
     signs = digits or short_names(fact.targets) or tuple(longest_stems[-2:])
     return any(

@@ -7,8 +7,9 @@ make another check; another folder does.
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Literal
 
@@ -28,6 +29,8 @@ _TWO_WORD_PROGRAMS = frozenset((
     "ts-node", "perl", "lua", "julia", "Rscript",
 ))  # fmt: skip
 """Their next word says what they do."""
+_QUOTING_SIGN = re.compile(r"[\"'\\]")
+"""Without one, a line is its words: to find its quotations takes long."""
 _OUTPUT_FILTERS = frozenset(("head", "tail", "grep", "egrep", "rg", "sed", "awk"))
 
 
@@ -49,7 +52,7 @@ def parse_scopes(target: str) -> tuple[CheckScope, ...]:
 
 def _parse_scope(part: str) -> CheckScope:
     try:
-        words = shlex.split(part)
+        words = shlex.split(part) if _QUOTING_SIGN.search(part) else part.split()
     except ValueError:
         words = part.split()
     count = 2 if words[0] in _TWO_WORD_PROGRAMS and words[1:2] and words[1][:1] != "-" else 1
@@ -71,17 +74,30 @@ def _parse_scope(part: str) -> CheckScope:
     )
 
 
-def is_comparable(one: TraceCheck, other: TraceCheck) -> bool:
-    """They exercise overlapping tests, or run the same program on the same targets there."""
-    if one.folder and other.folder and one.folder != other.folder:
-        return False
-    if _targets_overlap(one.target, other.target):
-        return True
-    if _share_failing_tests(one.failures, other.failures):
-        return True
-    return not share_program(one, other) and (
-        _runs_tests_of(one, other.failures) or _runs_tests_of(other, one.failures)
-    )
+def find_comparable(check: TraceCheck, steps: Iterable[TraceStep]) -> Iterator[TraceStep]:
+    """Those of other checks that are comparable with this one, in order.
+
+    They exercise overlapping tests, or run the same program on the same targets there.
+    """
+    folder, target, failures = check.folder, check.target, check.failures
+    subject = _find_subject(target)
+    keys = failures.errors.keys() if failures and failures.parser != "tail" else None
+    for step in steps:
+        other = step.check
+        if other is None or (folder and other.folder and folder != other.folder):
+            continue
+        relation = _relate_subjects(subject, _find_subject(other.target))
+        others = other.failures
+        if (
+            relation == "overlapping"
+            or other.target == target
+            or (keys and others and others.parser != "tail" and not keys.isdisjoint(others.errors))
+            or (
+                relation == "apart"
+                and (_runs_tests_of(check, others) or _runs_tests_of(other, failures))
+            )
+        ):
+            yield step
 
 
 def _runs_tests_of(
@@ -110,24 +126,42 @@ def _is_named(test: str, failures: CheckFailures, places: frozenset[str]) -> boo
     return any(_is_within(name, place) for name in names for place in places)
 
 
+class _TargetSubject:
+    """What a target runs, whatever options select among it: few subjects stand for many targets.
+
+    It is compared by identity: a lane's checks are compared each with many others.
+    """
+
+    __slots__ = ("scopes",)
+
+    def __init__(self, scopes: tuple[tuple[str, frozenset[str]], ...]) -> None:
+        self.scopes = scopes
+
+
+@lru_cache(maxsize=4096)
+def _find_subject(target: str) -> _TargetSubject:
+    return _keep_subject(tuple([(one.program, one.places) for one in parse_scopes(target)]))
+
+
+_keep_subject = lru_cache(maxsize=4096)(_TargetSubject)
+
+
 @lru_cache(maxsize=1 << 14)
-def _targets_overlap(one: str, other: str) -> bool:
-    return one == other or any(
-        scope.program == known.program and _places_overlap(scope.places, known.places)
-        for scope in parse_scopes(one)
-        for known in parse_scopes(other)
-    )
+def _relate_subjects(
+    one: _TargetSubject, other: _TargetSubject
+) -> Literal["overlapping", "same program", "apart"]:
+    shared = [
+        _places_overlap(places, known_places)
+        for program, places in one.scopes
+        for known, known_places in other.scopes
+        if program == known
+    ]
+    return "overlapping" if any(shared) else "same program" if shared else "apart"
 
 
 def share_program(one: TraceCheck, other: TraceCheck) -> bool:
     """They run the same program, be it on other tests: one is no answer to the other then."""
-    return _targets_share_program(one.target, other.target)
-
-
-@lru_cache(maxsize=1 << 14)
-def _targets_share_program(one: str, other: str) -> bool:
-    programs = {scope.program for scope in parse_scopes(one)}
-    return any(scope.program in programs for scope in parse_scopes(other))
+    return _relate_subjects(_find_subject(one.target), _find_subject(other.target)) != "apart"
 
 
 def covers_check(later: TraceCheck, earlier: TraceCheck) -> bool:
@@ -160,12 +194,11 @@ def compare_failures(earlier: TraceStep, later: TraceStep) -> FailureProgress:
         return "gone" if covers else "unknown"
     if after.failures is None or after.passed is None:
         return "unknown"
-    same_line = _is_same_line(earlier, later)
     if "tail" in (before.failures.parser, after.failures.parser):
         if same_failures(before.failures, after.failures):
             return "same"
-        return "different" if same_line else "unknown"
-    if (hides_output(earlier) or hides_output(later)) and not same_line:
+        return "different" if _is_same_line(earlier, later) else "unknown"
+    if (hides_output(earlier) or hides_output(later)) and not _is_same_line(earlier, later):
         # What was cut off may have failed as well.
         return "same" if _returns(before.failures, after.failures) else "unknown"
     return _compare_sets(before.failures, after.failures, covers=covers)
@@ -204,14 +237,11 @@ def _is_same_line(one: TraceStep, other: TraceStep) -> bool:
     return (
         isinstance(one.event, Command)
         and isinstance(other.event, Command)
-        and one.event.command.split() == other.event.command.split()
+        and (
+            one.event.command == other.event.command
+            or one.event.command.split() == other.event.command.split()
+        )
     )
-
-
-def _share_failing_tests(one: CheckFailures | None, other: CheckFailures | None) -> bool:
-    if one is None or other is None or "tail" in (one.parser, other.parser):
-        return False
-    return not one.errors.keys().isdisjoint(other.errors)
 
 
 def _places_overlap(some: frozenset[str], others: frozenset[str]) -> bool:
@@ -221,7 +251,7 @@ def _places_overlap(some: frozenset[str], others: frozenset[str]) -> bool:
 
 
 def _places_contain(wider: frozenset[str], some: frozenset[str]) -> bool:
-    if not wider:
+    if not wider or wider == some:
         return True
     return bool(some) and all(any(_is_within(one, other) for other in wider) for one in some)
 
@@ -240,11 +270,6 @@ def find_next_comparable(
     """The checks after that place that are comparable with it, in order; `ran`: those that ran."""
     check = checks[place].check
     assert check is not None, "it is a check"
-    for step in checks[place + 1 : place + 1 + MAX_CHECKS_AHEAD]:
-        later = step.check
-        if (
-            later is not None
-            and (later.passed is not None or not ran)
-            and is_comparable(check, later)
-        ):
+    for step in find_comparable(check, checks[place + 1 : place + 1 + MAX_CHECKS_AHEAD]):
+        if not ran or (step.check and step.check.passed is not None):
             yield step

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from closeloop.process.failures.failure_collector import normalise_output
 from closeloop.records.inspection import TraceStep
@@ -25,17 +26,23 @@ _CLIENT_LINE = re.compile(
 
 def prints_same(one: TraceStep, other: TraceStep) -> bool:
     """Nothing differs in what they print, but for times, addresses and the like."""
-    return _normal_output(one) == _normal_output(other)
+    before, after = _output_tail(one), _output_tail(other)
+    return before == after or _normalise_tail(before) == _normalise_tail(after)
 
 
 def states_success(step: TraceStep) -> bool:
     """What it prints says that all is well; nothing printed says so too, unless it failed."""
-    text = _normal_output(step)
+    text = _normalise_tail(_output_tail(step))
     if not text.strip():
         return step.failed is not True
     return step.failed is not True and _SUCCESS.search(text) is not None
 
 
-def _normal_output(step: TraceStep) -> str:
+def _output_tail(step: TraceStep) -> str:
     output = step.event.output if isinstance(step.event, Command) else None
-    return normalise_output(_CLIENT_LINE.sub("", (output or "")[-_OUTPUT_TAIL_CHARS:]))
+    return (output or "")[-_OUTPUT_TAIL_CHARS:]
+
+
+@lru_cache(maxsize=256)
+def _normalise_tail(tail: str) -> str:
+    return normalise_output(_CLIENT_LINE.sub("", tail))

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from closeloop.process import correction_phrases as phrases
 from closeloop.process.rule_helpers import truncate_line
-from closeloop.process.text_words import CODE_FENCE, mentions_any, normalise_words, word_stems
+from closeloop.process.text_words import (
+    CODE_FENCE,
+    build_automaton,
+    contains_any,
+    mentions_any,
+    normalise_words,
+    word_stems,
+)
 from closeloop.records.record import Record
 from closeloop.text.client_markup import strip_client_markup
 
@@ -21,11 +28,12 @@ _MAX_FAULT_CHARS = 160
 _REQUEST_MARK = "## My request for Codex:\n"
 """Before it stands what the editor adds."""
 _SENTENCE = re.compile(r"[^.!?。！？\n]+(?:\.(?=\w)[^.!?。！？\n]*)*[.!?。！？]*")
-# What a terminal or a tool printed, a quoted line, a heading, a place in a log.
+# What a terminal or a tool printed, a quoted line, a heading, a place in a log. A word is taken as
+# a whole and then looked at: every line of a message is asked.
 _PASTED_LINE = re.compile(
-    r"^\s*(?:[❯$%➜>|#+⎿•]|\S+@\S+[:~]|(?:FAIL|FAILED|ERROR|error|Error|fatal|panic|Traceback"
+    r"^\s*+(?:[❯$%➜>|#+⎿•]|\S[^\s@]*+@\S+[:~]|(?:FAIL|FAILED|ERROR|error|Error|fatal|panic|Traceback"
     r"|warning|time=|---|===)\b"
-    r"|[\w./-]+\.\w+:\d+|at \S+ \(|\[[\w:.-]+\] |\w+Error\b|\d{2,4}[-:/]\d\d)"
+    r"|(?=[\w./-]++:\d)[\w./-]+\.\w+:|at \S+ \(|\[[\w:.-]+\] |\w++(?<=\wError)|\d{2,4}[-:/]\d\d)"
 )
 _REVIEW_MARK = re.compile(
     r"\b(?:low|medium|high|critical)(?: severity\b| ?[:–—-])|\bnitpick\b|\b(?:my|code"
@@ -35,6 +43,9 @@ _REVIEW_MARK = re.compile(
 )
 _QUOTATION = re.compile(r"\"[^\"\n]{0,300}\"|“[^”\n]{0,300}”|`[^`\n]{0,200}`")
 _ACCUSING_QUESTION = re.compile(r"^(?:but |so |hey,? |and )*(?:why|how come|what do you mean)\b")
+
+
+_other_word_automaton = cache(lambda: build_automaton(phrases.OTHER_WORDS))
 
 
 class UserObjection(Record):
@@ -58,22 +69,22 @@ def parse_objection(text: str) -> UserObjection | None:
 
 @lru_cache(maxsize=1024)
 def _parse_objection_text(text: str) -> UserObjection | None:
-    own_text = "" if _REVIEW_MARK.search(text) else find_own_words(text)
     best: UserObjection | None = None
-    for match in _SENTENCE.finditer(own_text):
+    for match in _SENTENCE.finditer(find_own_words(text)):
         sentence = match[0].strip()
         if len(sentence) > _MAX_SENTENCE_CHARS:
             continue
         objection = _parse_sentence(sentence)
         if objection is not None and (best is None or _rank(objection) > _rank(best)):
             best = objection
-    return best
+    return None if best is None or _REVIEW_MARK.search(text) else best
 
 
 def _rank(objection: UserObjection) -> tuple[bool, bool, bool]:
     return objection.again, not objection.subject, objection.still
 
 
+@lru_cache(maxsize=256)
 def find_own_words(text: str) -> str:
     """What the user typed, without the client's texts, code, quotations and pasted output."""
     text = strip_client_markup(text.rpartition(_REQUEST_MARK)[2])
@@ -87,7 +98,7 @@ def find_own_words(text: str) -> str:
 
 def _parse_sentence(sentence: str) -> UserObjection | None:
     plain = _QUOTATION.sub("it", sentence).lower().replace("’", "'").strip(" \t\"'*_-–—")
-    is_other = not plain.isascii() or mentions_any(plain, phrases.OTHER_WORDS)
+    is_other = not plain.isascii() or contains_any(_other_word_automaton(), plain)
     again = (is_other and phrases.OTHER_AGAIN.search(plain) is not None) or (
         mentions_any(plain, phrases.AGAIN_WORDS)
         and phrases.ENGLISH_AGAIN.search(plain) is not None

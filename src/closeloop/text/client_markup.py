@@ -39,6 +39,11 @@ _LINE_NOTICE = re.compile(
 _NOTICE_SIGNS = (
     "[Request interrupted", "[Image", "Caveat: The", "Note: The user's", "# AGENTS.md",
     "Full transcript available at", "Read the output file to retrieve")  # fmt: skip
+_OPENING_WORDS = (
+    "The user doesn't want to ", "User has approved ", "The user wants to clarify these",
+    "Operation stopped by hook:", "This session is being continued", "Request was aborted",
+    "Please continue working on the task")  # fmt: skip
+"""What begins with none of these is no opening notice."""
 _OPENING_NOTICES = tuple(
     re.compile(notice, re.DOTALL | re.MULTILINE)
     for notice in (
@@ -69,7 +74,7 @@ def strip_client_markup(text: str) -> str:
     text = text.strip()
     if text.endswith(_HARNESS_ERROR):
         return ""
-    for notice in _OPENING_NOTICES:
+    for notice in _OPENING_NOTICES if text.startswith(_OPENING_WORDS) else ():
         if match := notice.match(text):
             text = _UNANSWERED_QUESTION.sub("", text[match.end() :])
             break

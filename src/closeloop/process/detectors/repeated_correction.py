@@ -269,7 +269,9 @@ def _is_same_correction(one: _UserCorrection, other: _UserCorrection, overlap: f
     if common < _MIN_WORDS or common < overlap * fewer or common < 0.4 * more:
         return False
     # Sent again, perhaps polished: nothing was said a second time.
-    return SequenceMatcher(None, one.text, other.text).ratio() < _RESENT_LIKENESS
+    matcher = SequenceMatcher(None, one.text, other.text)
+    bounds = (matcher.real_quick_ratio, matcher.quick_ratio, matcher.ratio)
+    return any(ratio() < _RESENT_LIKENESS for ratio in bounds)
 
 
 def _has_work_between(root: LaneReading, one: Message, other: Message) -> bool:

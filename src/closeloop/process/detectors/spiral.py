@@ -198,7 +198,8 @@ def _shows_progress(row: Sequence[Iteration]) -> bool:
 def _count_passed_tests(iteration: Iteration) -> int:
     event = iteration.checks[-1].event
     output = event.output if isinstance(event, Command) and event.output else ""
-    counts = _PASSED_COUNT.findall(output[-_OUTPUT_TAIL_CHARS:])
+    tail = output[-_OUTPUT_TAIL_CHARS:]
+    counts = _PASSED_COUNT.findall(tail) if " pass" in tail else ()
     return int(counts[-1]) if counts else 0
 
 
@@ -248,8 +249,7 @@ def _silent_spirals(reading: TraceReading, lane: LaneReading, least: float) -> I
         if len(row) - begun[line] >= least:
             spirals[line, row[0].number] = row[begun[line] :]
     for row in spirals.values():
-        liked = sum(_is_liked(reading, step) for step in row)
-        if not states_success(row[-1]) and 2 * liked < len(row):
+        if not states_success(row[-1]) and not _is_mostly_liked(reading, row):
             yield make_finding(
                 rule,
                 f"{truncate_line(getattr(row[-1].event, 'command', ''))} printed the same after"
@@ -268,6 +268,10 @@ def _may_be_silent(step: TraceStep) -> bool:
     if check is None:
         return not step.changed or bool(step.written)
     return check.blocked is not None or (check.tool == "script" and check.failures is None)
+
+
+def _is_mostly_liked(reading: TraceReading, row: Sequence[TraceStep]) -> bool:
+    return 2 * sum(_is_liked(reading, step) for step in row) >= len(row)
 
 
 def _is_liked(reading: TraceReading, step: TraceStep) -> bool:

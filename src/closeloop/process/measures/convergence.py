@@ -9,12 +9,12 @@ from ahocorasick_rs import AhoCorasick, Implementation
 from closeloop.process.check_comparison import (
     compare_failures,
     covers_check,
-    is_comparable,
+    find_comparable,
     share_program,
 )
 from closeloop.process.rule_helpers import cache_on_reading
 from closeloop.process.text_words import contains_any, normalise_words, word_stems
-from closeloop.records.inspection import Iteration, LaneReading, TraceStep
+from closeloop.records.inspection import Iteration, LaneReading, TraceCheck, TraceStep
 from closeloop.records.record import Record
 from closeloop.records.trace import Command, Edit, Handoff, Read, ToolUse
 
@@ -39,23 +39,10 @@ class FailureEpisode:
         self.failing = [first]
         self.closed_by: TraceStep | None = None
 
-    def accepts_check(self, step: TraceStep) -> bool:
-        """Whether a failing check goes on with it."""
-        return any(_are_comparable(known, step) for known in self._known_checks())
-
-    def is_closed_by(self, step: TraceStep) -> bool:
-        """Whether a check that passes answers for all that failed last."""
-        last = self.failing[-1]
-        return _are_comparable(last, step) and compare_failures(last, step) == "gone"
-
-    def _known_checks(self) -> Sequence[TraceStep]:
-        return (self.failing[0], self.failing[-1])
-
-
-def _are_comparable(one: TraceStep, other: TraceStep) -> bool:
-    return (
-        one.check is not None and other.check is not None and is_comparable(one.check, other.check)
-    )
+    @property
+    def known_checks(self) -> Sequence[TraceStep]:
+        """A failing check that is comparable with one of these goes on with it."""
+        return self.failing[:1] if len(self.failing) == 1 else (self.failing[0], self.failing[-1])
 
 
 @cache_on_reading
@@ -103,15 +90,15 @@ def list_episodes(lane: LaneReading) -> Sequence[FailureEpisode]:
             continue
         if check.passed:
             passed[check.target] = step
-            for episode in [one for one in opened if one.is_closed_by(step)]:
-                episode.closed_by = step
-                opened.remove(episode)
+            _close_episodes(opened, check, step)
             continue
         if check.failures is None:
             continue
-        known = next((one for one in opened if one.accepts_check(step)), None)
-        if known is not None:
-            known.failing.append(step)
+        known_checks = [known for one in opened for known in one.known_checks]
+        earlier = next(find_comparable(check, known_checks), None)
+        if earlier is not None:
+            owners = {known.number: one for one in opened for known in one.known_checks}
+            owners[earlier.number].failing.append(step)
         elif len(opened) < MAX_OPEN_EPISODES:
             opened.append(FailureEpisode(step))
             episodes.append(opened[-1])
@@ -122,6 +109,16 @@ def list_episodes(lane: LaneReading) -> Sequence[FailureEpisode]:
         or len(one.failing) > 1
         or not any(_is_other_pass(one.failing[-1], step) for step in passed.values())
     ]
+
+
+def _close_episodes(opened: list[FailureEpisode], check: TraceCheck, step: TraceStep) -> None:
+    """A check that passes ends those where it answers for all that failed last."""
+    last_failing = {one.failing[-1].number: one for one in opened}
+    for failing in find_comparable(check, [one.failing[-1] for one in opened]):
+        if compare_failures(failing, step) == "gone":
+            episode = last_failing[failing.number]
+            episode.closed_by = step
+            opened.remove(episode)
 
 
 def _is_other_pass(failing: TraceStep, step: TraceStep) -> bool:
@@ -160,12 +157,11 @@ def _is_standstill(last: Sequence[TraceStep], now: Sequence[TraceStep]) -> bool:
     """What was run before fails as it did; something new fails in what failed already."""
     compared = 0
     for step in now:
-        for known in last:
-            if _are_comparable(known, step):
-                progress = compare_failures(known, step)
-                if progress not in ("same", "unknown") or _adds_failures(known, step):
-                    return False
-                compared += progress == "same"
+        for known in find_comparable(step.check, last) if step.check else ():
+            progress = compare_failures(known, step)
+            if progress not in ("same", "unknown") or _adds_failures(known, step):
+                return False
+            compared += progress == "same"
     return compared > 0
 
 

@@ -15,7 +15,12 @@ from closeloop.process.check_comparison import (
     share_program,
 )
 from closeloop.process.edit_contents import is_scratch_path, is_source_path
-from closeloop.process.measures.verification import EVENT_NUMBER, is_linter_check, is_trial
+from closeloop.process.measures.verification import (
+    EVENT_NUMBER,
+    NO_END,
+    is_linter_check,
+    is_trial,
+)
 from closeloop.process.rule_helpers import cache_on_reading, uses_stash
 from closeloop.process.text_words import mentions_any
 from closeloop.records.estimate import Rate, wilson_rate
@@ -106,8 +111,9 @@ def _judge_blocked_check(lane: LaneReading, place: int) -> FeedbackUse | None:
 
 def _judge_failing_check(lane: LaneReading, place: int) -> FeedbackUse | None:
     step = lane.checks[place]
+    first_change = _find_kept_change(lane, step)
     for following in find_next_comparable(lane.checks, place):
-        if not _changes_between(lane, step, following):
+        if following.number < first_change:
             # Another look at the same state: what it shows is used, or not, after it.
             return _find_idle_repeat(lane, step, following)
         progress = compare_failures(step, following)
@@ -140,13 +146,16 @@ def _find_idle_repeat(
     return None
 
 
-def _changes_between(lane: LaneReading, step: TraceStep, following: TraceStep) -> bool:
-    """The code was changed: scratch files and a look at the base do not count."""
-    if step.state == following.state and not step.changed and not following.changed:
-        return False
-    begin = bisect_left(lane.changes, step.number, key=EVENT_NUMBER)
-    end = bisect_right(lane.changes, following.number, key=EVENT_NUMBER)
-    return any(not is_scratch_change(change) for change in lane.changes[begin:end])
+def _find_kept_change(lane: LaneReading, step: TraceStep) -> float:
+    """When the code is changed next: scratch files and a look at the base do not count."""
+    numbers = _numbers_of_kept_changes(lane)
+    place = bisect_left(numbers, step.number)
+    return numbers[place] if place < len(numbers) else NO_END
+
+
+@cache_on_reading
+def _numbers_of_kept_changes(lane: LaneReading) -> Sequence[int]:
+    return [step.number for step in lane.changes if not is_scratch_change(step)]
 
 
 def is_scratch_change(step: TraceStep) -> bool:
