@@ -60,12 +60,14 @@ It may gate. It believes the user; one who is mistaken refutes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 
 from closeloop.process.agent_claims import NO_END, ClosingMessage, list_closings, parse_claim
+from closeloop.process.measures.verification import EVENT_NUMBER
 from closeloop.process.user_corrections import is_about, parse_objection
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.inspection import LaneReading, TraceReading
+from closeloop.records.inspection import LaneReading, TraceReading, TraceStep
 from closeloop.records.trace import Message
 
 rule = Rule(
@@ -96,7 +98,7 @@ def _find_refuted_claims(root: LaneReading) -> Iterator[Finding]:
         objection = parse_objection(answer.text) if claim else None
         if claim is None or objection is None or not objection.refuted:
             continue
-        if not claim.passing and not _has_worked(root, closing):
+        if not claim.passing and not _list_work(root, closing):
             # A review says what others have done.
             continue
         if not is_about(objection, _list_subject_texts(root, closing, users.get(closing.since))):
@@ -110,8 +112,11 @@ def _find_refuted_claims(root: LaneReading) -> Iterator[Finding]:
         )
 
 
-def _has_worked(root: LaneReading, closing: ClosingMessage) -> bool:
-    return any(closing.since < step.number < closing.message.number for step in root.changes)
+def _list_work(root: LaneReading, closing: ClosingMessage) -> Sequence[TraceStep]:
+    """The first changes since the user had spoken."""
+    begin = bisect_right(root.changes, closing.since, key=EVENT_NUMBER)
+    end = bisect_left(root.changes, closing.message.number, key=EVENT_NUMBER)
+    return root.changes[begin : min(end, begin + _MAX_CHANGES)]
 
 
 def _list_subject_texts(
@@ -121,6 +126,5 @@ def _list_subject_texts(
     yield closing.message.text
     if request is not None:
         yield request.text
-    for step in root.changes[-_MAX_CHANGES:]:
-        if closing.since < step.number < closing.message.number:
-            yield from step.written
+    for step in _list_work(root, closing):
+        yield from step.written

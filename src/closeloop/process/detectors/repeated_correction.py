@@ -207,8 +207,10 @@ def _find_complaint_and_claim(
     complaint = closing.since if closing.since in objections else None
     if complaint is None and _is_complaint(root.users[0], closing.since):
         complaint = closing.since
-    before = next((one.text for one in root.users if one.number == complaint), "")
-    if not complaint or not is_about(objections[message.number], (closing.message.text, before)):
+    if not complaint:
+        return None
+    before = root.users[bisect_right(root.users, complaint, key=attrgetter("number")) - 1]
+    if not is_about(objections[message.number], (closing.message.text, before.text)):
         return None
     return complaint, closing.message.number
 

@@ -188,7 +188,7 @@ def _find_claim_backing(
     end = bisect_left(changes, closing.message.number, key=EVENT_NUMBER)
     while end > 2 and _puts_tried_code_back(changes[end - 3 : end], checks):
         end -= 2
-    return find_backing(changes[:end], checks, closing.until)
+    return find_backing(changes, checks, closing.until, end)
 
 
 def _puts_tried_code_back(changes: Sequence[TraceStep], checks: Sequence[TraceStep]) -> bool:
