@@ -234,12 +234,12 @@ def _list_alike_corrections(
 
 def _list_corrections(messages: Sequence[Message]) -> Iterator[_UserCorrection]:
     for message in messages:
-        text = find_words_before_output(message.text)
+        text = find_own_words(message.text)
         if not 0 < len(text) <= _MAX_MESSAGE_CHARS or message.intent == "answer":
             continue
         if message.intent != "correction" and not _is_correction(text.lower()):
             continue
-        correction = _correcting_text(text)
+        correction = _correcting_text(find_words_before_output(message.text))
         words = word_stems(normalise_words(_COMPOUND_NAME.sub(_join_name, correction)))
         if len(words - _DULL_STEMS) >= _MIN_WORDS:
             yield _UserCorrection(
