@@ -64,6 +64,11 @@ def test_a_planned_step_that_is_never_spoken_of_again() -> None:
             _todo("completed", "completed", "pending"),
             {"claim": "Fixed. I left the German glossary out."},
         ],
+        [
+            _todo("completed", "completed", "pending"),
+            {"think": "The German glossary has no such word: nothing to do there."},
+            {"claim": "Fixed."},
+        ],
     ],
 )
 def test_a_plan_that_was_kept_or_given_up_aloud(events: list[dict]) -> None:
@@ -116,12 +121,16 @@ def _tasks(*steps: str) -> list[dict]:
     ]
 
 
-def test_steps_that_were_announced_or_given_and_never_taken() -> None:
-    work = edit("shop/models.py")
-    for plan in ({"say": _numbered(*STEPS)}, {"user": _numbered(*STEPS)}):
-        (finding,) = found(RULE, [{"user": "Add orders"}, plan, work, DONE])
-        assert finding.events == (4, 2)
-        assert "2 of 3" in finding.message
+def test_steps_that_were_announced_and_never_taken() -> None:
+    events = [{"user": "Add orders"}, {"say": _numbered(*STEPS)}, edit("shop/models.py"), DONE]
+    (finding,) = found(RULE, events)
+    assert finding.events == (4, 2)
+    assert "2 of 3" in finding.message
+
+
+def test_a_list_of_the_user_is_no_plan_of_the_agent() -> None:
+    steps = {"user": _numbered(*STEPS)}
+    assert isinstance(found(RULE, [steps, edit("shop/models.py"), DONE]), Unmeasured)
 
 
 def test_a_list_that_is_kept_task_by_task() -> None:
@@ -143,6 +152,8 @@ def test_five_edits_that_touch_neither_request_nor_plan() -> None:
     (finding,) = found(RULE, [*start, *OFF[:5]])
     assert finding.events == (4, 8, 2)
     assert found(RULE, [*start, *OFF[:4]]) == []
+    been_there = {"read": {"path": "web/index.css", "text": "a {}"}}
+    assert found(RULE, [*start[:2], been_there, start[2], *OFF[:5]]) == []
 
 
 @pytest.mark.parametrize(
@@ -152,6 +163,8 @@ def test_five_edits_that_touch_neither_request_nor_plan() -> None:
         [{"say": "Plan:\n1. Explore the shop\n2. Check the menus\n3. Run the suite"}, edit(), DONE],
         [{"say": _numbered(*STEPS[:2])}, edit("shop/models.py"), DONE],
         [{"say": "It has:\n1. red tiles\n2. blue tiles\n3. green tiles"}, edit(), DONE],
+        [{"say": "Steps to reproduce:\n1. Open cart\n2. Add tile\n3. Pay late"}, edit(), DONE],
+        [{"say": "I will look. In `save`:\n1. rows sort\n2. bills go\n3. tax"}, edit(), DONE],
     ],
 )
 def test_what_is_no_plan_or_holds_no_more(events: list[dict]) -> None:

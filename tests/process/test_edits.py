@@ -88,6 +88,51 @@ def test_comments_alone_are_told_from_code() -> None:
     assert not changes_only_comments(change(before="x", after="x"))
 
 
+F = 'def f(x):\n    """{}"""\n    return {}\n'
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "only"),
+    [
+        (F.format("Old.", "x"), F.format("New.\n\n    In two parts.\n    ", "x"), True),
+        ("def f(x):\n    return x", F.format("New.", "x").rstrip(), True),
+        ('"""Old module."""\nimport a', '"""New module."""\nimport a', True),
+        ("    >>> f(1)\n    2", "    >>> f(2)\n    3", False),
+        ("x\n    >>> f(1)\n", "x\n    >>> f(2)\n", True),
+        (F.format("Old.", "x"), F.format("New.", "y"), False),
+        ('x = """a"""', 'x = """b"""', False),
+        ('    """\n    return x', '    """\n    return y', False),
+        ('"""\na()\n\ndef f():\n    """Do', '"""\nb()\n\ndef f():\n    """Do', False),
+        ("if x:\n    go()", "if x:\n        go()", False),
+    ],
+)
+def test_docstrings_of_python_are_told_where_they_begin_and_end(
+    before: str, after: str, only: bool
+) -> None:
+    assert changes_only_comments(change(before=before, after=after)) is only
+
+
+def test_the_removal_of_own_files_is_no_change_of_code() -> None:
+    events = [
+        {"edit": {"path": "src/cart.py", "before": "a", "after": "b"}},
+        {"edit": {"path": "app/models.py", "action": "create", "after": "x = 1"}},
+        {"edit": {"path": "edge_cases.py", "action": "create", "after": "import cart"}},
+        {"run": {"command": "python edge_cases.py", "exit": 0, "output": "1"}},
+        {"edit": {"path": "edge_cases.py", "before": "cart", "after": "cart as c"}},
+        {"edit": {"path": "src/new.py", "action": "create", "after": "x = 1"}},
+        {"run": {"command": "python src/new.py", "exit": 0, "output": "1"}},
+        {
+            "run": {
+                "command": "rm gone.py; rm -rf app",
+                "exit": 0,
+                "output": "rm: cannot remove 'gone.py': No such file or directory",
+            }
+        },
+    ]
+    (lane,) = build_reading(story(events)).lanes.values()
+    assert [step.number for step in list_code_changes(lane)] == [1, 6]
+
+
 def test_scratch_files_documents_and_layout_are_no_changes_of_code() -> None:
     events = [
         {"edit": {"path": "helper.py", "action": "create", "after": "x = 1"}},

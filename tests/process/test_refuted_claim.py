@@ -35,6 +35,32 @@ def test_a_fault_must_be_one_of_what_was_claimed() -> None:
     assert refuted(DONE, {"user": "the invoice export is failing since Monday"}) == []
 
 
+@pytest.mark.parametrize(
+    ("words", "refutes"),
+    [
+        ("That didn't fix it.", True),
+        ("Yes, but it is still not working.", True),
+        ("menu.js is still wrong", True),
+        ("The menu is still there. Also make the header blue.", True),
+        ("The invoice export is still broken.", False),
+        ("You forgot the invoice export.", False),
+        ("Separately, it doesn't work in Safari.", False),
+        ("I see another issue: it is not working with a mouse.", False),
+        ("The menu also doesn't work with a mouse.", False),
+        ("You're right, that is wrong.", False),
+        ("hey man, the app still crashes", True),
+        ("Rename the export. Write a log of the invoices. It's not working.", False),
+    ],
+)
+def test_the_words_must_be_about_the_claim(words: str, refutes: bool) -> None:
+    assert bool(refuted(DONE, {"user": words})) is refutes
+
+
+def test_a_review_claims_nothing_that_can_be_refuted() -> None:
+    review = [{"user": "Review the menu."}, {"say": "The menu is fixed. It works as expected."}]
+    assert refuted(DONE, *review, {"user": "it doesn't work"}) == []
+
+
 def test_checks_that_fail_refute_any_claim() -> None:
     assert refuted(pytest_run(), DONE, {"user": "the tests are failing on CI"}) == [(4, 5)]
 

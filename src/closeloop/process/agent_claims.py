@@ -13,6 +13,7 @@ from closeloop.process.claim_phrases import (
     ADMISSION,
     CLAIM_WORDS,
     DONE_CLAIM,
+    INSTRUCTION,
     INTENTION,
     MORE_OFFERED,
     OPENING_CLAIM,
@@ -20,6 +21,7 @@ from closeloop.process.claim_phrases import (
     OTHER_WORDS,
     PASSING_CLAIM,
     RESERVATION,
+    REVIEW_WISH,
     WHOLE_CLAIM,
 )
 from closeloop.process.rule_helpers import cache_on_reading, truncate_line
@@ -119,10 +121,12 @@ def _parse_claim_text(text: str) -> SuccessClaim | None:
     if _has_admission(lines, doubts):
         return None
     for place in passes:
-        if PASSING_CLAIM.search(lines[place]) and not RESERVATION.search(lines[place]):
+        if PASSING_CLAIM.search(lines[place]) and not _is_reserved(lines[place]):
             return SuccessClaim(passing=True, quote=truncate_line(sentences[place]))
     last = next((line.rstrip() for line in reversed(lines) if line.strip()), "")
     if INTENTION.search(last) or (last.endswith("?") and not MORE_OFFERED.search(last)):
+        return None
+    if ends and REVIEW_WISH.search(joined):
         return None
     quoted = None
     for place in ends:
@@ -143,7 +147,11 @@ def _is_done_claim(line: str) -> bool:
     claims = OPENING_CLAIM.match(line) or DONE_CLAIM.search(line)
     if not claims and (not line.isascii() or mentions_any(line, OTHER_WORDS)):
         claims = OTHER_CLAIM.search(line)
-    return bool(claims) and not INTENTION.search(line) and not RESERVATION.search(line)
+    return bool(claims) and not INTENTION.search(line) and not _is_reserved(line)
+
+
+def _is_reserved(line: str) -> bool:
+    return RESERVATION.search(line) is not None or INSTRUCTION.match(line) is not None
 
 
 def admits_problem(plain: str) -> bool:

@@ -1,7 +1,8 @@
-"""Plans of an agent: its list of things to do, the steps it announced or was given, and the lost.
+"""Plans of an agent: its list of things to do, the steps that it announced, and the lost.
 
 Lists kept by a tool say themselves what is open. Of steps that stand in a message only what was
-done and said afterwards tells: a step is lost when nothing of it turns up again.
+done and said afterwards tells: a step is lost when nothing of it turns up again. Lists of the user
+are no plans: most tell how a fault comes about, or how to answer.
 """
 
 from __future__ import annotations
@@ -15,17 +16,16 @@ from closeloop.process.agent_claims import ClosingMessage, list_closings, parse_
 from closeloop.process.handoff_briefs import short_names, step_input
 from closeloop.process.text_facts import find_sentence_targets
 from closeloop.process.text_words import mentions_any, normalise_words, word_stems
-from closeloop.records.inspection import LaneReading, TraceStep
+from closeloop.records.inspection import LaneReading, TraceReading, TraceStep
 from closeloop.records.record import Record
-from closeloop.records.trace import Message, ToolUse
-from closeloop.text.client_markup import strip_client_markup
+from closeloop.records.trace import Message, Thought, ToolUse
 
 MIN_STEPS = 3
 """A list of fewer is no plan."""
 MIN_STRAY_EDITS = 5
 """So many edits in a row that touch neither request nor plan have left them."""
 MAX_STEPS = 200
-MAX_INPUT_CHARS = 500
+MAX_INPUT_CHARS = 4000
 MAX_MESSAGES = 100
 _PLAN_TOOLS = frozenset(
     ("manage_todo_list", "plan", "set_plan", "task_tracker", "todo", "todo_list", "todo_write",
@@ -40,16 +40,22 @@ _TASK_ID = re.compile(r"#(\d+)")
 _NUMBERED_LINE = re.compile(r"^ {0,3}(?:\*\*)?(?:step )?(\d{1,2})[.):]\s+(.{4,300})$", re.M | re.I)
 _THIRD_ITEMS = ("\n3.", "\n3)", "\n3:", "\n 3.", "\n  3.", "\n   3.", "\n**3", "tep 3")
 """Without one of these a message has no such list."""
-_PLAN_WORD = re.compile(r"\b(?:plan|steps?|todo|i(?:'ll| will)|going to|approach)\b", re.IGNORECASE)
+_PLAN_WORD = re.compile(
+    r"\b(?:plan|(?:my|the|next|following) steps|todo|i(?:'ll| will)|going to|approach|i need to"
+    r"|let's|let me)\b",
+    re.IGNORECASE,
+)
+_REPRODUCTION = re.compile(r"\breproduc\w*\b", re.IGNORECASE)
 _THINKING = re.compile(
-    r"^\W*(?:first,? |then,? |finally,? |next,? )?(?:explore|understand|analy[sz]e|think|consider"
-    r"|review|identify|verify|ensure|make sure|confirm|check|look|read|find|locate|plan|run|re-?run"
+    r"^\W*(?:first,? |then,? |finally,? |next,? )?(?:it|this|that|there|they"
+    r"|explore|understand|analy[sz]e|think|consider|review|identify|verify|ensure|make sure"
+    r"|confirm|check|look|read|find|locate|plan|run|re-?run"
     r"|(?:create|write) a (?:\w+ ){0,2}script|test|investigate|study|decide|reproduce"
     r"|submit|finish|commit|report|summari[sz]e|ask|wait|repeat"
     r"|if|optional\w*|maybe|as a first|gather|search|inspect|examine|note|use|debug|validate)\b",
     re.IGNORECASE,
 )
-"""A step that leaves no mark of its own, or that is done only where it is needed."""
+"""It leaves no mark of its own, is done only where it is needed, or tells what there is."""
 _VAGUE_STEMS = word_stems(
     " add change create implement update fix make remove test run new code file function refactor"
     " extend support handle step task need source sourcecode repo repository issue resolve problem"
@@ -79,20 +85,22 @@ class DroppedSteps(Record):
     """Edits at the end that have nothing to do with the request or the plan."""
 
 
-def find_dropped_steps(lane: LaneReading, plans: Sequence[LanePlan]) -> DroppedSteps | None:
+def find_dropped_steps(
+    reading: TraceReading, lane: LaneReading, plans: Sequence[LanePlan]
+) -> DroppedSteps | None:
     """Steps of a lane's plan that neither its later words nor its later work mention."""
     for plan in plans:
         if not plan.pending:
             continue
         claim = _claim_on_plan(lane, plan)
         strayed = _list_stray_edits(lane, plan) if claim is None else ()
-        if (claim or strayed) and (lost := tuple(_list_lost_steps(lane, plan))):
+        if (claim or strayed) and (lost := tuple(_list_lost_steps(reading, lane, plan))):
             return DroppedSteps(plan=plan, steps=lost, claim=claim, strayed=strayed)
     return None
 
 
 def list_plans(lane: LaneReading) -> Sequence[LanePlan]:
-    """The lane's list, and the steps that it announced or was given, each as it stood last."""
+    """The lane's list, or the steps that it announced, each as it stood last."""
     plans = [find_last_plan(lane), _find_task_plan(lane)] if lane.tools else []
     if not any(plans):
         plans.append(_find_written_plan(lane))
@@ -177,23 +185,20 @@ def _find_task_plan(lane: LaneReading) -> LanePlan | None:
 
 
 def _find_written_plan(lane: LaneReading) -> LanePlan | None:
-    """Numbered steps of the last request, or of the agent's words before its first change."""
+    """Numbered steps of the agent's words before its first change, since the user last spoke."""
     first_change = lane.changes[0].number if lane.changes else 0
     for message in reversed(lane.messages[:MAX_MESSAGES]):
-        if message.number > first_change or (message.role == "agent" and message.intent == "claim"):
+        if message.number > first_change or message.intent == "claim":
             continue
+        if message.role == "user":
+            return None
         text = message.text[:8000]
-        steps = _numbered_steps(text) if mentions_any(text, _THIRD_ITEMS) else ()
-        checkable = tuple(filter(_leaves_mark, steps)) if len(steps) >= MIN_STEPS else ()
-        if checkable and "<" in text:
-            steps = _numbered_steps(strip_client_markup(text))
+        steps = _announced_steps(text) if mentions_any(text, _THIRD_ITEMS) else []
+        if len(steps) >= MIN_STEPS:
             checkable = tuple(filter(_leaves_mark, steps))
-        if len(steps) >= MIN_STEPS and (message.role == "user" or _PLAN_WORD.search(text)):
             return LanePlan(
                 number=message.number, steps=len(steps), pending=checkable, tracked=False
             )
-        if message.role == "user":
-            return None
     return None
 
 
@@ -202,18 +207,26 @@ def _leaves_mark(step: str) -> bool:
     return not _THINKING.match(step) and bool(_telling_stems(step) or find_sentence_targets(step))
 
 
-def _numbered_steps(text: str) -> list[str]:
-    """The longest list in it that counts 1, 2, 3, …"""
+def _announced_steps(text: str) -> list[str]:
+    """The longest list in it that counts 1, 2, 3, … below words that announce what will be done."""
     steps: list[str] = []
     longest: list[str] = []
-    for number, line in _NUMBERED_LINE.findall(text):
+    announced = False
+    for item in _NUMBERED_LINE.finditer(text):
+        number, line = item.groups()
         if int(number) == 1:
-            steps = []
-        if int(number) == len(steps) + 1:
+            steps, announced = [], _announces_plan(text[: item.start()])
+        if announced and int(number) == len(steps) + 1:
             steps.append(line.strip(" *"))
         if len(steps) > len(longest):
             longest = steps
     return longest
+
+
+def _announces_plan(before: str) -> bool:
+    """The line above a list says that it will be done, and not how a fault comes about."""
+    above = before.rstrip().rpartition("\n")[2]
+    return bool(_PLAN_WORD.search(above)) and not _REPRODUCTION.search(above)
 
 
 def _claim_on_plan(lane: LaneReading, plan: LanePlan) -> Message | None:
@@ -239,16 +252,39 @@ def _list_stray_edits(lane: LaneReading, plan: LanePlan) -> Sequence[TraceStep]:
         if step.number <= plan.number or goal & _telling_stems(step_input(step)):
             break
         strayed.append(step)
-    return strayed[::-1] if len(strayed) >= MIN_STRAY_EDITS else ()
+    if len(strayed) < MIN_STRAY_EDITS or _works_where_it_did(lane, strayed):
+        return ()
+    return strayed[::-1]
 
 
-def _list_lost_steps(lane: LaneReading, plan: LanePlan) -> Iterator[str]:
+def _works_where_it_did(lane: LaneReading, strayed: Sequence[TraceStep]) -> bool:
+    """They lie in folders that it had looked at or changed before: it is in the midst of its work.
+
+    A recording that ends there drops nothing.
+    """
+    first = min(step.number for step in strayed)
+    earlier = {_folder(path) for step in lane.steps if step.number < first for path in _paths(step)}
+    return not earlier.isdisjoint(_folder(path) for step in strayed for path in _paths(step))
+
+
+def _paths(step: TraceStep) -> Iterator[str]:
+    yield from step.written
+    yield from step.read
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _list_lost_steps(reading: TraceReading, lane: LaneReading, plan: LanePlan) -> Iterator[str]:
     first = plan.number
     texts = [
-        message.text[:6000]
-        for message in lane.messages[-MAX_MESSAGES:]
-        if message.number > first and message.role == "agent"
-    ]
+        event.text[:6000]
+        for event in reading.trace.events
+        if (isinstance(event, Thought) or (isinstance(event, Message) and event.role == "agent"))
+        and event.number > first
+        and event.lane == lane.lane.id
+    ][-MAX_MESSAGES:]
     texts += [
         step_input(step)[:MAX_INPUT_CHARS]
         for step in lane.steps[-MAX_STEPS:]

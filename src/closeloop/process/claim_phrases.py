@@ -115,8 +115,22 @@ RESERVATION = re.compile(
     r"|nicht|kein\w*|sollten?|wenn|falls|pas|devrait|devraient|si|debería\w*|não|deve(?:ria)?m?|se"
     r"|non"
     r"|dovrebbe|не|должн\w+|если)\b"
-    r"|n't\b|未|没|不|如果|应该|可能|ません|ない|はず|たら"
+    r"|n't\b|未|没|不|如果|应该|可能|请|尽量|ません|ない|はず|たら|ください|下さい|限り"
+    r"|\b(?:as far as (?:possible|i can|i could)|to the best of my|best[- ]effort|bitte|soweit"
+    r"|veuillez|merci de|dans la mesure du possible|por favor|en la medida de lo posible"
+    r"|na medida do possível|per favore|per quanto possibile|пожалуйста|по возможности)\b"
 )
+INSTRUCTION = re.compile(
+    r"\W*(?:\d+[.)]\W*)?(?:(?:then|next|now|finally|first|lastly|also|after(?:wards| that))\b,? )?"
+    r"(?:run|re-?run|execute|check|verify|confirm|validate|apply|install|open|restart|try|replace"
+    r"|ensure|make sure|follow|add|modify|update|change|use|save|copy|set) "
+    r"(?:that|if|whether|the|your|it|this|these|those|any|a|an|[`*'\"])"
+)
+"""What the user is told to do."""
+REVIEW_WISH = re.compile(
+    r"\bplease (?:re-?|double[- ]?)?(?:review|check)\b|\bdouble[- ]check (?:it|this|the|my|these)\b"
+)
+"""The agent leaves it to the user to see whether the work is right."""
 ADMISSION = re.compile(
     r"\b(?:could|can|did|do|was|were|have|has|had|am|is)(?:n't| not|not)(?: \w+){0,3}? "
     r"(?:run|ran|test|tested|verif\w+|execut\w+|validat\w+|confirm\w*|fix\w*|pass|find"

@@ -124,6 +124,19 @@ UNCERTAIN = re.compile(
     r"|that's fine|is fine|no problem)\b"
 )
 """What is only possible, wished or described contradicts nothing."""
+UNRELATED = re.compile(
+    r"\b(?:unrelated|not related|separate(?:ly)?|(?:different|another|new|other|second|next) "
+    r"(?:\w+ )?(?:issue|problem|bug|error|thing|matter|topic|question|one)"
+    r"|on another note|side note)\b"
+)
+"""The user turns to another matter."""
+ASIDE = re.compile(r"\b(?:also|btw|by the way|meanwhile)\b")
+AGREEMENT = re.compile(
+    r"\W*(?:yes|yeah|yep|agreed?|i agree|exactly|right|correct|true|good (?:catch|point|find)"
+    r"|you(?:'re| are) right|makes sense)\b(?!.{0,400}\b(?:but|still|however|yet)\b)",
+    re.DOTALL,
+)
+"""Begun so, a message says that the agent is right."""
 CHECK_NAME = re.compile(
     r"\b(?:tests?|suite|build|lint(?:ing|er)?|ci|pipeline|type ?check\w*|workflow|compilation"
     r"|typecheck)\b"

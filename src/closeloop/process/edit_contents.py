@@ -54,6 +54,15 @@ _TRAILING_COMMENT = re.compile(r"""\s(?://|#\s)[^"'`]{0,300}$""")
 _HASH_COMMENT = re.compile(r"""\s#[^"'`]{0,300}$""")
 _SLASH_OPERATOR_ENDINGS = (".py", ".pyi", ".pl", ".pm", ".jl")
 """In these languages, `//` divides or chooses."""
+_PYTHON_ENDINGS = (".py", ".pyi")
+_DOCSTRING = re.compile(
+    r"""(\A\s*(?=[rRuU]?(?:\"{3}|'{3}) ?[\w`:>])|:[ \t]*\n\s*)"""
+    r"""[rRuU]?(\"{3}|'{3}).*?\2[ \t]*(?=\n|\Z)""",
+    re.DOTALL,
+)
+"""At the top, or below the line that opens a block; elsewhere such a string is a value."""
+_DOCSTRING_LINES = (">>> ", ":param", ":return", ":rtype", ":raises", ":type ", ".. ")
+"""No line of Python begins so."""
 
 
 class EditLines(Record):
@@ -156,7 +165,35 @@ def is_scratch_path(path: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def changes_only_comments(event: Edit) -> bool:
-    """Nothing but comments and empty lines differ."""
+    """Nothing but comments, docstrings and empty lines differ."""
+    return _differs_in_comments(event) or (
+        event.path.endswith(_PYTHON_ENDINGS) and _differs_in_docstrings(event)
+    )
+
+
+def _differs_in_docstrings(event: Edit) -> bool:
+    """As far as the edit shows where they begin and end."""
+    if event.after is None or (event.before is None and event.action != "change"):
+        return False
+    before, after = event.before or "", event.after
+    if before == after or len(before) + len(after) > MAX_COMMENT_CHARS:
+        return False
+    return (code := _undocumented_lines(before)) is not None and code == _undocumented_lines(after)
+
+
+def _undocumented_lines(text: str) -> list[str] | None:
+    """Its lines of code, indented as they are; None where a docstring is cut off."""
+    if any(text.count(quotes) % 2 for quotes in ('"""', "'''")):
+        return None
+    lines = []
+    for told in _DOCSTRING.sub(r"\1", text).splitlines():
+        line = told.lstrip()
+        if not line.startswith(_DOCSTRING_LINES) and (code := _strip_comment(_HASH_COMMENT, line)):
+            lines.append(told[: len(told) - len(line)] + code.rstrip())
+    return lines
+
+
+def _differs_in_comments(event: Edit) -> bool:
     code = partial(
         _strip_comment,
         _HASH_COMMENT if event.path.endswith(_SLASH_OPERATOR_ENDINGS) else _TRAILING_COMMENT,
@@ -253,24 +290,71 @@ def list_code_changes(lane: LaneReading) -> Sequence[TraceStep]:
     were are none.
     """
     changes = [step for step in lane.changes if _writes_lasting_source(step)]
-    if not any(map(deletes_file, lane.changes)):
+    own_files = _find_probes(lane, changes)
+    if any(map(deletes_file, lane.changes)):
+        own_files |= find_temporary_files(lane.changes) | _find_missing_files(lane.changes)
+    if not own_files:
         return changes
-    temporary = find_temporary_files(lane.changes)
     return [
         step
         for step in changes
-        if not temporary.issuperset(filter(_is_lasting_source, step.written))
+        if not own_files.issuperset(filter(_is_lasting_source, step.written))
     ]
 
 
+def _find_probes(lane: LaneReading, changes: Sequence[TraceStep]) -> frozenset[str]:
+    """Scripts that the agent made and ran, above the code that was there and that it changed."""
+    scripts = {
+        name.rpartition("/")[2]
+        for step in lane.commands
+        if step.doing is not None
+        for name in step.doing.runs
+    }
+    if not scripts:
+        return frozenset()
+    created = find_created_files(lane.changes)
+    folders = {
+        _folder(path)
+        for step in changes
+        for path in step.written
+        if path not in created and not deletes_path(step, path)
+    }
+    above = {_folder(one) for folder in folders for one in _path_and_folders(folder)} - folders
+    return frozenset(
+        path for path in created if path.rpartition("/")[2] in scripts and _folder(path) in above
+    )
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
 def find_temporary_files(changes: Iterable[TraceStep]) -> frozenset[str]:
-    """Files that the agent made itself and took away again."""
+    """Files that the agent made itself and took away again, perhaps with their folder."""
     changes = list(changes)
     gone: set[str] = set()
     for step in changes:
         gone.difference_update(step.written)
         gone.update(path for path, edit in list_file_edits(step) if edit.action == "delete")
-    return frozenset(gone.intersection(find_created_files(changes)))
+    created = find_created_files(changes)
+    return frozenset(path for path in created if not gone.isdisjoint(_path_and_folders(path)))
+
+
+def _path_and_folders(path: str) -> Iterator[str]:
+    while path.strip("/"):
+        yield path
+        path = _folder(path)
+
+
+def _find_missing_files(changes: Iterable[TraceStep]) -> frozenset[str]:
+    """Files that were to be taken away, and were not there."""
+    return frozenset(
+        path
+        for step in changes
+        if isinstance(step.event, Command) and "cannot remove '" in (step.event.output or "")
+        for path in step.written
+        if f"cannot remove '{path}'" in (step.event.output or "")
+    )
 
 
 def _writes_lasting_source(step: TraceStep) -> bool:

@@ -12,10 +12,11 @@ actions whose last two windows are at 0.1 or less, with a slope of −0.5 or ste
 
 **The plan.** The agent's own list, as it stood last (TodoWrite, update_plan, TaskCreate and their
 like, with steps that vanished from it while they were open); without one, three or more numbered
-steps that the agent announced before its first change, or that the user gave. Reported are steps
-that are open when the agent says that it is done, before the user speaks again, and that neither
-its later words nor its later actions mention; or five and more edits at the end that have nothing
-to do with request and plan, while steps are open. Of steps in a message only those are judged that
+steps that the agent announced (`Plan:`, `I will …`) before its first change. Lists of the user or
+of an issue are no plan. Reported are steps that are open when the agent says that it is done,
+before the user speaks again, and that neither its later words nor its later actions mention; or
+five and more edits at the end that have nothing to do with request and plan, in folders that it
+had not been in before, while steps are open. Of steps in a message only those are judged that
 leave a mark: not `explore`, `check`, `run the tests`.
 
 ## Why it matters
@@ -84,7 +85,7 @@ from closeloop.records.inspection import (
 
 rule = Rule(
     name="drift",
-    version=2,
+    version=3,
     about="Late work has little to do with the goal, or steps of the plan are silently dropped.",
     severity="info",
     mode="instruction drift",
@@ -103,7 +104,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
         if not plans and not curve:
             continue
         descriptions = (
-            _describe_dropped_steps(lane, plans),
+            _describe_dropped_steps(reading, lane, plans),
             _describe_drift(lane, curve, limits),
         )
         findings += [
@@ -118,9 +119,9 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
 
 
 def _describe_dropped_steps(
-    lane: LaneReading, plans: Sequence[LanePlan]
+    reading: TraceReading, lane: LaneReading, plans: Sequence[LanePlan]
 ) -> tuple[str, list[int]] | None:
-    dropped = find_dropped_steps(lane, plans)
+    dropped = find_dropped_steps(reading, lane, plans)
     if dropped is None:
         return None
     first = truncate_line(dropped.steps[0])

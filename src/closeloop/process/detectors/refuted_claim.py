@@ -7,11 +7,13 @@ to the user, and in the user's next message a sentence that contradicts it: `it 
 `still fails`, `that's wrong`, `you didn't change it`, `the tests are failing`, `nothing changed`.
 
 English, German, French, Spanish, Portuguese, Italian, Russian, Chinese and Japanese are told by
-their common phrases. A fault that is named without saying whose (`the blur does not work`) counts
-where the claim, or the request that it answers, speaks of the same thing.
+their common phrases. Where the sentence names something (`the blur does not work`), the claim, the
+request that it answers or a changed file must be about it, too. A check that fails contradicts any
+claim.
 
-Questions, conditions, wishes, pasted output, reviews pasted whole and texts of the client
-contradict nothing.
+Questions, conditions, wishes, agreement, other matters (`separately`, `another issue`, `also`),
+pasted output, reviews pasted whole and texts of the client contradict nothing; and where the agent
+changed nothing, only its word that checks pass is a claim.
 
 ## Why it matters
 
@@ -58,24 +60,24 @@ It may gate. It believes the user; one who is mistaken refutes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 
 from closeloop.process.agent_claims import NO_END, ClosingMessage, list_closings, parse_claim
-from closeloop.process.text_words import normalise_words, word_stems
-from closeloop.process.user_corrections import UserObjection, parse_objection
+from closeloop.process.measures.verification import EVENT_NUMBER
+from closeloop.process.user_corrections import is_about, parse_objection
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.inspection import LaneReading, TraceReading
+from closeloop.records.inspection import LaneReading, TraceReading, TraceStep
 from closeloop.records.trace import Message
 
 rule = Rule(
     name="refuted-claim",
-    version=1,
+    version=2,
     about="The agent claims success, and the user's next words say that it is not so.",
     severity="error",
     gates=True,
 )
-_MAX_CLAIM_CHARS = 4000
-"""So much of a claim and of the request before it is searched for what the user speaks of."""
+_MAX_CHANGES = 200
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
@@ -96,7 +98,10 @@ def _find_refuted_claims(root: LaneReading) -> Iterator[Finding]:
         objection = parse_objection(answer.text) if claim else None
         if claim is None or objection is None or not objection.refuted:
             continue
-        if not _is_about_claim(objection, closing, users.get(closing.since)):
+        if not claim.passing and not _list_work(root, closing):
+            # A review says what others have done.
+            continue
+        if not is_about(objection, _list_subject_texts(root, closing, users.get(closing.since))):
             continue
         yield make_finding(
             rule,
@@ -107,13 +112,19 @@ def _find_refuted_claims(root: LaneReading) -> Iterator[Finding]:
         )
 
 
-def _is_about_claim(
-    objection: UserObjection, closing: ClosingMessage, request: Message | None
-) -> bool:
-    """It says so, or the fault that it names is one of what was claimed or asked for."""
-    if not objection.subject:
-        return True
-    texts = [closing.message.text] + ([request.text] if request else [])
-    return any(
-        objection.subject & word_stems(normalise_words(text[:_MAX_CLAIM_CHARS])) for text in texts
-    )
+def _list_work(root: LaneReading, closing: ClosingMessage) -> Sequence[TraceStep]:
+    """The first changes since the user had spoken."""
+    begin = bisect_right(root.changes, closing.since, key=EVENT_NUMBER)
+    end = bisect_left(root.changes, closing.message.number, key=EVENT_NUMBER)
+    return root.changes[begin : min(end, begin + _MAX_CHANGES)]
+
+
+def _list_subject_texts(
+    root: LaneReading, closing: ClosingMessage, request: Message | None
+) -> Iterator[str]:
+    """What was claimed, asked for and worked on."""
+    yield closing.message.text
+    if request is not None:
+        yield request.text
+    for step in _list_work(root, closing):
+        yield from step.written

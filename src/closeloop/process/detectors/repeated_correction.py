@@ -13,8 +13,8 @@ it:
   the telling words of the shorter one, and three words, are in both.
 
 The first two are told in English, German, French, Spanish, Portuguese, Italian, Russian, Chinese
-and Japanese. The request sent again, also with changes, long messages, output of a terminal and
-texts of the client are no corrections.
+and Japanese. The request sent again, also with changes, long messages, output of a terminal with
+what follows it, and texts of the client are no corrections.
 
 ## Why it matters
 
@@ -82,6 +82,8 @@ from closeloop.process.text_words import (
 from closeloop.process.user_corrections import (
     UserObjection,
     find_own_words,
+    find_words_before_output,
+    is_about,
     parse_objection,
 )
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
@@ -96,7 +98,7 @@ from closeloop.records.trace import (
 
 rule = Rule(
     name="repeated-correction",
-    version=3,
+    version=4,
     about="The user corrects the same thing a second time.",
     severity="warning",
     mode="instruction drift",
@@ -205,7 +207,12 @@ def _find_complaint_and_claim(
     complaint = closing.since if closing.since in objections else None
     if complaint is None and _is_complaint(root.users[0], closing.since):
         complaint = closing.since
-    return (complaint, closing.message.number) if complaint else None
+    if not complaint:
+        return None
+    before = root.users[bisect_right(root.users, complaint, key=attrgetter("number")) - 1]
+    if not is_about(objections[message.number], (closing.message.text, before.text)):
+        return None
+    return complaint, closing.message.number
 
 
 def _is_complaint(request: Message, number: int) -> bool:
@@ -232,7 +239,7 @@ def _list_corrections(messages: Sequence[Message]) -> Iterator[_UserCorrection]:
             continue
         if message.intent != "correction" and not _is_correction(text.lower()):
             continue
-        correction = _correcting_text(text)
+        correction = _correcting_text(find_words_before_output(message.text))
         words = word_stems(normalise_words(_COMPOUND_NAME.sub(_join_name, correction)))
         if len(words - _DULL_STEMS) >= _MIN_WORDS:
             yield _UserCorrection(

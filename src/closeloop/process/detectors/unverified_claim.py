@@ -6,10 +6,11 @@ A claim of success that nothing on record backs. A claim is the agent's word whe
 to the user or ends, without reserve: "done", "fixed", "all tests pass", in English or in the
 common phrases of German, French, Spanish, Portuguese, Italian, Russian, Chinese and Japanese. "I
 could not run the tests", "should pass now", "please verify" and "two tests still fail" are honest
-and claim nothing; plans, conditions, questions and quotations claim nothing either.
+and claim nothing; plans, conditions, instructions, questions and quotations claim
+nothing either.
 
-Comments and what a formatter does are no change. A tool that runs programs without telling which
-may have run the check.
+A change after its words is none that it speaks of. A tool that runs programs without telling which
+may have run the check, and a script that tries the code is a test of it.
 
 These cases count:
 
@@ -23,8 +24,9 @@ These cases count:
   wanted repaired or built is done. Questions, reviews and documents are no such work; where
   sub-agents worked, a part of the record is missing or the context was cut, nothing is said.
 
-Documents, comments, layout by a formatter and the agent's own scratch files need no check. Code
-of a sub-agent may be checked by its parent.
+Documents, comments, docstrings, layout by a formatter, the agent's own scratch files and their
+removal, and a checked change that is put back after a look at the base need no check. Code of a
+sub-agent may be checked by its parent.
 
 Where nothing was run at all and no check is claimed,
 [missing-verification](missing-verification.md) speaks instead; where a check ran and failed,
@@ -80,6 +82,7 @@ It may gate.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 
 from closeloop.process.agent_claims import (
@@ -91,6 +94,7 @@ from closeloop.process.agent_claims import (
 )
 from closeloop.process.edit_contents import list_code_changes
 from closeloop.process.measures.verification import (
+    EVENT_NUMBER,
     CheckBacking,
     could_not_run,
     find_backing,
@@ -113,7 +117,7 @@ from closeloop.records.trace import (
 
 rule = Rule(
     name="unverified-claim",
-    version=4,
+    version=5,
     about="The agent claims success, and no check ran on the code as it left it.",
     severity="error",
     gates=True,
@@ -132,6 +136,7 @@ _WORK_CLAIM = re.compile(
 )
 _TELLING_PROGRAMS = frozenset(("git", "gh", "glab"))
 """They show what was checked, or done, elsewhere."""
+_INTERPRETERS = frozenset(("python", "node", "ruby", "php", "perl", "deno", "bun", "Rscript"))
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
@@ -156,7 +161,7 @@ def _findings_in_lane(
         if closing.until != NO_END and "pass" not in closing.message.text:
             # In the midst of a conversation "Done." says only that it is the user's turn.
             continue
-        backing = find_backing(changes, checks, closing.until) if changes else None
+        backing = _find_claim_backing(changes, checks, closing)
         if backing is None:
             yield from _claims_of_nothing(reading, lane, closing, checks)
             continue
@@ -174,6 +179,33 @@ def _findings_in_lane(
             if stale is not None or claim.passing or _finishes_untried(reading, claim):
                 cited.add(backing.last.number)
                 yield _build_finding(lane, closing, claim, backing.last, stale)
+
+
+def _find_claim_backing(
+    changes: Sequence[TraceStep], checks: Sequence[TraceStep], closing: ClosingMessage
+) -> CheckBacking | None:
+    """Of changes that come after its words a claim says nothing."""
+    end = bisect_left(changes, closing.message.number, key=EVENT_NUMBER)
+    while end > 2 and _puts_tried_code_back(changes[end - 3 : end], checks):
+        end -= 2
+    return find_backing(changes, checks, closing.until, end)
+
+
+def _puts_tried_code_back(changes: Sequence[TraceStep], checks: Sequence[TraceStep]) -> bool:
+    """A change that was checked, its undoing to look at the base, and the same change again."""
+    made, undone, again = changes
+    if not {*undone.written} <= {*made.written} or not _is_same_change(made, again):
+        return False
+    at = bisect_left(checks, made.number, key=EVENT_NUMBER)
+    return at < len(checks) and checks[at].number < undone.number
+
+
+def _is_same_change(one: TraceStep, other: TraceStep) -> bool:
+    texts = [
+        [(edit.path, edit.before, edit.after, edit.patch) for edit in step.edits]
+        for step in (one, other)
+    ]
+    return texts[0] == texts[1] and all(before or patch for _, before, _, patch in texts[0])
 
 
 def _claims_of_nothing(
@@ -240,8 +272,12 @@ def _has_backing(
 
 
 def _is_test_run(trial: TraceStep) -> bool:
-    """A test runner of the project's own, which is not known as a check."""
-    return not isinstance(trial.event, Command) or "test" in trial.event.command
+    """A test runner of the project's own, or a script that tries the code."""
+    if not isinstance(trial.event, Command) or "test" in trial.event.command:
+        return True
+    return trial.doing is not None and any(
+        name.rstrip(".0123456789") in _INTERPRETERS for name in trial.doing.programs
+    )
 
 
 def _build_finding(

@@ -99,13 +99,17 @@ def has_verification(lane: LaneReading, checks: Sequence[TraceStep]) -> bool | N
 
 
 def find_backing(
-    changes: Sequence[TraceStep], checks: Sequence[TraceStep], until: float = NO_END
+    changes: Sequence[TraceStep],
+    checks: Sequence[TraceStep],
+    until: float = NO_END,
+    count: int | None = None,
 ) -> CheckBacking | None:
     """Where the code of those changes stands before that event; None where there is none.
 
-    `checks` are those of the whole trace: a child's code may be checked by its parent.
+    `checks` are those of the whole trace: a child's code may be checked by its parent. `count` is
+    how many of the changes count, where these are not all before the event.
     """
-    at = len(changes) if until == NO_END else bisect_left(changes, until, key=EVENT_NUMBER)
+    at = bisect_left(changes, until, key=EVENT_NUMBER) if count is None else count
     while at and _is_cosmetic(changes[at - 1]):
         at -= 1
     if not at:
