@@ -77,7 +77,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
-from closeloop.process.check_comparison import compare_failures, is_comparable
+from closeloop.process.check_comparison import compare_failures, find_comparable
 from closeloop.process.check_results import runs_program
 from closeloop.process.edit_contents import creates_file, diff_edit
 from closeloop.process.measures.convergence import find_standstills, list_failing_checks
@@ -166,14 +166,18 @@ def _only_reproduces(iteration: Iteration) -> bool:
 def _brings_failure(lane: LaneReading, iteration: Iteration) -> bool:
     """Something else, or nothing, failed before these changes: they brought it, or showed it."""
     at = bisect_left(lane.checks, iteration.changes[0].number, key=EVENT_NUMBER)
+    earlier = [step for step in lane.checks[max(0, at - _CHECKS_BACK) : at] if _has_result(step)]
     for step in list_failing_checks(iteration):
-        for earlier in reversed(lane.checks[max(0, at - _CHECKS_BACK) : at]):
-            before = earlier.check
-            if before is None or before.passed is None or step.check is None:
-                continue
-            if is_comparable(before, step.check):
-                return before.passed or compare_failures(earlier, step) in ("fewer", "different")
+        assert step.check is not None, "it is a check"
+        for before in find_comparable(step.check, reversed(earlier)):
+            if before.check is not None and before.check.passed:
+                return True
+            return compare_failures(before, step) in ("fewer", "different")
     return False
+
+
+def _has_result(step: TraceStep) -> bool:
+    return step.check is not None and step.check.passed is not None
 
 
 def _only_debugs(iteration: Iteration) -> bool:
