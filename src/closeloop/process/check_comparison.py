@@ -197,8 +197,8 @@ def compare_failures(earlier: TraceStep, later: TraceStep) -> FailureProgress:
     if "tail" in (before.failures.parser, after.failures.parser):
         if same_failures(before.failures, after.failures):
             return "same"
-        return "different" if _is_same_line(earlier, later) else "unknown"
-    if (hides_output(earlier) or hides_output(later)) and not _is_same_line(earlier, later):
+        return "different" if is_same_line(earlier, later) else "unknown"
+    if (hides_output(earlier) or hides_output(later)) and not is_same_line(earlier, later):
         # What was cut off may have failed as well.
         return "same" if _returns(before.failures, after.failures) else "unknown"
     return _compare_sets(before.failures, after.failures, covers=covers)
@@ -233,7 +233,8 @@ def hides_output(step: TraceStep) -> bool:
     return doing is not None and doing.masked and not _OUTPUT_FILTERS.isdisjoint(doing.programs)
 
 
-def _is_same_line(one: TraceStep, other: TraceStep) -> bool:
+def is_same_line(one: TraceStep, other: TraceStep) -> bool:
+    """The same command, as far as its words go."""
     return (
         isinstance(one.event, Command)
         and isinstance(other.event, Command)

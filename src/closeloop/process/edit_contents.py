@@ -9,6 +9,7 @@ from functools import lru_cache, partial
 from operator import attrgetter
 
 from closeloop.process.rule_helpers import cache_on_reading
+from closeloop.process.shell.command_effects import PROJECT_FOLDER
 from closeloop.records.inspection import (
     LaneReading,
     TraceReading,
@@ -45,9 +46,7 @@ _SCRATCH_PREFIXES = (
     "verify_",
     "check_",
 )
-_TEMPORARY_FOLDER = re.compile(
-    r"/(?:tmp|var|private)/(?!.*(?:workspaces?|repos?|worktrees?|projects?|checkouts?|testbed)/)"
-)
+_TEMPORARY_FOLDER = re.compile(rf"/(?:tmp|var|private)/(?!.*{PROJECT_FOLDER})")
 """A workspace may lie in a temporary folder; then something on its way says so."""
 _COMMENT_STARTS = ("#", "//", "* ", "*/", "/*", "<!--", '"""', "'''")
 _TRAILING_COMMENT = re.compile(r"""\s(?://|#\s)[^"'`]{0,300}$""")

@@ -87,8 +87,8 @@ from closeloop.process.measures.verification import (
     checks_by_lane,
     could_not_run,
     find_backing,
-    is_linter_check,
     is_static_check,
+    is_unclaimed_style,
     list_trace_checks,
     list_trials_after,
 )
@@ -147,7 +147,7 @@ def _findings_in_lane(
         claim = parse_claim(closing.message)
         if claim is None:
             continue
-        failing_check = _find_contradiction(backing.latest_checks, claim.quote.lower())
+        failing_check = _find_contradiction(backing.latest_checks, claim.quote)
         failures = failing_check.check.failures if failing_check and failing_check.check else None
         if failing_check is None or failures is None:
             continue
@@ -205,13 +205,10 @@ def _has_disclaimer(lane: LaneReading, wrong: TraceStep, closing: ClosingMessage
     )
 
 
-def _find_contradiction(latest: Iterable[TraceStep], claimed: str) -> TraceStep | None:
+def _find_contradiction(latest: Iterable[TraceStep], claim: str) -> TraceStep | None:
     """The last check where it failed; what only reads the code does not undo a failing test."""
     for step in latest:
-        if step.check is None or could_not_run(step):
-            continue
-        if is_linter_check(step) and "lint" not in claimed and step.check.tool not in claimed:
-            # Style is no part of what is claimed.
+        if step.check is None or could_not_run(step) or is_unclaimed_style(step, claim):
             continue
         if step.check.passed is False:
             return step

@@ -64,6 +64,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
 from closeloop.process.agent_claims import parse_claim
+from closeloop.process.check_comparison import is_same_line
 from closeloop.process.measures.verification import EVENT_NUMBER
 from closeloop.process.rule_helpers import (
     collect_user_requests,
@@ -79,7 +80,6 @@ from closeloop.records.inspection import (
     TraceStep,
 )
 from closeloop.records.trace import (
-    Command,
     Message,
 )
 
@@ -227,7 +227,5 @@ def _is_same_check(one: TraceStep, other: TraceStep) -> bool:
         and one.check.target == other.check.target
         and one.state == other.state
         and not other.changed
-        and isinstance(one.event, Command)
-        and isinstance(other.event, Command)
-        and one.event.command.split() == other.event.command.split()
+        and is_same_line(one, other)
     )

@@ -8,18 +8,19 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Literal
 
-from closeloop.process.agent_claims import SuccessClaim, list_closings, parse_claim
+from closeloop.process.agent_claims import list_closings, parse_claim
 from closeloop.process.check_comparison import (
     compare_failures,
     find_next_comparable,
+    is_same_line,
     share_program,
 )
 from closeloop.process.edit_contents import is_scratch_path, is_source_path
 from closeloop.process.measures.verification import (
     EVENT_NUMBER,
     NO_END,
-    is_linter_check,
     is_trial,
+    is_unclaimed_style,
 )
 from closeloop.process.rule_helpers import cache_on_reading, uses_stash
 from closeloop.process.text_words import mentions_any
@@ -180,7 +181,7 @@ def _find_claim(lane: LaneReading, place: int) -> FeedbackUse | None:
     if any(_answers_for(step, run) for run in _list_good_runs(lane, step.number, number)):
         return None
     claim = parse_claim(closings[at].message)
-    if claim is None or (is_linter_check(step) and not _speaks_of(claim, step)):
+    if claim is None or is_unclaimed_style(step, claim.quote):
         return None
     changes_code = _lies_between(_numbers_of_source_changes(lane), step.number, number)
     return FeedbackUse(check=step, use="claimed", then=(number,), changes_code=changes_code)
@@ -223,12 +224,6 @@ def _lies_between(numbers: Sequence[int], first: int, last: int) -> bool:
     return bisect_right(numbers, first) < bisect_right(numbers, last)
 
 
-def _speaks_of(claim: SuccessClaim, step: TraceStep) -> bool:
-    """Style is part of a claim only where it is named."""
-    quote = claim.quote.lower()
-    return "lint" in quote or (step.check is not None and step.check.tool in quote)
-
-
 def _touches_evidence(lane: LaneReading, place: int, following: TraceStep) -> bool | None:
     """What was done between acts on something that the output, or an earlier one, names."""
     step = lane.checks[place]
@@ -248,14 +243,7 @@ def _touches_evidence(lane: LaneReading, place: int, following: TraceStep) -> bo
 
 def _is_same_command(step: TraceStep, following: TraceStep) -> bool:
     """The very same command in the very same state."""
-    one, other = step.event, following.event
-    return (
-        step.state == following.state
-        and not following.changed
-        and isinstance(one, Command)
-        and isinstance(other, Command)
-        and one.command.split() == other.command.split()
-    )
+    return step.state == following.state and not following.changed and is_same_line(step, following)
 
 
 def _only_looks(step: TraceStep) -> bool:

@@ -222,6 +222,13 @@ def is_linter_check(step: TraceStep) -> bool:
     return _uses_only(step, LINTERS)
 
 
+def is_unclaimed_style(step: TraceStep, claim: str) -> bool:
+    """A linter that the claim does not name: style is no part of what is claimed."""
+    words = claim.lower()
+    names_style = "lint" in words or (step.check is not None and step.check.tool in words)
+    return is_linter_check(step) and not names_style
+
+
 def _uses_only(step: TraceStep, tools: frozenset[str]) -> bool:
     names = (step.doing.checks if step.doing else ()) or (step.check.tool if step.check else "",)
     return all(name.partition(" ")[0] in tools for name in names)

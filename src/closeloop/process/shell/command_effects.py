@@ -14,9 +14,10 @@ from closeloop.process.shell.command_splitting import ShellCommand, ShellWords, 
 from closeloop.records.inspection import FileEdit
 
 # A workspace may lie in a temporary folder; then something on its way says so.
+PROJECT_FOLDER = r"(?:workspaces?|repos?|worktrees?|projects?|checkouts?|testbed)/"
 _TEMPORARY_FOLDER = re.compile(
     r"/(?:dev|proc)/|(?:/private)?/(?:tmp|var/tmp|var/folders)(?:/|$)"
-    r"(?!.*/?(?:workspaces?|repos?|worktrees?|projects?|checkouts?|testbed)/)"
+    rf"(?!.*/?{PROJECT_FOLDER})"
 )
 UNKNOWN_PATH = re.compile(r"[$*?{}\[\]`<>]")
 _TEMPORARY_NAME = re.compile(r"\$.*(?:te?mp|log)", re.I)
