@@ -140,6 +140,8 @@ def render_reasons(one: SessionTriage) -> RenderableType:
 
 def describe_quality(report: TriageReport) -> str:
     """What the order rests on, and how good it is."""
+    from closeloop.metrics.triage_model import MIN_GRADED_SESSIONS
+
     graded = sum(agent.graded for agent in report.agents)
     auc = report.prior.get("auc, held")
     lines = ["The order comes from public runs" + (f" (AUC {auc:.2f})" if auc else "")]
@@ -154,5 +156,6 @@ def describe_quality(report: TriageReport) -> str:
         lines[-1] += "."
     silent = [agent for agent in report.agents if not agent.states_chances]
     if silent:
-        lines.append("Chances are stated for an agent once 50 of its sessions are graded.")
+        enough = f"{MIN_GRADED_SESSIONS} of its sessions are graded"
+        lines.append(f"Chances are stated for an agent once {enough}.")
     return " ".join(lines)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -75,9 +75,11 @@ def triage_sessions(
     wanted, notes = _select_sessions(estimates, query, store.held_out.list_sealed_digests())
     wanted.sort(key=lambda place: (estimates.scores[place], estimates.rows[place].id))
     shown = wanted[: query.limit]
+    peers = rows_by_label(estimates.groups) if shown else {}
     return TriageReport(
         sessions=tuple(
-            _session_triage(store, estimates, place, rank) for rank, place in enumerate(shown, 1)
+            _session_triage(store, estimates, peers, place, rank)
+            for rank, place in enumerate(shown, 1)
         ),
         total=len(wanted),
         agents=tuple(_agent_grades(estimates)),
@@ -221,8 +223,13 @@ def _select_sessions(
 
 
 def _session_triage(
-    store: Store, estimates: SessionEstimates, place: int, rank: int
+    store: Store,
+    estimates: SessionEstimates,
+    peers: Mapping[Hashable, Array],
+    place: int,
+    rank: int,
 ) -> SessionTriage:
+    """`peers`: which rows are of each agent and model."""
     row, chance = estimates.rows[place], float(estimates.chances[place])
     return SessionTriage(
         attempt=row.id,
@@ -233,7 +240,7 @@ def _session_triage(
         place=rank,
         score=float(estimates.scores[place]),
         chance=None if chance != chance else chance,  # noqa: PLR0124 - NaN is not stated
-        reasons=tuple(_list_reasons(estimates, place)),
+        reasons=tuple(_list_reasons(estimates, peers[row.agent, row.model].tolist(), place)),
     )
 
 
@@ -248,13 +255,14 @@ def _read_title(store: Store, attempt: str) -> str | None:
     return None
 
 
-def _list_reasons(estimates: SessionEstimates, place: int) -> Iterator[TriageReason]:
-    """What moved the estimate most, either way."""
+def _list_reasons(
+    estimates: SessionEstimates, rows: Sequence[int], place: int
+) -> Iterator[TriageReason]:
+    """What moved the estimate most, either way, beside the agent's own sessions."""
     import numpy as np
 
     names = list(estimates.prior.features)
     effects = estimates.positions[place] * estimates.model.weights
-    rows = rows_by_label(estimates.groups)[estimates.groups[place]].tolist()
     for column in np.argsort(-np.abs(effects), kind="stable")[:MAX_REASONS].tolist():
         if abs(effects[column]) < MIN_EFFECT:
             return
