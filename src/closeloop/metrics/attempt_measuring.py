@@ -55,12 +55,14 @@ def project_rulebook(settings: Settings) -> Rulebook:
             rule.name for check in plugins.load_plugins("checks") for rule in check.rules
         }
         own_silences += [one for one in settings.silence if one.rule not in names | check_rules]
-    return build_rulebook(
+    book = build_rulebook(
         detectors,
         settings.rules,
         own_silences,
         [command for command in own_commands if command],
     )
+    completes = settings.pulls.unreviewed_completes
+    return msgspec.structs.replace(book, unreviewed_completes=completes)
 
 
 def measure_attempts(

@@ -49,12 +49,21 @@ SIGNIFICANCE = 0.05
 def compare_secondary_rates(
     work: AttemptTable, first: Array, second: Array
 ) -> tuple[SecondaryMetric, ...]:
-    """Every other metric that is a rate and that both have, adjusted for their number."""
+    """Every other metric that is a rate and that both have, adjusted for their number.
+
+    One that only says what the primary does says nothing more.
+    """
+    import numpy as np
+
     compared_rates = []
     tasks = work.columns["task_digest"].codes
-    for name, (metric, values) in METRICS.items():
-        if metric.kind == "rate" and name != PRIMARY_METRIC:
-            attempt_values = values(work.columns)
+    both = first | second
+    primary_values = METRICS[PRIMARY_METRIC][1](work.columns)[both]
+    for metric, values in METRICS.values():
+        if metric.kind != "rate":
+            continue
+        attempt_values = values(work.columns)
+        if not np.array_equal(attempt_values[both], primary_values, equal_nan=True):
             one = _compare_secondary_rate(
                 metric, *(_sum_task_values(attempt_values, tasks, mask) for mask in (first, second))
             )

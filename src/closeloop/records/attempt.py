@@ -172,6 +172,9 @@ class Grade(Record):
     """Of the files changed, against those of the reference."""
     asked: bool | None = None
     """Whether a question came before the first edit; None where nothing was recorded."""
+    missing_names: tuple[str, ...] | None = None
+    """Names that only the change uses, and that a failing test says do not exist; None where
+    nobody looked."""
 
 
 class AttemptRow(Record):

@@ -23,7 +23,7 @@ from sqlalchemy import (
 from closeloop.records.pull_request import Delivery
 from closeloop.records.record import Record
 from closeloop.records.task import Task, Variant
-from closeloop.store import attempt_rows, schema
+from closeloop.store import attempt_rows, fact_rows, review_tables, schema
 from closeloop.store.fact_rows import StoreSection, TransactionRunner
 from closeloop.store.record_bodies import unpack_record
 
@@ -172,7 +172,10 @@ ATTEMPT_FIELDS = (
 )  # fmt: skip
 GRADE_FIELDS = ("grading", "version", "outcome", "broken")
 SESSION_FIELDS = ("agent", "model", "repo", "branch")
-MEASUREMENT_FIELDS = ("basis", "findings", "category", "modes", "converged_after")
+MEASUREMENT_FIELDS = (
+    "basis", "findings", "category", "modes", "examined", "modules", "context_tokens",
+    "drift_slope", "converged_after",
+)  # fmt: skip
 RATE_NAMES = ("handoff", "feedback", "recovery", "convergence")
 DELIVERY_FIELDS = tuple(
     name for name in Delivery.__struct_fields__ if name not in ("attempt", "at")
@@ -238,6 +241,37 @@ class MetricsSection(StoreSection):
         query = _select_within(span, schema.deliveries, DELIVERY_FIELDS)
         return self._load_columns(query.order_by(schema.deliveries.c.number))
 
+    def load_check_columns(self) -> AttemptColumns:
+        """The failure modes that checks of changes told of and looked for, the newest last."""
+        return self._load_columns(_select_checked_modes().order_by(schema.reports.c.number))
+
+    def list_checked_modes(self, attempts: Collection[str]) -> list[tuple[str, Any, Any]]:
+        """Attempt, mode and source, by the newest check of each of these attempts' changes."""
+        chosen = _select_checked_modes().subquery()
+        query = select(chosen).order_by(chosen.c.number)
+        newest: dict[str, str] = {}
+        for part in fact_rows.split_values(list(attempts)):
+            found = self._read(
+                lambda on, part=part: on.execute(query.where(chosen.c.attempt.in_(part))).all()
+            )
+            newest |= {row.attempt: row.checked_modes or "" for row in found}
+        return [
+            (attempt, *token.removesuffix(")").split(" ("))
+            for attempt, text in newest.items()
+            for token in text.split(", ")
+            if token
+        ]
+
+    def list_regressed_attempts(self, attempts: Collection[str]) -> list[str]:
+        """Those whose newest delivery says that they were taken back or repaired."""
+        table = schema.deliveries
+        newest: dict[str, bool] = {}
+        for part in fact_rows.split_values(list(attempts)):
+            query = select(table.c.attempt, table.c.regressed).where(table.c.attempt.in_(part))
+            rows = self._read(lambda on, query=query: on.execute(query.order_by(table.c.number)))
+            newest |= {row.attempt: bool(row.regressed) for row in rows}
+        return [attempt for attempt, regressed in newest.items() if regressed]
+
     def load_tasks(self) -> dict[str, Task]:
         """By digest, as they were saved last, and in that order."""
         table = schema.tasks
@@ -273,6 +307,23 @@ class MetricsSection(StoreSection):
 
         loaded: AttemptColumns = self._read(work)
         return loaded
+
+
+def _select_checked_modes() -> Select[Any]:
+    """By attempt; a check of a pull request's newest commit is about the work behind it."""
+    reports, pulls = schema.reports, review_tables.pulls
+    return (
+        select(
+            func.coalesce(reports.c.attempt, pulls.c.attempt).label("attempt"),
+            reports.c.modes.label("checked_modes"),
+            reports.c.examined.label("checked_examined"),
+            reports.c.number,
+        )
+        .outerjoin_from(
+            reports, pulls, (pulls.c.repo == reports.c.repo) & (pulls.c.head == reports.c.head)
+        )
+        .where(reports.c.examined.is_not(None))
+    )
 
 
 def _fetch_parts(cursor: Any) -> Iterator[list[tuple[Any, ...]]]:

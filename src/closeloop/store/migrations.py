@@ -58,7 +58,20 @@ def _read_baseline() -> Migration:
     return Migration(statements=statements, facts=facts)
 
 
-MIGRATIONS = (_read_baseline(),)
+PRODUCTION_COLUMNS = Migration(
+    statements=(
+        "ALTER TABLE deliveries ADD COLUMN reviewed BOOLEAN",
+        "ALTER TABLE deliveries ADD COLUMN seconds_in_review DOUBLE PRECISION",
+        "ALTER TABLE measurements ADD COLUMN examined {text}",
+        "ALTER TABLE measurements ADD COLUMN modules BIGINT",
+        "ALTER TABLE measurements ADD COLUMN context_tokens BIGINT",
+        "ALTER TABLE measurements ADD COLUMN drift_slope DOUBLE PRECISION",
+        "ALTER TABLE reports ADD COLUMN modes {text}",
+        "ALTER TABLE reports ADD COLUMN examined {text}",
+    )
+)
+"""What looked for failure modes, how a session's context grew, and who reviewed."""
+MIGRATIONS = (_read_baseline(), PRODUCTION_COLUMNS)
 
 
 def newest_schema() -> int:
