@@ -37,7 +37,8 @@ def is_delivered(columns: Columns) -> Array:
     """Pull requests that were merged or closed."""
     import numpy as np
 
-    return ~np.isnan(columns["merged"])
+    ended: Array = ~np.isnan(columns["merged"])
+    return ended
 
 
 def is_trial_run(columns: Columns) -> Array:
@@ -210,8 +211,8 @@ def mode_values(mode: FailureMode, columns: Columns) -> Array:
     """1 where anything shows the mode, 0 where something looked and nothing does."""
     import numpy as np
 
-    shown = sum(source_values(mode, source, columns) for source in MODE_SOURCES) > 0
-    examined = np.zeros(len(shown), np.bool_)
+    shown = np.any([source_values(mode, source, columns) for source in MODE_SOURCES], axis=0)
+    examined = np.zeros(len(columns["regressed"]), np.bool_)
     for _, name in MODE_COLUMNS:
         examined |= columns[name].each(partial(_names_mode, f"{mode} (")) == 1
     if mode == "silent regression":

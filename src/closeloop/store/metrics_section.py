@@ -248,29 +248,33 @@ class MetricsSection(StoreSection):
     def list_checked_modes(self, attempts: Collection[str]) -> list[tuple[str, Any, Any]]:
         """Attempt, mode and source, by the newest check of each of these attempts' changes."""
         chosen = _select_checked_modes().subquery()
-        query = select(chosen).order_by(chosen.c.number)
-        newest: dict[str, str] = {}
-        for part in fact_rows.split_values(list(attempts)):
-            found = self._read(
-                lambda on, part=part: on.execute(query.where(chosen.c.attempt.in_(part))).all()
-            )
-            newest |= {row.attempt: row.checked_modes or "" for row in found}
-        return [
-            (attempt, *token.removesuffix(")").split(" ("))
+        query = select(chosen.c.attempt, chosen.c.checked_modes).order_by(chosen.c.number)
+        newest = self._newest_values(query, chosen.c.attempt, attempts)
+        tokens = [
+            (attempt, token.removesuffix(")").partition(" ("))
             for attempt, text in newest.items()
-            for token in text.split(", ")
-            if token
+            for token in (text or "").split(", ")
         ]
+        return [(attempt, mode, source) for attempt, (mode, _, source) in tokens if mode]
 
     def list_regressed_attempts(self, attempts: Collection[str]) -> list[str]:
         """Those whose newest delivery says that they were taken back or repaired."""
         table = schema.deliveries
-        newest: dict[str, bool] = {}
-        for part in fact_rows.split_values(list(attempts)):
-            query = select(table.c.attempt, table.c.regressed).where(table.c.attempt.in_(part))
-            rows = self._read(lambda on, query=query: on.execute(query.order_by(table.c.number)))
-            newest |= {row.attempt: bool(row.regressed) for row in rows}
+        query = select(table.c.attempt, table.c.regressed).order_by(table.c.number)
+        newest = self._newest_values(query, table.c.attempt, attempts)
         return [attempt for attempt, regressed in newest.items() if regressed]
+
+    def _newest_values(
+        self, query: Select[Any], key: ColumnElement[Any], attempts: Collection[str]
+    ) -> dict[str, Any]:
+        """By attempt, of rows of an attempt and a value in their order: the last."""
+        queries = [query.where(key.in_(part)) for part in fact_rows.split_values(list(attempts))]
+
+        def work(on: Connection) -> dict[str, Any]:
+            return {name: value for one in queries for name, value in on.execute(one)}
+
+        newest: dict[str, Any] = self._read(work)
+        return newest
 
     def load_tasks(self) -> dict[str, Task]:
         """By digest, as they were saved last, and in that order."""
