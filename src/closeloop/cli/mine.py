@@ -241,14 +241,21 @@ def mining_ledger_file(source: str, root: Path) -> Path:
 
 
 def gather_from_sessions(store: Store, repo: Path, settings: Settings) -> GatheredWork:
-    """The sessions that were imported, with the failure modes that the rules see in them."""
+    """The sessions that were imported, with the failure modes that rules and people see in them."""
     from closeloop.metrics.attempt_measuring import measure_attempts, project_rulebook
+    from closeloop.metrics.failure_modes import load_said_tags
     from closeloop.tasks.mining.work_sources import MAX_SESSIONS, gather_session_work
     from closeloop.tasks.task_writer import tag_from_mode
 
     rows = store.list_attempts(origin="production", limit=MAX_SESSIONS)
+    said = load_said_tags(store, [row.id for row in rows])
     modes = {
-        one.row.id: tuple(dict.fromkeys(tag_from_mode(tag.mode) for tag in one.measurement.modes))
+        one.row.id: tuple(
+            dict.fromkeys(
+                tag_from_mode(tag.mode)
+                for tag in (*one.measurement.modes, *said.get(one.row.id, ()))
+            )
+        )
         for one in measure_attempts(store, rows, project_rulebook(settings))
     }
     return gather_session_work(store, repo, modes)

@@ -242,7 +242,7 @@ def render_measurement(measurement: Measurement) -> Iterator[Text]:
         style = "dim" if measurement.ending.category == "unknown" else "yellow"
         yield Text(f"  {make_visible(ending)}", style=style)
     for tag in measurement.modes:
-        yield Text(f"  {tag.mode}: {make_visible(tag.reason)}", style="yellow")
+        yield Text(f"  {tag.mode} ({tag.source}): {make_visible(tag.reason)}", style="yellow")
     for finding in measurement.findings:
         if finding.silenced is None:
             yield render_finding_line(finding)

@@ -259,6 +259,7 @@ def list_(*, tag: str | None = None, json: JsonFlag = False) -> None:
 def task_list_lines(tasks: Sequence[Task], found: ProjectConfiguration) -> list[TaskListLine]:
     """Tasks with what the store knows of them."""
     from closeloop.metrics.attempt_measuring import measure_attempts, project_rulebook
+    from closeloop.metrics.failure_modes import load_said_tags
     from closeloop.store.store_opening import open_existing_store
     from closeloop.tasks.task_writer import infer_kind_tags, tag_from_mode
 
@@ -268,6 +269,10 @@ def task_list_lines(tasks: Sequence[Task], found: ProjectConfiguration) -> list[
         for one in measure_attempts(store, rows, project_rulebook(found.settings)):
             task_modes = modes.setdefault(one.row.task_digest or "", {})
             task_modes |= {tag_from_mode(each.mode): None for each in one.measurement.modes}
+        said = load_said_tags(store, [row.id for row in rows])
+        for row in rows:
+            task_modes = modes.setdefault(row.task_digest or "", {})
+            task_modes |= {tag_from_mode(each.mode): None for each in said.get(row.id, ())}
         proofs = {task.digest: store.load_proof(task.grading) for task in tasks}
     task_lines = [
         TaskListLine(

@@ -11,6 +11,7 @@ from itertools import islice
 import msgspec
 
 from closeloop import plugins
+from closeloop.metrics.failure_modes import load_said_tags
 from closeloop.process.rulebook import Rulebook, build_rulebook
 from closeloop.process.trace_measurement import measure_reading
 from closeloop.process.trace_reading import build_reading
@@ -40,6 +41,8 @@ class MeasuredAttempt(Record):
 
     row: AttemptRow
     measurement: Measurement
+    scores: dict[str, float] = {}
+    """What is known of the scores that were asked for, by name."""
 
 
 def project_rulebook(settings: Settings) -> Rulebook:
@@ -117,9 +120,15 @@ def load_story(store: Store, name: str, book: Rulebook) -> AttemptDetails:
         change=reading.change,
         grade=reading.grade,
         session=store.load_session(attempt.id),
-        measurement=measure_reading(reading, book),
+        measurement=_add_said_modes(store, attempt.id, measure_reading(reading, book)),
         insights=tuple(store.course.list_insights(attempt=attempt.id)),
     )
+
+
+def _add_said_modes(store: Store, attempt: str, measurement: Measurement) -> Measurement:
+    """With the failure modes that people, judges, checks and later reverts show."""
+    said = load_said_tags(store, [attempt]).get(attempt, ())
+    return msgspec.structs.replace(measurement, modes=(*measurement.modes, *said))
 
 
 def _load_reading(

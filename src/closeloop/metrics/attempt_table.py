@@ -8,9 +8,10 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from closeloop.metrics.attempt_measuring import BATCH_ATTEMPTS, basis_from_grade, measure_from_store
-from closeloop.metrics.failure_modes import load_human_columns
+from closeloop.metrics.failure_modes import load_said_columns
 from closeloop.process.rulebook import Rulebook
 from closeloop.records.errors import BadInput, unknown_name_error
+from closeloop.records.estimate import Metric
 from closeloop.records.record import Record
 from closeloop.records.task import Task, Variant
 from closeloop.store import Store
@@ -48,6 +49,8 @@ class AttemptTable(Record):
     notes: tuple[str, ...] = ()
     outdated: int = 0
     """So many were measured before something changed, and are as they were then."""
+    metrics: dict[str, tuple[Metric, Any]] = {}
+    """By name, the scores of the ledger that are at hand, as metrics, with their values."""
 
     def __len__(self) -> int:
         return len(self.attempts)
@@ -82,11 +85,12 @@ def load_attempt_table(
         **measured,
         **align_columns(delivered, _row_places(delivered, places), len(places)),
         **align_columns(checked, _row_places(checked, places), len(places)),
-        **load_human_columns(store, places),
+        **load_said_columns(store, span, places),
         "unreviewed_completes": np.full(len(places), book.unreviewed_completes),
     }
     columns["arm"] = _memory_arms(store, known)
     notes = (*_exclude_unusable(columns), *_tell_outdated(outdated, len(places)))
+    _forget_needless_questions(columns, tables.load_tasks())
     tasks = _hide_sealed_tasks(columns, tables.load_tasks())
     return AttemptTable(
         attempts=known.attempts,
@@ -131,6 +135,14 @@ def _hide_sealed_tasks(columns: dict[str, Column], tasks: dict[str, Task]) -> di
         )
         columns["task"] = names.otherwise(columns["task"])
     return {key: hide_task(task) for key, task in tasks.items()}
+
+
+def _forget_needless_questions(columns: dict[str, Column], tasks: dict[str, Task]) -> None:
+    """Whether somebody asked first is only known of tasks that lack a decision."""
+    import numpy as np
+
+    ambiguous = {key for key, task in tasks.items() if task.ambiguous}
+    columns["asked"] = np.where(columns["task_digest"].are(ambiguous), columns["asked"], np.nan)
 
 
 def _keep_last_tries(known: AttemptColumns) -> AttemptColumns:

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from closeloop.metrics.attempt_groups import group_attempts
 from closeloop.metrics.attempt_table import SCORED_OUTCOMES, AttemptTable
-from closeloop.metrics.metric_definitions import COUNTED_BESIDE, EXPECTED_VALUES, METRICS
+from closeloop.metrics.metric_definitions import COUNTED_BESIDE, EXPECTED_VALUES
 from closeloop.metrics.scope_policy import suggest_scope_limits
-from closeloop.records.errors import unknown_name_error
+from closeloop.metrics.score_columns import find_metric, select_metrics
 from closeloop.records.estimate import SHARE_KINDS, Estimate, Metric, MetricsReport, MetricValue
 from closeloop.records.record import Record
 from closeloop.statistics.rate_estimate import (
@@ -154,7 +154,7 @@ def compute_metrics(
     work: AttemptTable, by: Sequence[str], only: Sequence[str] = ()
 ) -> MetricsReport:
     """Of all attempts, or of each group of them."""
-    chosen = select_metrics(only)
+    chosen = select_metrics(work, only)
     return MetricsReport(
         by=tuple(by),
         attempts=len(work),
@@ -165,14 +165,6 @@ def compute_metrics(
         else (),
         notes=work.notes,
     )
-
-
-def select_metrics(only: Sequence[str] = ()) -> list[Metric]:
-    """What each metric means; all, or those named."""
-    for name in only:
-        if name not in METRICS:
-            raise unknown_name_error("metric", name, METRICS)
-    return [METRICS[name][0] for name in only or METRICS]
 
 
 def _compute_figures(
@@ -190,7 +182,7 @@ def _compute_figures(
         for source, pair in _source_coverage(work).items()
     }
     for metric in chosen:
-        values = METRICS[metric.name][1](work.columns)[places]
+        values = find_metric(work, metric.name)[1](work.columns)[places]
         beside = _count_beside(metric, work, places, group, len(groups))
         expected = _expected_counts(metric, work, values, places, group, len(groups))
         parts = (
@@ -250,12 +242,15 @@ def _source_coverage(work: AttemptTable) -> dict[str, tuple[Array, Array]]:
 def _expected_counts(
     metric: Metric, work: AttemptTable, values: Array, places: Array, group: Array, groups: int
 ) -> list[Array] | None:
-    """By group: how many have a value, and how many ought to; None where the source says it."""
+    """By group: how many have a value, and how many ought to; None where the source says it.
+
+    Of a failure mode and of a score of the ledger, all ought to.
+    """
     import numpy as np
 
     if metric.name in EXPECTED_VALUES:
         expected = EXPECTED_VALUES[metric.name](work.columns)[places]
-    elif metric.family == "failure modes":
+    elif metric.family in ("failure modes", "scores"):
         expected = np.ones(len(places), np.bool_)
     else:
         return None
@@ -395,4 +390,4 @@ def _format_number(value: float) -> str:
 def metrics_command(metric: str, by: Sequence[str] = ()) -> str:
     """The command that gives the figure again."""
     grouped = f" --by {','.join(by)}" if by else ""
-    return f'closeloop metrics --metric "{metric}"{grouped} --json'
+    return f'closeloop metrics --score "{metric}"{grouped} --json'

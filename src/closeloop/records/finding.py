@@ -19,9 +19,9 @@ FailureMode = Literal[
     "scope creep",
     "hallucinated API",
 ]
-ModeSource = Literal["rule", "grade", "check", "judge", "person", "delivery"]
-"""What said so: a rule of traces, the tests, a check of the change, a judge, a person, or what
-became of the change after it was merged."""
+ModeSource = Literal["rule", "grade", "check", "judge", "person", "code", "delivery"]
+"""What said so: a rule of traces, the tests, a check of the change, a judge, a person, a team's own
+program, or what became of the change after it was merged."""
 
 
 class Rule(Record):

@@ -70,6 +70,8 @@ def refresh_pull(
     if known and known.attempt and known.attempt != pull.attempt:
         # The work behind it is known better now: what stood for it tells nothing any more.
         store.pulls.save_delivery(Delivery(attempt=known.attempt, at=pull.told))
+        for review in store.reviews.list_reviews(item=f"{repo}#{number}"):
+            store.reviews.save_review(review)  # its scores are of the work that is known now
     return pull
 
 

@@ -117,6 +117,9 @@ CREATE TABLE grades (
     broken BIGINT NOT NULL,
     out_of_scope BIGINT NOT NULL,
     asked BOOLEAN,
+    files_precision DOUBLE PRECISION,
+    files_recall DOUBLE PRECISION,
+    similarity DOUBLE PRECISION,
     before {text} REFERENCES blobs (digest),
     body {bytes} NOT NULL
 );
@@ -186,6 +189,10 @@ CREATE TABLE measurements (
     found {text} NOT NULL,
     category {text},
     modes {text} NOT NULL,
+    examined {text},
+    modules BIGINT,
+    context_tokens BIGINT,
+    drift_slope DOUBLE PRECISION,
     iterations BIGINT NOT NULL,
     converged_after BIGINT,
     handoff_hits FLOAT,
@@ -271,6 +278,8 @@ CREATE TABLE deliveries (
     passed BOOLEAN,
     merged BOOLEAN,
     corrected BOOLEAN,
+    reviewed BOOLEAN,
+    seconds_in_review FLOAT,
     cycles BIGINT,
     regressed BOOLEAN,
     files BIGINT,
@@ -820,12 +829,34 @@ CREATE TABLE reports (
     level {text},
     verdict {text} NOT NULL,
     findings BIGINT NOT NULL,
+    modes {text},
+    examined {text},
     body {bytes} NOT NULL
 );
 
 CREATE INDEX reports_by_attempt ON reports (attempt);
 
 CREATE INDEX reports_by_repo ON reports (repo);
+
+
+-- What tests, rules, judges, people and code say of attempts, name by name.
+
+CREATE TABLE scores (
+    number {number},
+    attempt {text} NOT NULL REFERENCES attempts (id),
+    name {text} NOT NULL,
+    value DOUBLE PRECISION,
+    label {text},
+    source {text} NOT NULL,
+    version {text} NOT NULL,
+    who {text} NOT NULL,
+    at BIGINT NOT NULL,
+    note {text} NOT NULL
+);
+
+CREATE INDEX scores_by_name ON scores (name, source, attempt, number);
+
+CREATE INDEX scores_by_attempt ON scores (attempt, name);
 
 
 -- Exact patches apart from the form that is shown, and what was purged.

@@ -17,8 +17,8 @@ from closeloop.records.errors import BadInput
 from closeloop.records.record import Record
 from closeloop.store import schema
 
-BASELINE_NUMBER = 15
-"""Fourteen schemas before it were never released."""
+BASELINE_NUMBER = 17
+"""Sixteen schemas before it were never released."""
 CHANGING_TABLES = ("inbox", "jobs", "places", "pulls")
 """Tables that are no facts: work in hand, and what is made of facts."""
 DIALECT_WORDS = {
@@ -58,20 +58,7 @@ def _read_baseline() -> Migration:
     return Migration(statements=statements, facts=facts)
 
 
-PRODUCTION_COLUMNS = Migration(
-    statements=(
-        "ALTER TABLE deliveries ADD COLUMN reviewed BOOLEAN",
-        "ALTER TABLE deliveries ADD COLUMN seconds_in_review DOUBLE PRECISION",
-        "ALTER TABLE measurements ADD COLUMN examined {text}",
-        "ALTER TABLE measurements ADD COLUMN modules BIGINT",
-        "ALTER TABLE measurements ADD COLUMN context_tokens BIGINT",
-        "ALTER TABLE measurements ADD COLUMN drift_slope DOUBLE PRECISION",
-        "ALTER TABLE reports ADD COLUMN modes {text}",
-        "ALTER TABLE reports ADD COLUMN examined {text}",
-    )
-)
-"""What looked for failure modes, how a session's context grew, and who reviewed."""
-MIGRATIONS = (_read_baseline(), PRODUCTION_COLUMNS)
+MIGRATIONS = (_read_baseline(),)
 
 
 def newest_schema() -> int:
