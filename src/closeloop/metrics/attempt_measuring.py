@@ -18,7 +18,7 @@ from closeloop.process.trace_reading import build_reading
 from closeloop.records.attempt import Attempt, AttemptRow
 from closeloop.records.errors import BadInput, unknown_name_error
 from closeloop.records.experiment_plan import AttemptDetails
-from closeloop.records.finding import Measurement
+from closeloop.records.finding import FailureMode, Measurement
 from closeloop.records.inspection import (
     TraceReading,
 )
@@ -123,6 +123,36 @@ def load_story(store: Store, name: str, book: Rulebook) -> AttemptDetails:
         measurement=_add_said_modes(store, attempt.id, measure_reading(reading, book)),
         insights=tuple(store.course.list_insights(attempt=attempt.id)),
     )
+
+
+def collect_modes(
+    store: Store, rows: Sequence[AttemptRow], book: Rulebook
+) -> dict[str, tuple[FailureMode, ...]]:
+    """By attempt, every failure mode that it shows, whatever says so; none shows none."""
+    said = load_said_tags(store, [row.id for row in rows])
+    tags = {
+        one.row.id: one.measurement.modes
+        for one in measure_attempts(store, rows, book)
+        if one.measurement.modes
+    }
+    return {
+        name: tuple(dict.fromkeys(tag.mode for tag in (*tags.get(name, ()), *said.get(name, ()))))
+        for name in (*tags, *(said.keys() - tags.keys()))
+    }
+
+
+def collect_task_modes(
+    store: Store, digests: Sequence[str], book: Rulebook
+) -> dict[str, tuple[FailureMode, ...]]:
+    """By task, every failure mode that attempts at it have shown."""
+    rows = store.list_attempts(task_digests=digests)
+    by_attempt = collect_modes(store, rows, book)
+    modes: dict[str, dict[FailureMode, None]] = {}
+    for row in rows:
+        modes.setdefault(row.task_digest or "", {}).update(
+            dict.fromkeys(by_attempt.get(row.id, ()))
+        )
+    return {digest: tuple(shown) for digest, shown in modes.items()}
 
 
 def _add_said_modes(store: Store, attempt: str, measurement: Measurement) -> Measurement:
