@@ -17,20 +17,25 @@ from rules import edit, pytest_run
 from scripted_work import BOOK, START, add_attempt, add_task, add_variant, fill
 from story import story
 
+from closeloop.changes.check_verdict import save_report
 from closeloop.metrics.attempt_table import load_attempt_table
+from closeloop.metrics.failure_modes import load_said_tags
 from closeloop.metrics.metric_figures import compute_metrics
 from closeloop.metrics.scope_policy import describe_scope_limit
 from closeloop.records.attempt import Attempt, Grade, Outcome, Usage
-from closeloop.records.change import Change, FileChange
+from closeloop.records.change import Change, ChangeReport, FileChange
 from closeloop.records.estimate import MetricValue
 from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.finding import Finding
 from closeloop.records.pull_request import Delivery
+from closeloop.records.score import Score
 from closeloop.records.team_rules import HumanReview
 from closeloop.records.trace import Lane, Message, Trace, Turn
 from closeloop.store import Store, open_store
 
 LATER = datetime(2026, 11, 12, tzinfo=UTC)
 JEFFREYS = {
+    (3, 4): (0.283752, 0.971529),
     (1, 2): (0.060830, 0.939170),
     (1, 5): (0.022513, 0.628626),
     (1, 4): (0.028471, 0.716248),
@@ -515,6 +520,44 @@ def test_the_rate_of_a_mode_counts_attempts_that_show_it(store: Store) -> None:
     assert found["silent regression"].coverage == pytest.approx(2 / 3)
     assert found["scope creep"].more == {"grade": 2}
     assert (found["hallucinated API"].value, found["hallucinated API"].more) == (0, {})
+
+
+def test_the_rate_of_a_mode_joins_grades_checks_judges_people_and_later_reverts(
+    store: Store,
+) -> None:
+    """Silent regression: a delivery that was taken back shows it, one that stands does not, and
+    people looked at two others: 1 of 4, by the delivery. Hallucinated API: a failing test found one, the
+    newest check of a change another, a judge a third, which a person denies; the person's fourth
+    and the older check say none: 3 of 4. Each source counts.
+    """
+    deliver(store, **DONE | {"regressed": True})
+    deliver(store, **DONE | {"regressed": False})
+    try_change(store, "a", False, ["a.py"], missing_names=("fetch_all",))
+    for name in "bcd":
+        keep_session(store, name)
+    invented = Finding(rule="hallucinated-name", version=1, severity="error", message="",
+                       mode="hallucinated API", source="check")  # fmt: skip
+    clean = ChangeReport(change=Change(), title="x", verdict="pass")
+    for report in (clean, replace(clean, findings=(invented,))):
+        save_report(report, store, None, "b")
+    seen = Score(attempt="c", name="hallucinated-api", value=1, source="judge", by="j", at=LATER)
+    store.scores.add_scores([seen])
+    review(store, "c", True)
+    review(store, "d", True, tags=("scope creep",))
+    found = figures(store)
+    assert_rate(found["hallucinated API"], 3, 4)
+    assert found["hallucinated API"].more == {"grade": 1, "check": 1, "judge": 1}
+    assert found["silent regression"].more == {"delivery": 1}
+    assert (found["silent regression"].value, found["silent regression"].n) == (0.25, 4)
+    assert found["scope creep"].more == {"person": 1}
+    assert found["scope creep"].n == 2
+    tags = load_said_tags(store, ["b", "c", "d"])
+    shown = {name: [(tag.mode, tag.source) for tag in each] for name, each in tags.items()}
+    assert shown == {
+        "b": [("hallucinated API", "check")],
+        "c": [("hallucinated API", "judge")],
+        "d": [("scope creep", "person")],
+    }
 
 
 def test_the_risk_shares_are_of_delivered_changes_whose_level_is_known(store: Store) -> None:
