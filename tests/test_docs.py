@@ -30,6 +30,7 @@ from closeloop.providers.scripted_model import load_script
 from closeloop.records.attempt import Exit
 from closeloop.records.errors import MachineFailed
 from closeloop.records.record import Record
+from closeloop.records.score import ScoreSettings
 from closeloop.records.settings import (
     ExperimentSettings,
     ModelSettings,
@@ -263,7 +264,8 @@ def test_the_plugins_on_the_page_keep_their_contracts(
     importlib.import_module(
         "test_echo_reader"
     ).test_the_reader_keeps_the_contract_and_reads_its_format(recording)
-    for name in ("one_patch", "forced_push", "left_breakpoint", "echo_reader"):
+    importlib.import_module("test_small_change").test_the_scorer_keeps_the_contract()
+    for name in ("one_patch", "forced_push", "left_breakpoint", "echo_reader", "small_change"):
         monkeypatch.delitem(sys.modules, name)
         monkeypatch.delitem(sys.modules, f"test_{name}")
 
@@ -354,6 +356,7 @@ def test_every_runner_and_every_exit_is_documented() -> None:
 NAMED: dict[str, type[Any]] = {
     "experiments": ExperimentSettings,
     "models": ModelSettings,
+    "scores": ScoreSettings,
     "variants": VariantSettings,
     "webhooks": WebhookSettings,
 }

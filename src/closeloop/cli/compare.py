@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -257,9 +257,9 @@ def gate(  # noqa: PLR0913 - one parameter for each flag
             save_baseline(chosen_experiment, store, name=baseline, reason=reason, json=json)
             return 0
         book = project_rulebook(project.settings)
-        demands, scores = read_demands(project.settings, store, book, score, least, margin)
+        demands = read_demands(project.settings, store, book, score, least, margin)
         saved_baseline = find_baseline(store, baseline, needed=not demands.least)
-        report = run_gate(chosen_experiment, saved_baseline, demands, store, book, scores)
+        report = run_gate(chosen_experiment, saved_baseline, demands, store, book)
     return report_gate_result(report, junit, json=json)
 
 
@@ -270,8 +270,8 @@ def read_demands(
     score: list[str] | None,
     least: list[str] | None,
     margin: float | None,
-) -> tuple[GateDemands, dict[str, dict[str, float]]]:
-    """What is asked for, and by attempt the scores that it is asked of."""
+) -> GateDemands:
+    """What is asked for, and the scores that it is asked of."""
     from closeloop.metrics.attempt_table import load_attempt_table
     from closeloop.metrics.baseline_gate import parse_thresholds, threshold_names
     from closeloop.metrics.score_columns import attach_scores, load_attempt_scores, project_scores
@@ -288,7 +288,7 @@ def read_demands(
         for metric in metrics.values():
             require_deciding(metric)
     thresholds = parse_thresholds(least or (), metrics)
-    return GateDemands(least=thresholds, margin=margin, scores=metrics), by_attempt
+    return GateDemands(least=thresholds, margin=margin, scores=metrics, values=by_attempt)
 
 
 def run_gate(
@@ -297,11 +297,8 @@ def run_gate(
     demands: GateDemands,
     store: Store,
     book: Rulebook,
-    scores: Mapping[str, dict[str, float]],
 ) -> GateReport:
     """The attempts of one experiment, against what was kept and what is demanded."""
-    from msgspec.structs import replace
-
     from closeloop.metrics.attempt_measuring import list_experiment_attempts, measure_attempts
     from closeloop.metrics.baseline_gate import compare_with_baseline
     from closeloop.process.rulebook import list_gating_rules
@@ -313,10 +310,6 @@ def run_gate(
     baseline_results, current_results = (
         list(measure_attempts(store, [hide_attempt(row, sealed) for row in part], book))
         for part in (baseline_rows, list_experiment_attempts(store, experiment))
-    )
-    baseline_results, current_results = (
-        [replace(one, scores=scores.get(one.row.id, {})) for one in part]
-        for part in (baseline_results, current_results)
     )
     return compare_with_baseline(
         against,

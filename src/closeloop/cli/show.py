@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from closeloop.records.evaluation import Evaluation
     from closeloop.records.experiment_plan import AttemptDetails
     from closeloop.records.finding import Measurement
+    from closeloop.records.score import Score
     from closeloop.records.session import Session
     from closeloop.records.trace import AnyEvent, Trace
     from closeloop.store import Store
@@ -93,6 +94,20 @@ def render_evaluation_list(evaluations: Sequence[Evaluation]) -> Iterator[Render
         yield from render_evaluation(one)
 
 
+def render_score_list(scores: Sequence[Score]) -> Iterator[RenderableType]:
+    """What people, judges and scorers gave it."""
+    from rich.text import Text
+
+    known = [one for one in scores if one.value is not None or one.label is not None]
+    if known:
+        yield Text("\nScores", style="bold")
+    for one in known:
+        value = one.label if one.value is None else f"{one.value:.3g}"
+        note = f"  {one.note}" if one.note else ""
+        line = f"  {one.name} {value}  {one.source} {one.by}, {one.at:%Y-%m-%d}{note}"
+        yield Text(make_visible(line))
+
+
 def render_story(story: AttemptDetails, *, full: bool) -> Iterator[RenderableType]:
     """All of it, as lines for a terminal."""
     yield from render_story_head(story)
@@ -100,6 +115,7 @@ def render_story(story: AttemptDetails, *, full: bool) -> Iterator[RenderableTyp
         yield from render_measurement(story.measurement)
     yield from render_modes(story.measurement)
     yield from render_evaluation_list(story.evaluations)
+    yield from render_score_list(story.scores)
     if story.trace is not None:
         yield from render_trace_events(story.trace, full=full)
     if story.change is not None and story.change.patch:

@@ -41,8 +41,6 @@ class MeasuredAttempt(Record):
 
     row: AttemptRow
     measurement: Measurement
-    scores: dict[str, float] = {}
-    """What is known of the scores that were asked for, by name."""
 
 
 def project_rulebook(settings: Settings) -> Rulebook:
@@ -122,6 +120,7 @@ def load_story(store: Store, name: str, book: Rulebook) -> AttemptDetails:
         session=store.load_session(attempt.id),
         measurement=_add_said_modes(store, attempt.id, measure_reading(reading, book)),
         insights=tuple(store.course.list_insights(attempt=attempt.id)),
+        scores=tuple(store.scores.list_scores(attempt.id)),
     )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from closeloop import plugins
 from closeloop.code_digest import digest_code
@@ -25,6 +26,7 @@ from closeloop.metrics.score_definitions import (
 from closeloop.records.errors import BadInput, Fault, PluginFailed, unknown_name_error
 from closeloop.records.estimate import Metric
 from closeloop.records.protocols import ScoredAttempt, Scorer
+from closeloop.records.record import Record, Time
 from closeloop.records.score import SCORE_SOURCES, Score, ScoreSource, ScoreSummary
 from closeloop.records.settings import Settings
 from closeloop.store import Store
@@ -300,3 +302,46 @@ def summarise_scores(
         if (given := catalogue.given.get(one.name))
     ]
     return summaries
+
+
+class ScoreRow(Record):
+    """One score as a line of an export."""
+
+    attempt: str
+    task: str | None
+    variant: str | None
+    name: str
+    value: float | None
+    label: str | None = None
+    source: ScoreSource
+    version: str = ""
+    by: str = ""
+    at: Time | None = None
+    """None of what is computed."""
+    note: str = ""
+
+
+def list_score_rows(work: AttemptTable, store: Store, ids: Collection[str]) -> Iterator[ScoreRow]:
+    """Of some attempts that count: what is computed of each, then what was given."""
+    derived = [
+        (definition, find_metric(work, name)[1](work.columns))
+        for name, definition in derived_definitions().items()
+    ]
+    tasks, digests = work.columns["task"].tolist(), work.columns["variant"].tolist()
+    names = {key: variant.name for key, variant in work.variants.items()}
+    for place, attempt in enumerate(work.attempts):
+        if attempt not in ids:
+            continue
+        task, variant = tasks[place], names.get(digests[place])
+        for definition, values in derived:
+            if isfinite(values[place]) and definition.source:
+                yield ScoreRow(
+                    attempt=attempt,
+                    task=task,
+                    variant=variant,
+                    name=definition.name,
+                    value=float(values[place]),
+                    source=definition.source,
+                )
+        for one in store.scores.list_scores(attempt):
+            yield ScoreRow(task=task, variant=variant, **asdict(one))

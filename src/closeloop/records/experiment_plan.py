@@ -12,6 +12,7 @@ from closeloop.records.estimate import BetterDirection, Estimate, Metric, Sample
 from closeloop.records.evaluation import Evaluation
 from closeloop.records.finding import Measurement
 from closeloop.records.record import Record, Time
+from closeloop.records.score import Score
 from closeloop.records.session import Exchange, LogEvent, Session
 from closeloop.records.task import Experiment, Task, Variant
 from closeloop.records.trace import Trace
@@ -202,6 +203,8 @@ class AttemptDetails(Record):
     insights: tuple[Insight, ...] = ()
     evaluations: tuple[Evaluation, ...] = ()
     """What judges say of it, where somebody looked that up."""
+    scores: tuple[Score, ...] = ()
+    """What people, judges and scorers gave it, of each the last."""
 
 
 # A trial: variants that share the work in production, by lot, so that they can be compared.
@@ -334,6 +337,8 @@ class GateDemands(Record):
     """How much worse the pass rate may be, and must be shown not to be more."""
     scores: dict[str, Metric] = {}
     """By name, what else must not be worse."""
+    values: dict[str, dict[str, float]] = {}
+    """By attempt, what is known of those."""
 
 
 class GateReport(Record):
