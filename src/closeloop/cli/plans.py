@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from closeloop.records.estimate import Rate
     from closeloop.records.orchestration import OrchestrationHistory, OrchestrationRow, SubtaskTry
 
+MAX_REASON_CHARS = 300
+MAX_OUTPUT_LINES = 6
 PASSED_WORDS = {True: "pass", False: "fail", None: "no verdict"}
 PASSED_COLOURS = {True: "green", False: "red", None: "yellow"}
 
@@ -28,8 +30,10 @@ def plans(
     limit: int = 20,
     patch: bool = False,
     json: JsonFlag = False,
-) -> None:
+) -> int:
     """List orchestrated plans, the newest first; or show one with its tasks, tries and rates.
+
+    Exits with 1 when the change of a plan is asked for that failed or has not ended.
 
     Parameters
     ----------
@@ -41,7 +45,12 @@ def plans(
         Print nothing but the merged change of one plan.
     """
     from closeloop.cli.config import load_project
-    from closeloop.cli.console import print_json, print_parts, require_positive_flags
+    from closeloop.cli.console import (
+        print_json,
+        print_parts,
+        print_warning,
+        require_positive_flags,
+    )
     from closeloop.records.errors import BadInput
     from closeloop.store.store_opening import open_existing_store
     from closeloop.text.redaction import redact_new_secrets, redact_patch
@@ -56,17 +65,32 @@ def plans(
             print_json(rows) if json else print_parts(
                 plans_table(rows, store.plans.running_plan_ids())
             )
-            return
+            return 0
         story = store.plans.load_story(plan)
         attempt = story.ending.attempt if story.ending else None
         change = store.load_exact_change(attempt) if attempt else None
     merged_patch = change.patch if change else ""
+    if patch and (why := refuse_patch(story)) is not None:
+        print_warning(why)
+        return 1
     if patch:
         print(redact_new_secrets(merged_patch), end="")  # noqa: T201 - to be applied
     elif json:
         print_json(plan_to_map(story) | {"patch": redact_patch(merged_patch)})
     else:
         print_parts(*render_plan(story))
+    return 0
+
+
+def refuse_patch(story: OrchestrationHistory) -> str | None:
+    """Why there is no change of a plan to be applied; None where there is."""
+    ending, name = story.ending, story.plan.id
+    if ending is None:
+        return f"Plan {name} has not ended: `closeloop orchestrate --resume {name}` goes on."
+    if ending.passed is False:
+        reason = " ".join(ending.summary.split())[:MAX_REASON_CHARS].rstrip(".")
+        return f"Plan {name} failed, so there is nothing to apply: {reason}."
+    return None
 
 
 def plan_to_map(story: OrchestrationHistory) -> dict[str, Any]:
@@ -118,6 +142,7 @@ def render_plan(story: OrchestrationHistory) -> Iterator[RenderableType]:
     yield plan_tries_table(story)
     for task, why in (ending.not_begun if ending else {}).items():
         yield Text(f"{task} was not begun: {make_visible(why)}", style="yellow")
+    yield from render_whole_failures(story)
     if ending and ending.held:
         yield Text(f"stopped: {make_visible(ending.held)}", style="yellow")
     plan_rates = measure_plan_rates(story)
@@ -143,8 +168,24 @@ def render_plan(story: OrchestrationHistory) -> Iterator[RenderableType]:
     if ending is None:
         yield Text(f"closeloop orchestrate --resume {story.plan.id}   # goes on")
     elif ending.attempt:
-        yield Text(f"closeloop plans {story.plan.id} --patch   # the merged change", style="dim")
+        if ending.passed is not False:
+            command = f"closeloop plans {story.plan.id} --patch   # the merged change"
+            yield Text(command, style="dim")
         yield Text(f"closeloop measure {ending.attempt}   # how it was handed on", style="dim")
+
+
+def render_whole_failures(story: OrchestrationHistory) -> Iterator[RenderableType]:
+    """Why all changes together fail, though tasks passed."""
+    from rich.text import Text
+
+    from closeloop.orchestration.plan_ending import describe_failing_checks
+
+    if story.ending is None:
+        return
+    for failure in describe_failing_checks(story.ending.checks, story.ending.broken_by):
+        first, *output = make_visible(failure).splitlines()
+        yield Text(f"all together: {first}", style="red")
+        yield from (Text(f"  {line}", style="dim") for line in output[-MAX_OUTPUT_LINES:])
 
 
 def plan_tries_table(story: OrchestrationHistory) -> Table:

@@ -105,13 +105,14 @@ def build_plan_ending(
     stopped: Mapping[str, str],
     held: str | None,
     checks: Sequence[CommandResult] = (),
+    broken_by: Mapping[str, str] | None = None,
 ) -> OrchestrationResult:
     """Passed when every task did and the whole does; without the attempt, made from this."""
     last = index_last_tries(story)
     verdicts = [
         find_subtask_result(last.get(task.id), task.id in stopped) for task in story.plan.tasks
     ]
-    failures = describe_failing_checks(checks)
+    failures = describe_failing_checks(checks, broken_by)
     verdicts += [False] * bool(failures)
     at = find_last_time(story)
     planning = story.plan.planning
@@ -125,18 +126,24 @@ def build_plan_ending(
         ),
         held=held,
         checks=tuple(checks),
+        broken_by=dict(broken_by or {}),
         not_begun={task: why for task, why in stopped.items() if task not in last},
         usage=sum_usage([*planning_usage, sum_try_usage(story.tries)]),
         seconds=(at - story.plan.at).total_seconds(),
     )
 
 
-def describe_failing_checks(checks: Sequence[CommandResult]) -> list[str]:
-    """What those commands say that did not succeed."""
+def describe_failing_checks(
+    checks: Sequence[CommandResult], broken_by: Mapping[str, str] | None = None
+) -> list[str]:
+    """What those commands say that did not succeed, and whose change breaks them."""
     return [
-        f"`{one.command}` fails ({one.stopped or f'exit code {one.exit_code}'}):\n{one.output}"
+        f"`{one.command}` fails ({one.stopped or f'exit code {one.exit_code}'})"
+        + (f", broken by the change of {breaker}" if breaker else "")
+        + f":\n{one.output}"
         for one in checks
         if one.exit_code != 0
+        for breaker in [(broken_by or {}).get(one.command)]
     ]
 
 
@@ -157,6 +164,11 @@ def find_last_time(story: OrchestrationHistory) -> datetime:
     moments = [story.plan.at, *(one.execution.ended for one in story.tries)]
     moments += [one.assessment.at for one in story.tries if one.assessment is not None]
     return max(moments)
+
+
+def is_finished(story: OrchestrationHistory) -> bool:
+    """Whether nothing has come since it ended."""
+    return story.ending is not None and story.ending.at == find_last_time(story)
 
 
 def summarise_plan(story: OrchestrationHistory, stopped: Mapping[str, str]) -> str:

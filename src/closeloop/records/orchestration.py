@@ -13,6 +13,8 @@ from closeloop.records.trace import Trace
 SubtaskStage = Literal["started", "returned", "judged", "blocked", "held"]
 MERGE_CHECK = "merge"
 """The check that a change fails which does not go together with those of other tasks."""
+TOGETHER_CHECK = "together"
+"""The check that a change fails which makes commands of other tasks fail."""
 
 
 # What is to be done
@@ -156,6 +158,8 @@ class OrchestrationResult(Record):
     """Tasks that nobody tried, and why."""
     checks: tuple[CommandResult, ...] = ()
     """The commands of all tasks, run on all changes together."""
+    broken_by: dict[str, str] = {}
+    """By command that fails there, the task whose change breaks it."""
     attempt: str | None = None
     """The attempt with the trace and the merged change."""
     usage: Usage = Usage()
