@@ -47,7 +47,8 @@ class PlanRates(Record):
     """Of all work and all judging; planning is not in it."""
     retry_usage: Usage
     """Of that, what tries after the first that counts took; what the machine lost is no first."""
-    retry_seconds: float
+    retry_seconds: float | None
+    """None where that of some of them is not known."""
 
 
 def measure_plan_rates(story: OrchestrationHistory) -> PlanRates:
@@ -66,7 +67,7 @@ def measure_plan_rates(story: OrchestrationHistory) -> PlanRates:
         ignored=sum(bool(one.assessment and one.assessment.ignored) for one in story.tries),
         usage=sum_try_usage(story.tries),
         retry_usage=sum_try_usage(later_tries),
-        retry_seconds=sum(one.execution.seconds for one in later_tries),
+        retry_seconds=_sum_known([one.execution.seconds for one in later_tries]),
     )
 
 
@@ -83,6 +84,11 @@ def _pass_rate(verdicts: Iterable[bool | None]) -> Rate | None:
     """Of those that are some."""
     known = [passed for passed in verdicts if passed is not None]
     return wilson_rate(sum(known), len(known))
+
+
+def _sum_known(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
 
 
 def sum_try_usage(tries: Iterable[SubtaskTry]) -> Usage:
@@ -110,7 +116,10 @@ def build_plan_ending(
     """Passed when every task did and the whole does; without the attempt, made from this."""
     last = index_last_tries(story)
     verdicts = [
-        find_subtask_result(last.get(task.id), task.id in stopped) for task in story.plan.tasks
+        find_subtask_result(last.get(task.id), task.id in stopped)
+        if task.id in last or not story.plan.handed_in
+        else None  # its result may come yet
+        for task in story.plan.tasks
     ]
     failures = describe_failing_checks(checks, broken_by)
     verdicts += [False] * bool(failures)
