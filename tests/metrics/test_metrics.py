@@ -23,6 +23,13 @@ from closeloop.store import Store, open_store
 from closeloop.store.metrics_section import AttemptSpan
 
 LATER = datetime(2026, 11, 12, tzinfo=UTC)
+DONE: dict[str, Any] = {
+    "passed": True,
+    "merged": True,
+    "corrected": False,
+    "cycles": 0,
+    "reviewed": True,
+}
 
 
 @pytest.fixture
@@ -104,10 +111,10 @@ def test_only_the_last_try_of_a_repeat_counts(store: Store) -> None:
 def test_what_nobody_recorded_is_not_known_and_never_zero(store: Store) -> None:
     fill(store, {"a": {"t": [1, 0]}})
     found = figures(store)
-    for name in ("task completion rate", "review loop count", "repeated mistakes", "feedback"):
+    for name in ("after-feedback rate", "review loop count", "repeated mistakes", "feedback"):
         assert found[name].value is None, name
         assert found[name].n == 0
-    assert found["task completion rate"].coverage is None
+    assert found["after-feedback rate"].coverage is None
     assert found["cost"].value is None
 
 
@@ -119,17 +126,21 @@ def test_an_empty_store_has_no_figures_and_no_fault(store: Store) -> None:
 @pytest.mark.parametrize(
     ("told", "value"),
     [
-        ({"passed": True, "merged": True, "corrected": False}, 1.0),
-        ({"passed": True, "merged": True, "corrected": True}, 0.0),
+        (DONE, 1.0),
+        (DONE | {"corrected": True}, 0.0),
+        (DONE | {"cycles": 1}, 0.0),
         ({"passed": True, "merged": False}, 0.0),
         ({"passed": False, "merged": True}, 0.0),
-        ({"passed": True, "merged": True}, None),
+        (DONE | {"corrected": None}, None),
+        (DONE | {"cycles": None}, None),
+        (DONE | {"reviewed": False}, None),
         ({"passed": True}, None),
-        ({"merged": True, "corrected": False}, None),
+        (DONE | {"passed": None}, None),
+        (DONE | {"passed": None, "cycles": 1}, None),
     ],
 )
 def test_a_completion_passes_is_merged_and_nobody_corrected_it(
-    store: Store, told: dict[str, bool], value: float | None
+    store: Store, told: dict[str, Any], value: float | None
 ) -> None:
     deliver(store, session(store), **told)
     assert figures(store)["task completion rate"].value == value
@@ -143,12 +154,11 @@ def test_a_grade_says_whether_a_delivery_passes(store: Store) -> None:
 
 
 def test_regressions_are_counted_among_completed_tasks_alone(store: Store) -> None:
-    done = {"passed": True, "merged": True, "corrected": False}
     for told in (
-        done | {"regressed": True},
-        *[done | {"regressed": False}] * 3,
+        DONE | {"regressed": True},
+        *[DONE | {"regressed": False}] * 3,
         {"passed": False, "merged": True, "regressed": True},
-        done,
+        DONE,
     ):
         deliver(store, session(store), **told)
     rate = figures(store)["regression introduction rate"]
@@ -199,7 +209,7 @@ def test_work_is_grouped_by_each_of_its_sides(store: Store) -> None:
         assert {key[1]: one.value for key, one in found.items() if key[0] == "pass rate"} == groups
     found = figures(store, "tag", "week")
     assert found["pass rate", "slow", "2026-W46"].value == 0
-    with pytest.raises(BadInput, match="Known: agent, arm, model"):
+    with pytest.raises(BadInput, match="Known: agent, arm, context, model, origin"):
         figures(store, "moon")
 
 
@@ -264,10 +274,13 @@ def test_every_metric_has_a_definition_and_a_constant_one_no_strange_bounds(stor
 def test_the_same_numbers_come_from_postgresql(store_url: str) -> None:
     with open_store(store_url) as opened:
         fill(opened, {"a": {"t": [1, 0], "u": [1, None]}}, cost=0.5)
-        deliver(opened, session(opened), merged=True, passed=True, corrected=False, risk="low")
+        deliver(opened, session(opened), **DONE | {"risk": "low"})
         found = figures(opened)
         assert found["pass rate"].value == 0.75
-        assert found["task completion rate"].value == found["low risk"].value == 1
+        by_origin = figures(opened, "origin")
+        assert by_origin["task completion rate", "production"].value == 1
+        assert by_origin["task completion rate", "experiment"].value == 0.75
+        assert found["low risk"].value == 1
         assert found["cost in all"].value == 2.0
         since = figures(opened, span=AttemptSpan(since=START, until=START + timedelta(days=1)))
         assert since["pass rate"] == found["pass rate"]

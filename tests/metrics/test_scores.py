@@ -228,6 +228,7 @@ def test_every_metric_is_the_aggregate_of_a_score_that_can_be_asked_for(store: S
         "pass rate",
         "pass@k",
         "pass^k",
+        "best-of-n rate",
     ]
 
 

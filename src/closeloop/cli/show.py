@@ -113,6 +113,7 @@ def render_story(story: AttemptDetails, *, full: bool) -> Iterator[RenderableTyp
     yield from render_story_head(story)
     if story.trace is not None:
         yield from render_measurement(story.measurement)
+    yield from render_modes(story.measurement)
     yield from render_evaluation_list(story.evaluations)
     yield from render_score_list(story.scores)
     if story.trace is not None:
@@ -257,11 +258,17 @@ def render_measurement(measurement: Measurement) -> Iterator[Text]:
         ending = f"{measurement.ending.category}: {measurement.ending.reason}"
         style = "dim" if measurement.ending.category == "unknown" else "yellow"
         yield Text(f"  {make_visible(ending)}", style=style)
-    for tag in measurement.modes:
-        yield Text(f"  {tag.mode}: {make_visible(tag.reason)}", style="yellow")
     for finding in measurement.findings:
         if finding.silenced is None:
             yield render_finding_line(finding)
+
+
+def render_modes(measurement: Measurement) -> Iterator[Text]:
+    """A line for each failure mode and each source that shows it."""
+    from rich.text import Text
+
+    for tag in measurement.modes:
+        yield Text(f"  {tag.mode} ({tag.source}): {make_visible(tag.reason)}", style="yellow")
 
 
 def render_trace_events(trace: Trace, *, full: bool) -> Iterator[Text]:

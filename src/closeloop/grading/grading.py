@@ -31,6 +31,7 @@ from closeloop.grading.integrity.restore import (
     restored_paths,
     why_restored,
 )
+from closeloop.grading.missing_names import find_made_up_names
 from closeloop.grading.steadiness import (
     SuiteSeries,
     extend_series,
@@ -40,6 +41,7 @@ from closeloop.grading.steadiness import (
 from closeloop.grading.task_proof import (
     NOTHING_PASSES,
     UnfitChange,
+    base_root,
     find_steering,
     find_task_defect,
     open_clean_room,
@@ -231,10 +233,14 @@ async def _grade_by_tests(context: _GradingContext, partial_grade: Grade) -> Gra
         except (MachineFailed, OSError) as fault:
             outcome = _unscored_outcome(str(fault))
     outcome = doubt_pass(outcome, checks)
+    missing_names = await anyio.to_thread.run_sync(
+        find_made_up_names, task, change, after, base_root(context.base)
+    )
     return _with_outcome(
         partial_grade,
         outcome,
         after=after,
+        missing_names=missing_names,
         fail_to_pass=verdict.fail_to_pass,
         pass_to_pass=verdict.pass_to_pass,
         broken=verdict.broken,

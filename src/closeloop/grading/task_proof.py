@@ -217,8 +217,13 @@ async def open_clean_room(
 
 def find_steering(base: WorkspaceBase | None, task: Task, before: TestRun | None) -> Steering:
     """What of a change to this base does not count."""
-    tree = BaseTree(root=real_paths(WorkspaceLayout(folder=base.folder))[0]) if base else None
-    return read_steering(task, tree, before)
+    root = base_root(base)
+    return read_steering(task, BaseTree(root=root) if root else None, before)
+
+
+def base_root(base: WorkspaceBase | None) -> str | None:
+    """Where the files of a base lie; None without one."""
+    return real_paths(WorkspaceLayout(folder=base.folder))[0] if base else None
 
 
 async def _run_repeatedly(

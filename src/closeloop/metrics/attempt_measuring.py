@@ -11,13 +11,14 @@ from itertools import islice
 import msgspec
 
 from closeloop import plugins
+from closeloop.metrics.failure_modes import load_said_tags
 from closeloop.process.rulebook import Rulebook, build_rulebook
 from closeloop.process.trace_measurement import measure_reading
 from closeloop.process.trace_reading import build_reading
 from closeloop.records.attempt import Attempt, AttemptRow
 from closeloop.records.errors import BadInput, unknown_name_error
 from closeloop.records.experiment_plan import AttemptDetails
-from closeloop.records.finding import Measurement
+from closeloop.records.finding import FailureMode, Measurement
 from closeloop.records.inspection import (
     TraceReading,
 )
@@ -55,12 +56,14 @@ def project_rulebook(settings: Settings) -> Rulebook:
             rule.name for check in plugins.load_plugins("checks") for rule in check.rules
         }
         own_silences += [one for one in settings.silence if one.rule not in names | check_rules]
-    return build_rulebook(
+    book = build_rulebook(
         detectors,
         settings.rules,
         own_silences,
         [command for command in own_commands if command],
     )
+    completes = settings.pulls.unreviewed_completes
+    return msgspec.structs.replace(book, unreviewed_completes=completes)
 
 
 def measure_attempts(
@@ -115,10 +118,46 @@ def load_story(store: Store, name: str, book: Rulebook) -> AttemptDetails:
         change=reading.change,
         grade=reading.grade,
         session=store.load_session(attempt.id),
-        measurement=measure_reading(reading, book),
+        measurement=_add_said_modes(store, attempt.id, measure_reading(reading, book)),
         insights=tuple(store.course.list_insights(attempt=attempt.id)),
         scores=tuple(store.scores.list_scores(attempt.id)),
     )
+
+
+def collect_modes(
+    store: Store, rows: Sequence[AttemptRow], book: Rulebook
+) -> dict[str, tuple[FailureMode, ...]]:
+    """By attempt, every failure mode that it shows, whatever says so; none shows none."""
+    said = load_said_tags(store, [row.id for row in rows])
+    tags = {
+        one.row.id: one.measurement.modes
+        for one in measure_attempts(store, rows, book)
+        if one.measurement.modes
+    }
+    return {
+        name: tuple(dict.fromkeys(tag.mode for tag in (*tags.get(name, ()), *said.get(name, ()))))
+        for name in (*tags, *(said.keys() - tags.keys()))
+    }
+
+
+def collect_task_modes(
+    store: Store, digests: Sequence[str], book: Rulebook
+) -> dict[str, tuple[FailureMode, ...]]:
+    """By task, every failure mode that attempts at it have shown."""
+    rows = store.list_attempts(task_digests=digests)
+    by_attempt = collect_modes(store, rows, book)
+    modes: dict[str, dict[FailureMode, None]] = {}
+    for row in rows:
+        modes.setdefault(row.task_digest or "", {}).update(
+            dict.fromkeys(by_attempt.get(row.id, ()))
+        )
+    return {digest: tuple(shown) for digest, shown in modes.items()}
+
+
+def _add_said_modes(store: Store, attempt: str, measurement: Measurement) -> Measurement:
+    """With the failure modes that people, judges, checks and later reverts show."""
+    said = load_said_tags(store, [attempt]).get(attempt, ())
+    return msgspec.structs.replace(measurement, modes=(*measurement.modes, *said))
 
 
 def _load_reading(

@@ -174,6 +174,9 @@ class Grade(Record):
     """Of the changed lines, tests left out, the share that the reference changes too (Dice)."""
     asked: bool | None = None
     """Whether a question came before the first edit; None where nothing was recorded."""
+    missing_names: tuple[str, ...] | None = None
+    """Names that only the change uses, and that a failing test says do not exist; None where
+    nobody looked."""
 
 
 class AttemptRow(Record):

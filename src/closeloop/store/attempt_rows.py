@@ -199,6 +199,11 @@ def select_counted_attempts(
     )
 
 
+def join_modes(pairs: Iterable[tuple[str, str]]) -> str:
+    """`scope creep (grade), hallucinated API (rule)`: what says a mode, in one column."""
+    return ", ".join(f"{mode} ({source})" for mode, source in pairs)
+
+
 def short_column_text(text: str | None) -> str | None:
     """Text that any engine can hold in a column, shortened."""
     if text is None:

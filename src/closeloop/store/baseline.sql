@@ -189,6 +189,10 @@ CREATE TABLE measurements (
     found {text} NOT NULL,
     category {text},
     modes {text} NOT NULL,
+    examined {text},
+    modules BIGINT,
+    context_tokens BIGINT,
+    drift_slope DOUBLE PRECISION,
     iterations BIGINT NOT NULL,
     converged_after BIGINT,
     handoff_hits FLOAT,
@@ -274,6 +278,8 @@ CREATE TABLE deliveries (
     passed BOOLEAN,
     merged BOOLEAN,
     corrected BOOLEAN,
+    reviewed BOOLEAN,
+    seconds_in_review FLOAT,
     cycles BIGINT,
     regressed BOOLEAN,
     files BIGINT,
@@ -833,6 +839,8 @@ CREATE TABLE reports (
     level {text},
     verdict {text} NOT NULL,
     findings BIGINT NOT NULL,
+    modes {text},
+    examined {text},
     body {bytes} NOT NULL
 );
 

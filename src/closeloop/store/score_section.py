@@ -118,6 +118,20 @@ class ScoreSection(StoreSection):
         )
         return columns
 
+    def load_named_columns(self, span: AttemptSpan, names: Collection[str]) -> AttemptColumns:
+        """All of these names, from whatever source, the newest last."""
+        query = select_within(span, scores, ("name", "source", "who", "value"))
+        query = query.where(scores.c.name.in_(names), scores.c.value.is_not(None))
+        columns: AttemptColumns = self._read(
+            lambda on: load_columns(on, query.order_by(scores.c.number))
+        )
+        return columns
+
+    def list_attempts_scores(self, ids: Collection[str]) -> list[Score]:
+        """The scores of these attempts that count, in the order they were given."""
+        found: list[Score] = self._read(lambda on: [*_newest_scores(on, sorted(ids)).values()])
+        return found
+
     def list_scored_attempts(self, name: str, version: str) -> set[str]:
         """The attempts of which this version of a scorer has said what it has to say."""
         query = select(scores.c.attempt).where(
@@ -211,6 +225,7 @@ def _scores_from_review(review: HumanReview, attempt: str) -> Iterator[Score]:
         "approach": review.approach,
         **{name: DEGREE_VALUES[degree] for name, degree in review.dimensions.items()},
         **{name_score(mode): mode in review.tags for mode in get_args(FailureMode)},
+        "review-seconds": review.seconds,
     }
     for name, value in values.items():
         if value is not None:

@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from closeloop.metrics.failure_modes import load_said_tags
 from closeloop.records.attempt import Insight
 from closeloop.records.finding import AttemptEnding, Finding, Measurement, ModeTag, ProcessScore
 from closeloop.records.record import Record
@@ -149,7 +150,8 @@ def attempt(desk: PageContext, asked: AttemptAsked) -> AttemptView:
         head = with_marks(head, known_measurement)
     measurement = known_measurement or Measurement(rules="")
     findings = unsilenced_rule_findings(measurement)
-    grade = desk.store.load_grade(head.row.id)
+    name = head.row.id
+    grade = desk.store.load_grade(name)
     outcome = grade.outcome if grade else None
     return AttemptView(
         head=head,
@@ -159,7 +161,7 @@ def attempt(desk: PageContext, asked: AttemptAsked) -> AttemptView:
         measured=head.row.events is None
         or (known_measurement is not None and not head.marks.outdated),
         ending=measurement.ending,
-        modes=measurement.modes,
+        modes=(*measurement.modes, *load_said_tags(desk.store, [name]).get(name, ())),
         score=measurement.score,
         lanes=desk.derive_from_trace(head.row.id, outline_lanes),
         events=build_event_fragment(trace, 0, findings),

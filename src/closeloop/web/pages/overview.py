@@ -9,7 +9,8 @@ import msgspec
 
 from closeloop import __version__
 from closeloop.attempts.run_resources import describe_sandbox
-from closeloop.metrics.attempt_table import UNKNOWN_LABEL, AttemptSelection, AttemptTable
+from closeloop.metrics.attempt_groups import UNKNOWN_LABEL
+from closeloop.metrics.attempt_table import AttemptSelection, AttemptTable
 from closeloop.metrics.metric_figures import compute_metrics
 from closeloop.metrics.metric_trends import compute_trends
 from closeloop.metrics.variant_comparison import compare_variants
