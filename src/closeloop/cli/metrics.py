@@ -55,7 +55,9 @@ def metrics(
     """
     from closeloop.cli.config import open_metrics_store, print_measuring_progress
     from closeloop.cli.console import print_json, print_parts, split_list_flag
+    from closeloop.cli.sets import render_held_out
     from closeloop.metrics.attempt_table import load_attempt_table
+    from closeloop.metrics.held_out_runs import report_held_out
     from closeloop.metrics.metric_figures import compute_metrics, select_metrics
 
     if define:
@@ -68,7 +70,11 @@ def metrics(
             split_list_flag(by),
             metric or (),
         )
-    print_json(result) if json else print_parts(*render_metrics(result))
+        held_out = report_held_out(store)
+    if json:
+        print_json(record_to_map(result) | {"held_out": held_out})
+    else:
+        print_parts(*render_metrics(result), *(render_held_out(held_out) if held_out else ()))
 
 
 def definitions_table(chosen: list[Metric]) -> Iterator[RenderableType]:
