@@ -35,6 +35,11 @@ class Acceptance(Record):
     """Seconds that one run of the tests, or one command, may take."""
 
     @property
+    def is_given(self) -> bool:
+        """Whether anything decides by itself; else people and judges score the attempts."""
+        return bool(self.run or self.commands or self.answer)
+
+    @property
     def names_tests(self) -> bool:
         """Whether single tests are asked for; else the whole suite must pass."""
         return bool(self.fail_to_pass) or self.pass_to_pass is not None
