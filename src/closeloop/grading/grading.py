@@ -28,6 +28,8 @@ from closeloop.grading.integrity.restore import (
     CHANGED_TEST,
     TEST_FILES,
     Steering,
+    find_test_folder,
+    is_test_path,
     restored_paths,
     why_restored,
 )
@@ -94,11 +96,23 @@ def files_out_of_scope(task: Task, change: Change) -> tuple[str, ...]:
 
 
 def measure_file_precision(task: Task, change: Change, steering: Steering) -> FilePrecision:
-    """How well the files changed are those of the reference; files restored count nowhere."""
+    """How well the files changed are those of the reference.
+
+    Files restored count nowhere, and tests that the agent added speak neither for nor against it.
+    """
     if task.reference is None:
         return FilePrecision()
+    new_tests = {
+        file.path
+        for file in change.files
+        if file.status == "added"
+        and file.path not in steering.references
+        and (is_test_path(steering, file.path) or find_test_folder(file.path) is not None)
+    }
     reference_files = {path for path in steering.references if why_restored(steering, path) is None}
-    changed_files = {path for path in changed_paths(change) if why_restored(steering, path) is None}
+    changed_files = {
+        path for path in changed_paths(change) if why_restored(steering, path) is None
+    } - new_tests
     hits = len(reference_files & changed_files)
     return FilePrecision(
         precision=hits / len(changed_files) if changed_files else None,

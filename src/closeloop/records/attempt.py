@@ -190,6 +190,8 @@ class AttemptRow(Record):
     variant_name: str | None = None
     agent: str | None = None
     model: str | None = None
+    replay_of: str | None = None
+    """The recorded attempt whose answers it was given again; such an attempt counts nowhere."""
     repo: str | None = None
     """Of an imported session, where it is known."""
     user: str | None = None
