@@ -309,7 +309,7 @@ def is_attempt_due(row: AttemptRow | None, mode: RunMode) -> bool:
         case "fill":
             return row is None or row.exit == "machine"
         case "unscored":
-            return row is not None and row.outcome not in ("pass", "fail")
+            return row is not None and row.is_unscored
         case "regrade":
             return False
 
@@ -319,7 +319,7 @@ def wants_grading(row: AttemptRow, task: Task, mode: RunMode) -> bool:
     if row.exit == "machine" or mode == "regrade":
         return row.exit != "machine"
     current = row.grading == task.grading and row.version == task_proof.GRADER_VERSION
-    return not current or row.outcome not in ("pass", "fail")
+    return not current or row.is_unscored
 
 
 async def regrade_attempt(
@@ -373,4 +373,14 @@ def collect_results(
         insights=tuple(context.store.course.list_attempt_insights(ids)),
         skipped=dict(skipped),
         sandbox=sandbox_description(context.tools.workspaces),
+        would_merge=merging_shares(context.store, ids),
     )
+
+
+def merging_shares(store: Store, attempts: Sequence[str]) -> dict[str, float]:
+    """Of the people who reviewed each attempt, the share who would merge it."""
+    votes: dict[str, list[bool]] = {name: [] for name in attempts}
+    for review in store.reviews.list_reviews():
+        if review.state == "done" and review.merge is not None and review.item in votes:
+            votes[review.item].append(review.merge)
+    return {name: sum(each) / len(each) for name, each in votes.items() if each}

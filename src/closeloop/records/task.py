@@ -14,7 +14,7 @@ TestRunner = Literal[
 
 
 class Acceptance(Record):
-    """What must hold after the change. At least one of tests, commands and answer is given."""
+    """What must hold after the change; where nothing is given, people and judges score it."""
 
     run: str | None = None
     """The command that runs the tests, from the root of the repository."""
@@ -33,6 +33,11 @@ class Acceptance(Record):
     """A regular expression that the agent's last message must match."""
     timeout: float = 600.0
     """Seconds that one run of the tests, or one command, may take."""
+
+    @property
+    def is_given(self) -> bool:
+        """Whether a machine can say if the task was done."""
+        return bool(self.run or self.commands or self.answer)
 
     @property
     def names_tests(self) -> bool:
