@@ -321,7 +321,7 @@ def review_pointers(results: ExperimentResults) -> Iterator[RenderableType]:
     if waiting:
         await_ = count_with_noun(len(waiting), "attempt awaits", "attempts await")
         yield Text(f"{await_} review, blind and side by side:", style="bold")
-        yield Text("closeloop review   # in this terminal; or `closeloop serve`, then r", "cyan")
+        yield Text("closeloop review   # in this terminal; or `closeloop serve`, then g r", "cyan")
         yield Text("closeloop judge --awaiting-review   # a judge scores them too", "cyan")
     elif rows and len(results.variants) > 1:
         names = " ".join(shlex.quote(variant.name) for variant in results.variants)
