@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from closeloop.records.errors import PluginFailed, unknown_name_error
 
-PluginKind = Literal["agents", "checks", "detectors", "encoders", "judges", "readers"]
+PluginKind = Literal["agents", "checks", "detectors", "encoders", "judges", "readers", "scorers"]
 
 
 def installed_plugins(kind: PluginKind) -> dict[str, EntryPoint]:

@@ -11,7 +11,7 @@ from closeloop.metrics.attempt_measuring import project_rulebook
 from closeloop.records.attempt import Attempt, Grade, Outcome, Usage
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.settings import Settings
-from closeloop.records.task import Task, Variant
+from closeloop.records.task import Acceptance, Task, Variant
 from closeloop.store import Store
 
 BOOK = project_rulebook(Settings())
@@ -22,7 +22,8 @@ _numbers = itertools.count(1)
 
 
 def add_task(store: Store, name: str, **given: Any) -> Task:
-    task = Task(id=name, prompt=name, **{"digest": f"d-{name}", "grading": f"g-{name}"} | given)
+    defaults = {"digest": f"d-{name}", "grading": f"g-{name}", "acceptance": Acceptance(run="test")}
+    task = Task(id=name, prompt=name, **defaults | given)
     store.save_task(task)
     return task
 

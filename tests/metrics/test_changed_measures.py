@@ -53,7 +53,7 @@ class Installation:
 
     def read_feedback(self) -> float | None:
         """The metric, of what is stored."""
-        metrics = json.loads(self.run("metrics", "--metric", "feedback", "--json"))
+        metrics = json.loads(self.run("metrics", "--score", "feedback", "--json"))
         value: float | None = metrics["figures"][0]["value"]
         return value
 

@@ -171,8 +171,8 @@ def test_not_worse_by_a_margin_must_be_shown() -> None:
 @pytest.mark.parametrize("written", ["passed", "passed=many", "passed=1.5", "passed=nan", "luck=1"])
 def test_a_threshold_that_is_none_is_refused(written: str) -> None:
     with pytest.raises(BadInput):
-        parse_thresholds([written])
-    assert parse_thresholds(["each task = 0.5"]) == {"each task": 0.5}
+        parse_thresholds([written], {})
+    assert parse_thresholds(["each task = 0.5"], {}) == {"each task": 0.5}
 
 
 def test_build_servers_see_what_failed() -> None:

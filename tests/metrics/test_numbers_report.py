@@ -71,7 +71,7 @@ def test_every_metric_is_defined_and_can_be_asked_for_again() -> None:
     one = held()
     page, text = as_html(one).decode(), as_markdown(one).decode()
     for metric, _ in METRICS.values():
-        command = f'closeloop metrics --metric "{metric.name}" --json'
+        command = f'closeloop metrics --score "{metric.name}" --json'
         assert command in text
         assert command.replace('"', "&quot;") in page
         assert metric.says in text

@@ -130,7 +130,7 @@ def test_the_command_starts_assigns_and_tells(
     assert leave("ab", "start", "t", "--variants", "a=0.5,b=0.5") == 0
     assert leave("ab", "start", "t", "--variants", "a=0.4,b=0.6") == 2
     assert leave("ab", "start", "u") == 2
-    assert leave("ab", "start", "u", "--variants", "a=0.5,b=0.5", "--metric", "cost") == 2
+    assert leave("ab", "start", "u", "--variants", "a=0.5,b=0.5", "--score", "cost") == 2
     assert leave("ab", "status", "nobody") == 2
     capsys.readouterr()
     assert leave("ab", "assign", "t", "PR-1") == 0

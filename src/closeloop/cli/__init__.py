@@ -82,6 +82,8 @@ COMMAND_CHAPTERS = {
         "check": ("closeloop.cli.check:check", "Say whether a change is safe to merge."),
         "risk fit": ("closeloop.cli.check:fit", "Learn from the past which changes go wrong."),
         "judge": ("closeloop.cli.judge:app", "Score outputs by a rubric, with the facts first."),
+        "score": ("closeloop.cli.score:score", "Score attempts yourself, one or many."),
+        "scores": ("closeloop.cli.score:scores", "List what attempts are scored by."),
     },
     "Work done elsewhere": {
         "import": ("closeloop.cli.import_:import_", "Read the sessions that agents recorded."),

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
+    from closeloop.metrics.score_definitions import ScoreCatalogue
     from closeloop.records.attempt import AttemptRow
     from closeloop.records.experiment_plan import ExperimentStatus, Trial, TrialReport
     from closeloop.store import Store
@@ -264,7 +265,7 @@ def ab(  # noqa: PLR0913 - one parameter for each flag
     key: str | None = None,
     *,
     variants: str | None = None,
-    metric: str = "task completion rate",
+    score: str = "task completion rate",
     horizon: int | None = None,
     json: bool = False,
 ) -> int:
@@ -280,20 +281,25 @@ def ab(  # noqa: PLR0913 - one parameter for each flag
         What is assigned: a task's id, a branch or an attempt's id.
     variants
         Who shares the work, such as `a=0.5,b=0.5`; the others are held against the first.
-    metric
-        The rate that decides.
+    score
+        The rate that decides: any that `closeloop scores` lists.
     horizon
         Look once, after so many outcomes; without it, look as often as you like.
     json
         Print one JSON document.
     """
-    from closeloop.cli.config import open_metrics_store, print_measuring_progress
+    from closeloop.cli.config import (
+        load_project_scores,
+        open_metrics_store,
+        print_measuring_progress,
+    )
     from closeloop.cli.console import print_json, print_line, print_parts
     from closeloop.metrics.variant_trials import assign_variant, report_trial
 
+    catalogue = load_project_scores()
     with open_metrics_store(make=action == "start") as (store, book):
         if action == "start":
-            started = start_trial(store, name, variants, metric, horizon)
+            started = start_trial(store, name, variants, score, horizon, catalogue)
             print_json(started) if json else print_line(
                 f"Trial {name!r} is on: {started.metric} decides."
             )
@@ -303,13 +309,18 @@ def ab(  # noqa: PLR0913 - one parameter for each flag
             assignment = assign_variant(store, trial, key or "", datetime.now(UTC))
             print_json(assignment) if json else print_line(assignment.variant)
             return 0
-        report = report_trial(store, book, trial, print_measuring_progress)
+        report = report_trial(store, book, trial, print_measuring_progress, catalogue)
     print_json(report) if json else print_parts(*render_trial_report(report))
     return 1 if report.refusal else 0
 
 
 def start_trial(
-    store: Store, name: str, variants: str | None, metric: str, horizon: int | None
+    store: Store,
+    name: str,
+    variants: str | None,
+    score: str,
+    horizon: int | None,
+    catalogue: ScoreCatalogue,
 ) -> Trial:
     """Written once: a trial that is changed while it runs shows nothing."""
     from msgspec.structs import replace
@@ -322,9 +333,9 @@ def start_trial(
         raise BadInput("A trial needs two variants or more: add --variants a=0.5,b=0.5.")
     if horizon is not None and horizon < 2:
         raise BadInput(f"A horizon of {horizon} shows nothing: give the number of outcomes.")
-    require_rate(metric)
+    require_rate(score, catalogue)
     new_trial = Trial(
-        name=name, shares=shares, metric=metric, horizon=horizon, started=datetime.now(UTC)
+        name=name, shares=shares, metric=score, horizon=horizon, started=datetime.now(UTC)
     )
     saved_trial = store.trials.start_trial(new_trial)
     if replace(saved_trial, started=new_trial.started) != new_trial:

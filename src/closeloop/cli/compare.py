@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from closeloop.process.rulebook import Rulebook
-    from closeloop.records.estimate import CompareReport, TwoEstimates, VariantComparison
+    from closeloop.records.estimate import CompareReport, Metric, TwoEstimates, VariantComparison
     from closeloop.records.experiment_plan import Baseline, GateDemands, GateReport
+    from closeloop.records.settings import Settings
     from closeloop.records.task import Experiment
     from closeloop.store import Store
 
@@ -28,6 +29,7 @@ VERDICT_COLOURS = {"worse": "red", "better": "green"}
 
 def compare(
     *names: str,
+    score: list[str] | None = None,
     margin: float = 0.05,
     json: JsonFlag = False,
 ) -> int:
@@ -38,16 +40,31 @@ def compare(
     names
         Variants by name or digest; or `agent:X`, `model:X`, `prompt:ID`.
         Or times, such as `2026-11-01..2026-11-08`.
+    score
+        What decides: any that `closeloop scores` lists; may be given again, for exploration.
+        `resolved`, or `would-merge` where no task has a check, when not given.
     margin
-        Differences in pass rate up to this are none.
+        Differences up to this are none: in a rate, else as a share of the scale or the mean.
     """
-    from closeloop.cli.config import open_metrics_store, print_measuring_progress
+    from closeloop.cli.config import (
+        load_project_scores,
+        open_metrics_store,
+        print_measuring_progress,
+    )
     from closeloop.cli.console import print_json, print_parts, require_margin
     from closeloop.metrics.variant_comparison import compare_by_name
 
     require_margin(margin)
     with open_metrics_store() as (store, book):
-        report = compare_by_name(store, book, names, margin=margin, tell=print_measuring_progress)
+        report = compare_by_name(
+            store,
+            book,
+            names,
+            margin=margin,
+            scores=score or (),
+            catalogue=load_project_scores(),
+            tell=print_measuring_progress,
+        )
     print_json(report) if json else print_parts(*render_comparison(report))
     return 0 if report.refusal is None else 4
 
@@ -97,13 +114,13 @@ def render_pair(pair: VariantComparison) -> Iterator[RenderableType]:
         yield Text(make_visible(line))
     yield Text()
     yield compared_tasks_table(pair)
-    table = pair.table
-    yield Text(
-        f"both right {table.both}, only {make_visible(pair.first)} {table.only_first}, only "
-        f"{make_visible(pair.second)} {table.only_second}, both wrong {table.neither}; "
-        "right is more than half of the repeats",
-        style="dim",
-    )
+    if table := pair.table:
+        yield Text(
+            f"both right {table.both}, only {make_visible(pair.first)} {table.only_first}, only "
+            f"{make_visible(pair.second)} {table.only_second}, both wrong {table.neither}; "
+            "right is more than half of the repeats",
+            style="dim",
+        )
     yield Text()
     yield cost_ratio_table(pair)
     if pair.secondary:
@@ -129,11 +146,14 @@ def compared_tasks_table(pair: VariantComparison) -> RenderableType:
     return table
 
 
-def repeat_dots(repeats: Sequence[int]) -> Text:
-    """`●●○` for two passes of three; a count where dots would be too many."""
+def repeat_dots(repeats: Sequence[float]) -> Text:
+    """`●●○` for two passes of three; a count where dots would be too many, else the values."""
     from rich.text import Text
 
     text = Text()
+    if not {*repeats} <= {0, 1}:
+        shown = " ".join(f"{value:.3g}" for value in repeats[:MAX_DOTS])
+        return text.append(f"{shown} …" if len(repeats) > MAX_DOTS else shown)
     if len(repeats) > MAX_DOTS:
         return text.append(f"{sum(repeats)} of {len(repeats)}")
     for value in repeats:
@@ -166,6 +186,8 @@ def secondary_rates_table(pair: VariantComparison) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
+    from closeloop.metrics.variant_pairs import format_secondary
+
     title = "Exploratory: one of many rates may differ by chance, so p is adjusted for their number"
     table = Table(title=title, title_justify="left", title_style="dim", box=None)
     table.add_column("", no_wrap=True, min_width=26)
@@ -173,12 +195,9 @@ def secondary_rates_table(pair: VariantComparison) -> RenderableType:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("")
     for rate in sorted(pair.secondary, key=lambda one: (one.adjusted is None, one.adjusted or 0)):
-        bounds = "" if rate.low is None else f" ({rate.low:+.2f} … {rate.high:+.2f})"
         table.add_row(
             rate.metric,
-            f"{rate.first:.2f}",
-            f"{rate.second:.2f}",
-            f"{rate.second - rate.first:+.2f}{bounds}",
+            *format_secondary(rate),
             "–" if rate.adjusted is None else f"{rate.adjusted:.3f}",
             Text(rate.word, style=VERDICT_COLOURS.get(rate.word, "dim")),
         )
@@ -196,6 +215,7 @@ def gate(  # noqa: PLR0913 - one parameter for each flag
     experiment: str | None = None,
     save: bool = False,
     reason: str | None = None,
+    score: list[str] | None = None,
     least: list[str] | None = None,
     margin: float | None = None,
     junit: Path | None = None,
@@ -213,8 +233,11 @@ def gate(  # noqa: PLR0913 - one parameter for each flag
         Keep this experiment as the baseline instead.
     reason
         Why it is kept, for those who find it later.
+    score
+        What must not be worse besides: any that `closeloop scores` lists; may be given again.
     least
-        A threshold, such as `passed=0.9` or `each task=0.5`; may be given again.
+        A threshold, such as `passed=0.9`, `each task=0.5` or `would-merge=0.8`; may be given
+        again. Of a score of which less is better, it is the most.
         With one, a baseline need not be there.
     margin
         Pass only when it is shown that the pass rate is worse by no more than this.
@@ -224,23 +247,48 @@ def gate(  # noqa: PLR0913 - one parameter for each flag
     from closeloop.cli.config import load_project
     from closeloop.cli.console import require_margin
     from closeloop.metrics.attempt_measuring import find_experiment, project_rulebook
-    from closeloop.metrics.baseline_gate import parse_thresholds
-    from closeloop.records.experiment_plan import GateDemands
     from closeloop.store.store_opening import open_existing_store
 
     require_margin(margin)
-    demands = GateDemands(least=parse_thresholds(least or ()), margin=margin)
     project = load_project(Path.cwd())
     with open_existing_store(project.settings, project.root) as store:
         chosen_experiment = find_experiment(store, experiment)
         if save:
             save_baseline(chosen_experiment, store, name=baseline, reason=reason, json=json)
             return 0
+        book = project_rulebook(project.settings)
+        demands, scores = read_demands(project.settings, store, book, score, least, margin)
         saved_baseline = find_baseline(store, baseline, needed=not demands.least)
-        report = run_gate(
-            chosen_experiment, saved_baseline, demands, store, project_rulebook(project.settings)
-        )
+        report = run_gate(chosen_experiment, saved_baseline, demands, store, book, scores)
     return report_gate_result(report, junit, json=json)
+
+
+def read_demands(
+    settings: Settings,
+    store: Store,
+    book: Rulebook,
+    score: list[str] | None,
+    least: list[str] | None,
+    margin: float | None,
+) -> tuple[GateDemands, dict[str, dict[str, float]]]:
+    """What is asked for, and by attempt the scores that it is asked of."""
+    from closeloop.metrics.attempt_table import load_attempt_table
+    from closeloop.metrics.baseline_gate import parse_thresholds, threshold_names
+    from closeloop.metrics.score_columns import attach_scores, load_attempt_scores, project_scores
+    from closeloop.metrics.variant_comparison import require_deciding
+    from closeloop.records.experiment_plan import GateDemands
+
+    names = list(dict.fromkeys([*(score or ()), *threshold_names(least or ())]))
+    metrics: dict[str, Metric] = {}
+    by_attempt: dict[str, dict[str, float]] = {}
+    if names:
+        work = load_attempt_table(store, book)
+        work = attach_scores(work, store, project_scores(settings), names)
+        metrics, by_attempt = load_attempt_scores(work, names)
+        for metric in metrics.values():
+            require_deciding(metric)
+    thresholds = parse_thresholds(least or (), metrics)
+    return GateDemands(least=thresholds, margin=margin, scores=metrics), by_attempt
 
 
 def run_gate(
@@ -249,8 +297,11 @@ def run_gate(
     demands: GateDemands,
     store: Store,
     book: Rulebook,
+    scores: Mapping[str, dict[str, float]],
 ) -> GateReport:
     """The attempts of one experiment, against what was kept and what is demanded."""
+    from msgspec.structs import replace
+
     from closeloop.metrics.attempt_measuring import list_experiment_attempts, measure_attempts
     from closeloop.metrics.baseline_gate import compare_with_baseline
     from closeloop.process.rulebook import list_gating_rules
@@ -262,6 +313,10 @@ def run_gate(
     baseline_results, current_results = (
         list(measure_attempts(store, [hide_attempt(row, sealed) for row in part], book))
         for part in (baseline_rows, list_experiment_attempts(store, experiment))
+    )
+    baseline_results, current_results = (
+        [replace(one, scores=scores.get(one.row.id, {})) for one in part]
+        for part in (baseline_results, current_results)
     )
     return compare_with_baseline(
         against,
@@ -356,9 +411,11 @@ def render_gate_report(report: GateReport) -> Iterator[RenderableType]:
     for difference in report.differences:
         numbers = ("–", "–", "–")
         if difference.before is not None and difference.now is not None:
+            change = difference.now - difference.before
             bounds = (
-                f"{difference.now - difference.before:+.2f} ({difference.low:+.2f} …"
-                f" {difference.high:+.2f})"
+                f"{change:+.2f} ({difference.low:+.2f} … {difference.high:+.2f})"
+                if difference.low is not None
+                else f"{change:+.2f}"
             )
             numbers = (f"{difference.before:.2f}", f"{difference.now:.2f}", bounds)
         table.add_row(

@@ -24,6 +24,7 @@ from closeloop.records.settings import Settings
 
 if TYPE_CHECKING:
     from closeloop.git import GitRepository
+    from closeloop.metrics.score_definitions import ScoreCatalogue
     from closeloop.process.rulebook import Rulebook
     from closeloop.records.protocols import Encoder
     from closeloop.reviews.authorship import AgentSignsByName
@@ -345,6 +346,13 @@ def open_metrics_store(*, make: bool = False) -> Iterator[tuple[Store, Rulebook]
             yield store, project_rulebook(project.settings)
     finally:
         gc.enable()
+
+
+def load_project_scores() -> ScoreCatalogue:
+    """What the project can score by."""
+    from closeloop.metrics.score_columns import project_scores
+
+    return project_scores(load_project(Path.cwd()).settings)
 
 
 def print_measuring_progress(done: int, of: int) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
@@ -20,7 +21,9 @@ from closeloop.text.wording import count_with_noun
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from closeloop.metrics.attempt_table import AttemptTable
     from closeloop.metrics.report_content import ReportContent
+    from closeloop.process.rulebook import Rulebook
     from closeloop.records.estimate import (
         Metric,
         MetricRegression,
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
         PeriodShift,
         TrendReport,
     )
+    from closeloop.store import Store
 
 
 MAX_GROUPS = 60
@@ -38,7 +42,7 @@ MAX_GROUPS = 60
 def metrics(
     *,
     by: str = "",
-    metric: list[str] | None = None,
+    score: list[str] | None = None,
     define: bool = False,
     json: JsonFlag = False,
 ) -> None:
@@ -48,27 +52,41 @@ def metrics(
     ----------
     by
         With commas: repo, user, agent, model, prompt, variant, tag, task, week, risk or arm.
-    metric
-        Only this one; may be given again.
+    score
+        Only this one: any that `closeloop scores` lists; may be given again.
     define
         Print what each metric means, and no number.
     """
-    from closeloop.cli.config import open_metrics_store, print_measuring_progress
     from closeloop.cli.console import print_json, print_parts, split_list_flag
-    from closeloop.metrics.attempt_table import load_attempt_table
-    from closeloop.metrics.metric_figures import compute_metrics, select_metrics
+    from closeloop.metrics.metric_figures import compute_metrics
+    from closeloop.metrics.score_columns import select_metrics
 
     if define:
-        chosen_metrics = select_metrics(metric or ())
+        chosen_metrics = select_metrics(None, score or ())
         print_json(chosen_metrics) if json else print_parts(*definitions_table(chosen_metrics))
         return
-    with open_metrics_store() as (store, book):
-        result = compute_metrics(
-            load_attempt_table(store, book, tell=print_measuring_progress),
-            split_list_flag(by),
-            metric or (),
-        )
+    with load_scored_work(score) as (work, _, _):
+        result = compute_metrics(work, split_list_flag(by), score or ())
     print_json(result) if json else print_parts(*render_metrics(result))
+
+
+@contextmanager
+def load_scored_work(
+    scores: Sequence[str] | None,
+) -> Iterator[tuple[AttemptTable, Store, Rulebook]]:
+    """All attempts that count, with these scores at hand; None is all that were given."""
+    from closeloop.cli.config import (
+        load_project_scores,
+        open_metrics_store,
+        print_measuring_progress,
+    )
+    from closeloop.metrics.attempt_table import load_attempt_table
+    from closeloop.metrics.score_columns import attach_scores
+
+    with open_metrics_store() as (store, book):
+        work = load_attempt_table(store, book, tell=print_measuring_progress)
+        tell = print_measuring_progress
+        yield attach_scores(work, store, load_project_scores(), scores, tell=tell), store, book
 
 
 def definitions_table(chosen: list[Metric]) -> Iterator[RenderableType]:
@@ -177,7 +195,11 @@ def _grouped_family_table(
 
 
 def report(
-    *files: Path, by: str = "week;variant", compare: str = "", html: Path | None = None
+    *files: Path,
+    by: str = "week;variant",
+    compare: str = "",
+    score: list[str] | None = None,
+    html: Path | None = None,
 ) -> None:
     """Write all metrics, with plots, definitions and queries. The same store gives the same bytes.
 
@@ -191,16 +213,17 @@ def report(
         With commas those that are taken together, with semicolons one after the other.
     compare
         Names to hold against each other, with commas, as `closeloop compare` takes them.
+    score
+        What decides the comparison, as `closeloop compare --score` has it; may be given again.
     html
         A folder for the whole dashboard as files: open its index.html, no server is needed.
     """
-    from closeloop.cli.config import open_metrics_store, print_measuring_progress
+    from closeloop.cli.config import load_project_scores
     from closeloop.cli.console import (
         print_line,
         split_list_flag,
         write_named_file,
     )
-    from closeloop.metrics.attempt_table import load_attempt_table
     from closeloop.metrics.report_content import build_report_content
     from closeloop.metrics.variant_comparison import compare_by_name
 
@@ -211,9 +234,12 @@ def report(
     writers = [find_report_writer(file.suffix) for file in files or [Path("report.md")]]
     sides = [split_list_flag(side) for side in split_list_flag(by, ";")]
     names = split_list_flag(compare)
-    with open_metrics_store() as (store, book):
-        work = load_attempt_table(store, book, tell=print_measuring_progress)
-        versus = compare_by_name(store, book, names) if names else None
+    with load_scored_work(None) as (work, store, book):
+        versus = (
+            compare_by_name(store, book, names, scores=score or (), catalogue=load_project_scores())
+            if names
+            else None
+        )
     if not len(work):
         print_warning("No attempts yet: `closeloop run` and `closeloop import` bring them.")
     report_content = build_report_content(work, sides, versus)
@@ -267,7 +293,7 @@ MAX_REGRESSIONS = 20
 def trends(
     *,
     by: str = "",
-    metric: list[str] | None = None,
+    score: list[str] | None = None,
     weeks: int = 4,
     baseline: datetime | None = None,
     alert: str | None = None,
@@ -279,8 +305,8 @@ def trends(
     ----------
     by
         One or more of repo, user, agent, model, prompt, variant, tag and task, with commas.
-    metric
-        Only this one; may be given again.
+    score
+        Only this one: any that `closeloop scores` lists; may be given again.
     weeks
         How wide the rolling windows are.
     baseline
@@ -288,19 +314,14 @@ def trends(
     alert
         A file to append new regressions to, or an address to send them to. Each is told once.
     """
-    from closeloop.cli.config import open_metrics_store, print_measuring_progress
     from closeloop.cli.console import print_json, print_parts, split_list_flag
-    from closeloop.metrics.attempt_table import load_attempt_table
     from closeloop.metrics.metric_trends import compute_trends
 
     if weeks < 1:
         raise BadInput(f"A window of {weeks} weeks holds nothing: give 1 or more.")
     since = baseline if baseline is None or baseline.tzinfo else baseline.replace(tzinfo=UTC)
-    with open_metrics_store() as (store, book):
-        work = load_attempt_table(store, book, tell=print_measuring_progress)
-        result = compute_trends(
-            work, split_list_flag(by), metric or (), weeks=weeks, baseline=since
-        )
+    with load_scored_work(score or ()) as (work, _, _):
+        result = compute_trends(work, split_list_flag(by), score or (), weeks=weeks, baseline=since)
     print_json(result) if json else print_parts(*render_trends(result))
     if alert is not None:
         send_regression_alerts(result, alert, datetime.now(UTC))

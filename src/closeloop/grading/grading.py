@@ -70,6 +70,7 @@ from closeloop.records.task import Task
 from closeloop.records.trace import Edit, Message, Trace
 from closeloop.sandbox.admission import OVERSUBSCRIBED_MESSAGE, run_suite
 from closeloop.sandbox.workspaces import WorkspaceBase, WorkspacePool
+from closeloop.text.patches import count_changed_lines
 from closeloop.text.wording import matches_globs
 
 # What an attempt's change and trace say beside its tests: files and questions.
@@ -80,6 +81,7 @@ class FilePrecision(Record):
 
     precision: float | None = None
     recall: float | None = None
+    similarity: float | None = None
 
 
 def files_out_of_scope(task: Task, change: Change) -> tuple[str, ...]:
@@ -99,7 +101,18 @@ def measure_file_precision(task: Task, change: Change, steering: Steering) -> Fi
     return FilePrecision(
         precision=hits / len(changed_files) if changed_files else None,
         recall=hits / len(reference_files) if reference_files else None,
+        similarity=measure_similarity(task.reference, change.patch, reference_files, changed_files),
     )
+
+
+def measure_similarity(
+    reference: str, patch: str, reference_files: Collection[str], changed_files: Collection[str]
+) -> float | None:
+    """Twice the changed lines that both have ÷ the changed lines of both; None without any."""
+    wanted = count_changed_lines(reference, reference_files)
+    made = count_changed_lines(patch, changed_files)
+    total = wanted.total() + made.total()
+    return 2 * (wanted & made).total() / total if total else None
 
 
 def asked_before_editing(trace: Trace | None) -> bool | None:
@@ -414,6 +427,7 @@ def _grade_without_running(
         set_aside=tuple(path for path, why in aside.items() if why in tests),
         files_precision=file_precision.precision,
         files_recall=file_precision.recall,
+        similarity=file_precision.similarity,
         asked=asked_before_editing(trace),
     )
 

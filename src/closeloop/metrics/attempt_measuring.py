@@ -40,6 +40,8 @@ class MeasuredAttempt(Record):
 
     row: AttemptRow
     measurement: Measurement
+    scores: dict[str, float] = {}
+    """What is known of the scores that were asked for, by name."""
 
 
 def project_rulebook(settings: Settings) -> Rulebook:

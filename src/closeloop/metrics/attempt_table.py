@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from closeloop.metrics.attempt_measuring import BATCH_ATTEMPTS, basis_from_grade, measure_from_store
 from closeloop.process.rulebook import Rulebook
 from closeloop.records.errors import BadInput, unknown_name_error
+from closeloop.records.estimate import Metric
 from closeloop.records.record import Record
 from closeloop.records.task import Task, Variant
 from closeloop.store import Store
@@ -47,6 +48,8 @@ class AttemptTable(Record):
     notes: tuple[str, ...] = ()
     outdated: int = 0
     """So many were measured before something changed, and are as they were then."""
+    metrics: dict[str, tuple[Metric, Any]] = {}
+    """By name, the scores of the ledger that are at hand, as metrics, with their values."""
 
     def __len__(self) -> int:
         return len(self.attempts)
@@ -78,6 +81,7 @@ def load_attempt_table(
     }
     columns["arm"] = _memory_arms(store, known)
     notes = (*_exclude_unusable(columns), *_tell_outdated(outdated, len(places)))
+    _forget_needless_questions(columns, tables.load_tasks())
     tasks = _hide_sealed_tasks(columns, tables.load_tasks())
     return AttemptTable(
         attempts=known.attempts,
@@ -122,6 +126,14 @@ def _hide_sealed_tasks(columns: dict[str, Column], tasks: dict[str, Task]) -> di
         )
         columns["task"] = names.otherwise(columns["task"])
     return {key: hide_task(task) for key, task in tasks.items()}
+
+
+def _forget_needless_questions(columns: dict[str, Column], tasks: dict[str, Task]) -> None:
+    """Whether somebody asked first is only known of tasks that lack a decision."""
+    import numpy as np
+
+    ambiguous = {key for key, task in tasks.items() if task.ambiguous}
+    columns["asked"] = np.where(columns["task_digest"].are(ambiguous), columns["asked"], np.nan)
 
 
 def _keep_last_tries(known: AttemptColumns) -> AttemptColumns:

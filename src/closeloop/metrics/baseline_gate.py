@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import inf, nan
 from statistics import fmean
 from xml.etree.ElementTree import Element, SubElement
 
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 from closeloop.changes.reports.report_files import serialise_xml, set_case_counts, to_xml_text
 from closeloop.metrics.attempt_measuring import MeasuredAttempt
 from closeloop.records.errors import BadInput, unknown_name_error
+from closeloop.records.estimate import Metric
 from closeloop.records.experiment_plan import (
     Baseline,
     BaselineVerdict,
@@ -21,6 +23,7 @@ from closeloop.records.experiment_plan import (
     TaskDifference,
 )
 from closeloop.records.finding import ProcessScore
+from closeloop.statistics.mean_comparison import compare_means
 from closeloop.statistics.rate_comparison import DifferenceInterval, rate_difference
 from closeloop.statistics.rate_estimate import TaskValues
 
@@ -54,6 +57,8 @@ def collect_gate_values(
 
 
 def _gate_value(one: MeasuredAttempt, metric: str, gating: frozenset[str]) -> float | None:
+    if metric not in GATE_METRICS:
+        return one.scores.get(metric)
     if metric == "passed":
         return {"pass": 1.0, "fail": 0.0}.get(one.row.outcome or "")
     if metric == "without findings":
@@ -65,21 +70,30 @@ def _gate_value(one: MeasuredAttempt, metric: str, gating: frozenset[str]) -> fl
     return rate.value if rate is not None else None
 
 
-def parse_thresholds(written: Iterable[str]) -> dict[str, float]:
-    """`passed=0.9` and `each task=0.5`, as somebody typed them."""
+def parse_thresholds(written: Iterable[str], scores: Mapping[str, Metric]) -> dict[str, float]:
+    """`passed=0.9`, `each task=0.5` and `would-merge=0.8`, as somebody typed them."""
     thresholds_by_name = {}
     for one in written:
-        name, _, value = one.partition("=")
-        if name.strip() not in (*GATE_METRICS, EACH_TASK):
-            raise unknown_name_error("metric of the gate", name.strip(), (*GATE_METRICS, EACH_TASK))
+        name, _, value = (part.strip() for part in one.rpartition("="))
+        if name not in (*GATE_METRICS, EACH_TASK, *scores):
+            raise unknown_name_error(
+                "metric of the gate", name, (*GATE_METRICS, EACH_TASK, *scores)
+            )
         try:
             number = float(value)
         except ValueError:
-            number = -1.0
-        if not 0 <= number <= 1:
+            number = nan
+        high = scores[name].high if name in scores and scores[name].kind != "rate" else 1.0
+        if not 0 <= number <= (inf if high is None else high):
             raise BadInput(f"{one!r} is no threshold: write a rate from 0 to 1, as in passed=0.9.")
-        thresholds_by_name[name.strip()] = number
+        thresholds_by_name[name] = number
     return thresholds_by_name
+
+
+def threshold_names(written: Iterable[str]) -> list[str]:
+    """Scores that only a threshold names."""
+    names = (one.rpartition("=")[0].strip() for one in written)
+    return [name for name in names if name and name not in (*GATE_METRICS, EACH_TASK)]
 
 
 def task_differences(before: MeasuredSides, now: MeasuredSides) -> Iterator[TaskDifference]:
@@ -117,11 +131,12 @@ def classify_interval(found: DifferenceInterval | None) -> BaselineVerdict:
 
 
 def check_thresholds(
-    now: MeasuredSides, least: Mapping[str, float], gating: frozenset[str]
+    now: MeasuredSides, demands: GateDemands, gating: frozenset[str]
 ) -> Iterator[MetricThreshold]:
     """Whether what is demanded holds; what was not scored does not."""
     for variant, side in now.items():
-        for metric, wanted in least.items():
+        for metric, wanted in demands.least.items():
+            better = demands.scores[metric].better if metric in demands.scores else "more"
             values = collect_gate_values(side, "passed" if metric == EACH_TASK else metric, gating)
             means = [fmean(repeats) for repeats in values.values()]
             value = (min if metric == EACH_TASK else fmean)(means) if means else None
@@ -130,7 +145,9 @@ def check_thresholds(
                 metric=metric,
                 least=wanted,
                 value=value,
-                holds=value is not None and value >= wanted,
+                holds=value is not None
+                and (value <= wanted if better == "less" else value >= wanted),
+                better=better,
             )
 
 
@@ -149,7 +166,7 @@ def list_gate_reasons(report: GateReport) -> Iterator[str]:
             yield f"{task.variant}: task {task.task} is worse, {describe_rate_change(task)}"
     for demand in report.thresholds:
         if not demand.holds:
-            wanted = f"{demand.metric} must be {demand.least:g} or more"
+            wanted = f"{demand.metric} must be {describe_threshold(demand)}"
             yield f"{demand.variant}: {wanted}: {describe_threshold_value(demand)}"
 
 
@@ -157,6 +174,11 @@ def describe_rate_change(one: MetricDifference | TaskDifference) -> str:
     """From what to what."""
     known = one.before is not None and one.now is not None
     return f"{one.before:.2f} before, {one.now:.2f} now" if known else "not enough data"
+
+
+def describe_threshold(demand: MetricThreshold) -> str:
+    """`0.9 or more`; of what should be little, `or less`."""
+    return f"{demand.least:g} or {'less' if demand.better == 'less' else 'more'}"
 
 
 def describe_threshold_value(demand: MetricThreshold) -> str:
@@ -192,11 +214,11 @@ def compare_with_baseline(
             collect_gate_values(sides[1][name], metric, gating),
         )
         for name in common_variants
-        for metric in GATE_METRICS
+        for metric in (*GATE_METRICS, *demands.scores)
     }
     measurable = sum(any(task in second for task in first) for first, second in pairs.values())
     differences = tuple(
-        _metric_difference(name, metric, first, second, measurable)
+        _metric_difference(name, metric, (first, second), measurable, demands.scores.get(metric))
         for (name, metric), (first, second) in pairs.items()
     )
     report = GateReport(
@@ -205,7 +227,7 @@ def compare_with_baseline(
         passed=True,
         differences=differences,
         tasks=tuple(task_differences(*sides)) if baseline else (),
-        thresholds=tuple(check_thresholds(sides[1], demands.least, gating)),
+        thresholds=tuple(check_thresholds(sides[1], demands, gating)),
         margin=demands.margin,
         coverage=scored_share(now),
         left_out=tuple(_list_unmatched_tasks(*sides)) if baseline else (),
@@ -226,10 +248,19 @@ def scored_share(side: Sequence[MeasuredAttempt]) -> float | None:
 
 
 def _metric_difference(
-    variant: str, metric: str, before: TaskValues, now: TaskValues, comparisons: int
+    variant: str,
+    metric: str,
+    sides: tuple[TaskValues, TaskValues],
+    comparisons: int,
+    score: Metric | None,
 ) -> MetricDifference:
-    interval = rate_difference(before, now, comparisons=max(1, comparisons))
+    """Of a score that is no rate by means; worse is by the score's own direction."""
+    if score is not None and score.kind != "rate":
+        return _mean_difference(variant, score, sides, max(1, comparisons))
+    interval = rate_difference(*sides, comparisons=max(1, comparisons))
     verdict = classify_interval(interval)
+    if score is not None and score.better == "less":
+        verdict = OPPOSITE_VERDICTS.get(verdict, verdict)
     if interval is None:
         return MetricDifference(variant=variant, metric=metric, verdict=verdict, tasks=0)
     return MetricDifference(
@@ -242,6 +273,32 @@ def _metric_difference(
         low=interval.low,
         high=interval.high,
     )
+
+
+def _mean_difference(
+    variant: str, score: Metric, sides: tuple[TaskValues, TaskValues], comparisons: int
+) -> MetricDifference:
+    compared = compare_means(*sides, margin=0.0, comparisons=comparisons)
+    here = compared.here
+    verdict: BaselineVerdict = "not enough data"
+    if here is not None:
+        verdict = "better" if here.low > 0 else "worse" if here.high < 0 else "no clear difference"
+        if score.better == "less":
+            verdict = OPPOSITE_VERDICTS.get(verdict, verdict)
+    return MetricDifference(
+        variant=variant,
+        metric=score.name,
+        verdict=verdict,
+        tasks=compared.tasks,
+        before=compared.first,
+        now=compared.second,
+        low=here.low if here else None,
+        high=here.high if here else None,
+        method="difference of task means, noise of repeats pooled",
+    )
+
+
+OPPOSITE_VERDICTS: dict[BaselineVerdict, BaselineVerdict] = {"better": "worse", "worse": "better"}
 
 
 def _list_unmatched_tasks(
@@ -290,7 +347,7 @@ def gate_to_junit(report: GateReport, refusal: str | None = None) -> str:
         )
     suite = SubElement(root, "testsuite", name="thresholds")
     for demand in report.thresholds:
-        name = f"{demand.metric} at least {demand.least:g}"
+        name = f"{demand.metric} {describe_threshold(demand)}"
         _add_case(suite, name, demand.variant, describe_threshold_value(demand), not demand.holds)
     suite = SubElement(root, "testsuite", name="verdict")
     is_failed = not report.passed and not refusal

@@ -15,6 +15,7 @@ from closeloop.records.estimate import (
     MetricSource,
 )
 from closeloop.records.finding import EndingCategory, FailureMode
+from closeloop.text.wording import name_score
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,7 +33,8 @@ PROCESS_RATES = {
 }
 
 
-def _column_values(name: str, columns: Columns) -> Array:
+def column_values(name: str, columns: Columns) -> Array:
+    """What a column holds."""
     values: Array = columns[name]
     return values
 
@@ -119,6 +121,15 @@ OUTCOME_METRICS: tuple[MetricRow, ...] = (
      f"The chance that at least one of k repeats of a task passes, {_REPEATS_NOTE}"),
     ("pass^k", "all of k", "", "more", _pass_values,
      f"The chance that each of k repeats of a task passes, {_REPEATS_NOTE}"),
+    ("right files, precision", "rate", "", "more", partial(column_values, "files_precision"),
+     "Of the files changed, the share that the reference changes too; tests left out."),
+    ("right files, recall", "rate", "", "more", partial(column_values, "files_recall"),
+     "Of the files that the reference changes, the share changed; tests left out."),
+    ("similarity to the reference", "rate", "", None, partial(column_values, "similarity"),
+     "Twice the changed lines that change and reference share ÷ the changed lines of both, layout "
+     "and tests left out. Another way can be as right, so it never decides."),
+    ("asked when ambiguous", "rate", "", "more", partial(column_values, "asked"),
+     "Of the attempts at tasks that lack a decision, those with a question before the first edit."),
 )
 PRODUCTION_METRICS: tuple[MetricRow, ...] = (
     ("task completion rate", "rate", "", "more", _completion_values,
@@ -127,33 +138,33 @@ PRODUCTION_METRICS: tuple[MetricRow, ...] = (
     ("regression introduction rate", "rate", "", "less", _regression_values,
      "Completed tasks whose change broke something outside its scope: a test that passed before, "
      "a later revert or fix ÷ completed tasks."),
-    ("review loop count", "mean", "cycles", "less", partial(_column_values, "cycles"),
+    ("review loop count", "mean", "cycles", "less", partial(column_values, "cycles"),
      "Mean rounds of human correction before the change could be merged. Healthy: 1."),
     *((f"blast radius, {name}", "median", name, "less", partial(_blast_radius_values, name),
        f"Of failed or reverted tasks: {name} touched; median, p90 and worst.")
       for name in ("files", "modules", "dependents")),
 )
 MEMORY_METRICS: tuple[MetricRow, ...] = (
-    ("first-review merge rate", "rate", "", "more", partial(_column_values, "first_review"),
+    ("first-review merge rate", "rate", "", "more", partial(column_values, "first_review"),
      "Changes merged after their first review ÷ reviewed changes."),
-    ("revision cycles", "mean", "cycles", "less", partial(_column_values, "cycles"),
+    ("revision cycles", "mean", "cycles", "less", partial(column_values, "cycles"),
      "Mean rounds of revision of a pull request."),
-    ("CI pass rate on first push", "rate", "", "more", partial(_column_values, "first_push"),
+    ("CI pass rate on first push", "rate", "", "more", partial(column_values, "first_push"),
      "Changes whose first push passed CI ÷ changes that CI looked at."),
-    ("review comments", "mean", "comments", "less", partial(_column_values, "comments"),
+    ("review comments", "mean", "comments", "less", partial(column_values, "comments"),
      "Mean comments of reviewers on a pull request."),
-    ("time to PR", "median", "s", "less", partial(_column_values, "seconds_to_open"),
+    ("time to PR", "median", "s", "less", partial(column_values, "seconds_to_open"),
      "Seconds from the task's start to the pull request: the median."),
-    ("repeated mistakes", "sum", "comments", "less", partial(_column_values, "repeated"),
+    ("repeated mistakes", "sum", "comments", "less", partial(column_values, "repeated"),
      "Review comments that restate a rule stored before the pull request, confirmed; those that "
      "nobody confirmed stand beside it."),
 )
 PROCESS_METRICS: tuple[MetricRow, ...] = (
-    *((name, "rate", "", "more", partial(_column_values, name),
+    *((name, "rate", "", "more", partial(column_values, name),
        f"{says}; the mean of the attempts of a task, tasks weighing equally.")
       for name, says in PROCESS_RATES.items()),
     ("iterations to convergence", "mean", "iterations", "less",
-     partial(_column_values, "converged_after"),
+     partial(column_values, "converged_after"),
      "Rounds of changes and a check until nothing failed for good, where that came."),
     ("without findings", "rate", "", "more", _clean_values,
      "Attempts in which no rule found anything ÷ measured attempts."),
@@ -176,17 +187,17 @@ RISK_METRICS: tuple[MetricRow, ...] = tuple(
     for name in get_args(RiskLevel)
 )
 COST_METRICS: tuple[MetricRow, ...] = (
-    ("cost", "mean", "$", "less", partial(_column_values, "cost"),
+    ("cost", "mean", "$", "less", partial(column_values, "cost"),
      "Mean US dollars of an attempt, where they are known."),
-    ("cost in all", "sum", "$", "less", partial(_column_values, "cost"),
+    ("cost in all", "sum", "$", "less", partial(column_values, "cost"),
      "US dollars of all attempts that count, as far as they are known."),
-    ("tokens in", "mean", "tokens", "less", partial(_column_values, "input_tokens"),
+    ("tokens in", "mean", "tokens", "less", partial(column_values, "input_tokens"),
      "Mean fresh input tokens of an attempt."),
-    ("tokens out", "mean", "tokens", "less", partial(_column_values, "output_tokens"),
+    ("tokens out", "mean", "tokens", "less", partial(column_values, "output_tokens"),
      "Mean output tokens of an attempt."),
-    ("time", "median", "s", "less", partial(_column_values, "seconds"),
+    ("time", "median", "s", "less", partial(column_values, "seconds"),
      "Seconds from an attempt's start to its end: the median."),
-    ("turns", "median", "turns", "less", partial(_column_values, "turns"),
+    ("turns", "median", "turns", "less", partial(column_values, "turns"),
      "Turns of all lanes of an attempt: the median."),
 )
 METRIC_FAMILIES: tuple[tuple[MetricFamily, MetricSource, tuple[MetricRow, ...]], ...] = (
@@ -201,10 +212,30 @@ METRIC_FAMILIES: tuple[tuple[MetricFamily, MetricSource, tuple[MetricRow, ...]],
 )
 # fmt: on
 
+SCORE_NAMES = {
+    PRIMARY_METRIC: "resolved",
+    "pass@k": "resolved",
+    "pass^k": "resolved",
+    "asked when ambiguous": "asked",
+    "similarity to the reference": "similarity",
+    "task completion rate": "completed",
+    "regression introduction rate": "regressed",
+    "review loop count": "review-loops",
+    "revision cycles": "review-loops",
+    "first-review merge rate": "merged-at-first-review",
+    "CI pass rate on first push": "passed-at-first-push",
+    "iterations to convergence": "iterations",
+    "cost in all": "cost",
+    "time": "seconds",
+    "time to PR": "seconds-to-pr",
+}
+"""What metrics are aggregates of, where the score goes by another name than the metric."""
+
 METRICS: dict[str, tuple[Metric, Values]] = {
     name: (
         Metric(
             name=name,
+            score=SCORE_NAMES.get(name) or name_score(name),
             family=family,
             kind=kind,
             source=source,

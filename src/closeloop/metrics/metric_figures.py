@@ -9,8 +9,7 @@ from math import sqrt
 from typing import TYPE_CHECKING, Any
 
 from closeloop.metrics.attempt_table import SCORED_OUTCOMES, AttemptTable, group_attempts
-from closeloop.metrics.metric_definitions import METRICS
-from closeloop.records.errors import unknown_name_error
+from closeloop.metrics.score_columns import find_metric, select_metrics
 from closeloop.records.estimate import SHARE_KINDS, Estimate, Metric, MetricsReport, MetricValue
 from closeloop.records.record import Record
 from closeloop.statistics.rate_estimate import (
@@ -150,7 +149,7 @@ def compute_metrics(
     work: AttemptTable, by: Sequence[str], only: Sequence[str] = ()
 ) -> MetricsReport:
     """Of all attempts, or of each group of them."""
-    chosen = select_metrics(only)
+    chosen = select_metrics(work, only)
     return MetricsReport(
         by=tuple(by),
         attempts=len(work),
@@ -158,14 +157,6 @@ def compute_metrics(
         figures=tuple(_compute_figures(work, by, chosen)),
         notes=work.notes,
     )
-
-
-def select_metrics(only: Sequence[str] = ()) -> list[Metric]:
-    """What each metric means; all, or those named."""
-    for name in only:
-        if name not in METRICS:
-            raise unknown_name_error("metric", name, METRICS)
-    return [METRICS[name][0] for name in only or METRICS]
 
 
 def _compute_figures(
@@ -183,7 +174,7 @@ def _compute_figures(
         for source, pair in _source_coverage(work).items()
     }
     for metric in chosen:
-        values = METRICS[metric.name][1](work.columns)[places]
+        values = find_metric(work, metric.name)[1](work.columns)[places]
         more = _unconfirmed_counts(metric, work, places, group, len(groups))
         parts = (
             repeated.sum_by_task(values, 2)
@@ -192,7 +183,7 @@ def _compute_figures(
         )
         for code, (sums, counts) in enumerate(parts):
             name = dict(zip(by, groups[code], strict=True))
-            present, of = (each[code] for each in covered[metric.source])
+            present, of = _covered_counts(metric, covered, group, values, code)
             figure = _bound_figure(metric, sums, counts)
             unconfirmed = {"unconfirmed": more[code]} if more is not None and len(counts) else {}
             yield MetricValue(
@@ -238,6 +229,19 @@ def _source_coverage(work: AttemptTable) -> dict[str, tuple[Array, Array]]:
         "people": (delivered, delivered | columns["origin"].are(("production",))),
         "attempt": (every, every),
     }
+
+
+def _covered_counts(
+    metric: Metric, covered: dict[str, list[Array]], group: Array, values: Array, code: int
+) -> tuple[float, float]:
+    """How many have what a metric is made of, and how many should; of a score, all should."""
+    import numpy as np
+
+    if metric.source in covered:
+        present, of = covered[metric.source]
+        return present[code], of[code]
+    own = values[group == code]
+    return float(np.isfinite(own).sum()), float(len(own))
 
 
 def _unconfirmed_counts(
@@ -365,4 +369,4 @@ def _format_number(value: float) -> str:
 def metrics_command(metric: str, by: Sequence[str] = ()) -> str:
     """The command that gives the figure again."""
     grouped = f" --by {','.join(by)}" if by else ""
-    return f'closeloop metrics --metric "{metric}"{grouped} --json'
+    return f'closeloop metrics --score "{metric}"{grouped} --json'

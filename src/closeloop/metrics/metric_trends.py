@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from closeloop.metrics.attempt_table import AttemptTable, group_attempts
-from closeloop.metrics.metric_definitions import METRICS
 from closeloop.metrics.metric_figures import (
     REPEAT_KINDS,
     first_positions,
     mark_changes,
     number_tasks,
-    select_metrics,
 )
+from closeloop.metrics.score_columns import find_metric, select_metrics
 from closeloop.records.errors import BadInput
 from closeloop.records.estimate import (
     ChangePoint,
     Estimate,
+    Metric,
     MetricRegression,
     MetricSeries,
     PeriodShift,
@@ -179,7 +179,8 @@ def compute_trends(
     baseline: datetime | None = None,
 ) -> TrendReport:
     """Of all attempts, or of each group of them. Unless it is given, the baseline ends halfway."""
-    wanted = select_metrics(only or WATCHED_METRICS)
+    wanted = select_metrics(work, only or WATCHED_METRICS)
+    wanted = [one for one in wanted if one.kind not in REPEAT_KINDS or one.name in only]
     if not_followed := next((one.name for one in wanted if one.kind in REPEAT_KINDS), None):
         raise BadInput(f"{not_followed} is of repeats, not of a time: follow 'pass rate'.")
     marks = tuple(list_version_marks(work))
@@ -189,13 +190,13 @@ def compute_trends(
             metric.name, dict(zip(by, group, strict=True)), items, weeks, baseline, marks
         )
         for metric in wanted
-        for group, items in timeline.group_items(METRICS[metric.name][1](work.columns))
+        for group, items in timeline.group_items(find_metric(work, metric.name)[1](work.columns))
     ]
     return TrendReport(
         weeks=weeks,
         courses=tuple(courses),
         marks=marks,
-        regressions=tuple(_find_regressions(courses)),
+        regressions=tuple(_find_regressions(courses, {one.name: one for one in wanted})),
         notes=(
             "Observational: times differ in more than what was changed.",
             *work.notes,
@@ -284,7 +285,9 @@ def _build_turns(
         )
 
 
-def _find_regressions(courses: Sequence[MetricSeries]) -> list[MetricRegression]:
+def _find_regressions(
+    courses: Sequence[MetricSeries], wanted: Mapping[str, Metric]
+) -> list[MetricRegression]:
     """Turns for the worse, most evident first; several turns are looked at, so p is adjusted."""
     all_turns = [(course, turn) for course in courses for turn in course.turns]
     adjusted = adjust_benjamini_hochberg(
@@ -295,7 +298,7 @@ def _find_regressions(courses: Sequence[MetricSeries]) -> list[MetricRegression]
             metric=course.metric, group=course.group, turn=turn, adjusted=adjusted[str(place)]
         )
         for place, (course, turn) in enumerate(all_turns)
-        if _is_worse(course.metric, turn.before, turn.after)
+        if _is_worse(wanted[course.metric], turn.before, turn.after)
         and adjusted[str(place)] < MAX_REGRESSION_P
     ]
     return sorted(
@@ -303,9 +306,8 @@ def _find_regressions(courses: Sequence[MetricSeries]) -> list[MetricRegression]
     )
 
 
-def _is_worse(metric: str, before: Estimate, after: Estimate) -> bool:
-    better = METRICS[metric][0].better
-    return better is not None and (after.value < before.value) == (better == "more")
+def _is_worse(metric: Metric, before: Estimate, after: Estimate) -> bool:
+    return metric.better is not None and (after.value < before.value) == (metric.better == "more")
 
 
 def select_new_regressions(

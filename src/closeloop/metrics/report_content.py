@@ -227,8 +227,10 @@ def _task_rows(pair: VariantComparison) -> list[tuple[str, str, str]]:
     return [(one.task, draw_repeats(one.first), draw_repeats(one.second)) for one in pair.tasks]
 
 
-def draw_repeats(repeats: Sequence[int]) -> str:
-    """A dot a repeat; a count where they would be too many."""
+def draw_repeats(repeats: Sequence[float]) -> str:
+    """A dot a repeat; a count where they would be too many; the values of what is not yes or no."""
+    if not {*repeats} <= {0, 1}:
+        return " ".join(f"{value:.3g}" for value in repeats)
     if len(repeats) > 10:
         return f"{sum(repeats)} of {len(repeats)}"
     return "".join("●" if value else "○" for value in repeats)

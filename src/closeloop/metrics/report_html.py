@@ -15,6 +15,7 @@ from closeloop.metrics.report_content import (
     headline_figures,
     pair_with_metrics,
 )
+from closeloop.metrics.variant_pairs import format_secondary
 from closeloop.records.estimate import (
     SHARE_KINDS,
     CompareReport,
@@ -301,11 +302,12 @@ def _render_pair(pair: VariantComparison) -> Iterator[str]:
         kind = word if word in ("better", "worse") else "open"
         yield f'<p class="{kind}">{escape_markup(line)}</p>'
     yield from (f"<p>{escape_markup(line)}</p>" for line in pair.words[2:])
-    yield (
-        f'<p class="soft">Both right {counts.both}, only {escape_markup(pair.first)}'
-        f" {counts.only_first}, only {escape_markup(pair.second)} {counts.only_second}, both wrong"
-        f" {counts.neither}; right is more than half of the repeats.</p>"
-    )
+    if counts is not None:
+        yield (
+            f'<p class="soft">Both right {counts.both}, only {escape_markup(pair.first)}'
+            f" {counts.only_first}, only {escape_markup(pair.second)} {counts.only_second}, both"
+            f" wrong {counts.neither}; right is more than half of the repeats.</p>"
+        )
     yield from _render_task_table(pair, pair.tasks[:MAX_SHOWN_TASKS])
     if rest := pair.tasks[MAX_SHOWN_TASKS:]:
         others = count_with_noun(len(rest), "task that differs", "tasks that differ")
@@ -355,11 +357,11 @@ def _render_other_rates(pair: VariantComparison) -> Iterator[str]:
     cells = "".join(f"<th>{escape_markup(one)}</th>" for one in head)
     yield f'<div class="scroll"><table><tr>{cells}</tr>'
     for one in pair.secondary:
-        bounds_of = "" if one.low is None else f" ({one.low:+.2f} … {one.high:+.2f})"
+        first, second, difference = format_secondary(one)
         p = "–" if one.adjusted is None else f"{one.adjusted:.3f}"
         yield (
-            f"<tr><td>{escape_markup(one.metric)}</td><td>{one.first:.2f}</td><td>{one.second:.2f}</td>"
-            f"<td>{one.second - one.first:+.2f}{bounds_of}</td><td>{p}</td>"
+            f"<tr><td>{escape_markup(one.metric)}</td><td>{first}</td><td>{second}</td>"
+            f"<td>{difference}</td><td>{p}</td>"
             f"<td>{escape_markup(one.word)}</td></tr>"
         )
     yield "</table></div></details>"

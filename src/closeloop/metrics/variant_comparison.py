@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from closeloop.metrics.attempt_table import (
-    SCORED_OUTCOMES,
     AttemptSelection,
     AttemptTable,
     MeasuringProgress,
@@ -15,10 +14,14 @@ from closeloop.metrics.attempt_table import (
     select_attempts,
 )
 from closeloop.metrics.baseline_gate import MIN_COVERAGE
+from closeloop.metrics.metric_definitions import PRIMARY_METRIC
+from closeloop.metrics.metric_figures import REPEAT_KINDS
+from closeloop.metrics.score_columns import attach_scores, find_metric
+from closeloop.metrics.score_definitions import ScoreCatalogue, build_catalogue
 from closeloop.metrics.variant_pairs import ComparedSide, collect_task_values, compare_with_first
 from closeloop.process.rulebook import Rulebook
 from closeloop.records.errors import BadInput
-from closeloop.records.estimate import CompareReport, VariantSide
+from closeloop.records.estimate import CompareReport, Metric, VariantSide
 from closeloop.statistics.rate_comparison import DEFAULT_MARGIN
 from closeloop.store import Store
 from closeloop.store.metrics_section import AttemptSpan
@@ -30,47 +33,92 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
 
-def compare_by_name(
+REVIEW_SCORE = "would-merge"
+
+
+def compare_by_name(  # noqa: PLR0913 - what the command takes
     store: Store,
     book: Rulebook,
     names: Sequence[str],
     *,
     margin: float = DEFAULT_MARGIN,
+    scores: Sequence[str] = (),
+    catalogue: ScoreCatalogue | None = None,
     tell: MeasuringProgress = lambda done, of: None,
 ) -> CompareReport:
-    """Variants, agents, models, prompts or times by name, from what the store holds."""
+    """Variants, agents, models, prompts or times by name, from what the store holds.
+
+    The first score decides, the others are explored beside it.
+    """
     if len(set(names)) < 2:
         raise BadInput("One variant compares with nothing: name two or more that differ.")
     variants = store.numbers.load_variants()
     choices = [select_attempts(name, variants) for name in names]
-    return compare_variants(
-        load_attempt_table(store, book, _covering_span(choices), tell), choices, margin=margin
+    span = _covering_span(choices)
+    work = load_attempt_table(store, book, span, tell)
+    names_at_hand = scores or default_scores(work, choices)
+    work = attach_scores(work, store, catalogue or build_catalogue({}), names_at_hand, span, tell)
+    return compare_variants(work, choices, margin=margin, scores=names_at_hand)
+
+
+def default_scores(work: AttemptTable, choices: Sequence[AttemptSelection]) -> tuple[str, ...]:
+    """What decides unless somebody says otherwise: whether tasks are resolved, by their checks.
+
+    Where no task has a check, whether people would merge.
+    """
+    masks = [selection_mask(work, choice) for choice in choices]
+    unchecked = _mask_unchecked(work)
+    is_all_unchecked = any(mask.any() for mask in masks) and all(
+        unchecked[mask].all() for mask in masks
     )
+    return (REVIEW_SCORE,) if is_all_unchecked else (PRIMARY_METRIC,)
+
+
+def _mask_unchecked(work: AttemptTable) -> Array:
+    """Attempts at tasks that have no check."""
+    unchecked = {key for key, task in work.tasks.items() if not task.acceptance.is_given}
+    mask: Array = work.columns["task_digest"].are(unchecked)
+    return mask
 
 
 def compare_variants(
-    work: AttemptTable, choices: Sequence[AttemptSelection], *, margin: float = DEFAULT_MARGIN
+    work: AttemptTable,
+    choices: Sequence[AttemptSelection],
+    *,
+    margin: float = DEFAULT_MARGIN,
+    scores: Sequence[str] = (PRIMARY_METRIC,),
 ) -> CompareReport:
-    """All of them against the first."""
+    """All of them against the first, by the first of the scores."""
+    primary, values_of = find_metric(work, scores[0])
+    require_deciding(primary)
+    values = values_of(work.columns)
     masks = [selection_mask(work, choice) for choice in choices]
     _refuse_overlap(masks, choices)
     left_out, dropped = _list_left_out_tasks(work, masks, choices)
+    if primary.name == PRIMARY_METRIC:
+        masks = [_drop_unchecked_tasks(work, mask, left_out) for mask in masks]
     compared_sides = [
         ComparedSide(
-            side=_build_side(work, mask, choice),
+            side=_build_side(work, mask, choice, values),
             mask=mask,
-            values=collect_task_values(work, mask, dropped),
+            values=collect_task_values(work, mask, dropped, values),
         )
         for mask, choice in zip(masks, choices, strict=True)
     ]
-    refusal = next(_coverage_refusals(compared_sides), None)
-    _refuse_incomparable(compared_sides, left_out if refusal is None else None)
+    refusal = (
+        next(_coverage_refusals(compared_sides), None) if primary.name == PRIMARY_METRIC else None
+    )
+    _refuse_incomparable(compared_sides, left_out if refusal is None else None, primary)
     notes = (*work.notes, *(one.note for one in choices if one.note))
+    if primary.name != PRIMARY_METRIC:
+        notes += tuple(_coverage_notes(compared_sides, primary))
     if any(one.since or one.until for one in choices):
         notes += ("Times differ in more than what you changed: this is observational.",)
     return CompareReport(
         sides=tuple(one.side for one in compared_sides),
-        pairs=() if refusal else compare_with_first(work, compared_sides, margin),
+        pairs=()
+        if refusal
+        else compare_with_first(work, compared_sides, margin, primary, scores[1:]),
         refusal=refusal,
         left_out=tuple(left_out),
         notes=notes,
@@ -108,9 +156,44 @@ def selection_mask(work: AttemptTable, choice: AttemptSelection) -> Array:
     return mask
 
 
-def _build_side(work: AttemptTable, mask: Array, choice: AttemptSelection) -> VariantSide:
+def require_deciding(metric: Metric) -> None:
+    """BadInput of a score that cannot decide: of repeats, or without a better direction."""
+    if metric.kind in (*REPEAT_KINDS, "sum"):
+        raise BadInput(f"{metric.name!r} is no score of single attempts: compare {metric.score!r}.")
+    if metric.better is None:
+        raise BadInput(
+            f"Nobody said whether more or less of {metric.name!r} is better, so it cannot decide: "
+            "name it after another score, or declare `better` in closeloop.toml."
+        )
+
+
+def _drop_unchecked_tasks(work: AttemptTable, mask: Array, left_out: list[str]) -> Array:
+    """Attempts at tasks with a check; the others wait for what people say."""
+    is_unchecked = mask & _mask_unchecked(work)
+    for name in sorted({*work.columns["task"][is_unchecked].tolist()} - {None}):
+        line = f"task {name!r} has no check: `--score {REVIEW_SCORE}` compares what people say"
+        left_out += [] if line in left_out else [line]
+    kept: Array = mask & ~is_unchecked
+    return kept
+
+
+def _coverage_notes(held: Sequence[ComparedSide], primary: Metric) -> Iterator[str]:
+    """How much of each side has the score; who has none says nothing in either direction."""
+    for side in (one.side for one in held):
+        if side.scored < side.attempts:
+            yield (
+                f"{primary.name} is known of {side.scored:,} of {side.attempts:,} attempts of "
+                f"{side.name!r}: choose what is scored by chance, or score all."
+            )
+
+
+def _build_side(
+    work: AttemptTable, mask: Array, choice: AttemptSelection, values: Array
+) -> VariantSide:
+    import numpy as np
+
     columns = work.columns
-    scored = columns["outcome"][mask].are(SCORED_OUTCOMES)
+    scored = np.isfinite(values[mask])
     count = int(mask.sum())
     return VariantSide(
         name=choice.name,
@@ -131,7 +214,9 @@ def _refuse_overlap(masks: Sequence[Array], choices: Sequence[AttemptSelection])
                 raise BadInput(f"{names} have {many} in common: name what differs.")
 
 
-def _refuse_incomparable(held: Sequence[ComparedSide], left_out: Sequence[str] | None) -> None:
+def _refuse_incomparable(
+    held: Sequence[ComparedSide], left_out: Sequence[str] | None, primary: Metric
+) -> None:
     """Sides without an attempt; and without a common task, where they are to be compared."""
     for one in held:
         if not one.side.attempts:
@@ -141,6 +226,11 @@ def _refuse_incomparable(held: Sequence[ComparedSide], left_out: Sequence[str] |
     first = held[0]
     for other in held[1:] if left_out is not None else ():
         if not first.values.keys() & other.values.keys():
+            if primary.family == "scores" and first.side.scored + other.side.scored < 2:
+                raise BadInput(
+                    f"{primary.name} is not known of {first.side.name!r} and {other.side.name!r}: "
+                    "`closeloop review` or `closeloop score` say it."
+                )
             why = f" ({left_out[0]})" if left_out else ""
             raise BadInput(
                 f"{first.side.name!r} and {other.side.name!r} have no task in common{why}: "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from math import isnan, sqrt
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from closeloop.metrics.attempt_table import AttemptTable
-from closeloop.metrics.metric_definitions import METRICS, PRIMARY_METRIC
+from closeloop.metrics.metric_definitions import METRICS
+from closeloop.metrics.metric_figures import REPEAT_KINDS
+from closeloop.metrics.score_columns import find_metric, select_metrics
 from closeloop.records.estimate import (
     Comparison,
     ComparisonVerdict,
@@ -25,13 +27,19 @@ from closeloop.records.estimate import (
 )
 from closeloop.records.record import Record
 from closeloop.statistics.log_ratios import estimate_ratio
+from closeloop.statistics.mean_comparison import compare_means
 from closeloop.statistics.rate_comparison import (
     MIN_PAIRED_TASKS,
     classify_difference,
     compare_rates,
     rate_difference,
 )
-from closeloop.statistics.rate_estimate import jeffreys_variances, t_quantile, t_tails
+from closeloop.statistics.rate_estimate import (
+    TaskValues,
+    jeffreys_variances,
+    t_quantile,
+    t_tails,
+)
 from closeloop.statistics.sequences import adjust_benjamini_hochberg, adjust_holm
 from closeloop.text.wording import count_with_noun
 
@@ -46,23 +54,26 @@ if TYPE_CHECKING:
 SIGNIFICANCE = 0.05
 
 
-def compare_secondary_rates(
-    work: AttemptTable, first: Array, second: Array
+def compare_secondary_metrics(
+    work: AttemptTable, first: Array, second: Array, primary: Metric, more: Sequence[str]
 ) -> tuple[SecondaryMetric, ...]:
-    """Every other metric that is a rate and that both have, adjusted for their number."""
-    compared_rates = []
+    """Every other rate that both have, and what else was asked for, adjusted for their number."""
+    compared = []
     tasks = work.columns["task_digest"].codes
-    for name, (metric, values) in METRICS.items():
-        if metric.kind == "rate" and name != PRIMARY_METRIC:
-            attempt_values = values(work.columns)
-            one = _compare_secondary_rate(
-                metric, *(_sum_task_values(attempt_values, tasks, mask) for mask in (first, second))
-            )
-            compared_rates += [one] if one else []
+    rates = [metric.name for metric, _ in METRICS.values() if metric.kind == "rate"]
+    metrics = {metric.name: metric for metric in select_metrics(work, [*rates, *more])}
+    for name, metric in metrics.items():
+        if metric.score == primary.score or metric.kind in REPEAT_KINDS:
+            continue
+        attempt_values = find_metric(work, name)[1](work.columns)
+        one = _compare_secondary_metric(
+            metric, *(_sum_task_values(attempt_values, tasks, mask) for mask in (first, second))
+        )
+        compared += [one] if one else []
     adjusted = adjust_benjamini_hochberg(
-        {one.metric: one.p for one in compared_rates if one.p is not None}
+        {one.metric: one.p for one in compared if one.p is not None}
     )
-    return tuple(_add_word(one, adjusted.get(one.metric)) for one in compared_rates)
+    return tuple(_add_word(one, adjusted.get(one.metric), metrics[one.metric]) for one in compared)
 
 
 def _sum_task_values(values: Array, tasks: Array, mask: Array) -> tuple[Array, Array]:
@@ -77,10 +88,10 @@ def _sum_task_values(values: Array, tasks: Array, mask: Array) -> tuple[Array, A
     )
 
 
-def _compare_secondary_rate(
+def _compare_secondary_metric(
     metric: Metric, first: tuple[Array, Array], second: tuple[Array, Array]
 ) -> SecondaryMetric | None:
-    """A paired t: the spread of the tasks' differences, floored by their repeats' noise."""
+    """A paired t: the spread of the tasks' differences; a rate's is floored by repeats' noise."""
     both = (first[1] > 0) & (second[1] > 0)
     tasks = int(both.sum())
     if not tasks:
@@ -92,31 +103,85 @@ def _compare_secondary_rate(
         tasks=tasks,
         first=float(means[0].mean()),
         second=float(means[1].mean()),
+        unit=metric.unit,
     )
     if tasks < 2:
         return compared
+    is_rate = metric.kind == "rate"
     floor = sum(
-        float(jeffreys_variances(sums[both], counts[both]).mean())
+        float(jeffreys_variances(sums[both], counts[both]).mean()) if is_rate else 0.0
         for sums, counts in (first, second)
     )
     spread = sqrt(max(float(differences.var(ddof=1)), floor) / tasks)
     value, half = float(differences.mean()), t_quantile(0.975, tasks - 1) * spread
     p = (
         t_tails(value / spread, tasks - 1)
-        if tasks >= MIN_PAIRED_TASKS and differences.any()
+        if tasks >= MIN_PAIRED_TASKS and differences.any() and spread
         else None
     )
-    return replace(compared, low=max(-1.0, value - half), high=min(1.0, value + half), p=p)
+    low, high = value - half, value + half
+    if is_rate:
+        low, high = max(-1.0, low), min(1.0, high)
+    return replace(compared, low=low, high=high, p=p)
 
 
-def _add_word(one: SecondaryMetric, adjusted: float | None) -> SecondaryMetric:
+def _add_word(one: SecondaryMetric, adjusted: float | None, metric: Metric) -> SecondaryMetric:
     if adjusted is None or adjusted >= SIGNIFICANCE:
         return replace(one, adjusted=adjusted)
     more = one.second > one.first
-    better = METRICS[one.metric][0].better
-    if better is None:
+    if metric.better is None:
         return replace(one, adjusted=adjusted, word="more" if more else "less")
-    return replace(one, adjusted=adjusted, word="better" if more == (better == "more") else "worse")
+    word = "better" if more == (metric.better == "more") else "worse"
+    return replace(one, adjusted=adjusted, word=word)
+
+
+# The primary score: compared as its kind demands, and called better by its own direction.
+
+
+def compare_primary(
+    metric: Metric, first: TaskValues, second: TaskValues, margin: float, comparisons: int = 1
+) -> Comparison:
+    """How much more the second has: of a rate by its own statistics, else by means."""
+    if metric.kind == "rate":
+        compared = compare_rates(first, second, margin=margin)
+        if comparisons > 1:
+            compared = _widen_bounds(compared, (first, second), comparisons)
+    else:
+        values = [fmean(repeats) for repeats in first.values() if repeats]
+        scale = abs(fmean(values)) if values else 1.0
+        if metric.low is not None and metric.high is not None:
+            scale = metric.high - metric.low
+        compared = compare_means(first, second, margin=margin * scale, comparisons=comparisons)
+    if metric.better != "less":
+        return compared
+    return replace(
+        compared,
+        here_word=OPPOSITE_VERDICTS.get(compared.here_word, compared.here_word),
+        alike_word=OPPOSITE_VERDICTS.get(compared.alike_word, compared.alike_word),
+    )
+
+
+OPPOSITE_VERDICTS: dict[ComparisonVerdict, ComparisonVerdict] = {
+    "better": "worse",
+    "worse": "better",
+}
+
+
+def _widen_bounds(
+    alone: Comparison, sides: tuple[TaskValues, TaskValues], comparisons: int
+) -> Comparison:
+    """One of several comparisons: bounds on these tasks that hold for all at once."""
+    interval = rate_difference(*sides, comparisons=comparisons)
+    if interval is None or alone.here is None:
+        return alone
+    here = Estimate(
+        value=interval.difference,
+        low=interval.low,
+        high=interval.high,
+        n=interval.tasks,
+        method=f"{alone.here.method}, {comparisons} comparisons",
+    )
+    return replace(alone, here=here, here_word=classify_difference(here, alone.margin))
 
 
 # Verdicts as sentences: what was seen, how sure it is, and what would settle the rest.
@@ -143,7 +208,7 @@ def _answer_sentence(
 ) -> str:
     if seen is None:
         return f"{where}, there is not enough data to compare {pair.second!r} with {pair.first!r}."
-    bounds = f"{seen.value:+.2f} ({seen.low:+.2f} … {seen.high:+.2f})"
+    bounds = format_difference(seen.value, (seen.low, seen.high), pair.unit)
     match word:
         case "better" | "worse":
             return (
@@ -157,8 +222,23 @@ def _answer_sentence(
         case _:
             return (
                 f"{where}, {pair.second!r} and {pair.first!r} differ by no more than "
-                f"{pair.comparison.margin:g}: {pair.primary} {bounds}."
+                f"{pair.comparison.margin:.3g}: {pair.primary} {bounds}."
             )
+
+
+def format_difference(value: float, bounds: tuple[float, float] | None, unit: str) -> str:
+    """`+0.12 (-0.05 … +0.29)`; with a unit, three digits of each."""
+    form = "+.3g" if unit else "+.2f"
+    between = f" ({bounds[0]:{form}} … {bounds[1]:{form}})" if bounds else ""
+    return f"{value:{form}}{between}{' ' + unit if unit else ''}"
+
+
+def format_secondary(one: SecondaryMetric) -> tuple[str, str, str]:
+    """The first, the second, and how much more the second is."""
+    form = ".3g" if one.unit else ".2f"
+    bounds = (one.low, one.high) if one.low is not None and one.high is not None else None
+    difference = format_difference(one.second - one.first, bounds, one.unit)
+    return f"{one.first:{form}}", f"{one.second:{form}}", difference
 
 
 def _test_sentence(pair: VariantComparison) -> str:
@@ -208,82 +288,96 @@ class ComparedSide(Record):
 
 
 def compare_with_first(
-    work: AttemptTable, held: Sequence[ComparedSide], margin: float
+    work: AttemptTable,
+    held: Sequence[ComparedSide],
+    margin: float,
+    primary: Metric,
+    more: Sequence[str] = (),
 ) -> tuple[VariantComparison, ...]:
     """Several held against the first need surer verdicts: wider bounds, and Holm's p."""
-    pairs = [_compare_pair(work, held[0], other, margin) for other in held[1:]]
+    pairs = [
+        _compare_pair(work, (held[0], other), margin, primary, more, len(held) - 1)
+        for other in held[1:]
+    ]
     if len(pairs) > 1:
         tests = {one.second: one.comparison.test.p for one in pairs if one.comparison.test}
         adjusted = adjust_holm(tests)
-        pairs = [
-            replace(
-                one,
-                comparison=_adjust_comparison(
-                    one.comparison,
-                    (held[0].values, other.values),
-                    len(pairs),
-                    adjusted.get(one.second),
-                ),
-                adjusted=adjusted.get(one.second),
-            )
-            for one, other in zip(pairs, held[1:], strict=True)
-        ]
+        pairs = [_apply_holm(one, adjusted.get(one.second)) for one in pairs]
     return tuple(replace(one, words=tuple(write_verdict(one))) for one in pairs)
 
 
+def _apply_holm(pair: VariantComparison, p: float | None) -> VariantComparison:
+    """No call on tasks like these without a p that holds among several."""
+    comparison = pair.comparison
+    is_significant = p is not None and p < SIGNIFICANCE
+    if comparison.alike_word in ("better", "worse") and not is_significant:
+        comparison = replace(comparison, alike_word="not enough data")
+    return replace(pair, comparison=comparison, adjusted=p)
+
+
 def collect_task_values(
-    work: AttemptTable, mask: Array, dropped: set[str], column: str | None = None
+    work: AttemptTable, mask: Array, dropped: set[str], values: Array
 ) -> dict[str, list[float]]:
     """By task, what its repeats show, in their order; what is not known is left out."""
     columns = work.columns
-    column_values = columns[column] if column else METRICS[PRIMARY_METRIC][1](columns)
     rows = sorted(
         zip(
             columns["task_digest"][mask].tolist(),
             columns["number"][mask].tolist(),
-            column_values[mask].tolist(),
+            values[mask].tolist(),
             strict=True,
         )
     )
-    values: dict[str, list[float]] = {}
+    by_task: dict[str, list[float]] = {}
     for task, _, value in rows:
         if not isnan(value) and task not in dropped:
-            values.setdefault(task, []).append(value)
-    return values
+            by_task.setdefault(task, []).append(value)
+    return by_task
 
 
 def _compare_pair(
-    work: AttemptTable, first: ComparedSide, second: ComparedSide, margin: float
+    work: AttemptTable,
+    sides: tuple[ComparedSide, ComparedSide],
+    margin: float,
+    primary: Metric,
+    more: Sequence[str],
+    comparisons: int,
 ) -> VariantComparison:
     columns = work.columns
     names = dict(zip(columns["task_digest"].tolist(), columns["task"].tolist(), strict=True))
+    first, second = sides
     pairs = [
         TaskPair(
             task=names[task] or task,
-            first=tuple(map(int, first.values[task])),
-            second=tuple(map(int, second.values[task])),
+            first=_shorten_values(first.values[task]),
+            second=_shorten_values(second.values[task]),
         )
         for task in first.values
         if task in second.values
     ]
     pairs.sort(key=lambda one: (-abs(fmean(one.second) - fmean(one.first)), one.task))
-    sides = first, second
     return VariantComparison(
         first=first.side.name,
         second=second.side.name,
-        primary=PRIMARY_METRIC,
-        comparison=compare_rates(first.values, second.values, margin=margin),
+        primary=primary.name,
+        unit=primary.unit,
+        comparison=compare_primary(primary, first.values, second.values, margin, comparisons),
         words=(),
-        table=_build_pair_table(pairs),
+        table=_build_pair_table(pairs) if primary.kind == "rate" else None,
         tasks=tuple(pairs),
-        secondary=compare_secondary_rates(work, first.mask, second.mask),
+        secondary=compare_secondary_metrics(work, first.mask, second.mask, primary, more),
         ratios={
             name: estimate_ratio(
-                *(collect_task_values(work, one.mask, set(), column) for one in sides)
+                *(collect_task_values(work, one.mask, set(), columns[column]) for one in sides)
             )
             for name, column in RATIO_COLUMNS.items()
         },
     )
+
+
+def _shorten_values(values: Sequence[float]) -> tuple[int | float, ...]:
+    """Yes and no as 1 and 0."""
+    return tuple(int(one) if one.is_integer() else one for one in values)
 
 
 def _build_pair_table(pairs: Sequence[TaskPair]) -> PairTable:
@@ -293,31 +387,4 @@ def _build_pair_table(pairs: Sequence[TaskPair]) -> PairTable:
         only_first=right.count((True, False)),
         only_second=right.count((False, True)),
         neither=right.count((False, False)),
-    )
-
-
-def _adjust_comparison(
-    alone: Comparison,
-    sides: tuple[Mapping[str, Sequence[float]], Mapping[str, Sequence[float]]],
-    comparisons: int,
-    p: float | None,
-) -> Comparison:
-    """One of several comparisons: bounds that hold for all at once, and no call without its p."""
-    adjusted_interval = rate_difference(*sides, comparisons=comparisons)
-    if adjusted_interval is None or alone.here is None:
-        return alone
-    here = Estimate(
-        value=adjusted_interval.difference,
-        low=adjusted_interval.low,
-        high=adjusted_interval.high,
-        n=adjusted_interval.tasks,
-        method=f"{alone.here.method}, {comparisons} comparisons",
-    )
-    is_decided = alone.alike_word in ("better", "worse")
-    is_significant = p is not None and p < SIGNIFICANCE
-    return replace(
-        alone,
-        here=here,
-        here_word=classify_difference(here, alone.margin),
-        alike_word="not enough data" if is_decided and not is_significant else alone.alike_word,
     )

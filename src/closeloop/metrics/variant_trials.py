@@ -12,6 +12,13 @@ from statistics import fmean
 from closeloop.metrics.attempt_table import AttemptTable, MeasuringProgress, load_attempt_table
 from closeloop.metrics.metric_definitions import METRICS, correctness_values
 from closeloop.metrics.metric_trends import estimate_shift
+from closeloop.metrics.score_columns import attach_scores, find_metric
+from closeloop.metrics.score_definitions import (
+    ScoreCatalogue,
+    build_catalogue,
+    derived_definitions,
+    split_source,
+)
 from closeloop.process.rulebook import Rulebook
 from closeloop.records.errors import BadInput, unknown_name_error
 from closeloop.records.estimate import Estimate
@@ -50,11 +57,13 @@ def parse_shares(written: str) -> dict[str, float]:
     return shares
 
 
-def require_rate(metric: str) -> None:
+def require_rate(name: str, catalogue: ScoreCatalogue) -> None:
     """Only a rate can decide: its values have limits."""
-    rates = [name for name, (held, _) in METRICS.items() if held.kind == "rate"]
-    if metric not in rates:
-        raise unknown_name_error("rate", metric, rates)
+    rates = [metric.name for metric, _ in METRICS.values() if metric.kind == "rate"]
+    rates += [one.name for one in derived_definitions().values() if one.kind == "rate"]
+    rates += [one.name for one in catalogue.given.values() if one.kind == "rate"]
+    if split_source(name)[1] not in rates:
+        raise unknown_name_error("rate", name, rates)
 
 
 def assign_variant(store: Store, trial: Trial, key: str, now: datetime) -> TrialAssignment:
@@ -77,13 +86,19 @@ def draw_variant(trial: Trial, key: str) -> str:
 
 
 def report_trial(
-    store: Store, book: Rulebook, trial: Trial, tell: MeasuringProgress = lambda done, of: None
+    store: Store,
+    book: Rulebook,
+    trial: Trial,
+    tell: MeasuringProgress = lambda done, of: None,
+    catalogue: ScoreCatalogue | None = None,
 ) -> TrialReport:
     """How the variants do, and whether the trial may stop."""
     assigned = store.trials.list_assignments(trial.name)
-    outcomes = join_outcomes(
-        load_attempt_table(store, book, AttemptSpan(since=trial.started), tell), assigned, trial
-    )
+    span = AttemptSpan(since=trial.started)
+    work = load_attempt_table(store, book, span, tell)
+    work = attach_scores(work, store, catalogue or build_catalogue({}), (trial.metric,), span, tell)
+    outcomes = join_outcomes(work, assigned, trial)
+    less_is_better = find_metric(work, trial.metric)[0].better == "less"
     counts = Counter(one.variant for one in assigned)
     ratio = check_sample_ratio(counts, trial.shares)
     refusal = None
@@ -100,7 +115,10 @@ def report_trial(
         arms=arms,
         standings=()
         if refusal
-        else tuple(_compare_arm(trial, name, assigned, outcomes[trial.metric]) for name in others),
+        else tuple(
+            _compare_arm(trial, name, assigned, outcomes[trial.metric], less_is_better)
+            for name in others
+        ),
         refusal=refusal,
     )
 
@@ -117,7 +135,7 @@ def join_outcomes(
                 places.setdefault(key, []).append(place)
     started = columns["started"]
     values = {
-        trial.metric: METRICS[trial.metric][1](columns),
+        trial.metric: find_metric(work, trial.metric)[1](columns),
         "merge rate": columns["merged"],
         "failure rate": 1 - correctness_values(columns),
         "revision cycles": columns["cycles"],
@@ -153,11 +171,14 @@ def _summarise_arm(
 
 
 def _compare_arm(
-    trial: Trial, name: str, assigned: Sequence[TrialAssignment], held: Mapping[str, float]
+    trial: Trial,
+    name: str,
+    assigned: Sequence[TrialAssignment],
+    held: Mapping[str, float],
+    less_is_better: bool,
 ) -> TrialStanding:
     """Against the first. At any time by a confidence sequence; at a horizon once."""
     first = next(iter(trial.shares))
-    less_is_better = METRICS[trial.metric][0].better == "less"
     outcomes = [
         (one.variant == name, 1 - held[one.key] if less_is_better else held[one.key])
         for one in assigned

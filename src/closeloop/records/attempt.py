@@ -174,6 +174,8 @@ class Grade(Record):
     files_precision: float | None = None
     files_recall: float | None = None
     """Of the files changed, against those of the reference."""
+    similarity: float | None = None
+    """Of the changed lines, tests left out, the share that the reference changes too (Dice)."""
     asked: bool | None = None
     """Whether a question came before the first edit; None where nothing was recorded."""
 

@@ -163,14 +163,25 @@ def pool_rates(*rates: Rate | None) -> Rate | None:
 # A figure: the value of a metric, with all that one must know of it.
 
 MetricFamily = Literal[
-    "outcome", "production", "memory", "process", "endings", "failure modes", "risk", "cost"
+    "outcome",
+    "production",
+    "memory",
+    "process",
+    "endings",
+    "failure modes",
+    "risk",
+    "cost",
+    "scores",
 ]
 MetricKind = Literal["rate", "one of k", "all of k", "mean", "median", "sum"]
 SHARE_KINDS = ("rate", "one of k", "all of k")
 """Kinds whose values lie between 0 and 1."""
 BetterDirection = Literal["more", "less"] | None
-MetricSource = Literal["grade", "rules", "people", "attempt"]
-"""Where values come from: the grader, the rules, what people did with the change, the attempt."""
+MetricSource = Literal[
+    "grade", "rules", "people", "attempt", "tests", "rule", "judge", "person", "code"
+]
+"""Where values come from: the grader, the rules, what people did with the change, the attempt;
+of a score from the ledger, who gave it."""
 
 
 class Metric(Record):
@@ -182,8 +193,13 @@ class Metric(Record):
     source: MetricSource
     says: str
     """Its definition."""
+    score: str
+    """The score of attempts that it is the aggregate of."""
     unit: str = ""
     better: BetterDirection = None
+    low: float | None = None
+    high: float | None = None
+    """The range of a score on a scale."""
 
 
 class MetricValue(Record):
@@ -241,9 +257,9 @@ class TaskPair(Record):
     """One task, tried by both."""
 
     task: str
-    first: tuple[int, ...]
-    second: tuple[int, ...]
-    """Its scored repeats: 1 passed, 0 failed."""
+    first: tuple[int | float, ...]
+    second: tuple[int | float, ...]
+    """The scores of its repeats: 1 passed, 0 failed, or the value of the primary score."""
 
 
 class PairTable(Record):
@@ -269,6 +285,8 @@ class SecondaryMetric(Record):
     """Of a paired t; None under six tasks, and where nothing differs."""
     adjusted: float | None = None
     """By Benjamini and Hochberg, over all such metrics."""
+    unit: str = ""
+    """Of a rate, none."""
     word: str = "no clear difference"
 
 
@@ -279,12 +297,14 @@ class VariantComparison(Record):
     second: str
     primary: str
     """The metric that decides, declared before."""
+    unit: str = ""
     comparison: Comparison
     adjusted: float | None = None
     """The p of the exact test after Holm, where several are held against the first."""
     words: tuple[str, ...]
     """The answer to both questions; and what would settle what is open."""
-    table: PairTable
+    table: PairTable | None
+    """None of a score that is not yes or no."""
     tasks: tuple[TaskPair, ...]
     """Those that differ most first."""
     secondary: tuple[SecondaryMetric, ...]

@@ -8,7 +8,7 @@ from typing import Literal
 
 from closeloop.records.attempt import Attempt, AttemptRow, Grade, Insight, Proof
 from closeloop.records.change import Change
-from closeloop.records.estimate import Estimate, SampleRatio
+from closeloop.records.estimate import BetterDirection, Estimate, Metric, SampleRatio
 from closeloop.records.evaluation import Evaluation
 from closeloop.records.finding import Measurement
 from closeloop.records.record import Record, Time
@@ -320,9 +320,11 @@ class MetricThreshold(Record):
     metric: str
     """`each task` demands it of every task."""
     least: float
+    """Of a score of which less is better, the most."""
     value: float | None
     """Of `each task`, the lowest; None where nothing was scored."""
     holds: bool
+    better: BetterDirection = "more"
 
 
 class GateDemands(Record):
@@ -332,6 +334,8 @@ class GateDemands(Record):
     """By metric, or for `each task`."""
     margin: float | None = None
     """How much worse the pass rate may be, and must be shown not to be more."""
+    scores: dict[str, Metric] = {}
+    """By name, what else must not be worse."""
 
 
 class GateReport(Record):

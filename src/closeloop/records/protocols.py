@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from closeloop.records.attempt import Exit, Usage
+from closeloop.records.attempt import Attempt, Exit, Grade, Usage
+from closeloop.records.change import Change
 from closeloop.records.chat import ModelReply, ModelRequest
 from closeloop.records.errors import Fault, OutOfBudget
 from closeloop.records.evaluation import JudgeCase, PosedQuestion, Rubric, RubricAnswer
@@ -16,8 +17,9 @@ from closeloop.records.inspection import (
     TraceReading,
 )
 from closeloop.records.record import Record
+from closeloop.records.score import ScoreDefinition
 from closeloop.records.session import Exchange, Session
-from closeloop.records.task import Limits, Variant
+from closeloop.records.task import Limits, Task, Variant
 from closeloop.records.trace import (
     Trace,
 )
@@ -314,4 +316,25 @@ class Agent(Protocol):
 
     async def work(self, assignment: Assignment) -> Work:
         """What the agent does wrong is its exit; MachineFailed says that we failed it."""
+        ...
+
+
+class ScoredAttempt(Record):
+    """What a scorer is shown: all that is kept of one attempt."""
+
+    attempt: Attempt
+    task: Task | None = None
+    trace: Trace | None = None
+    change: Change | None = None
+    grade: Grade | None = None
+
+
+class Scorer(Protocol):
+    """A team's own way to score: installed as a plug-in, run where its score is asked for."""
+
+    name: str
+    scores: tuple[ScoreDefinition, ...]
+
+    def score_attempt(self, shown: ScoredAttempt) -> Mapping[str, float | str | None]:
+        """Values by the names of `scores`; a name that is left out, or None, is no say."""
         ...

@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 
 from closeloop.records.evaluation import CriterionName
 from closeloop.records.record import Record, Time
+from closeloop.records.score import ScoreSettings
 from closeloop.records.task import Limits
 
 # Who may do what over HTTP.
@@ -336,6 +337,8 @@ class Settings(Record, forbid_unknown_fields=True):
     memory: MemorySettings = MemorySettings()
     webhooks: dict[str, WebhookSettings] = {}
     """By name: who is told what happens."""
+    scores: dict[str, ScoreSettings] = {}
+    """By name: what a score that people or programs give means."""
 
 
 def has_store(settings: Settings, root: Path) -> bool:

@@ -14,7 +14,7 @@ TestRunner = Literal[
 
 
 class Acceptance(Record):
-    """What must hold after the change; where nothing is given, people and judges score it."""
+    """What must hold after the change. At least one of tests, commands and answer is given."""
 
     run: str | None = None
     """The command that runs the tests, from the root of the repository."""
@@ -36,7 +36,7 @@ class Acceptance(Record):
 
     @property
     def is_given(self) -> bool:
-        """Whether a machine can say if the task was done."""
+        """Whether anything decides by itself; else people and judges score the attempts."""
         return bool(self.run or self.commands or self.answer)
 
     @property

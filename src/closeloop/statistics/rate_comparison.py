@@ -310,7 +310,7 @@ def compare_rates(
         advice=_build_advice(first, second, tasks, repeats, max(margin, abs(here.value)))
         if "not enough data" in (here_word, alike_word)
         else None,
-        notes=tuple(_comparison_notes(first, second, tasks)),
+        notes=tuple(comparison_notes(first, second, tasks)),
     )
 
 
@@ -346,7 +346,8 @@ def _repeat_variance(values: Sequence[float]) -> float:
     return rate * (1 - rate)
 
 
-def _comparison_notes(first: TaskValues, second: TaskValues, tasks: Sequence[str]) -> list[str]:
+def comparison_notes(first: TaskValues, second: TaskValues, tasks: Sequence[str]) -> list[str]:
+    """What limits a comparison: few tasks, tasks of one side alone, values that never differ."""
     notes = []
     if len(tasks) < MIN_PAIRED_TASKS:
         notes.append(

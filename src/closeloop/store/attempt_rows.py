@@ -73,6 +73,15 @@ def grade_columns(grade: Grade) -> dict[str, Any]:
     }
 
 
+def grade_score_columns(grade: Grade) -> dict[str, float | None]:
+    """What only numbers are made of: how the change compares with the reference."""
+    return {
+        "files_precision": grade.files_precision,
+        "files_recall": grade.files_recall,
+        "similarity": grade.similarity,
+    }
+
+
 def make_attempt_row(
     attempt: Attempt, trace: Trace | None, change: Change | None, grade: Grade | None
 ) -> AttemptRow:

@@ -117,6 +117,9 @@ CREATE TABLE grades (
     broken BIGINT NOT NULL,
     out_of_scope BIGINT NOT NULL,
     asked BOOLEAN,
+    files_precision DOUBLE PRECISION,
+    files_recall DOUBLE PRECISION,
+    similarity DOUBLE PRECISION,
     before {text} REFERENCES blobs (digest),
     body {bytes} NOT NULL
 );
@@ -826,6 +829,26 @@ CREATE TABLE reports (
 CREATE INDEX reports_by_attempt ON reports (attempt);
 
 CREATE INDEX reports_by_repo ON reports (repo);
+
+
+-- What tests, rules, judges, people and code say of attempts, name by name.
+
+CREATE TABLE scores (
+    number {number},
+    attempt {text} NOT NULL REFERENCES attempts (id),
+    name {text} NOT NULL,
+    value DOUBLE PRECISION,
+    label {text},
+    source {text} NOT NULL,
+    version {text} NOT NULL,
+    who {text} NOT NULL,
+    at BIGINT NOT NULL,
+    note {text} NOT NULL
+);
+
+CREATE INDEX scores_by_name ON scores (name, source, attempt, number);
+
+CREATE INDEX scores_by_attempt ON scores (attempt, name);
 
 
 -- Exact patches apart from the form that is shown, and what was purged.

@@ -19,6 +19,7 @@ from closeloop.store.attempt_rows import column_text, short_column_text
 from closeloop.store.fact_rows import StoreSection
 from closeloop.store.record_bodies import pack_record, unpack_record
 from closeloop.store.schema import attempts, reports
+from closeloop.store.score_section import add_evaluation_scores
 
 
 class EvaluationSection(StoreSection):
@@ -32,6 +33,7 @@ class EvaluationSection(StoreSection):
         def work(on: Connection) -> None:
             fact_rows.append_facts(on, tables.judges, ("id",), judges)
             fact_rows.insert_new_rows(on, tables.evaluations, rows)
+            add_evaluation_scores(on, made.evaluations)
 
         self._write(work)
 

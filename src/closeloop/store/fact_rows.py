@@ -163,6 +163,7 @@ def stored_grade_columns(grade: Grade, before: Blob | None) -> RowValues:
     """A row of `grades`; the run before the change is kept apart, as many grades share it."""
     return {
         **attempt_rows.grade_columns(grade),
+        **attempt_rows.grade_score_columns(grade),
         "attempt": grade.attempt,
         "before": before and before[0],
         "body": pack_record(replace(grade, before=None)),

@@ -33,6 +33,7 @@ from closeloop.store.review_tables import (
     review_assignments,
 )
 from closeloop.store.schema import reports
+from closeloop.store.score_section import add_review_scores
 
 if TYPE_CHECKING:
     import numpy as np
@@ -287,9 +288,12 @@ class ReviewSection(StoreSection):
             "at": review.at,
             "body": pack_record(review),
         }
-        self._write(
-            lambda on: fact_rows.append_fact(on, human_reviews, ("item", "reviewer"), columns)
-        )
+
+        def work(on: Connection) -> None:
+            fact_rows.append_fact(on, human_reviews, ("item", "reviewer"), columns)
+            add_review_scores(on, review)
+
+        self._write(work)
 
     def list_reviews(
         self, *, item: str | None = None, reviewer: str | None = None

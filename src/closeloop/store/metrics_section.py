@@ -170,7 +170,10 @@ ATTEMPT_FIELDS = (
     "origin", "task", "task_digest", "variant", "number", "retry", "started", "seconds",
     "input_tokens", "output_tokens", "cost", "turns", "events", "files_changed", "user",
 )  # fmt: skip
-GRADE_FIELDS = ("grading", "version", "outcome", "broken")
+GRADE_FIELDS = (
+    "grading", "version", "outcome", "broken", "asked", "files_precision", "files_recall",
+    "similarity",
+)  # fmt: skip
 SESSION_FIELDS = ("agent", "model", "repo", "branch")
 MEASUREMENT_FIELDS = ("basis", "findings", "category", "modes", "converged_after")
 RATE_NAMES = ("handoff", "feedback", "recovery", "convergence")
@@ -227,7 +230,7 @@ class MetricsSection(StoreSection):
             for name in RATE_NAMES
         ]
         query = (
-            _select_within(span, table, MEASUREMENT_FIELDS)
+            select_within(span, table, MEASUREMENT_FIELDS)
             .add_columns(*shares)
             .order_by(table.c.number)
         )
@@ -235,7 +238,7 @@ class MetricsSection(StoreSection):
 
     def load_delivery_columns(self, span: AttemptSpan) -> AttemptColumns:
         """All that were told, the newest of an attempt last."""
-        query = _select_within(span, schema.deliveries, DELIVERY_FIELDS)
+        query = select_within(span, schema.deliveries, DELIVERY_FIELDS)
         return self._load_columns(query.order_by(schema.deliveries.c.number))
 
     def load_tasks(self) -> dict[str, Task]:
@@ -263,16 +266,18 @@ class MetricsSection(StoreSection):
     def _load_columns(
         self, query: Select[Any], more: Sequence[tuple[Any, ...]] = ()
     ) -> AttemptColumns:
-        """Straight from the driver: rows of its wrapper would take more than their content."""
-        kinds = {column.name: isinstance(column.type, Text) for column in query.selected_columns}
-        kinds.pop(next(iter(kinds)))
-
-        def work(on: Connection) -> AttemptColumns:
-            parts = _fetch_parts(on.execute(query).cursor)
-            return collect_columns(chain(parts, [more]) if more else parts, kinds)
-
-        loaded: AttemptColumns = self._read(work)
+        loaded: AttemptColumns = self._read(lambda on: load_columns(on, query, more))
         return loaded
+
+
+def load_columns(
+    on: Connection, query: Select[Any], more: Sequence[tuple[Any, ...]] = ()
+) -> AttemptColumns:
+    """Straight from the driver: rows of its wrapper would take more than their content."""
+    kinds = {column.name: isinstance(column.type, Text) for column in query.selected_columns}
+    kinds.pop(next(iter(kinds)))
+    parts = _fetch_parts(on.execute(query).cursor)
+    return collect_columns(chain(parts, [more]) if more else parts, kinds)
 
 
 def _fetch_parts(cursor: Any) -> Iterator[list[tuple[Any, ...]]]:
@@ -292,7 +297,8 @@ def _span_conditions(span: AttemptSpan) -> list[ColumnElement[bool]]:
     return conditions
 
 
-def _select_within(span: AttemptSpan, table: Table, names: Collection[str]) -> Select[Any]:
+def select_within(span: AttemptSpan, table: Table, names: Collection[str]) -> Select[Any]:
+    """Some columns of a table about attempts, for those of a span."""
     query = select(table.c.attempt, *(table.c[name] for name in names))
     if limits := _span_conditions(span):
         query = query.where(table.c.attempt.in_(select(schema.attempts.c.id).where(*limits)))

@@ -149,6 +149,9 @@ grades = Table(
     Column("broken", BigInteger, nullable=False),
     Column("out_of_scope", BigInteger, nullable=False),
     Column("asked", Boolean),
+    Column("files_precision", Float),
+    Column("files_recall", Float),
+    Column("similarity", Float),
     Column("before", Text),
     Column("body", LargeBinary, nullable=False),
 )
@@ -392,4 +395,22 @@ reports = Table(
     Column("verdict", Text, nullable=False),
     Column("findings", BigInteger, nullable=False),
     Column("body", LargeBinary, nullable=False),
+)
+
+
+# The ledger of scores.
+
+scores = Table(
+    "scores",
+    metadata,
+    Column("number", BigInteger, primary_key=True),
+    Column("attempt", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("value", Float),
+    Column("label", Text),
+    Column("source", Text, nullable=False),
+    Column("version", Text, nullable=False),
+    Column("who", Text, nullable=False),
+    Column("at", Moment, nullable=False),
+    Column("note", Text, nullable=False),
 )

@@ -39,6 +39,7 @@ from closeloop.store.plan_section import PlanSection
 from closeloop.store.pull_section import PullSection
 from closeloop.store.record_bodies import pack_record, pack_with_digest, unpack_record
 from closeloop.store.record_rewriting import PurgeSection, erase_old_bytes
+from closeloop.store.score_section import ScoreSection
 from closeloop.store.session_rows import ImportedFile, PackedSession, StoredSpan
 from closeloop.text.redaction import redact_change
 
@@ -88,6 +89,8 @@ class Store:
         """What checks said of changes."""
         self.reviews = ReviewSection(self._read, self._write)
         """What people answered in the queue."""
+        self.scores = ScoreSection(self._read, self._write)
+        """What is said of attempts, name by name."""
         self.trials = TrialSection(self._read, self._write)
         """Variants that share the work in production."""
 
@@ -291,6 +294,10 @@ class Store:
     def list_attempts(self, **wanted: Unpack[AttemptQuery]) -> list[AttemptRow]:
         """Attempts, latest start first, each with the grade that counts."""
         return self._read(lambda on: list_attempt_rows(on, wanted))
+
+    def find_attempt_id(self, start: str) -> str:
+        """The id that begins so; BadInput where none or several do."""
+        return self._read(lambda on: fact_rows.resolve_attempt_id(on, start))
 
     def load_attempt(self, attempt: str) -> Attempt:
         """The attempt with this id, or with the only id that begins so."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from closeloop.records.change import Change, FileChange, Hunk
@@ -272,6 +272,20 @@ def parse_hunk_lines(section: str) -> Iterator[tuple[str, int, str]]:
             elif sign != "\\":
                 yield " ", new, inner
                 old, new = old + 1, new + 1
+
+
+def count_changed_lines(patch: str, paths: Collection[str]) -> Counter[tuple[str, str, str]]:
+    """File, sign and text of each line that a patch adds or removes in these files, layout aside.
+
+    Lines without a letter or digit say nothing of who wrote the change.
+    """
+    return Counter(
+        (path, sign, " ".join(line[1:].split()))
+        for path, section in split_patch_by_file(patch)
+        if path in paths
+        for sign, _, line in parse_hunk_lines(section)
+        if sign in "+-" and any(map(str.isalnum, line))
+    )
 
 
 def _freeze_lines(numbers: Mapping[str, set[int]]) -> LineNumbers:

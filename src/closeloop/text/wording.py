@@ -116,3 +116,8 @@ def repository_name(address: str) -> str:
     if match is None:
         return address
     return address[match.end() :].strip("/").removesuffix(".git") or address
+
+
+def name_score(words: str) -> str:
+    """`scope creep` as the name of a score: `scope-creep`."""
+    return "-".join(words.lower().replace(",", "").split())

@@ -1,0 +1,302 @@
+"""Scores of the ledger as columns of the attempts that numbers are about, and scorers at work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from closeloop import plugins
+from closeloop.code_digest import digest_code
+from closeloop.metrics.attempt_measuring import BATCH_ATTEMPTS
+from closeloop.metrics.attempt_table import AttemptTable, MeasuringProgress
+from closeloop.metrics.metric_definitions import METRICS, column_values
+from closeloop.metrics.score_definitions import (
+    ScoreCatalogue,
+    build_catalogue,
+    derived_definitions,
+    make_score_metric,
+    parse_score,
+    split_source,
+)
+from closeloop.records.errors import BadInput, Fault, PluginFailed, unknown_name_error
+from closeloop.records.estimate import Metric
+from closeloop.records.protocols import ScoredAttempt, Scorer
+from closeloop.records.score import SCORE_SOURCES, Score, ScoreSource, ScoreSummary
+from closeloop.records.settings import Settings
+from closeloop.store import Store
+from closeloop.store.metrics_section import AttemptColumns, AttemptSpan
+from closeloop.text.wording import count_with_noun
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def project_scores(settings: Settings) -> ScoreCatalogue:
+    """What a project can score by: built in, declared in closeloop.toml, installed as plug-ins."""
+    return build_catalogue(settings.scores, plugins.load_plugins("scorers"))
+
+
+def attach_scores(
+    work: AttemptTable,
+    store: Store,
+    catalogue: ScoreCatalogue,
+    names: Sequence[str] | None = None,
+    span: AttemptSpan | None = None,
+    tell: MeasuringProgress = lambda done, of: None,
+) -> AttemptTable:
+    """The same attempts with the scores of these names at hand; None is all that were given.
+
+    A name that several sources score is taken from the first of them; a note names the others.
+    """
+    sources: dict[str, list[ScoreSource]] = {}
+    for count in store.scores.count_scores():
+        sources.setdefault(count.name, []).append(count.source)
+    wanted = [one for one in sources if one in catalogue.given] if names is None else names
+    metrics, columns, notes = dict(work.metrics), dict(work.columns), [*work.notes]
+    for name in wanted:
+        shown_name, _, label = name.partition("=")
+        source, score = split_source(shown_name)
+        if name in metrics or (source is None and is_derived(shown_name)):
+            continue
+        if score not in catalogue.given:
+            known = [*derived_definitions(), *catalogue.given]
+            raise unknown_name_error("score", name, known)
+        if scorer := catalogue.scorers.get(score):
+            notes += compute_missing_scores(store, scorer, score, work.attempts, tell)
+            sources.setdefault(score, ["code"])
+        known_sources = sorted(sources.get(score, ()), key=SCORE_SOURCES.index)
+        chosen = source or next(iter(known_sources), catalogue.given[score].source) or "person"
+        held = store.scores.load_score_columns(span or AttemptSpan(), score, chosen)
+        values, versions_note = _align_scores(held, work.attempts, chosen, score, label)
+        definition = catalogue.given[score]
+        for word, column in values.items():
+            full = f"{shown_name}={word}" if word else shown_name
+            columns[f"score {full}"] = column
+            metric = make_score_metric(full, definition, chosen, word or None)
+            metrics[full] = (metric, partial(column_values, f"score {full}"))
+        notes += versions_note
+        others = [one for one in known_sources if one != chosen]
+        if source is None and others and names is not None:
+            beside = " and ".join(f"`--score {one}:{score}`" for one in others)
+            notes.append(f"{score} is by {chosen}; {beside} shows the other.")
+    return replace(work, metrics=metrics, columns=columns, notes=tuple(dict.fromkeys(notes)))
+
+
+def is_derived(name: str) -> bool:
+    """Whether it is a metric, or a score that one is the aggregate of."""
+    return name in METRICS or name in derived_definitions()
+
+
+def find_metric(work: AttemptTable, name: str) -> tuple[Metric, Any]:
+    """A metric by its own name or by its score's, with the values of attempts."""
+    if name in work.metrics:
+        return work.metrics[name]
+    if name in METRICS:
+        return METRICS[name]
+    for metric, values in METRICS.values():
+        if metric.score == name:
+            return metric, values
+    raise unknown_name_error("score", name, [*METRICS, *derived_definitions(), *work.metrics])
+
+
+def select_metrics(work: AttemptTable | None, only: Sequence[str] = ()) -> list[Metric]:
+    """What each metric means; all, or those named, or those whose score is named."""
+    more = work.metrics if work is not None else {}
+    every = [metric for metric, _ in (*METRICS.values(), *more.values())]
+    chosen: dict[str, Metric] = {}
+    for name in only:
+        found = [one for one in every if one.name == name] or [
+            one for one in every if name in (one.score, one.score.partition("=")[0])
+        ]
+        if not found:
+            known = dict.fromkeys([one.name for one in every] + [one.score for one in every])
+            raise unknown_name_error("score", name, [*known])
+        chosen |= {one.name: one for one in found}
+    return [*chosen.values()] if only else every
+
+
+def _align_scores(
+    held: AttemptColumns, attempts: Sequence[str], source: ScoreSource, name: str, label: str
+) -> tuple[dict[str, Array], list[str]]:
+    """Of each attempt the mean of who scored it last; of a label, a column for each word.
+
+    Judges of different versions are never averaged: the newest alone counts.
+    """
+
+    places = {one: place for place, one in enumerate(attempts)}
+    rows = zip(
+        held.attempts,
+        held.held["value"].tolist(),
+        held.held["label"].tolist(),
+        held.held["version"].tolist(),
+        held.held["who"].tolist(),
+        strict=True,
+    )
+    newest: dict[tuple[int, str], tuple[float, str | None, str]] = {}
+    for attempt, value, word, version, who in rows:
+        place = places.get(attempt, -1)
+        if place >= 0:
+            newest[place, "" if source == "code" else who] = (value, word, version)
+    notes = []
+    if source == "judge" and newest:
+        last = [*newest.values()][-1][2]
+        older = {key for key, (_, _, version) in newest.items() if version != last}
+        if older:
+            count = count_with_noun(len(older), "score")
+            notes.append(f"{count} of {name} by other versions of the judge were left out.")
+        newest = {key: one for key, one in newest.items() if key not in older}
+    words = {word for _, word, _ in newest.values() if word is not None}
+    if not words and not label:
+        return {"": _mean_by_place(newest, len(attempts), None)}, notes
+    return {
+        word: _mean_by_place(newest, len(attempts), word)
+        for word in ([label] if label else sorted(words))
+    }, notes
+
+
+def _mean_by_place(
+    newest: dict[tuple[int, str], tuple[float, str | None, str]], rows: int, word: str | None
+) -> Array:
+    import numpy as np
+
+    at = np.fromiter((place for place, _ in newest), np.intp, len(newest))
+    values = np.fromiter(
+        (
+            value if word is None else float(label == word) if label is not None else np.nan
+            for value, label, _ in newest.values()
+        ),
+        np.float64,
+        len(newest),
+    )
+    known = np.isfinite(values)
+    counts = np.bincount(at[known], minlength=rows)
+    sums = np.bincount(at[known], values[known], minlength=rows)
+    means: Array = np.divide(sums, counts, out=np.full(rows, np.nan), where=counts > 0)
+    return means
+
+
+def load_attempt_scores(
+    work: AttemptTable, names: Sequence[str]
+) -> tuple[dict[str, Metric], dict[str, dict[str, float]]]:
+    """The metric of each score, and by attempt what is known of them."""
+    metrics: dict[str, Metric] = {}
+    by_attempt: dict[str, dict[str, float]] = {}
+    for name in names:
+        metric, values = find_metric(work, name)
+        metrics[name] = metric
+        for attempt, value in zip(work.attempts, values(work.columns).tolist(), strict=True):
+            if value == value:  # noqa: PLR0124 - not NaN
+                by_attempt.setdefault(attempt, {})[name] = value
+    return metrics, by_attempt
+
+
+# Scorers: a team's own code, asked once of each attempt and again when the code changes.
+
+
+def compute_missing_scores(
+    store: Store,
+    scorer: Scorer,
+    name: str,
+    attempts: Sequence[str],
+    tell: MeasuringProgress = lambda done, of: None,
+) -> list[str]:
+    """Let a scorer see the attempts that it has not seen; what it failed at is told, not scored."""
+    version = digest_code(type(scorer).__module__)[:16]
+    known = store.scores.list_scored_attempts(name, version)
+    missing = [one for one in attempts if one not in known]
+    failures: list[str] = []
+    for first in range(0, len(missing), BATCH_ATTEMPTS):
+        part = missing[first : first + BATCH_ATTEMPTS]
+        store.scores.add_scores([*_ask_scorer(store, scorer, version, part, failures)])
+        tell(first + len(part), len(missing))
+    if not failures:
+        return []
+    count = count_with_noun(len(failures), "attempt")
+    return [f"The scorer {scorer.name!r} failed on {count}, which have no score: {failures[0]}"]
+
+
+def _ask_scorer(
+    store: Store, scorer: Scorer, version: str, attempts: Sequence[str], failures: list[str]
+) -> Iterator[Score]:
+    now = datetime.now(UTC)
+    for one in attempts:
+        attempt, trace, change = store.load_attempt_parts(one)
+        shown = ScoredAttempt(
+            attempt=attempt,
+            task=store.load_task(attempt.task_digest) if attempt.task_digest else None,
+            trace=trace,
+            change=change,
+            grade=store.load_grade(one),
+        )
+        try:
+            values = read_scorer_answer(scorer, scorer.score_attempt(shown))
+        except Exception as error:
+            reason = error if isinstance(error, Fault | BadInput) else repr(error)
+            failures.append(f"{one}: {reason}")
+            continue
+        for name, (value, label) in values.items():
+            yield Score(
+                attempt=one,
+                name=name,
+                value=value,
+                label=label,
+                source="code",
+                version=version,
+                by=scorer.name,
+                at=now,
+            )
+
+
+def read_scorer_answer(
+    scorer: Scorer, said: Mapping[str, float | str | None]
+) -> dict[str, tuple[float | None, str | None]]:
+    """Value and label of each score that it declares; PluginFailed of one that it does not."""
+    names = {definition.name for definition in scorer.scores}
+    if unknown := said.keys() - names:
+        raise PluginFailed(f"it scores {min(unknown)!r}, which it does not declare.")
+    return {
+        definition.name: (None, None)
+        if said.get(definition.name) is None
+        else parse_score(definition, said[definition.name])
+        for definition in scorer.scores
+    }
+
+
+def summarise_scores(
+    work: AttemptTable, store: Store, catalogue: ScoreCatalogue
+) -> list[ScoreSummary]:
+    """Every score that is known of some attempt: what it means, its source, of how many."""
+    import numpy as np
+
+    summaries = []
+    total = len(work)
+    for definition in derived_definitions().values():
+        _, values = find_metric(work, definition.name)
+        count = int(np.isfinite(values(work.columns)).sum()) if total else 0
+        if count and definition.source:
+            summaries.append(
+                ScoreSummary(
+                    definition=definition,
+                    source=definition.source,
+                    attempts=count,
+                    coverage=count / total,
+                )
+            )
+    summaries += [
+        ScoreSummary(
+            definition=given,
+            source=one.source,
+            attempts=one.attempts,
+            coverage=one.attempts / total if total else None,
+            last=one.last,
+        )
+        for one in store.scores.count_scores()
+        if (given := catalogue.given.get(one.name))
+    ]
+    return summaries

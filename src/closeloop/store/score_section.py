@@ -1,0 +1,223 @@
+"""The ledger of scores: what is said of attempts, added and never changed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any, get_args
+
+from sqlalchemy import Connection, func, insert, select
+
+from closeloop.records.errors import BadInput
+from closeloop.records.evaluation import Evaluation
+from closeloop.records.finding import FailureMode
+from closeloop.records.record import Record, Time
+from closeloop.records.score import Score, ScoreSource
+from closeloop.records.team_rules import HumanReview
+from closeloop.store import fact_rows
+from closeloop.store.attempt_rows import column_number, column_text, short_column_text
+from closeloop.store.fact_rows import StoreSection
+from closeloop.store.metrics_section import AttemptColumns, AttemptSpan, load_columns, select_within
+from closeloop.store.review_tables import pulls
+from closeloop.store.schema import attempts, scores
+from closeloop.text.wording import name_score
+
+COMPARED_FIELDS = ("value", "label", "version", "note")
+DEGREE_VALUES = {"yes": 1.0, "partly": 0.5, "no": 0.0}
+
+
+class ScoreCount(Record):
+    """How much the ledger holds under one name, from one source."""
+
+    name: str
+    source: ScoreSource
+    attempts: int
+    last: Time
+
+
+class ScoreSection(StoreSection):
+    """The part of an open store that is the ledger of scores."""
+
+    def add_scores(self, given: Sequence[Score]) -> int:
+        """All of them or, where an attempt is not known, none; how many say something new."""
+
+        def work(on: Connection) -> int:
+            require_attempts(on, {one.attempt for one in given})
+            return insert_scores(on, given)
+
+        added: int = self._write(work)
+        return added
+
+    def list_scores(self, attempt: str) -> list[Score]:
+        """The scores of one attempt that count: the last of each name, source and person."""
+
+        def work(on: Connection) -> list[Score]:
+            owner = fact_rows.resolve_attempt_id(on, attempt)
+            return [*_newest_scores(on, [owner]).values()]
+
+        found: list[Score] = self._read(work)
+        return sorted(found, key=lambda one: (one.name, one.source, one.by))
+
+    def count_scores(self) -> list[ScoreCount]:
+        """By name and source, of how many attempts there is a score, and when the last came."""
+        table = scores.c
+        counts = select(
+            table.name, table.source, func.count(table.attempt.distinct()), func.max(table.number)
+        ).group_by(table.name, table.source)
+
+        def work(on: Connection) -> list[ScoreCount]:
+            rows = on.execute(counts.order_by(table.name, table.source)).all()
+            last = select(table.number, table.at).where(table.number.in_([row[3] for row in rows]))
+            moments = {row.number: row.at for row in on.execute(last)}
+            return [
+                ScoreCount(name=name, source=source, attempts=count, last=moments[number])
+                for name, source, count, number in rows
+            ]
+
+        summary: list[ScoreCount] = self._read(work)
+        return summary
+
+    def load_score_columns(
+        self, span: AttemptSpan, name: str, source: ScoreSource
+    ) -> AttemptColumns:
+        """All of one name and source, the newest of an attempt last."""
+        query = select_within(span, scores, ("value", "label", "version", "who"))
+        query = query.where(scores.c.name == name, scores.c.source == source)
+        columns: AttemptColumns = self._read(
+            lambda on: load_columns(on, query.order_by(scores.c.number))
+        )
+        return columns
+
+    def list_scored_attempts(self, name: str, version: str) -> set[str]:
+        """The attempts of which this version of a scorer has said what it has to say."""
+        query = select(scores.c.attempt).where(
+            scores.c.name == name, scores.c.source == "code", scores.c.version == version
+        )
+        return set(self._read(lambda on: on.execute(query).scalars().all()))
+
+
+def require_attempts(on: Connection, ids: Collection[str]) -> None:
+    """BadInput where one of them is not stored."""
+    known: set[str] = set()
+    for part in fact_rows.split_values(sorted(ids)):
+        known.update(on.execute(select(attempts.c.id).where(attempts.c.id.in_(part))).scalars())
+    if missing := sorted({*ids} - known):
+        raise BadInput(
+            f"There is no attempt {missing[0]!r}: `closeloop attempts` lists them. Nothing was "
+            "written."
+        )
+
+
+def insert_scores(on: Connection, given: Iterable[Score]) -> int:
+    """Add scores; who says the same again adds nothing."""
+    columns = [_score_columns(one) for one in given]
+    known = {
+        key: tuple(getattr(one, name) for name in COMPARED_FIELDS)
+        for key, one in _newest_scores(on, sorted({row["attempt"] for row in columns})).items()
+    }
+    rows = []
+    for row in columns:
+        key = (row["attempt"], row["name"], row["source"], row["who"])
+        said = tuple(row[name] for name in COMPARED_FIELDS)
+        if known.get(key) != said:
+            known[key] = said
+            rows.append(row)
+    if rows:
+        on.execute(insert(scores), rows)
+    return len(rows)
+
+
+def _newest_scores(on: Connection, ids: Sequence[str]) -> dict[tuple[str, ...], Score]:
+    newest: dict[tuple[str, ...], Score] = {}
+    for part in fact_rows.split_values(ids):
+        query = select(scores).where(scores.c.attempt.in_(part)).order_by(scores.c.number)
+        for row in on.execute(query).mappings():
+            key = (row["attempt"], row["name"], row["source"], row["who"])
+            fields = {name: row[name] for name in Score.__struct_fields__ if name != "by"}
+            newest[key] = Score(**fields, by=row["who"])
+    return newest
+
+
+def _score_columns(one: Score) -> dict[str, Any]:
+    return {
+        "attempt": one.attempt,
+        "name": one.name,
+        "value": column_number(one.value),
+        "label": short_column_text(one.label),
+        "source": one.source,
+        "version": one.version,
+        "who": short_column_text(one.by),
+        "at": one.at,
+        "note": column_text(one.note),
+    }
+
+
+# What a review and an evaluation say, as scores.
+
+
+def add_review_scores(on: Connection, review: HumanReview) -> None:
+    """The answers of a finished review; those about a pull request count for its attempt."""
+    if review.state != "done":
+        return
+    attempt = _find_reviewed_attempt(on, review.item)
+    if attempt is not None:
+        insert_scores(on, _scores_from_review(review, attempt))
+
+
+def _find_reviewed_attempt(on: Connection, item: str) -> str | None:
+    repo, mark, number = item.rpartition("#")
+    query = select(attempts.c.id).where(attempts.c.id == item)
+    if mark and number.isdecimal():
+        query = select(pulls.c.attempt).where(pulls.c.repo == repo, pulls.c.pull == int(number))
+    found: str | None = on.execute(query).scalar()
+    return found
+
+
+def _scores_from_review(review: HumanReview, attempt: str) -> Iterator[Score]:
+    values: dict[str, float | bool | None] = {
+        "would-merge": review.merge,
+        "scope-contained": review.contained,
+        "outside-scope-right": DEGREE_VALUES.get(review.outside or "none"),
+        "approach": review.approach,
+        **{name: DEGREE_VALUES[degree] for name, degree in review.dimensions.items()},
+        **{name_score(mode): mode in review.tags for mode in get_args(FailureMode)},
+    }
+    for name, value in values.items():
+        if value is not None:
+            yield Score(
+                attempt=attempt,
+                name=name,
+                value=float(value),
+                source="person",
+                by=review.reviewer,
+                at=review.at,
+                note=review.notes if name == "would-merge" else "",
+            )
+
+
+def add_evaluation_scores(on: Connection, made: Sequence[Evaluation]) -> None:
+    """Each criterion, the score and the verdict; what the judge abstained from is no score."""
+    known = {one.attempt for one in made if one.attempt is not None}
+    stored = set(on.execute(select(attempts.c.id).where(attempts.c.id.in_(known))).scalars())
+    insert_scores(
+        on, [score for one in made if one.attempt in stored for score in _scores_from(one)]
+    )
+
+
+def _scores_from(evaluation: Evaluation) -> Iterator[Score]:
+    values: dict[str, float | None] = {
+        "would-merge": None if evaluation.passed is None else float(evaluation.passed),
+        "judge-score": evaluation.score,
+        **{one.name: one.score for one in evaluation.criteria},
+    }
+    for name, value in values.items():
+        if value is not None:
+            yield Score(
+                attempt=evaluation.attempt or "",
+                name=name,
+                value=value,
+                source="judge",
+                version=evaluation.judge,
+                by=evaluation.judge,
+                at=evaluation.at or datetime.now(UTC),
+            )
