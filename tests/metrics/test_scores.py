@@ -318,9 +318,7 @@ def test_a_name_that_two_sources_score_is_that_of_people(store: Store) -> None:
     work = attached(store, "quality", "judge:quality")
     values = {one.metric: one.value for one in compute_metrics(work, (), [*work.metrics]).figures}
     assert values == {"quality": 1.0, "judge:quality": 0.0}
-    assert (
-        "quality is by person; `--score judge:quality` shows the other." in work.notes
-    )
+    assert "quality is by person; `--score judge:quality` shows the other." in work.notes
 
 
 # A team's own scorer

@@ -21,7 +21,6 @@ from closeloop.records.team_rules import HumanReview
 from closeloop.records.trace import Lane, Message, ToolUse, Trace, Turn
 from closeloop.reviews.review_blinding import MASK, make_name_mask
 from closeloop.reviews.review_items import ReviewQueue, load_blind_trace, load_review_item
-from closeloop.reviews.review_questions import scores_from_review
 from closeloop.reviews.review_queue import list_waiting_items, next_item, submit_review
 from closeloop.store import Store, open_store
 
@@ -193,21 +192,22 @@ def test_work_that_did_not_finish_or_left_nothing_is_asked_about_too(store):
     assert item.output.answer == ""
 
 
-def test_answers_become_scores_with_would_merge_first():
+def test_answers_become_scores_of_the_person(store):
+    name = left(store, "fix", "careful")
     said = answers(
-        "a",
+        name,
         merge=False,
-        contained=True,
-        outside="none",
         dimensions={"quality": "partly"},
         answers={"follows-conventions": "yes"},
+        tags=("scope creep",),
     )
-    assert list(scores_from_review(said).items()) == [
-        ("would-merge", 0.0),
-        ("contained", 1.0),
-        ("quality", 0.5),
-        ("follows-conventions", 1.0),
-    ]
+    submit_review(queue_of(store), said)
+    found = {one.name: (one.value, one.by) for one in store.scores.list_scores(name)}
+    assert {one.source for one in store.scores.list_scores(name)} == {"person"}
+    assert found["would-merge"] == (0.0, "ann")
+    assert found["quality"] == (0.5, "ann")
+    assert found["follows-conventions"] == (1.0, "ann")
+    assert found["scope-creep"] == (1.0, "ann")
 
 
 def test_a_later_answer_of_the_same_person_replaces_the_earlier(store):
@@ -218,6 +218,8 @@ def test_a_later_answer_of_the_same_person_replaces_the_earlier(store):
     submit_review(queue, answers(name, merge=True))
     kept = {one.reviewer: one.merge for one in store.reviews.list_reviews(item=name)}
     assert kept == {"ann": True, "bob": False}
+    scores = [one for one in store.scores.list_scores(name) if one.name == "would-merge"]
+    assert {one.by: one.value for one in scores} == {"ann": 1.0, "bob": 0.0}
     labels = {one.person: one.label for one in store.judged.list_labels("code-change")}
     assert labels == {"ann": "pass", "bob": "fail"}
 

@@ -11,6 +11,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from statistics import fmean
 
 import anyio
 from anyio import to_thread
@@ -60,6 +61,7 @@ from closeloop.records.settings import ExperimentSettings, Settings
 from closeloop.records.task import Experiment, Task
 from closeloop.store import Store, make_attempt_row
 from closeloop.store.job_leases import current_owner, is_owner_dead
+from closeloop.store.metrics_section import AttemptSpan
 from closeloop.store.store_opening import open_project_store
 from closeloop.text.redaction import redact_grade
 
@@ -373,14 +375,16 @@ def collect_results(
         insights=tuple(context.store.course.list_attempt_insights(ids)),
         skipped=dict(skipped),
         sandbox=sandbox_description(context.tools.workspaces),
-        would_merge=merging_shares(context.store, ids),
+        would_merge=merging_shares(context.store, plan.experiment),
     )
 
 
-def merging_shares(store: Store, attempts: Sequence[str]) -> dict[str, float]:
-    """Of the people who reviewed each attempt, the share who would merge it."""
-    votes: dict[str, list[bool]] = {name: [] for name in attempts}
-    for review in store.reviews.list_reviews():
-        if review.state == "done" and review.merge is not None and review.item in votes:
-            votes[review.item].append(review.merge)
-    return {name: sum(each) / len(each) for name, each in votes.items() if each}
+def merging_shares(store: Store, experiment: Experiment) -> dict[str, float]:
+    """By attempt that people scored: the share of them who would merge it, by their last word."""
+    span = AttemptSpan(variants=experiment.variants)
+    given = store.scores.load_score_columns(span, "would-merge", "person")
+    held = (given.held["who"].tolist(), given.held["value"].tolist())
+    votes: dict[str, dict[str, float]] = {}
+    for attempt, who, value in zip(given.attempts, *held, strict=True):
+        votes.setdefault(attempt, {})[who] = value
+    return {attempt: fmean(said.values()) for attempt, said in votes.items()}

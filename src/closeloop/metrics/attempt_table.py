@@ -80,9 +80,11 @@ def load_attempt_table(
         **align_columns(delivered, _row_places(delivered, places), len(places)),
     }
     columns["arm"] = _memory_arms(store, known)
+    all_tasks = tables.load_tasks()
+    columns["unchecked"] = _mask_unchecked(columns, all_tasks)
     notes = (*_exclude_unusable(columns), *_tell_outdated(outdated, len(places)))
-    _forget_needless_questions(columns, tables.load_tasks())
-    tasks = _hide_sealed_tasks(columns, tables.load_tasks())
+    _forget_needless_questions(columns, all_tasks)
+    tasks = _hide_sealed_tasks(columns, all_tasks)
     return AttemptTable(
         attempts=known.attempts,
         columns=columns,
@@ -91,6 +93,13 @@ def load_attempt_table(
         notes=notes,
         outdated=outdated,
     )
+
+
+def _mask_unchecked(columns: Mapping[str, Column], tasks: Mapping[str, Task]) -> Array:
+    """Attempts at tasks without a check: people and judges score them, and no grade is missing."""
+    unchecked = {key for key, task in tasks.items() if not task.acceptance.is_given}
+    mask: Array = columns["task_digest"].are(unchecked)
+    return mask
 
 
 def _row_places(part: AttemptColumns, places: dict[str, int]) -> Array:
@@ -261,7 +270,8 @@ def _exclude_unusable(columns: dict[str, Column]) -> Iterator[str]:
             f"{were} graded by an older grader than version {version[scored].max():.0f} "
             "and left unscored here: `closeloop run --regrade` grades anew."
         )
-    if (task_attempts := int(columns["task_digest"].known().sum())) and not scored.any():
+    gradable = columns["task_digest"].known() & ~columns["unchecked"]
+    if (task_attempts := int(gradable.sum())) and not scored.any():
         yield (
             f"None of {task_attempts} attempts at tasks could be scored: `closeloop run --rerun"
             " unscored` makes them again."

@@ -19,9 +19,6 @@ from closeloop.text.record_reading import parse_json, read_record, unknown_field
 YES_NO_KEYS = {"y": "yes", "n": "no"}
 DEGREE_KEYS = {"y": "yes", "p": "partly", "n": "no"}
 SCOPE_KEYS = {"y": "yes", "n": "no", "-": "none"}
-SCORE_NAMES = {"merge": "would-merge", "outside": "outside-correct"}
-"""The scores of answers whose field has another name."""
-ANSWER_VALUES = {"yes": 1.0, "partly": 0.5, "no": 0.0}
 DEFAULT_QUESTIONS = {
     "found-right-files": "Did it find the right files?",
     "asked-when-unclear": "Did it ask where the request was unclear, and only there?",
@@ -70,9 +67,14 @@ def list_questions(
     )
 
 
+def scored_questions(settings: ReviewSettings) -> dict[str, str]:
+    """The questions whose answers become scores of their own names."""
+    return {**DEFAULT_QUESTIONS, **_team_questions(settings)}
+
+
 def _team_questions(settings: ReviewSettings) -> Mapping[str, str]:
     """The team's own, each with a name that can become a score's."""
-    taken = {*ANSWER_FIELDS, *SCORE_NAMES.values(), *CRITERIA, "csrf", "shown"}
+    taken = {*ANSWER_FIELDS, *CRITERIA, "would-merge", "csrf", "shown"}
     for name, text in settings.questions.items():
         if not _QUESTION_NAME.fullmatch(name):
             raise BadInput(
@@ -107,13 +109,6 @@ def with_answer(review: HumanReview, name: str, word: str | None) -> HumanReview
     field = "dimensions" if name in CRITERIA else "answers"
     others = {key: kept for key, kept in getattr(review, field).items() if key != name}
     return replace(review, **{field: others if word is None else {**others, name: word}})
-
-
-def scores_from_review(review: HumanReview) -> dict[str, float]:
-    """A finished review's answers as scores from 0 to 1, `would-merge` first."""
-    names = ("merge", "contained", "outside", "approach", *review.dimensions, *review.answers)
-    words = {SCORE_NAMES.get(name, name): get_answer(review, name) for name in names}
-    return {name: ANSWER_VALUES[word] for name, word in words.items() if word in ANSWER_VALUES}
 
 
 def require_complete_review(review: HumanReview, questions: Sequence[ReviewQuestion]) -> None:
