@@ -48,6 +48,7 @@ def judge(  # noqa: PLR0913 - one parameter for each flag
     patch: Path | None = None,
     request: str | None = None,
     check: bool = False,
+    awaiting_review: bool = False,
     model: list[str] | None = None,
     rubric: str | None = None,
     samples: int | None = None,
@@ -68,6 +69,8 @@ def judge(  # noqa: PLR0913 - one parameter for each flag
         What was asked for, with --patch.
     check
         Validate the patch first, as `closeloop check` does: what that says are facts.
+    awaiting_review
+        Judge every attempt at a task without an automatic check that no judge has seen.
     model
         Who judges; several are a panel. Those of closeloop.toml when not given.
     rubric
@@ -79,14 +82,20 @@ def judge(  # noqa: PLR0913 - one parameter for each flag
     """
     from closeloop.cli.config import load_project
     from closeloop.flow import judge_outputs, judge_submission
+    from closeloop.records.errors import BadInput
     from closeloop.store.store_opening import open_existing_store, open_project_store
 
     names = attempts or []
-    require_attempts_or_patch(names, patch, request, check=check)
+    if not awaiting_review:
+        require_attempts_or_patch(names, patch, request, check=check)
+    elif names or patch or request or check or against:
+        raise BadInput("--awaiting-review chooses the attempts itself: name no others with it.")
     project = load_project(Path.cwd())
     is_given_work = patch is not None or "-" in names
     store_opener = open_project_store if is_given_work else open_existing_store
     with store_opener(project.settings, project.root) as store:
+        if awaiting_review:
+            names = list_unjudged_attempts(store)
         panel_opener = partial(open_configured_panel, project, model or [], rubric, samples)
         if names == ["-"] and not against:
             submission = read_standard_input()
@@ -122,6 +131,24 @@ def require_attempts_or_patch(
         raise BadInput("--check goes with --patch: attempts are graded already.")
     if (patch is None) != (request is None):
         raise BadInput("--patch and --request go together: what was changed, and what was asked.")
+
+
+def list_unjudged_attempts(store: Store) -> list[str]:
+    """Attempts at tasks without an automatic check that no judge has given a verdict on."""
+    from closeloop.records.errors import BadInput
+    from closeloop.reviews.agent_context import hidden_attempts
+    from closeloop.store.metrics_section import AttemptSpan
+
+    judged = store.scores.load_score_columns(AttemptSpan(), "would-merge", "judge")
+    seen = {*judged.attempts, *hidden_attempts(store)}
+    names = [one.attempt for one in store.counts.list_unchecked_attempts()]
+    if not (unjudged := [name for name in names if name not in seen]):
+        raise BadInput(
+            "Nothing awaits a judge: `closeloop run` on tasks without an acceptance makes some."
+            if not names
+            else "Judges have seen all that awaits review: name attempts to judge them again."
+        )
+    return unjudged
 
 
 def judge_and_print(

@@ -175,7 +175,7 @@ def run_and_print_results(asked: RunOptions) -> int:
         return 2
     if progress.held is not None or (elsewhere and len(results.attempts) < progress.total):
         return 1
-    return 4 if any(row.outcome not in ("pass", "fail") for row in results.attempts) else 0
+    return 4 if any(row.is_unscored for row in results.attempts) else 0
 
 
 async def run_planned_attempts(

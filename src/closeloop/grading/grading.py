@@ -66,7 +66,7 @@ from closeloop.grading.touched_paths import (
     list_patch_paths,
     with_failing_tests,
 )
-from closeloop.records.attempt import Attempt, Grade, Outcome, Proof, TestRun
+from closeloop.records.attempt import AWAITING_REVIEW, Attempt, Grade, Outcome, Proof, TestRun
 from closeloop.records.change import Change
 from closeloop.records.errors import MachineFailed
 from closeloop.records.record import Record
@@ -186,8 +186,9 @@ async def grade_attempt(
 ) -> Grade:
     """What became of an attempt, as facts, and the outcome they mean."""
     attempt, before = submission.attempt, submission.proof.before
-    if attempt.exit == "machine":
-        cause = attempt.cause or "the machine failed the attempt"
+    if attempt.exit == "machine" or not task.acceptance.is_given:
+        fault = attempt.cause or "the machine failed the attempt"
+        cause = fault if attempt.exit == "machine" else AWAITING_REVIEW
         steering = find_steering(base, task, before)
         restored = await anyio.to_thread.run_sync(restored_paths, steering, submission.change)
         return _with_outcome(

@@ -35,6 +35,7 @@ from closeloop.text.wording import matches_globs
 
 GRADER_VERSION = 3
 NO_REFERENCE = "no reference change given"
+NO_CHECK = "no automatic check: people and judges score it"
 NOTHING_PASSES = "doing nothing passes"
 
 
@@ -48,12 +49,13 @@ async def check_gradable(
     """The least that grading needs: what the tests say at the base, and if that can serve."""
     before = await run_base_tests(workspaces, base, task)
     defect = find_task_defect(task, before)
+    reason = defect if task.acceptance.is_given else NO_CHECK
     return Proof(
         task=task.id,
         grading=task.grading,
         version=GRADER_VERSION,
         state="unchecked" if defect is None else "unproved",
-        reasons=() if defect is None else (defect,),
+        reasons=() if reason is None else (reason,),
         before=before,
     )
 
@@ -85,6 +87,8 @@ async def prove_task(
     `quick` runs the tests that must be made to pass and few others: enough for repeats, and to
     see most wrong changes fail.
     """
+    if not task.acceptance.is_given:
+        return await check_gradable(workspaces, base, task)
     before = await run_base_tests(workspaces, base, task, repeats, quick)
     defect = find_task_defect(task, before)
     reasons = _find_scope_faults(task) if defect is None else [defect]
@@ -280,6 +284,8 @@ def find_task_defect(task: Task, before: TestRun) -> str | None:
     acceptance = task.acceptance
     if before.trouble is not None:
         return before.trouble
+    if not acceptance.is_given:
+        return None
     if HIDDEN_FAILURES in before.notes:
         return (
             f"`{acceptance.run}` exits with 0 although tests fail: drop what hides its exit code."

@@ -91,6 +91,7 @@ def load_attempt_table(
         "unreviewed_completes": np.full(len(places), book.unreviewed_completes),
     }
     columns["arm"] = _memory_arms(store, known)
+    columns["unchecked"] = _mask_unchecked(columns, tasks)
     notes = (
         *exclude_unusable(columns),
         *_tell_outdated(outdated, len(places)),
@@ -141,6 +142,14 @@ def _filter_rows(known: AttemptColumns, is_kept: Array) -> AttemptColumns:
         ],
         held={name: column[is_kept] for name, column in known.held.items()},
     )
+
+
+def _mask_unchecked(columns: Mapping[str, Column], tasks: Mapping[str, Task]) -> Array:
+    """Attempts at tasks without a check: people and judges score them, and no grade is missing."""
+    unchecked = {key for key, task in tasks.items() if not task.acceptance.is_given}
+    graded = columns["outcome"].are(SCORED_OUTCOMES)
+    mask: Array = columns["task_digest"].are(unchecked) & ~graded
+    return mask
 
 
 def _row_places(part: AttemptColumns, places: dict[str, int]) -> Array:
@@ -312,7 +321,8 @@ def exclude_unusable(columns: dict[str, Column]) -> Iterator[str]:
             f"{were} graded by an older grader than version {version[scored].max():.0f} "
             "and left unscored here: `closeloop run --regrade` grades anew."
         )
-    if (task_attempts := int(columns["task_digest"].known().sum())) and not scored.any():
+    gradable = columns["task_digest"].known() & ~columns["unchecked"]
+    if (task_attempts := int(gradable.sum())) and not scored.any():
         yield (
             f"None of {task_attempts} attempts at tasks could be scored: `closeloop run --rerun"
             " unscored` makes them again."

@@ -28,8 +28,15 @@ from closeloop.records.errors import BadInput, Fault, PluginFailed, unknown_name
 from closeloop.records.estimate import Metric
 from closeloop.records.protocols import ScoredAttempt, Scorer
 from closeloop.records.record import Record, Time
-from closeloop.records.score import SCORE_SOURCES, Score, ScoreSource, ScoreSummary
+from closeloop.records.score import (
+    SCORE_SOURCES,
+    Score,
+    ScoreSettings,
+    ScoreSource,
+    ScoreSummary,
+)
 from closeloop.records.settings import Settings
+from closeloop.reviews.review_questions import scored_questions
 from closeloop.store import Store
 from closeloop.store.metrics_section import AttemptColumns, AttemptSpan
 from closeloop.text.wording import count_with_noun
@@ -41,8 +48,12 @@ if TYPE_CHECKING:
 
 
 def project_scores(settings: Settings) -> ScoreCatalogue:
-    """What a project can score by: built in, declared in closeloop.toml, installed as plug-ins."""
-    return build_catalogue(settings.scores, plugins.load_plugins("scorers"))
+    """What a project can score by: built in, asked in reviews, declared, installed as plug-ins."""
+    questions = {
+        name: ScoreSettings(kind="rate", better="more", says=text)
+        for name, text in scored_questions(settings.review).items()
+    }
+    return build_catalogue({**questions, **settings.scores}, plugins.load_plugins("scorers"))
 
 
 def attach_scores(

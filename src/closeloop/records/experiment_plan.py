@@ -166,6 +166,8 @@ class ExperimentResults(Record):
     """Tasks that were not run, and why."""
     sandbox: str
     """How the agents were caged, and what was not enforced."""
+    would_merge: dict[str, float] = {}
+    """By attempt that people have reviewed: the share of them who would merge it."""
 
 
 class ExperimentStatus(Record):

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, and_, func, or_, select
 
 from closeloop.records.attempt import (
+    AWAITING_REVIEW,
     AttemptFilter,
     AttemptMarks,
     AttemptRow,
@@ -41,6 +42,14 @@ from closeloop.store.schema import (
 )
 
 MAX_CHOICES = 500
+
+
+class UncheckedAttempt(Record):
+    """An attempt that people and judges score."""
+
+    attempt: str
+    task_digest: str | None
+    number: int
 
 
 class ListingSection(StoreSection):
@@ -328,6 +337,18 @@ class CountsSection(StoreSection):
         query = query.where(grades.c.outcome == "pass")
         query = query.order_by(None).order_by(table.started, table.id)
         return [tuple(row) for row in self._read(lambda on: on.execute(query).all())]
+
+    def list_unchecked_attempts(self) -> list[UncheckedAttempt]:
+        """Attempts at tasks without an automatic check, oldest first."""
+        table = attempts.c
+        query = select_counted_attempts().with_only_columns(
+            table.id.label("attempt"), table.task_digest, table.number, maintain_column_froms=True
+        )
+        query = query.where(table.origin == "experiment")
+        query = query.where(grades.c.outcome_cause == AWAITING_REVIEW)
+        query = query.order_by(None).order_by(table.started, table.id)
+        rows = self._read(lambda on: on.execute(query).mappings().all())
+        return [UncheckedAttempt(**row) for row in rows]
 
     def count_filled_slots(self, experiment: Experiment) -> int:
         """Places of an experiment that an attempt fills which the machine did not fail."""

@@ -224,6 +224,7 @@ def _scores_from_review(review: HumanReview, attempt: str) -> Iterator[Score]:
         "outside-scope-right": DEGREE_VALUES.get(review.outside or "none"),
         "approach": review.approach,
         **{name: DEGREE_VALUES[degree] for name, degree in review.dimensions.items()},
+        **{name: DEGREE_VALUES[degree] for name, degree in review.answers.items()},
         **{name_score(mode): mode in review.tags for mode in get_args(FailureMode)},
         "review-seconds": review.seconds,
     }

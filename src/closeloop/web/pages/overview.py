@@ -33,8 +33,8 @@ from closeloop.web.event_views import (
 from closeloop.web.page import NoQuery, Page
 from closeloop.web.page_context import PageContext
 from closeloop.web.pages.attempts import AttemptLine, attempt_lines, current_experiment_statuses
-from closeloop.web.pages.changes import count_unreviewed_items
 from closeloop.web.pages.plans import list_running_plans
+from closeloop.web.pages.review import count_unreviewed_items
 
 PRODUCTION_METRICS = (
     "task completion rate", "regression introduction rate", "review loop count",
