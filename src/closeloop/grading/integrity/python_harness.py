@@ -82,7 +82,7 @@ def pytest_configure(config):
     config.args[:] = {files!r}
     for name, value in (("keyword", ""), ("markexpr", ""), ("deselect", None), ("maxfail", 0),
                         ("lf", False), ("failedfirst", False), ("collectonly", False),
-                        ("continue_on_collection_errors", True)):
+                        ("continue_on_collection_errors", True), ("tbstyle", "line")):
         if hasattr(config.option, name):
             setattr(config.option, name, value)
 @pytest.hookimpl(tryfirst=True)
