@@ -116,9 +116,10 @@ def project(tmp_path: Path) -> Path:
         "    assert net(1000, 0) == 1000\n\n\ndef test_half_price():\n"
         "    assert net(1000, 50) == 500\n"
     )
+    # With four assertions, a test that a pass hangs on is probed in two rooms, not in four.
     more = (
         "\n\ndef test_half_a_cent_goes_up():\n    assert net(25, 50) == 13\n"
-        "    assert net(75, 50) == 38\n"
+        "    assert net(75, 50) == 38\n    assert net(1, 50) == 1\n    assert net(5, 10) == 5\n"
     )
     shell(folder, "git init -q -b main")
     for message, expression, test in (

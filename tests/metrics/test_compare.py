@@ -318,6 +318,7 @@ def work(values: Sequence[Sequence[Sequence[bool | None]]]) -> AttemptTable:
     columns["variant"] = make_text_column([row[0] for row in rows])
     columns["task"] = columns["task_digest"] = make_text_column([row[1] for row in rows])
     columns["number"] = np.array([row[2] for row in rows], float)
+    columns["unchecked"] = np.zeros(len(rows), bool)
     words = {True: "pass", False: "fail", None: "unscored"}
     columns["outcome"] = make_text_column([words[row[3]] for row in rows])
     return AttemptTable(

@@ -13,6 +13,7 @@ from closeloop.metrics import metric_figures
 from closeloop.metrics.attempt_table import load_attempt_table
 from closeloop.metrics.metric_definitions import METRICS
 from closeloop.metrics.metric_figures import compute_metrics
+from closeloop.metrics.variant_comparison import compare_by_name
 from closeloop.records.attempt import Attempt
 from closeloop.records.errors import BadInput
 from closeloop.records.estimate import MetricValue
@@ -213,13 +214,33 @@ def test_work_is_grouped_by_each_of_its_sides(store: Store) -> None:
         figures(store, "moon")
 
 
-def test_a_held_out_task_counts_and_keeps_its_name_to_itself(store: Store) -> None:
+def test_a_held_out_task_counts_nowhere_and_keeps_its_name_to_itself(store: Store) -> None:
+    variant = add_variant(store, "a")
     task = add_task(store, "secret", split="held-out", tags=("secret",), repo="secret")
-    add_attempt(store, task, add_variant(store, "a"), True)
+    add_attempt(store, task, variant, True)
+    add_attempt(store, add_task(store, "open"), variant, False)
     for by in ("task", "tag", "repo"):
         found = figures(store, by)
-        assert not any("secret" in key for key in found)
-        assert next(one for key, one in found.items() if key[0] == "pass rate").value == 1
+        assert not any("secret" in key or "sealed" in str(key) for key in found)
+        (rate,) = [one for key, one in found.items() if key[0] == "pass rate"]
+        assert (rate.value, rate.attempts) == (0, 1)
+    assert "1 held-out attempt was left out" in load_attempt_table(store, BOOK).notes[0]
+
+
+def test_a_replay_counts_nowhere(store: Store) -> None:
+    """A replay gives the answers of the first attempt again: it would only repeat its outcome."""
+    task, live = add_task(store, "t"), add_variant(store, "live", model="openai/x")
+    first = add_attempt(store, task, live, False, cost=0.5)
+    replay = add_variant(store, "again", model=f"recorded:{first.id}")
+    add_attempt(store, task, replay, True, cost=0.0)
+    found = figures(store)
+    assert (found["pass rate"].value, found["pass rate"].attempts) == (0, 1)
+    assert found["cost"].value == 0.5
+    assert "1 replayed attempt was left out" in load_attempt_table(store, BOOK).notes[0]
+    with pytest.raises(BadInput, match="'again' has no attempt at a task"):
+        compare_by_name(store, BOOK, ("live", "again"))
+    marks = {row.variant_name: row.replay_of for row in store.list_attempts()}
+    assert marks == {"live": None, "again": first.id}
 
 
 def test_numbers_of_different_graders_are_never_averaged(store: Store) -> None:

@@ -51,7 +51,9 @@ def compare(
         open_metrics_store,
         print_measuring_progress,
     )
-    from closeloop.cli.console import print_json, print_parts, require_margin
+    from closeloop.cli.console import print_json, print_parts, record_to_map, require_margin
+    from closeloop.cli.sets import render_held_out
+    from closeloop.metrics.held_out_runs import report_held_out
     from closeloop.metrics.variant_comparison import compare_by_name
 
     require_margin(margin)
@@ -65,7 +67,12 @@ def compare(
             catalogue=load_project_scores(),
             tell=print_measuring_progress,
         )
-    print_json(report) if json else print_parts(*render_comparison(report))
+        digests = {digest for side in report.sides for digest in side.variants}
+        held_out = report_held_out(store, variants=digests)
+    if json:
+        print_json(record_to_map(report) | {"held_out": held_out})
+    else:
+        print_parts(*render_comparison(report), *(render_held_out(held_out) if held_out else ()))
     return 0 if report.refusal is None else 4
 
 
@@ -305,10 +312,22 @@ def run_gate(
     from closeloop.tasks.sealed_tasks import hide_attempt
 
     sealed = store.held_out.list_sealed_digests()
+    # A look may be gated by itself; where there are dev tasks, they decide alone.
+    is_look = sealed.issuperset(experiment.tasks)
     ids = set(against.attempts) if against else set()
     baseline_rows = [row for row in store.list_attempts() if row.id in ids] if ids else []
     baseline_results, current_results = (
-        list(measure_attempts(store, [hide_attempt(row, sealed) for row in part], book))
+        list(
+            measure_attempts(
+                store,
+                [
+                    hide_attempt(row, sealed)
+                    for row in part
+                    if row.replay_of is None and (is_look or row.task_digest not in sealed)
+                ],
+                book,
+            )
+        )
         for part in (baseline_rows, list_experiment_attempts(store, experiment))
     )
     return compare_with_baseline(

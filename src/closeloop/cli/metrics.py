@@ -60,6 +60,8 @@ def metrics(
         Print what each metric means, and no number.
     """
     from closeloop.cli.console import print_json, print_parts, split_list_flag
+    from closeloop.cli.sets import render_held_out
+    from closeloop.metrics.held_out_runs import report_held_out
     from closeloop.metrics.metric_figures import compute_metrics
     from closeloop.metrics.score_columns import select_metrics
 
@@ -67,9 +69,13 @@ def metrics(
         chosen_metrics = select_metrics(None, score or ())
         print_json(chosen_metrics) if json else print_parts(*definitions_table(chosen_metrics))
         return
-    with load_scored_work(score) as (work, _, _):
+    with load_scored_work(score) as (work, store, _):
         result = compute_metrics(work, split_list_flag(by), score or ())
-    print_json(result) if json else print_parts(*render_metrics(result))
+        held_out = report_held_out(store)
+    if json:
+        print_json(record_to_map(result) | {"held_out": held_out})
+    else:
+        print_parts(*render_metrics(result), *(render_held_out(held_out) if held_out else ()))
 
 
 @contextmanager

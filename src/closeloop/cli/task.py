@@ -88,6 +88,8 @@ def new(
 ) -> None:
     """Write a new task, filled in as far as can be known.
 
+    With --prompt it can be run at once: what comes back is scored by people and judges.
+
     Parameters
     ----------
     name
@@ -103,6 +105,8 @@ def new(
     from closeloop.tasks.task_writer import render_new_task, write_new_file
 
     require_valid_id(name, "The name of a task")
+    if prompt is not None and not prompt.strip():
+        raise BadInput("The prompt is empty: say what the agent is asked.")
     project = load_project(Path.cwd())
     folder = project.root / project.settings.tasks
     root = find_repository_root(folder.resolve())
@@ -116,7 +120,11 @@ def new(
         return
     print_line(f"Wrote {path}")
     print_line(
-        "Next: say what is asked and how it is checked, then prove it with `closeloop task check`."
+        f"Next: `closeloop run {name}`, then score what comes back with `closeloop review`; or say"
+        " in the file how it is checked."
+        if prompt
+        else "Next: say what is asked and how it is checked, then prove it with `closeloop task"
+        " check`."
     )
 
 

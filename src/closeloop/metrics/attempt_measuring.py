@@ -12,6 +12,7 @@ import msgspec
 
 from closeloop import plugins
 from closeloop.metrics.failure_modes import load_said_tags
+from closeloop.process.handoff_facts import list_handoff_facts
 from closeloop.process.rulebook import Rulebook, build_rulebook
 from closeloop.process.trace_measurement import measure_reading
 from closeloop.process.trace_reading import build_reading
@@ -110,15 +111,18 @@ def measure_from_store(store: Store, attempt: str, book: Rulebook) -> Measuremen
 def load_story(store: Store, name: str, book: Rulebook) -> AttemptDetails:
     """All of one attempt, by its id or the beginning of it."""
     reading, attempt, trace = _load_reading(store, name, book)
+    variant = store.load_variant(attempt.variant) if attempt.variant else None
     return AttemptDetails(
         attempt=attempt,
         task=reading.task,
-        variant=store.load_variant(attempt.variant) if attempt.variant else None,
+        variant=variant,
         trace=trace,
         change=reading.change,
         grade=reading.grade,
         session=store.load_session(attempt.id),
         measurement=_add_said_modes(store, attempt.id, measure_reading(reading, book)),
+        handoffs=list_handoff_facts(reading, reading.task.facts if reading.task else ()),
+        replay_of=variant.replay_of if variant else None,
         insights=tuple(store.course.list_insights(attempt=attempt.id)),
         scores=tuple(store.scores.list_scores(attempt.id)),
     )
@@ -188,12 +192,16 @@ def list_experiment_attempts(store: Store, experiment: Experiment) -> list[Attem
 
 
 def find_experiment(store: Store, name: str | None) -> Experiment:
-    """The one whose id begins so; the newest when none is named."""
+    """The one whose id begins so; the newest when none is named, but for looks at held-out tasks.
+
+    After a look, people go on with dev.
+    """
     known = store.list_experiments()
     if not known:
         raise BadInput("There is no experiment yet: `closeloop run` makes one.")
     if name is None:
-        return known[0]
+        sealed = store.held_out.list_sealed_digests()
+        return next((one for one in known if not sealed.issuperset(one.tasks)), known[0])
     matches = [experiment for experiment in known if experiment.id.startswith(name)]
     if not matches:
         raise unknown_name_error("experiment", name, [experiment.id for experiment in known[:10]])

@@ -23,7 +23,7 @@ from closeloop.store.metrics_section import (
     TextColumn,
     align_columns,
 )
-from closeloop.tasks.sealed_tasks import held_out_digests, hide_task, task_alias
+from closeloop.tasks.sealed_tasks import held_out_digests, hide_task
 from closeloop.text.wording import count_with_noun, repository_name
 
 if TYPE_CHECKING:
@@ -73,7 +73,9 @@ def load_attempt_table(
 
     span = span or AttemptSpan()
     tables = store.numbers
-    known = _keep_last_tries(tables.load_attempt_columns(span))
+    tasks, variants = tables.load_tasks(), tables.load_variants()
+    known, left_out = load_counted_columns(store, span, variants)
+    known, sealed_note = _leave_out_sealed(known, held_out_digests([*tasks.values()]))
     places = {name: place for place, name in enumerate(known.attempts)}
     delivered = tables.load_delivery_columns(span)
     checked = tables.load_check_columns()
@@ -89,17 +91,65 @@ def load_attempt_table(
         "unreviewed_completes": np.full(len(places), book.unreviewed_completes),
     }
     columns["arm"] = _memory_arms(store, known)
-    notes = (*_exclude_unusable(columns), *_tell_outdated(outdated, len(places)))
-    _forget_needless_questions(columns, tables.load_tasks())
-    tasks = _hide_sealed_tasks(columns, tables.load_tasks())
+    columns["unchecked"] = _mask_unchecked(columns, tasks)
+    notes = (
+        *exclude_unusable(columns),
+        *_tell_outdated(outdated, len(places)),
+        *left_out,
+        *sealed_note,
+    )
+    _forget_needless_questions(columns, tasks)
     return AttemptTable(
         attempts=known.attempts,
         columns=columns,
-        tasks=tasks,
-        variants=tables.load_variants(),
+        tasks={key: hide_task(task) for key, task in tasks.items()},
+        variants=variants,
         notes=notes,
         outdated=outdated,
     )
+
+
+def load_counted_columns(
+    store: Store, span: AttemptSpan, variants: Mapping[str, Variant]
+) -> tuple[AttemptColumns, tuple[str, ...]]:
+    """One attempt a place, replays left out, and a note of how many; held-out ones are in it."""
+    known = _keep_last_tries(store.numbers.load_attempt_columns(span))
+    replays = {key for key, variant in variants.items() if variant.replay_of}
+    is_replay = known.held["variant"].are(replays)
+    if not (count := int(is_replay.sum())):
+        return known, ()
+    were = count_with_noun(count, "replayed attempt was", "replayed attempts were")
+    note = f"{were} left out: a replay repeats recorded answers, and says nothing of a model."
+    return _filter_rows(known, ~is_replay), (note,)
+
+
+def _leave_out_sealed(
+    known: AttemptColumns, sealed: frozenset[str]
+) -> tuple[AttemptColumns, tuple[str, ...]]:
+    """Numbers of every day are of dev tasks: those of held-out ones have a place of their own."""
+    is_sealed = known.held["task_digest"].are(sealed)
+    if not (count := int(is_sealed.sum())):
+        return known, ()
+    were = count_with_noun(count, "held-out attempt was", "held-out attempts were")
+    note = f"{were} left out: `closeloop sets` shows how that set does."
+    return _filter_rows(known, ~is_sealed), (note,)
+
+
+def _filter_rows(known: AttemptColumns, is_kept: Array) -> AttemptColumns:
+    return AttemptColumns(
+        attempts=[
+            name for name, keep in zip(known.attempts, is_kept.tolist(), strict=True) if keep
+        ],
+        held={name: column[is_kept] for name, column in known.held.items()},
+    )
+
+
+def _mask_unchecked(columns: Mapping[str, Column], tasks: Mapping[str, Task]) -> Array:
+    """Attempts at tasks without a check: people and judges score them, and no grade is missing."""
+    unchecked = {key for key, task in tasks.items() if not task.acceptance.is_given}
+    graded = columns["outcome"].are(SCORED_OUTCOMES)
+    mask: Array = columns["task_digest"].are(unchecked) & ~graded
+    return mask
 
 
 def _row_places(part: AttemptColumns, places: dict[str, int]) -> Array:
@@ -127,16 +177,6 @@ def _memory_arms(store: Store, known: AttemptColumns) -> TextColumn:
     return TextColumn(codes=codes, labels=labels)
 
 
-def _hide_sealed_tasks(columns: dict[str, Column], tasks: dict[str, Task]) -> dict[str, Task]:
-    """Held-out tasks go by another name, and say no more of themselves."""
-    if sealed := held_out_digests([*tasks.values()]):
-        names = columns["task_digest"].translated(
-            lambda digest: task_alias(digest) if digest in sealed else None
-        )
-        columns["task"] = names.otherwise(columns["task"])
-    return {key: hide_task(task) for key, task in tasks.items()}
-
-
 def _forget_needless_questions(columns: dict[str, Column], tasks: dict[str, Task]) -> None:
     """Whether somebody asked first is only known of tasks that lack a decision."""
     import numpy as np
@@ -162,12 +202,7 @@ def _keep_last_tries(known: AttemptColumns) -> AttemptColumns:
         return known
     is_kept = np.ones(len(known.attempts), np.bool_)
     is_kept[order[:-1][is_superseded]] = False
-    return AttemptColumns(
-        attempts=[
-            name for name, keep in zip(known.attempts, is_kept.tolist(), strict=True) if keep
-        ],
-        held={name: column[is_kept] for name, column in known.held.items()},
-    )
+    return _filter_rows(known, is_kept)
 
 
 def _measurement_columns(
@@ -272,7 +307,7 @@ def _tell_outdated(outdated: int, attempts: int) -> Iterator[str]:
         )
 
 
-def _exclude_unusable(columns: dict[str, Column]) -> Iterator[str]:
+def exclude_unusable(columns: dict[str, Column]) -> Iterator[str]:
     """Take out what must not be mixed in, and say so: it is not known, and never zero."""
     import numpy as np
 
@@ -286,7 +321,8 @@ def _exclude_unusable(columns: dict[str, Column]) -> Iterator[str]:
             f"{were} graded by an older grader than version {version[scored].max():.0f} "
             "and left unscored here: `closeloop run --regrade` grades anew."
         )
-    if (task_attempts := int(columns["task_digest"].known().sum())) and not scored.any():
+    gradable = columns["task_digest"].known() & ~columns["unchecked"]
+    if (task_attempts := int(gradable.sum())) and not scored.any():
         yield (
             f"None of {task_attempts} attempts at tasks could be scored: `closeloop run --rerun"
             " unscored` makes them again."

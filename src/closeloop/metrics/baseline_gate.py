@@ -245,8 +245,8 @@ def compare_with_baseline(
 
 
 def scored_share(side: Sequence[MeasuredAttempt]) -> float | None:
-    """Of the attempts that were made for a task, those that have a score."""
-    task_rows = [one.row for one in side if one.row.task is not None]
+    """Of the attempts that were made for a task with a check, those that have a score."""
+    task_rows = [one.row for one in side if one.row.task is not None and not one.row.is_for_review]
     return (
         sum(row.outcome in ("pass", "fail") for row in task_rows) / len(task_rows)
         if task_rows

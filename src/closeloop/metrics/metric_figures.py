@@ -231,8 +231,9 @@ def _source_coverage(work: AttemptTable) -> dict[str, tuple[Array, Array]]:
     columns = work.columns
     every = np.ones(len(work), dtype=bool)
     delivered = ~np.isnan(columns["merged"])
+    graded = columns["task_digest"].known() & ~columns["unchecked"]
     return {
-        "grade": (columns["outcome"].are(SCORED_OUTCOMES), columns["task_digest"].known()),
+        "grade": (columns["outcome"].are(SCORED_OUTCOMES), graded),
         "rules": (~np.isnan(columns["findings"]), every),
         "people": (delivered, delivered | columns["origin"].are(("production",))),
         "attempt": (every, every),

@@ -158,6 +158,25 @@ class ProcessScore(Record):
     """Of the episodes of failure, those that ended in success."""
 
 
+class HandoffFacts(Record):
+    """The facts behind a handoff's score, one by one."""
+
+    event: int
+    """The number of the handoff's event."""
+    child: str | None
+    """The lane that the work was handed to, where it is recorded."""
+    arrived: tuple[str, ...] = ()
+    """Facts that the child needs and the brief has."""
+    lost: tuple[str, ...] = ()
+    """Facts that the child needs and the brief leaves out."""
+    understood: bool | None = None
+    """Whether the child aimed at the brief's targets at once; None where that cannot be told."""
+    used: tuple[str, ...] = ()
+    """Facts of the child's report that the parent used."""
+    unused: tuple[str, ...] = ()
+    """Facts of the report that it did not use, and work of the child that it did again."""
+
+
 class ModeTag(Record):
     """A failure mode that an attempt shows, by what one source says."""
 

@@ -287,6 +287,9 @@ class ReviewSettings(Record, forbid_unknown_fields=True):
     """How often an item comes up of which the answer is known."""
     seed: int = 0
     """Gives the lots by which both are drawn."""
+    questions: dict[str, str] = {}
+    """The team's own questions, by name: each is answered yes, partly or no, and becomes a score
+    of that name."""
 
 
 class MemorySettings(Record, forbid_unknown_fields=True):

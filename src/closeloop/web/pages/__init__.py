@@ -16,6 +16,7 @@ from closeloop.web.pages import (
     outcome,
     overview,
     plans,
+    review,
     tasks,
 )
 from closeloop.web.render import load_assets, template_environment
@@ -30,7 +31,7 @@ PAGES: tuple[Page, ...] = (
     *attempt.RECORD_PAGES,
     *compare.PAGES,
     *attempts.EXPERIMENT_PAGES,
-    *changes.REVIEW_PAGES,
+    *review.PAGES,
     *changes.PAGES,
     *changes.REPORT_PAGES,
     *changes.PULL_PAGES,
