@@ -93,7 +93,7 @@ def load_attempt_table(
     columns["arm"] = _memory_arms(store, known)
     columns["unchecked"] = _mask_unchecked(columns, tasks)
     notes = (
-        *exclude_unusable(columns),
+        *_exclude_unusable(columns),
         *_tell_outdated(outdated, len(places)),
         *left_out,
         *sealed_note,
@@ -307,11 +307,11 @@ def _tell_outdated(outdated: int, attempts: int) -> Iterator[str]:
         )
 
 
-def exclude_unusable(columns: dict[str, Column]) -> Iterator[str]:
-    """Take out what must not be mixed in, and say so: it is not known, and never zero."""
+def forget_outdated_grades(columns: dict[str, Column]) -> Iterator[str]:
+    """Take out what an older grader said, and say so: graders are not mixed."""
     import numpy as np
 
-    outcome, version, seconds = (columns[name] for name in ("outcome", "version", "seconds"))
+    outcome, version = columns["outcome"], columns["version"]
     scored = outcome.are(SCORED_OUTCOMES)
     if scored.any() and (is_outdated := scored & (version < version[scored].max())).any():
         codes = np.where(is_outdated, len(outcome.labels), outcome.codes)
@@ -321,6 +321,14 @@ def exclude_unusable(columns: dict[str, Column]) -> Iterator[str]:
             f"{were} graded by an older grader than version {version[scored].max():.0f} "
             "and left unscored here: `closeloop run --regrade` grades anew."
         )
+
+
+def _exclude_unusable(columns: dict[str, Column]) -> Iterator[str]:
+    """Take out what must not be mixed in, and say so: it is not known, and never zero."""
+    import numpy as np
+
+    seconds, scored = columns["seconds"], columns["outcome"].are(SCORED_OUTCOMES)
+    yield from forget_outdated_grades(columns)
     gradable = columns["task_digest"].known() & ~columns["unchecked"]
     if (task_attempts := int(gradable.sum())) and not scored.any():
         yield (

@@ -9,7 +9,7 @@ from statistics import NormalDist, fmean
 
 from closeloop.metrics.attempt_table import (
     SCORED_OUTCOMES,
-    exclude_unusable,
+    forget_outdated_grades,
     load_counted_columns,
 )
 from closeloop.records.attempt import AttemptRow
@@ -127,7 +127,7 @@ def collect_split_values(store: Store, tasks: Sequence[Task]) -> SplitValues:
     splits = {task.digest: task.split for task in tasks}
     counted, _ = load_counted_columns(store, AttemptSpan(), store.numbers.load_variants())
     columns = dict(counted.held)
-    tuple(exclude_unusable(columns))
+    tuple(forget_outdated_grades(columns))
     is_used = columns["outcome"].are(SCORED_OUTCOMES) & columns["task_digest"].are(splits)
     names = ("variant", "task_digest", "outcome")
     rows = zip(*(columns[name][is_used].tolist() for name in names), strict=True)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, get_args
 
-from sqlalchemy import Connection, func, insert, literal, select, tuple_
+from sqlalchemy import Connection, func, insert, select
 
 from closeloop.records.errors import BadInput
 from closeloop.records.evaluation import Evaluation
@@ -68,8 +68,9 @@ class ScoreSection(StoreSection):
             row = on.execute(pair).first()
             while row is not None:
                 sources.setdefault(row.name, []).append(row.source)
-                after = tuple_(table.name, table.source) > tuple_(*map(literal, row))
-                row = on.execute(pair.where(after)).first()
+                more = pair.where(table.name == row.name, table.source > row.source)
+                other = pair.where(table.name > row.name)
+                row = on.execute(more).first() or on.execute(other).first()
             return sources
 
         found: dict[str, list[ScoreSource]] = self._read(work)
