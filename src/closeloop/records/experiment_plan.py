@@ -14,6 +14,7 @@ from closeloop.records.finding import Measurement
 from closeloop.records.record import Record, Time
 from closeloop.records.session import Exchange, LogEvent, Session
 from closeloop.records.task import Experiment, Task, Variant
+from closeloop.records.task_log import TaskLog
 from closeloop.records.trace import Trace
 
 RunStage = Literal["preparing", "prepared", "skipped", "started", "settled", "elsewhere", "held"]
@@ -202,6 +203,8 @@ class AttemptDetails(Record):
     insights: tuple[Insight, ...] = ()
     evaluations: tuple[Evaluation, ...] = ()
     """What judges say of it, where somebody looked that up."""
+    log: TaskLog | None = None
+    """What was asked, changed, tested, corrected and decided, where somebody looked that up."""
 
 
 # A trial: variants that share the work in production, by lot, so that they can be compared.
