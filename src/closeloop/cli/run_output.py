@@ -17,7 +17,7 @@ from rich.text import Text
 
 from closeloop.cli.console import make_visible, open_console, print_warning
 from closeloop.records.errors import BadInput
-from closeloop.tasks.sealed_tasks import is_alias
+from closeloop.tasks.sealed_tasks import split_results
 from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         ExperimentResults,
     )
     from closeloop.records.experiment_plan import RunProgress as Told
+    from closeloop.records.held_out import HeldOutRun
 
 
 def print_forecast(forecast: ExperimentForecast, several: bool) -> None:
@@ -202,17 +203,24 @@ MAX_POINTERS = 6
 MAX_REASON_CHARS = 110
 
 
-def run_summary_tables(results: ExperimentResults) -> list[RenderableType]:
-    """The outcomes by task, what the variants have in common, and what to look at."""
-    return [
-        Text(),
-        run_outcomes_table(results),
-        Text(),
-        run_variants_table(results),
-        Text(),
-        *attempts_to_look_at(results),
-        *review_pointers(results),
-    ]
+def run_summary_tables(
+    results: ExperimentResults, look: HeldOutRun | None = None
+) -> list[RenderableType]:
+    """The outcomes by task, what the variants have in common, and what to look at.
+
+    Held-out tasks come after those of dev, under a heading with the ledger's entry.
+    """
+    dev, held_out = split_results(results)
+    tables: list[RenderableType] = []
+    for part in (dev, held_out):
+        if part is held_out and part.tasks and look is not None:
+            tables += [
+                Text("\nHeld out", style="bold"),
+                Text(make_visible(f"A look on {look.at:%Y-%m-%d} by {look.who}: {look.reason}")),
+            ]
+        if part.tasks:
+            tables += [Text(), run_outcomes_table(part), Text(), run_variants_table(part)]
+    return [*tables, Text(), *attempts_to_look_at(dev), *review_pointers(results)]
 
 
 def run_outcomes_table(results: ExperimentResults) -> Table:
@@ -305,16 +313,15 @@ def attempts_to_look_at(results: ExperimentResults) -> Iterable[RenderableType]:
     """Where to look next: the attempts that went wrong, one of each task and variant."""
     names = {variant.digest: variant.name for variant in results.variants}
     listed_slots: set[tuple[str | None, str | None]] = set()
-    visible_rows = [row for row in results.attempts if not is_alias(row.task)]
-    failed_rows = [row for row in visible_rows if row.outcome == "fail" or row.is_unscored]
+    failed_rows = [row for row in results.attempts if row.outcome == "fail" or row.is_unscored]
     for row in sorted(failed_rows, key=lambda row: -interest_of_attempt(row, results)):
         if (row.task, row.variant) in listed_slots or len(listed_slots) == MAX_POINTERS:
             continue
         listed_slots.add((row.task, row.variant))
         about = f"{names.get(row.variant or '', '?')} on {row.task}"
         yield Text(f"closeloop show {row.id}   # {make_visible(about)}", style="cyan")
-    if not failed_rows and visible_rows:
-        yield Text(f"closeloop show {visible_rows[0].id}", style="cyan")
+    if not failed_rows and results.attempts:
+        yield Text(f"closeloop show {results.attempts[0].id}", style="cyan")
 
 
 def review_pointers(results: ExperimentResults) -> Iterator[RenderableType]:

@@ -266,16 +266,15 @@ def list_(*, tag: str | None = None, json: JsonFlag = False) -> None:
 
 def task_list_lines(tasks: Sequence[Task], found: ProjectConfiguration) -> list[TaskListLine]:
     """Tasks with what the store knows of them."""
-    from closeloop.metrics.attempt_measuring import measure_attempts, project_rulebook
+    from closeloop.metrics.attempt_measuring import collect_task_modes, project_rulebook
     from closeloop.store.store_opening import open_existing_store
     from closeloop.tasks.task_writer import infer_kind_tags, tag_from_mode
 
-    modes: dict[str, dict[str, None]] = {}
     with open_existing_store(found.settings, found.root) as store:
-        rows = store.list_attempts(task_digests=[task.digest for task in tasks])
-        for one in measure_attempts(store, rows, project_rulebook(found.settings)):
-            task_modes = modes.setdefault(one.row.task_digest or "", {})
-            task_modes |= {tag_from_mode(each.mode): None for each in one.measurement.modes}
+        shown = collect_task_modes(
+            store, [task.digest for task in tasks], project_rulebook(found.settings)
+        )
+        modes = {digest: [*map(tag_from_mode, each)] for digest, each in shown.items()}
         proofs = {task.digest: store.load_proof(task.grading) for task in tasks}
     task_lines = [
         TaskListLine(

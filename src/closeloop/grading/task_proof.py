@@ -24,13 +24,14 @@ from closeloop.grading.testing.suite_run import (
     run_tests,
     suggest_nearest,
 )
-from closeloop.grading.touched_paths import with_failing_tests
+from closeloop.grading.touched_paths import list_patch_paths, with_failing_tests
 from closeloop.records.attempt import Proof, TestRun
 from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.records.task import Limits, Task
 from closeloop.sandbox.admission import OVERSUBSCRIBED_MESSAGE, run_suite
 from closeloop.sandbox.workspace_layout import WorkspaceLayout, real_paths
 from closeloop.sandbox.workspaces import Workspace, WorkspaceBase, WorkspacePool
+from closeloop.text.wording import matches_globs
 
 GRADER_VERSION = 3
 NO_REFERENCE = "no reference change given"
@@ -90,7 +91,7 @@ async def prove_task(
         return await check_gradable(workspaces, base, task)
     before = await run_base_tests(workspaces, base, task, repeats, quick)
     defect = find_task_defect(task, before)
-    reasons = [] if defect is None else [defect]
+    reasons = _find_scope_faults(task) if defect is None else [defect]
     reference = None
     if before.trouble is None:
         task = with_failing_tests(task, before)
@@ -221,8 +222,13 @@ async def open_clean_room(
 
 def find_steering(base: WorkspaceBase | None, task: Task, before: TestRun | None) -> Steering:
     """What of a change to this base does not count."""
-    tree = BaseTree(root=real_paths(WorkspaceLayout(folder=base.folder))[0]) if base else None
-    return read_steering(task, tree, before)
+    root = base_root(base)
+    return read_steering(task, BaseTree(root=root) if root else None, before)
+
+
+def base_root(base: WorkspaceBase | None) -> str | None:
+    """Where the files of a base lie; None without one."""
+    return real_paths(WorkspaceLayout(folder=base.folder))[0] if base else None
 
 
 async def _run_repeatedly(
@@ -304,6 +310,16 @@ def find_task_defect(task: Task, before: TestRun) -> str | None:
     except re.error as error:
         return f"acceptance.answer is not a regular expression: {error}."
     return None if unchanged_verdict.reasons else NOTHING_PASSES
+
+
+def _find_scope_faults(task: Task) -> list[str]:
+    """That the reference leaves the scope: whoever solves it so would be called out of scope."""
+    paths = list_patch_paths(task.reference) if task.scope else ()
+    outside = [path for path in paths if not matches_globs(path, task.scope)]
+    if not outside:
+        return []
+    names = ", ".join(outside[:MAX_NAMED])
+    return [f"the reference changes {names}, which the task's own scope leaves out: widen `scope`"]
 
 
 def _find_misnamed_tests(task: Task, before: TestRun) -> list[str]:

@@ -178,6 +178,9 @@ class Grade(Record):
     """Of the changed lines, tests left out, the share that the reference changes too (Dice)."""
     asked: bool | None = None
     """Whether a question came before the first edit; None where nothing was recorded."""
+    missing_names: tuple[str, ...] | None = None
+    """Names that only the change uses, and that a failing test says do not exist; None where
+    nobody looked."""
 
 
 class AttemptRow(Record):
@@ -191,6 +194,8 @@ class AttemptRow(Record):
     variant_name: str | None = None
     agent: str | None = None
     model: str | None = None
+    replay_of: str | None = None
+    """The recorded attempt whose answers it was given again; such an attempt counts nowhere."""
     repo: str | None = None
     """Of an imported session, where it is known."""
     user: str | None = None

@@ -22,6 +22,7 @@ from closeloop.records.task import Experiment
 from closeloop.store import review_tables
 from closeloop.store.attempt_rows import (
     add_variant_names,
+    exclude_tasks,
     outcome_condition,
     select_counted_attempts,
 )
@@ -55,12 +56,19 @@ class ListingSection(StoreSection):
     """The part of an open store that lists."""
 
     def list_page(
-        self, wanted: AttemptFilter, limit: int, after: PageCursor | None = None
+        self,
+        wanted: AttemptFilter,
+        limit: int,
+        after: PageCursor | None = None,
+        *,
+        without: Collection[str] = (),
     ) -> list[AttemptRow]:
-        """The latest start first, each with the grade that counts."""
+        """The latest start first, each with the grade that counts; none at the tasks `without`."""
 
         def work(on: Connection) -> list[AttemptRow]:
-            query = select_counted_attempts().where(*_filter_conditions(wanted))
+            query = select_counted_attempts().where(
+                *_filter_conditions(wanted), *exclude_tasks(without)
+            )
             page_rows: list[AttemptRow] = []
             for part in _page_conditions(after):
                 if len(page_rows) < limit:
@@ -143,12 +151,14 @@ class ListingSection(StoreSection):
         return dict(self._read(lambda on: [tuple(row) for row in on.execute(query)]))
 
     def count_passes(self) -> dict[str, tuple[int, int]]:
-        """By the task's digest, how many attempts passed, and how many were scored."""
+        """By the task's digest, how many attempts passed, and how many were scored; no replays."""
         task, outcome = attempts.c.task_digest, grades.c.outcome
+        replays = _select_variant_digests(variants.c.model.startswith("recorded:"))
         query = (
             select_counted_attempts()
             .with_only_columns(task, outcome, func.count(), maintain_column_froms=True)
             .where(task.is_not(None), outcome.in_(("pass", "fail")))
+            .where(attempts.c.variant.is_(None) | attempts.c.variant.not_in(replays))
             .group_by(task, outcome)
             .order_by(None)
         )
@@ -280,14 +290,17 @@ class DeliveredChange(Record):
 class CountsSection(StoreSection):
     """The part of an open store that counts."""
 
-    def count_findings(self) -> Counter[tuple[str | None, str]]:
-        """Attempts by the digest of their variant, None for sessions, and by what was found."""
+    def count_findings(self, without: Collection[str] = ()) -> Counter[tuple[str | None, str]]:
+        """Attempts by the digest of their variant, None for sessions, and by what was found.
+
+        None is at a task in `without`.
+        """
         columns = measurements.c
         last = select(func.max(columns.number)).group_by(columns.attempt)
         query = (
             select(attempts.c.variant, columns.found, func.count())
             .join(attempts, attempts.c.id == columns.attempt)
-            .where(columns.number.in_(last), columns.findings > 0)
+            .where(columns.number.in_(last), columns.findings > 0, *exclude_tasks(without))
             .group_by(attempts.c.variant, columns.found)
         )
         finding_counts: Counter[tuple[str | None, str]] = Counter()

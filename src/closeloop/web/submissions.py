@@ -17,8 +17,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from closeloop.flow import judge_outputs
-from closeloop.judges.evaluator import cases_from_submission
+from closeloop.flow import judge_submission
 from closeloop.judges.judge_cases import read_submission
 from closeloop.judges.judge_panel import JudgePanel
 from closeloop.records.errors import BadInput, Fault, unknown_name_error
@@ -164,9 +163,7 @@ async def _evaluate_request(
         panel = await evaluator.open_panel()
         try:
             submission = await anyio.to_thread.run_sync(read_submission, content, "The request")
-            evaluations, why_not = await judge_outputs(
-                panel, cases_from_submission(submission), store
-            )
+            evaluations, why_not = await judge_submission(panel, submission, store)
         except BadInput as fault:
             raise RequestRefused(400, str(fault)) from fault
         # It is paid for: whoever asked has it, even where it could not be kept.

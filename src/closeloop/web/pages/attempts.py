@@ -21,9 +21,9 @@ from closeloop.records.attempt import (
 )
 from closeloop.records.errors import BadInput
 from closeloop.records.experiment_plan import ExperimentStatus
+from closeloop.records.held_out import HeldOutRun
 from closeloop.records.record import Record
 from closeloop.records.task import Experiment
-from closeloop.tasks.sealed_tasks import hide_attempt, is_alias
 from closeloop.web.page import NoQuery, Page, find_or_404
 from closeloop.web.page_context import PageContext
 
@@ -113,13 +113,7 @@ def attempts(desk: PageContext, asked: AttemptsAsked) -> AttemptsView:
     attempt_filter = AttemptFilter(
         **{name: getattr(asked, name) for name in AttemptFilter.__struct_fields__}
     )
-    rows = [
-        hide_attempt(row, sealed)
-        for row in desk.store.listing.list_page(attempt_filter, limit, after)
-    ]
-    if attempt_filter.task is not None:
-        # Whoever asks for a sealed task by its name is told nothing of it.
-        rows = [row for row in rows if not is_alias(row.task)]
+    rows = desk.store.listing.list_page(attempt_filter, limit, after, without=sealed)
     if asked.show == "grid":
         return AttemptsView(
             asked=asked, choices=choices, rules=rules, grid=build_attempt_grid(desk, rows)
@@ -221,8 +215,20 @@ class Ends(Record):
     unscored: int
 
 
+class VariantEnds(Ends):
+    variant: str
+
+
+class HeldOutResults(Record):
+    """What came of held-out tasks, with what the ledger says of the looks at them."""
+
+    looks: tuple[HeldOutRun, ...]
+    """Of this experiment, the latest first."""
+    variants: tuple[VariantEnds, ...]
+
+
 class ExperimentNow(Record):
-    """How one experiment stands, and what came of it so far."""
+    """How one experiment stands, and what came of its dev tasks so far."""
 
     course: ExperimentStatus
     seconds_left: float | None
@@ -233,6 +239,8 @@ class ExperimentNow(Record):
     more: int
     """Of those, that are not told."""
     grid: AttemptGrid
+    held_out: HeldOutResults | None = None
+    """Where it has held-out tasks."""
 
 
 class ExperimentView(Record):
@@ -277,17 +285,42 @@ def experiment(desk: PageContext, asked: ExperimentAsked) -> ExperimentView:
 def _current_experiment(desk: PageContext, chosen: Experiment, in_hand: list[str]) -> ExperimentNow:
     course = read_experiment_status(desk.store, chosen, in_hand)
     sealed = desk.store.held_out.list_sealed_digests()
-    rows = [hide_attempt(row, sealed) for row in list_experiment_attempts(desk.store, chosen)]
+    all_rows = list_experiment_attempts(desk.store, chosen)
+    rows = [row for row in all_rows if row.task_digest not in sealed]
     failed_rows = [row for row in rows if row.outcome != "pass"]
     failed_rows.sort(key=lambda row: row.started.timestamp() if row.started else 0.0, reverse=True)
-    passed, failed = (sum(row.outcome == word for row in rows) for word in ("pass", "fail"))
     return ExperimentNow(
         course=course,
         seconds_left=estimate_seconds_left(desk.store, course),
-        ends=Ends(passed=passed, failed=failed, unscored=len(rows) - passed - failed),
+        ends=Ends(**_count_ends(rows)),
         failed=tuple(failed_rows[:MAX_FAILED_ATTEMPTS]),
         more=max(0, len(failed_rows) - MAX_FAILED_ATTEMPTS),
         grid=build_attempt_grid(desk, rows, tuple(dict.fromkeys(course.variants))),
+        held_out=_held_out_results(
+            desk, chosen, [row for row in all_rows if row.task_digest in sealed]
+        ),
+    )
+
+
+def _count_ends(rows: Sequence[AttemptRow]) -> dict[str, int]:
+    passed, failed = (sum(row.outcome == word for row in rows) for word in ("pass", "fail"))
+    return {"passed": passed, "failed": failed, "unscored": len(rows) - passed - failed}
+
+
+def _held_out_results(
+    desk: PageContext, chosen: Experiment, rows: Sequence[AttemptRow]
+) -> HeldOutResults | None:
+    by_variant: dict[str, list[AttemptRow]] = {}
+    for row in rows:
+        by_variant.setdefault(row.variant_name or "?", []).append(row)
+    if not by_variant:
+        return None
+    looks = desk.store.held_out.list_unsealings()
+    return HeldOutResults(
+        looks=tuple(look for look in looks if look.experiment == chosen.id),
+        variants=tuple(
+            VariantEnds(variant=name, **_count_ends(each)) for name, each in by_variant.items()
+        ),
     )
 
 

@@ -10,14 +10,15 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from closeloop.metrics.attempt_table import AttemptSelection, AttemptTable, select_attempts
+from closeloop.metrics.held_out_runs import report_held_out
 from closeloop.metrics.variant_comparison import compare_variants as held_against
 from closeloop.metrics.variant_comparison import selection_mask
 from closeloop.records.errors import BadInput
 from closeloop.records.estimate import CompareReport, VariantComparison
 from closeloop.records.finding import Finding
+from closeloop.records.held_out import HeldOutReport
 from closeloop.records.record import Record
 from closeloop.records.task import Variant
-from closeloop.tasks.sealed_tasks import is_alias
 from closeloop.web.event_views import EventView
 from closeloop.web.page import Page
 from closeloop.web.page_context import PageContext
@@ -40,8 +41,7 @@ class CompareAsked(Record):
 class Repeat(Record):
     """One attempt at a task."""
 
-    id: str | None
-    """None where the task is sealed."""
+    id: str
     result: Literal["pass", "fail", "unscored"]
     rules: tuple[str, ...] = ()
     """What was found in it; told of the first repeats."""
@@ -72,6 +72,8 @@ class CompareView(Record):
     """What there is to choose from, the newest first."""
     report: CompareReport | None = None
     pairs: tuple[PairView, ...] = ()
+    held_out: HeldOutReport | None = None
+    """What looks at held-out tasks have shown of them; in no other number."""
     fresh: bool = True
 
 
@@ -122,15 +124,24 @@ def _compare_view(
         raise BadInput(f"So many are hard to compare: choose up to {MAX_NAMES}.")
     choices = [select_attempts(name, known) for name in dict.fromkeys(asked.variants)]
 
-    def compute_comparison(work: AttemptTable) -> tuple[CompareReport, tuple[PairView, ...]]:
+    def compute_comparison(
+        work: AttemptTable,
+    ) -> tuple[CompareReport, tuple[PairView, ...], HeldOutReport | None]:
         report = held_against(work, choices, margin=asked.margin)
-        return report, tuple(_pair_view(desk, work, choices, one) for one in report.pairs)
+        pairs = tuple(_pair_view(desk, work, choices, one) for one in report.pairs)
+        digests = {digest for side in report.sides for digest in side.variants}
+        return report, pairs, report_held_out(desk.store, variants=digests)
 
     key = f"compare {asked.margin} {asked.variants}"
     cached_comparison = desk.metric_cache.compute_from_work(key, compute_comparison)
-    report, pairs = cached_comparison.value or (None, ())
+    report, pairs, held_out = cached_comparison.value or (None, (), None)
     return CompareView(
-        asked=asked, known=newest, report=report, pairs=pairs, fresh=cached_comparison.fresh
+        asked=asked,
+        known=newest,
+        report=report,
+        pairs=pairs,
+        held_out=held_out,
+        fresh=cached_comparison.fresh,
     )
 
 
@@ -179,9 +190,7 @@ def _add_rule_marks(
 ) -> dict[str, tuple[Repeat, ...]]:
     """The repeats of some tasks, with what the rules found in the first of each."""
     repeats_of_tasks = {task: repeats.get(task, ()) for task in tasks}
-    marked_ids = [
-        one.id for each in repeats_of_tasks.values() for one in each[:MAX_MARKED_REPEATS] if one.id
-    ]
+    marked_ids = [one.id for each in repeats_of_tasks.values() for one in each[:MAX_MARKED_REPEATS]]
     marks = desk.store.listing.load_marks(marked_ids)
     return {
         task: tuple(
@@ -211,8 +220,7 @@ def _repeats_by_task(work: AttemptTable, choice: AttemptSelection) -> dict[str, 
         result: Literal["pass", "fail", "unscored"] = (
             outcome if outcome in ("pass", "fail") else "unscored"
         )
-        shown = None if is_alias(task) else name
-        task_repeats.setdefault(task, []).append(Repeat(id=shown, result=result))
+        task_repeats.setdefault(task, []).append(Repeat(id=name, result=result))
     return {task: tuple(each) for task, each in task_repeats.items()}
 
 

@@ -9,7 +9,8 @@ import msgspec
 
 from closeloop import __version__
 from closeloop.attempts.run_resources import describe_sandbox
-from closeloop.metrics.attempt_table import UNKNOWN_LABEL, AttemptSelection, AttemptTable
+from closeloop.metrics.attempt_groups import UNKNOWN_LABEL
+from closeloop.metrics.attempt_table import AttemptSelection, AttemptTable
 from closeloop.metrics.metric_figures import compute_metrics
 from closeloop.metrics.metric_trends import compute_trends
 from closeloop.metrics.variant_comparison import compare_variants
@@ -21,7 +22,6 @@ from closeloop.records.experiment_plan import ExperimentStatus
 from closeloop.records.orchestration import OrchestrationRow
 from closeloop.records.record import Record
 from closeloop.records.settings import AccessToken
-from closeloop.tasks.sealed_tasks import hide_attempt
 from closeloop.web.event_views import (
     FigureLine,
     FigureTable,
@@ -119,11 +119,10 @@ def overview(desk: PageContext, asked: NoQuery) -> OverviewView:
 
 def _latest_attempt_lines(desk: PageContext) -> tuple[AttemptLine, ...]:
     sealed = desk.store.held_out.list_sealed_digests()
-    rows = [
-        hide_attempt(row, sealed)
-        for row in desk.store.listing.list_page(AttemptFilter(), MAX_LATEST_ATTEMPTS)
-    ]
-    return attempt_lines(desk, rows)
+    return attempt_lines(
+        desk,
+        desk.store.listing.list_page(AttemptFilter(), MAX_LATEST_ATTEMPTS, without=sealed),
+    )
 
 
 def compute_overview_numbers(desk: PageContext, work: AttemptTable) -> OverviewNumbers:
@@ -168,7 +167,8 @@ def _newest_verdict(desk: PageContext, work: AttemptTable) -> Verdict | None:
             try:
                 return Verdict(experiment=experiment.id, report=compare_variants(work, choices))
             except BadInput:
-                return None
+                # It may be a look at held-out tasks, which are not compared here.
+                continue
     return None
 
 
@@ -176,7 +176,8 @@ def _count_rule_findings(desk: PageContext, work: AttemptTable) -> tuple[RuleCou
     about = {one.detector.rule.name: one.detector.rule.about for one in desk.rulebook.chosen}
     names = {None: None} | {digest: one.name for digest, one in work.variants.items()}
     counts: Counter[tuple[str | None, str]] = Counter()
-    for (variant, rule), count in desk.store.counts.count_findings().items():
+    sealed = desk.store.held_out.list_sealed_digests()
+    for (variant, rule), count in desk.store.counts.count_findings(sealed).items():
         if variant in names:
             counts[names[variant], rule] += count
     return tuple(
