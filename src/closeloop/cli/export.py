@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from closeloop.store import Store
 
 
-def export(
+def export(  # noqa: PLR0913 - one parameter for each flag
     *attempts: str,
     atif: bool = False,
     otlp: bool = False,
