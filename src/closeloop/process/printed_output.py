@@ -19,7 +19,8 @@ _SUCCESS = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _CLIENT_LINE = re.compile(
-    r"^\[(?:Python Interpreter|Command finished|The command).*\]?$", re.MULTILINE
+    r"^\[(?:Python Interpreter|Command finished|The command).*\]?$|^[\w.-]+@[\w.-]+:\S* [#$] ?$",
+    re.MULTILINE,
 )
 """Lines that a client adds to what a program prints."""
 
@@ -36,6 +37,14 @@ def states_success(step: TraceStep) -> bool:
     if not text.strip():
         return step.failed is not True
     return step.failed is not True and _SUCCESS.search(text) is not None
+
+
+def prints_nothing(step: TraceStep) -> bool:
+    """It ran, and neither it nor what it started said a word."""
+    if not isinstance(step.event, Command) or step.event.output is None:
+        return False
+    text = _CLIENT_LINE.sub("", step.event.output[-_OUTPUT_TAIL_CHARS:])
+    return not text.replace(step.event.command, "").strip()
 
 
 def _output_tail(step: TraceStep) -> str:

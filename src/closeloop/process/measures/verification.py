@@ -42,6 +42,8 @@ _FORMATTING_TOOLS = frozenset(("ruff", "cargo", "go", "biome", "deno", "dart", "
 _FORMAT_COMMAND = re.compile(r"^[^;&|]*\s(?:format|fmt)\b[^;&|]*$")
 EVENT_NUMBER = attrgetter("event.number")
 NO_END = float("inf")
+MAX_EARLIER_CHECKS = 1000
+"""So many checks before the first change are looked at."""
 
 
 class CheckBacking(Record):
@@ -212,6 +214,11 @@ def is_trial(step: TraceStep) -> bool:
     return runs_program(step.doing)
 
 
+def is_run(step: TraceStep) -> bool:
+    """It runs code: a check that does more than read it, or another trial of it."""
+    return is_trial(step) if step.check is None else not is_static_check(step)
+
+
 def is_static_check(step: TraceStep) -> bool:
     """It reads the code and does not run it: that its tests pass is not among what it says."""
     return _uses_only(step, STATIC_TOOLS)
@@ -237,6 +244,20 @@ def _uses_only(step: TraceStep, tools: frozenset[str]) -> bool:
 def could_not_run(step: TraceStep) -> bool:
     """The check was not there to be run, or was stopped: that says nothing of the code."""
     return step.check is not None and step.check.blocked is not None
+
+
+def has_failed_before(wrong: TraceStep, first: TraceStep, checks: Sequence[TraceStep]) -> bool:
+    """What fails had failed before the agent changed anything."""
+    failures = wrong.check.failures if wrong.check else None
+    if wrong.check is None or failures is None:
+        return False
+    failing, tool = failures.keys, wrong.check.tool
+    at = bisect_left(checks, first.number, key=EVENT_NUMBER)
+    for step in checks[max(0, at - MAX_EARLIER_CHECKS) : at]:
+        before = step.check.failures if step.check and step.check.tool == tool else None
+        if before is not None and failing <= before.keys:
+            return True
+    return False
 
 
 # What failing checks complained of: whether a file was named before it was changed.
