@@ -11,6 +11,8 @@ from closeloop.records.trace import Command
 
 _OUTPUT_TAIL_CHARS = 2000
 """So much of the end of an output is compared."""
+_MAX_OUTPUT_CHARS = 50_000
+"""Longer outputs are not compared as a whole."""
 _SUCCESS = re.compile(
     r"\b(?:all (?:\w+ )?(?:tests?|checks?|assertions?) pass|tests? pass(?:ed|es)?\b|passed\b"
     r"|success(?:ful(?:ly)?)?\b|succeeded\b|(?:is|was|has been|been) fixed\b|not reproduced\b"
@@ -29,6 +31,16 @@ def prints_same(one: TraceStep, other: TraceStep) -> bool:
     """Nothing differs in what they print, but for times, addresses and the like."""
     before, after = _output_tail(one), _output_tail(other)
     return before == after or _normalise_tail(before) == _normalise_tail(after)
+
+
+def prints_all_the_same(one: TraceStep, other: TraceStep) -> bool:
+    """As `prints_same`, from the first line to the last; output that is not known is none."""
+    texts = [
+        step.event.output if isinstance(step.event, Command) else None for step in (one, other)
+    ]
+    if texts[0] is None or texts[1] is None or max(map(len, texts)) > _MAX_OUTPUT_CHARS:
+        return False
+    return texts[0] == texts[1] or normalise_output(texts[0]) == normalise_output(texts[1])
 
 
 def states_success(step: TraceStep) -> bool:

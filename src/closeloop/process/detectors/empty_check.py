@@ -7,6 +7,9 @@ whether the change is right:
 
 - **No test was called**: a file of tests is run as a plain Python script, prints nothing and ends.
   It defines tests; nobody calls them.
+- **It prints the same as before**: a script of the agent's own ran before the first change, too, and
+  every line that it prints is the same as then. It does not show the fault, or the fault is still
+  there.
 - **Nothing of the project is used**: a script of the agent's own that imports the standard library
   alone, opens no file and starts no program. It tries a copy of the logic, or only prints.
 
@@ -59,8 +62,9 @@ It may gate.
 from __future__ import annotations
 
 import ast
+import re
 import sys
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
@@ -73,7 +77,7 @@ from closeloop.process.edit_contents import (
     list_file_edits,
 )
 from closeloop.process.measures.verification import EVENT_NUMBER, find_backing, is_run
-from closeloop.process.printed_output import prints_nothing
+from closeloop.process.printed_output import prints_all_the_same, prints_nothing
 from closeloop.process.rule_helpers import truncate_line
 from closeloop.process.shell.command_splitting import ShellCommand, split_commands
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
@@ -100,6 +104,8 @@ MAX_SCRIPT_CHARS = 20_000
 MAX_CITED = 5
 _NO_CALL = "it defines tests and calls none"
 _NOTHING_USED = "it uses nothing of the project"
+_SAME_AS_BEFORE = "it prints what it printed before the code was changed"
+_INLINE_CODE = re.compile(r"\b(?:python[\d.]*|node|ruby|php|perl)\s+(?:-\w+\s+)*(?:-[ce]\b|-?\s*<<)")
 _REACHING_MODULES = frozenset((
     "subprocess", "importlib", "runpy", "socket", "urllib", "http", "ctypes", "pathlib", "glob",
     "shutil", "unittest", "doctest", "multiprocessing", "pkgutil", "fileinput", "sqlite3", "ftplib",
@@ -126,7 +132,8 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     runs = _list_runs(root, backing.last)
     if not runs or not _goes_on(root, runs[0]):
         return []
-    reasons = [_explain_emptiness(root, step) for step in runs]
+    earlier = _runs_before(root, backing.first)
+    reasons = [_find_unchanged(root, step, earlier) or _explain_emptiness(root, step) for step in runs]
     if None in reasons:
         return []
     return [
@@ -158,6 +165,37 @@ def _list_runs(root: LaneReading, change: TraceStep) -> Sequence[TraceStep]:
 def _is_cut_off(step: TraceStep) -> bool:
     """The recording ends before its result."""
     return isinstance(step.event, Command) and step.event.output is None
+
+
+def _runs_before(root: LaneReading, change: TraceStep) -> Mapping[str, TraceStep]:
+    """By what they run: the last runs before the code was changed at all."""
+    end = bisect_left(root.commands, change.number, key=EVENT_NUMBER)
+    return {_name_target(step): step for step in root.commands[:end] if is_run(step)}
+
+
+def _name_target(step: TraceStep) -> str:
+    if step.check is not None:
+        return step.check.target
+    return " ".join(step.event.command.split()) if isinstance(step.event, Command) else ""
+
+
+def _find_unchanged(
+    root: LaneReading, step: TraceStep, earlier: Mapping[str, TraceStep]
+) -> str | None:
+    """The agent's own script said the same before, and the agent ends with words or a call."""
+    before = earlier.get(_name_target(step))
+    if before is None or step.failed or before.failed or not _is_own_script(root, step):
+        return None
+    closed = any(one.role == "agent" and one.number > step.number for one in root.messages)
+    return _SAME_AS_BEFORE if closed and prints_all_the_same(before, step) else None
+
+
+def _is_own_script(root: LaneReading, step: TraceStep) -> bool:
+    scripts = step.doing.runs if step.doing else ()
+    created = {path.rpartition("/")[2] for path in find_created_files(root.changes)}
+    if scripts:
+        return created.issuperset(name.rpartition("/")[2] for name in scripts)
+    return isinstance(step.event, Command) and _INLINE_CODE.search(step.event.command) is not None
 
 
 def _goes_on(root: LaneReading, run: TraceStep) -> bool:
