@@ -59,6 +59,11 @@ def prints_nothing(step: TraceStep) -> bool:
     return not text.replace(step.event.command, "").strip()
 
 
+def last_line(step: TraceStep) -> str:
+    """What it says last, without what is volatile."""
+    return _normalise_tail(_output_tail(step)).rstrip().rpartition("\n")[2]
+
+
 def _output_tail(step: TraceStep) -> str:
     output = step.event.output if isinstance(step.event, Command) else None
     return (output or "")[-_OUTPUT_TAIL_CHARS:]

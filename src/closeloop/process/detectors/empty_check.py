@@ -106,6 +106,7 @@ _NO_CALL = "it defines tests and calls none"
 _NOTHING_USED = "it uses nothing of the project"
 _SAME_AS_BEFORE = "it prints what it printed before the code was changed"
 _INLINE_CODE = re.compile(r"\b(?:python[\d.]*|node|ruby|php|perl)\s+(?:-\w+\s+)*(?:-[ce]\b|-?\s*<<)")
+_IMPORTED = re.compile(r"^[ \t]*(?:from|import)[ \t]+(\w+)", re.MULTILINE)
 _REACHING_MODULES = frozenset((
     "subprocess", "importlib", "runpy", "socket", "urllib", "http", "ctypes", "pathlib", "glob",
     "shutil", "unittest", "doctest", "multiprocessing", "pkgutil", "fileinput", "sqlite3", "ftplib",
@@ -132,15 +133,14 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     runs = _list_runs(root, backing.last)
     if not runs or not _goes_on(root, runs[0]):
         return []
-    earlier = _runs_before(root, backing.first)
-    reasons = [_find_unchanged(root, step, earlier) or _explain_emptiness(root, step) for step in runs]
-    if None in reasons:
+    reason = _explain_all(root, runs, backing.first)
+    if reason is None:
         return []
     return [
         make_finding(
             rule,
             f"`{_name_command(runs[-1])}` is all that ran after the last change, and"
-            f" {reasons[-1]}.",
+            f" {reason}.",
             [backing.last.number, *(step.number for step in runs[-MAX_CITED:])],
             lane=root.lane.id,
             confidence=0.9,
@@ -165,6 +165,17 @@ def _list_runs(root: LaneReading, change: TraceStep) -> Sequence[TraceStep]:
 def _is_cut_off(step: TraceStep) -> bool:
     """The recording ends before its result."""
     return isinstance(step.event, Command) and step.event.output is None
+
+
+def _explain_all(root: LaneReading, runs: Sequence[TraceStep], change: TraceStep) -> str | None:
+    """Why none of the runs can fail: what is said of the last; None where one of them may."""
+    earlier = _runs_before(root, change)
+    reason = None
+    for step in runs:
+        reason = _find_unchanged(root, step, earlier) or _explain_emptiness(root, step)
+        if reason is None:
+            return None
+    return reason
 
 
 def _runs_before(root: LaneReading, change: TraceStep) -> Mapping[str, TraceStep]:
@@ -244,7 +255,7 @@ def _explain_part(root: LaneReading, step: TraceStep, part: ShellCommand) -> str
     code = _find_script(root, step, name)
     if code is None:
         return None
-    if prints_nothing(step) and _only_defines(code):
+    if prints_nothing(step) and "__main__" not in code and _only_defines(code):
         return _NO_CALL
     return _explain_code(code)
 
@@ -292,6 +303,8 @@ def _only_defines(code: str) -> bool:
 
 
 def _explain_code(code: str) -> str | None:
+    if any(map(_uses_module, _IMPORTED.findall(code))):
+        return None
     tree = _parse_code(code)
     if tree is None or not tree.body or any(map(_reaches_out, _names_used(tree))):
         return None
@@ -313,6 +326,8 @@ def _names_used(tree: ast.Module) -> Iterator[str]:
 
 def _reaches_out(name: str) -> bool:
     """By this name a script may use the project."""
-    if not name.endswith("."):
-        return name in _REACHING_NAMES
-    return name[:-1] not in sys.stdlib_module_names or name[:-1] in _REACHING_MODULES
+    return _uses_module(name[:-1]) if name.endswith(".") else name in _REACHING_NAMES
+
+
+def _uses_module(name: str) -> bool:
+    return name not in sys.stdlib_module_names or name in _REACHING_MODULES
