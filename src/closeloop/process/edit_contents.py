@@ -64,6 +64,12 @@ _DOCSTRING_LINES = (">>> ", ":param", ":return", ":rtype", ":raises", ":type ", 
 """No line of Python begins so."""
 
 
+_DEBUG_LINE = re.compile(
+    r"(?:print|pprint|console\.\w+|logg?(?:er|ing)?\.\w+|fmt\.Print\w*|dbg!|println!|eprintln!"
+    r"|System\.\w+\.println|var_dump|import (?:pdb|sys|logging|traceback|pprint)|breakpoint)\b"
+)
+
+
 class EditLines(Record):
     """Lines, without their indentation, that an edit added and removed; moved ones are neither."""
 
@@ -168,6 +174,21 @@ def changes_only_comments(event: Edit) -> bool:
     return _differs_in_comments(event) or (
         event.path.endswith(_PYTHON_ENDINGS) and _differs_in_docstrings(event)
     )
+
+
+def is_debug_line(line: str) -> bool:
+    """A line that only shows how the program goes."""
+    return _DEBUG_LINE.match(line) is not None
+
+
+@lru_cache(maxsize=1024)
+def removes_debug_lines(event: Edit) -> bool:
+    """Nothing but lines that print are taken out, and none is put in."""
+    lines = diff_edit(event)
+    if lines is None or any(lines.added):
+        return False
+    removed = [line for line in lines.removed if line]
+    return bool(removed) and all(map(is_debug_line, removed))
 
 
 def _differs_in_docstrings(event: Edit) -> bool:

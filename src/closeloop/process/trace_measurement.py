@@ -35,7 +35,7 @@ from closeloop.text.wording import matches_globs
 
 # Which outcome category an attempt falls into: the first that applies, with its reason.
 
-UNCHECKED_RULES = ("missing-verification", "unverified-claim")
+UNCHECKED_RULES = ("missing-verification", "unverified-claim", "empty-check", "wrong-copy")
 NONCOMPLIANCE_RULES = (
     "lost-constraint",
     "out-of-scope-edit",

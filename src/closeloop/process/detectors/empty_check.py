@@ -105,7 +105,10 @@ MAX_CITED = 5
 _NO_CALL = "it defines tests and calls none"
 _NOTHING_USED = "it uses nothing of the project"
 _SAME_AS_BEFORE = "it prints what it printed before the code was changed"
-_INLINE_CODE = re.compile(r"\b(?:python[\d.]*|node|ruby|php|perl)\s+(?:-\w+\s+)*(?:-[ce]\b|-?\s*<<)")
+_INLINE_CODE = re.compile(
+    r"\b(?:python[\d.]*|node|ruby|php|perl)\s+(?:-\w+\s+)*(?:-[ce]\b|-?\s*<<)"
+)
+_STILL_THERE = re.compile(r"\b(?:still (?:shows?|prints?|there|wrong|the same)|persists?)\b")
 _IMPORTED = re.compile(r"^[ \t]*(?:from|import)[ \t]+(\w+)", re.MULTILINE)
 _REACHING_MODULES = frozenset((
     "subprocess", "importlib", "runpy", "socket", "urllib", "http", "ctypes", "pathlib", "glob",
@@ -139,8 +142,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     return [
         make_finding(
             rule,
-            f"`{_name_command(runs[-1])}` is all that ran after the last change, and"
-            f" {reason}.",
+            f"`{_name_command(runs[-1])}` is all that ran after the last change, and {reason}.",
             [backing.last.number, *(step.number for step in runs[-MAX_CITED:])],
             lane=root.lane.id,
             confidence=0.9,
@@ -214,7 +216,9 @@ def _goes_on(root: LaneReading, run: TraceStep) -> bool:
     last = next((one for one in reversed(root.messages) if one.role == "agent"), None)
     if last is None or last.number < run.number:
         return root.steps[-1].index > run.index + 1
-    return last.intent != "question" and not admits_problem(last.text[:MAX_MESSAGE_CHARS].lower())
+    words = last.text[:MAX_MESSAGE_CHARS].lower()
+    asks = last.intent == "question" or words.rstrip().endswith("?")
+    return not asks and _STILL_THERE.search(words) is None and not admits_problem(words)
 
 
 def _explain_emptiness(root: LaneReading, step: TraceStep) -> str | None:

@@ -10,7 +10,8 @@ looks.
 
 The **silent** kind: the same command prints the same after changed code, three times or more,
 whatever its exit code, unless what it prints states success or the agent says that it is right. A
-script that shows a bug and ends with exit code 0 is told so. The round that brings a failure, or
+script that shows a bug and ends with exit code 0 is told so. So is a check that cannot even start,
+for the same reason each time, however its own files are changed. The round that brings a failure, or
 brings it out, does not count, and neither does a change that only prints more.
 
 A check of fewer tests than before goes on with the row when it fails in what had failed already.
@@ -79,7 +80,7 @@ from itertools import pairwise
 
 from closeloop.process.check_comparison import compare_failures, find_comparable
 from closeloop.process.check_results import runs_program
-from closeloop.process.edit_contents import creates_file, diff_edit
+from closeloop.process.edit_contents import creates_file, diff_edit, is_debug_line
 from closeloop.process.measures.convergence import find_standstills, list_failing_checks
 from closeloop.process.measures.feedback_use import has_change_between, is_scratch_change
 from closeloop.process.measures.verification import EVENT_NUMBER
@@ -128,10 +129,6 @@ _SUCCESS_WORDS = re.compile(
     re.IGNORECASE,
 )
 """What an agent says of an output that it likes."""
-_DEBUG_LINE = re.compile(
-    r"(?:print|pprint|console\.\w+|logg?(?:er|ing)?\.\w+|fmt\.Print\w*|dbg!|println!|eprintln!"
-    r"|System\.\w+\.println|var_dump|import (?:pdb|sys|logging|traceback|pprint)|breakpoint)\b"
-)
 _PASSED_COUNT = re.compile(r"\b(\d{1,6}) pass(?:ed|ing)\b")
 
 
@@ -190,7 +187,7 @@ def _is_debug_change(step: TraceStep) -> bool:
     if not lines or None in lines:
         return False
     added = [line for one in lines if one for line in one.added if line]
-    return bool(added) and all(map(_DEBUG_LINE.match, added))
+    return bool(added) and all(map(is_debug_line, added))
 
 
 def _shows_progress(row: Sequence[Iteration]) -> bool:
