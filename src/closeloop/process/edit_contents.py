@@ -184,6 +184,8 @@ def is_debug_line(line: str) -> bool:
 @lru_cache(maxsize=1024)
 def removes_debug_lines(event: Edit) -> bool:
     """Nothing but lines that print are taken out, and none is put in."""
+    if event.before is not None and len(event.after or "") >= len(event.before):
+        return False
     lines = diff_edit(event)
     if lines is None or any(lines.added):
         return False

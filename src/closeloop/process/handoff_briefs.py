@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import islice
 from operator import attrgetter
 
@@ -166,13 +167,17 @@ def _child_work(child: LaneReading, event: Handoff, turns: Sequence[int]) -> Seq
     return child.steps[start : bisect_left(child.steps, turns[place + 1], key=_event_number)]
 
 
+# One message stands before many handoffs.
+_strip_markup = lru_cache(256)(strip_client_markup)
+
+
 def _parent_request(reading: TraceReading, parent: LaneReading, spoken: int) -> str | None:
     """The user's last words that stand alone, with what was answered or corrected since."""
     texts: list[str] = []
     for message in reversed(parent.messages[max(0, spoken - MAX_WINDOW_STEPS) : spoken]):
         if message.role != "user":
             continue
-        text = strip_client_markup(message.text)
+        text = _strip_markup(message.text)
         if not text:
             continue
         texts.append(text)

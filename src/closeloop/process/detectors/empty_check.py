@@ -134,10 +134,8 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     if backing is None:
         return []
     runs = _list_runs(root, backing.last)
-    if not runs or not _goes_on(root, runs[0]):
-        return []
-    reason = _explain_all(root, runs, backing.first)
-    if reason is None:
+    reason = _explain_all(root, runs, backing.first) if runs else None
+    if reason is None or not _goes_on(root, runs[0]):
         return []
     return [
         make_finding(

@@ -83,7 +83,6 @@ from closeloop.process.agent_claims import (
 )
 from closeloop.process.edit_contents import list_code_changes
 from closeloop.process.measures.verification import (
-    EVENT_NUMBER,
     checks_by_lane,
     could_not_run,
     find_backing,

@@ -61,6 +61,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 
 from closeloop.process.edit_contents import list_code_changes
 from closeloop.process.measures.verification import EVENT_NUMBER, is_run
@@ -146,8 +147,10 @@ def _runs_of_copies(lane: LaneReading) -> Iterator[CopyRun]:
     changes = [step for step in list_code_changes(lane) if next(_full_paths(step), None)]
     if not changes:
         return
-    at = bisect_right(lane.commands, changes[0].number, key=EVENT_NUMBER)
-    for step in lane.commands[at:]:
+    begin = bisect_right(lane.commands, changes[0].number, key=EVENT_NUMBER)
+    last_changes: dict[str, TraceStep] = {}
+    place = 0
+    for step in lane.commands[begin:]:
         event = step.event
         output = event.output if isinstance(event, Command) else None
         if not output or ".py" not in output or not is_run(step):
@@ -155,24 +158,25 @@ def _runs_of_copies(lane: LaneReading) -> Iterator[CopyRun]:
         shown = _shown_files(output)
         if not shown or _ELSEWHERE.search(event.command):
             continue
-        before = changes[: bisect_right(changes, step.number, key=EVENT_NUMBER)]
-        yield from _match_copies(step, before, shown)
+        while place < len(changes) and changes[place].number <= step.number:
+            for path in _full_paths(changes[place]):
+                last_changes.pop(path, None)
+                last_changes[path] = changes[place]
+            place += 1
+        yield from _match_copies(step, last_changes, shown)
 
 
 def _match_copies(
-    step: TraceStep, changes: Sequence[TraceStep], shown: Sequence[str]
+    step: TraceStep, changes: Mapping[str, TraceStep], shown: Sequence[str]
 ) -> Iterator[CopyRun]:
     """The run, where a file that it shows is of another copy of what was changed last."""
-    for change in reversed(changes):
-        for changed in _full_paths(change):
-            for path in shown:
-                if roots := _split_roots(changed, path):
-                    ours, theirs = roots
-                    if not any(one.startswith(f"{ours}/{_top(changed, ours)}/") for one in shown):
-                        yield CopyRun(
-                            step=step, change=change, changed_root=ours, other_root=theirs
-                        )
-                    return
+    for changed, change in reversed(changes.items()):
+        for path in shown:
+            if roots := _split_roots(changed, path):
+                ours, theirs = roots
+                if not any(one.startswith(f"{ours}/{_top(changed, ours)}/") for one in shown):
+                    yield CopyRun(step=step, change=change, changed_root=ours, other_root=theirs)
+                return
 
 
 def _top(path: str, root: str) -> str:
@@ -194,6 +198,7 @@ def _full_paths(step: TraceStep) -> Iterator[str]:
     return (path for path in paths if path.startswith("/") and path.endswith(".py"))
 
 
+@lru_cache(maxsize=4096)
 def _split_roots(changed: str, shown: str) -> tuple[str, str] | None:
     """What stands before the part that two paths share; None where they are of one copy."""
     ours, theirs = changed.split("/"), shown.split("/")
