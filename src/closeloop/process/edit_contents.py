@@ -77,7 +77,8 @@ class EditLines(Record):
     removed: tuple[str, ...] = ()
 
 
-@lru_cache(maxsize=4096)
+# Several rules ask this of all edits of a trace, one after the other.
+@lru_cache(maxsize=16_384)
 def diff_edit(event: Edit) -> EditLines | None:
     """None where the recording does not tell: a file that was overwritten, an edit without text."""
     if event.before is not None or event.after is not None:

@@ -12,8 +12,8 @@ check between them, and with at least as many of them as there are edits of the 
 
 Attempts that are alike to the letter in an unchanged workspace are left to
 [repeated-failure](repeated-failure.md), and so is what was never carried out because another call
-failed or the user broke in. Edits of one answer count once. To read the file in between does not begin a new count: what was read
-did not help.
+failed or the user broke in. Edits of one answer count once. To read the file in between does not
+begin a new count: what was read did not help.
 
 ## Why it matters
 

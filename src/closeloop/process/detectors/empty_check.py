@@ -7,9 +7,9 @@ whether the change is right:
 
 - **No test was called**: a file of tests is run as a plain Python script, prints nothing and ends.
   It defines tests; nobody calls them.
-- **It prints the same as before**: a script of the agent's own ran before the first change, too, and
-  every line that it prints is the same as then. It does not show the fault, or the fault is still
-  there.
+- **It prints the same as before**: a script of the agent's own ran before the first change, too,
+  and every line that it prints is the same as then. It does not show the fault, or the fault is
+  still there.
 - **Nothing of the project is used**: a script of the agent's own that imports the standard library
   alone, opens no file and starts no program. It tries a copy of the logic, or only prints.
 

@@ -110,14 +110,16 @@ rule = Rule(
 
 _OWNING_UP = re.compile(
     r"\b(?:fail\w*|error\w*|exceptions?|traceback|unable|cannot|can't|still|lost|broken"
-    r"|(?:could|was|did|does|do|is|are) ?n[o']t|expected|unrelated|pre-?existing|environment\w*|raises?d?|rejects?|missing"
+    r"|(?:could|was|did|does|do|is|are) ?n[o']t|expected|unrelated|pre-?existing|environment\w*"
+    r"|raises?d?|rejects?|missing"
     r"|not (?:installed|available|able|yet|run)|however|unfortunately|unresolved|limitations?"
     r"|warnings?|not resolved|reproduc\w+ (?:step|script) (?:needs|requires))\b"
 )
 """Words that may speak of what failed."""
 _EXPLANATION = re.compile(
     r"\b(?:expected|unrelated|not related|pre-?existing|environment\w*|intended"
-    r"|correctly raise[sd]?|network|connection|not (?:due|caused|because)|sandbox|as (?:it )?should)\b"
+    r"|correctly raise[sd]?|network|connection|not (?:due|caused|because)|sandbox"
+    r"|as (?:it )?should)\b"
 )
 _ERROR = re.compile(
     r"^Traceback \(most recent|^[\w.]*(?:Error|Exception)\b|^(?:ERROR|FAILED)\b", re.M

@@ -11,8 +11,8 @@ looks.
 The **silent** kind: the same command prints the same after changed code, three times or more,
 whatever its exit code, unless what it prints states success or the agent says that it is right. A
 script that shows a bug and ends with exit code 0 is told so. So is a check that cannot even start,
-for the same reason each time, however its own files are changed. The round that brings a failure, or
-brings it out, does not count, and neither does a change that only prints more.
+for the same reason each time, however its own files are changed. The round that brings a failure,
+or brings it out, does not count, and neither does a change that only prints more.
 
 A check of fewer tests than before goes on with the row when it fails in what had failed already.
 A different failing test, another kind of error in the same test, or one failure fewer ends it:
@@ -254,8 +254,8 @@ def _silent_spirals(reading: TraceReading, lane: LaneReading, least: float) -> I
         if not states_success(row[-1]) and not _is_mostly_liked(reading, row):
             yield make_finding(
                 rule,
-                f"{truncate_line(getattr(row[-1].event, 'command', ''))} {_describe_result(row[-1])}"
-                f" after {len(row)} rounds of changes.",
+                f"{truncate_line(getattr(row[-1].event, 'command', ''))}"
+                f" {_describe_result(row[-1])} after {len(row)} rounds of changes.",
                 [step.number for step in row],
                 lane=lane.lane.id,
                 confidence=0.8,

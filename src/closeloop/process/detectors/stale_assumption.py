@@ -12,10 +12,10 @@ lane, or by the user who says so. Reported is an edit made from stale knowledge 
 - writes the whole file anew over what another lane, the user or another branch had put there.
 
 Where the tool refuses the edit because somebody else changed the file, and the agent then reads it
-again, nothing is said: it could not know. The agent's own edits do not make its knowledge stale. Edits that fail for another reason (two
-matches, no permission, another file of the same patch) are not meant, nor is a command that
-prints the file afterwards, nor a file that `git stash` put away and brought back. Several edits
-of one file that fail for one change are one finding.
+again, nothing is said: it could not know. The agent's own edits do not make its knowledge stale.
+Edits that fail for another reason (two matches, no permission, another file of the same patch) are
+not meant, nor is a command that prints the file afterwards, nor a file that `git stash` put away
+and brought back. Several edits of one file that fail for one change are one finding.
 
 ## Why it matters
 

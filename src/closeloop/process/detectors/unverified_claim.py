@@ -9,10 +9,10 @@ could not run the tests", "should pass now", "please verify" and "two tests stil
 and claim nothing; plans, conditions, instructions, questions and quotations claim
 nothing either.
 
-A check that could not run backs a claim where it is a script that had printed its results before
-it broke off, and where the agent says what is missing, nothing is said. A change after its words is
-none that it speaks of. A tool that runs programs without telling which
-may have run the check, and a script that tries the code is a test of it.
+A check that could not run backs a claim where it is a script that had printed its results before it
+broke off, and where the agent says what is missing, nothing is said. A change after its words is
+none that it speaks of. A tool that runs programs without telling which may have run the check, and
+a script that tries the code is a test of it.
 
 These cases count:
 
@@ -26,9 +26,9 @@ These cases count:
   wanted repaired or built is done. Questions, reviews and documents are no such work; where
   sub-agents worked, a part of the record is missing or the context was cut, nothing is said.
 
-Documents, comments, docstrings, layout by a formatter, lines taken out that only print, the agent's own scratch files and their
-removal, and a checked change that is put back after a look at the base need no check. Code of a
-sub-agent may be checked by its parent.
+Documents, comments, docstrings, layout by a formatter, lines taken out that only print, the agent's
+own scratch files and their removal, and a checked change that is put back after a look at the base
+need no check. Code of a sub-agent may be checked by its parent.
 
 Where nothing was run at all and no check is claimed,
 [missing-verification](missing-verification.md) speaks instead; where a check ran and failed,
@@ -139,7 +139,7 @@ _WORK_CLAIM = re.compile(
 )
 _WARNING_LINE = re.compile(r"\s|\S+:\d+: ")
 _BLOCK_TOLD = re.compile(
-    r"\b(?:missing|not installed|not available|unavailable|could not (?:run|start)|cannot (?:run|start)"
+    r"\b(?:missing|not installed|not available|unavailable|(?:could not|cannot) (?:run|start)"
     r"|remaining errors?|(?:subsequent|new|other) errors?)\b"
 )
 _TELLING_PROGRAMS = frozenset(("git", "gh", "glab"))

@@ -46,8 +46,8 @@ _RUNNING_TOOL_WORDS = (
 _FORMATTING_TOOLS = frozenset(("ruff", "cargo", "go", "biome", "deno", "dart", "terraform"))
 _FORMAT_COMMAND = re.compile(r"^[^;&|]*\s(?:format|fmt)\b[^;&|]*$")
 _DEBUG_DELETION = re.compile(
-    r"(?:cd \S+ && )?sed -i(?: -e)? (['\"])/[^/]*(?:debug|print|console\.log|breakpoint|pdb)[^/]*/d\1"
-    r" \S+",
+    r"(?:cd \S+ && )?sed -i(?: -e)? (['\"])"
+    r"/[^/]*(?:debug|print|console\.log|breakpoint|pdb)[^/]*/d\1 \S+",
     re.IGNORECASE,
 )
 EVENT_NUMBER = attrgetter("event.number")
