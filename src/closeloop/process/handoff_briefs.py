@@ -234,6 +234,11 @@ _PRECEDENCE = compile_phrases(
 BRIEF_PARTS = 5
 
 
+_QUESTION = re.compile(
+    r"\W*(?:what|why|how|where|which|who|when|is|are|does|do|did|can)\b[^.\n]*\?"
+)
+
+
 def is_hidden_text(text: str) -> bool:
     """It was said, and the recording does not tell what."""
     return _HIDDEN_TEXT.fullmatch(text) is not None
@@ -281,6 +286,12 @@ def child_makes_changes(one: HandoffContext) -> bool:
 def is_reading_brief(brief: str) -> bool:
     """It asks to find out, review or explain, and for no change."""
     return _READING_BRIEF.search(brief[:MAX_TEXT_CHARS].casefold()) is not None
+
+
+def asks_only_to_look(request: str) -> bool:
+    """A review, an explanation or an answer is wanted, and no change of the code."""
+    words = request.strip()
+    return is_reading_brief(words) or _QUESTION.fullmatch(words.casefold()) is not None
 
 
 def is_brief_understood(one: HandoffContext) -> bool | None:

@@ -35,12 +35,15 @@ def prints_same(one: TraceStep, other: TraceStep) -> bool:
 
 def prints_all_the_same(one: TraceStep, other: TraceStep) -> bool:
     """As `prints_same`, from the first line to the last; output that is not known is none."""
-    texts = [
-        step.event.output if isinstance(step.event, Command) else None for step in (one, other)
-    ]
-    if texts[0] is None or texts[1] is None or max(map(len, texts)) > _MAX_OUTPUT_CHARS:
+    before, after = _whole_output(one), _whole_output(other)
+    if before is None or after is None:
         return False
-    return texts[0] == texts[1] or normalise_output(texts[0]) == normalise_output(texts[1])
+    return before == after or normalise_output(before) == normalise_output(after)
+
+
+def _whole_output(step: TraceStep) -> str | None:
+    output = step.event.output if isinstance(step.event, Command) else None
+    return output if output is not None and len(output) <= _MAX_OUTPUT_CHARS else None
 
 
 def states_success(step: TraceStep) -> bool:
