@@ -75,6 +75,8 @@ def test_the_same_output_as_before_the_change_shows_nothing() -> None:
     assert is_empty(ASK, own, before, FIX, after, DONE)
     assert not is_empty(ASK, own, before, FIX, run("python try_cart.py", "1"), DONE)
     assert not is_empty(ASK, own, before, FIX, after), "the recording ends there"
+    tests = run("python try_cart.py", "Ran 12 tests in 0.1s\n\nOK")
+    assert not is_empty(ASK, own, tests, FIX, tests, DONE), "what passed is to pass again"
     assert not is_empty(ASK, run("make report", "ok"), FIX, run("make report", "ok"), DONE)
 
 
@@ -156,5 +158,7 @@ def test_what_failed_before_or_is_meant_to_fail_is_not_left() -> None:
     meant = run("echo 'assert 0' > t.py && pytest t.py", "FAILED t.py::t - assert 0\n1 failed", 1)
     assert not is_left(ASK, FIX, meant, END)
     assert not is_left(ASK, FIX, run("grep -c total out.log", "0", 1), END)
+    strict = edit("shop/cart.py", "return 0", "raise KeyError(name)")
+    assert not is_left(ASK, strict, BROKEN, END), "the error is what was wanted"
     refused = run("pytest", "The user doesn't want to proceed with this tool use.", 1)
     assert not is_left(ASK, FIX, refused, END)

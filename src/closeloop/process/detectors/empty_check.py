@@ -9,7 +9,7 @@ whether the change is right:
   It defines tests; nobody calls them.
 - **It prints the same as before**: a script of the agent's own ran before the first change, too,
   and every line that it prints is the same as then. It does not show the fault, or the fault is
-  still there.
+  still there. Tests that passed before and pass again are meant to.
 - **Nothing of the project is used**: a script of the agent's own that imports the standard library
   alone, opens no file and starts no program. It tries a copy of the logic, or only prints.
 
@@ -102,13 +102,17 @@ rule = Rule(
 MAX_SCRIPT_CHARS = 20_000
 """Longer scripts are not looked at."""
 MAX_CITED = 5
-_NO_CALL = "it defines tests and calls none"
+_NO_CALL = "it defines functions or classes and calls none"
 _NOTHING_USED = "it uses nothing of the project"
 _SAME_AS_BEFORE = "it prints what it printed before the code was changed"
 _INLINE_CODE = re.compile(
     r"\b(?:python[\d.]*|node|ruby|php|perl)\s+(?:-\w+\s+)*(?:-[ce]\b|-?\s*<<)"
 )
-_STILL_THERE = re.compile(r"\b(?:still (?:shows?|prints?|there|wrong|the same)|persists?)\b")
+_STILL_THERE = re.compile(
+    r"\b(?:still (?:shows?|prints?|there|wrong|the same)|persists?"
+    r"|(?:can't|cannot|could not|couldn't) (?:\w+ )?(?:confirm|verify|test|see|check))\b"
+)
+_TEST_RESULTS = re.compile(r"\bRan \d+ tests?\b|\b\d+ (?:passed|passing)\b")
 _IMPORTED = re.compile(r"^[ \t]*(?:from|import)[ \t]+(\w+)", re.MULTILINE)
 _REACHING_MODULES = frozenset((
     "subprocess", "importlib", "runpy", "socket", "urllib", "http", "ctypes", "pathlib", "glob",
@@ -197,8 +201,17 @@ def _find_unchanged(
     before = earlier.get(_name_target(step))
     if before is None or step.failed or before.failed or not _is_own_script(root, step):
         return None
-    closed = any(one.role == "agent" and one.number > step.number for one in root.messages)
-    return _SAME_AS_BEFORE if closed and prints_all_the_same(before, step) else None
+    if not any(one.role == "agent" and one.number > step.number for one in root.messages):
+        return None
+    if not prints_all_the_same(before, step) or _prints_test_results(step):
+        return None
+    return _SAME_AS_BEFORE
+
+
+def _prints_test_results(step: TraceStep) -> bool:
+    """Tests that passed before are to pass again."""
+    output = step.event.output if isinstance(step.event, Command) else None
+    return _TEST_RESULTS.search(output or "") is not None
 
 
 def _is_own_script(root: LaneReading, step: TraceStep) -> bool:

@@ -11,6 +11,7 @@ It keeps quiet where
 
 - something ran well after the last change;
 - the agent speaks of the failure, or said after it that it is expected or not its own;
+- it is an error that the changed code is made to raise;
 - the same tests failed before the agent changed anything;
 - the user stopped it, or refused the command;
 - it claims success in words while tests fail, or could not run: then
@@ -109,7 +110,7 @@ rule = Rule(
 )
 
 _OWNING_UP = re.compile(
-    r"\b(?:fail\w*|error\w*|exceptions?|traceback|unable|cannot|can't|still|lost|broken"
+    r"\b(?:no longer|fail\w*|error\w*|exceptions?|traceback|unable|cannot|can't|still|lost|broken"
     r"|(?:could|was|did|does|do|is|are) ?n[o']t|expected|unrelated|pre-?existing|environment\w*"
     r"|raises?d?|rejects?|missing"
     r"|not (?:installed|available|able|yet|run)|however|unfortunately|unresolved|limitations?"
@@ -124,6 +125,7 @@ _EXPLANATION = re.compile(
 _ERROR = re.compile(
     r"^Traceback \(most recent|^[\w.]*(?:Error|Exception)\b|^(?:ERROR|FAILED)\b", re.M
 )
+_ERROR_NAME = re.compile(r"^([\w.]*[A-Z]\w*)(?=: |$)", re.M)
 _MEANT_TO_FAIL = re.compile(r"\bassert (?:0|False)\b|\bpytest\.fail\b")
 _REFUSED = re.compile(r"doesn't want to proceed|was rejected|denied by|interrupted by user", re.I)
 
@@ -146,6 +148,8 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     if not runs or not all(map(_fails, runs)) or _is_explained(reading, closing, runs[-1]):
         return []
     failing = runs[-1]
+    if _raises_on_purpose(failing, changes):
+        return []
     if _runs_tests(failing) and (
         parse_claim(closing.message) is not None
         or has_failed_before(failing, backing.first, checks)
@@ -203,6 +207,18 @@ def _is_explained(reading: TraceReading, closing: ClosingMessage, failing: Trace
         isinstance(event, Thought | Message)
         and _EXPLANATION.search(event.text[:MAX_MESSAGE_CHARS].lower())
         for event in events[at:]
+    )
+
+
+def _raises_on_purpose(failing: TraceStep, changes: Sequence[TraceStep]) -> bool:
+    """It ends with an error that the changed code is made to raise."""
+    output = failing.event.output if isinstance(failing.event, Command) else None
+    names = _ERROR_NAME.findall((output or "")[-MAX_OUTPUT_CHARS:])
+    if not names:
+        return False
+    raised = f"raise {names[-1].rpartition('.')[2]}"
+    return any(
+        raised in (edit.after or edit.patch or "") for step in changes for edit in step.edits
     )
 
 
