@@ -58,6 +58,7 @@ It may gate.
 
 from __future__ import annotations
 
+import posixpath
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
@@ -186,7 +187,7 @@ def _top(path: str, root: str) -> str:
 
 def _shown_files(output: str) -> Sequence[str]:
     matches = _SHOWN_FILE.finditer(output[:MAX_OUTPUT_CHARS])
-    return list(dict.fromkeys(match[1] or match[2] for match in matches))
+    return list(dict.fromkeys(posixpath.normpath(match[1] or match[2]) for match in matches))
 
 
 def _full_paths(step: TraceStep) -> Iterator[str]:
