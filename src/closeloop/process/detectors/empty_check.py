@@ -13,7 +13,8 @@ whether the change is right:
 - **Nothing of the project is used**: a script of the agent's own that imports the standard library
   alone, opens no file and starts no program. It tries a copy of the logic, or only prints.
 
-The agent then hands over without a word of doubt, or goes on to other things.
+The agent then hands over without a word of doubt, or goes on to other things, and tries no new
+edit.
 
 It keeps quiet where anything else ran after the last change, a check, a tool or a sub-agent; where
 the text of the script is not on record; and where the agent says that it did not test its work.
@@ -88,12 +89,14 @@ from closeloop.records.inspection import (
 )
 from closeloop.records.trace import (
     Command,
+    Edit,
     Handoff,
+    Message,
 )
 
 rule = Rule(
     name="empty-check",
-    version=1,
+    version=2,
     about="All that ran after the last change could not have failed, and is taken as proof.",
     severity="error",
     gates=True,
@@ -109,7 +112,7 @@ _INLINE_CODE = re.compile(
     r"\b(?:python[\d.]*|node|ruby|php|perl)\s+(?:-\w+\s+)*(?:-[ce]\b|-?\s*<<)"
 )
 _STILL_THERE = re.compile(
-    r"\b(?:still (?:shows?|prints?|there|wrong|the same)|persists?"
+    r"\b(?:still (?:shows?|prints?|gets?|sees?|there|wrong|the same)|persists?"
     r"|(?:can't|cannot|could not|couldn't) (?:\w+ )?(?:confirm|verify|test|see|check))\b"
 )
 _TEST_RESULTS = re.compile(r"\bRan \d+ tests?\b|\b\d+ (?:passed|passing)\b")
@@ -139,7 +142,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
         return []
     runs = _list_runs(root, backing.last)
     reason = _explain_all(root, runs, backing.first) if runs else None
-    if reason is None or not _goes_on(root, runs[0]):
+    if reason is None or not _goes_on(root, runs):
         return []
     return [
         make_finding(
@@ -222,14 +225,22 @@ def _is_own_script(root: LaneReading, step: TraceStep) -> bool:
     return isinstance(step.event, Command) and _INLINE_CODE.search(step.event.command) is not None
 
 
-def _goes_on(root: LaneReading, run: TraceStep) -> bool:
-    """The agent hands over after it without a word of doubt, or makes more than one step."""
-    last = next((one for one in reversed(root.messages) if one.role == "agent"), None)
-    if last is None or last.number < run.number:
-        return root.steps[-1].index > run.index + 1
-    words = last.text[:MAX_MESSAGE_CHARS].lower()
-    asks = last.intent == "question" or words.rstrip().endswith("?")
-    return not asks and _STILL_THERE.search(words) is None and not admits_problem(words)
+def _goes_on(root: LaneReading, runs: Sequence[TraceStep]) -> bool:
+    """The agent hands over without a word of doubt, or goes on; and it tries no new edit."""
+    if any(isinstance(step.event, Edit) for step in root.steps[runs[-1].index + 1 :]):
+        return False
+    words = [one for one in root.messages if one.role == "agent" and one.number > runs[0].number]
+    if not words:
+        return root.steps[-1].index > runs[0].index + 1
+    return not _has_doubt(words[-1]) and not any(
+        _STILL_THERE.search(one.text[:MAX_MESSAGE_CHARS].lower()) for one in words
+    )
+
+
+def _has_doubt(message: Message) -> bool:
+    words = message.text[:MAX_MESSAGE_CHARS].lower()
+    asks = message.intent == "question" or words.rstrip().endswith("?")
+    return asks or admits_problem(words)
 
 
 def _explain_emptiness(root: LaneReading, step: TraceStep) -> str | None:

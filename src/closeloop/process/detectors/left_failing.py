@@ -103,7 +103,7 @@ MAX_OUTPUT_CHARS = 4000
 
 rule = Rule(
     name="left-failing",
-    version=1,
+    version=2,
     about="The agent ends while the last run of its work fails, and says nothing of it.",
     severity="error",
     gates=True,
