@@ -159,8 +159,8 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     return [
         make_finding(
             rule,
-            f"It ended after `{truncate_line(failing.event.command)}` {what}, and says nothing of"
-            " it.",
+            f"It ended after `{truncate_line(getattr(failing.event, 'command', ''))}` {what},"
+            " and says nothing of it.",
             [closing.message.number, failing.number, backing.last.number],
             lane=root.lane.id,
             confidence=0.9,

@@ -153,10 +153,9 @@ def _runs_of_copies(lane: LaneReading) -> Iterator[CopyRun]:
     place = 0
     for step in lane.commands[begin:]:
         event = step.event
-        output = event.output if isinstance(event, Command) else None
-        if not output or ".py" not in output or not is_run(step):
+        if not isinstance(event, Command) or not event.output or ".py" not in event.output:
             continue
-        shown = _shown_files(output)
+        shown = _shown_files(event.output) if is_run(step) else ()
         if not shown or _ELSEWHERE.search(event.command):
             continue
         while place < len(changes) and changes[place].number <= step.number:
@@ -168,7 +167,7 @@ def _runs_of_copies(lane: LaneReading) -> Iterator[CopyRun]:
 
 
 def _match_copies(
-    step: TraceStep, changes: Mapping[str, TraceStep], shown: Sequence[str]
+    step: TraceStep, changes: dict[str, TraceStep], shown: Sequence[str]
 ) -> Iterator[CopyRun]:
     """The run, where a file that it shows is of another copy of what was changed last."""
     for changed, change in reversed(changes.items()):
