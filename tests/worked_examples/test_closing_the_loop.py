@@ -300,3 +300,56 @@ def test_an_unchanged_file_read_three_times_is_a_needless_reread_and_twice_is_no
     assert found("needless-reread", [look, look, edit("a.py"), look]) == []
     (finding,) = found("needless-reread", [look, look, look])
     assert finding.events == (1, 2, 3)
+
+
+# Runs and edits that come to nothing
+
+
+def test_four_edits_of_a_file_in_vain_are_a_struggle_and_three_are_none() -> None:
+    """A run in between begins a new count; the same edit four times is a repeated failure."""
+    misses = [
+        {"edit": {"path": "a.py", "before": text, "after": "b", "ok": False, "error": "not found"}}
+        for text in "wxyz"
+    ]
+    assert found("edit-struggle", misses[:3]) == []
+    assert found("edit-struggle", [*misses[:2], pytest_run(), *misses[2:]]) == []
+    assert found("edit-struggle", misses[:1] * 4) == []
+    (finding,) = found("edit-struggle", misses)
+    assert finding.events == (1, 2, 3, 4)
+
+
+def test_a_run_that_prints_the_same_before_and_after_the_only_change_is_an_empty_check() -> None:
+    """One more line of output, or a check beside it, and it is none."""
+    script = {"edit": {"path": "repro.py", "action": "create", "after": "import cart\ncart.show()"}}
+    shows, more = (
+        {"run": {"command": "python repro.py", "exit": 0, "output": text}} for text in ("3", "3\n4")
+    )
+    end = {"claim": "Done."}
+    assert found("empty-check", [script, shows, edit(), more, end]) == []
+    assert found("empty-check", [script, shows, edit(), shows, pytest_run(), end]) == []
+    (finding,) = found("empty-check", [script, shows, edit(), shows, end])
+    assert finding.events == (3, 4)
+
+
+def test_a_run_that_names_files_of_another_copy_than_the_changed_one_runs_the_wrong_copy() -> None:
+    """/work/shop is changed and /opt/shop is loaded; where both are named, nothing is said."""
+    change, end = edit("/work/shop/cart/sums.py"), {"claim": "Done."}
+
+    def run(*roots: str) -> dict[str, Any]:
+        output = "".join(f'  File "{root}/shop/cart/sums.py", line 1, in add\n' for root in roots)
+        return {"run": {"command": "python /tmp/try.py", "exit": 1, "output": output}}
+
+    assert found("wrong-copy", [change, run("/work"), end]) == []
+    assert found("wrong-copy", [change, run("/work", "/opt"), end]) == []
+    (finding,) = found("wrong-copy", [change, run("/opt"), end])
+    assert finding.events == (1, 2)
+
+
+def test_to_end_without_a_word_when_all_runs_since_the_last_change_fail_is_left_failing() -> None:
+    """A run that went well since then, or one word of the failure, and it is not."""
+    fails, end = pytest_run(A), {"claim": "finish"}
+    well = {"run": {"command": "python try.py", "exit": 0, "output": "4"}}
+    assert found("left-failing", [edit(), well, fails, end]) == []
+    assert found("left-failing", [edit(), fails, {"say": "test_a1 still fails."}]) == []
+    (finding,) = found("left-failing", [edit(), fails, end])
+    assert finding.events == (3, 2, 1)
