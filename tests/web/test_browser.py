@@ -36,6 +36,7 @@ READ = (
     f"/attempts/{SPIRAL}/checks",
     f"/attempts/{SPIRAL}/evaluations",
     f"/attempts/{SPIRAL}/reviews",
+    f"/attempts/{SPIRAL}/log",
     f"/attempts/{SPIRAL}/raw",
     "/changes/reports/1",
     "/tasks",

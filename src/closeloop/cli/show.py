@@ -43,10 +43,14 @@ def show(
     full
         Leave nothing out of commands' output, texts and the change.
     """
+    from msgspec.structs import replace
+
     from closeloop.cli import console
     from closeloop.cli.config import load_project
     from closeloop.metrics.attempt_measuring import load_story as story_of
     from closeloop.metrics.attempt_measuring import project_rulebook
+    from closeloop.metrics.task_log import load_task_log
+    from closeloop.reviews.authorship import merge_known_agents
     from closeloop.store.store_opening import open_existing_store
     from closeloop.tasks.sealed_tasks import require_unsealed
 
@@ -55,7 +59,9 @@ def show(
         story = add_judge_opinions(
             story_of(store, attempt, project_rulebook(project.settings)), store
         )
-    require_unsealed(story.task)
+        require_unsealed(story.task)
+        agents = merge_known_agents(project.settings.pulls.agents)
+        story = replace(story, log=load_task_log(store, story.attempt.id, agents))
     if json:
         console.print_json(story)
         return
@@ -110,6 +116,8 @@ def render_score_list(scores: Sequence[Score]) -> Iterator[RenderableType]:
 
 def render_story(story: AttemptDetails, *, full: bool) -> Iterator[RenderableType]:
     """All of it, as lines for a terminal."""
+    from closeloop.cli.task_log import render_task_log
+
     yield from render_story_head(story)
     if story.trace is not None:
         yield from render_measurement(story.measurement)
@@ -117,6 +125,8 @@ def render_story(story: AttemptDetails, *, full: bool) -> Iterator[RenderableTyp
     yield from render_modes(story.measurement)
     yield from render_evaluation_list(story.evaluations)
     yield from render_score_list(story.scores)
+    if story.log is not None:
+        yield from render_task_log(story.log, full=full)
     if story.trace is not None:
         yield from render_trace_events(story.trace, full=full)
     if story.change is not None and story.change.patch:

@@ -174,6 +174,9 @@ class CheckSettings(Record, forbid_unknown_fields=True):
     function_lines: int = 80
     class_methods: int = 25
     """Above these, and worse than before, a changed function or class is told."""
+    max_files: int | None = None
+    max_modules: int | None = None
+    """How wide a change may be; `closeloop metrics` suggests limits. None is any."""
     copied_tokens: int = 60
     """So many tokens in a row that the repository already has are a copy."""
     generated: tuple[str, ...] = ()

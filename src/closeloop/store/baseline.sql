@@ -864,7 +864,7 @@ CREATE TABLE scores (
     note {text} NOT NULL
 );
 
-CREATE INDEX scores_by_name ON scores (name, source, attempt, number);
+CREATE INDEX scores_by_name ON scores (name, source, attempt, number, who, value);
 
 CREATE INDEX scores_by_attempt ON scores (attempt, name);
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, get_args
 
-from sqlalchemy import Connection, func, insert, literal, select, tuple_
+from sqlalchemy import Connection, func, insert, select
 
 from closeloop.records.errors import BadInput
 from closeloop.records.evaluation import Evaluation
@@ -68,8 +68,9 @@ class ScoreSection(StoreSection):
             row = on.execute(pair).first()
             while row is not None:
                 sources.setdefault(row.name, []).append(row.source)
-                after = tuple_(table.name, table.source) > tuple_(*map(literal, row))
-                row = on.execute(pair.where(after)).first()
+                more = pair.where(table.name == row.name, table.source > row.source)
+                other = pair.where(table.name > row.name)
+                row = on.execute(more).first() or on.execute(other).first()
             return sources
 
         found: dict[str, list[ScoreSource]] = self._read(work)
@@ -119,12 +120,13 @@ class ScoreSection(StoreSection):
         return columns
 
     def load_named_columns(self, span: AttemptSpan, names: Collection[str]) -> AttemptColumns:
-        """All of these names, from whatever source, the newest last."""
+        """All of these names, from whatever source; of an attempt's, the newest last."""
+        table = scores.c
         query = select_within(span, scores, ("name", "source", "who", "value"))
-        query = query.where(scores.c.name.in_(names), scores.c.value.is_not(None))
-        columns: AttemptColumns = self._read(
-            lambda on: load_columns(on, query.order_by(scores.c.number))
-        )
+        query = query.where(table.name.in_(names), table.value.is_not(None))
+        # As the index has them: nothing need be sorted.
+        query = query.order_by(table.name, table.source, table.attempt, table.number)
+        columns: AttemptColumns = self._read(lambda on: load_columns(on, query))
         return columns
 
     def list_attempts_scores(self, ids: Collection[str]) -> list[Score]:
