@@ -311,6 +311,15 @@ class MemorySettings(Record, forbid_unknown_fields=True):
     """Whether `run` and `orchestrate` tell their agents, too: in their system prompts."""
 
 
+class DueSettings(Record, forbid_unknown_fields=True):
+    """When `closeloop due` speaks up."""
+
+    commits: int = 200
+    """A task whose base is so many commits behind is stale."""
+    days: int = 92
+    """A comparison on the whole set, and a look at the held-out one, are due after so many."""
+
+
 class Settings(Record, forbid_unknown_fields=True):
     """All of `closeloop.toml`."""
 
@@ -340,6 +349,7 @@ class Settings(Record, forbid_unknown_fields=True):
     pulls: PullSettings = PullSettings()
     review: ReviewSettings = ReviewSettings()
     memory: MemorySettings = MemorySettings()
+    due: DueSettings = DueSettings()
     webhooks: dict[str, WebhookSettings] = {}
     """By name: who is told what happens."""
     scores: dict[str, ScoreSettings] = {}

@@ -117,6 +117,7 @@ CREATE TABLE grades (
     broken BIGINT NOT NULL,
     out_of_scope BIGINT NOT NULL,
     asked BOOLEAN,
+    fixed BOOLEAN,
     files_precision DOUBLE PRECISION,
     files_recall DOUBLE PRECISION,
     similarity DOUBLE PRECISION,

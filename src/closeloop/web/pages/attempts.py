@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from closeloop.attempts.experiment_status import estimate_seconds_left, read_experiment_status
 from closeloop.metrics.attempt_measuring import find_experiment, list_experiment_attempts
+from closeloop.metrics.task_repeats import TaskRepeats, group_task_repeats
 from closeloop.records.attempt import (
     AttemptFilter,
     AttemptMarks,
@@ -194,6 +195,8 @@ PAGES = (
 
 MAX_EXPERIMENTS = 50
 MAX_FAILED_ATTEMPTS = 100
+MAX_TASK_TABLES = 50
+"""Larger experiments are better looked at by `closeloop metrics --by task`."""
 
 
 class ExperimentsView(Record):
@@ -241,6 +244,8 @@ class ExperimentNow(Record):
     more: int
     """Of those, that are not told."""
     grid: AttemptGrid
+    tasks: tuple[TaskRepeats, ...] = ()
+    """Each task over its repeats."""
     held_out: HeldOutResults | None = None
     """Where it has held-out tasks."""
 
@@ -298,6 +303,9 @@ def _current_experiment(desk: PageContext, chosen: Experiment, in_hand: list[str
         failed=tuple(failed_rows[:MAX_FAILED_ATTEMPTS]),
         more=max(0, len(failed_rows) - MAX_FAILED_ATTEMPTS),
         grid=build_attempt_grid(desk, rows, tuple(dict.fromkeys(course.variants))),
+        tasks=tuple(group_task_repeats(rows, desk.load_attempt_marks(rows)))[:MAX_TASK_TABLES]
+        if len(rows) <= MAX_DOTS
+        else (),
         held_out=_held_out_results(
             desk, chosen, [row for row in all_rows if row.task_digest in sealed]
         ),

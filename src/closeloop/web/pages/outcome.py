@@ -86,6 +86,8 @@ def with_marks(head: AttemptHead, measurement: Measurement | None) -> AttemptHea
         rules=tuple(sorted({finding.rule for finding in findings})),
         category=measurement.ending.category if measurement.ending else None,
         iterations=measurement.whole.iterations,
+        converged_after=measurement.whole.converged_after,
+        feedback=measurement.score.feedback,
     )
     return replace(head, marks=marks, tabs=_attempt_tabs(head.row, marks))
 
