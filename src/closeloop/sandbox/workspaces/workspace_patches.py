@@ -129,7 +129,7 @@ def open_private_git(
         "GIT_CONFIG_GLOBAL": "/dev/null",
     }
     ours = PrivateGit(
-        cage=cage.with_shares_only(shares, GIT_LIMITS),
+        cage=cage.with_shares_only(tuple(shares), GIT_LIMITS),
         folder=str(folder),
         env=env,
         tree=tree,
