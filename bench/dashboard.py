@@ -130,7 +130,7 @@ def addresses() -> list[str]:
         path = page.path
         for name, value in names.items():
             path = path.replace(name, value)
-        if "{" not in path and path != "/compare/traces":
+        if "{" not in path and path not in ("/compare/traces", "/review/trace"):
             found.append(path)
     return [
         *found,
@@ -139,6 +139,7 @@ def addresses() -> list[str]:
         "/attempts?rule=spiral",
         "/compare?variants=v0&variants=v1",
         f"/compare/traces?first={SHORT}&second={SHORT}",
+        f"/review/trace?item={SHORT}",
     ]
 
 

@@ -75,7 +75,7 @@ def make(file: str, attempts: int) -> dict[str, float]:
 
     from closeloop.metrics.attempt_measuring import basis_from_grade, project_rulebook
     from closeloop.records.settings import Settings
-    from closeloop.records.task import Task, Variant
+    from closeloop.records.task import Acceptance, Task, Variant
     from closeloop.store import open_store, schema
 
     book = project_rulebook(Settings())
@@ -89,6 +89,7 @@ def make(file: str, attempts: int) -> dict[str, float]:
                     repo="billing",
                     digest=f"d{number}",
                     grading=f"g{number}",
+                    acceptance=Acceptance(commands=("make test",)),
                     tags=("slow",) if number % 3 else ("slow", "api"),
                 )
             )

@@ -72,3 +72,53 @@ def test_a_check_that_is_added_grades_what_is_there(project, capsys):
     then = json.loads(closeloop(capsys, "run", "--json"))["attempts"]
     assert [one["id"] for one in then] == [one["id"] for one in first]
     assert [one["outcome"] for one in then] == ["pass", "fail"]
+
+
+def test_a_document_without_a_repository_is_kept_reviewed_and_graded(project, capsys):
+    """Reports and analyses are work as well: what was written is the change."""
+    script = """dialogues:
+  - turns:
+      - do: {write: {path: report.md, text: "# Tea\\n\\nIt is hot.\\n"}}
+      - do: {finish: {summary: It is written.}}
+"""
+    (project / "writer.yaml").write_text(script)
+    path = project / "tasks" / "report.md"
+    path.write_text("---\nrepo: none\n---\nWrite a report on tea.")
+    run = ("run", "--model", "scripted:writer.yaml", "--json")
+    (made,) = json.loads(closeloop(capsys, *run))["attempts"]
+    assert (made["outcome_cause"], made["files_changed"]) == ("awaiting review", 1)
+    shown = json.loads(closeloop(capsys, "review", "--json"))
+    assert shown["output"]["answer"] == "It is written."
+    assert "+It is hot." in shown["output"]["patch"]
+    assert shown["questions"][0]["text"] == "Would you use it as it is?"
+    path.write_text(
+        "---\nrepo: none\nacceptance: {commands: [grep -q hot report.md]}\n---\n"
+        "Write a report on tea."
+    )
+    (graded,) = json.loads(closeloop(capsys, *run))["attempts"]
+    assert (graded["id"], graded["outcome"]) == (made["id"], "pass")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("--awaiting-review",), "Nothing awaits a judge"),
+        (("a1b2", "--awaiting-review"), "chooses the attempts itself"),
+    ],
+)
+def test_a_judge_without_anything_to_see_says_so(project, capsys, arguments, why):
+    (project / "tasks" / "answer.md").write_text(small_project.QUESTION)
+    closeloop(capsys, "run")
+    assert why in closeloop(capsys, "judge", *arguments, code=2)
+
+
+def test_work_that_awaits_review_is_missing_nowhere(project, capsys):
+    """One task has a check and is passed by one of two; the prompt lowers no coverage."""
+    (project / "tasks" / "answer.md").write_text(small_project.QUESTION)
+    (project / "tasks" / "prompt.md").write_text("---\nrepo: none\n---\nWhat is an answer?")
+    closeloop(capsys, "run")
+    figures = json.loads(closeloop(capsys, "metrics", "--score", "pass rate", "--json"))["figures"]
+    assert [(one["value"], one["coverage"]) for one in figures] == [(0.5, 1.0)]
+    report = json.loads(closeloop(capsys, "compare", "closer", "spiraller", "--json"))
+    assert report["refusal"] is None
+    assert [side["coverage"] for side in report["sides"]] == [1.0, 1.0]

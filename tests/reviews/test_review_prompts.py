@@ -49,7 +49,9 @@ def queue_of(store: Store, **review: object) -> ReviewQueue:
 def left(store: Store, task: str, variant: str, answer: str = "Done.", **given: object) -> str:
     """What a variant left for a prompt; its attempt's id."""
     name = f"{task}-{variant}-{given.get('number', 1)}"
-    store.save_task(Task(id=task, prompt=f"Do {task}.", digest=f"d-{task}", rubric="Short."))
+    store.save_task(
+        Task(id=task, prompt=f"Do {task}.", digest=f"d-{task}", repo="/r", rubric="Short.")
+    )
     store.save_variant(VARIANTS[variant])
     attempt = Attempt(
         id=name,

@@ -270,14 +270,21 @@ def test_a_patch_that_does_not_apply_says_why_and_changes_nothing(
     assert anyio.run(main) == ""
 
 
-def test_an_empty_patch_and_an_empty_workspace_are_fine(uncaged: WorkspacePool) -> None:
-    async def main() -> str:
+def test_what_is_written_in_an_empty_workspace_is_its_change(uncaged: WorkspacePool) -> None:
+    async def main() -> tuple[str, str, str]:
         async with uncaged.open(None, Limits()) as workspace:
             await workspace.apply_patch("\n")
-            await workspace.cage.write("a", b"b")
-            return await workspace.read_diff()
+            nothing = await workspace.read_diff()
+            await workspace.cage.write("a", b"b\n")
+            written = await workspace.read_diff()
+        async with uncaged.open(None, Limits()) as workspace:
+            await workspace.apply_patch(written)
+            return nothing, written, await workspace.read_diff()
 
-    assert anyio.run(main) == ""
+    nothing, written, again = anyio.run(main)
+    assert nothing == ""
+    assert written.endswith("--- /dev/null\n+++ b/a\n@@ -0,0 +1 @@\n+b\n")
+    assert again == written
 
 
 def test_a_change_too_large_to_keep_is_the_agents_doing(

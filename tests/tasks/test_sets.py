@@ -16,7 +16,7 @@ from closeloop.metrics.held_out_runs import (
 from closeloop.records.errors import BadInput
 from closeloop.records.held_out import HeldOutRun
 from closeloop.records.task import Acceptance, Task
-from closeloop.tasks.task_sets import describe_sets, visible_tasks
+from closeloop.tasks.task_sets import choose_held_out, describe_sets, visible_tasks
 
 NOW = datetime(2024, 6, 1, tzinfo=UTC)
 
@@ -78,6 +78,18 @@ def test_only_dev_tasks_are_run_without_a_word():
         visible_tasks(tasks, named=True, held_out=False, reason=None)
     with pytest.raises(BadInput, match="no held-out tasks"):
         visible_tasks(tasks[:1], named=False, held_out=True, reason="so")
+
+
+def test_a_task_without_a_check_is_not_held_out():
+    """Nobody is shown what is held out, so nobody could score it."""
+    prompts = [Task(id=name, prompt=name, digest=name) for name in "abc"]
+    with pytest.raises(BadInput, match="No task that has a check"):
+        choose_held_out(prompts, "tags", 0.5, lambda task: None)
+    checked = Task(id="d", prompt="d", digest="d", acceptance=Acceptance(commands=("make",)))
+    assert choose_held_out([*prompts, checked], "tags", 0.5, lambda task: None) == {"d"}
+    sealed = [Task(id="b", prompt="b", split="held-out")]
+    with pytest.raises(BadInput, match="has no check"):
+        visible_tasks(sealed, named=False, held_out=True, reason="so")
 
 
 def test_looks_are_counted_by_change_and_not_by_run():

@@ -61,10 +61,9 @@ dialogues:
   - prompt: report
     turns:
       - do:
-          edit:
+          write:
             path: docs/report.md
-            old: ""
-            new: "# The total\\n\\nA total is the **sum of prices**.\\n"
+            text: "# The total\\n\\nA total is the **sum of prices**.\\n"
       - do: {finish: {summary: "The report is written. GOOD"}}
   - prompt: Rename
     turns: [{say: "What should it be called? GOOD"}]
@@ -163,7 +162,7 @@ def score_by_keyboard(page: Page, good: Callable[[str], bool]) -> int:
         assert "hasty" not in shown
         expect(page.locator(".side")).to_have_count(2)
         asked = page.locator(".side.asked").inner_text()
-        if "docs/report.md" in asked:
+        if "The report is written" in asked:
             assert "sum of prices" in page.locator(".side.asked .prose strong").inner_text()
         page.keyboard.press("t")
         expect(page.locator(".side.asked [data-trace] .event").first).to_be_visible()

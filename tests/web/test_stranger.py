@@ -116,7 +116,7 @@ def test_what_the_brief_left_out_is_called_needed(client: TestClient) -> None:
 
 
 def test_nobody_is_told_to_wait_for_a_review_that_never_comes(client: TestClient) -> None:
-    assert "Only changes that passed" in told(client, f"/attempts/{TALKER}/reviews")
+    assert "Only what passed its checks" in told(client, f"/attempts/{TALKER}/reviews")
 
 
 def test_the_trend_of_risk_says_what_is_not_in_it(client: TestClient) -> None:

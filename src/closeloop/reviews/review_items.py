@@ -61,6 +61,7 @@ def _item_from_attempt(queue: ReviewQueue, name: str) -> ReviewItem:
     }
     output = outputs.pop(attempt.id, None) or _load_output(store, attempt.id, request, mask)
     checked = grade is None or grade.outcome.cause != AWAITING_REVIEW
+    has_change = bool(output.files) and (task is None or task.repo is not None)
     return ReviewItem(
         id=attempt.id,
         kind="attempt",
@@ -72,9 +73,7 @@ def _item_from_attempt(queue: ReviewQueue, name: str) -> ReviewItem:
         output=output,
         others=tuple(outputs.values()),
         outside=grade.out_of_scope if grade else (),
-        questions=list_questions(
-            queue.settings.review, checked=checked, has_change=bool(output.files)
-        ),
+        questions=list_questions(queue.settings.review, checked=checked, has_change=has_change),
         checks=_describe_grade(grade) if checked else "no automatic check",
         suggested=_suggest_modes(grade),
         blind=attempt.origin == "experiment",

@@ -31,19 +31,28 @@ _PARENT_TASK = re.compile(r"\btask:([\w.-]+)")
 def choose_held_out(
     tasks: Sequence[Task], by: SplitMethod, share: float, when: TaskTime
 ) -> frozenset[str]:
-    """The digests of the tasks to hold out. What is held out already stays so."""
+    """The digests of the tasks to hold out. What is held out already stays so.
+
+    Tasks without a check are not: nobody would be shown what is to be scored.
+    """
     if not 0 < share < 1:
         raise BadInput("--share must be more than 0 and less than 1, such as 0.3.")
     all_families = group_families(tasks)
     held_families = [
         family for family in all_families if any(task.split == "held-out" for task in family)
     ]
-    free_families = [family for family in all_families if family not in held_families]
+    free_families = [
+        family
+        for family in all_families
+        if family not in held_families and all(task.acceptance.is_given for task in family)
+    ]
     wanted = max(1, round(share * len(tasks))) - sum(map(len, held_families))
     if wanted > 0 and len(all_families) < 2:
         raise BadInput(
             "All tasks are about the same work, and one family cannot be split: make more tasks."
         )
+    if wanted > 0 and not free_families:
+        raise BadInput("No task that has a check is left to be held out: make more of them.")
     chosen = (
         _choose_newest(free_families, wanted, when)
         if by == "time"
@@ -195,6 +204,11 @@ def visible_tasks(
     unseals = any(task.split == "held-out" for task in chosen)
     if unseals and not (reason and reason.strip()):
         raise BadInput("Held-out tasks are among these: say why you look, with --reason.")
+    if any(task.split == "held-out" and not task.acceptance.is_given for task in chosen):
+        raise BadInput(
+            "A held-out task has no check, and nobody is shown what is held out to score it: give "
+            "it an 'acceptance', or make it a dev task."
+        )
     if reason is not None and not unseals:
         raise BadInput("--reason is for held-out tasks, and none is among these: add --held-out.")
     return chosen

@@ -82,6 +82,10 @@ class ChangeTooLarge(UnreadableChange):
     """The patch would be more than anybody reads."""
 
 
+EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+"""Which git knows without having it."""
+
+
 class PrivateGit(Record):
     """A private git folder for one workspace."""
 
@@ -94,22 +98,28 @@ class PrivateGit(Record):
     """Files that nobody touched look the same as in the base, to the last bit of their status."""
 
 
-def open_private_git(cage: WorkspaceSandbox, base: str, tree: str) -> PrivateGit:
-    """Make it from the base's: its index and exclusions, with objects that are only read."""
+def open_private_git(
+    cage: WorkspaceSandbox, base: str | None = None, tree: str = EMPTY_TREE
+) -> PrivateGit:
+    """Make it from the base's: its index and exclusions, with objects that are only read.
+
+    Without a base everything that is there is new.
+    """
     folder = Path(cage.place.folder, "git")
     exact = cage.place.lower is not None
     for name in ("info", "objects", "refs"):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    for name in ("index", "info/exclude"):
-        if (Path(base, "git", name)).exists():
-            (folder / name).write_bytes(Path(base, "git", name).read_bytes())
     (folder / "HEAD").write_text("ref: refs/heads/main\n")
-    workspace, _, _ = real_paths(WorkspaceLayout(folder=base))
-    shares = (
-        SharedFolder(source=str(folder), target="/closeloop/git", write=True),
-        SharedFolder(source=f"{base}/git/objects", target="/closeloop/base"),
-        SharedFolder(source=f"{workspace}/.git/objects", target="/closeloop/objects"),
-    )
+    shares = [SharedFolder(source=str(folder), target="/closeloop/git", write=True)]
+    if base is not None:
+        for name in ("index", "info/exclude"):
+            if (Path(base, "git", name)).exists():
+                (folder / name).write_bytes(Path(base, "git", name).read_bytes())
+        workspace, _, _ = real_paths(WorkspaceLayout(folder=base))
+        shares += [
+            SharedFolder(source=f"{base}/git/objects", target="/closeloop/base"),
+            SharedFolder(source=f"{workspace}/.git/objects", target="/closeloop/objects"),
+        ]
     private, *stores = (visible_share_path(cage.sandbox, share) for share in shares)
     quoted = (store.replace("\\", "\\\\").replace('"', '\\"') for store in stores)
     env = {
@@ -119,7 +129,7 @@ def open_private_git(cage: WorkspaceSandbox, base: str, tree: str) -> PrivateGit
         "GIT_CONFIG_GLOBAL": "/dev/null",
     }
     ours = PrivateGit(
-        cage=cage.with_shares_only(shares, GIT_LIMITS),
+        cage=cage.with_shares_only(tuple(shares), GIT_LIMITS),
         folder=str(folder),
         env=env,
         tree=tree,

@@ -63,31 +63,28 @@ class Workspace:
     async def settle_changes(self) -> None:
         """From here on, changes are told against what is there now."""
         if self._base is not None:
-            self._ours = await workspace_patches.settle_workspace(
-                self._open_private_git(self._base)
-            )
+            self._ours = await workspace_patches.settle_workspace(self._open_private_git())
 
     async def read_diff(self) -> str:
         """Everything changed against the base, as a patch; Unreadable when that cannot be told."""
-        return (
-            await workspace_patches.diff_workspace(self._open_private_git(self._base))
-            if self._base
-            else ""
-        )
+        if self._base is None and not _has_files(real_paths(self.cage.place)[0]):
+            return ""
+        return await workspace_patches.diff_workspace(self._open_private_git())
 
     async def apply_patch(self, patch: str, *, exclude: Sequence[str] = ()) -> None:
         """Apply a patch, but for files that the globs mean; BadInput when it does not apply."""
         if not patch.strip():
             return
-        if self._base is None:
-            raise MachineFailed("A patch was given to an empty workspace: there is no repository.")
-        await workspace_patches.apply_workspace_patch(
-            self._open_private_git(self._base), patch, exclude
-        )
+        await workspace_patches.apply_workspace_patch(self._open_private_git(), patch, exclude)
 
-    def _open_private_git(self, base: WorkspaceBase) -> workspace_patches.PrivateGit:
+    def _open_private_git(self) -> workspace_patches.PrivateGit:
         if self._ours is None:
-            self._ours = workspace_patches.open_private_git(self.cage, base.folder, base.tree)
+            base = self._base
+            self._ours = (
+                workspace_patches.open_private_git(self.cage, base.folder, base.tree)
+                if base
+                else workspace_patches.open_private_git(self.cage)
+            )
         return self._ours
 
 
@@ -222,6 +219,13 @@ def _lay_bait(home: str) -> None:
         path.parent.parent.mkdir(exist_ok=True)
         path.parent.mkdir()
         path.write_text(code_patterns.bait_content(secrets.token_hex(8)), encoding="utf-8")
+
+
+def _has_files(folder: str) -> bool:
+    """Whether anything is there; an empty workspace is made when it is first used, if at all."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        return next(entries, None) is not None
+    return False
 
 
 def _make_subfolders(folder: str, *names: str) -> None:

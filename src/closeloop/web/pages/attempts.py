@@ -216,6 +216,8 @@ class Ends(Record):
     passed: int
     failed: int
     unscored: int
+    for_review: int = 0
+    """Of tasks without a check: people and judges score them."""
 
 
 class VariantEnds(Ends):
@@ -292,7 +294,7 @@ def _current_experiment(desk: PageContext, chosen: Experiment, in_hand: list[str
     sealed = desk.store.held_out.list_sealed_digests()
     all_rows = list_experiment_attempts(desk.store, chosen)
     rows = [row for row in all_rows if row.task_digest not in sealed]
-    failed_rows = [row for row in rows if row.outcome != "pass"]
+    failed_rows = [row for row in rows if row.outcome == "fail" or row.is_unscored]
     failed_rows.sort(key=lambda row: row.started.timestamp() if row.started else 0.0, reverse=True)
     return ExperimentNow(
         course=course,
@@ -312,7 +314,13 @@ def _current_experiment(desk: PageContext, chosen: Experiment, in_hand: list[str
 
 def _count_ends(rows: Sequence[AttemptRow]) -> dict[str, int]:
     passed, failed = (sum(row.outcome == word for row in rows) for word in ("pass", "fail"))
-    return {"passed": passed, "failed": failed, "unscored": len(rows) - passed - failed}
+    for_review = sum(row.is_for_review for row in rows)
+    return {
+        "passed": passed,
+        "failed": failed,
+        "unscored": len(rows) - passed - failed - for_review,
+        "for_review": for_review,
+    }
 
 
 def _held_out_results(
