@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import groupby, islice
@@ -10,7 +11,13 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, text
 
 from closeloop.records.estimate import wilson_rate
-from closeloop.records.orchestration import PlanGrade, PlanGradeDay, PlanQualityDay, PlanTrend
+from closeloop.records.orchestration import (
+    PlanGrade,
+    PlanGradeDay,
+    PlanQualityDay,
+    PlanTotals,
+    PlanTrend,
+)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _GRADES = text(
@@ -20,6 +27,23 @@ _GRADE_TREND = text(
     "SELECT day, grade, overall_pass, plans FROM plan_grade_trend ORDER BY day DESC, grade"
 )
 _QUALITY_TREND = text("SELECT * FROM plan_quality_trend ORDER BY day DESC, judge")
+# A task's verdicts count when its plan has ended, each of its tries once.
+_TASK_TOTALS = text(
+    """
+    SELECT
+        COUNT(f.pass) AS first_verdicts,
+        SUM(CASE WHEN f.pass THEN 1 ELSE 0 END) AS first_passes,
+        COUNT(l.pass) AS last_verdicts,
+        SUM(CASE WHEN l.pass THEN 1 ELSE 0 END) AS last_passes,
+        COUNT(CASE WHEN NOT f.pass AND l.tried_before > 0 THEN l.pass END) AS later_verdicts,
+        SUM(CASE WHEN NOT f.pass AND l.tried_before > 0 AND l.pass THEN 1 ELSE 0 END)
+            AS later_passes
+    FROM plan_task_finals l
+    LEFT JOIN plan_task_verdicts f
+        ON f.plan = l.plan AND f.task = l.task AND f.tried_before = 0
+    WHERE l.plan IN (SELECT id FROM orchestrator_plans WHERE state = 'ended')
+    """
+)
 
 
 def load_grades(connection: Connection, plans: Collection[str]) -> dict[str, PlanGrade]:
@@ -44,8 +68,30 @@ def load_trend(connection: Connection, days: int) -> PlanTrend:
         for query in (_GRADE_TREND, _QUALITY_TREND)
     )
     return PlanTrend(
+        totals=load_totals(connection),
         grades=tuple(_grade_day(day, rows) for day, rows in grades),
         quality=tuple(_quality_day(row) for _, rows in quality for row in rows),
+    )
+
+
+def load_totals(connection: Connection) -> PlanTotals:
+    """All plans that ended."""
+    rows = connection.execute(_GRADE_TREND).mappings().all()
+    tasks = connection.execute(_TASK_TOTALS).mappings().one()
+    grades: Counter[str] = Counter()
+    for row in rows:
+        grades.update({row["grade"]: row["plans"]} if row["grade"] else {})
+    passed = [(row["plans"], row["overall_pass"]) for row in rows]
+    return PlanTotals(
+        plans=sum(count for count, _ in passed),
+        passed=wilson_rate(
+            sum(count for count, verdict in passed if verdict),
+            sum(count for count, verdict in passed if verdict is not None),
+        ),
+        grades=dict(sorted(grades.items())),
+        first_try=wilson_rate(tasks["first_passes"] or 0, tasks["first_verdicts"]),
+        after_feedback=wilson_rate(tasks["later_passes"] or 0, tasks["later_verdicts"]),
+        final=wilson_rate(tasks["last_passes"] or 0, tasks["last_verdicts"]),
     )
 
 
