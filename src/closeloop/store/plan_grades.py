@@ -63,52 +63,51 @@ def load_grades(connection: Connection, plans: Collection[str]) -> dict[str, Pla
 
 def load_trend(connection: Connection, days: int) -> PlanTrend:
     """The last days on which plans ended and tries were judged, the newest first."""
-    grades, quality = (
-        _rows_by_day(connection.execute(query).mappings(), days)
-        for query in (_GRADE_TREND, _QUALITY_TREND)
-    )
+    graded = connection.execute(_GRADE_TREND).mappings().all()
+    judged = connection.execute(_QUALITY_TREND).mappings().all()
     return PlanTrend(
-        totals=load_totals(connection),
-        grades=tuple(_grade_day(day, rows) for day, rows in grades),
-        quality=tuple(_quality_day(row) for _, rows in quality for row in rows),
+        totals=_build_totals(graded, connection),
+        grades=tuple(
+            PlanGradeDay(day=_EPOCH + timedelta(days=day), **_sum_grades(rows))
+            for day, rows in _rows_by_day(graded, days)
+        ),
+        quality=tuple(_quality_day(row) for _, rows in _rows_by_day(judged, days) for row in rows),
     )
 
 
 def load_totals(connection: Connection) -> PlanTotals:
     """All plans that ended."""
-    rows = connection.execute(_GRADE_TREND).mappings().all()
+    return _build_totals(connection.execute(_GRADE_TREND).mappings().all(), connection)
+
+
+def _build_totals(graded: Sequence[Any], connection: Connection) -> PlanTotals:
     tasks = connection.execute(_TASK_TOTALS).mappings().one()
-    grades: Counter[str] = Counter()
-    for row in rows:
-        grades.update({row["grade"]: row["plans"]} if row["grade"] else {})
-    passed = [(row["plans"], row["overall_pass"]) for row in rows]
     return PlanTotals(
-        plans=sum(count for count, _ in passed),
-        passed=wilson_rate(
-            sum(count for count, verdict in passed if verdict),
-            sum(count for count, verdict in passed if verdict is not None),
-        ),
-        grades=dict(sorted(grades.items())),
+        **_sum_grades(graded),
         first_try=wilson_rate(tasks["first_passes"] or 0, tasks["first_verdicts"]),
         after_feedback=wilson_rate(tasks["later_passes"] or 0, tasks["later_verdicts"]),
         final=wilson_rate(tasks["last_passes"] or 0, tasks["last_verdicts"]),
     )
 
 
+def _sum_grades(rows: Sequence[Any]) -> dict[str, Any]:
+    """How many plans, how many of them passed, and how many have each letter."""
+    letters: Counter[str] = Counter()
+    for row in rows:
+        letters[row["grade"] or ""] += row["plans"]
+    return {
+        "plans": letters.total(),
+        "passed": wilson_rate(
+            sum(row["plans"] for row in rows if row["overall_pass"]),
+            sum(row["plans"] for row in rows if row["overall_pass"] is not None),
+        ),
+        "grades": {letter: count for letter, count in sorted(letters.items()) if letter},
+    }
+
+
 def _rows_by_day(rows: Iterable[Any], days: int) -> list[tuple[int, list[Any]]]:
     grouped = groupby(rows, key=lambda row: row["day"])
     return [(day, list(each)) for day, each in islice(grouped, days)]
-
-
-def _grade_day(day: int, rows: Sequence[Mapping[str, Any]]) -> PlanGradeDay:
-    passed = sum(row["plans"] for row in rows if row["overall_pass"])
-    known = sum(row["plans"] for row in rows if row["overall_pass"] is not None)
-    return PlanGradeDay(
-        day=_EPOCH + timedelta(days=day),
-        plans=sum(row["plans"] for row in rows),
-        passed=wilson_rate(passed, known),
-        grades={row["grade"]: row["plans"] for row in rows if row["grade"] is not None},
-    )
 
 
 def _quality_day(row: Mapping[str, Any]) -> PlanQualityDay:
