@@ -255,9 +255,10 @@ def report(
             if names
             else None
         )
+        plans = store.plans.load_totals()
     if not len(work):
         print_warning("No attempts yet: `closeloop run` and `closeloop import` bring them.")
-    report_content = build_report_content(work, sides, versus)
+    report_content = build_report_content(work, sides, versus, plans)
     if not files:
         sys.stdout.write(writers[0](report_content).decode())
     for file, make in zip(files, writers, strict=False):

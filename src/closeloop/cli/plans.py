@@ -259,6 +259,13 @@ def render_plan_trend(trend: PlanTrend) -> Iterator[RenderableType]:
     if not trend.quality:
         yield Text("No plan was judged yet: `closeloop orchestrate` and `closeloop judge -` do it.")
         return
+    totals = trend.totals
+    yield Text(
+        f"plans passed {format_rate(totals.passed)} · tasks at the first try"
+        f" {format_rate(totals.first_try)} · after feedback {format_rate(totals.after_feedback)}"
+        f" · in the end {format_rate(totals.final)}"
+    )
+    yield Text()
     grades = Table(box=None)
     for name in ("plans ended", "", "pass", *GRADE_LETTERS):
         grades.add_column(name, no_wrap=True)

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from closeloop.metrics.attempt_groups import group_attempts
 from closeloop.metrics.attempt_table import SCORED_OUTCOMES, AttemptTable
 from closeloop.metrics.metric_definitions import COUNTED_BESIDE, EXPECTED_VALUES
+from closeloop.metrics.plan_figures import PLAN_METRIC_NAMES, PLANS_COMMAND
 from closeloop.metrics.scope_policy import suggest_scope_limits
 from closeloop.metrics.score_columns import find_metric, select_metrics
 from closeloop.records.estimate import SHARE_KINDS, Estimate, Metric, MetricsReport, MetricValue
@@ -390,5 +391,7 @@ def _format_number(value: float) -> str:
 
 def metrics_command(metric: str, by: Sequence[str] = ()) -> str:
     """The command that gives the figure again."""
+    if metric in PLAN_METRIC_NAMES:
+        return PLANS_COMMAND
     grouped = f" --by {','.join(by)}" if by else ""
     return f'closeloop metrics --score "{metric}"{grouped} --json'

@@ -19,6 +19,7 @@ from closeloop.metrics.metric_figures import (
     format_metric_value,
     metrics_command,
 )
+from closeloop.metrics.plan_figures import add_plan_figures
 from closeloop.records.errors import BadInput
 from closeloop.records.estimate import (
     CompareReport,
@@ -27,6 +28,7 @@ from closeloop.records.estimate import (
     MetricValue,
     VariantComparison,
 )
+from closeloop.records.orchestration import PlanTotals
 from closeloop.records.record import Record
 from closeloop.text.untrusted import make_visible
 from closeloop.text.wording import count_with_noun
@@ -75,9 +77,12 @@ class ReportFigure(Record):
 
 
 def build_report_content(
-    work: AttemptTable, sides: Sequence[Sequence[str]], comparison: CompareReport | None = None
+    work: AttemptTable,
+    sides: Sequence[Sequence[str]],
+    comparison: CompareReport | None = None,
+    plans: PlanTotals | None = None,
 ) -> ReportContent:
-    """All figures of all attempts, and by each side."""
+    """All figures of all attempts, and by each side; and what came of plans."""
     began = work.columns["started"]
     known = began[began == began]  # noqa: PLR0124
     times = (
@@ -90,7 +95,7 @@ def build_report_content(
         tasks=len({*work.columns["task_digest"].tolist()} - {None}),
         first=times[0],
         last=times[1],
-        whole=compute_metrics(work, ()),
+        whole=add_plan_figures(compute_metrics(work, ()), plans or PlanTotals()),
         sides=tuple(compute_metrics(work, by) for by in sides),
         comparison=comparison,
     )

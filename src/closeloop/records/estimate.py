@@ -172,6 +172,7 @@ MetricFamily = Literal[
     "risk",
     "cost",
     "scores",
+    "plans",
 ]
 MetricKind = Literal["rate", "one of k", "all of k", "any of n", "mean", "median", "sum"]
 SHARE_KINDS = ("rate", "one of k", "all of k", "any of n")

@@ -241,9 +241,23 @@ class PlanQualityDay(Record):
     """Means; scores of different judges are never averaged."""
 
 
-class PlanTrend(Record):
-    """How plans and their tries went, day by day, the newest first."""
+class PlanTotals(Record):
+    """What came of all plans that ended: three rates of tasks that are never mixed."""
 
+    plans: int = 0
+    passed: Rate | None = None
+    """Of those that have a verdict."""
+    grades: dict[str, int] = {}
+    """How many have each letter."""
+    first_try: Rate | None = None
+    after_feedback: Rate | None = None
+    final: Rate | None = None
+
+
+class PlanTrend(Record):
+    """How plans and their tries went: in all, and day by day, the newest first."""
+
+    totals: PlanTotals = PlanTotals()
     grades: tuple[PlanGradeDay, ...] = ()
     quality: tuple[PlanQualityDay, ...] = ()
 

@@ -515,6 +515,7 @@ WHERE v.try = (
 );
 
 -- Scores of different judges are never averaged: where there are several, there is no mean.
+-- Plans that nobody judged come by themselves: so one plan's grade takes no look at the others.
 CREATE VIEW plan_grades AS
 SELECT p.id AS plan, p.at, p.state, p.overall_pass, p.tasks,
     COUNT(f.task) AS judged,
@@ -529,10 +530,16 @@ SELECT p.id AS plan, p.at, p.state, p.overall_pass, p.tasks,
         ELSE 'C'
     END AS grade
 FROM orchestrator_plans p
-LEFT JOIN plan_task_finals f ON f.plan = p.id
+JOIN plan_task_finals f ON f.plan = p.id
 LEFT JOIN evaluations j ON j.id = f.evaluation
 WHERE p.number = (SELECT MAX(n.number) FROM orchestrator_plans n WHERE n.id = p.id)
-GROUP BY p.id, p.at, p.state, p.overall_pass, p.tasks;
+GROUP BY p.id, p.at, p.state, p.overall_pass, p.tasks
+UNION ALL
+SELECT p.id, p.at, p.state, p.overall_pass, p.tasks, 0, 0, NULL, NULL,
+    CASE WHEN NOT p.overall_pass THEN 'F' END
+FROM orchestrator_plans p
+WHERE p.number = (SELECT MAX(n.number) FROM orchestrator_plans n WHERE n.id = p.id)
+    AND NOT EXISTS (SELECT 1 FROM plan_task_finals f WHERE f.plan = p.id);
 
 CREATE VIEW plan_grade_trend AS
 SELECT at / 86400000000 AS day, grade, overall_pass, COUNT(*) AS plans

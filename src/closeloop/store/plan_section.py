@@ -18,6 +18,7 @@ from closeloop.records.orchestration import (
     OrchestrationResult,
     OrchestrationRow,
     PlanGrade,
+    PlanTotals,
     PlanTrend,
     SubtaskAssessment,
     SubtaskExecution,
@@ -199,6 +200,11 @@ class PlanSection(StoreSection):
         """Grades of plans, and what judges said of tries, by day."""
         trend: PlanTrend = self._read(lambda on: plan_grades.load_trend(on, days))
         return trend
+
+    def load_totals(self) -> PlanTotals:
+        """What came of all plans that ended."""
+        totals: PlanTotals = self._read(plan_grades.load_totals)
+        return totals
 
     def running_plan_ids(self) -> frozenset[str]:
         """The ids of those that somebody carries out now."""
