@@ -17,7 +17,7 @@ from closeloop.metrics.attempt_measuring import project_rulebook
 from closeloop.metrics.attempt_table import load_attempt_table
 from closeloop.metrics.metric_figures import compute_metrics
 from closeloop.records.attempt import Attempt
-from closeloop.records.change import Change, ChangeReport, Risk
+from closeloop.records.change import Change, ChangeReport, Risk, RiskFactor
 from closeloop.records.estimate import MetricValue
 from closeloop.records.pull_request import Fact, PullDescription
 from closeloop.records.session import Session
@@ -197,7 +197,8 @@ def test_the_level_that_a_check_gave_counts_where_no_label_says_one(
     team.merge(number)
     facts = team.facts()
     (head,) = {one.what.head for one in facts if isinstance(one.what, PullDescription)}
-    risk = Risk(level="high", reasons=("large",))
+    reached = RiskFactor(name="dependents", axis="impact", text="", weight=1, value=12.0)
+    risk = Risk(level="high", reasons=("large",), factors=(reached,))
     report = ChangeReport(change=Change(head=head), title="x", verdict="pass", risk=risk)
     if about != "the attempt after":
         keep_report(report, store, REPO)
@@ -208,6 +209,8 @@ def test_the_level_that_a_check_gave_counts_where_no_label_says_one(
         keep_report(replace(report, change=Change()), store, REPO, row.id)
     level = "critical" if labels else "high"
     assert store.pulls.load_delivery(row.id).risk == level
+    if about != "the attempt after":
+        assert store.pulls.load_delivery(row.id).dependents == 12
     assert figures(store)[f"{level} risk"].value == 1.0
     save_facts(facts, store, AGENTS)
     assert store.pulls.load_delivery(row.id).risk == level

@@ -64,7 +64,7 @@ def _find_wide_change(inspection: Inspection) -> Iterator[Finding]:
                 severity=rule.severity,
                 mode=rule.mode,
                 message=f"The change touches {count_with_noun(touched[noun], noun)}, and at most"
-                f" {most} may be touched: split it, or say in its request why it is this wide.",
+                f" {most} may be touched: split it, or raise the limit.",
                 places=(f"{paths[0]}:1",),
                 source="check",
             )

@@ -8,7 +8,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from closeloop.records.attempt import Attempt
-from closeloop.records.change import RiskLevel
+from closeloop.records.change import Risk, RiskLevel
 from closeloop.records.errors import BadInput
 from closeloop.records.pull_request import Delivery, Fact, PullRequest, PullRow
 from closeloop.records.record import content_digest
@@ -223,6 +223,7 @@ def build_delivery(pull: PullRequest, store: Store) -> Delivery:
     judged = has_passed(pull.last_push) is not None or attempt.origin == "experiment"
     looked_at = bool(pull.edits) or (merged and bool(pull.commits))
     paths = [file.path for file in pull.files or ()]
+    risk = load_checked_risk(pull, store)
     return Delivery(
         attempt=pull.attempt,
         at=pull.told,
@@ -235,7 +236,8 @@ def build_delivery(pull: PullRequest, store: Store) -> Delivery:
         regressed=bool(pull.pointers) if merged else None,
         files=pull.files_changed if pull.files_changed is not None else len(paths) or None,
         modules=len({package_folder(path) for path in paths}) or None,
-        risk=labelled_risk(pull) or checked_risk(pull, store),
+        dependents=count_dependents(risk) if risk else None,
+        risk=labelled_risk(pull) or (risk.level if risk else None),
         first_review=merged and not pull.rounds if ended and told_all and pull.reviewed else None,
         first_push=has_passed(pull.first_push),
         comments=sum(one.counts for one in pull.comments) if ended and told_all else None,
@@ -250,12 +252,21 @@ def labelled_risk(pull: PullRequest) -> RiskLevel | None:
     return next((RISK_LABELS[label] for label in pull.labels if label in RISK_LABELS), None)
 
 
-def checked_risk(pull: PullRequest, store: Store) -> RiskLevel | None:
-    """The level that the last check to tell one gave the work, or the commit that it ended in."""
+def load_checked_risk(pull: PullRequest, store: Store) -> Risk | None:
+    """What the last check to tell a level said of the work, or of the commit that it ended in."""
     about = store.reports.list_reports(MAX_CHECKS_READ, attempt=pull.attempt)
     if pull.head:
         about += store.reports.list_reports(MAX_CHECKS_READ, repo=pull.repo, head=pull.head)
-    return next((one.level for one in about if one.level), None)
+    row = next((one for one in about if one.level), None)
+    stored = store.reports.load_report(row.number) if row else None
+    return stored[1].risk if stored else None
+
+
+def count_dependents(risk: Risk) -> int | None:
+    """How many files import what the change touches; None where that was not looked at."""
+    if any(one.rule == "dependents" for one in risk.unmeasured):
+        return None
+    return next((int(one.value or 0) for one in risk.factors if one.name == "dependents"), 0)
 
 
 def has_passed(result: str | None) -> bool | None:
