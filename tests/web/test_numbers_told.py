@@ -33,7 +33,15 @@ from closeloop.web.page_context import PageContext
 from closeloop.web.render import format_money, format_percent, format_points, template_environment
 
 Result = Literal["pass", "fail", "unscored"]
-COST = Metric(name="cost", family="cost", kind="mean", source="attempt", says="Dollars.", unit="$")
+COST = Metric(
+    name="cost",
+    score="cost",
+    family="cost",
+    kind="mean",
+    source="attempt",
+    says="Dollars.",
+    unit="$",
+)
 
 
 @contextmanager

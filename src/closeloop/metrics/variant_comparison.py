@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from closeloop.metrics.attempt_table import (
+    SCORED_OUTCOMES,
     AttemptSelection,
     AttemptTable,
     MeasuringProgress,
@@ -75,9 +76,11 @@ def default_scores(work: AttemptTable, choices: Sequence[AttemptSelection]) -> t
 
 
 def _mask_unchecked(work: AttemptTable) -> Array:
-    """Attempts at tasks that have no check."""
+    """Attempts at tasks that have no check: none is declared, and none ever graded one."""
+    digests = work.columns["task_digest"]
+    graded = {*digests[work.columns["outcome"].are(SCORED_OUTCOMES)].tolist()}
     unchecked = {key for key, task in work.tasks.items() if not task.acceptance.is_given}
-    mask: Array = work.columns["task_digest"].are(unchecked)
+    mask: Array = digests.are(unchecked - graded)
     return mask
 
 
