@@ -8,6 +8,8 @@ from itertools import repeat
 from math import isnan
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from closeloop.metrics.attempt_measuring import BATCH_ATTEMPTS, basis_from_grade, measure_from_store
 from closeloop.process.rulebook import Rulebook
 from closeloop.records.errors import BadInput, unknown_name_error
@@ -54,6 +56,15 @@ class AttemptTable(Record):
     def __len__(self) -> int:
         return len(self.attempts)
 
+    def select_rows(self, mask: Any) -> AttemptTable:
+        """Some of the attempts, with all that is known of them."""
+        kept = zip(self.attempts, mask.tolist(), strict=True)
+        return replace(
+            self,
+            attempts=[name for name, keep in kept if keep],
+            columns={name: column[mask] for name, column in self.columns.items()},
+        )
+
 
 def load_attempt_table(
     store: Store,
@@ -61,16 +72,19 @@ def load_attempt_table(
     span: AttemptSpan | None = None,
     tell: MeasuringProgress = lambda done, of: None,
     *,
-    again: bool = True,
+    again: bool | None = True,
 ) -> AttemptTable:
     """What is kept of some time or of some variants, measured by the rules where it was not.
 
     What was measured before the rules, their code or settings, or the grade changed is measured
-    again; if it may not be, it stays as it was, and a note tells how much of it there is.
+    again; if it may not be, it stays as it was, and a note tells how much of it there is. With
+    None nothing is measured, and no trace read.
     """
     span = span or AttemptSpan()
     tables = store.numbers
-    known = _keep_last_tries(tables.load_attempt_columns(span))
+    known = tables.load_attempt_columns(span)
+    if span.attempts is None:
+        known = _keep_last_tries(known)
     places = {name: place for place, name in enumerate(known.attempts)}
     delivered = tables.load_delivery_columns(span)
     measured, outdated = _measurement_columns(store, book, span, known, tell, again)
@@ -81,8 +95,9 @@ def load_attempt_table(
     }
     columns["arm"] = _memory_arms(store, known)
     notes = (*_exclude_unusable(columns), *_tell_outdated(outdated, len(places)))
-    _forget_needless_questions(columns, tables.load_tasks())
-    tasks = _hide_sealed_tasks(columns, tables.load_tasks())
+    tasks = tables.load_tasks()
+    _forget_needless_questions(columns, tasks)
+    tasks = _hide_sealed_tasks(columns, tasks)
     return AttemptTable(
         attempts=known.attempts,
         columns=columns,
@@ -167,7 +182,7 @@ def _measurement_columns(
     span: AttemptSpan,
     known: AttemptColumns,
     tell: MeasuringProgress,
-    again: bool,
+    again: bool | None,
 ) -> tuple[dict[str, Column], int]:
     """What the rules say of each attempt; how many of those are as they were said before.
 
@@ -178,7 +193,8 @@ def _measurement_columns(
     places = {name: place for place, name in enumerate(known.attempts)}
     bases = _measurement_bases(known, book)
     measurements, at, before = _load_measurements(store, span, bases, places)
-    unmeasured = np.flatnonzero(_missing(bases, at if again else before)).tolist()
+    missing = _missing(bases, at if again else before)
+    unmeasured = [] if again is None else np.flatnonzero(missing).tolist()
     for first in range(0, len(unmeasured), BATCH_ATTEMPTS):
         part = unmeasured[first : first + BATCH_ATTEMPTS]
         attempt_bases = zip(

@@ -25,7 +25,7 @@ from closeloop.metrics.score_definitions import (
 from closeloop.records.errors import BadInput, Fault, PluginFailed, unknown_name_error
 from closeloop.records.estimate import Metric
 from closeloop.records.protocols import ScoredAttempt, Scorer
-from closeloop.records.score import SCORE_SOURCES, Score, ScoreSource, ScoreSummary
+from closeloop.records.score import Score, ScoreSource, ScoreSummary
 from closeloop.records.settings import Settings
 from closeloop.store import Store
 from closeloop.store.metrics_section import AttemptColumns, AttemptSpan
@@ -54,9 +54,7 @@ def attach_scores(
 
     A name that several sources score is taken from the first of them; a note names the others.
     """
-    sources: dict[str, list[ScoreSource]] = {}
-    for count in store.scores.count_scores():
-        sources.setdefault(count.name, []).append(count.source)
+    sources = store.scores.list_sources()
     wanted = [one for one in sources if one in catalogue.given] if names is None else names
     metrics, columns, notes = dict(work.metrics), dict(work.columns), [*work.notes]
     for name in wanted:
@@ -70,7 +68,7 @@ def attach_scores(
         if scorer := catalogue.scorers.get(score):
             notes += compute_missing_scores(store, scorer, score, work.attempts, tell)
             sources.setdefault(score, ["code"])
-        known_sources = sorted(sources.get(score, ()), key=SCORE_SOURCES.index)
+        known_sources = sources.get(score, ())
         chosen = source or next(iter(known_sources), catalogue.given[score].source) or "person"
         held = store.scores.load_score_columns(span or AttemptSpan(), score, chosen)
         values, versions_note = _align_scores(held, work.attempts, chosen, score, label)

@@ -55,7 +55,7 @@ def compare_by_name(  # noqa: PLR0913 - what the command takes
         raise BadInput("One variant compares with nothing: name two or more that differ.")
     variants = store.numbers.load_variants()
     choices = [select_attempts(name, variants) for name in names]
-    span = _covering_span(choices)
+    span = covering_span(choices)
     work = load_attempt_table(store, book, span, tell)
     names_at_hand = scores or default_scores(work, choices)
     work = attach_scores(work, store, catalogue or build_catalogue({}), names_at_hand, span, tell)
@@ -68,14 +68,14 @@ def default_scores(work: AttemptTable, choices: Sequence[AttemptSelection]) -> t
     Where no task has a check, whether people would merge.
     """
     masks = [selection_mask(work, choice) for choice in choices]
-    unchecked = _mask_unchecked(work)
+    unchecked = mask_unchecked(work)
     is_all_unchecked = any(mask.any() for mask in masks) and all(
         unchecked[mask].all() for mask in masks
     )
     return (REVIEW_SCORE,) if is_all_unchecked else (PRIMARY_METRIC,)
 
 
-def _mask_unchecked(work: AttemptTable) -> Array:
+def mask_unchecked(work: AttemptTable) -> Array:
     """Attempts at tasks that have no check: none is declared, and none ever graded one."""
     digests = work.columns["task_digest"]
     graded = {*digests[work.columns["outcome"].are(SCORED_OUTCOMES)].tolist()}
@@ -128,7 +128,7 @@ def compare_variants(
     )
 
 
-def _covering_span(choices: Sequence[AttemptSelection]) -> AttemptSpan:
+def covering_span(choices: Sequence[AttemptSelection]) -> AttemptSpan:
     """The smallest that holds them all."""
     variants: list[str] | None = []
     for one in choices:
@@ -172,7 +172,7 @@ def require_deciding(metric: Metric) -> None:
 
 def _drop_unchecked_tasks(work: AttemptTable, mask: Array, left_out: list[str]) -> Array:
     """Attempts at tasks with a check; the others wait for what people say."""
-    is_unchecked = mask & _mask_unchecked(work)
+    is_unchecked = mask & mask_unchecked(work)
     for name in sorted({*work.columns["task"][is_unchecked].tolist()} - {None}):
         line = f"task {name!r} has no check: `--score {REVIEW_SCORE}` compares what people say"
         left_out += [] if line in left_out else [line]

@@ -12,7 +12,7 @@ from closeloop.records.errors import BadInput
 from closeloop.records.evaluation import Evaluation
 from closeloop.records.finding import FailureMode
 from closeloop.records.record import Record, Time
-from closeloop.records.score import Score, ScoreSource
+from closeloop.records.score import SCORE_SOURCES, Score, ScoreSource
 from closeloop.records.team_rules import HumanReview
 from closeloop.store import fact_rows
 from closeloop.store.attempt_rows import column_number, column_text, short_column_text
@@ -76,6 +76,29 @@ class ScoreSection(StoreSection):
 
         summary: list[ScoreCount] = self._read(work)
         return summary
+
+    def list_sources(self) -> dict[str, list[ScoreSource]]:
+        """By name, who has scored some attempt by it, in the order in which they are believed.
+
+        From one name to the next in the index: counting millions of scores would take seconds.
+        """
+        table = scores.c
+
+        def work(on: Connection) -> dict[str, list[ScoreSource]]:
+            sources: dict[str, list[ScoreSource]] = {}
+            name = on.execute(select(func.min(table.name))).scalar()
+            while name is not None:
+                own = select(table.number).where(table.name == name).limit(1)
+                sources[name] = [
+                    one
+                    for one in SCORE_SOURCES
+                    if on.execute(own.where(table.source == one)).scalar() is not None
+                ]
+                name = on.execute(select(func.min(table.name)).where(table.name > name)).scalar()
+            return sources
+
+        found: dict[str, list[ScoreSource]] = self._read(work)
+        return found
 
     def load_score_columns(
         self, span: AttemptSpan, name: str, source: ScoreSource

@@ -16,6 +16,7 @@ from closeloop.web.pages import (
     outcome,
     overview,
     plans,
+    scores,
     tasks,
 )
 from closeloop.web.render import load_assets, template_environment
@@ -27,8 +28,10 @@ PAGES: tuple[Page, ...] = (
     *iterations.PAGES,
     *iterations.HANDOFF_PAGES,
     *outcome.PAGES,
+    *scores.ATTEMPT_PAGES,
     *attempt.RECORD_PAGES,
     *compare.PAGES,
+    *scores.PAGES,
     *attempts.EXPERIMENT_PAGES,
     *changes.REVIEW_PAGES,
     *changes.PAGES,

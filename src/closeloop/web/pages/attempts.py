@@ -26,6 +26,12 @@ from closeloop.records.task import Experiment
 from closeloop.tasks.sealed_tasks import hide_attempt, is_alias
 from closeloop.web.page import NoQuery, Page, find_or_404
 from closeloop.web.page_context import PageContext
+from closeloop.web.pages.scores import (
+    ScoreCell,
+    ScoreName,
+    list_score_names,
+    load_score_cells,
+)
 
 # Cursors: where the next page of a list begins, as text that an address can hold.
 
@@ -56,6 +62,8 @@ class AttemptsAsked(AttemptFilter):
     after: str | None = None
     """The cursor of a page of the list."""
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
+    score: tuple[ScoreName, ...] = ()
+    """Scores that the list has a column for."""
 
 
 class AttemptLine(Record):
@@ -63,6 +71,8 @@ class AttemptLine(Record):
 
     row: AttemptRow
     marks: AttemptMarks
+    scores: tuple[ScoreCell, ...] = ()
+    """Of each score that is asked for, in that order."""
 
 
 class Dot(Record):
@@ -97,6 +107,8 @@ class AttemptsView(Record):
     choices: FilterChoices
     rules: tuple[str, ...]
     """Names of rules that a finding may be of."""
+    scores: tuple[str, ...] = ()
+    """Names of those that the list may show."""
     lines: tuple[AttemptLine, ...] = ()
     next: str | None = None
     """The cursor of the next page."""
@@ -129,15 +141,22 @@ def attempts(desk: PageContext, asked: AttemptsAsked) -> AttemptsView:
         asked=asked,
         choices=choices,
         rules=rules,
-        lines=attempt_lines(desk, shown_rows),
+        scores=list_score_names(desk),
+        lines=attempt_lines(desk, shown_rows, tuple(dict.fromkeys(asked.score))),
         next=cursor_after_row(shown_rows[-1]) if len(rows) > asked.limit else None,
     )
 
 
-def attempt_lines(desk: PageContext, rows: Sequence[AttemptRow]) -> tuple[AttemptLine, ...]:
-    """Attempts as a list shows them, with what was found in each."""
+def attempt_lines(
+    desk: PageContext, rows: Sequence[AttemptRow], scores: Sequence[str] = ()
+) -> tuple[AttemptLine, ...]:
+    """Attempts as a list shows them, with what was found in each and how it scores."""
     marks = desk.load_attempt_marks(rows)
-    return tuple(AttemptLine(row=row, marks=marks.get(row.id, AttemptMarks())) for row in rows)
+    cells = load_score_cells(desk, [row.id for row in rows], scores)
+    return tuple(
+        AttemptLine(row=row, marks=marks.get(row.id, AttemptMarks()), scores=cells.get(row.id, ()))
+        for row in rows
+    )
 
 
 def _filter_choices(desk: PageContext, sealed: frozenset[str]) -> FilterChoices:

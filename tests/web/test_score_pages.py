@@ -1,0 +1,234 @@
+"""Scores on pages: the same numbers as the commands have, each with its source, n and coverage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import pytest
+from dashboard_store import PASSED, SPIRAL, START, fill
+from starlette.testclient import TestClient
+
+from closeloop.records.attempt import Attempt, Usage
+from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.score import Score, ScoreSettings, ScoreSummary
+from closeloop.records.settings import Settings
+from closeloop.records.task import Experiment, Task, Variant
+from closeloop.store import Store, open_store
+from closeloop.web.app import build_web_app
+from closeloop.web.page_context import PageContext
+from closeloop.web.pages.attempts import AttemptsView
+from closeloop.web.pages.scores import AttemptScoresView, ScoresView
+from command_line import typed
+
+T = TypeVar("T")
+HERE = "http://127.0.0.1:4318"
+EXPERIMENT = "e22222222222"
+TASKS = 7
+DECLARED = {
+    "readability": ScoreSettings(kind="ordinal", low=1, high=5, better="more"),
+    "review-minutes": ScoreSettings(kind="amount", unit="min", better="less"),
+    "verdict": ScoreSettings(kind="label", labels=("ship", "fix")),
+}
+TOML = """
+[scores.readability]
+kind = "ordinal"
+low = 1
+high = 5
+better = "more"
+
+[scores.review-minutes]
+kind = "amount"
+unit = "min"
+better = "less"
+
+[scores.verdict]
+kind = "label"
+labels = ["ship", "fix"]
+"""
+
+
+def give(store: Store, attempt: str, source: str = "person", **values: float | str) -> None:
+    """What somebody says of an attempt."""
+    store.scores.add_scores(
+        [
+            Score(
+                attempt=attempt,
+                name=name.replace("_", "-"),
+                value=None if isinstance(value, str) else value,
+                label=value if isinstance(value, str) else None,
+                source=source,  # type: ignore[arg-type]
+                by="ann",
+                at=START,
+                note="as I see it",
+            )
+            for name, value in values.items()
+        ]
+    )
+
+
+def fill_prompts(store: Store) -> None:
+    """Seven tasks without a check, twice by each of two variants; the last repeat is not reviewed.
+
+    People would merge all that `b` did and, of `a`, what it did for the first task.
+    """
+    for name in ("a", "b"):
+        store.save_variant(Variant(digest=f"v{name}", name=name, agent="builtin"))
+    tasks = tuple(f"t{number}" for number in range(TASKS))
+    for task in tasks:
+        store.save_task(Task(id=task, prompt="Do it.", digest=f"d{task}", grading=f"g{task}"))
+    store.save_experiment(
+        Experiment(
+            id=EXPERIMENT,
+            tasks=tuple(f"d{task}" for task in tasks),
+            variants=("va", "vb"),
+            repeats=2,
+        )
+    )
+    for place, task in enumerate(tasks):
+        for name in ("a", "b"):
+            for number in (1, 2):
+                attempt = f"{name}{task}{number}"
+                began = START + timedelta(hours=place)
+                store.save_attempt(
+                    AttemptResult(
+                        attempt=Attempt(
+                            id=attempt,
+                            origin="experiment",
+                            task=task,
+                            task_digest=f"d{task}",
+                            variant=f"v{name}",
+                            experiment=EXPERIMENT,
+                            number=number,
+                            started=began,
+                            ended=began + timedelta(seconds=60 + place),
+                            exit="finished",
+                            usage=Usage(cost=0.5),
+                        )
+                    )
+                )
+                if (place, name, number) != (TASKS - 1, "b", 2):
+                    merge = float(name == "b" or place == 0)
+                    minutes = 10.0 if name == "a" else 4.0 + place + number
+                    give(store, attempt, would_merge=merge, review_minutes=minutes)
+                    give(store, attempt, readability=2 + (name == "b"), verdict="ship")
+                    give(store, attempt, source="judge", quality=0.25 * number)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("project")
+    (folder / "closeloop.toml").write_text(TOML)
+    (folder / ".closeloop").mkdir()
+    with open_store(str(folder / ".closeloop/closeloop.db")) as store:
+        fill_prompts(store)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def client(project: Path) -> Iterator[TestClient]:
+    with open_store(str(project / ".closeloop/closeloop.db")) as store:
+        desk = PageContext(store, Settings(scores=DECLARED))
+        desk.metric_cache.patience = None
+        app = build_web_app(store, token=None, desk=desk)
+        with TestClient(app, base_url=HERE, headers={"accept": "text/html"}) as opened:
+            yield opened
+
+
+def read(client: TestClient, address: str, kind: type[T]) -> T:
+    answer = client.get(f"/api{address}")
+    assert answer.status_code == 200, answer.text
+    return msgspec.json.decode(answer.content, type=kind)
+
+
+def text(client: TestClient, address: str) -> str:
+    answer = client.get(address)
+    assert answer.status_code == 200, answer.text
+    return " ".join(answer.text.split())
+
+
+def printed(project: Path, kind: type[T], *arguments: str) -> T:
+    return msgspec.json.decode(typed(project, *arguments, "--json").stdout, type=kind)
+
+
+# Which scores there are
+
+
+def test_the_page_of_scores_has_what_the_command_lists(client: TestClient, project: Path) -> None:
+    listed = printed(project, tuple[ScoreSummary, ...], "scores")
+    assert read(client, "/scores", ScoresView).scores == listed
+    page = text(client, "/scores")
+    assert 'href="/compare?score=would-merge"' in page
+    assert 'href="/attempts?score=review-minutes"' in page
+    assert "27" in page
+
+
+# The list
+
+
+def test_a_list_has_a_column_for_each_score(client: TestClient) -> None:
+    names = ("would-merge", "verdict", "quality", "cost", "resolved")
+    query = "&".join(f"score={name}" for name in names)
+    view = read(client, f"/attempts?task=t6&{query}", AttemptsView)
+    cells = {line.row.id: [one.labels or one.value for one in line.scores] for line in view.lines}
+    assert cells == {
+        "at61": [0.0, ("ship",), 0.25, 0.5, None],
+        "at62": [0.0, ("ship",), 0.5, 0.5, None],
+        "bt61": [1.0, ("ship",), 0.25, 0.5, None],
+        "bt62": [None, None, None, 0.5, None],
+    }
+    page = text(client, f"/attempts?task=t6&{query}")
+    assert '<td data-label="would-merge" class="number">–</td>' in page
+    assert '<td data-label="verdict" class="number">ship</td>' in page
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("score=luck", "luck"),
+        ("&".join(f"score=s{number}" for number in range(7)), "choose up to 6"),
+    ],
+)
+def test_a_score_that_is_none_is_answered_with_one_sentence(
+    client: TestClient, query: str, says: str
+) -> None:
+    for address in (f"/api/attempts?{query}",):
+        answer = client.get(address)
+        assert answer.status_code == 400
+        assert says in answer.json()["message"]
+
+
+def test_a_list_measures_nothing() -> None:
+    def computed_names(client: TestClient) -> set[str]:
+        view = read(client, f"/attempts/{SPIRAL}/scores", AttemptScoresView)
+        return {one.definition.name for one in view.computed}
+
+    with open_store(":memory:") as store:
+        fill(store)
+        client = TestClient(build_web_app(store, token=None), base_url=HERE)
+        view = read(client, "/attempts?score=feedback&score=resolved", AttemptsView)
+        cells = {line.row.id: [one.value for one in line.scores] for line in view.lines}
+        assert cells[SPIRAL] == [None, 0.0]
+        assert cells[PASSED] == [None, 1.0]
+        assert "feedback" not in computed_names(client)
+        client.get(f"/attempts/{SPIRAL}")
+        assert "feedback" in computed_names(client)
+
+
+# One attempt
+
+
+def test_an_attempt_shows_who_said_what_of_it(client: TestClient) -> None:
+    view = read(client, "/attempts/bt01/scores", AttemptScoresView)
+    given = {one.definition.name: one for one in view.given}
+    assert (given["would-merge"].value, given["would-merge"].by) == (1, "ann")
+    assert (given["quality"].source, given["verdict"].label) == ("judge", "ship")
+    computed = {one.definition.name: one.value for one in view.computed}
+    assert (computed["cost"], computed["seconds"]) == (0.5, 60)
+    page = text(client, "/attempts/bt01/scores")
+    for said in ("as I see it", 'person <span class="dim">ann</span>', "5 min", "$0.50"):
+        assert said in page
+    assert "would-merge" in text(client, "/attempts/bt01")
