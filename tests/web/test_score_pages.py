@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 import pytest
@@ -13,6 +13,7 @@ from dashboard_store import PASSED, SPIRAL, START, fill
 from starlette.testclient import TestClient
 
 from closeloop.records.attempt import Attempt, Usage
+from closeloop.records.estimate import CompareReport, Metric
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.score import Score, ScoreSettings, ScoreSummary
 from closeloop.records.settings import Settings
@@ -21,6 +22,7 @@ from closeloop.store import Store, open_store
 from closeloop.web.app import build_web_app
 from closeloop.web.page_context import PageContext
 from closeloop.web.pages.attempts import AttemptsView
+from closeloop.web.pages.compare import CompareView, _build_repeat
 from closeloop.web.pages.scores import AttemptScoresView, ScoresView
 from command_line import typed
 
@@ -154,6 +156,17 @@ def printed(project: Path, kind: type[T], *arguments: str) -> T:
     return msgspec.json.decode(typed(project, *arguments, "--json").stdout, type=kind)
 
 
+def round_numbers(value: Any) -> Any:
+    """A record with twelve digits of each number: sums over another order differ in the last."""
+    if isinstance(value, msgspec.Struct):
+        return round_numbers(msgspec.structs.asdict(value))
+    if isinstance(value, dict):
+        return {name: round_numbers(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [round_numbers(one) for one in value]
+    return f"{value:.12g}" if isinstance(value, float) else value
+
+
 # Which scores there are
 
 
@@ -195,7 +208,7 @@ def test_a_list_has_a_column_for_each_score(client: TestClient) -> None:
 def test_a_score_that_is_none_is_answered_with_one_sentence(
     client: TestClient, query: str, says: str
 ) -> None:
-    for address in (f"/api/attempts?{query}",):
+    for address in (f"/api/attempts?{query}", f"/api/compare?variants=a&variants=b&{query}"):
         answer = client.get(address)
         assert answer.status_code == 400
         assert says in answer.json()["message"]
@@ -232,3 +245,85 @@ def test_an_attempt_shows_who_said_what_of_it(client: TestClient) -> None:
     for said in ("as I see it", 'person <span class="dim">ann</span>', "5 min", "$0.50"):
         assert said in page
     assert "would-merge" in text(client, "/attempts/bt01")
+
+
+# Compare
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        (),
+        ("would-merge",),
+        ("review-minutes", "would-merge", "readability"),
+        ("readability",),
+        ("judge:quality", "verdict"),
+        ("cost",),
+        ("seconds", "judge:quality"),
+    ],
+)
+def test_a_comparison_has_the_numbers_of_the_command(
+    client: TestClient, project: Path, scores: tuple[str, ...]
+) -> None:
+    flags = [word for name in scores for word in ("--score", name)]
+    told = printed(project, CompareReport, "compare", "a", "b", *flags)
+    query = "".join(f"&score={name}" for name in scores)
+    view = read(client, f"/compare?variants=a&variants=b{query}", CompareView)
+    assert round_numbers(view.report) == round_numbers(told)
+    assert view.decides is not None
+    assert view.decides.metric.score == (scores or ("would-merge",))[0]
+    page = text(client, f"/compare?variants=a&variants=b{query}")
+    assert f"Decided by <strong>{view.decides.metric.score}</strong>" in page
+
+
+def test_tasks_without_a_check_are_compared_by_what_people_would_merge(client: TestClient) -> None:
+    """`a` is merged for 1 task of 7, `b` for all; of one attempt of `b` nobody has a say."""
+    page = text(client, "/compare")
+    better = "<strong>b</strong> is better than <bdi>a</bdi> on these 7 tasks: "
+    assert f"{better}would-merge 100 % against 14 %." in page
+    assert "given by people" in page
+    assert "<strong>b</strong> 7 tasks, 13 of 14 attempts scored (93 %)" in page
+    assert '<a class="dot pass" href="/attempts/bt01" title="1">' in page
+    assert '<a class="dot unscored" href="/attempts/bt62" title="not known">' in page
+
+
+def test_a_score_that_is_no_rate_is_told_in_its_unit(client: TestClient) -> None:
+    """`a` takes 10 minutes each; `b` 5 + place and one more: 8.43 on average, of a difference 1.57.
+
+    The last task of `b` has one repeat, of 11 minutes: (5.5 + 6.5 + … + 10.5 + 11) ÷ 7 = 8.43.
+    """
+    page = text(client, "/compare?variants=a&variants=b&score=review-minutes")
+    assert "less is better" in page
+    assert "review-minutes 8.43 min against 10 min" in page
+    assert "−1.57 min" in page
+    assert '<a class="measured" href="/attempts/bt01" title="5">5</a>' in page
+    assert "Both right" not in page
+
+
+def test_a_score_of_which_less_is_better_has_its_colours_turned(client: TestClient) -> None:
+    repeat = _build_repeat("x", 1.0, make_metric("less"))
+    assert (repeat.result, _build_repeat("x", 0.0, make_metric("less")).result) == ("fail", "pass")
+    assert _build_repeat("x", 0.5, make_metric("more")).result == "between"
+
+
+def make_metric(better: Literal["more", "less"]) -> Metric:
+    return Metric(
+        name="m", score="m", family="scores", kind="rate", source="person", says="", better=better
+    )
+
+
+def test_what_nobody_has_scored_is_said_where_it_would_be_compared() -> None:
+    with open_store(":memory:") as store:
+        for name in ("a", "b"):
+            store.save_variant(Variant(digest=f"v{name}", name=name, agent="builtin"))
+            attempt = Attempt(
+                id=name, origin="experiment", task="t", task_digest="dt", variant=f"v{name}",
+                exit="finished",
+            )  # fmt: skip
+            store.save_attempt(AttemptResult(attempt=attempt))
+        store.save_task(Task(id="t", prompt="Do it.", digest="dt", grading="gt"))
+        desk = PageContext(store)
+        desk.metric_cache.patience = None
+        app = build_web_app(store, token=None, desk=desk)
+        client = TestClient(app, base_url=HERE, headers={"accept": "text/html"})
+        assert "would-merge is not known of" in text(client, "/compare")
