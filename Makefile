@@ -56,6 +56,7 @@ demo: $(VENV)/.base  ## Nine tasks, two scripted agents, graded: about two minut
 test: $(VENV)/.test  ## All tests, failed ones once more; bubblewrap is installed first where possible
 	@tests/prepare
 	@$(BIN)/python -m compileall -q -j 2 src  # once, for all processes that tests start
+	@$(BIN)/python tests/compile_tests.py
 	OPENBLAS_NUM_THREADS=1 PATH="$(CURDIR)/$(BIN):$$PATH" \
 		tests/in_memory $(BIN)/python tests/rerun.py -n 3 --dist worksteal $(ARGS)
 

@@ -30,6 +30,7 @@ from closeloop.providers.scripted_model import load_script
 from closeloop.records.attempt import Exit
 from closeloop.records.errors import MachineFailed
 from closeloop.records.record import Record
+from closeloop.records.score import ScoreSettings
 from closeloop.records.settings import (
     ExperimentSettings,
     ModelSettings,
@@ -115,9 +116,10 @@ def project(tmp_path: Path) -> Path:
         "    assert net(1000, 0) == 1000\n\n\ndef test_half_price():\n"
         "    assert net(1000, 50) == 500\n"
     )
+    # With four assertions, a test that a pass hangs on is probed in two rooms, not in four.
     more = (
         "\n\ndef test_half_a_cent_goes_up():\n    assert net(25, 50) == 13\n"
-        "    assert net(75, 50) == 38\n"
+        "    assert net(75, 50) == 38\n    assert net(1, 50) == 1\n    assert net(5, 10) == 5\n"
     )
     shell(folder, "git init -q -b main")
     for message, expression, test in (
@@ -263,7 +265,8 @@ def test_the_plugins_on_the_page_keep_their_contracts(
     importlib.import_module(
         "test_echo_reader"
     ).test_the_reader_keeps_the_contract_and_reads_its_format(recording)
-    for name in ("one_patch", "forced_push", "left_breakpoint", "echo_reader"):
+    importlib.import_module("test_small_change").test_the_scorer_keeps_the_contract()
+    for name in ("one_patch", "forced_push", "left_breakpoint", "echo_reader", "small_change"):
         monkeypatch.delitem(sys.modules, name)
         monkeypatch.delitem(sys.modules, f"test_{name}")
 
@@ -354,6 +357,7 @@ def test_every_runner_and_every_exit_is_documented() -> None:
 NAMED: dict[str, type[Any]] = {
     "experiments": ExperimentSettings,
     "models": ModelSettings,
+    "scores": ScoreSettings,
     "variants": VariantSettings,
     "webhooks": WebhookSettings,
 }

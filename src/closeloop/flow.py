@@ -8,7 +8,8 @@
                         ──► verdict and report
     receive a pull      deliveries ──► facts ──► the pull request as it stands, linked to the work
     request             behind it ──► what became of that work
-    judge outputs       each by itself, with the facts first ──► evaluations, kept as they end
+    judge outputs       each by itself, with the facts first ──► evaluations, kept as they end;
+                        those of somebody else's plan ──► tries of its tasks, and what it comes to
     learn from review   corrections ──► does one restate a rule? a repeat; else a rule is proposed
 
 Features do not know each other: this page passes records between them. The command line and the
@@ -21,6 +22,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from closeloop.judges.judge_panel import JudgePanel
     from closeloop.records.change import ChangeReport
     from closeloop.records.errors import Fault
-    from closeloop.records.evaluation import Evaluations, JudgeCase
+    from closeloop.records.evaluation import Evaluations, JudgeCase, Submission
     from closeloop.records.experiment_plan import (
         ExperimentForecast,
         ExperimentPlan,
@@ -166,6 +168,30 @@ async def judge_outputs(
     judged = await evaluator.judge_each(panel, cases, saver.save_one)
     evaluations = evaluator.combine_evaluations(judged)
     return await to_thread.run_sync(saver.save_all, evaluations)
+
+
+async def judge_submission(
+    panel: JudgePanel, submission: Submission, store: Store
+) -> tuple[Evaluations, Fault | None]:
+    """Judge what others hand in, and keep it as tries at the tasks of their plan."""
+    from anyio import to_thread
+
+    from closeloop.judges.evaluator import cases_from_submission
+    from closeloop.orchestration import handed_in_plan as handed_in
+    from closeloop.records.errors import Fault
+
+    at = datetime.now(UTC)
+    judges = [judge.model for judge in panel.judges]
+    plan = handed_in.open_handed_in_plan(submission, judges, at, store)
+    submission = handed_in.submission_of_plan(submission, plan)
+    evaluations, fault = await judge_outputs(panel, cases_from_submission(submission), store)
+    if fault is not None:
+        return evaluations, fault
+    save = partial(handed_in.save_handed_in_plan, plan, submission, evaluations, at, store)
+    try:
+        return await to_thread.run_sync(save), None
+    except Fault as refused:
+        return evaluations, refused
 
 
 async def learn_from_reviews(context: LearningContext, repo: str | None = None) -> LearningSummary:

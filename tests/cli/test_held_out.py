@@ -141,11 +141,66 @@ def test_a_task_that_is_moved_to_dev_can_be_looked_at_again(project, capsys):
 def test_the_gap_between_the_sets_has_its_bounds(project, capsys):
     closeloop(capsys, "run", "--variant", "closer")
     look(capsys, "--variant", "closer")
-    [gap] = json.loads(closeloop(capsys, "sets", "--json"))["gaps"]
+    [gap] = json.loads(closeloop(capsys, "sets", "--json"))["held_out"]["gaps"]
     assert gap["variant"] == "closer"
     assert gap["gap"]["value"] == 0
     assert gap["gap"]["low"] < -0.3 < 0.3 < gap["gap"]["high"], "two tasks prove nothing"
     assert "closer" in closeloop(capsys, "sets")
+
+
+def test_after_a_look_numbers_go_on_with_dev_alone(project, capsys):
+    closeloop(capsys, "run")
+    before = json.loads(closeloop(capsys, "metrics", "--json"))
+    assert before["held_out"] is None
+    said = look(capsys)
+    assert "Held out\nA look on" in said
+    assert "ann@example.org: a new prompt" in said
+    after = json.loads(closeloop(capsys, "metrics", "--json"))
+    assert (after["attempts"], after["figures"]) == (before["attempts"], before["figures"])
+    assert after["held_out"]["looks"] == 1
+    compared = json.loads(closeloop(capsys, "compare", "closer", "spiraller", "--json"))
+    assert [side["tasks"] for side in compared["sides"]] == [1, 1]
+    assert {one["variant"] for one in compared["held_out"]["gaps"]} == {"closer", "spiraller"}
+    for arguments in (["compare", "closer", "spiraller"], ["metrics"]):
+        text = closeloop(capsys, *arguments)
+        heading = text.index("Held out\n1 look; the last on")
+        assert "held-out" not in text[:heading].replace("held-out attempts were left out", "")
+    listed = json.loads(closeloop(capsys, "attempts", "--json"))
+    assert {row["task"] for row in listed} == {"question"}
+    gated = json.loads(closeloop(capsys, "gate", "--least", "passed=0", "--json"))
+    assert {one["task"] for one in gated["tasks"]} <= {"question"}
+    events = [json.loads(line) for line in closeloop(capsys, "events", "--json").splitlines()]
+    outcomes = {
+        (one["task"] or "").partition("-")[0]: one["details"]["outcome"]
+        for one in events
+        if one["kind"] == "attempt.ended"
+    }
+    assert outcomes["sealed"] is None
+    assert outcomes["question"] in ("pass", "fail")
+    [taken] = [one for one in events if one["kind"] == "look.taken"]
+    assert (taken["details"]["reason"], taken["details"]["tasks"]) == ("a new prompt", 1)
+
+
+def test_tasks_that_were_run_as_dev_are_named_when_they_are_sealed(project, capsys):
+    (project / "tasks/riddle.md").unlink()
+    for number in range(2):
+        (project / f"tasks/q{number}.md").write_text(
+            f"---\nrepo: none\nacceptance: {{answer: '4{number}'}}\n---\nWhat is 4{number}?\n"
+        )
+    closeloop(capsys, "run", "question", "--variant", "closer")
+    hold_out(project, "question", small_project.QUESTION)
+    report = json.loads(closeloop(capsys, "sets", "--json"))
+    assert (report["sealed_now"], report["run_as_dev"]) == ({"question": 1}, 1)
+    said = closeloop(capsys, "sets")
+    assert "1 held-out task was run as dev before being sealed" in said
+    assert "question" not in said, "named once, when it was sealed"
+
+
+def test_a_run_names_tasks_that_were_dev_before(project, capsys):
+    closeloop(capsys, "run", "--variant", "closer")
+    hold_out(project, "question", small_project.QUESTION)
+    said = look(capsys, "--variant", "closer")
+    assert "Sealed now though run as dev before: question (1 attempt)" in said
 
 
 def test_splitting_holds_out_some_tasks_and_says_how_many(project, capsys):

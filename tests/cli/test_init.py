@@ -11,7 +11,7 @@ import pytest
 from closeloop.cli.config import load_project
 from closeloop.cli.task import init, new
 from closeloop.records.errors import BadInput, MachineFailed
-from closeloop.tasks.task_files import load_task
+from closeloop.tasks.task_files import PROMPT_PLACEHOLDER, load_task
 
 
 def git(repo: Path, *arguments: str) -> str:
@@ -84,9 +84,24 @@ def test_a_new_task_needs_only_its_request(
     task = load_task(Path(said["file"]), repo, lambda repo, revision: revision)
     assert (task.id, task.prompt) == ("rounding", "Fix the rounding.")
     assert task.base == said["base"] == git(repo, "rev-parse", "HEAD")
-    assert task.acceptance.run == "go test ./..."
+    assert not task.acceptance.is_given
     with pytest.raises(BadInput, match="is there already"):
         new("rounding")
+    with pytest.raises(BadInput, match="The prompt is empty"):
+        new("nothing", prompt=" ")
+
+
+def test_a_new_task_without_its_request_takes_over_the_test_command(
+    repo: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    init(repo)
+    monkeypatch.chdir(repo / "pkg")
+    new("rounding")
+    path = repo / "tasks" / "rounding.md"
+    path.write_text(path.read_text().replace(PROMPT_PLACEHOLDER, "Fix the rounding."))
+    task = load_task(path, repo, lambda repo, revision: revision)
+    assert task.acceptance.run == "go test ./..."
+    assert "closeloop task check" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["../x", "a b", "", "-x"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from closeloop.metrics.attempt_table import (
     load_attempt_table,
     select_attempts,
 )
+from closeloop.metrics.attempt_values import MODE_COLUMNS
 from closeloop.metrics.variant_comparison import compare_by_name, compare_variants
 from closeloop.records.errors import BadInput
 from closeloop.records.estimate import CompareReport, PairTable
@@ -230,8 +232,9 @@ def test_secondary_rates_are_adjusted_for_their_number(store: Store) -> None:
         float(place % 12 in (0, 1) or bool(other)) for place, other in enumerate(is_b)
     ]
     held.columns["modes"] = make_text_column(
-        ["scope creep" if place % 2 else "" for place in range(24)]
+        ["scope creep (rule)" if place % 2 else "" for place in range(24)]
     )
+    held.columns["examined"] = make_text_column(["scope creep (rule)"] * 24)
     (pair,) = compare_variants(held, [only("a"), only("b")]).pairs
     rates = {one.metric: one for one in pair.secondary}
     clean, mode = rates["without findings"], rates["scope creep"]
@@ -307,10 +310,15 @@ def work(values: Sequence[Sequence[Sequence[bool | None]]]) -> AttemptTable:
     names = (*ATTEMPT_FIELDS, *GRADE_FIELDS, *MEASUREMENT_FIELDS, *RATE_NAMES, *DELIVERY_FIELDS)
     blank = make_text_column([None] * len(rows))
     columns: dict[str, Any] = {name: np.full(len(rows), np.nan) for name in names}
-    columns |= dict.fromkeys(("origin", "grading", "category", "modes", "risk"), blank)
+    texts = ("origin", "grading", "category", "risk", *chain.from_iterable(MODE_COLUMNS))
+    columns |= dict.fromkeys(texts, blank)
+    people = ("would_merge", "reviewer_seconds", "own_modules")
+    columns |= dict.fromkeys(people, np.full(len(rows), np.nan))
+    columns["unreviewed_completes"] = np.zeros(len(rows), bool)
     columns["variant"] = make_text_column([row[0] for row in rows])
     columns["task"] = columns["task_digest"] = make_text_column([row[1] for row in rows])
     columns["number"] = np.array([row[2] for row in rows], float)
+    columns["unchecked"] = np.zeros(len(rows), bool)
     words = {True: "pass", False: "fail", None: "unscored"}
     columns["outcome"] = make_text_column([words[row[3]] for row in rows])
     return AttemptTable(

@@ -13,6 +13,7 @@ from closeloop.metrics import metric_figures
 from closeloop.metrics.attempt_table import load_attempt_table
 from closeloop.metrics.metric_definitions import METRICS
 from closeloop.metrics.metric_figures import compute_metrics
+from closeloop.metrics.variant_comparison import compare_by_name
 from closeloop.records.attempt import Attempt
 from closeloop.records.errors import BadInput
 from closeloop.records.estimate import MetricValue
@@ -23,6 +24,13 @@ from closeloop.store import Store, open_store
 from closeloop.store.metrics_section import AttemptSpan
 
 LATER = datetime(2026, 11, 12, tzinfo=UTC)
+DONE: dict[str, Any] = {
+    "passed": True,
+    "merged": True,
+    "corrected": False,
+    "cycles": 0,
+    "reviewed": True,
+}
 
 
 @pytest.fixture
@@ -104,10 +112,10 @@ def test_only_the_last_try_of_a_repeat_counts(store: Store) -> None:
 def test_what_nobody_recorded_is_not_known_and_never_zero(store: Store) -> None:
     fill(store, {"a": {"t": [1, 0]}})
     found = figures(store)
-    for name in ("task completion rate", "review loop count", "repeated mistakes", "feedback"):
+    for name in ("after-feedback rate", "review loop count", "repeated mistakes", "feedback"):
         assert found[name].value is None, name
         assert found[name].n == 0
-    assert found["task completion rate"].coverage is None
+    assert found["after-feedback rate"].coverage is None
     assert found["cost"].value is None
 
 
@@ -119,17 +127,21 @@ def test_an_empty_store_has_no_figures_and_no_fault(store: Store) -> None:
 @pytest.mark.parametrize(
     ("told", "value"),
     [
-        ({"passed": True, "merged": True, "corrected": False}, 1.0),
-        ({"passed": True, "merged": True, "corrected": True}, 0.0),
+        (DONE, 1.0),
+        (DONE | {"corrected": True}, 0.0),
+        (DONE | {"cycles": 1}, 0.0),
         ({"passed": True, "merged": False}, 0.0),
         ({"passed": False, "merged": True}, 0.0),
-        ({"passed": True, "merged": True}, None),
+        (DONE | {"corrected": None}, None),
+        (DONE | {"cycles": None}, None),
+        (DONE | {"reviewed": False}, None),
         ({"passed": True}, None),
-        ({"merged": True, "corrected": False}, None),
+        (DONE | {"passed": None}, None),
+        (DONE | {"passed": None, "cycles": 1}, None),
     ],
 )
 def test_a_completion_passes_is_merged_and_nobody_corrected_it(
-    store: Store, told: dict[str, bool], value: float | None
+    store: Store, told: dict[str, Any], value: float | None
 ) -> None:
     deliver(store, session(store), **told)
     assert figures(store)["task completion rate"].value == value
@@ -143,12 +155,11 @@ def test_a_grade_says_whether_a_delivery_passes(store: Store) -> None:
 
 
 def test_regressions_are_counted_among_completed_tasks_alone(store: Store) -> None:
-    done = {"passed": True, "merged": True, "corrected": False}
     for told in (
-        done | {"regressed": True},
-        *[done | {"regressed": False}] * 3,
+        DONE | {"regressed": True},
+        *[DONE | {"regressed": False}] * 3,
         {"passed": False, "merged": True, "regressed": True},
-        done,
+        DONE,
     ):
         deliver(store, session(store), **told)
     rate = figures(store)["regression introduction rate"]
@@ -199,17 +210,37 @@ def test_work_is_grouped_by_each_of_its_sides(store: Store) -> None:
         assert {key[1]: one.value for key, one in found.items() if key[0] == "pass rate"} == groups
     found = figures(store, "tag", "week")
     assert found["pass rate", "slow", "2026-W46"].value == 0
-    with pytest.raises(BadInput, match="Known: agent, arm, model"):
+    with pytest.raises(BadInput, match="Known: agent, arm, context, model, origin"):
         figures(store, "moon")
 
 
-def test_a_held_out_task_counts_and_keeps_its_name_to_itself(store: Store) -> None:
+def test_a_held_out_task_counts_nowhere_and_keeps_its_name_to_itself(store: Store) -> None:
+    variant = add_variant(store, "a")
     task = add_task(store, "secret", split="held-out", tags=("secret",), repo="secret")
-    add_attempt(store, task, add_variant(store, "a"), True)
+    add_attempt(store, task, variant, True)
+    add_attempt(store, add_task(store, "open"), variant, False)
     for by in ("task", "tag", "repo"):
         found = figures(store, by)
-        assert not any("secret" in key for key in found)
-        assert next(one for key, one in found.items() if key[0] == "pass rate").value == 1
+        assert not any("secret" in key or "sealed" in str(key) for key in found)
+        (rate,) = [one for key, one in found.items() if key[0] == "pass rate"]
+        assert (rate.value, rate.attempts) == (0, 1)
+    assert "1 held-out attempt was left out" in load_attempt_table(store, BOOK).notes[0]
+
+
+def test_a_replay_counts_nowhere(store: Store) -> None:
+    """A replay gives the answers of the first attempt again: it would only repeat its outcome."""
+    task, live = add_task(store, "t"), add_variant(store, "live", model="openai/x")
+    first = add_attempt(store, task, live, False, cost=0.5)
+    replay = add_variant(store, "again", model=f"recorded:{first.id}")
+    add_attempt(store, task, replay, True, cost=0.0)
+    found = figures(store)
+    assert (found["pass rate"].value, found["pass rate"].attempts) == (0, 1)
+    assert found["cost"].value == 0.5
+    assert "1 replayed attempt was left out" in load_attempt_table(store, BOOK).notes[0]
+    with pytest.raises(BadInput, match="'again' has no attempt at a task"):
+        compare_by_name(store, BOOK, ("live", "again"))
+    marks = {row.variant_name: row.replay_of for row in store.list_attempts()}
+    assert marks == {"live": None, "again": first.id}
 
 
 def test_numbers_of_different_graders_are_never_averaged(store: Store) -> None:
@@ -264,10 +295,13 @@ def test_every_metric_has_a_definition_and_a_constant_one_no_strange_bounds(stor
 def test_the_same_numbers_come_from_postgresql(store_url: str) -> None:
     with open_store(store_url) as opened:
         fill(opened, {"a": {"t": [1, 0], "u": [1, None]}}, cost=0.5)
-        deliver(opened, session(opened), merged=True, passed=True, corrected=False, risk="low")
+        deliver(opened, session(opened), **DONE | {"risk": "low"})
         found = figures(opened)
         assert found["pass rate"].value == 0.75
-        assert found["task completion rate"].value == found["low risk"].value == 1
+        by_origin = figures(opened, "origin")
+        assert by_origin["task completion rate", "production"].value == 1
+        assert by_origin["task completion rate", "experiment"].value == 0.75
+        assert found["low risk"].value == 1
         assert found["cost in all"].value == 2.0
         since = figures(opened, span=AttemptSpan(since=START, until=START + timedelta(days=1)))
         assert since["pass rate"] == found["pass rate"]

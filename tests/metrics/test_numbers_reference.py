@@ -56,6 +56,7 @@ def _filled(store: Store, chance: random.Random) -> dict[str, Delivery]:
                 passed=chance.choice([None, True, False]),
                 corrected=chance.choice([None, True, False]),
                 cycles=chance.choice([None, 0, 1, 5]),
+                reviewed=chance.choice([None, True, False]),
             )
             store.pulls.save_delivery(told[made.id])
     return told
@@ -66,12 +67,19 @@ def _passed(row: AttemptRow, delivery: Delivery | None) -> float | None:
 
 
 def _completed(row: AttemptRow, delivery: Delivery | None) -> float | None:
+    graded = _passed(row, delivery)
     if delivery is None or delivery.merged is None:
+        return graded if row.origin == "experiment" else None
+    right = delivery.passed if graded is None else bool(graded)
+    sent_back = None if delivery.cycles is None else delivery.cycles > 0
+    if False in (right, delivery.merged) or delivery.corrected:
+        return 0.0
+    if right is None:
         return None
-    right = _passed(row, delivery)
-    parts = [delivery.passed if right is None else bool(right), delivery.merged]
-    parts.append(None if delivery.corrected is None else not delivery.corrected)
-    return 0.0 if False in parts else None if None in parts else 1.0
+    if sent_back:
+        return 0.0
+    is_known = delivery.corrected is False and sent_back is False and delivery.reviewed
+    return 1.0 if is_known else None
 
 
 def _cycles(row: AttemptRow, delivery: Delivery | None) -> float | None:

@@ -228,6 +228,7 @@ def test_every_metric_is_the_aggregate_of_a_score_that_can_be_asked_for(store: S
         "pass rate",
         "pass@k",
         "pass^k",
+        "best-of-n rate",
     ]
 
 
@@ -318,9 +319,7 @@ def test_a_name_that_two_sources_score_is_that_of_people(store: Store) -> None:
     work = attached(store, "quality", "judge:quality")
     values = {one.metric: one.value for one in compute_metrics(work, (), [*work.metrics]).figures}
     assert values == {"quality": 1.0, "judge:quality": 0.0}
-    assert (
-        "quality is by person; `--score judge:quality` shows the other." in work.notes
-    )
+    assert "quality is by person; `--score judge:quality` shows the other." in work.notes
 
 
 # A team's own scorer
@@ -428,3 +427,37 @@ def test_many_scores_come_from_a_file_all_or_none(project: Path) -> None:
     )
     done = typed(project, "score", "--file", str(again))
     assert done.stdout == "0 scores kept; 1 say nothing new.\n"
+
+
+def test_every_score_is_exported_a_line_each(project: Path) -> None:
+    first = ids(project)[0]
+    typed(project, "score", first, "readability=5", "--note", "clear", "--by", "ann")
+    done = typed(project, "export", first, "--scores")
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    (given,) = [row for row in rows if row["source"] == "person"]
+    assert {name: given[name] for name in ("attempt", "name", "value", "by", "note")} == {
+        "attempt": first,
+        "name": "readability",
+        "value": 5.0,
+        "by": "ann",
+        "note": "clear",
+    }
+    assert "seconds" in {row["name"] for row in rows}
+
+
+def test_a_gate_holds_a_score_to_its_direction(tried_project: Path) -> None:
+    """Of what should be little, a threshold is the most."""
+    done = typed(tried_project, "gate", "--least", "turns=0", "--json")
+    (turns, *_) = json.loads(done.stdout)["thresholds"]
+    assert done.returncode == 1
+    assert (turns["holds"], turns["better"]) == (False, "less")
+    assert "turns must be 0 or less" in json.loads(done.stdout)["reasons"][0]
+    assert typed(tried_project, "gate", "--least", "turns=1000").returncode == 0
+
+
+def test_show_lists_what_was_given(project: Path) -> None:
+    first = ids(project)[0]
+    typed(project, "score", first, "would-merge=yes", "--note", "fine", "--by", "ann")
+    shown = typed(project, "show", first).stdout
+    assert "would-merge 1  person ann" in shown
+    assert "fine" in shown

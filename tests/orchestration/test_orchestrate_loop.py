@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from random import Random
 
@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from closeloop.orchestration.subtask_execution import find_breaking_task
 from closeloop.orchestration.subtask_loop import (
     SubtaskCallbacks,
     SubtaskOrder,
@@ -78,6 +79,8 @@ class World:
         self.verdict = verdict
         self.exit_of = exit_of
         self.clash: Callable[[Sequence[SubtaskExecution]], str | None] = lambda made: None
+        self.breaks: Callable[[list[str]], str | None] = lambda patches: None
+        self.wholes: list[list[str]] = []
         self.hold: Callable[[], str | None] = lambda: None
         self.ready: Callable[[SubtaskOrder], bool] = lambda order: True
 
@@ -106,6 +109,18 @@ class World:
         self.merged.append([one.task for one in made])
         return self.clash(made)
 
+    async def check_whole(
+        self, accepted: Mapping[str, SubtaskExecution]
+    ) -> dict[str, EvaluationIssue]:
+        self.wholes.append(sorted(one.patch for one in accepted.values()))
+        breaker = self.breaks(self.wholes[-1])
+        text = f"`make` fails with {breaker}."
+        return {
+            name: EvaluationIssue(check="together", criterion=None, text=text, source="fact")
+            for name, one in accepted.items()
+            if one.patch == breaker
+        }
+
     async def keep(self, one: SubtaskAssessment) -> None:
         self.kept.append(one)
 
@@ -116,6 +131,7 @@ class World:
             work=self.work,
             judge=self.judge,
             merge=self.merge,
+            check_whole=self.check_whole,
             keep=self.keep,
             held=self.hold,
             tell=self.told.append,
@@ -248,6 +264,74 @@ def test_changes_are_tried_together_only_where_they_were_not_made_on_top() -> No
     assert world.merged == []
     world.run(plan(("a", ()), ("b", ())))
     assert sorted(world.merged[-1]) == ["a", "b"]
+
+
+def test_whoever_breaks_the_whole_tries_again_on_top_of_all_others_and_is_told() -> None:
+    world = World()
+    world.breaks = lambda patches: "b 1" if "b 1" in patches else None
+    assert world.run(plan(("a", ()), ("b", ()), ("c", ("b",)), ("d", ()))) == {}
+    assert sorted(world.tries) == ["a 1", "b 1", "b 2", "c 1", "d 1"]
+    assert world.wholes == [["a 1", "b 1", "c 1", "d 1"], ["a 1", "b 2", "c 1", "d 1"]]
+    again = next(order for order in world.orders if order.number == 2)
+    # c was made on top of b, so that it cannot be there before it.
+    assert [one.task for one in again.beneath] == ["a", "d"]
+    assert again.last is not None
+    assert again.last.patch == "b 1"
+    assert "`make` fails with b 1." in again.brief
+    assert "What you changed then is in the working tree." in again.brief
+    assert [(one.number, one.passed) for one in world.kept if one.task == "b"] == [
+        (1, True),
+        (1, False),
+        (2, True),
+    ]
+
+
+def test_who_breaks_the_whole_begins_anew_where_its_change_does_not_apply_on_top() -> None:
+    world = World()
+    world.breaks = lambda patches: "a 1" if "a 1" in patches else None
+    world.clash = lambda made: "No." if [one.patch for one in made] == ["b 1", "a 1"] else None
+    assert world.run(plan(("a", ()), ("b", ()))) == {}
+    again = next(order for order in world.orders if order.number == 2)
+    assert (again.last, [one.task for one in again.beneath]) == (None, ["b"])
+    assert "What you changed then" not in again.brief
+
+
+def test_a_whole_that_stays_broken_ends_when_the_tries_of_its_breaker_do() -> None:
+    world = World()
+    world.breaks = lambda patches: next(one for one in patches if one.startswith("b"))
+    world.run(plan(("a", ()), ("b", ())), max_retries=1)
+    assert sorted(world.tries) == ["a 1", "b 1", "b 2"]
+    assert world.kept[-1].passed is False
+    world = World()
+    world.breaks = lambda patches: "b 1"
+    world.run(plan(("a", ()), ("b", ())), max_retries=0)
+    assert sorted(world.tries) == ["a 1", "b 1"]
+
+
+def test_the_whole_is_not_looked_at_where_a_task_failed_for_good() -> None:
+    world = World(verdict=lambda one: one.task != "a")
+    world.run(plan(("a", ()), ("b", ())), max_retries=0)
+    assert world.wholes == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 9), st.data())
+def test_a_broken_command_is_laid_to_the_first_change_that_breaks_it(
+    many: int, data: st.DataObject
+) -> None:
+    names = [f"t{number}" for number in range(many)]
+    what = plan(*((name, ()) for name in names))
+    accepted = {name: execution(name) for name in names}
+    owner, breaker = data.draw(st.sampled_from(names)), data.draw(st.sampled_from(names))
+    runs: list[set[str]] = []
+
+    async def holds(chosen: set[str]) -> bool:
+        runs.append(chosen)
+        return breaker not in chosen
+
+    assert anyio.run(find_breaking_task, what, accepted, owner, holds) == breaker
+    assert len(runs) <= 5
+    assert all(owner in chosen for chosen in runs)
 
 
 def test_nothing_is_begun_once_it_may_not() -> None:

@@ -23,7 +23,7 @@ from closeloop.orchestration.plan_request import (
     plan_with_model,
     read_blueprint,
 )
-from closeloop.orchestration.subtask_loop import common_section, write_subtask_brief
+from closeloop.orchestration.subtask_brief import common_section, write_subtask_brief
 from closeloop.process.handoff_briefs import BRIEF_PARTS, count_brief_parts
 from closeloop.process.measures.measure_summary import handoff_rates_by_lane
 from closeloop.process.trace_reading import build_reading

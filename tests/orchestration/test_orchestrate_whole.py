@@ -285,13 +285,88 @@ def test_parts_that_pass_alone_and_fail_together_are_not_passed(
 ) -> None:
     write_plan(
         project,
-        {"id": "add", "prompt": "p", "commands": ["test ! -e NOTES.md"]},
         {"id": "notes", "prompt": "p"},
+        {"id": "add", "prompt": "p", "commands": ["test ! -e NOTES.md", "test -e add.py"]},
     )
+    (project / "agent_config.json").write_text('{"max_retries": 0}')
     assert typed("orchestrate", "plan.json", "--json") == 1
     made = said(capsys)
-    assert [one["assessment"]["passed"] for one in made["tries"]] == [True, True]
-    assert "All together: `test ! -e NOTES.md` fails" in made["ending"]["summary"]
+    by_task = {one["execution"]["task"]: one["assessment"] for one in made["tries"]}
+    assert (by_task["add"]["passed"], by_task["notes"]["passed"]) == (True, False)
+    assert by_task["notes"]["score"] == 1.0
+    (issue,) = by_task["notes"]["issues"]
+    assert issue["check"] == "together"
+    assert "`test ! -e NOTES.md` fails (exit code 1)" in issue["text"]
+    assert "notes failed: Together with the changes of the other tasks" in made["ending"]["summary"]
+    plan = made["plan"]["id"]
+    assert typed("plans", plan, "--patch") == 1
+    refused = capsys.readouterr()
+    assert refused.out == ""
+    assert f"Plan {plan} failed, so there is nothing to apply: 2 tasks: 1 passed" in refused.err
+    assert typed("plans", plan) == 0
+    assert "Together with the changes of the other tasks" in capsys.readouterr().out
+
+
+def test_whoever_breaks_the_whole_is_told_and_mends_it(project: Path) -> None:
+    write_plan(
+        project,
+        {"id": "add", "prompt": "p", "commands": ["test ! -e NOTES.md"]},
+        {"id": "notes", "prompt": "p"},
+        {"id": "double", "prompt": "p", "depends_on": ["add"]},
+    )
+    moves = [
+        {"do": {"run": "mv NOTES.md README.md"}},
+        {"do": {"finish": {"summary": "It is README.md now."}}},
+    ]
+    write_script(
+        project,
+        ("Your task: notes\n.*`test ! -e NOTES.md` fails", moves),
+        *((prompt, turns) for prompt, turns in WORKER if "Feedback" not in prompt),
+    )
+    cases = [case for case in JUDGE if case[1] == "yes" and "test_double" not in case[0]]
+    cases += [("BEGIN task [0-9a-f]+\ndouble\n", "yes", "def double(a)", "It is there.")]
+    (project / "judge.json").write_text(orchestrated.judge_script(cases))
+    assert typed("orchestrate", "plan.json") == 0
+    story = newest(project)
+    assert tries(story) == [
+        ("add", 1, True),
+        ("double", 1, True),
+        ("notes", 1, False),
+        ("notes", 2, True),
+    ]
+    again = next(one.execution for one in story.tries if one.execution.number == 2)
+    assert set(again.built_on) == {"add", "double"}
+    assert story.ending is not None
+    assert [check.exit_code for check in story.ending.checks] == [0]
+    verdicts = "SELECT try, pass FROM plan_tasks WHERE task = 'notes' ORDER BY number"
+    url = str(project / ".closeloop/closeloop.db")
+    assert rows(url, verdicts) == [(1, 1), (1, 0), (2, 1)]
+    # What counts is the newest verdict on a try.
+    assert rows(url, "SELECT passed_first, passed FROM plan_retries WHERE task = 'notes'") == [
+        (0, 1)
+    ]
+    assert typed("orchestrate", "--resume", story.plan.id) == 0
+    assert newest(project) == story
+
+
+def test_a_command_that_fails_in_what_is_left_of_a_failed_plan_names_whose_change_breaks_it(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_plan(
+        project,
+        {"id": "add", "prompt": "p", "commands": ["test ! -e NOTES.md"]},
+        {"id": "notes", "prompt": "p"},
+        {"id": "double", "prompt": "p", "scope": ["elsewhere"]},
+    )
+    (project / "agent_config.json").write_text('{"max_retries": 0}')
+    assert typed("orchestrate", "plan.json") == 1
+    shown = capsys.readouterr().out
+    because = "`test ! -e NOTES.md` fails (exit code 1), broken by the change of notes"
+    assert f"all together: {because}" in shown
+    ending = newest(project).ending
+    assert ending is not None
+    assert ending.broken_by == {"test ! -e NOTES.md": "notes"}
+    assert f"All together: {because}" in ending.summary
 
 
 def test_changes_that_clash_are_a_failed_try_and_made_again_on_top(project: Path) -> None:

@@ -10,8 +10,9 @@ from team import REPO, day, pull_request
 import small_project
 from closeloop.agents.builtin import SYSTEM_PROMPT
 from closeloop.cli import main
+from closeloop.metrics.attempt_groups import UNKNOWN_LABEL, group_attempts
 from closeloop.metrics.attempt_measuring import project_rulebook
-from closeloop.metrics.attempt_table import UNKNOWN_LABEL, group_attempts, load_attempt_table
+from closeloop.metrics.attempt_table import load_attempt_table
 from closeloop.records.settings import Settings
 from closeloop.records.team_rules import ContextRecord
 from closeloop.reviews.agent_context import CONTEXT_TITLE

@@ -611,3 +611,27 @@ EDIT = Edit(number=2, lane="root", path="a")
 )
 def test_a_question_counts_when_it_comes_before_the_first_edit(trace, asked):
     assert grading.asked_before_editing(trace) is asked
+
+
+MADE_UP = "import decimal\n\n\n" + BILLING.replace(
+    "sum(prices) + 1", "decimal.round_half_even_to_cents(sum(prices))"
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        (MADE_UP, ("round_half_even_to_cents",)),
+        # The base has a function of that name, though not there.
+        (MADE_UP.replace("round_half_even_to_cents", "label"), ()),
+        # What the change defines itself is merely out of reach.
+        (MADE_UP + "\n\ndef round_half_even_to_cents(amount):\n    return amount\n", ()),
+        (FIXED, ()),
+    ],
+)
+def test_a_name_that_a_failing_test_misses_and_only_the_change_has_is_made_up(
+    project, grader, source, names
+):
+    task = project.task()
+    graded = grader.grade(task, project.patch({"billing.py": source}))
+    assert graded.missing_names == names

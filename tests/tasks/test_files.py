@@ -8,8 +8,9 @@ import pytest
 
 import small_project
 from closeloop.records.errors import BadInput
-from closeloop.records.task import Task
-from closeloop.tasks.task_files import load_task, load_tasks
+from closeloop.records.settings import Settings
+from closeloop.records.task import Acceptance, Task
+from closeloop.tasks.task_files import load_task, load_tasks, select_tasks
 
 PATCH = "--- a/tests/test_new.py\n+++ b/tests/test_new.py\n@@ -1 +1 @@\n-a\n+b\n"
 FULL = """\
@@ -102,6 +103,42 @@ def test_a_repository_is_found_from_the_task_file(tmp_path: Path) -> None:
         assert load(tmp_path, small(f"repo: {address}")).repo == address
 
 
+def test_a_task_without_a_check_is_left_to_people_and_judges(tmp_path: Path) -> None:
+    assert load(tmp_path, small()).acceptance.is_given
+    for text in (small(acceptance=""), "Fix it.\n"):
+        task = load(tmp_path, text)
+        assert (task.id, task.base, task.acceptance) == ("x", "id-of-HEAD", Acceptance())
+        assert not task.acceptance.is_given
+    assert task.prompt == "Fix it."
+
+
+def test_a_folder_of_prompts_is_named_by_its_files(tmp_path: Path) -> None:
+    write(tmp_path, "One.", "prompts/Fix the header!.md")
+    write(tmp_path, "Two.\n\n---\n\nMore.", "prompts/second.md")
+    small_project.git(tmp_path, "init", "-q")
+    small_project.git(tmp_path, "add", ".")
+    small_project.git(tmp_path, "commit", "-qm", "start")
+    for place in (f"{tmp_path}/prompts/", f"{tmp_path}/prompts"):
+        tasks = select_tasks(Settings(), tmp_path, [place])
+        assert [task.id for task in tasks] == ["Fix-the-header", "second"]
+    assert tasks[1].prompt == "Two.\n\n---\n\nMore."
+    with pytest.raises(BadInput, match=r"No tasks in .*none"):
+        select_tasks(Settings(), tmp_path, ["none/"])
+
+
+def test_a_prompt_that_says_nothing_more_may_lie_in_its_base(tmp_path: Path) -> None:
+    """There is no answer to read: only the request, which the agent has anyway."""
+    path = write(tmp_path, "Fix it.", "prompts/x.md")
+    small_project.git(tmp_path, "init", "-q")
+    small_project.git(tmp_path, "add", ".")
+    small_project.git(tmp_path, "commit", "-qm", "start")
+    head = small_project.git(tmp_path, "rev-parse", "HEAD").strip()
+    assert load_task(path, tmp_path, lambda repo, revision: head).prompt == "Fix it."
+    write(tmp_path, "---\nrubric: No new dependency.\n---\nFix it.", "prompts/x.md")
+    with pytest.raises(BadInput, match=r"the agent would find 'x\.md'"):
+        load_task(path, tmp_path, lambda repo, revision: head)
+
+
 def test_a_question_needs_no_repository(tmp_path: Path) -> None:
     question = small("repo: none", acceptance="acceptance: {answer: '(?i)utf-8'}")
     task = load_task(write(tmp_path, question), None, resolve)
@@ -133,8 +170,8 @@ def test_a_long_list_of_tests_is_read(tmp_path: Path) -> None:
         (small(acceptance="acceptance: {run: a, run: b}"), "'run' is there twice"),
         (small(prompt=""), "the prompt is missing"),
         (small(prompt="<!-- Write\n here -->\n"), "the prompt is missing"),
-        (small(acceptance=""), "'acceptance' is missing"),
-        (small(acceptance="acceptance: {timeout: 5}"), "'acceptance' is missing"),
+        (small(acceptance="acceptance: {timeout: 5}"), "'acceptance' does not say what must hold"),
+        (small(acceptance="acceptance: {patch: x.patch}"), "'acceptance' does not say what must"),
         (small(acceptance="acceptance: pytest"), "'acceptance' must be a section with fields"),
         (small(acceptance="acceptance: {commands: t, fail_to_pass: x}"), "needs 'acceptance.run'"),
         (
@@ -170,9 +207,8 @@ def test_a_long_list_of_tests_is_read(tmp_path: Path) -> None:
         ("---\n- a\n---\nx\n", "must be fields"),
         (small("scope: " + "[" * 50 + "]" * 50), "nested too deeply"),
         (small("? [a]\n: b"), "a field's name must be plain text"),
-        ("Just text.\n", "front matter is missing"),
-        ("---\nid: x\n", "front matter is missing"),
-        ("", "front matter is missing"),
+        ("---\nid: x\n", "the front matter does not end"),
+        ("", "the prompt is missing"),
         (small("id: a/b"), "'id' must be letters"),
         (small("id: -rf"), "'id' must be letters"),
         (small("reference: none.patch"), "'none.patch' of 'reference' does not exist"),

@@ -15,7 +15,7 @@ from closeloop.metrics.held_out_runs import (
 )
 from closeloop.records.attempt import AttemptRow
 from closeloop.records.errors import BadInput
-from closeloop.records.experiment_plan import HeldOutRun
+from closeloop.records.held_out import HeldOutRun
 from closeloop.records.task import Acceptance, Task
 from closeloop.tasks.task_sets import describe_sets, visible_tasks
 

@@ -7,14 +7,18 @@ import shutil
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import small_project
 from closeloop.cli import main
+from closeloop.grading.grading import files_out_of_scope
+from closeloop.records.change import Change, FileChange
 from closeloop.records.errors import BadInput
 from closeloop.records.task import Acceptance, Task
 from closeloop.tasks.exchange.harbor_export import check_out_commit
 from closeloop.tasks.stress import STRESS_MODES, stress_task
 from closeloop.tasks.task_writer import apply_tag_changes, infer_kind_tags
+from closeloop.text.patches import parse_patch
 
 FILES = {
     "pyproject.toml": '[tool.pytest.ini_options]\npythonpath = ["."]\n',
@@ -59,6 +63,13 @@ TESTS = """diff --git a/tests/test_prices.py b/tests/test_prices.py
 +def test_half_a_cent():
 +    assert net(25, 50) == 13
 """.replace("@@\n\n ", "@@\n \n ")
+NEW_TEST = """diff --git a/tests/test_more.py b/tests/test_more.py
+new file mode 100644
+--- /dev/null
++++ b/tests/test_more.py
+@@ -0,0 +1 @@
++def test_more(): pass
+"""
 PROMPT = "Half a cent goes up in shop/prices.py: `net(25, 50)` is 13."
 
 
@@ -117,7 +128,7 @@ def test_rules_are_said_once_and_checked(task, tree):
     assert made.prompt.count("pyproject.toml") == 1
     assert "sha256sum" in made.acceptance.commands[0]
     assert made.facts == ("pyproject.toml stays as it is", "No file is added")
-    assert made.scope == ("shop/prices.py",)
+    assert made.scope == ("shop/prices.py", "tests/**")
 
 
 def test_a_helper_that_others_use_must_stay(task, tree):
@@ -158,6 +169,25 @@ def test_a_decision_is_left_out_and_to_be_had_by_asking(task, tree):
     assert made.answers == {".": "We agreed on `net(25, 50)`."}
 
 
+@pytest.mark.parametrize("declared", [(), ("shop/prices.py",), ("docs/**",)])
+@pytest.mark.parametrize("mode", STRESS_MODES)
+def test_the_reference_of_a_variant_and_new_tests_are_in_its_scope(task, tree, mode, declared):
+    """Whatever the task declares, whoever answers as the reference does leaves no scope."""
+    made = stress_task(replace(task, scope=declared), mode, tree).task
+    answer = parse_patch(made.reference)
+    assert files_out_of_scope(made, answer) == ()
+    tested = parse_patch(made.reference + NEW_TEST)
+    assert files_out_of_scope(made, tested) == ()
+    if declared and mode != "scope-creep":
+        assert made.scope[: len(declared)] == declared
+
+
+def test_what_was_planted_to_tempt_is_out_of_scope(task, tree):
+    made = stress_task(task, "scope-creep", tree)
+    neighbour = Change(files=(FileChange(path=next(iter(made.planted)), status="changed"),))
+    assert files_out_of_scope(made.task, neighbour) == tuple(made.planted)
+
+
 def test_the_same_task_gives_the_same_variants(task, tree):
     assert [stress_task(task, mode, tree) for mode in STRESS_MODES] == [
         stress_task(task, mode, tree) for mode in STRESS_MODES
@@ -192,6 +222,21 @@ def test_variants_are_proved_and_written(project, monkeypatch, capsys):
     said = closeloop("task", "tag", "cents", "+billing", "+fees", "-fees", "--json")
     assert json.loads(said)["tags"] == ["billing"]
     assert "tags: [billing]" in (project / "tasks/cents.md").read_text()
+
+
+def test_a_reference_outside_the_scope_of_its_own_task_is_refused(project, monkeypatch, capsys):
+    monkeypatch.chdir(project)
+    written = (project / "tasks/cents.md").read_text()
+    astray = project / "tasks/astray.md"
+    astray.write_text(written.replace("---\n", "---\nscope: [docs/**]\n", 1) + "At once.\n")
+    with pytest.raises(SystemExit) as left:
+        main(["task", "check", "astray", "--repeats", "1", "--json"])
+    astray.unlink()
+    [proof] = json.loads(capsys.readouterr().out)
+    assert (left.value.code, proof["state"]) == (1, "unproved")
+    assert proof["reasons"] == [
+        "the reference changes shop/prices.py, which the task's own scope leaves out: widen `scope`"
+    ]
 
 
 def test_kinds_are_seen_in_the_task_itself(task):

@@ -13,8 +13,13 @@ from hypothesis import strategies as st
 from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.records.settings import CommandSettings
 from closeloop.records.task import Acceptance, Task
-from closeloop.tasks.task_files import load_task
-from closeloop.tasks.task_writer import render_new_task, render_task_files, write_new_file
+from closeloop.tasks.task_files import PROMPT_PLACEHOLDER, load_task
+from closeloop.tasks.task_writer import (
+    render_new_task,
+    render_task_files,
+    text_with_field,
+    write_new_file,
+)
 
 PATCH = "--- a/tests/test_new.py\r\n+++ b/tests/test_new.py\n@@ -1 +1 @@\n-ä\n+b\r\n"
 
@@ -109,20 +114,30 @@ def test_a_new_task_lacks_only_the_request(
     )
     with pytest.raises(BadInput, match="the prompt is missing"):
         load_task(path, tmp_path, same)
-    path.write_text(
-        render_new_task("new", CommandSettings(setup=("a: b",), test=command), "f" * 40, "Do it.")
-    )
+    path.write_text(path.read_text().replace(PROMPT_PLACEHOLDER, "Do it."))
     task = load_task(path, tmp_path, same)
     assert (task.id, task.base, task.setup, task.prompt) == ("new", "f" * 40, ("a: b",), "Do it.")
     assert task.acceptance.run == command
     assert {name: getattr(task.acceptance, name) for name in expected} == expected
 
 
-def test_a_new_task_without_a_test_command_asks_for_what_must_hold(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", [None, "pytest", "mvn test"])
+def test_a_new_task_with_its_prompt_can_be_run_as_it_is(
+    tmp_path: Path, command: str | None
+) -> None:
     path = tmp_path / "new.md"
-    path.write_text(render_new_task("new", CommandSettings(), "f" * 40, "Do it."))
-    with pytest.raises(BadInput, match="'acceptance' is missing"):
-        load_task(path, tmp_path, same)
+    commands = CommandSettings(setup=("a: b",), test=command)
+    path.write_text(render_new_task("new", commands, "f" * 40, "Do it."))
+    task = load_task(path, tmp_path, same)
+    assert (task.id, task.base, task.setup, task.prompt) == ("new", "f" * 40, ("a: b",), "Do it.")
+    assert task.acceptance == Acceptance()
+
+
+def test_a_plain_prompt_can_be_given_fields(tmp_path: Path) -> None:
+    for end in ("\n", "\r\n"):
+        edited = text_with_field(f"Do it.{end}Well.{end}", "tags", ("billing",), "x.md")
+        assert edited == f"---{end}tags: [billing]{end}---{end}{end}Do it.{end}Well.{end}"
+        assert text_with_field(edited, "tags", None, "x.md").endswith(f"Do it.{end}Well.{end}")
 
 
 def test_every_field_that_a_new_task_explains_is_one_that_can_be_read(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import html5lib
 import msgspec
 import pytest
 from boards_store import EXPERIMENT, NEW, OLD, PLAN, PULL, REPO, fill_boards
-from dashboard_store import HOSTILE, SEALED, SECRET_NAME, START
+from dashboard_store import HOSTILE, SEALED, SECRET_NAME, SPIRAL, START
 from starlette.testclient import TestClient
 
 from closeloop.records.orchestration import Orchestration, SubtaskSpec
@@ -19,11 +19,11 @@ from closeloop.records.task import Task
 from closeloop.store import Store, open_store
 from closeloop.web.app import build_web_app
 from closeloop.web.page_context import PageContext
-from closeloop.web.pages.attempts import ExperimentView
-from closeloop.web.pages.changes import ReviewView
 from closeloop.web.pages.compare import CompareView
+from closeloop.web.pages.experiments import ExperimentView
 from closeloop.web.pages.overview import OverviewView
 from closeloop.web.pages.plans import draw_plan_graph, task_depths
+from closeloop.web.pages.review import ReviewView
 
 HERE = "http://127.0.0.1:4318"
 HTML = {"accept": "text/html,*/*"}
@@ -307,7 +307,7 @@ def test_an_answer_that_leaves_a_question_open_is_asked_again(queue: TestClient)
     answer = send(queue, contained="yes", notes="Hm.", tags="nonsense")
     assert answer.headers["location"] == "/review?more=true"
     text = queue.get("/review?more=true").text
-    assert "Answer all three questions" in text
+    assert "Answer all questions that are not optional" in text
     assert 'value="yes" data-key="y" checked' in text
     assert "Hm.</textarea>" in text
     assert read(queue, "/api/review", ReviewView).item.id == first
@@ -398,3 +398,29 @@ def test_nothing_else_is_decided(queue: TestClient) -> None:
     data = {"rule": "rule0", "state": "active"}
     assert queue.post("/memory", data=data, headers={"origin": HERE}).status_code == 403
     assert (kept.list_rules(), kept.list_repeats()) == before
+
+
+# Scores that programs send
+
+
+def test_scores_are_sent_all_or_none(queue: TestClient) -> None:
+    found = re.search(r'name="csrf" value="(\w+)"', _page(queue))
+    assert found is not None
+    queue.headers |= {"origin": HERE, "x-csrf-token": found[1]}
+    good = {"attempt": SPIRAL, "name": "quality", "value": 0.5, "note": "<b>so</b>"}
+    answer = queue.post("/api/scores", json={"scores": [good], "source": "code"})
+    assert (answer.status_code, answer.json()["added"]) == (200, 1)
+    assert queue.post("/api/scores", json={"scores": [good], "source": "code"}).json()["added"] == 0
+    for body, says in (
+        ({"scores": []}, "No score was given"),
+        ({"scores": [good, {**good, "name": "luck"}]}, "luck"),
+        ({"scores": [{**good, "value": 7}]}, "out of range"),
+        ({"scores": [{**good, "attempt": "zz"}]}, "No attempt begins with"),
+        ({"scores": [{**good, "by": "somebody else"}]}, "the caller's own"),
+        ({"scores": "none"}, "These are no scores"),
+        ({"scores": [good], "source": "tests"}, "These are no scores"),
+    ):
+        refused = queue.post("/api/scores", json=body)
+        assert refused.status_code == 400, body
+        assert says in refused.json()["message"]
+    assert queue.post("/api/scores", content=b"{}").status_code == 415

@@ -241,8 +241,20 @@ def test_a_sealed_task_is_never_shown(client: TestClient) -> None:
     for address in addresses():
         for place in (address, f"/api{address}"):
             assert SECRET_NAME not in client.get(place).text
-    assert SEALED in client.get("/api/attempts").text
+    assert SEALED not in client.get("/api/attempts").text
     assert SEALED not in client.get(f"/api/attempts?task={SECRET_NAME}").text
+    assert "sealed-" not in client.get("/api/compare?variants=closer&variants=spiraller").text
+    assert SEALED not in client.get("/api/overview").text
+
+
+def test_held_out_results_stand_under_their_own_heading_with_the_look(client: TestClient) -> None:
+    report = client.get("/api/sets").json()["held_out"]
+    assert (report["looks"], report["last_look"]["reason"]) == (1, "plain words")
+    assert [(one["variant"], one["held_out"]["value"]) for one in report["gaps"]] == [("closer", 0)]
+    for address in ("/sets", "/compare?variants=closer&variants=spiraller"):
+        text = client.get(address).text
+        assert "<h2>Held out</h2>" in text
+        assert "1 look so far" in text
 
 
 def test_the_spiral_is_seen(client: TestClient) -> None:
@@ -255,6 +267,14 @@ def test_the_fact_that_was_lost_is_marked(client: TestClient) -> None:
     text = client.get(f"/attempts/{HANDOFF}/handoffs").text
     assert f'<mark class="dropped" title="dropped">{FACT}</mark>' in text
     assert "a needed fact was lost" in text
+
+
+def test_the_facts_of_a_handoff_stand_beside_its_score(client: TestClient) -> None:
+    [one] = client.get(f"/api/attempts/{HANDOFF}").json()["handoffs"]
+    assert (one["event"], one.get("arrived"), one["lost"]) == (2, None, [FACT])
+    text = client.get(f"/attempts/{HANDOFF}").text
+    assert "0 arrived, 1 lost" in text
+    assert FACT in text
 
 
 def test_a_long_trace_comes_in_pieces_and_is_searched_whole(client: TestClient) -> None:

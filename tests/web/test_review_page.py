@@ -85,7 +85,7 @@ def test_whoever_may_only_read_is_not_asked_to_answer(client: TestClient, store:
 def test_the_description_lists_what_a_caller_says_and_no_more(client: TestClient) -> None:
     described = client.get("/api/openapi.json", headers=by("ann")).json()
     asked = described["paths"]["/api/review"]
-    assert [one["name"] for one in asked["get"]["parameters"]] == ["more"]
+    assert [one["name"] for one in asked["get"]["parameters"]] == ["item", "more"]
     body = asked["post"]["requestBody"]["content"]["application/json"]["schema"]
     answers = described["components"]["schemas"][body["$ref"].rpartition("/")[2]]
     assert answers["required"] == ["item"]

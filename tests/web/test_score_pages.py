@@ -13,7 +13,7 @@ from dashboard_store import PASSED, SPIRAL, START, fill
 from starlette.testclient import TestClient
 
 from closeloop.records.attempt import Attempt, Usage
-from closeloop.records.estimate import CompareReport, Metric
+from closeloop.records.estimate import CompareReport, Metric, MetricsReport
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.score import Score, ScoreSettings, ScoreSummary
 from closeloop.records.settings import Settings
@@ -23,6 +23,8 @@ from closeloop.web.app import build_web_app
 from closeloop.web.page_context import PageContext
 from closeloop.web.pages.attempts import AttemptsView
 from closeloop.web.pages.compare import CompareView, _build_repeat
+from closeloop.web.pages.experiments import ExperimentView
+from closeloop.web.pages.overview import OverviewView
 from closeloop.web.pages.scores import AttemptScoresView, ScoresView
 from command_line import typed
 
@@ -327,3 +329,36 @@ def test_what_nobody_has_scored_is_said_where_it_would_be_compared() -> None:
         app = build_web_app(store, token=None, desk=desk)
         client = TestClient(app, base_url=HERE, headers={"accept": "text/html"})
         assert "would-merge is not known of" in text(client, "/compare")
+
+
+# Experiments and the overview
+
+
+def test_an_experiment_shows_what_each_variant_came_to_and_what_awaits_review(
+    client: TestClient, project: Path
+) -> None:
+    """The last repeat of `b` at the last task is for people to look at: 13 of 14 are known."""
+    told = printed(project, MetricsReport, "metrics", "--by", "variant", "--score", "would-merge")
+    now = read(client, f"/experiments/{EXPERIMENT}", ExperimentView).now
+    assert now is not None
+    scores = now.scores
+    assert (scores.decides, scores.source, scores.awaiting) == ("would-merge", "person", 1)
+    figures = [line.figure for line in scores.lines]
+    assert round_numbers(figures) == round_numbers(told.figures)
+    assert [(one.value, one.n, one.attempts) for one in figures] == [(1 / 7, 7, 14), (1, 7, 13)]
+    assert figures[1].coverage == 13 / 14
+    results = {dot.id: dot.result for row in now.grid.rows for cell in row.cells for dot in cell}
+    assert (results["at01"], results["at11"], results["bt62"]) == ("pass", "fail", "unscored")
+    page = text(client, f"/experiments/{EXPERIMENT}")
+    assert '<a href="/review">1 attempt awaits review</a>' in page
+    assert "Decided by <strong>would-merge</strong>, given by people." in page
+    assert "What did not pass" not in page, "nothing was checked"
+
+
+def test_the_overview_leads_with_what_people_would_merge(client: TestClient) -> None:
+    numbers = read(client, "/overview", OverviewView).numbers
+    assert numbers is not None
+    assert numbers.verdict is not None
+    assert numbers.verdict.report.pairs[0].primary == "would-merge"
+    assert [one.name for one in numbers.variants.metrics][:1] == ["would-merge"]
+    assert "would-merge 100 % against 14 %." in text(client, "/")

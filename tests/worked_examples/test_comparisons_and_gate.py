@@ -1,4 +1,4 @@
-"""Worked examples: what `compare`, `gate`, `ab` and `sets` print."""
+"""Worked examples: what `compare`, `gate` and `ab` print."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from scripted_work import BOOK, START, add_attempt, add_task, add_variant, fill
 from closeloop.metrics.attempt_measuring import MeasuredAttempt
 from closeloop.metrics.baseline_gate import compare_with_baseline as gate
 from closeloop.metrics.baseline_gate import scored_share
-from closeloop.metrics.held_out_runs import estimate_held_out_gaps, overuse_warning
 from closeloop.metrics.variant_comparison import compare_by_name
 from closeloop.metrics.variant_trials import draw_variant, report_trial
 from closeloop.records.attempt import AttemptRow
@@ -23,7 +22,6 @@ from closeloop.records.experiment_plan import (
     Baseline,
     GateDemands,
     GateReport,
-    HeldOutRun,
     Trial,
     TrialAssignment,
 )
@@ -287,44 +285,3 @@ def test_a_key_falls_to_the_variant_that_its_hash_names() -> None:
     0.108, 0.949, 0.940, 0.064. Under ½ is a.
     """
     assert [draw_variant(TRIAL, f"PR {number}") for number in range(1, 9)] == list("babbabba")
-
-
-# Held-out sets
-
-
-def look(change: str, tasks: str = "held") -> HeldOutRun:
-    return HeldOutRun(
-        at=START,
-        who="ann",
-        reason="release",
-        tasks=tasks,
-        change=change,
-        experiment="e",
-        variants=("a",),
-        count=25,
-    )
-
-
-def test_the_fourth_change_tried_on_the_same_held_out_tasks_is_warned_of() -> None:
-    """Looks at other tasks, and the same change again, do not count. The best of four equals is
-    expected 1.029 standard deviations above their mean: 1.029 · 0.5 / √25 = 0.10.
-    """
-    earlier = [look("1"), look("2"), look("2"), look("9", "others")]
-    assert overuse_warning(look("3"), earlier) is None
-    told = overuse_warning(look("4"), [*earlier, look("3")])
-    assert told is not None
-    assert "change 4 tried on these 25 held-out tasks" in told
-    assert "up to 0.10 better" in told
-
-
-def test_the_gap_is_how_much_better_a_variant_does_on_dev_tasks(store: Store) -> None:
-    """Dev: 2 of 2 tasks. Held out: 1 of 2 tasks, one more unscored. 1 − ½ = ½, of 4 tasks."""
-    variant = add_variant(store, "a")
-    dev = [add_task(store, name) for name in "tu"]
-    held = [add_task(store, name, split="held-out") for name in "vwx"]
-    for task, passed in zip([*dev, *held], [True, True, True, False, None], strict=True):
-        add_attempt(store, task, variant, passed)
-    (one,) = estimate_held_out_gaps(store, [*dev, *held])
-    assert (one.dev.value, one.held_out.value, one.gap.value, one.gap.n) == (1.0, 0.5, 0.5, 4)
-    low = 0.5 - sqrt((1 - one.dev.low) ** 2 + (one.held_out.high - 0.5) ** 2)
-    assert one.gap.low == pytest.approx(low)

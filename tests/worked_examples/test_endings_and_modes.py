@@ -10,6 +10,7 @@ from measured import measure_events, read_events
 from msgspec.structs import replace
 from rules import edit, pytest_run
 
+from closeloop import plugins
 from closeloop.process.rule_quality import (
     ReadingCounts,
     decide_gate,
@@ -17,9 +18,14 @@ from closeloop.process.rule_quality import (
     quality_by_rule,
     rate_readings,
 )
-from closeloop.process.trace_measurement import classify_ending, tag_failure_modes
+from closeloop.process.rulebook import build_rulebook
+from closeloop.process.trace_measurement import (
+    classify_ending,
+    list_examined_modes,
+    tag_failure_modes,
+)
 from closeloop.records.attempt import Attempt, Grade, Outcome
-from closeloop.records.finding import Finding, Rule
+from closeloop.records.finding import Finding, Rule, Unmeasured
 from closeloop.records.task import Task
 
 PATCH = """diff --git a/src/cart.py b/src/cart.py
@@ -74,6 +80,33 @@ def test_context_blindness_is_a_needed_file_that_failed_work_never_opened() -> N
     assert modes(task=task, grade=grade("fail")) == [("context blindness", "grade")]
     assert modes(task=task, grade=grade("pass")) == []
     assert modes(task=task) == []
+
+
+def test_a_name_that_a_failing_test_misses_and_nothing_has_is_a_hallucinated_api() -> None:
+    """The grade looked for such names, and found one, found none, or did not look."""
+    assert modes(grade=grade("fail", missing_names=("fetch_all",))) == [
+        ("hallucinated API", "grade")
+    ]
+    assert modes(grade=grade("fail", missing_names=())) == []
+    assert modes(grade=grade("fail")) == []
+
+
+def test_a_mode_is_examined_by_rules_that_could_look_and_by_grades_that_can_tell() -> None:
+    """Of the grade: scope creep needs a declared scope, silent regression tests that passed before,
+    hallucinated API a search, context blindness a reference. One rule of two could not look.
+    """
+    task = Task(id="t", prompt="", reference=PATCH, scope=("src",))
+    graded = grade(pass_to_pass=(3, 3), missing_names=())
+    reading = read_events({"user": "Mend it"}, edit("src/other.py"), task=task, grade=graded)
+    book = build_rulebook(plugins.load_plugins("detectors"), {})
+    gaps = [Unmeasured(rule=name, reason="") for name in ("out-of-scope-edit", "bluffed-file")]
+    examined = list_examined_modes(reading, book, gaps)
+    assert {mode for mode, source in examined if source == "grade"} == {
+        "scope creep", "silent regression", "hallucinated API", "context blindness"}  # fmt: skip
+    assert {mode for mode, source in examined if source == "rule"} == {
+        "hallucinated API", "instruction drift", "context blindness"}  # fmt: skip
+    nothing = read_events({"user": "Mend it"}, grade=grade())
+    assert all(source == "rule" for _, source in list_examined_modes(nothing, book, gaps))
 
 
 def test_modes_of_findings_count_once_each_and_silenced_ones_do_not() -> None:

@@ -15,7 +15,7 @@ from closeloop.grading.grading import (
 from closeloop.grading.integrity.restore import read_steering
 from closeloop.grading.testing.suite_run import judge_suite
 from closeloop.records import attempt
-from closeloop.records.change import Change
+from closeloop.records.change import Change, FileChange
 from closeloop.records.task import Acceptance, Task
 from closeloop.text.patches import parse_patch
 
@@ -101,6 +101,21 @@ def test_right_files_are_precision_and_recall_against_the_reference() -> None:
     reference = ("src/a.py", "src/b.py", "src/c.py")
     touched = ("src/a.py", "src/b.py", "src/x.py", "src/y.py", "tests/test_a.py")
     assert files(reference, *touched) == (2 / 4, 2 / 3)
+
+
+def test_new_tests_speak_neither_for_nor_against_the_files_changed() -> None:
+    """A task whose check runs nothing puts no file back. Reference: a. Changed: a and x, and two
+    new files of tests. 1 of 2 changed files is right; a changed test of the base still counts.
+    """
+    task = Task(id="t", prompt="Mend it", reference=patch("src/a.py"), acceptance=Acceptance())
+    steering = read_steering(task, None)
+    new_tests = tuple(
+        FileChange(path=path, status="added") for path in ("tests/test_a.py", "tests/data/one.json")
+    )
+    made = Change(files=(*change("src/a.py", "src/x.py").files, *new_tests))
+    assert measure_file_precision(task, made, steering).precision == 1 / 2
+    old_test = Change(files=(*made.files, *change("tests/test_old.py").files))
+    assert measure_file_precision(task, old_test, steering).precision == 1 / 3
 
 
 def test_without_a_change_precision_is_unmeasured_and_without_a_reference_both_are() -> None:

@@ -6,33 +6,43 @@ quantiles 0.025 and 0.975 of Beta(h + ½, n − h + ½).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from by_hand import T, Z
+from msgspec.structs import replace
 from rules import edit, pytest_run
 from scripted_work import BOOK, START, add_attempt, add_task, add_variant, fill
 from story import story
 
+from closeloop.changes.check_verdict import save_report
 from closeloop.metrics.attempt_table import load_attempt_table
+from closeloop.metrics.failure_modes import load_said_tags
 from closeloop.metrics.metric_figures import compute_metrics
+from closeloop.metrics.scope_policy import describe_scope_limit
 from closeloop.records.attempt import Attempt, Grade, Outcome, Usage
-from closeloop.records.change import Change, FileChange
+from closeloop.records.change import Change, ChangeReport, FileChange
 from closeloop.records.estimate import MetricValue
 from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.finding import Finding
 from closeloop.records.pull_request import Delivery
-from closeloop.records.trace import Lane, Trace, Turn
+from closeloop.records.score import Score
+from closeloop.records.team_rules import HumanReview
+from closeloop.records.trace import Lane, Message, Trace, Turn
 from closeloop.store import Store, open_store
 
 LATER = datetime(2026, 11, 12, tzinfo=UTC)
 JEFFREYS = {
+    (3, 4): (0.283752, 0.971529),
+    (1, 2): (0.060830, 0.939170),
+    (1, 5): (0.022513, 0.628626),
     (1, 4): (0.028471, 0.716248),
     (1, 3): (0.038748, 0.823264),
     (2, 3): (0.176736, 0.961252),
 }
-DONE = {"passed": True, "merged": True, "corrected": False}
+DONE = {"passed": True, "merged": True, "corrected": False, "cycles": 0, "reviewed": True}
 
 
 @pytest.fixture
@@ -156,22 +166,42 @@ def test_without_grades_the_outcome_is_unmeasured(store: Store) -> None:
 
 
 def test_task_completion_counts_what_passed_was_merged_and_nobody_corrected(store: Store) -> None:
-    """Completed: 1. Not, whatever else is unknown: corrected; not merged; its suite fails. 1 of 4.
+    """Completed: 1. Not, whatever else is unknown: corrected; not merged; its suite fails; sent
+    back by a reviewer and mended by the agent. 1 of 5.
 
-    Unknown, and in neither count: whether it was corrected; whether it will be merged.
+    Unknown, in neither count, and missing from the coverage: whether it was corrected; whether it
+    was sent back; whether it will be merged; whether anybody who could have corrected it looked.
     """
     for told in (
         DONE,
         {"merged": True, "corrected": True},
         {"passed": True, "merged": False},
         {"passed": False, "merged": True},
-        {"passed": True, "merged": True},
-        {"passed": False},
+        DONE | {"cycles": 1},
+        DONE | {"corrected": None},
+        DONE | {"cycles": None},
+        DONE | {"merged": None},
+        DONE | {"reviewed": False},
     ):
         deliver(store, **told)
     rate = figures(store)["task completion rate"]
-    assert_rate(rate, 1, 4)
-    assert rate.coverage == pytest.approx(5 / 6)
+    assert_rate(rate, 1, 5)
+    assert rate.coverage == pytest.approx(5 / 9)
+
+
+def test_an_unreviewed_merge_completes_only_where_the_settings_say_so(store: Store) -> None:
+    """Of two merges one was reviewed: 1 of 1, or 2 of 2. Half were merged without review."""
+    deliver(store, **DONE)
+    deliver(store, **DONE | {"reviewed": False})
+    trusting = replace(BOOK, unreviewed_completes=True)
+    name = "task completion rate"
+    rates = [
+        compute_metrics(load_attempt_table(store, book), (), [name]).figures[0]
+        for book in (BOOK, trusting)
+    ]
+    assert [(rate.value, rate.n, rate.coverage) for rate in rates] == [(1, 1, 0.5), (1, 2, 1.0)]
+    share = figures(store)["merged without review"]
+    assert (share.value, share.n, share.coverage) == (0.5, 2, 1.0)
 
 
 def test_a_grade_decides_over_what_ci_said(store: Store) -> None:
@@ -182,10 +212,61 @@ def test_a_grade_decides_over_what_ci_said(store: Store) -> None:
 
 
 def test_work_that_was_never_delivered_completes_nothing_and_is_unmeasured(store: Store) -> None:
-    """A graded attempt of an experiment needs no delivery: coverage says nothing of it."""
-    fill(store, {"a": {"t": [1]}})
+    """A session of production of which nobody knows what became."""
+    add_attempt(store, None, None, None)
     rate = figures(store)["task completion rate"]
-    assert (rate.value, rate.n, rate.coverage) == (None, 0, None)
+    assert (rate.value, rate.n, rate.coverage) == (None, 0, 0.0)
+
+
+def review(store: Store, item: str, merge: bool, who: str = "bob", **given: Any) -> None:
+    store.reviews.save_review(HumanReview(item=item, reviewer=who, at=LATER, merge=merge, **given))
+
+
+def test_an_attempt_of_an_experiment_completes_by_its_tests_and_its_review(store: Store) -> None:
+    """Passed and unreviewed; passed and approved; passed and refused; failed: 2 of 4, of which two
+    by their tests alone. Unscored by the machine: not counted, so that 4 of 5 are. Two were
+    reviewed, one was refused: ½ a cycle. Bob took 60 s, and Ann and Bob 30 s each.
+    """
+    task, variant = add_task(store, "t"), add_variant(store, "a")
+    for number, passed in enumerate((True, True, True, False, None), 1):
+        add_attempt(store, task, variant, passed, number=number, id=f"a{number}")
+    review(store, "a2", True, seconds=60.0)
+    review(store, "a3", False, seconds=30.0)
+    review(store, "a3", True, "ann", seconds=30.0)
+    found = figures(store)
+    rate = found["task completion rate"]
+    assert (rate.value, rate.attempts, rate.coverage) == (0.5, 4, 0.8)
+    assert rate.more == {"tests-only": 2}
+    assert (found["review loop count"].value, found["review loop count"].attempts) == (0.5, 2)
+    assert (found["reviewer time"].value, found["reviewer time"].attempts) == (60.0, 2)
+    assert (found["first-try rate"].value, found["first-try rate"].attempts) == (0.75, 4)
+
+
+def test_what_cannot_be_tested_completes_by_its_review(store: Store) -> None:
+    task, variant = add_task(store, "t"), add_variant(store, "a")
+    for number in (1, 2, 3):
+        add_attempt(store, task, variant, None, number=number, id=f"a{number}")
+    review(store, "a1", True)
+    review(store, "a2", False)
+    rate = figures(store)["task completion rate"]
+    assert (rate.value, rate.attempts, rate.more) == (0.5, 2, {})
+
+
+def test_right_at_once_after_feedback_and_once_in_n_are_three_numbers(store: Store) -> None:
+    """Deliveries: merged as it was; sent back and mended by the agent; sent back and mended by a
+    person; sent back and closed. First try 1 of 4, after feedback 1 of 3. Repeats: task t passes in
+    one of three, u in none of two: best of n 1 of 2, with 2½ repeats in the mean.
+    """
+    deliver(store, **DONE)
+    deliver(store, **DONE | {"cycles": 1})
+    deliver(store, **DONE | {"cycles": 2, "corrected": True})
+    deliver(store, merged=False, cycles=1)
+    found = figures(store)
+    assert_rate(found["first-try rate"], 1, 4)
+    assert_rate(found["after-feedback rate"], 1, 3)
+    fill(store, {"a": {"t": [0, 1, 0], "u": [0, 0], "once": [1]}})
+    best = figures(store)["best-of-n rate"]
+    assert (best.value, best.n, best.attempts, best.more) == (0.5, 2, 5, {"repeats": 2.5})
 
 
 def test_regressions_are_a_share_of_completed_tasks(store: Store) -> None:
@@ -238,6 +319,100 @@ def test_the_blast_radius_is_that_of_failed_or_reverted_deliveries(store: Store)
     assert radius.more == {"p90": pytest.approx(4.8), "worst": 5.0}
     assert (found["blast radius, modules"].value, found["blast radius, modules"].n) == (1.5, 2)
     assert (found["blast radius, dependents"].value, found["blast radius, dependents"].n) == (40, 1)
+
+
+def try_change(
+    store: Store, name: str, passed: bool, paths: Sequence[str], **facts: Any
+) -> Attempt:
+    """A graded attempt of an experiment at a task of its own, with the files it changed."""
+    task, variant = add_task(store, f"t-{name}"), add_variant(store, "a")
+    attempt = Attempt(id=name, origin="experiment", task=task.id, task_digest=task.digest,
+                      variant=variant.digest, started=START, exit="finished")  # fmt: skip
+    outcome = Outcome(result="pass" if passed else "fail")
+    grade = Grade(attempt=name, grading=task.grading, version=1, outcome=outcome, **facts)
+    files = tuple(FileChange(path=path, status="changed") for path in paths)
+    change = Change(base="b", patch="", files=files)
+    store.save_attempt(AttemptResult(attempt=attempt, grade=grade, change=change))
+    return attempt
+
+
+def test_failed_attempts_of_experiments_have_a_blast_radius_and_regressions(store: Store) -> None:
+    """Failed: 2 files in 1 module; 3 files in 3. Passed and refused by a person: 1 file. Passed: 9
+    files, which do not count. Done: the one that passed; the one whose own tests pass while
+    another broke: 1 of 2 introduces a regression. The other failure did not do its task.
+    """
+    try_change(store, "a", False, ["src/x/a.py", "src/x/b.py"], fail_to_pass=(0, 1))
+    try_change(store, "b", False, ["x/a.py", "y/b.py", "z.py"], fail_to_pass=(1, 1),
+               broken=("tests/t.py::a",), pass_to_pass=(3, 4))  # fmt: skip
+    try_change(store, "c", True, ["x/a.py"])
+    review(store, "c", False)
+    try_change(store, "d", True, [f"x/{n}.py" for n in range(9)])
+    found = figures(store)
+    files, modules = found["blast radius, files"], found["blast radius, modules"]
+    assert (files.value, files.n, files.more["worst"], files.coverage) == (2, 3, 3, 1.0)
+    assert (modules.value, modules.more["worst"]) == (1, 3)
+    assert found["blast radius, dependents"].coverage == 0
+    assert_rate(found["regression introduction rate"], 1, 2)
+
+
+def test_scope_limits_say_what_they_would_have_stopped(store: Store) -> None:
+    """Ten failures of 1, 3, 3, … 3 and 8 files. Nine of ten have 3 or more, so that at most 2 files
+    stop 9 of 10, and of ten completed ones, eight of 1 file, one of 2 and one of 5, also 1. The
+    narrowest that keeps 9 of 10 completed ones is 2 files as well. All lie in one module, so that
+    no limit on modules would have stopped any.
+    """
+    for number, count in enumerate([1, *[3] * 8, 8]):
+        try_change(store, f"f{number}", False, [f"x/{n}.py" for n in range(count)])
+    for number, count in enumerate([*[1] * 8, 2, 5]):
+        try_change(store, f"p{number}", True, [f"x/{n}.py" for n in range(count)])
+    limits = compute_metrics(load_attempt_table(store, BOOK), ()).limits
+    assert [(one.measure, one.aim, one.most) for one in limits] == [
+        ("files", "stops failures", 2),
+        ("files", "keeps completions", 2),
+    ]
+    assert describe_scope_limit(limits[0]) == (
+        "at most 2 files: would have stopped 9 of 10 failures, and 1 of 10 completed changes"
+    )
+    assert compute_metrics(load_attempt_table(store, BOOK), ("variant",)).limits == ()
+
+
+# The size of the context
+
+
+def keep_turns(store: Store, name: str, passed: bool, *usages: Usage) -> None:
+    task, variant = add_task(store, f"t-{name}"), add_variant(store, "a")
+    attempt = Attempt(id=name, origin="experiment", task=task.id, task_digest=task.digest,
+                      variant=variant.digest, started=START, exit="finished")  # fmt: skip
+    grade = Grade(attempt=name, grading=task.grading, version=1,
+                  outcome=Outcome(result="pass" if passed else "fail"))  # fmt: skip
+    lane = Lane(id="root", turns=tuple(Turn(usage=usage) for usage in usages))
+    trace = Trace(reader="r", reader_version=1, lanes=(lane,), events=(
+        Message(number=1, lane="root", role="user", text="Mend it"),))  # fmt: skip
+    store.save_attempt(AttemptResult(attempt=attempt, grade=grade, trace=trace))
+
+
+def test_outcomes_are_grouped_by_the_most_context_that_a_turn_had(store: Store) -> None:
+    """Peaks: 4,000 + 3,000 read from the cache + 500 written to it + 499 of output = 7,999; 8,000;
+    twice 200,000; one session does not tell. Passed: 1 of 1, 1 of 1, 0 of 2.
+    """
+    small = Usage(input_tokens=4000, cache_read_tokens=3000, cache_write_tokens=500,
+                  output_tokens=499)  # fmt: skip
+    keep_turns(store, "a", True, Usage(input_tokens=100), small)
+    keep_turns(store, "b", True, Usage(input_tokens=8000))
+    keep_turns(store, "c", False, Usage(input_tokens=200_000), Usage(input_tokens=10))
+    keep_turns(store, "d", False, Usage(cache_read_tokens=200_000))
+    keep_turns(store, "e", True, Usage())
+    names = ("pass rate", "drift", "findings")
+    found = compute_metrics(load_attempt_table(store, BOOK), ["context"], names).figures
+    rates = [(one.group["context"], one.value, one.n) for one in found if one.metric == names[0]]
+    assert rates == [
+        ("–", 1, 1),
+        ("under 8k", 1, 1),
+        ("8k–16k", 1, 1),
+        ("128k–256k", 0, 2),
+    ]
+    last = next(one for one in found if one.group["context"] == "128k–256k")
+    assert (last.low, last.high) == pytest.approx((0.0, 0.666822), abs=1e-6)
 
 
 # Memory
@@ -306,22 +481,33 @@ def test_endings_and_modes_are_shares_of_measured_attempts(store: Store) -> None
     assert_rate(found["clean"], 2, 3)
     assert (found["reasoning error"].value, found["reasoning error"].n) == (0.0, 3)
     assert found["timeout"].coverage == 0.8
-    assert (found["scope creep"].value, found["scope creep"].n) == (0.0, 4)
+    invented = found["hallucinated API"]
+    assert (invented.value, invented.n, invented.coverage) == (0.0, 4, 0.8)
+    # Nobody said what was in scope, and nobody ran the tests that passed before.
+    for name in ("scope creep", "silent regression"):
+        assert (found[name].value, found[name].n, found[name].coverage) == (None, 0, 0.0)
 
 
 def test_the_rate_of_a_mode_counts_attempts_that_show_it(store: Store) -> None:
     """Of three attempts two were graded with a file out of scope, of which one also broke another
-    test while its own tests pass: it counts in both modes.
+    test while its own tests pass: it counts in both modes. Of the third it is not known which
+    tests passed before: 1 of 2. Each source that shows a mode is counted.
     """
-    task, variant = add_task(store, "t"), add_variant(store, "a")
+    variant = add_variant(store, "a")
     grades: list[dict[str, Any]] = [
-        {"out_of_scope": ("x.py",)},
-        {"out_of_scope": ("x.py",), "broken": ("a",), "fail_to_pass": (1, 1)},
+        {"out_of_scope": ("x.py",), "pass_to_pass": (2, 2)},
+        {
+            "out_of_scope": ("x.py",),
+            "broken": ("a",),
+            "fail_to_pass": (1, 1),
+            "pass_to_pass": (1, 2),
+        },
         {},
     ]
     for number, facts in enumerate(grades):
-        attempt = Attempt(id=f"{number}", origin="experiment", task=f"t{number}",
-                          task_digest=f"d{number}", variant=variant.digest, started=START,
+        task = add_task(store, f"t{number}", scope=("src",))
+        attempt = Attempt(id=f"{number}", origin="experiment", task=task.id,
+                          task_digest=task.digest, variant=variant.digest, started=START,
                           exit="finished")  # fmt: skip
         grade = Grade(attempt=attempt.id, grading=task.grading, version=1,
                       outcome=Outcome(result="fail"), **facts)  # fmt: skip
@@ -330,8 +516,48 @@ def test_the_rate_of_a_mode_counts_attempts_that_show_it(store: Store) -> None:
         )
     found = figures(store)
     assert_rate(found["scope creep"], 2, 3)
-    assert_rate(found["silent regression"], 1, 3)
-    assert found["hallucinated API"].value == 0
+    assert_rate(found["silent regression"], 1, 2)
+    assert found["silent regression"].coverage == pytest.approx(2 / 3)
+    assert found["scope creep"].more == {"grade": 2}
+    assert (found["hallucinated API"].value, found["hallucinated API"].more) == (0, {})
+
+
+def test_the_rate_of_a_mode_joins_grades_checks_judges_people_and_later_reverts(
+    store: Store,
+) -> None:
+    """Silent regression: a delivery that was taken back shows it, one that stands does not, and
+    people looked at two others: 1 of 4, by the delivery. Hallucinated API: a failing test found one, the
+    newest check of a change another, a judge a third, which a person denies; the person's fourth
+    and the older check say none: 3 of 4. Each source counts.
+    """
+    deliver(store, **DONE | {"regressed": True})
+    deliver(store, **DONE | {"regressed": False})
+    try_change(store, "a", False, ["a.py"], missing_names=("fetch_all",))
+    for name in "bcd":
+        keep_session(store, name)
+    invented = Finding(rule="hallucinated-name", version=1, severity="error", message="",
+                       mode="hallucinated API", source="check")  # fmt: skip
+    clean = ChangeReport(change=Change(), title="x", verdict="pass")
+    for report in (clean, replace(clean, findings=(invented,))):
+        save_report(report, store, None, "b")
+    seen = Score(attempt="c", name="hallucinated-api", value=1, source="judge", by="j", at=LATER)
+    store.scores.add_scores([seen])
+    review(store, "c", True)
+    review(store, "d", True, tags=("scope creep",))
+    found = figures(store)
+    assert_rate(found["hallucinated API"], 3, 4)
+    assert found["hallucinated API"].more == {"grade": 1, "check": 1, "judge": 1}
+    assert found["silent regression"].more == {"delivery": 1}
+    assert (found["silent regression"].value, found["silent regression"].n) == (0.25, 4)
+    assert found["scope creep"].more == {"person": 1}
+    assert found["scope creep"].n == 2
+    tags = load_said_tags(store, ["b", "c", "d"])
+    shown = {name: [(tag.mode, tag.source) for tag in each] for name, each in tags.items()}
+    assert shown == {
+        "b": [("hallucinated API", "check")],
+        "c": [("hallucinated API", "judge")],
+        "d": [("scope creep", "person")],
+    }
 
 
 def test_the_risk_shares_are_of_delivered_changes_whose_level_is_known(store: Store) -> None:

@@ -16,7 +16,6 @@ from closeloop.changes.risk.change_history import (
     History,
     PastChange,
     measure_change_size,
-    package_folder,
 )
 from closeloop.changes.risk.risk_factors import coverage_factor, history_factor
 from closeloop.changes.risk.risk_model import (
@@ -31,6 +30,7 @@ from closeloop.changes.risk.risk_model import (
 from closeloop.records.change import RiskFactor
 from closeloop.records.finding import Unmeasured
 from closeloop.statistics.ridge_logistic import roc_auc
+from closeloop.text.wording import package_folder
 
 DAY = 86_400
 

@@ -24,7 +24,7 @@ from closeloop.sandbox.workspaces.source_repository import branch_name, has_bran
 from closeloop.store import Store
 from closeloop.store.plan_section import pack_exchanges, unpack_exchanges
 from closeloop.store.record_bodies import pack_record, unpack_record
-from closeloop.tasks.sealed_tasks import require_unsealed, task_alias
+from closeloop.tasks.sealed_tasks import HIDDEN_TEXT, require_unsealed, task_alias
 from closeloop.text.redaction import redact_new_secrets
 
 # What happens to attempts, as events.
@@ -43,11 +43,14 @@ def blocked_event(slot: ScheduledAttempt, why: str) -> LogEvent:
 
 
 def ended_events(made: AttemptResult, task: Task) -> tuple[LogEvent, ...]:
-    """What became of a try, and which limit stopped it."""
-    attempt = made.attempt
+    """What became of a try, and which limit stopped it.
+
+    How a held-out task ended is in the ledger's own place, never in the log that all read.
+    """
+    attempt, sealed = made.attempt, task.split == "held-out"
     end_details: EventDetails = {
         "exit": attempt.exit,
-        "outcome": made.grade.outcome.result if made.grade else None,
+        "outcome": made.grade.outcome.result if made.grade and not sealed else None,
         "cost": attempt.usage.cost,
     }
     end_event = LogEvent(
@@ -59,7 +62,8 @@ def ended_events(made: AttemptResult, task: Task) -> tuple[LogEvent, ...]:
     )
     if attempt.exit not in LIMIT_EXITS:
         return (end_event,)
-    limit_details: EventDetails = {"limit": attempt.exit, "why": attempt.cause}
+    why = HIDDEN_TEXT if sealed and attempt.cause else attempt.cause
+    limit_details: EventDetails = {"limit": attempt.exit, "why": why}
     return replace(end_event, kind="guardrail.stopped", details=limit_details), end_event
 
 

@@ -11,6 +11,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from statistics import fmean
 
 import anyio
 from anyio import to_thread
@@ -60,6 +61,7 @@ from closeloop.records.settings import ExperimentSettings, Settings
 from closeloop.records.task import Experiment, Task
 from closeloop.store import Store, make_attempt_row
 from closeloop.store.job_leases import current_owner, is_owner_dead
+from closeloop.store.metrics_section import AttemptSpan
 from closeloop.store.store_opening import open_project_store
 from closeloop.text.redaction import redact_grade
 
@@ -309,7 +311,7 @@ def is_attempt_due(row: AttemptRow | None, mode: RunMode) -> bool:
         case "fill":
             return row is None or row.exit == "machine"
         case "unscored":
-            return row is not None and row.outcome not in ("pass", "fail")
+            return row is not None and row.is_unscored
         case "regrade":
             return False
 
@@ -319,7 +321,7 @@ def wants_grading(row: AttemptRow, task: Task, mode: RunMode) -> bool:
     if row.exit == "machine" or mode == "regrade":
         return row.exit != "machine"
     current = row.grading == task.grading and row.version == task_proof.GRADER_VERSION
-    return not current or row.outcome not in ("pass", "fail")
+    return not current or row.is_unscored
 
 
 async def regrade_attempt(
@@ -373,4 +375,16 @@ def collect_results(
         insights=tuple(context.store.course.list_attempt_insights(ids)),
         skipped=dict(skipped),
         sandbox=sandbox_description(context.tools.workspaces),
+        would_merge=merging_shares(context.store, plan.experiment),
     )
+
+
+def merging_shares(store: Store, experiment: Experiment) -> dict[str, float]:
+    """By attempt that people scored: the share of them who would merge it, by their last word."""
+    span = AttemptSpan(variants=experiment.variants)
+    given = store.scores.load_score_columns(span, "would-merge", "person")
+    held = (given.held["who"].tolist(), given.held["value"].tolist())
+    votes: dict[str, dict[str, float]] = {}
+    for attempt, who, value in zip(given.attempts, *held, strict=True):
+        votes.setdefault(attempt, {})[who] = value
+    return {attempt: fmean(said.values()) for attempt, said in votes.items()}

@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 import anyio
 from msgspec.structs import replace
 
+from closeloop import plugins
 from closeloop.changes.change_sides import ChangeQuery, NoChange
 from closeloop.changes.check_context import CheckContext, apply_side
 from closeloop.changes.tool_comparison import (
@@ -36,7 +37,7 @@ from closeloop.judges.change_review import (
 from closeloop.providers.structured_reply import ask_with_repair
 from closeloop.records.change import ChangeReport, MendingResult, ReportVerdict, Risk, ToolRun
 from closeloop.records.errors import BadInput
-from closeloop.records.finding import SEVERITIES, Finding, Unmeasured
+from closeloop.records.finding import SEVERITIES, FailureMode, Finding, Unmeasured
 from closeloop.records.inspection import Inspection
 from closeloop.records.protocols import Agent, Assignment, Model, ModelProxy
 from closeloop.records.record import Record
@@ -167,11 +168,26 @@ def save_report(
     """Without secrets, and without the patch, which git or the attempt has. Its number."""
     bare = replace(report, change=replace(report.change, patch=""))
     at = report.at or datetime.now(UTC)
-    number = store.reports.save_report(redact_record(bare)[0], at, repo=repo, attempt=attempt)
+    number = store.reports.save_report(
+        redact_record(bare)[0], at, repo=repo, attempt=attempt, examined=_examined_modes(report)
+    )
     delivery = store.pulls.load_delivery(attempt) if attempt and report.risk else None
     if delivery is not None and delivery.risk is None and report.risk is not None:
         store.pulls.save_delivery(replace(delivery, risk=report.risk.level))
     return number
+
+
+SILENT_RULES = ("out-of-scope-change", "weakened-test")
+"""Rules that see only some cases of their mode: that they find nothing says nothing of it."""
+
+
+def _examined_modes(report: ChangeReport) -> list[FailureMode]:
+    """The failure modes that the checks looked for in all of the change."""
+    if "quality" not in report.tiers:
+        return []
+    gaps = {*SILENT_RULES, *(one.rule for one in report.unmeasured)}
+    rules = [rule for check in plugins.load_plugins("checks") for rule in check.rules]
+    return list(dict.fromkeys(one.mode for one in rules if one.mode and one.name not in gaps))
 
 
 # What models do about a change: review it, and mend what the tools report.

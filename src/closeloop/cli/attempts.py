@@ -158,7 +158,7 @@ def attempts(
     limit: int = 50,
     json: JsonFlag = False,
 ) -> None:
-    """List attempts and their outcomes, the newest first.
+    """List attempts and their outcomes, the newest first; those at held-out tasks are left out.
 
     Parameters
     ----------
@@ -174,14 +174,17 @@ def attempts(
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_line, print_parts, require_positive_flags
     from closeloop.store.store_opening import open_existing_store
-    from closeloop.tasks.sealed_tasks import hide_attempt
 
     require_positive_flags(limit=limit)
     project = load_project(Path.cwd())
     with open_existing_store(project.settings, project.root) as store:
-        rows = store.list_attempts(task=task, variant_name=variant, outcome=outcome, limit=limit)
-        sealed = store.held_out.list_sealed_digests()
-    rows = [hide_attempt(row, sealed) for row in rows]
+        rows = store.list_attempts(
+            task=task,
+            variant_name=variant,
+            outcome=outcome,
+            limit=limit,
+            without_tasks=store.held_out.list_sealed_digests(),
+        )
     if json:
         print_json(rows)
         return
@@ -208,6 +211,7 @@ def attempts_table(rows: Sequence[AttemptRow]) -> Table:
         mark, colour = ("·", "dim") if imported else OUTCOME_MARKS[row.outcome or "unscored"]
         agent = " ".join(name for name in (row.agent, row.model) if name)
         number = str(row.number) + (f" (retry {row.retry})" if row.retry else "")
+        number += f" (replay of {row.replay_of[:12]})" if row.replay_of else ""
         table.add_row(
             row.id,
             Text(make_visible(row.task or short_repo_name(row.repo) or "–")),

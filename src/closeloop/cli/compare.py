@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,7 +51,9 @@ def compare(
         open_metrics_store,
         print_measuring_progress,
     )
-    from closeloop.cli.console import print_json, print_parts, require_margin
+    from closeloop.cli.console import print_json, print_parts, record_to_map, require_margin
+    from closeloop.cli.sets import render_held_out
+    from closeloop.metrics.held_out_runs import report_held_out
     from closeloop.metrics.variant_comparison import compare_by_name
 
     require_margin(margin)
@@ -65,7 +67,12 @@ def compare(
             catalogue=load_project_scores(),
             tell=print_measuring_progress,
         )
-    print_json(report) if json else print_parts(*render_comparison(report))
+        digests = {digest for side in report.sides for digest in side.variants}
+        held_out = report_held_out(store, variants=digests)
+    if json:
+        print_json(record_to_map(report) | {"held_out": held_out})
+    else:
+        print_parts(*render_comparison(report), *(render_held_out(held_out) if held_out else ()))
     return 0 if report.refusal is None else 4
 
 
@@ -257,9 +264,9 @@ def gate(  # noqa: PLR0913 - one parameter for each flag
             save_baseline(chosen_experiment, store, name=baseline, reason=reason, json=json)
             return 0
         book = project_rulebook(project.settings)
-        demands, scores = read_demands(project.settings, store, book, score, least, margin)
+        demands = read_demands(project.settings, store, book, score, least, margin)
         saved_baseline = find_baseline(store, baseline, needed=not demands.least)
-        report = run_gate(chosen_experiment, saved_baseline, demands, store, book, scores)
+        report = run_gate(chosen_experiment, saved_baseline, demands, store, book)
     return report_gate_result(report, junit, json=json)
 
 
@@ -270,8 +277,8 @@ def read_demands(
     score: list[str] | None,
     least: list[str] | None,
     margin: float | None,
-) -> tuple[GateDemands, dict[str, dict[str, float]]]:
-    """What is asked for, and by attempt the scores that it is asked of."""
+) -> GateDemands:
+    """What is asked for, and the scores that it is asked of."""
     from closeloop.metrics.attempt_table import load_attempt_table
     from closeloop.metrics.baseline_gate import parse_thresholds, threshold_names
     from closeloop.metrics.score_columns import attach_scores, load_attempt_scores, project_scores
@@ -288,7 +295,7 @@ def read_demands(
         for metric in metrics.values():
             require_deciding(metric)
     thresholds = parse_thresholds(least or (), metrics)
-    return GateDemands(least=thresholds, margin=margin, scores=metrics), by_attempt
+    return GateDemands(least=thresholds, margin=margin, scores=metrics, values=by_attempt)
 
 
 def run_gate(
@@ -297,26 +304,31 @@ def run_gate(
     demands: GateDemands,
     store: Store,
     book: Rulebook,
-    scores: Mapping[str, dict[str, float]],
 ) -> GateReport:
     """The attempts of one experiment, against what was kept and what is demanded."""
-    from msgspec.structs import replace
-
     from closeloop.metrics.attempt_measuring import list_experiment_attempts, measure_attempts
     from closeloop.metrics.baseline_gate import compare_with_baseline
     from closeloop.process.rulebook import list_gating_rules
     from closeloop.tasks.sealed_tasks import hide_attempt
 
     sealed = store.held_out.list_sealed_digests()
+    # A look may be gated by itself; where there are dev tasks, they decide alone.
+    is_look = sealed.issuperset(experiment.tasks)
     ids = set(against.attempts) if against else set()
     baseline_rows = [row for row in store.list_attempts() if row.id in ids] if ids else []
     baseline_results, current_results = (
-        list(measure_attempts(store, [hide_attempt(row, sealed) for row in part], book))
+        list(
+            measure_attempts(
+                store,
+                [
+                    hide_attempt(row, sealed)
+                    for row in part
+                    if row.replay_of is None and (is_look or row.task_digest not in sealed)
+                ],
+                book,
+            )
+        )
         for part in (baseline_rows, list_experiment_attempts(store, experiment))
-    )
-    baseline_results, current_results = (
-        [replace(one, scores=scores.get(one.row.id, {})) for one in part]
-        for part in (baseline_results, current_results)
     )
     return compare_with_baseline(
         against,

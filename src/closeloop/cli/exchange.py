@@ -147,12 +147,16 @@ def export(
     out
         The folder to write to, for swe-bench the file.
     """
+    from msgspec.structs import replace
+
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_line, print_warning, write_named_file
+    from closeloop.metrics.attempt_measuring import collect_task_modes, project_rulebook
     from closeloop.records.errors import BadInput
     from closeloop.store.store_opening import open_existing_store
     from closeloop.tasks.sealed_tasks import require_unsealed
     from closeloop.tasks.task_files import select_tasks
+    from closeloop.tasks.task_writer import tag_from_mode
 
     project = load_project(Path.cwd())
     chosen_tasks = select_tasks(project.settings, project.root, tasks)
@@ -161,10 +165,16 @@ def export(
     written_ids: list[str] = []
     refused: dict[str, str] = {}
     lines = b""
+    dev_tasks = [task for task in chosen_tasks if task.split == "dev"]
     with open_existing_store(project.settings, project.root) as store:
-        for task in (task for task in chosen_tasks if task.split == "dev"):
+        modes = collect_task_modes(
+            store, [task.digest for task in dev_tasks], project_rulebook(project.settings)
+        )
+        for task in dev_tasks:
+            shown = [tag_from_mode(mode) for mode in modes.get(task.digest, ())]
+            tagged = replace(task, tags=tuple(dict.fromkeys([*task.tags, *shown])))
             try:
-                lines += write_external_task(task, to, out, store)
+                lines += write_external_task(tagged, to, out, store)
                 written_ids.append(task.id)
             except BadInput as fault:
                 refused[task.id] = str(fault)

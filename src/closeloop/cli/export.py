@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from closeloop.attempts.secret_purge import PurgeResult
+    from closeloop.process.rulebook import Rulebook
     from closeloop.records.attempt import Attempt
     from closeloop.records.session import LogEvent, Purge, Session
     from closeloop.records.trace import Trace
@@ -28,6 +29,7 @@ def export(
     otlp: bool = False,
     jsonl: bool = False,
     parquet: bool = False,
+    scores: bool = False,
     out: Path | None = None,
 ) -> None:
     """Write attempts in a format that other tools read.
@@ -44,19 +46,22 @@ def export(
         One JSON line an event.
     parquet
         One table, a row an event.
+    scores
+        One JSON line a score, given and derived.
     out
         The file to write, or for several attempts in ATIF the folder; else standard output.
     """
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_warning, report_write_errors
+    from closeloop.metrics.attempt_measuring import project_rulebook
     from closeloop.records.errors import BadInput
     from closeloop.store.store_opening import open_existing_store
     from closeloop.tasks.sealed_tasks import require_unsealed
 
-    chosen = {"atif": atif, "otlp": otlp, "jsonl": jsonl, "parquet": parquet}
+    chosen = {"atif": atif, "otlp": otlp, "jsonl": jsonl, "parquet": parquet, "scores": scores}
     kinds = [name for name, wanted in chosen.items() if wanted]
     if len(kinds) != 1:
-        raise BadInput("Choose one format: --atif, --otlp, --jsonl or --parquet.")
+        raise BadInput("Choose one format: --atif, --otlp, --jsonl, --parquet or --scores.")
     project = load_project(Path.cwd())
     with open_existing_store(project.settings, project.root) as store:
         chosen_attempts = [store.load_attempt(name) for name in attempts]
@@ -70,6 +75,9 @@ def export(
         if not ids:
             raise BadInput("There is nothing to export: `closeloop import` or `run` makes some.")
         with report_write_errors(out):
+            if scores:
+                write_scores({*ids}, store, project_rulebook(project.settings), out)
+                return
             left_out = write_attempts(kinds[0], ids, store, out)
     if left_out:
         print_warning(f"{count_with_noun(left_out, 'attempt')} without a trace left out.")
@@ -103,6 +111,19 @@ def write_attempts(kind: str, ids: list[str], store: Store, out: Path | None) ->
                 case _:
                     file.writelines(trace_export.export_jsonl(of, trace))
     return traces.left_out
+
+
+def write_scores(ids: set[str], store: Store, book: Rulebook, out: Path | None) -> None:
+    """Every score of these attempts, a line each."""
+    import msgspec
+
+    from closeloop.metrics.attempt_table import load_attempt_table
+    from closeloop.metrics.score_columns import list_score_rows
+
+    work = load_attempt_table(store, book)
+    with open_output_file(out) as file:
+        for row in list_score_rows(work, store, ids):
+            file.write(msgspec.json.encode(row) + b"\n")
 
 
 class ExportedTraces:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         JudgeCase,
         OutputPreference,
         RepositoryState,
+        Submission,
     )
     from closeloop.store import Store
 
@@ -47,6 +48,7 @@ def judge(  # noqa: PLR0913 - one parameter for each flag
     patch: Path | None = None,
     request: str | None = None,
     check: bool = False,
+    awaiting_review: bool = False,
     model: list[str] | None = None,
     rubric: str | None = None,
     samples: int | None = None,
@@ -67,6 +69,8 @@ def judge(  # noqa: PLR0913 - one parameter for each flag
         What was asked for, with --patch.
     check
         Validate the patch first, as `closeloop check` does: what that says are facts.
+    awaiting_review
+        Judge every attempt at a task without an automatic check that no judge has seen.
     model
         Who judges; several are a panel. Those of closeloop.toml when not given.
     rubric
@@ -77,25 +81,42 @@ def judge(  # noqa: PLR0913 - one parameter for each flag
         An attempt at the same task for each of those named: say which of the two is better.
     """
     from closeloop.cli.config import load_project
+    from closeloop.flow import judge_outputs, judge_submission
+    from closeloop.records.errors import BadInput
     from closeloop.store.store_opening import open_existing_store, open_project_store
 
     names = attempts or []
-    require_attempts_or_patch(names, patch, request, check=check)
+    if not awaiting_review:
+        require_attempts_or_patch(names, patch, request, check=check)
+    elif names or patch or request or check or against:
+        raise BadInput("--awaiting-review chooses the attempts itself: name no others with it.")
     project = load_project(Path.cwd())
     is_given_work = patch is not None or "-" in names
     store_opener = open_project_store if is_given_work else open_existing_store
     with store_opener(project.settings, project.root) as store:
+        if awaiting_review:
+            names = list_unjudged_attempts(store)
+        panel_opener = partial(open_configured_panel, project, model or [], rubric, samples)
+        if names == ["-"] and not against:
+            submission = read_standard_input()
+            return judge_and_print(
+                lambda panel: judge_submission(panel, submission, store), panel_opener, store, json
+            )
         if patch is not None:
             cases = [load_patch_case(patch, request or "", project, check=check)]
         else:
             cases = load_cases(names, project, store)
-        panel_opener = partial(open_configured_panel, project, model or [], rubric, samples)
         if against:
             return compare_cases(
                 cases, load_cases(against, project, store), panel_opener, store, json
             )
         attempt_ids = [] if "-" in names else [store.load_attempt(name).id for name in names]
-        return judge_cases(cases, attempt_ids, panel_opener, store, json)
+        return judge_and_print(
+            lambda panel: judge_outputs(panel, cases, store, attempt_ids),
+            panel_opener,
+            store,
+            json,
+        )
 
 
 def require_attempts_or_patch(
@@ -112,23 +133,39 @@ def require_attempts_or_patch(
         raise BadInput("--patch and --request go together: what was changed, and what was asked.")
 
 
-def judge_cases(
-    cases: Sequence[JudgeCase],
-    attempts: Sequence[str],
+def list_unjudged_attempts(store: Store) -> list[str]:
+    """Attempts at tasks without an automatic check that no judge has given a verdict on."""
+    from closeloop.records.errors import BadInput
+    from closeloop.reviews.agent_context import hidden_attempts
+    from closeloop.store.metrics_section import AttemptSpan
+
+    judged = store.scores.load_score_columns(AttemptSpan(), "would-merge", "judge")
+    seen = {*judged.attempts, *hidden_attempts(store)}
+    names = [one.attempt for one in store.counts.list_unchecked_attempts()]
+    if not (unjudged := [name for name in names if name not in seen]):
+        raise BadInput(
+            "Nothing awaits a judge: `closeloop run` on tasks without an acceptance makes some."
+            if not names
+            else "Judges have seen all that awaits review: name attempts to judge them again."
+        )
+    return unjudged
+
+
+def judge_and_print(
+    judge_all: Callable[[JudgePanel], Awaitable[tuple[Evaluations, Fault | None]]],
     opening: Callable[[], AbstractAsyncContextManager[JudgePanel]],
     store: Store,
     json: bool,
 ) -> int:
-    """Each case by itself, kept as it comes and told in the end, even where the store is gone."""
+    """Each output by itself, kept as it comes and told in the end, even where the store is gone."""
     import anyio
 
     from closeloop.cli.console import print_json, print_parts
-    from closeloop.flow import judge_outputs
     from closeloop.judges.judge_calibration import list_blocking_reasons
 
     async def evaluate_cases() -> tuple[Evaluations, Fault | None]:
         async with opening() as panel:
-            return await judge_outputs(panel, cases, store, attempts)
+            return await judge_all(panel)
 
     evaluations, fault = anyio.run(evaluate_cases)
     blocking_reasons = [] if fault else list_blocking_reasons(evaluations, store)
@@ -168,7 +205,7 @@ def load_patch_case(
 def load_cases(names: Sequence[str], found: ProjectConfiguration, store: Store) -> list[JudgeCase]:
     """What is to be judged."""
     from closeloop.judges.evaluator import cases_from_submission
-    from closeloop.judges.judge_cases import case_from_story, read_submission
+    from closeloop.judges.judge_cases import case_from_story
     from closeloop.metrics.attempt_measuring import load_story, project_rulebook
     from closeloop.records.errors import BadInput
     from closeloop.tasks.sealed_tasks import require_unsealed
@@ -176,15 +213,19 @@ def load_cases(names: Sequence[str], found: ProjectConfiguration, store: Store) 
     if "-" in names:
         if len(names) > 1:
             raise BadInput("Give either attempts, or `-` for JSON on standard input.")
-        from closeloop.judges.judge_cases import MAX_SUBMISSION_BYTES
-
-        content = sys.stdin.buffer.read(MAX_SUBMISSION_BYTES + 1)
-        return cases_from_submission(read_submission(content, "standard input"))
+        return cases_from_submission(read_standard_input())
     book = project_rulebook(found.settings)
     stories = [load_story(store, name, book) for name in names]
     for story_read in stories:
         require_unsealed(story_read.task)
     return [case_from_story(one, store.load_exact_change(one.attempt.id)) for one in stories]
+
+
+def read_standard_input() -> Submission:
+    """A request, its plan, and what came of its tasks."""
+    from closeloop.judges.judge_cases import MAX_SUBMISSION_BYTES, read_submission
+
+    return read_submission(sys.stdin.buffer.read(MAX_SUBMISSION_BYTES + 1), "standard input")
 
 
 def current_commit_site(found: ProjectConfiguration) -> RepositoryState | None:
@@ -275,11 +316,14 @@ def render_evaluations(made: Evaluations, stops: Sequence[str]) -> Iterator[Rend
 
     for evaluation in made.evaluations:
         yield from render_evaluation(evaluation)
+    if made.plan is not None:
+        summary = " ".join(made.summary.splitlines()[:1])
+        yield Text(f"plan {made.plan}  {RESULT_WORDS[made.passed]}: {make_visible(summary)}")
     judges = "; ".join(f"{one.judge} by {one.model}, {one.rubric}" for one in made.judges)
     yield Text(make_visible(f"judged by {judges}"), style="dim")
     if stops:
         yield Text(f"blocks: {make_visible('; '.join(stops))}", style="bold red")
-    elif made.passed is False:
+    elif any(one.passed is False for one in made.evaluations):
         yield Text("advises only: `closeloop judge calibrate` says how far to trust it.")
 
 

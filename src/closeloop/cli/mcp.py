@@ -106,6 +106,8 @@ class TaskTold(Record):
 class PlanTold(Record):
     """How good the outputs of a plan are."""
 
+    plan: str | None
+    """Under which it is kept: `continues` names it where tasks are tried again."""
     passed: bool | None
     summary: str
     blocks: tuple[str, ...]
@@ -203,17 +205,16 @@ def record_schema(kind: type[Record]) -> dict[str, Any]:
 async def evaluate_submission(wish: Submission) -> PlanTold:
     from closeloop.cli.config import load_project
     from closeloop.cli.judge import open_configured_panel
-    from closeloop.flow import judge_outputs
-    from closeloop.judges.evaluator import cases_from_submission
+    from closeloop.flow import judge_submission
     from closeloop.judges.judge_calibration import list_blocking_reasons
     from closeloop.judges.judge_cases import complete_submission
     from closeloop.store.store_opening import open_project_store
 
     project = load_project(Path.cwd())
-    cases = cases_from_submission(complete_submission(wish, "evaluate"))
+    submission = complete_submission(wish, "evaluate")
     with open_project_store(project.settings, project.root) as store:
         async with open_configured_panel(project, (), None, None) as panel:
-            evaluations, fault = await judge_outputs(panel, cases, store)
+            evaluations, fault = await judge_submission(panel, submission, store)
         if fault is not None:
             return answer_for_plan(evaluations, [f"It could not be kept: {fault}"])
         return answer_for_plan(evaluations, list_blocking_reasons(evaluations, store))
@@ -231,6 +232,7 @@ def answer_for_plan(made: Evaluations, stops: list[str]) -> PlanTold:
         )
 
     return PlanTold(
+        plan=made.plan,
         passed=made.passed,
         summary=made.summary,
         blocks=tuple(stops),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from closeloop.cli.config import load_project
 from closeloop.cli.console import JsonFlag, make_visible, print_warning, record_to_map
@@ -51,13 +52,16 @@ def metrics(
     Parameters
     ----------
     by
-        With commas: repo, user, agent, model, prompt, variant, tag, task, week, risk or arm.
+        With commas: repo, user, agent, model, prompt, variant, tag, task, week, risk, arm,
+        origin or context (bands of the most tokens that a turn of the session had before it).
     score
         Only this one: any that `closeloop scores` lists; may be given again.
     define
         Print what each metric means, and no number.
     """
     from closeloop.cli.console import print_json, print_parts, split_list_flag
+    from closeloop.cli.sets import render_held_out
+    from closeloop.metrics.held_out_runs import report_held_out
     from closeloop.metrics.metric_figures import compute_metrics
     from closeloop.metrics.score_columns import select_metrics
 
@@ -65,9 +69,13 @@ def metrics(
         chosen_metrics = select_metrics(None, score or ())
         print_json(chosen_metrics) if json else print_parts(*definitions_table(chosen_metrics))
         return
-    with load_scored_work(score) as (work, _, _):
+    with load_scored_work(score) as (work, store, _):
         result = compute_metrics(work, split_list_flag(by), score or ())
-    print_json(result) if json else print_parts(*render_metrics(result))
+        held_out = report_held_out(store)
+    if json:
+        print_json(record_to_map(result) | {"held_out": held_out})
+    else:
+        print_parts(*render_metrics(result), *(render_held_out(held_out) if held_out else ()))
 
 
 @contextmanager
@@ -121,9 +129,20 @@ def render_metrics(found: MetricsReport) -> Iterator[RenderableType]:
     if missing_names:
         names = ", ".join(name for name in by_name if name in missing_names)
         yield Text(f"not known, as nothing of it is recorded: {names}", style="dim")
+    yield from render_scope_limits(found)
     for note in found.notes:
         yield Text(note, style="yellow")
     yield Text("closeloop metrics --define   # what each means", style="cyan")
+
+
+def render_scope_limits(found: MetricsReport) -> Iterator[RenderableType]:
+    """A line for each suggested limit."""
+    from rich.text import Text
+
+    from closeloop.metrics.scope_policy import describe_scope_limit
+
+    for limit in found.limits:
+        yield Text(f"scope policy ({limit.aim}): {describe_scope_limit(limit)}")
 
 
 def _family_table(
@@ -156,8 +175,8 @@ def _grouped_family_table(
     from rich.table import Table
     from rich.text import Text
 
-    from closeloop.metrics.metric_figures import format_metric_value
-    from closeloop.records.estimate import SHARE_KINDS
+    from closeloop.metrics.attempt_groups import order_label
+    from closeloop.metrics.metric_figures import format_bounds, format_metric_value
 
     names = list(dict.fromkeys(figure.metric for figure in figures))
     groups: dict[tuple[str, ...], dict[str, MetricValue]] = {}
@@ -168,7 +187,7 @@ def _grouped_family_table(
         table.add_column(name, no_wrap=True)
     for name in names:
         table.add_column(name, justify="right")
-    sorted_groups = sorted(groups)
+    sorted_groups = sorted(groups, key=lambda group: [order_label(part) for part in group])
     for group in sorted_groups[-MAX_GROUPS:]:
         cells = []
         for name in names:
@@ -177,13 +196,9 @@ def _grouped_family_table(
                 format_metric_value(group_figure.value, by_name[name]) if group_figure else "–",
                 justify="right",
             )
-            if (
-                group_figure
-                and group_figure.low is not None
-                and group_figure.high is not None
-                and by_name[name].kind in SHARE_KINDS
-            ):
-                text.append(f" ({group_figure.low:.2f}–{group_figure.high:.2f})", style="dim")
+            if group_figure and group_figure.low is not None:
+                bounds = format_bounds(replace(group_figure, more={}), by_name[name])
+                text.append(f" ({bounds})", style="dim")
             cells.append(text.append(f" /{group_figure.n:,}" if group_figure else "", style="dim"))
         table.add_row(*(Text(make_visible(part)) for part in group), *cells)
     if len(sorted_groups) > MAX_GROUPS:

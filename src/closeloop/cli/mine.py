@@ -211,9 +211,10 @@ async def gather_mining_work(
         gathered = gather_from_sessions(store, repo, found.settings)
     elif source == "pulls":
         requests = await fetch_merged_pulls(repo, found.root / ".closeloop/pulls.jsonl")
-        gathered = gather_pull_work(requests, repo)
+        gathered = gather_pull_work(requests, repo, tag_merged_pulls(store, found.settings))
     else:
-        gathered = gather_pull_work(list(read_pull_exports(require_pull_export(source))), repo)
+        requests = list(read_pull_exports(require_pull_export(source)))
+        gathered = gather_pull_work(requests, repo, tag_merged_pulls(store, found.settings))
     entries = read_ledger(mining_ledger_file("git", found.root))
     proved_names = {name for name, entry in entries.items() if entry.state == "proved"}
     new_work = tuple(one for one in gathered.given if one.work.commit not in proved_names)
@@ -241,17 +242,30 @@ def mining_ledger_file(source: str, root: Path) -> Path:
 
 
 def gather_from_sessions(store: Store, repo: Path, settings: Settings) -> GatheredWork:
-    """The sessions that were imported, with the failure modes that the rules see in them."""
-    from closeloop.metrics.attempt_measuring import measure_attempts, project_rulebook
+    """The sessions that were imported, with the failure modes that rules and people see in them."""
+    from closeloop.metrics.attempt_measuring import collect_modes, project_rulebook
     from closeloop.tasks.mining.work_sources import MAX_SESSIONS, gather_session_work
     from closeloop.tasks.task_writer import tag_from_mode
 
     rows = store.list_attempts(origin="production", limit=MAX_SESSIONS)
-    modes = {
-        one.row.id: tuple(dict.fromkeys(tag_from_mode(tag.mode) for tag in one.measurement.modes))
-        for one in measure_attempts(store, rows, project_rulebook(settings))
+    modes = collect_modes(store, rows, project_rulebook(settings))
+    tags = {name: [*map(tag_from_mode, shown)] for name, shown in modes.items()}
+    return gather_session_work(store, repo, tags)
+
+
+def tag_merged_pulls(store: Store, settings: Settings) -> dict[str, list[str]]:
+    """By merge commit, the failure modes that rules, checks and people saw in pull requests."""
+    from closeloop.metrics.attempt_measuring import collect_modes, project_rulebook
+    from closeloop.tasks.task_writer import tag_from_mode
+
+    attempts = {
+        row.attempt: row.merge_commit
+        for row in store.pulls.list_pulls(state="merged", agent=True)
+        if row.attempt and row.merge_commit
     }
-    return gather_session_work(store, repo, modes)
+    rows = [row for row in store.list_attempts(origin="production") if row.id in attempts]
+    modes = collect_modes(store, rows, project_rulebook(settings))
+    return {attempts[name]: [*map(tag_from_mode, shown)] for name, shown in modes.items()}
 
 
 async def fetch_merged_pulls(repo: Path, kept: Path) -> list[PullExport]:

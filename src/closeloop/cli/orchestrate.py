@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         OrchestrationHistory,
         OrchestrationPlan,
         OrchestrationProgress,
+        PlanGrade,
     )
 
 AGENT_CONFIG_NAME = "agent_config.json"
@@ -113,7 +114,7 @@ def run_and_print_plan(asked: OrchestrateOptions) -> int:
 
     begun_plans: list[str] = []
     try:
-        story = anyio.run(run_orchestration, asked, begun_plans.append)
+        story, grade = anyio.run(run_orchestration, asked, begun_plans.append)
     except KeyboardInterrupt:
         resume_hint = (
             f"`closeloop orchestrate --resume {begun_plans[0]}` goes on"
@@ -122,7 +123,7 @@ def run_and_print_plan(asked: OrchestrateOptions) -> int:
         )
         print_warning(f"stopped: {resume_hint}.")
         return 130
-    print_json(plan_to_map(story)) if asked.json else print_parts(*render_plan(story))
+    print_json(plan_to_map(story, grade)) if asked.json else print_parts(*render_plan(story, grade))
     return 0 if story.ending is not None and story.ending.passed else 1
 
 
@@ -197,10 +198,17 @@ def choose_workers(
 
 
 def load_saved_plan(name: str, settings: Settings, root: Path) -> Orchestration:
+    from closeloop.records.errors import BadInput
     from closeloop.store.store_opening import open_project_store
 
     with open_project_store(settings, root) as store:
-        return store.plans.load_story(name).plan
+        plan = store.plans.load_story(name).plan
+    if plan.handed_in:
+        raise BadInput(
+            f"Plan {plan.id} was handed in: whoever carries it out hands in the next results with"
+            f' "continues": "{plan.id}".'
+        )
+    return plan
 
 
 def restore_workers_and_judges(
@@ -252,7 +260,7 @@ def apply_thresholds(settings: Settings, terms: OrchestrateSettings) -> Settings
 
 async def run_orchestration(
     asked: OrchestrateOptions, begun: Callable[[str], None]
-) -> OrchestrationHistory:
+) -> tuple[OrchestrationHistory, PlanGrade | None]:
     """Open what is needed, plan, and carry it out; whoever asks hears the plan's id early."""
     from closeloop.attempts.experiment_run import open_run_context
     from closeloop.attempts.experiment_status import require_prices
@@ -298,7 +306,8 @@ async def run_orchestration(
             f"plan {plan.id}: {task_count} {'task' if task_count == 1 else 'tasks'}. "
             f"If it is stopped, `closeloop orchestrate --resume {plan.id}` goes on."
         )
-        return await orchestration_run.continue_plan(plan, orchestration_context)
+        story = await orchestration_run.continue_plan(plan, orchestration_context)
+        return story, store.plans.load_grade(plan.id)
 
 
 def warn_of_uncommitted_files(repo: Path | None) -> None:

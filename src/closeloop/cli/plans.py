@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from closeloop.cli.console import JsonFlag, make_visible
+from closeloop.records.evaluation import CRITERIA
 from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
@@ -15,8 +16,17 @@ if TYPE_CHECKING:
 
     from closeloop.records.attempt import Usage
     from closeloop.records.estimate import Rate
-    from closeloop.records.orchestration import OrchestrationHistory, OrchestrationRow, SubtaskTry
+    from closeloop.records.orchestration import (
+        OrchestrationHistory,
+        OrchestrationRow,
+        PlanGrade,
+        PlanTrend,
+        SubtaskTry,
+    )
 
+GRADE_LETTERS = "ABCF"
+MAX_REASON_CHARS = 300
+MAX_OUTPUT_LINES = 6
 PASSED_WORDS = {True: "pass", False: "fail", None: "no verdict"}
 PASSED_COLOURS = {True: "green", False: "red", None: "yellow"}
 
@@ -26,55 +36,91 @@ def plans(
     /,
     *,
     limit: int = 20,
+    trend: bool = False,
     patch: bool = False,
     json: JsonFlag = False,
-) -> None:
+) -> int:
     """List orchestrated plans, the newest first; or show one with its tasks, tries and rates.
+
+    Exits with 1 when the change of a plan is asked for that failed or has not ended.
 
     Parameters
     ----------
     plan
         The id of a plan, or the beginning of it.
     limit
-        How many are listed at the most.
+        How many are listed at the most; with --trend, how many days.
+    trend
+        By day, the grades of plans, and what each version of the judge said of tries.
     patch
         Print nothing but the merged change of one plan.
     """
     from closeloop.cli.config import load_project
-    from closeloop.cli.console import print_json, print_parts, require_positive_flags
+    from closeloop.cli.console import (
+        print_json,
+        print_parts,
+        print_warning,
+        require_positive_flags,
+    )
     from closeloop.records.errors import BadInput
     from closeloop.store.store_opening import open_existing_store
     from closeloop.text.redaction import redact_new_secrets, redact_patch
 
     require_positive_flags(limit=limit)
+    if trend and (plan is not None or patch):
+        raise BadInput("--trend is of all plans: leave out the plan and --patch.")
     if patch and plan is None:
         raise BadInput("Say which plan's change to print: `closeloop plans` lists them.")
     project = load_project(Path.cwd())
     with open_existing_store(project.settings, project.root) as store:
+        if trend:
+            plan_trend = store.plans.load_trend(limit)
+            print_json(plan_trend) if json else print_parts(*render_plan_trend(plan_trend))
+            return 0
         if plan is None:
             rows = store.plans.list_plans(limit)
             print_json(rows) if json else print_parts(
                 plans_table(rows, store.plans.running_plan_ids())
             )
-            return
+            return 0
         story = store.plans.load_story(plan)
+        grade = store.plans.load_grade(story.plan.id) if story.ending else None
         attempt = story.ending.attempt if story.ending else None
         change = store.load_exact_change(attempt) if attempt else None
     merged_patch = change.patch if change else ""
+    if patch and (why := refuse_patch(story)) is not None:
+        print_warning(why)
+        return 1
     if patch:
         print(redact_new_secrets(merged_patch), end="")  # noqa: T201 - to be applied
     elif json:
-        print_json(plan_to_map(story) | {"patch": redact_patch(merged_patch)})
+        print_json(plan_to_map(story, grade) | {"patch": redact_patch(merged_patch)})
     else:
-        print_parts(*render_plan(story))
+        print_parts(*render_plan(story, grade))
+    return 0
 
 
-def plan_to_map(story: OrchestrationHistory) -> dict[str, Any]:
+def refuse_patch(story: OrchestrationHistory) -> str | None:
+    """Why there is no change of a plan to be applied; None where there is."""
+    ending, name = story.ending, story.plan.id
+    if ending is None:
+        return f"Plan {name} has not ended: `closeloop orchestrate --resume {name}` goes on."
+    if ending.passed is False:
+        reason = " ".join(ending.summary.split())[:MAX_REASON_CHARS].rstrip(".")
+        return f"Plan {name} failed, so there is nothing to apply: {reason}."
+    return None
+
+
+def plan_to_map(story: OrchestrationHistory, grade: PlanGrade | None) -> dict[str, Any]:
     """A plan for programs."""
     from closeloop.cli.console import record_to_map
     from closeloop.orchestration.plan_ending import measure_plan_rates
 
-    return {**record_to_map(story), "rates": record_to_map(measure_plan_rates(story))}
+    return {
+        **record_to_map(story),
+        "rates": record_to_map(measure_plan_rates(story)),
+        "grade": None if grade is None else record_to_map(grade),
+    }
 
 
 def plans_table(rows: list[OrchestrationRow], under_way: Collection[str]) -> RenderableType:
@@ -85,7 +131,7 @@ def plans_table(rows: list[OrchestrationRow], under_way: Collection[str]) -> Ren
     if not rows:
         return Text("No plans: `closeloop orchestrate` makes one.")
     table = Table(box=None)
-    for name in ("plan", "begun", "", "tasks", "tries", "cost", "request"):
+    for name in ("plan", "begun", "", "grade", "score", "tasks", "tries", "cost", "request"):
         table.add_column(name, no_wrap=name != "request")
     for row in rows:
         state, passed = PASSED_WORDS[row.passed] if row.ended else "unfinished", row.passed
@@ -95,6 +141,8 @@ def plans_table(rows: list[OrchestrationRow], under_way: Collection[str]) -> Ren
             row.id,
             f"{row.at:%Y-%m-%d %H:%M}",
             Text(state, style=PASSED_COLOURS[passed]),
+            (row.grade and row.grade.letter) or "–",
+            format_score(row.grade.score if row.grade else None),
             str(row.tasks),
             str(row.tries),
             format_plan_cost(row.cost),
@@ -103,8 +151,8 @@ def plans_table(rows: list[OrchestrationRow], under_way: Collection[str]) -> Ren
     return table
 
 
-def render_plan(story: OrchestrationHistory) -> Iterator[RenderableType]:
-    """One plan: its verdict, its tries, its rates, what it cost."""
+def render_plan(story: OrchestrationHistory, grade: PlanGrade | None) -> Iterator[RenderableType]:
+    """One plan: its verdict and grade, its tries, its rates, what it cost."""
     from rich.text import Text
 
     from closeloop.orchestration.plan_ending import measure_plan_rates
@@ -113,11 +161,15 @@ def render_plan(story: OrchestrationHistory) -> Iterator[RenderableType]:
     title = Text(f"plan {story.plan.id}  ", style="bold")
     passed = ending.passed if ending else None
     title.append(PASSED_WORDS[passed] if ending else "unfinished", style=PASSED_COLOURS[passed])
+    if grade is not None and grade.letter is not None:
+        scores = f", mean score {format_score(grade.score)}, weakest {format_score(grade.weakest)}"
+        title.append(f"  grade {grade.letter}{scores if grade.weakest is not None else ''}")
     yield title
     yield Text(f"  {make_visible(' '.join(story.plan.request.split())[:200])}", style="dim")
     yield plan_tries_table(story)
     for task, why in (ending.not_begun if ending else {}).items():
         yield Text(f"{task} was not begun: {make_visible(why)}", style="yellow")
+    yield from render_whole_failures(story)
     if ending and ending.held:
         yield Text(f"stopped: {make_visible(ending.held)}", style="yellow")
     plan_rates = measure_plan_rates(story)
@@ -127,7 +179,7 @@ def render_plan(story: OrchestrationHistory) -> Iterator[RenderableType]:
     )
     retry_text = (
         f"; of that, trying again {format_plan_usage(plan_rates.retry_usage)},"
-        f" {plan_rates.retry_seconds:.1f} s"
+        f" {plan_rates.retry_seconds or 0:.1f} s"
     )
     yield Text(
         "work and judging"
@@ -140,11 +192,27 @@ def render_plan(story: OrchestrationHistory) -> Iterator[RenderableType]:
             f"planned by {make_visible(planning.model)}: {format_plan_usage(planning.usage)}",
             style="dim",
         )
-    if ending is None:
+    if ending is None and not story.plan.handed_in:
         yield Text(f"closeloop orchestrate --resume {story.plan.id}   # goes on")
-    elif ending.attempt:
-        yield Text(f"closeloop plans {story.plan.id} --patch   # the merged change", style="dim")
+    elif ending is not None and ending.attempt:
+        if ending.passed is not False:
+            command = f"closeloop plans {story.plan.id} --patch   # the merged change"
+            yield Text(command, style="dim")
         yield Text(f"closeloop measure {ending.attempt}   # how it was handed on", style="dim")
+
+
+def render_whole_failures(story: OrchestrationHistory) -> Iterator[RenderableType]:
+    """Why all changes together fail, though tasks passed."""
+    from rich.text import Text
+
+    from closeloop.orchestration.plan_ending import describe_failing_checks
+
+    if story.ending is None:
+        return
+    for failure in describe_failing_checks(story.ending.checks, story.ending.broken_by):
+        first, *output = make_visible(failure).splitlines()
+        yield Text(f"all together: {first}", style="red")
+        yield from (Text(f"  {line}", style="dim") for line in output[-MAX_OUTPUT_LINES:])
 
 
 def plan_tries_table(story: OrchestrationHistory) -> Table:
@@ -163,9 +231,9 @@ def plan_tries_table(story: OrchestrationHistory) -> Table:
                 one.execution.task,
                 str(one.execution.number),
                 Text(PASSED_WORDS[passed], style=PASSED_COLOURS[passed]),
-                "–" if score is None else f"{score:.2f}",
+                format_score(score),
                 Text(make_visible(one.execution.variant)),
-                f"{one.execution.seconds:.1f}",
+                "–" if one.execution.seconds is None else f"{one.execution.seconds:.1f}",
                 format_plan_cost(one.execution.usage.cost),
                 Text(describe_problem(one), style="dim"),
             )
@@ -181,6 +249,48 @@ def describe_problem(one: SubtaskTry) -> str:
     more = f" (and {len(texts) - 1} more)" if len(texts) > 1 else ""
     ignored = " · feedback ignored" if one.assessment.ignored else ""
     return first + more + ignored
+
+
+def render_plan_trend(trend: PlanTrend) -> Iterator[RenderableType]:
+    """By day: the plans that ended by grade, then the tries by version of the judge."""
+    from rich.table import Table
+    from rich.text import Text
+
+    if not trend.quality:
+        yield Text("No plan was judged yet: `closeloop orchestrate` and `closeloop judge -` do it.")
+        return
+    grades = Table(box=None)
+    for name in ("plans ended", "", "pass", *GRADE_LETTERS):
+        grades.add_column(name, no_wrap=True)
+    for day in trend.grades:
+        counts = [str(day.grades.get(letter, 0)) for letter in GRADE_LETTERS]
+        grades.add_row(f"{day.day:%Y-%m-%d}", str(day.plans), format_rate(day.passed), *counts)
+    yield grades
+    quality = Table(box=None)
+    for name in ("tries judged", "", "pass", "first tries", "score", *CRITERIA, "judge"):
+        quality.add_column(name, no_wrap=True)
+    for one in trend.quality:
+        quality.add_row(
+            f"{one.day:%Y-%m-%d}",
+            str(one.judged),
+            format_rate(one.passed),
+            format_rate(one.first_try),
+            *map(format_score, (one.score, one.completeness, one.quality, one.relevance)),
+            one.judge or "–",
+        )
+    yield Text()
+    yield quality
+    yield Text(
+        "A row is of one version of the judge: others' scores are not the same thing.", "dim"
+    )
+
+
+def format_score(score: float | None) -> str:
+    return "–" if score is None else f"{score:.2f}"
+
+
+def format_rate(made: Rate | None) -> str:
+    return "–" if made is None else f"{format_share(made)} ({made.low:.2f}–{made.high:.2f})"
 
 
 def format_share(made: Rate | None) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from cyclopts import Parameter
 from msgspec.structs import replace
@@ -17,11 +18,13 @@ from closeloop.cli.config import current_user, open_review_context
 from closeloop.cli.console import print_json, print_line
 from closeloop.records.finding import FailureMode
 from closeloop.records.record import Record
-from closeloop.records.team_rules import REVIEW_QUESTIONS, HumanReview, ReviewItem
+from closeloop.records.team_rules import HumanReview, ReviewItem, ReviewOutput, ReviewQuestion
+from closeloop.records.trace import Trace
+from closeloop.reviews.review_questions import get_answer, with_answer
 from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
-    from closeloop.reviews.review_queue import ReviewQueue
+    from closeloop.reviews.review_items import ReviewQueue
 
 
 MAX_ANSWERS_BYTES = 1 << 20
@@ -36,7 +39,9 @@ def review(
     status: bool = False,
     json: bool = False,
 ) -> int:
-    """Review changes that passed their checks: three questions, a verdict, and what to note.
+    """Review what agents made: a few questions, a verdict, and what to note, by single keys.
+
+    Changes that passed their checks, and all that was made for tasks without a check.
 
     Quit with q whenever you like: the same command goes on where you were.
 
@@ -49,15 +54,17 @@ def review(
     assign
         Give the item to this reviewer, and to nobody else.
     answers
-        A JSON file with the answers, `-` for standard input, instead of the keyboard.
+        A JSON file with the answers, `-` for standard input, instead of the keyboard: an object,
+        or a list of them, which are saved all or none.
     status
         Only say how much there is to do.
     json
         Print JSON: the item, without asking anything; with --status, the numbers.
     """
     from closeloop.records.errors import BadInput
-    from closeloop.reviews.review_queue import ReviewQueue, queue_status, submit_review
+    from closeloop.reviews.review_items import ReviewQueue
     from closeloop.reviews.review_queue import assign_reviewer as give
+    from closeloop.reviews.review_queue import queue_status, submit_reviews
 
     with open_review_context() as at:
         queue = ReviewQueue(store=at.store, settings=at.settings, agents=at.agents)
@@ -79,7 +86,7 @@ def review(
             print_line(f"{item} is for {assign}.")
             return 0
         if answers is not None:
-            submit_review(queue, read_answers_file(answers, item, reviewer_name, now))
+            submit_reviews(queue, read_answers_file(answers, item, reviewer_name, now))
             print_line("Thank you.")
             return 0
         return review_queue(queue, item, reviewer_name, json=json)
@@ -88,25 +95,31 @@ def review(
 def review_queue(queue: ReviewQueue, item: str | None, who: str, *, json: bool) -> int:
     """One item after the other, until there is none or the reviewer quits."""
 
+    from closeloop.reviews.review_items import load_blind_trace, load_review_item
     from closeloop.reviews.review_queue import load_draft, next_item, save_draft, submit_review
-    from closeloop.reviews.review_queue import load_review_item as named
 
     while True:
         now = datetime.now(UTC)
-        chosen_item = named(queue, item) if item else next_item(queue, who, now)
+        chosen_item = load_review_item(queue, item) if item else next_item(queue, who, now)
         if json:
             print_json(chosen_item)
             return 0
         if chosen_item is None:
-            print_line("Nothing waits for you. What passes in `closeloop run` comes here.")
+            print_line(
+                "Nothing waits for you. What passes in `closeloop run` comes here, and what no "
+                "machine checks."
+            )
             return 0
         blank = HumanReview(item=chosen_item.id, reviewer=who, at=now, state="draft")
         saved_draft = load_draft(queue, chosen_item.id, who)
         draft_begun = saved_draft if saved_draft and saved_draft.state == "draft" else blank
         try:
-            finished_review = ask_for_review(
-                chosen_item, draft_begun, lambda draft: save_draft(queue, draft)
+            keyboard = ReviewKeyboard(
+                item=chosen_item,
+                save=partial(save_draft, queue),
+                load_trace=partial(load_blind_trace, queue, chosen_item.id),
             )
+            finished_review = ask_for_review(keyboard, draft_begun)
         except ReviewQuit:
             was_reviewed = saved_draft is not None and saved_draft.state == "done"
             print_line(
@@ -118,27 +131,17 @@ def review_queue(queue: ReviewQueue, item: str | None, who: str, *, json: bool) 
             return 0
 
 
-def read_answers_file(file: Path, item: str | None, who: str, now: datetime) -> HumanReview:
+def read_answers_file(file: Path, item: str | None, who: str, now: datetime) -> list[HumanReview]:
     """Answers from a file; who and what they are about may be said on the command line."""
-
-    import msgspec
-
     from closeloop.cli.console import read_file_content
-    from closeloop.records.errors import BadInput
+    from closeloop.reviews.review_questions import read_answers
 
     content = (
         sys.stdin.buffer.read(MAX_ANSWERS_BYTES)
         if str(file) == "-"
         else read_file_content(file, MAX_ANSWERS_BYTES)
     )
-    try:
-        answers = msgspec.json.decode(content)
-        if not isinstance(answers, dict):
-            raise BadInput(f"{file} should hold one JSON object.")
-        defaults = {"reviewer": who, "at": now.isoformat(), **({"item": item} if item else {})}
-        return msgspec.convert({**defaults, **answers, "state": "done"}, HumanReview)
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"{file} holds no answers: {error}.") from error
+    return read_answers(content, str(file), item, who, now)
 
 
 # Single keys from the keyboard; a line's first letter where there is no terminal.
@@ -181,113 +184,108 @@ def _unbuffered_input() -> Iterator[None]:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
-# One item of the review queue at the keyboard: three questions, a verdict, and what to note.
+# One item of the review queue at the keyboard: questions, a verdict, and what to note.
 
 FAILURE_MODES: tuple[FailureMode, ...] = get_args(FailureMode)
-CRITERIA = ("completeness", "quality", "relevance")
-KEY_HELP = "y yes · n no · d the diff · b back · q quit, to go on later"
-
-
-class ReviewStep(Record):
-    """One question, with the keys that answer it."""
-
-    name: str
-    question: str
-    keys: dict[str, Any]
-    told: str
+KEY_HELP = (
+    "y yes · p partly · n no · a all good · d the diff · t how it came about · b back · "
+    "q quit, to go on later"
+)
+ANSWER_WORDS = {"yes": "yes", "no": "no", "partly": "partly", "none": "none was changed"}
 
 
 class ReviewQuit(Exception):
     """The reviewer will go on later."""
 
 
-REVIEW_STEPS = (
-    ReviewStep(
-        name="contained",
-        question=REVIEW_QUESTIONS["contained"],
-        keys={"y": True, "n": False},
-        told="y/n",
-    ),
-    ReviewStep(
-        name="outside",
-        question=REVIEW_QUESTIONS["outside"],
-        keys={"y": "yes", "n": "no", "-": "none"},
-        told="y/n, - none was changed",
-    ),
-    ReviewStep(
-        name="approach",
-        question=REVIEW_QUESTIONS["approach"],
-        keys={"y": True, "n": False},
-        told="y/n",
-    ),
-    ReviewStep(name="merge", question="Merge it?", keys={"y": True, "n": False}, told="y/n"),
-    *(
-        ReviewStep(
-            name=name,
-            question=f"{name.capitalize()}: good?",
-            keys={"y": "yes", "p": "partly", "n": "no", ENTER: None},
-            told="y/p/n, Enter to pass",
-        )
-        for name in CRITERIA
-    ),
-)
+class ReviewKeyboard(Record):
+    """An item at the keyboard: what shows its evidence, and what keeps each answer."""
+
+    item: ReviewItem
+    save: Callable[[HumanReview], None]
+    load_trace: Callable[[], Trace | None]
+
+    def show_evidence(self, pressed: str) -> None:
+        """What a key shows that answers nothing."""
+        if pressed == "d":
+            print_outputs(self.item, "patch")
+        elif pressed == "t":
+            print_trace(self.load_trace())
+        else:
+            print_line(KEY_HELP)
 
 
-def ask_for_review(
-    item: ReviewItem, draft: HumanReview, save: Callable[[HumanReview], None]
-) -> HumanReview:
+def ask_for_review(keyboard: ReviewKeyboard, draft: HumanReview) -> HumanReview:
     """The answers to all questions; every answer is saved as it is given. Quit to go on later."""
     began = time.monotonic()
-    print_review_item(item)
+    print_review_item(keyboard.item)
+    questions = keyboard.item.questions
     place = next(
-        (at for at, step in enumerate(REVIEW_STEPS) if not _has_answer(draft, step)),
-        len(REVIEW_STEPS),
+        (at for at, one in enumerate(questions) if get_answer(draft, one.name) is None),
+        len(questions),
     )
     if place > 0:
-        print_line(
-            f"You have answered {min(place, len(REVIEW_STEPS))} of {len(REVIEW_STEPS)} already."
-        )
-    while place <= len(REVIEW_STEPS):
-        if place == len(REVIEW_STEPS):
-            tags = ask_failure_tags(draft.tags or item.suggested, item)
+        print_line(f"You have answered {place} of {len(questions)} already.")
+    while place <= len(questions):
+        pressed = ""
+        if place == len(questions):
+            tags = ask_failure_tags(draft.tags or keyboard.item.suggested, keyboard)
             draft = draft if tags is None else replace(draft, tags=tags)
-            goes_back = tags is None
+            pressed = "b" if tags is None else ""
         else:
-            pressed = ask_step(REVIEW_STEPS[place], item)
-            goes_back = pressed == "b"
-            draft = (
-                draft
-                if goes_back
-                else _with_answer(draft, REVIEW_STEPS[place], REVIEW_STEPS[place].keys[pressed])
-            )
-        save(draft)
-        place = max(0, place - 1) if goes_back else place + 1
-    print_line("Notes, in one line; Enter for none:")
-    notes = read_line()
-    if notes is None:
-        raise ReviewQuit
+            pressed = ask_question(questions[place], keyboard)
+            draft = apply_key(draft, pressed, questions, place)
+        keyboard.save(draft)
+        if pressed == "a":
+            break
+        place = max(0, place - 1) if pressed == "b" else place + 1
+    notes = "" if pressed == "a" else ask_for_notes()
     spent = (draft.seconds or 0.0) + time.monotonic() - began
     return replace(draft, notes=notes or draft.notes, seconds=round(spent, 1), state="done")
 
 
-def ask_step(step: ReviewStep, item: ReviewItem) -> str:
-    """The key that answers, or `b`."""
-    print_line(f"\n{step.question} ({step.told})")
+def ask_for_notes() -> str:
+    """What the reviewer writes besides."""
+    print_line("Notes, in one line; Enter for none:")
+    notes = read_line()
+    if notes is None:
+        raise ReviewQuit
+    return notes
+
+
+def apply_key(
+    draft: HumanReview, pressed: str, questions: Sequence[ReviewQuestion], place: int
+) -> HumanReview:
+    """The draft with the question at that place answered, or with all that are open answered."""
+    if pressed == "b":
+        return draft
+    if pressed != "a":
+        question = questions[place]
+        return with_answer(draft, question.name, question.keys.get(pressed))
+    for question in questions:
+        if get_answer(draft, question.name) is None:
+            draft = with_answer(draft, question.name, question.keys.get("-", question.keys["y"]))
+    return draft
+
+
+def ask_question(question: ReviewQuestion, keyboard: ReviewKeyboard) -> str:
+    """The key that answers, `b`, or `a`."""
+    keys = [f"{key} {ANSWER_WORDS[word]}" for key, word in question.keys.items()]
+    keys += ["Enter to pass"] if question.optional else []
+    print_line(f"\n{question.text} ({', '.join(keys)})")
     while True:
         pressed = read_key()
-        if pressed in step.keys or pressed == "b":
+        if pressed in question.keys or pressed in ("a", "b"):
+            return pressed
+        if pressed == ENTER and question.optional:
             return pressed
         if pressed in ("q", END_OF_INPUT):
             raise ReviewQuit
-        print_line(review_diff_text(item) if pressed == "d" else KEY_HELP)
-
-
-def review_diff_text(item: ReviewItem) -> str:
-    return item.patch or "The change itself is not kept here: see its page."
+        keyboard.show_evidence(pressed)
 
 
 def ask_failure_tags(
-    chosen: tuple[FailureMode, ...], item: ReviewItem
+    chosen: tuple[FailureMode, ...], keyboard: ReviewKeyboard
 ) -> tuple[FailureMode, ...] | None:
     """Numbers turn a failure mode on and off; what is suggested is on already. None goes back."""
     chosen_modes = {mode: mode in chosen for mode in FAILURE_MODES}
@@ -304,34 +302,64 @@ def ask_failure_tags(
             raise ReviewQuit
         if pressed == "b":
             return None
-        if pressed == "d":
-            print_line(review_diff_text(item))
         if pressed.isdecimal() and 1 <= int(pressed) <= len(FAILURE_MODES):
             mode = FAILURE_MODES[int(pressed) - 1]
             chosen_modes[mode] = not chosen_modes[mode]
+        else:
+            keyboard.show_evidence(pressed)
 
 
 def print_review_item(item: ReviewItem) -> None:
-    """What was asked for, what was touched, what the checks say; the diff by `d`."""
+    """What was asked for, what came back, what the checks say; the diff by `d`."""
     print_line(f"\n── {item.title} {'(blind)' if item.blind else ''}".rstrip())
     if item.url:
         print_line(item.url)
     if item.request.strip():
         print_line(item.request.strip())
+    if item.rubric.strip():
+        print_line(f"\nwhat a good one is like: {item.rubric.strip()}")
     print_line(f"\nscope: {', '.join(item.scope) or 'not declared'} · {item.checks}")
-    for path in item.files:
+    for path in item.output.files:
         print_line(f"  {'outside  ' if path in item.outside else ''}{path}")
+    if item.others or item.output.answer or item.output.ended:
+        print_outputs(item, "answer")
     print_line(KEY_HELP)
 
 
-def _has_answer(draft: HumanReview, step: ReviewStep) -> bool:
-    if step.name in CRITERIA:
-        return step.name in draft.dimensions
-    return getattr(draft, step.name) is not None
+def print_outputs(item: ReviewItem, field: Literal["patch", "answer"]) -> None:
+    """The changes or the answers, of attempts at one request side by side."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from closeloop.cli.console import make_visible, print_parts
+
+    if not item.others:
+        print_line(_describe_output(item.output, field))
+        return
+    table = Table(show_lines=True)
+    outputs = sorted((item.output, *item.others), key=lambda output: output.label)
+    for output in outputs:
+        asked = ", which you are asked about" if output == item.output else ""
+        table.add_column(f"{output.label}{asked}", ratio=1, overflow="fold")
+    table.add_row(*(Text(make_visible(_describe_output(one, field))) for one in outputs))
+    print_parts(table)
 
 
-def _with_answer(draft: HumanReview, step: ReviewStep, value: Any) -> HumanReview:
-    if step.name not in CRITERIA:
-        return replace(draft, **{step.name: value})
-    others = {name: told for name, told in draft.dimensions.items() if name != step.name}
-    return replace(draft, dimensions=others if value is None else {**others, step.name: value})
+def _describe_output(output: ReviewOutput, field: Literal["patch", "answer"]) -> str:
+    if field == "answer":
+        answer = output.answer.strip() or "no answer was given"
+        return f"{answer}\n({output.ended})" if output.ended else answer
+    if output.patch or not output.files:
+        return output.patch or "nothing was changed"
+    return "The change itself is not kept here: see its page."
+
+
+def print_trace(trace: Trace | None) -> None:
+    """How the work came about, without the names of who did it."""
+    from closeloop.cli.console import print_parts
+    from closeloop.cli.show import render_trace_events
+
+    if trace is None:
+        print_line("How it came about was not recorded.")
+    else:
+        print_parts(*render_trace_events(trace, full=False))

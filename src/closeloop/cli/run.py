@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         ExperimentResults,
         RunMode,
     )
+    from closeloop.records.held_out import HeldOutRun
     from closeloop.sandbox.workspaces import WorkspacePool
     from closeloop.store import Store
 
@@ -157,11 +158,11 @@ def run_and_print_results(asked: RunOptions) -> int:
     from closeloop.cli.console import print_json, print_parts, print_warning
     from closeloop.cli.run_output import run_summary_tables
 
-    results, progress = anyio.run(run_planned_attempts, asked)
+    results, progress, look = anyio.run(run_planned_attempts, asked)
     if asked.json:
         print_json(results)
     else:
-        print_parts(*run_summary_tables(results))
+        print_parts(*run_summary_tables(results, look))
     if (elsewhere := progress.counts["elsewhere"]) > 0:
         attempts_are = "attempt is" if elsewhere == 1 else "attempts are"
         print_warning(
@@ -174,11 +175,13 @@ def run_and_print_results(asked: RunOptions) -> int:
         return 2
     if progress.held is not None or (elsewhere and len(results.attempts) < progress.total):
         return 1
-    return 4 if any(row.outcome not in ("pass", "fail") for row in results.attempts) else 0
+    return 4 if any(row.is_unscored for row in results.attempts) else 0
 
 
-async def run_planned_attempts(asked: RunOptions) -> tuple[ExperimentResults, RunProgressBar]:
-    """Plan, say what is ahead, run."""
+async def run_planned_attempts(
+    asked: RunOptions,
+) -> tuple[ExperimentResults, RunProgressBar, HeldOutRun | None]:
+    """Plan, say what is ahead, run; a look at held-out tasks comes with the ledger's entry."""
     from closeloop import flow
     from closeloop.cli.run_output import confirm_cost, print_forecast, show_run_progress
     from closeloop.cli.sets import record_unsealing
@@ -194,6 +197,7 @@ async def run_planned_attempts(asked: RunOptions) -> tuple[ExperimentResults, Ru
         reason=asked.reason,
     )
     progress_bars: list[RunProgressBar] = []
+    looks: list[HeldOutRun | None] = []
 
     @contextmanager
     def start_run(
@@ -202,7 +206,7 @@ async def run_planned_attempts(asked: RunOptions) -> tuple[ExperimentResults, Ru
         if forecast.missing and not asked.json:
             print_forecast(forecast, several=len(plan.variants) > 1)
         confirm_cost(forecast, yes=asked.yes)
-        record_unsealing(plan, store, asked.root, asked.reason)
+        looks.append(record_unsealing(plan, store, asked.root, asked.reason))
         jobs = wanted.jobs or os.cpu_count() or 1
         with show_run_progress(plan, forecast, jobs, quiet=asked.json) as progress:
             progress_bars.append(progress)
@@ -219,7 +223,7 @@ async def run_planned_attempts(asked: RunOptions) -> tuple[ExperimentResults, Ru
         mode=asked.mode,
     )
     results = await flow.run_experiment(request, start_run, warn_of_sandbox_gaps)
-    return hide_results(results), progress_bars[0]
+    return hide_results(results), progress_bars[0], looks[0]
 
 
 def warn_of_sandbox_gaps(workspaces: WorkspacePool) -> None:

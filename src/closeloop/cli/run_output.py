@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import shlex
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from statistics import fmean, median
 from typing import TYPE_CHECKING
@@ -16,7 +17,8 @@ from rich.text import Text
 
 from closeloop.cli.console import make_visible, open_console, print_warning
 from closeloop.records.errors import BadInput
-from closeloop.tasks.sealed_tasks import is_alias
+from closeloop.tasks.sealed_tasks import split_results
+from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
         ExperimentResults,
     )
     from closeloop.records.experiment_plan import RunProgress as Told
+    from closeloop.records.held_out import HeldOutRun
 
 
 def print_forecast(forecast: ExperimentForecast, several: bool) -> None:
@@ -127,7 +130,8 @@ class RunProgressBar:
         self.waiting[told.variant or ""] -= 1
         row = told.row
         if told.stage == "settled" and row is not None:
-            self.counts[OUTCOME_WORDS.get(row.outcome or "", "unscored")] += 1
+            word = OUTCOME_WORDS.get(row.outcome or "", "unscored")
+            self.counts["for review" if row.is_for_review else word] += 1
             self.cost += row.cost or 0.0
             if (told.task, told.variant, told.number) in self.running and row.seconds is not None:
                 self.seconds.setdefault(told.variant or "", []).append(row.seconds)
@@ -199,16 +203,24 @@ MAX_POINTERS = 6
 MAX_REASON_CHARS = 110
 
 
-def run_summary_tables(results: ExperimentResults) -> list[RenderableType]:
-    """The outcomes by task, what the variants have in common, and what to look at."""
-    return [
-        Text(),
-        run_outcomes_table(results),
-        Text(),
-        run_variants_table(results),
-        Text(),
-        *attempts_to_look_at(results),
-    ]
+def run_summary_tables(
+    results: ExperimentResults, look: HeldOutRun | None = None
+) -> list[RenderableType]:
+    """The outcomes by task, what the variants have in common, and what to look at.
+
+    Held-out tasks come after those of dev, under a heading with the ledger's entry.
+    """
+    dev, held_out = split_results(results)
+    tables: list[RenderableType] = []
+    for part in (dev, held_out):
+        if part is held_out and part.tasks and look is not None:
+            tables += [
+                Text("\nHeld out", style="bold"),
+                Text(make_visible(f"A look on {look.at:%Y-%m-%d} by {look.who}: {look.reason}")),
+            ]
+        if part.tasks:
+            tables += [Text(), run_outcomes_table(part), Text(), run_variants_table(part)]
+    return [*tables, Text(), *attempts_to_look_at(dev), *review_pointers(results)]
 
 
 def run_outcomes_table(results: ExperimentResults) -> Table:
@@ -220,7 +232,8 @@ def run_outcomes_table(results: ExperimentResults) -> Table:
     for task in (task for task in results.tasks if task.id not in results.skipped):
         cells = [
             render_outcome_cell(
-                [row for row in results.attempts if _is_attempt_of(row, task.digest, v.digest)]
+                [row for row in results.attempts if _is_attempt_of(row, task.digest, v.digest)],
+                results.would_merge,
             )
             for v in results.variants
         ]
@@ -232,12 +245,15 @@ def run_outcomes_table(results: ExperimentResults) -> Table:
     return table
 
 
-def render_outcome_cell(rows: Sequence[AttemptRow]) -> Text:
+def render_outcome_cell(rows: Sequence[AttemptRow], would_merge: Mapping[str, float]) -> Text:
     """`✓✓✗ 1 of 2 tests still fails`: a mark for each repeat, and the first reason."""
     cell = Text()
     for row in rows:
         cell.append(*OUTCOME_MARKS[row.outcome or "unscored"])
-    if reason := next((failure_reason(row) for row in rows if row.outcome != "pass"), ""):
+    if reviewed := [would_merge[row.id] for row in rows if row.id in would_merge]:
+        merged = sum(share > 0.5 for share in reviewed)
+        cell.append(f" {merged} of {len(reviewed)} reviewed would be merged", style="dim")
+    elif reason := next((failure_reason(row) for row in rows if row.outcome != "pass"), ""):
         short_reason = (
             reason if len(reason) <= MAX_REASON_CHARS else reason[:MAX_REASON_CHARS] + "…"
         )
@@ -264,7 +280,7 @@ def run_variants_table(results: ExperimentResults) -> Table:
     ambiguous_tasks = {task.digest for task in results.tasks if task.ambiguous}
     for name, measure in (
         ("passed, of scored", format_pass_count),
-        ("not scored", lambda rows: _format_count(rows, lambda row: row.outcome == "unscored")),
+        ("not scored", lambda rows: _format_count(rows, lambda row: row.is_unscored)),
         (
             "asked, where the request was unclear",
             lambda rows: format_asked_count(rows, ambiguous_tasks),
@@ -284,6 +300,9 @@ def run_variants_table(results: ExperimentResults) -> Table:
         ("seconds, median", lambda rows: _format_median([row.seconds for row in rows])),
     ):
         table.add_row(name, *(measure(rows) for rows in by_variant))
+    if any(row.is_for_review for row in results.attempts):
+        cells = [format_merge_count(rows, results.would_merge) for rows in by_variant]
+        table.add_row("would be merged, of reviewed", *cells)
     return table
 
 
@@ -291,16 +310,29 @@ def attempts_to_look_at(results: ExperimentResults) -> Iterable[RenderableType]:
     """Where to look next: the attempts that went wrong, one of each task and variant."""
     names = {variant.digest: variant.name for variant in results.variants}
     listed_slots: set[tuple[str | None, str | None]] = set()
-    visible_rows = [row for row in results.attempts if not is_alias(row.task)]
-    failed_rows = [row for row in visible_rows if row.outcome != "pass"]
+    failed_rows = [row for row in results.attempts if row.outcome == "fail" or row.is_unscored]
     for row in sorted(failed_rows, key=lambda row: -interest_of_attempt(row, results)):
         if (row.task, row.variant) in listed_slots or len(listed_slots) == MAX_POINTERS:
             continue
         listed_slots.add((row.task, row.variant))
         about = f"{names.get(row.variant or '', '?')} on {row.task}"
         yield Text(f"closeloop show {row.id}   # {make_visible(about)}", style="cyan")
-    if not failed_rows and visible_rows:
-        yield Text(f"closeloop show {visible_rows[0].id}", style="cyan")
+    if not failed_rows and results.attempts:
+        yield Text(f"closeloop show {results.attempts[0].id}", style="cyan")
+
+
+def review_pointers(results: ExperimentResults) -> Iterator[RenderableType]:
+    """What awaits review, and how it is done; once all of it is, what that comes to."""
+    rows = [row for row in results.attempts if row.is_for_review]
+    waiting = [row for row in rows if row.id not in results.would_merge]
+    if waiting:
+        await_ = count_with_noun(len(waiting), "attempt awaits", "attempts await")
+        yield Text(f"{await_} review, blind and side by side:", style="bold")
+        yield Text("closeloop review   # in this terminal; or `closeloop serve`, then g r", "cyan")
+        yield Text("closeloop judge --awaiting-review   # a judge scores them too", "cyan")
+    elif rows and len(results.variants) > 1:
+        names = " ".join(shlex.quote(variant.name) for variant in results.variants)
+        yield Text(f"closeloop compare {make_visible(names)}   # by would-merge", style="cyan")
 
 
 def interest_of_attempt(row: AttemptRow, results: ExperimentResults) -> int:
@@ -326,6 +358,11 @@ def _make_rule_predicate(results: ExperimentResults, rule: str) -> Callable[[Att
 def format_pass_count(rows: Sequence[AttemptRow]) -> str:
     scored = [row for row in rows if row.outcome in ("pass", "fail")]
     return f"{sum(row.outcome == 'pass' for row in scored)} of {len(scored)}"
+
+
+def format_merge_count(rows: Sequence[AttemptRow], would_merge: Mapping[str, float]) -> str:
+    reviewed = [would_merge[row.id] for row in rows if row.id in would_merge]
+    return f"{sum(share > 0.5 for share in reviewed)} of {len(reviewed)}"
 
 
 def format_asked_count(rows: Sequence[AttemptRow], unclear: set[str]) -> str:

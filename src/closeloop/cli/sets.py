@@ -11,13 +11,15 @@ from closeloop.records.task import SplitMethod
 from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rich.console import RenderableType
 
     from closeloop.cli.config import ProjectConfiguration
     from closeloop.records.estimate import Estimate
-    from closeloop.records.experiment_plan import ExperimentPlan, HeldOutGap, HeldOutRun
+    from closeloop.records.experiment_plan import ExperimentPlan
+    from closeloop.records.held_out import HeldOutGap, HeldOutReport, HeldOutRun
+    from closeloop.records.task import Task
     from closeloop.store import Store
     from closeloop.tasks.task_sets import SetFacts, TaskFile
 
@@ -61,9 +63,11 @@ def sets(
         )
         if action == "split":
             task_files = write_held_out_split(task_files, by, share, project)
-        for task_file in task_files:
-            store.save_task(task_file.task)
-        set_report = describe_standing(task_files, store)
+        tasks = [one.task for one in task_files]
+        known_before = find_newly_sealed(tasks, store)
+        for task in tasks:
+            store.save_task(task)
+        set_report = describe_standing(tasks, store) | {"sealed_now": known_before}
     print_json(set_report) if json else print_parts(*render_sets(**set_report))
 
 
@@ -87,37 +91,68 @@ def write_held_out_split(
     return new_files
 
 
-def describe_standing(kept: Sequence[TaskFile], store: Store) -> dict[str, Any]:
+def find_newly_sealed(tasks: Sequence[Task], store: Store) -> dict[str, int]:
+    """Tasks that are held out from now on though they were run as dev: by id, with attempts.
+
+    This is the last time that anybody is told which.
+    """
+    from closeloop.metrics.held_out_runs import count_dev_attempts
+
+    sealed = store.held_out.list_sealed_digests()
+    return count_dev_attempts(store, [task for task in tasks if task.digest not in sealed])
+
+
+def describe_standing(tasks: Sequence[Task], store: Store) -> dict[str, Any]:
     """All that may be said of the sets."""
-    from closeloop.metrics.held_out_runs import estimate_held_out_gaps, list_held_out_reminders
+    from closeloop.metrics.held_out_runs import (
+        count_dev_attempts,
+        list_held_out_reminders,
+        report_held_out,
+    )
     from closeloop.tasks.task_sets import describe_sets
 
-    tasks, now = [one.task for one in kept], datetime.now(UTC)
+    now = datetime.now(UTC)
     facts = describe_sets(tasks, now)
     looks = store.held_out.list_unsealings()
     ages = [one.median_days for one in facts if one.median_days is not None]
     return {
         "sets": facts,
-        "gaps": estimate_held_out_gaps(store, tasks),
+        "held_out": report_held_out(store, tasks),
         "looks": looks,
+        "run_as_dev": len(count_dev_attempts(store, tasks)),
         "reminders": list_held_out_reminders(
             looks, store.list_attempts(), max(ages, default=None), now
         ),
     }
 
 
-def record_unsealing(plan: ExperimentPlan, store: Store, root: Path, reason: str | None) -> None:
-    """Put a look at held-out tasks into the ledger, before it is taken."""
+def record_unsealing(
+    plan: ExperimentPlan, store: Store, root: Path, reason: str | None
+) -> HeldOutRun | None:
+    """Put a look at held-out tasks into the ledger, before it is taken; None where it is none."""
     from closeloop.cli.console import print_warning
-    from closeloop.metrics.held_out_runs import build_unsealing, overuse_warning
+    from closeloop.metrics.held_out_runs import (
+        build_look_event,
+        build_unsealing,
+        count_dev_attempts,
+        overuse_warning,
+    )
 
     unsealing = build_unsealing(plan, reason or "", git_user_or_account(root), datetime.now(UTC))
     if unsealing is None:
-        return
-    warning_text = overuse_warning(unsealing, store.held_out.list_unsealings())
+        return None
+    looks = store.held_out.list_unsealings()
+    looked_at = {look.experiment for look in looks}
+    seen = {key for one in store.list_experiments() if one.id in looked_at for key in one.tasks}
+    first_seen = [task for task in plan.tasks if task.digest not in seen]
+    if known_before := count_dev_attempts(store, first_seen):
+        print_warning(describe_newly_sealed(known_before))
+    warning_text = overuse_warning(unsealing, looks)
     store.held_out.add_unsealing(unsealing)
+    store.events.add([build_look_event(unsealing)])
     if warning_text is not None:
         print_warning(warning_text)
+    return unsealing
 
 
 def git_user_or_account(root: Path) -> str:
@@ -135,10 +170,23 @@ def git_user_or_account(root: Path) -> str:
         return "unknown"
 
 
+def describe_newly_sealed(attempts_by_task: Mapping[str, int]) -> str:
+    """`Sealed now though run as dev before: fix (3 attempts). …`"""
+    names = ", ".join(
+        f"{name} ({count_with_noun(count, 'attempt')})" for name, count in attempts_by_task.items()
+    )
+    return (
+        f"Sealed now though run as dev before: {names}. What was tuned since then may know them:"
+        " their pass rate promises too much, so hold out tasks that nobody has run, too."
+    )
+
+
 def render_sets(
     sets: Sequence[SetFacts],
-    gaps: Sequence[HeldOutGap],
+    held_out: HeldOutReport | None,
     looks: Sequence[HeldOutRun],
+    run_as_dev: int,
+    sealed_now: Mapping[str, int],
     reminders: Sequence[str],
 ) -> Iterator[RenderableType]:
     """The sets, the gap between them, and what to do about them."""
@@ -177,21 +225,36 @@ def render_sets(
                 f"{set_facts.uncovered:.0%} of the last 90 days' work is where no dev task is",
                 "dim",
             )
-    if gaps:
-        yield Text()
-        yield held_out_gap_table(gaps)
-    if looks:
-        last = looks[0]
-        changes = len({look.change for look in looks if look.tasks == last.tasks})
-        yield Text(
-            make_visible(
-                f"\n{count_with_noun(len(looks), 'look')} at held-out tasks,"
-                f" {count_with_noun(changes, 'change')} on the set as it was last; the last on"
-                f" {last.at:%Y-%m-%d} by {last.who}: {last.reason}"
-            )
-        )
+    if sealed_now:
+        yield Text(make_visible(describe_newly_sealed(sealed_now)), style="yellow")
+    elif run_as_dev:
+        were = count_with_noun(run_as_dev, "held-out task was", "held-out tasks were")
+        yield Text(f"{were} run as dev before being sealed", style="yellow")
+    if held_out is not None:
+        yield from render_held_out(held_out)
+        changes = len({look.change for look in looks if look.tasks == held_out.last_look.tasks})
+        yield Text(f"{count_with_noun(changes, 'change')} tried on the set as it was last", "dim")
     for line in reminders:
         yield Text(make_visible(line), style="yellow")
+
+
+def render_held_out(report: HeldOutReport) -> Iterator[RenderableType]:
+    """A heading of its own with the ledger's last entry; then the gaps, and what they mean."""
+    from rich.text import Text
+
+    last = report.last_look
+    yield Text("\nHeld out", style="bold")
+    yield Text(
+        make_visible(
+            f"{count_with_noun(report.looks, 'look')}; the last on {last.at:%Y-%m-%d} by"
+            f" {last.who}: {last.reason}"
+        )
+    )
+    if report.gaps:
+        yield held_out_gap_table(report.gaps)
+    for change in report.changes:
+        style = "bold red" if change.overfitted else "dim"
+        yield Text(make_visible(change.says), style=style)
 
 
 def list_most_frequent(counts: dict[str, int]) -> str:
@@ -208,7 +271,7 @@ def held_out_gap_table(gaps: Sequence[HeldOutGap]) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title="Passed, and what dev promises too much", title_justify="left", box=None)
+    table = Table(box=None)
     for name in ("variant", "dev", "held-out", "gap"):
         table.add_column(name, no_wrap=True)
     for gap_facts in gaps:

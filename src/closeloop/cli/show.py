@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-    from closeloop.records.attempt import Attempt, Grade, Usage
+    from closeloop.records.attempt import Grade, Usage
     from closeloop.records.evaluation import Evaluation
     from closeloop.records.experiment_plan import AttemptDetails
-    from closeloop.records.finding import Measurement
+    from closeloop.records.finding import HandoffFacts, Measurement
+    from closeloop.records.score import Score
     from closeloop.records.session import Session
     from closeloop.records.trace import AnyEvent, Trace
     from closeloop.store import Store
@@ -93,12 +94,29 @@ def render_evaluation_list(evaluations: Sequence[Evaluation]) -> Iterator[Render
         yield from render_evaluation(one)
 
 
+def render_score_list(scores: Sequence[Score]) -> Iterator[RenderableType]:
+    """What people, judges and scorers gave it."""
+    from rich.text import Text
+
+    known = [one for one in scores if one.value is not None or one.label is not None]
+    if known:
+        yield Text("\nScores", style="bold")
+    for one in known:
+        value = one.label if one.value is None else f"{one.value:.3g}"
+        note = f"  {one.note}" if one.note else ""
+        line = f"  {one.name} {value}  {one.source} {one.by}, {one.at:%Y-%m-%d}{note}"
+        yield Text(make_visible(line))
+
+
 def render_story(story: AttemptDetails, *, full: bool) -> Iterator[RenderableType]:
     """All of it, as lines for a terminal."""
     yield from render_story_head(story)
     if story.trace is not None:
         yield from render_measurement(story.measurement)
+        yield from render_handoff_facts(story.handoffs, full=full)
+    yield from render_modes(story.measurement)
     yield from render_evaluation_list(story.evaluations)
+    yield from render_score_list(story.scores)
     if story.trace is not None:
         yield from render_trace_events(story.trace, full=full)
     if story.change is not None and story.change.patch:
@@ -152,14 +170,18 @@ def render_story_head(story: AttemptDetails) -> Iterator[Text]:
             f"${usage.cost:.4f}" + (" by list prices" if is_cost_from_prices(usage) else "")
         )
     yield Text("  " + make_visible(" · ".join(facts)), style="dim")
-    yield from render_unfinished_branch(attempt)
+    yield from render_attempt_notes(story)
     yield from render_grade_facts(grade)
 
 
-def render_unfinished_branch(made: Attempt) -> Iterator[Text]:
-    """Where the work of an attempt that did not finish can be had."""
+def render_attempt_notes(story: AttemptDetails) -> Iterator[Text]:
+    """That it is a replay; and where the work of an attempt that did not finish can be had."""
     from rich.text import Text
 
+    made = story.attempt
+    if story.replay_of is not None:
+        replay = f"  a replay of {story.replay_of}: it counts in no comparison, metric or cost"
+        yield Text(make_visible(replay), style="yellow")
     if made.origin == "experiment" and made.branch is not None:
         yield Text(make_visible(f"  its work is on the branch {made.branch}"), style="dim")
 
@@ -241,11 +263,52 @@ def render_measurement(measurement: Measurement) -> Iterator[Text]:
         ending = f"{measurement.ending.category}: {measurement.ending.reason}"
         style = "dim" if measurement.ending.category == "unknown" else "yellow"
         yield Text(f"  {make_visible(ending)}", style=style)
-    for tag in measurement.modes:
-        yield Text(f"  {tag.mode}: {make_visible(tag.reason)}", style="yellow")
     for finding in measurement.findings:
         if finding.silenced is None:
             yield render_finding_line(finding)
+
+
+def render_modes(measurement: Measurement) -> Iterator[Text]:
+    """A line for each failure mode and each source that shows it."""
+    from rich.text import Text
+
+    for tag in measurement.modes:
+        yield Text(f"  {tag.mode} ({tag.source}): {make_visible(tag.reason)}", style="yellow")
+
+
+HANDOFF_STATES = (
+    ("arrived", "arrived in the brief", "green"),
+    ("lost", "lost: the brief leaves it out", "red"),
+    ("used", "reported and used", "green"),
+    ("unused", "reported and not used", "yellow"),
+)
+MAX_FACTS = 5
+MAX_FACT_CHARS = 120
+
+
+def render_handoff_facts(handoffs: Sequence[HandoffFacts], *, full: bool) -> Iterator[Text]:
+    """Which facts the handoff score counts, by what became of each."""
+    from rich.text import Text
+
+    from closeloop.text.wording import truncate_words
+
+    for one in handoffs:
+        understood = {
+            True: ", understood at once",
+            False: ", not understood: its first steps aim elsewhere",
+            None: "",
+        }[one.understood]
+        title = f"  handoff #{one.event} to {one.child or 'a sub-agent'}{understood}"
+        yield Text(make_visible(title), style="dim")
+        for name, words, style in HANDOFF_STATES:
+            facts: tuple[str, ...] = getattr(one, name)
+            shown = facts if full else facts[:MAX_FACTS]
+            for fact in shown:
+                text = " ".join(make_visible(fact).split())
+                short_text = text if full else truncate_words(text, MAX_FACT_CHARS)
+                yield Text(f"    {words}: {short_text}", style=style)
+            if more := len(facts) - len(shown):
+                yield Text(f"    {words}: {more} more (--full shows them)", style="dim")
 
 
 def render_trace_events(trace: Trace, *, full: bool) -> Iterator[Text]:

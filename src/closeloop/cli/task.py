@@ -88,6 +88,8 @@ def new(
 ) -> None:
     """Write a new task, filled in as far as can be known.
 
+    With --prompt it can be run at once: what comes back is scored by people and judges.
+
     Parameters
     ----------
     name
@@ -103,6 +105,8 @@ def new(
     from closeloop.tasks.task_writer import render_new_task, write_new_file
 
     require_valid_id(name, "The name of a task")
+    if prompt is not None and not prompt.strip():
+        raise BadInput("The prompt is empty: say what the agent is asked.")
     project = load_project(Path.cwd())
     folder = project.root / project.settings.tasks
     root = find_repository_root(folder.resolve())
@@ -116,7 +120,11 @@ def new(
         return
     print_line(f"Wrote {path}")
     print_line(
-        "Next: say what is asked and how it is checked, then prove it with `closeloop task check`."
+        f"Next: `closeloop run {name}`, then score what comes back with `closeloop review`; or say"
+        " in the file how it is checked."
+        if prompt
+        else "Next: say what is asked and how it is checked, then prove it with `closeloop task"
+        " check`."
     )
 
 
@@ -258,16 +266,15 @@ def list_(*, tag: str | None = None, json: JsonFlag = False) -> None:
 
 def task_list_lines(tasks: Sequence[Task], found: ProjectConfiguration) -> list[TaskListLine]:
     """Tasks with what the store knows of them."""
-    from closeloop.metrics.attempt_measuring import measure_attempts, project_rulebook
+    from closeloop.metrics.attempt_measuring import collect_task_modes, project_rulebook
     from closeloop.store.store_opening import open_existing_store
     from closeloop.tasks.task_writer import infer_kind_tags, tag_from_mode
 
-    modes: dict[str, dict[str, None]] = {}
     with open_existing_store(found.settings, found.root) as store:
-        rows = store.list_attempts(task_digests=[task.digest for task in tasks])
-        for one in measure_attempts(store, rows, project_rulebook(found.settings)):
-            task_modes = modes.setdefault(one.row.task_digest or "", {})
-            task_modes |= {tag_from_mode(each.mode): None for each in one.measurement.modes}
+        shown = collect_task_modes(
+            store, [task.digest for task in tasks], project_rulebook(found.settings)
+        )
+        modes = {digest: [*map(tag_from_mode, each)] for digest, each in shown.items()}
         proofs = {task.digest: store.load_proof(task.grading) for task in tasks}
     task_lines = [
         TaskListLine(

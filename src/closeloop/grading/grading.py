@@ -28,9 +28,12 @@ from closeloop.grading.integrity.restore import (
     CHANGED_TEST,
     TEST_FILES,
     Steering,
+    find_test_folder,
+    is_test_path,
     restored_paths,
     why_restored,
 )
+from closeloop.grading.missing_names import find_made_up_names
 from closeloop.grading.steadiness import (
     SuiteSeries,
     extend_series,
@@ -40,6 +43,7 @@ from closeloop.grading.steadiness import (
 from closeloop.grading.task_proof import (
     NOTHING_PASSES,
     UnfitChange,
+    base_root,
     find_steering,
     find_task_defect,
     open_clean_room,
@@ -62,7 +66,7 @@ from closeloop.grading.touched_paths import (
     list_patch_paths,
     with_failing_tests,
 )
-from closeloop.records.attempt import Attempt, Grade, Outcome, Proof, TestRun
+from closeloop.records.attempt import AWAITING_REVIEW, Attempt, Grade, Outcome, Proof, TestRun
 from closeloop.records.change import Change
 from closeloop.records.errors import MachineFailed
 from closeloop.records.record import Record
@@ -92,11 +96,23 @@ def files_out_of_scope(task: Task, change: Change) -> tuple[str, ...]:
 
 
 def measure_file_precision(task: Task, change: Change, steering: Steering) -> FilePrecision:
-    """How well the files changed are those of the reference; files restored count nowhere."""
+    """How well the files changed are those of the reference.
+
+    Files restored count nowhere, and tests that the agent added speak neither for nor against it.
+    """
     if task.reference is None:
         return FilePrecision()
+    new_tests = {
+        file.path
+        for file in change.files
+        if file.status == "added"
+        and file.path not in steering.references
+        and (is_test_path(steering, file.path) or find_test_folder(file.path) is not None)
+    }
     reference_files = {path for path in steering.references if why_restored(steering, path) is None}
-    changed_files = {path for path in changed_paths(change) if why_restored(steering, path) is None}
+    changed_files = {
+        path for path in changed_paths(change) if why_restored(steering, path) is None
+    } - new_tests
     hits = len(reference_files & changed_files)
     return FilePrecision(
         precision=hits / len(changed_files) if changed_files else None,
@@ -170,8 +186,9 @@ async def grade_attempt(
 ) -> Grade:
     """What became of an attempt, as facts, and the outcome they mean."""
     attempt, before = submission.attempt, submission.proof.before
-    if attempt.exit == "machine":
-        cause = attempt.cause or "the machine failed the attempt"
+    if attempt.exit == "machine" or not task.acceptance.is_given:
+        fault = attempt.cause or "the machine failed the attempt"
+        cause = fault if attempt.exit == "machine" else AWAITING_REVIEW
         steering = find_steering(base, task, before)
         restored = await anyio.to_thread.run_sync(restored_paths, steering, submission.change)
         return _with_outcome(
@@ -231,10 +248,14 @@ async def _grade_by_tests(context: _GradingContext, partial_grade: Grade) -> Gra
         except (MachineFailed, OSError) as fault:
             outcome = _unscored_outcome(str(fault))
     outcome = doubt_pass(outcome, checks)
+    missing_names = await anyio.to_thread.run_sync(
+        find_made_up_names, task, change, after, base_root(context.base)
+    )
     return _with_outcome(
         partial_grade,
         outcome,
         after=after,
+        missing_names=missing_names,
         fail_to_pass=verdict.fail_to_pass,
         pass_to_pass=verdict.pass_to_pass,
         broken=verdict.broken,

@@ -24,16 +24,18 @@ from closeloop.grading.testing.suite_run import (
     run_tests,
     suggest_nearest,
 )
-from closeloop.grading.touched_paths import with_failing_tests
+from closeloop.grading.touched_paths import list_patch_paths, with_failing_tests
 from closeloop.records.attempt import Proof, TestRun
 from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.records.task import Limits, Task
 from closeloop.sandbox.admission import OVERSUBSCRIBED_MESSAGE, run_suite
 from closeloop.sandbox.workspace_layout import WorkspaceLayout, real_paths
 from closeloop.sandbox.workspaces import Workspace, WorkspaceBase, WorkspacePool
+from closeloop.text.wording import matches_globs
 
 GRADER_VERSION = 3
 NO_REFERENCE = "no reference change given"
+NO_CHECK = "no automatic check: people and judges score it"
 NOTHING_PASSES = "doing nothing passes"
 
 
@@ -47,12 +49,13 @@ async def check_gradable(
     """The least that grading needs: what the tests say at the base, and if that can serve."""
     before = await run_base_tests(workspaces, base, task)
     defect = find_task_defect(task, before)
+    reason = defect if task.acceptance.is_given else NO_CHECK
     return Proof(
         task=task.id,
         grading=task.grading,
         version=GRADER_VERSION,
         state="unchecked" if defect is None else "unproved",
-        reasons=() if defect is None else (defect,),
+        reasons=() if reason is None else (reason,),
         before=before,
     )
 
@@ -84,9 +87,11 @@ async def prove_task(
     `quick` runs the tests that must be made to pass and few others: enough for repeats, and to
     see most wrong changes fail.
     """
+    if not task.acceptance.is_given:
+        return await check_gradable(workspaces, base, task)
     before = await run_base_tests(workspaces, base, task, repeats, quick)
     defect = find_task_defect(task, before)
-    reasons = [] if defect is None else [defect]
+    reasons = _find_scope_faults(task) if defect is None else [defect]
     reference = None
     if before.trouble is None:
         task = with_failing_tests(task, before)
@@ -217,8 +222,13 @@ async def open_clean_room(
 
 def find_steering(base: WorkspaceBase | None, task: Task, before: TestRun | None) -> Steering:
     """What of a change to this base does not count."""
-    tree = BaseTree(root=real_paths(WorkspaceLayout(folder=base.folder))[0]) if base else None
-    return read_steering(task, tree, before)
+    root = base_root(base)
+    return read_steering(task, BaseTree(root=root) if root else None, before)
+
+
+def base_root(base: WorkspaceBase | None) -> str | None:
+    """Where the files of a base lie; None without one."""
+    return real_paths(WorkspaceLayout(folder=base.folder))[0] if base else None
 
 
 async def _run_repeatedly(
@@ -274,6 +284,8 @@ def find_task_defect(task: Task, before: TestRun) -> str | None:
     acceptance = task.acceptance
     if before.trouble is not None:
         return before.trouble
+    if not acceptance.is_given:
+        return None
     if HIDDEN_FAILURES in before.notes:
         return (
             f"`{acceptance.run}` exits with 0 although tests fail: drop what hides its exit code."
@@ -298,6 +310,16 @@ def find_task_defect(task: Task, before: TestRun) -> str | None:
     except re.error as error:
         return f"acceptance.answer is not a regular expression: {error}."
     return None if unchanged_verdict.reasons else NOTHING_PASSES
+
+
+def _find_scope_faults(task: Task) -> list[str]:
+    """That the reference leaves the scope: whoever solves it so would be called out of scope."""
+    paths = list_patch_paths(task.reference) if task.scope else ()
+    outside = [path for path in paths if not matches_globs(path, task.scope)]
+    if not outside:
+        return []
+    names = ", ".join(outside[:MAX_NAMED])
+    return [f"the reference changes {names}, which the task's own scope leaves out: widen `scope`"]
 
 
 def _find_misnamed_tests(task: Task, before: TestRun) -> list[str]:

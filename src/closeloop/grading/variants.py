@@ -54,7 +54,10 @@ def resolve_variant(name: str, settings: Settings, folder: Path) -> ResolvedVari
         "name": name,
         "agent": variant_settings.agent,
         "agent_version": agent.version,
-        "model": variant_settings.model,
+        # Whatever a recording is called here, everybody must see that it is one.
+        "model": f"recorded:{model.model}"
+        if model and model.provider == "recorded"
+        else variant_settings.model,
         "model_digest": model_opening.digest_model(model, folder) if model else None,
         "prompt": prompt.id,
         "settings": variant_settings.settings,

@@ -202,7 +202,7 @@ def complete_submission(submission: Submission, name: str) -> Submission:
     repeated_task = next((task for task in names if names.count(task) > 1), None)
     if repeated_task is not None:
         raise BadInput(f"{name} has two results for task {repeated_task!r}: hand in one.")
-    if submission.plan:
+    if submission.plan or submission.continues is not None:
         return submission
     plan = tuple(Subtask(id=task, prompt=submission.request) for task in names)
     return msgspec.structs.replace(submission, plan=plan)

@@ -11,13 +11,15 @@ from itertools import islice
 import msgspec
 
 from closeloop import plugins
+from closeloop.metrics.failure_modes import load_said_tags
+from closeloop.process.handoff_facts import list_handoff_facts
 from closeloop.process.rulebook import Rulebook, build_rulebook
 from closeloop.process.trace_measurement import measure_reading
 from closeloop.process.trace_reading import build_reading
 from closeloop.records.attempt import Attempt, AttemptRow
 from closeloop.records.errors import BadInput, unknown_name_error
 from closeloop.records.experiment_plan import AttemptDetails
-from closeloop.records.finding import Measurement
+from closeloop.records.finding import FailureMode, Measurement
 from closeloop.records.inspection import (
     TraceReading,
 )
@@ -40,8 +42,6 @@ class MeasuredAttempt(Record):
 
     row: AttemptRow
     measurement: Measurement
-    scores: dict[str, float] = {}
-    """What is known of the scores that were asked for, by name."""
 
 
 def project_rulebook(settings: Settings) -> Rulebook:
@@ -57,12 +57,14 @@ def project_rulebook(settings: Settings) -> Rulebook:
             rule.name for check in plugins.load_plugins("checks") for rule in check.rules
         }
         own_silences += [one for one in settings.silence if one.rule not in names | check_rules]
-    return build_rulebook(
+    book = build_rulebook(
         detectors,
         settings.rules,
         own_silences,
         [command for command in own_commands if command],
     )
+    completes = settings.pulls.unreviewed_completes
+    return msgspec.structs.replace(book, unreviewed_completes=completes)
 
 
 def measure_attempts(
@@ -109,17 +111,57 @@ def measure_from_store(store: Store, attempt: str, book: Rulebook) -> Measuremen
 def load_story(store: Store, name: str, book: Rulebook) -> AttemptDetails:
     """All of one attempt, by its id or the beginning of it."""
     reading, attempt, trace = _load_reading(store, name, book)
+    variant = store.load_variant(attempt.variant) if attempt.variant else None
     return AttemptDetails(
         attempt=attempt,
         task=reading.task,
-        variant=store.load_variant(attempt.variant) if attempt.variant else None,
+        variant=variant,
         trace=trace,
         change=reading.change,
         grade=reading.grade,
         session=store.load_session(attempt.id),
-        measurement=measure_reading(reading, book),
+        measurement=_add_said_modes(store, attempt.id, measure_reading(reading, book)),
+        handoffs=list_handoff_facts(reading, reading.task.facts if reading.task else ()),
+        replay_of=variant.replay_of if variant else None,
         insights=tuple(store.course.list_insights(attempt=attempt.id)),
+        scores=tuple(store.scores.list_scores(attempt.id)),
     )
+
+
+def collect_modes(
+    store: Store, rows: Sequence[AttemptRow], book: Rulebook
+) -> dict[str, tuple[FailureMode, ...]]:
+    """By attempt, every failure mode that it shows, whatever says so; none shows none."""
+    said = load_said_tags(store, [row.id for row in rows])
+    tags = {
+        one.row.id: one.measurement.modes
+        for one in measure_attempts(store, rows, book)
+        if one.measurement.modes
+    }
+    return {
+        name: tuple(dict.fromkeys(tag.mode for tag in (*tags.get(name, ()), *said.get(name, ()))))
+        for name in (*tags, *(said.keys() - tags.keys()))
+    }
+
+
+def collect_task_modes(
+    store: Store, digests: Sequence[str], book: Rulebook
+) -> dict[str, tuple[FailureMode, ...]]:
+    """By task, every failure mode that attempts at it have shown."""
+    rows = store.list_attempts(task_digests=digests)
+    by_attempt = collect_modes(store, rows, book)
+    modes: dict[str, dict[FailureMode, None]] = {}
+    for row in rows:
+        modes.setdefault(row.task_digest or "", {}).update(
+            dict.fromkeys(by_attempt.get(row.id, ()))
+        )
+    return {digest: tuple(shown) for digest, shown in modes.items()}
+
+
+def _add_said_modes(store: Store, attempt: str, measurement: Measurement) -> Measurement:
+    """With the failure modes that people, judges, checks and later reverts show."""
+    said = load_said_tags(store, [attempt]).get(attempt, ())
+    return msgspec.structs.replace(measurement, modes=(*measurement.modes, *said))
 
 
 def _load_reading(
@@ -150,12 +192,16 @@ def list_experiment_attempts(store: Store, experiment: Experiment) -> list[Attem
 
 
 def find_experiment(store: Store, name: str | None) -> Experiment:
-    """The one whose id begins so; the newest when none is named."""
+    """The one whose id begins so; the newest when none is named, but for looks at held-out tasks.
+
+    After a look, people go on with dev.
+    """
     known = store.list_experiments()
     if not known:
         raise BadInput("There is no experiment yet: `closeloop run` makes one.")
     if name is None:
-        return known[0]
+        sealed = store.held_out.list_sealed_digests()
+        return next((one for one in known if not sealed.issuperset(one.tasks)), known[0])
     matches = [experiment for experiment in known if experiment.id.startswith(name)]
     if not matches:
         raise unknown_name_error("experiment", name, [experiment.id for experiment in known[:10]])

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import repeat
-from math import isnan
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from closeloop.metrics.attempt_measuring import BATCH_ATTEMPTS, basis_from_grade, measure_from_store
+from closeloop.metrics.failure_modes import load_said_columns
 from closeloop.process.rulebook import Rulebook
 from closeloop.records.errors import BadInput, unknown_name_error
 from closeloop.records.estimate import Metric
@@ -18,13 +18,14 @@ from closeloop.records.record import Record
 from closeloop.records.task import Task, Variant
 from closeloop.store import Store
 from closeloop.store.metrics_section import (
+    RATE_NAMES,
     AttemptColumns,
     AttemptSpan,
     Column,
     TextColumn,
     align_columns,
 )
-from closeloop.tasks.sealed_tasks import held_out_digests, hide_task, task_alias
+from closeloop.tasks.sealed_tasks import held_out_digests, hide_task
 from closeloop.text.wording import count_with_noun, repository_name
 
 if TYPE_CHECKING:
@@ -56,13 +57,13 @@ class AttemptTable(Record):
     def __len__(self) -> int:
         return len(self.attempts)
 
-    def select_rows(self, mask: Any) -> AttemptTable:
+    def select_rows(self, attempts: Collection[str]) -> AttemptTable:
         """Some of the attempts, with all that is known of them."""
-        kept = zip(self.attempts, mask.tolist(), strict=True)
+        places = [place for place, name in enumerate(self.attempts) if name in attempts]
         return replace(
             self,
-            attempts=[name for name, keep in kept if keep],
-            columns={name: column[mask] for name, column in self.columns.items()},
+            attempts=[self.attempts[place] for place in places],
+            columns={name: column[places] for name, column in self.columns.items()},
         )
 
 
@@ -80,32 +81,92 @@ def load_attempt_table(
     again; if it may not be, it stays as it was, and a note tells how much of it there is. With
     None nothing is measured, and no trace read.
     """
+    import numpy as np
+
     span = span or AttemptSpan()
     tables = store.numbers
-    known = tables.load_attempt_columns(span)
-    if span.attempts is None:
-        known = _keep_last_tries(known)
+    tasks, variants = tables.load_tasks(), tables.load_variants()
+    known, left_out = load_counted_columns(store, span, variants)
+    known, sealed_note = _leave_out_sealed(known, held_out_digests([*tasks.values()]))
     places = {name: place for place, name in enumerate(known.attempts)}
     delivered = tables.load_delivery_columns(span)
+    checked = tables.load_check_columns()
     measured, outdated = _measurement_columns(store, book, span, known, tell, again)
+    measured["own_modules"] = measured.pop("modules")
+    _forget_unrecorded(measured, np.isnan(known.held["events"]))
     columns = {
         **known.held,
         **measured,
         **align_columns(delivered, _row_places(delivered, places), len(places)),
+        **align_columns(checked, _row_places(checked, places), len(places)),
+        **load_said_columns(store, span, places),
+        "unreviewed_completes": np.full(len(places), book.unreviewed_completes),
     }
     columns["arm"] = _memory_arms(store, known)
-    notes = (*_exclude_unusable(columns), *_tell_outdated(outdated, len(places)))
-    tasks = tables.load_tasks()
+    columns["unchecked"] = _mask_unchecked(columns, tasks)
+    notes = (
+        *_exclude_unusable(columns),
+        *_tell_outdated(outdated, len(places)),
+        *left_out,
+        *sealed_note,
+    )
     _forget_needless_questions(columns, tasks)
-    tasks = _hide_sealed_tasks(columns, tasks)
     return AttemptTable(
         attempts=known.attempts,
         columns=columns,
-        tasks=tasks,
-        variants=tables.load_variants(),
+        tasks={key: hide_task(task) for key, task in tasks.items()},
+        variants=variants,
         notes=notes,
         outdated=outdated,
     )
+
+
+def load_counted_columns(
+    store: Store, span: AttemptSpan, variants: Mapping[str, Variant]
+) -> tuple[AttemptColumns, tuple[str, ...]]:
+    """One attempt a place, replays left out, and a note of how many; held-out ones are in it.
+
+    Attempts that are named all count.
+    """
+    if span.attempts is not None:
+        return store.numbers.load_attempt_columns(span), ()
+    known = _keep_last_tries(store.numbers.load_attempt_columns(span))
+    replays = {key for key, variant in variants.items() if variant.replay_of}
+    is_replay = known.held["variant"].are(replays)
+    if not (count := int(is_replay.sum())):
+        return known, ()
+    were = count_with_noun(count, "replayed attempt was", "replayed attempts were")
+    note = f"{were} left out: a replay repeats recorded answers, and says nothing of a model."
+    return _filter_rows(known, ~is_replay), (note,)
+
+
+def _leave_out_sealed(
+    known: AttemptColumns, sealed: frozenset[str]
+) -> tuple[AttemptColumns, tuple[str, ...]]:
+    """Numbers of every day are of dev tasks: those of held-out ones have a place of their own."""
+    is_sealed = known.held["task_digest"].are(sealed)
+    if not (count := int(is_sealed.sum())):
+        return known, ()
+    were = count_with_noun(count, "held-out attempt was", "held-out attempts were")
+    note = f"{were} left out: `closeloop sets` shows how that set does."
+    return _filter_rows(known, ~is_sealed), (note,)
+
+
+def _filter_rows(known: AttemptColumns, is_kept: Array) -> AttemptColumns:
+    return AttemptColumns(
+        attempts=[
+            name for name, keep in zip(known.attempts, is_kept.tolist(), strict=True) if keep
+        ],
+        held={name: column[is_kept] for name, column in known.held.items()},
+    )
+
+
+def _mask_unchecked(columns: Mapping[str, Column], tasks: Mapping[str, Task]) -> Array:
+    """Attempts at tasks without a check: people and judges score them, and no grade is missing."""
+    unchecked = {key for key, task in tasks.items() if not task.acceptance.is_given}
+    graded = columns["outcome"].are(SCORED_OUTCOMES)
+    mask: Array = columns["task_digest"].are(unchecked) & ~graded
+    return mask
 
 
 def _row_places(part: AttemptColumns, places: dict[str, int]) -> Array:
@@ -133,16 +194,6 @@ def _memory_arms(store: Store, known: AttemptColumns) -> TextColumn:
     return TextColumn(codes=codes, labels=labels)
 
 
-def _hide_sealed_tasks(columns: dict[str, Column], tasks: dict[str, Task]) -> dict[str, Task]:
-    """Held-out tasks go by another name, and say no more of themselves."""
-    if sealed := held_out_digests([*tasks.values()]):
-        names = columns["task_digest"].translated(
-            lambda digest: task_alias(digest) if digest in sealed else None
-        )
-        columns["task"] = names.otherwise(columns["task"])
-    return {key: hide_task(task) for key, task in tasks.items()}
-
-
 def _forget_needless_questions(columns: dict[str, Column], tasks: dict[str, Task]) -> None:
     """Whether somebody asked first is only known of tasks that lack a decision."""
     import numpy as np
@@ -168,12 +219,7 @@ def _keep_last_tries(known: AttemptColumns) -> AttemptColumns:
         return known
     is_kept = np.ones(len(known.attempts), np.bool_)
     is_kept[order[:-1][is_superseded]] = False
-    return AttemptColumns(
-        attempts=[
-            name for name, keep in zip(known.attempts, is_kept.tolist(), strict=True) if keep
-        ],
-        held={name: column[is_kept] for name, column in known.held.items()},
-    )
+    return _filter_rows(known, is_kept)
 
 
 def _measurement_columns(
@@ -212,15 +258,30 @@ def _measurement_columns(
     return align_columns(measurements, at, len(places)), int(outdated.sum())
 
 
+TRACE_COLUMNS = ("findings", "converged_after", "context_tokens", "drift_slope", *RATE_NAMES)
+"""What only a trace can say."""
+
+
+def _forget_unrecorded(measured: dict[str, Column], is_unrecorded: Array) -> None:
+    """Rules that had no trace to look at found nothing, which says nothing."""
+    import numpy as np
+
+    for name in TRACE_COLUMNS:
+        measured[name] = np.where(is_unrecorded, np.nan, measured[name])
+    category = measured["category"]
+    codes = np.where(is_unrecorded, len(category.labels), category.codes)
+    measured["category"] = TextColumn(codes=codes, labels=(*category.labels, None))
+
+
 def _missing(bases: TextColumn, at: Array) -> Array:
-    """Which attempts with a trace have no measurement among those at these places."""
+    """Which attempts that can be measured have no measurement among those at these places."""
     missing = bases.known()
     missing[at[at >= 0]] = False
     return missing
 
 
 def _measurement_bases(known: AttemptColumns, book: Rulebook) -> TextColumn:
-    """What each attempt with a trace is measured from."""
+    """What each attempt with a trace or a grade is measured from."""
     import numpy as np
 
     grading, outcome = known.held["grading"], known.held["outcome"]
@@ -236,8 +297,9 @@ def _measurement_bases(known: AttemptColumns, book: Rulebook) -> TextColumn:
             strict=True,
         )
     ]
-    has_events = ~np.isnan(known.held["events"])
-    return TextColumn(codes=np.where(has_events, codes, len(labels)), labels=(*labels, None))
+    # A grade says something of the failure modes, also where nothing was recorded.
+    is_measured = ~np.isnan(known.held["events"]) | outcome.are(SCORED_OUTCOMES)
+    return TextColumn(codes=np.where(is_measured, codes, len(labels)), labels=(*labels, None))
 
 
 def _load_measurements(
@@ -263,11 +325,11 @@ def _tell_outdated(outdated: int, attempts: int) -> Iterator[str]:
         )
 
 
-def _exclude_unusable(columns: dict[str, Column]) -> Iterator[str]:
-    """Take out what must not be mixed in, and say so: it is not known, and never zero."""
+def forget_outdated_grades(columns: dict[str, Column]) -> Iterator[str]:
+    """Take out what an older grader said, and say so: graders are not mixed."""
     import numpy as np
 
-    outcome, version, seconds = (columns[name] for name in ("outcome", "version", "seconds"))
+    outcome, version = columns["outcome"], columns["version"]
     scored = outcome.are(SCORED_OUTCOMES)
     if scored.any() and (is_outdated := scored & (version < version[scored].max())).any():
         codes = np.where(is_outdated, len(outcome.labels), outcome.codes)
@@ -277,7 +339,16 @@ def _exclude_unusable(columns: dict[str, Column]) -> Iterator[str]:
             f"{were} graded by an older grader than version {version[scored].max():.0f} "
             "and left unscored here: `closeloop run --regrade` grades anew."
         )
-    if (task_attempts := int(columns["task_digest"].known().sum())) and not scored.any():
+
+
+def _exclude_unusable(columns: dict[str, Column]) -> Iterator[str]:
+    """Take out what must not be mixed in, and say so: it is not known, and never zero."""
+    import numpy as np
+
+    seconds, scored = columns["seconds"], columns["outcome"].are(SCORED_OUTCOMES)
+    yield from forget_outdated_grades(columns)
+    gradable = columns["task_digest"].known() & ~columns["unchecked"]
+    if (task_attempts := int(gradable.sum())) and not scored.any():
         yield (
             f"None of {task_attempts} attempts at tasks could be scored: `closeloop run --rerun"
             " unscored` makes them again."
@@ -288,116 +359,6 @@ def _exclude_unusable(columns: dict[str, Column]) -> Iterator[str]:
             int(backwards.sum()), "attempt ends before it starts", "attempts end before they start"
         )
         yield f"{end}: no time is known."
-
-
-# By what work can be grouped: repository, user, agent, model, prompt, tag, week and more.
-
-UNKNOWN_LABEL = "–"
-"""Where it is not known."""
-DAY_MICROSECONDS = 86_400_000_000
-
-
-def group_attempts(
-    work: AttemptTable, by: Sequence[str]
-) -> tuple[list[tuple[str, ...]], Array, Array]:
-    """The groups in order; and for each attempt in each of its groups its place, and the group's.
-
-    With several tags, an attempt counts in each of their groups.
-    """
-    import numpy as np
-
-    for name in by:
-        if name not in DIMENSIONS:
-            raise unknown_name_error("grouping", name, DIMENSIONS)
-    places = np.arange(len(work))
-    names: list[tuple[str, ...]] = [()]
-    groups = np.zeros(len(work), dtype=np.intp)
-    for name in by:
-        dimension = DIMENSIONS[name](work)[places]
-        if name == "tag":
-            rows, dimension = _split_labels(dimension)
-            places, groups = places[rows], groups[rows]
-        labels = sorted({label or UNKNOWN_LABEL for label in dimension.labels})
-        ranks = {label: rank for rank, label in enumerate(labels)}
-        parts = np.array([ranks[label or UNKNOWN_LABEL] for label in dimension.labels], np.intp)[
-            dimension.codes
-        ]
-        present_codes, groups = np.unique(groups * len(labels) + parts, return_inverse=True)
-        pairs = (divmod(code, len(labels)) for code in present_codes.tolist())
-        names = [(*names[before], labels[own]) for before, own in pairs]
-    return names, places, groups
-
-
-def _split_labels(several: TextColumn) -> tuple[Array, TextColumn]:
-    """Of rows with any number of labels: for each label its row, and the label."""
-    import numpy as np
-
-    labels = [label or (None,) for label in several.labels]
-    counts = np.array([len(each) for each in labels], np.intp)
-    rows = np.repeat(np.arange(len(several)), counts[several.codes])
-    first_codes = np.concatenate([[0], np.cumsum(counts)])[several.codes[rows]]
-    within = np.arange(len(rows)) - np.searchsorted(rows, rows)
-    flat_labels = tuple(label for each in labels for label in each)
-    return rows, TextColumn(codes=first_codes + within, labels=flat_labels)
-
-
-def _column_dimension(name: str) -> Callable[[AttemptTable], TextColumn]:
-    return lambda work: work.columns[name]
-
-
-def _variant_dimension(name: str, session: str | None) -> Callable[[AttemptTable], TextColumn]:
-    """What the variant says; of a session, what its files do."""
-
-    def held(work: AttemptTable) -> TextColumn:
-        known = {key: getattr(variant, name) or None for key, variant in work.variants.items()}
-        said: TextColumn = work.columns["variant"].translated(known.get)
-        return said.otherwise(work.columns[session]) if session else said
-
-    return held
-
-
-def _repository_labels(work: AttemptTable) -> TextColumn:
-    known = {key: task.repo or None for key, task in work.tasks.items()}
-    task_repos: TextColumn = work.columns["task_digest"].translated(known.get)
-    repos: TextColumn = task_repos.otherwise(work.columns["repo"])
-    # A clone says its address, a pull request only owner and name.
-    return repos.translated(lambda name: name and repository_name(name))
-
-
-def _tag_labels(work: AttemptTable) -> TextColumn:
-    known = {key: tuple(dict.fromkeys(task.tags)) for key, task in work.tasks.items()}
-    tags: TextColumn = work.columns["task_digest"].translated(known.get)
-    return tags
-
-
-def _week_labels(work: AttemptTable) -> TextColumn:
-    """`2026-W46`, in UTC; each day is looked up once."""
-    import numpy as np
-
-    days, codes = np.unique(work.columns["started"] // DAY_MICROSECONDS, return_inverse=True)
-    return TextColumn(codes=codes, labels=tuple(map(_iso_week, days.tolist())))
-
-
-def _iso_week(day: float) -> str | None:
-    if isnan(day):
-        return None
-    year, week, _ = datetime.fromtimestamp(day * 86400, UTC).isocalendar()
-    return f"{year}-W{week:02}"
-
-
-DIMENSIONS: dict[str, Callable[[AttemptTable], TextColumn]] = {
-    "repo": _repository_labels,
-    "user": _column_dimension("user"),
-    "agent": _variant_dimension("agent", "agent"),
-    "model": _variant_dimension("model", "model"),
-    "prompt": _variant_dimension("prompt", None),
-    "variant": _variant_dimension("name", None),
-    "tag": _tag_labels,
-    "task": _column_dimension("task"),
-    "week": _week_labels,
-    "risk": _column_dimension("risk"),
-    "arm": _column_dimension("arm"),
-}
 
 
 # What a name on the command line stands for: a variant, an agent, a model, a prompt, a time.

@@ -32,6 +32,7 @@ from closeloop.statistics.rate_estimate import TaskValues
 GATE_METRICS = ("passed", "without findings", *ProcessScore.__struct_fields__)
 """Of all of them, more is better."""
 EACH_TASK = "each task"
+NO_SCORES: Mapping[str, Mapping[str, float]] = {}
 
 MeasuredSides = Mapping[str, Sequence[MeasuredAttempt]]
 
@@ -45,20 +46,25 @@ def group_by_variant(side: Iterable[MeasuredAttempt]) -> dict[str, list[Measured
 
 
 def collect_gate_values(
-    side: Iterable[MeasuredAttempt], metric: str, gating: frozenset[str]
+    side: Iterable[MeasuredAttempt],
+    metric: str,
+    gating: frozenset[str],
+    scores: Mapping[str, Mapping[str, float]] = NO_SCORES,
 ) -> TaskValues:
-    """By task, what its attempts say of a metric."""
+    """By task, what its attempts say of a metric, or of a score."""
     values: dict[str, list[float]] = {}
     for one in side:
-        value = _gate_value(one, metric, gating)
+        value = (
+            _gate_value(one, metric, gating)
+            if metric in GATE_METRICS
+            else scores.get(one.row.id, {}).get(metric)
+        )
         if value is not None:
             values.setdefault(one.row.task_digest or "", []).append(value)
     return values
 
 
 def _gate_value(one: MeasuredAttempt, metric: str, gating: frozenset[str]) -> float | None:
-    if metric not in GATE_METRICS:
-        return one.scores.get(metric)
     if metric == "passed":
         return {"pass": 1.0, "fail": 0.0}.get(one.row.outcome or "")
     if metric == "without findings":
@@ -137,7 +143,8 @@ def check_thresholds(
     for variant, side in now.items():
         for metric, wanted in demands.least.items():
             better = demands.scores[metric].better if metric in demands.scores else "more"
-            values = collect_gate_values(side, "passed" if metric == EACH_TASK else metric, gating)
+            name = "passed" if metric == EACH_TASK else metric
+            values = collect_gate_values(side, name, gating, demands.values)
             means = [fmean(repeats) for repeats in values.values()]
             value = (min if metric == EACH_TASK else fmean)(means) if means else None
             yield MetricThreshold(
@@ -210,8 +217,8 @@ def compare_with_baseline(
     common_variants = [name for name in sides[1] if name in sides[0]]
     pairs = {
         (name, metric): (
-            collect_gate_values(sides[0][name], metric, gating),
-            collect_gate_values(sides[1][name], metric, gating),
+            collect_gate_values(sides[0][name], metric, gating, demands.values),
+            collect_gate_values(sides[1][name], metric, gating, demands.values),
         )
         for name in common_variants
         for metric in (*GATE_METRICS, *demands.scores)
@@ -238,8 +245,8 @@ def compare_with_baseline(
 
 
 def scored_share(side: Sequence[MeasuredAttempt]) -> float | None:
-    """Of the attempts that were made for a task, those that have a score."""
-    task_rows = [one.row for one in side if one.row.task is not None]
+    """Of the attempts that were made for a task with a check, those that have a score."""
+    task_rows = [one.row for one in side if one.row.task is not None and not one.row.is_for_review]
     return (
         sum(row.outcome in ("pass", "fail") for row in task_rows) / len(task_rows)
         if task_rows

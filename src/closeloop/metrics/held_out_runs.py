@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from math import sqrt
 from statistics import NormalDist, fmean
 
+from closeloop.metrics.attempt_table import (
+    SCORED_OUTCOMES,
+    forget_outdated_grades,
+    load_counted_columns,
+)
 from closeloop.records.attempt import AttemptRow
 from closeloop.records.estimate import Estimate
-from closeloop.records.experiment_plan import ExperimentPlan, HeldOutGap, HeldOutRun
+from closeloop.records.experiment_plan import ExperimentPlan
+from closeloop.records.held_out import GapChange, HeldOutGap, HeldOutReport, HeldOutRun
 from closeloop.records.record import content_digest
-from closeloop.records.task import Task
-from closeloop.statistics.rate_comparison import newcombe_bounds
-from closeloop.statistics.rate_estimate import TaskValues, estimate_rate
+from closeloop.records.session import EventDetails, LogEvent
+from closeloop.records.task import Task, TaskSplit, Variant
+from closeloop.statistics.rate_comparison import newcombe_bounds, paired_t_difference
+from closeloop.statistics.rate_estimate import estimate_rate
 from closeloop.store import Store
+from closeloop.store.metrics_section import AttemptSpan
+from closeloop.tasks.task_sets import SPLIT_NAMES
 
 MAX_TRIED_CHANGES = 3
 """With a fourth change tried, the best of equals looks better by a whole standard error."""
 QUARTER_DAYS = 92
+GAP_METHOD = "Newcombe, from beta-binomial bounds"
+CHANGE_METHOD = "Newcombe, from paired t by set"
 
 
 def build_unsealing(plan: ExperimentPlan, reason: str, who: str, at: datetime) -> HeldOutRun | None:
@@ -40,6 +51,18 @@ def build_unsealing(plan: ExperimentPlan, reason: str, who: str, at: datetime) -
     )
 
 
+def build_look_event(look: HeldOutRun) -> LogEvent:
+    """The ledger's entry for those who follow the log."""
+    details: EventDetails = {
+        "who": look.who,
+        "reason": look.reason,
+        "change": look.change,
+        "tasks": look.count,
+        "experiment": look.experiment,
+    }
+    return LogEvent(kind="look.taken", at=look.at, details=details)
+
+
 def overuse_warning(look: HeldOutRun, earlier: Sequence[HeldOutRun]) -> str | None:
     """What to say to somebody who looks too often."""
     changes = {one.change for one in (*earlier, look) if one.tasks == look.tasks}
@@ -52,29 +75,139 @@ def overuse_warning(look: HeldOutRun, earlier: Sequence[HeldOutRun]) -> str | No
     )
 
 
+def count_dev_attempts(store: Store, tasks: Sequence[Task]) -> dict[str, int]:
+    """Held-out tasks that were run before they were sealed: by id, with how many attempts.
+
+    What was tuned in those days may know them. An attempt made in a look is in the ledger.
+    """
+    looks = store.held_out.list_unsealings()
+    # The latest comes first, so that the first look of an experiment stays.
+    first_looks = {look.experiment: look.at for look in looks}
+    held_out = {task.digest: task.id for task in tasks if task.split == "held-out"}
+    counts = store.held_out.count_attempts_outside(first_looks, tuple(held_out))
+    return {held_out[digest]: count for digest, count in counts.items()}
+
+
+SplitValues = dict[str, dict[TaskSplit, dict[str, list[float]]]]
+"""By the variant's digest and by set: each task's digest with the outcomes of its repeats."""
+
+
+def report_held_out(
+    store: Store, tasks: Sequence[Task] | None = None, variants: Collection[str] | None = None
+) -> HeldOutReport | None:
+    """What the looks have shown so far, of some variants or of all; None before the first look.
+
+    On these tasks, or on those of the store, each as it was last said to be.
+    """
+    looks = store.held_out.list_unsealings()
+    if not looks:
+        return None
+    if tasks is None:
+        tasks = [*{one.id: one for one in store.numbers.load_tasks().values()}.values()]
+    known, values = store.numbers.load_variants(), collect_split_values(store, tasks)
+    experiments = {one.id: one.variants for one in store.list_experiments()}
+    changes = estimate_gap_changes(values, known, looks, experiments)
+    gaps = _estimate_gaps(values, known)
+    wanted_names = {known[key].name for key in variants or () if key in known}
+    return HeldOutReport(
+        looks=len(looks),
+        last_look=looks[0],
+        gaps=tuple(one for one in gaps if variants is None or one.digest in variants),
+        changes=tuple(one for one in changes if variants is None or one.variant in wanted_names),
+    )
+
+
 def estimate_held_out_gaps(store: Store, tasks: Sequence[Task]) -> list[HeldOutGap]:
     """By variant, how much better it does on dev tasks than on those held out."""
+    return _estimate_gaps(collect_split_values(store, tasks), store.numbers.load_variants())
+
+
+def collect_split_values(store: Store, tasks: Sequence[Task]) -> SplitValues:
+    """The outcomes of the attempts that count, by variant and set; from columns alone."""
     splits = {task.digest: task.split for task in tasks}
-    rows = store.list_attempts(task_digests=tuple(splits))
-    variant_gaps = []
-    for name, variant in sorted({(row.variant_name or "?", row.variant or "") for row in rows}):
-        variant_rows = [row for row in rows if row.variant == variant]
-        dev = estimate_rate(
-            _outcome_values(row for row in variant_rows if splits[row.task_digest or ""] == "dev")
-        )
-        held = estimate_rate(
-            _outcome_values(row for row in variant_rows if splits[row.task_digest or ""] != "dev")
-        )
+    counted, _ = load_counted_columns(store, AttemptSpan(), store.numbers.load_variants())
+    columns = dict(counted.held)
+    tuple(forget_outdated_grades(columns))
+    is_used = columns["outcome"].are(SCORED_OUTCOMES) & columns["task_digest"].are(splits)
+    names = ("variant", "task_digest", "outcome")
+    rows = zip(*(columns[name][is_used].tolist() for name in names), strict=True)
+    values: SplitValues = {}
+    for variant, digest, outcome in rows:
+        by_task = values.setdefault(variant or "", {}).setdefault(splits[digest], {})
+        by_task.setdefault(digest, []).append(float(outcome == "pass"))
+    return values
+
+
+def _estimate_gaps(values: SplitValues, known: Mapping[str, Variant]) -> list[HeldOutGap]:
+    gaps = []
+    for variant, sides in values.items():
+        if len(sides) < 2:
+            continue
+        dev, held = (estimate_rate(sides[split]) for split in SPLIT_NAMES)
         if dev and dev.alike and held and held.alike:
-            variant_gaps.append(
-                HeldOutGap(
-                    variant=name,
-                    dev=dev.alike,
-                    held_out=held.alike,
-                    gap=_subtract_estimates(dev.alike, held.alike),
-                )
+            gap = HeldOutGap(
+                variant=known[variant].name if variant in known else "?",
+                digest=variant,
+                dev=dev.alike,
+                held_out=held.alike,
+                gap=_subtract_estimates(dev.alike, held.alike, GAP_METHOD),
             )
-    return variant_gaps
+            gaps.append(gap)
+    return sorted(gaps, key=lambda one: (one.variant, one.digest))
+
+
+def estimate_gap_changes(
+    values: SplitValues,
+    known: Mapping[str, Variant],
+    looks: Sequence[HeldOutRun],
+    experiments: Mapping[str, Sequence[str]],
+) -> list[GapChange]:
+    """Of each variant with several versions: the first that was looked at, against the last.
+
+    Both versions tried the same dev tasks and the same held-out ones, so each side is paired by
+    task, and the gap's change is the difference of two independent changes. Every look at a new
+    version is one more chance to see a change that is none: the bounds hold for all together.
+    """
+    first_look: dict[str, HeldOutRun] = {}
+    for look in reversed(looks):
+        for variant in experiments.get(look.experiment, ()):
+            first_look.setdefault(variant, look)
+    versions: dict[str, list[str]] = {}
+    for variant in first_look:
+        if variant in known and len(values.get(variant, ())) == len(SPLIT_NAMES):
+            versions.setdefault(known[variant].name, []).append(variant)
+    steps = sum(len(each) - 1 for each in versions.values())
+    changes = []
+    for name, (first, *_, last) in ((key, one) for key, one in versions.items() if len(one) > 1):
+        sides = [
+            paired_t_difference(values[first][split], values[last][split], comparisons=steps)
+            for split in SPLIT_NAMES
+        ]
+        if sides[0] is not None and sides[1] is not None:
+            times = (first_look[first].at, first_look[last].at)
+            changes.append(_build_gap_change(name, times, sides[0], sides[1]))
+    return changes
+
+
+def _build_gap_change(
+    name: str, times: tuple[datetime, datetime], dev: Estimate, held: Estimate
+) -> GapChange:
+    change = _subtract_estimates(dev, held, CHANGE_METHOD)
+    overfitted = change.low > 0
+    verdict = "likely overfitted" if overfitted else "no clear sign of overfitting"
+    return GapChange(
+        variant=name,
+        since=times[0],
+        until=times[1],
+        dev=dev,
+        held_out=held,
+        change=change,
+        overfitted=overfitted,
+        says=f"{name}: {verdict}. From the look of {times[0]:%Y-%m-%d} to that of"
+        f" {times[1]:%Y-%m-%d} its pass rate changed by {dev.value:+.2f} on dev tasks and by"
+        f" {held.value:+.2f} on held-out ones: the gap between them by {change.value:+.2f}"
+        f" ({change.low:+.2f} … {change.high:+.2f}).",
+    )
 
 
 def list_held_out_reminders(
@@ -106,22 +239,14 @@ def list_held_out_reminders(
     return messages
 
 
-def _outcome_values(rows: Iterable[AttemptRow]) -> TaskValues:
-    values: dict[str, list[float]] = {}
-    for row in rows:
-        if row.outcome in ("pass", "fail"):
-            values.setdefault(row.task_digest or "", []).append(float(row.outcome == "pass"))
-    return values
-
-
-def _subtract_estimates(dev: Estimate, held: Estimate) -> Estimate:
+def _subtract_estimates(dev: Estimate, held: Estimate, method: str) -> Estimate:
     low, high = newcombe_bounds(held, dev)
     return Estimate(
         value=dev.value - held.value,
         low=max(-1.0, low),
         high=min(1.0, high),
         n=dev.n + held.n,
-        method="Newcombe, from beta-binomial bounds",
+        method=method,
     )
 
 

@@ -6,6 +6,26 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
+from closeloop.metrics.attempt_values import (
+    FAILURE_MODES,
+    MODE_SOURCES,
+    after_feedback_values,
+    blast_radius_values,
+    completion_values,
+    cycle_values,
+    first_try_values,
+    is_delivered,
+    is_expected,
+    is_failed,
+    is_merged,
+    is_regression_expected,
+    is_tests_only,
+    mode_values,
+    pass_values,
+    regression_values,
+    source_values,
+    unreviewed_values,
+)
 from closeloop.records.change import RiskLevel
 from closeloop.records.estimate import (
     BetterDirection,
@@ -14,7 +34,7 @@ from closeloop.records.estimate import (
     MetricKind,
     MetricSource,
 )
-from closeloop.records.finding import EndingCategory, FailureMode
+from closeloop.records.finding import EndingCategory
 from closeloop.text.wording import name_score
 
 if TYPE_CHECKING:
@@ -37,49 +57,6 @@ def column_values(name: str, columns: Columns) -> Array:
     """What a column holds."""
     values: Array = columns[name]
     return values
-
-
-def _pass_values(columns: Columns) -> Array:
-    """1 and 0 for pass and fail; else not known."""
-    values: Array = columns["outcome"].each({"pass": 1.0, "fail": 0.0}.get)
-    return values
-
-
-def correctness_values(columns: Columns) -> Array:
-    """Whether the suite passes and it builds: by the grade, or by what CI said."""
-    import numpy as np
-
-    graded = _pass_values(columns)
-    return np.where(np.isnan(graded), columns["passed"], graded)
-
-
-def _completion_values(columns: Columns) -> Array:
-    import numpy as np
-
-    passes, merged, corrected = correctness_values(columns), columns["merged"], columns["corrected"]
-    # What failed or was not merged is no completion, whatever else is not known.
-    is_incomplete = (passes == 0) | (merged == 0) | (corrected == 1)
-    value = np.where(is_incomplete, 0.0, passes * merged * (1 - corrected))
-    return np.where(np.isnan(merged), np.nan, value)
-
-
-def _regression_values(columns: Columns) -> Array:
-    import numpy as np
-
-    has_regression = np.where(columns["broken"] > 0, 1.0, columns["regressed"])
-    return np.where(_completion_values(columns) == 1, has_regression, np.nan)
-
-
-def _blast_radius_values(name: str, columns: Columns) -> Array:
-    """Of failed or reverted deliveries alone."""
-    import numpy as np
-
-    delivered = ~np.isnan(columns["merged"])
-    is_failed = delivered & ((correctness_values(columns) == 0) | (columns["regressed"] == 1))
-    touched = columns[name]
-    if name == "files":
-        touched = np.where(np.isnan(touched), columns["files_changed"], touched)
-    return np.where(is_failed, touched, np.nan)
 
 
 def _label_values(column: str, value: str, columns: Columns) -> Array:
@@ -114,12 +91,12 @@ _REPEATS_NOTE = (
 MetricRow = tuple[str, MetricKind, str, BetterDirection, "Values", str]
 """Name, kind, unit, what is better, the values of attempts, the definition."""
 OUTCOME_METRICS: tuple[MetricRow, ...] = (
-    (PRIMARY_METRIC, "rate", "", "more", _pass_values,
+    (PRIMARY_METRIC, "rate", "", "more", pass_values,
      "Attempts whose change passed grading ÷ scored attempts, by task, tasks weighing equally. "
      "Only the last try of a repeat counts; what the machine failed is unscored."),
-    ("pass@k", "one of k", "", "more", _pass_values,
+    ("pass@k", "one of k", "", "more", pass_values,
      f"The chance that at least one of k repeats of a task passes, {_REPEATS_NOTE}"),
-    ("pass^k", "all of k", "", "more", _pass_values,
+    ("pass^k", "all of k", "", "more", pass_values,
      f"The chance that each of k repeats of a task passes, {_REPEATS_NOTE}"),
     ("right files, precision", "rate", "", "more", partial(column_values, "files_precision"),
      "Of the files changed, the share that the reference changes too; tests left out."),
@@ -132,17 +109,35 @@ OUTCOME_METRICS: tuple[MetricRow, ...] = (
      "Of the attempts at tasks that lack a decision, those with a question before the first edit."),
 )
 PRODUCTION_METRICS: tuple[MetricRow, ...] = (
-    ("task completion rate", "rate", "", "more", _completion_values,
+    ("task completion rate", "rate", "", "more", completion_values,
      "Tasks whose diff passes the whole suite, builds cleanly and was merged with no human "
-     "correction ÷ scored tasks. An edited diff is no completion."),
-    ("regression introduction rate", "rate", "", "less", _regression_values,
-     "Completed tasks whose change broke something outside its scope: a test that passed before, "
-     "a later revert or fix ÷ completed tasks."),
-    ("review loop count", "mean", "cycles", "less", partial(column_values, "cycles"),
-     "Mean rounds of human correction before the change could be merged. Healthy: 1."),
-    *((f"blast radius, {name}", "median", name, "less", partial(_blast_radius_values, name),
-       f"Of failed or reverted tasks: {name} touched; median, p90 and worst.")
+     "correction ÷ scored tasks. An edited diff is no completion, nor one that a reviewer sent "
+     "back; where correction is unknown, or nobody reviewed, it counts neither way. Attempts of "
+     "experiments count by their grade and their review; `tests-only` says how many by their "
+     "grade alone."),
+    ("regression introduction rate", "rate", "", "less", regression_values,
+     "Tasks that were done and broke something else: a test that passed before, a later revert or "
+     "fix ÷ completed tasks, and those whose own tests pass while others broke."),
+    ("review loop count", "mean", "cycles", "less", cycle_values,
+     "Mean rounds of human correction before the change could be merged; an attempt that its "
+     "review refused is one. Healthy: 1."),
+    *((f"blast radius, {name}", "median", name, "less", partial(blast_radius_values, name),
+       f"Of tasks that failed, were refused or reverted: {name} touched; median, p90 and worst.")
       for name in ("files", "modules", "dependents")),
+    ("first-try rate", "rate", "", "more", first_try_values,
+     "Right before anybody said a word ÷ scored tasks: graded as passed, or merged with CI passing "
+     "and neither a round of review nor an edit by a person."),
+    ("after-feedback rate", "rate", "", "more", after_feedback_values,
+     "Of pull requests that were sent back: merged with CI passing and no edit by a person."),
+    ("best-of-n rate", "any of n", "", "more", pass_values,
+     "Tasks that at least one repeat of a variant passed ÷ tasks that it tried twice or more; "
+     "`repeats` is their mean number."),
+    ("merged without review", "rate", "", "less", unreviewed_values,
+     "Merged pull requests that nobody but their author had looked at ÷ merged pull requests."),
+    ("reviewer time", "mean", "s", "less", partial(column_values, "reviewer_seconds"),
+     "Mean seconds that people spent on a change in the review queue, all reviewers together."),
+    ("time in review", "median", "s", "less", partial(column_values, "seconds_in_review"),
+     "Seconds from a pull request's opening to its merge or closing: the median."),
 )
 MEMORY_METRICS: tuple[MetricRow, ...] = (
     ("first-review merge rate", "rate", "", "more", partial(column_values, "first_review"),
@@ -166,6 +161,11 @@ PROCESS_METRICS: tuple[MetricRow, ...] = (
     ("iterations to convergence", "mean", "iterations", "less",
      partial(column_values, "converged_after"),
      "Rounds of changes and a check until nothing failed for good, where that came."),
+    ("drift", "mean", "", "more", partial(column_values, "drift_slope"),
+     "Mean change of the likeness of actions to the goal, from the first window of a session to "
+     "the last: below 0 the work moved away from it."),
+    ("findings", "mean", "findings", "less", partial(column_values, "findings"),
+     "Mean findings of the rules in an attempt."),
     ("without findings", "rate", "", "more", _clean_values,
      "Attempts in which no rule found anything ÷ measured attempts."),
 )
@@ -177,9 +177,11 @@ ENDING_METRICS: tuple[MetricRow, ...] = tuple(
     for name in get_args(EndingCategory) if name != "unknown"
 )
 FAILURE_MODE_METRICS: tuple[MetricRow, ...] = tuple(
-    (name, "rate", "", "less", partial(_label_values, "modes", name),
-     f"Attempts that show {name} ÷ measured attempts; one may show several modes.")
-    for name in get_args(FailureMode)
+    (name, "rate", "", "less", partial(mode_values, name),
+     f"Attempts that show {name} ÷ attempts that something examined for it: a rule, the tests, a "
+     "check of the change, a judge, a person, or a later revert. Each source that shows it is "
+     "counted; one attempt may show several modes.")
+    for name in FAILURE_MODES
 )
 RISK_METRICS: tuple[MetricRow, ...] = tuple(
     (f"{name} risk", "rate", "", None, partial(_label_values, "risk", name),
@@ -228,6 +230,11 @@ SCORE_NAMES = {
     "cost in all": "cost",
     "time": "seconds",
     "time to PR": "seconds-to-pr",
+    "first-try rate": "right-at-first-try",
+    "after-feedback rate": "right-after-feedback",
+    "best-of-n rate": "resolved",
+    "reviewer time": "reviewer-seconds",
+    "time in review": "seconds-in-review",
 }
 """What metrics are aggregates of, where the score goes by another name than the metric."""
 
@@ -249,3 +256,24 @@ METRICS: dict[str, tuple[Metric, Values]] = {
     for name, kind, unit, better, values, says in rows
 }
 """By name: what it means, and its value for each attempt, NaN where there is none."""
+
+EXPECTED_VALUES: dict[str, Values] = {
+    "task completion rate": is_expected,
+    "regression introduction rate": is_regression_expected,
+    "review loop count": is_expected,
+    **{f"blast radius, {name}": is_failed for name in ("files", "modules", "dependents")},
+    "first-try rate": is_expected,
+    "merged without review": is_merged,
+    "reviewer time": is_delivered,
+    "time in review": is_delivered,
+}
+"""Which attempts ought to have a value, where more than the metric's source decides it."""
+COUNTED_BESIDE: dict[str, dict[str, Values]] = {
+    "task completion rate": {"tests-only": is_tests_only},
+    "repeated mistakes": {"unconfirmed": partial(column_values, "repeated_unconfirmed")},
+    **{
+        mode: {source: partial(source_values, mode, source) for source in MODE_SOURCES}
+        for mode in FAILURE_MODES
+    },
+}
+"""What is counted in attempts and stands beside a value, where it is more than none."""

@@ -8,7 +8,12 @@ from itertools import pairwise
 from math import sqrt
 from typing import TYPE_CHECKING, Any
 
-from closeloop.metrics.attempt_table import SCORED_OUTCOMES, AttemptTable, group_attempts
+from msgspec.structs import replace
+
+from closeloop.metrics.attempt_groups import group_attempts
+from closeloop.metrics.attempt_table import SCORED_OUTCOMES, AttemptTable
+from closeloop.metrics.metric_definitions import COUNTED_BESIDE, EXPECTED_VALUES
+from closeloop.metrics.scope_policy import suggest_scope_limits
 from closeloop.metrics.score_columns import find_metric, select_metrics
 from closeloop.records.estimate import SHARE_KINDS, Estimate, Metric, MetricsReport, MetricValue
 from closeloop.records.record import Record
@@ -141,7 +146,7 @@ def _median_rank(count: int) -> int | None:
     return None if low < 0 else low
 
 
-REPEAT_KINDS = ("one of k", "all of k")
+REPEAT_KINDS = ("one of k", "all of k", "any of n")
 """Kinds that say nothing of a task that was tried once."""
 
 
@@ -155,6 +160,9 @@ def compute_metrics(
         attempts=len(work),
         definitions=tuple(chosen),
         figures=tuple(_compute_figures(work, by, chosen)),
+        limits=suggest_scope_limits(work.columns)
+        if not by and any(metric.name.startswith("blast radius") for metric in chosen)
+        else (),
         notes=work.notes,
     )
 
@@ -175,7 +183,8 @@ def _compute_figures(
     }
     for metric in chosen:
         values = find_metric(work, metric.name)[1](work.columns)[places]
-        more = _unconfirmed_counts(metric, work, places, group, len(groups))
+        beside = _count_beside(metric, work, places, group, len(groups))
+        expected = _expected_counts(metric, work, values, places, group, len(groups))
         parts = (
             repeated.sum_by_task(values, 2)
             if metric.kind in REPEAT_KINDS
@@ -183,9 +192,8 @@ def _compute_figures(
         )
         for code, (sums, counts) in enumerate(parts):
             name = dict(zip(by, groups[code], strict=True))
-            present, of = _covered_counts(metric, covered, group, values, code)
+            present, of = (each[code] for each in expected or covered[metric.source])
             figure = _bound_figure(metric, sums, counts)
-            unconfirmed = {"unconfirmed": more[code]} if more is not None and len(counts) else {}
             yield MetricValue(
                 metric=metric.name,
                 group=name,
@@ -196,7 +204,7 @@ def _compute_figures(
                 attempts=int(counts.sum()),
                 coverage=float(present / of) if of else None,
                 method=figure.method if figure else None,
-                more=(figure.more if figure else {}) | unconfirmed,
+                more=figure.more | beside[code] if figure else {},
             )
 
 
@@ -223,36 +231,47 @@ def _source_coverage(work: AttemptTable) -> dict[str, tuple[Array, Array]]:
     columns = work.columns
     every = np.ones(len(work), dtype=bool)
     delivered = ~np.isnan(columns["merged"])
+    graded = columns["task_digest"].known() & ~columns["unchecked"]
     return {
-        "grade": (columns["outcome"].are(SCORED_OUTCOMES), columns["task_digest"].known()),
+        "grade": (columns["outcome"].are(SCORED_OUTCOMES), graded),
         "rules": (~np.isnan(columns["findings"]), every),
         "people": (delivered, delivered | columns["origin"].are(("production",))),
         "attempt": (every, every),
     }
 
 
-def _covered_counts(
-    metric: Metric, covered: dict[str, list[Array]], group: Array, values: Array, code: int
-) -> tuple[float, float]:
-    """How many have what a metric is made of, and how many should; of a score, all should."""
+def _expected_counts(
+    metric: Metric, work: AttemptTable, values: Array, places: Array, group: Array, groups: int
+) -> list[Array] | None:
+    """By group: how many have a value, and how many ought to; None where the source says it.
+
+    Of a failure mode and of a score of the ledger, all ought to.
+    """
     import numpy as np
 
-    if metric.source in covered:
-        present, of = covered[metric.source]
-        return present[code], of[code]
-    own = values[group == code]
-    return float(np.isfinite(own).sum()), float(len(own))
-
-
-def _unconfirmed_counts(
-    metric: Metric, work: AttemptTable, places: Array, group: Array, groups: int
-) -> list[float] | None:
-    import numpy as np
-
-    if metric.name != "repeated mistakes":
+    if metric.name in EXPECTED_VALUES:
+        expected = EXPECTED_VALUES[metric.name](work.columns)[places]
+    elif metric.family in ("failure modes", "scores"):
+        expected = np.ones(len(places), np.bool_)
+    else:
         return None
-    beside = np.nan_to_num(work.columns["repeated_unconfirmed"][places])
-    return [float(each) for each in np.bincount(group, beside, minlength=groups)]
+    known = expected & np.isfinite(values)
+    return [np.bincount(group, each, minlength=groups) for each in (known, expected)]
+
+
+def _count_beside(
+    metric: Metric, work: AttemptTable, places: Array, group: Array, groups: int
+) -> list[dict[str, float]]:
+    """By group: what stands beside the value, as far as there is any."""
+    import numpy as np
+
+    beside: list[dict[str, float]] = [{} for _ in range(groups)]
+    for name, count in COUNTED_BESIDE.get(metric.name, {}).items():
+        numbers = np.nan_to_num(count(work.columns)[places].astype(np.float64))
+        for code, number in enumerate(np.bincount(group, numbers, minlength=groups).tolist()):
+            if number:
+                beside[code][name] = number
+    return beside
 
 
 class TaskPartition:
@@ -313,6 +332,9 @@ def _bound_figure(metric: Metric, sums: Array, counts: Array) -> MetricBounds | 
             return repeat_bounds(sums, counts, estimate_pass_at_k)
         case "all of k":
             return repeat_bounds(sums, counts, estimate_pass_all_k)
+        case "any of n":
+            solved = _single_repeat_bounds(float((sums > 0).sum()), len(counts))
+            return replace(solved, more={"repeats": float(counts.mean())})
         case "mean":
             return mean_bounds(sums / counts)
         case "median":

@@ -8,7 +8,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from closeloop.metrics.attempt_table import AttemptTable, group_attempts
+from closeloop.metrics.attempt_groups import group_attempts
+from closeloop.metrics.attempt_table import AttemptTable
 from closeloop.metrics.metric_figures import (
     REPEAT_KINDS,
     first_positions,

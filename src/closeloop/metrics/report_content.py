@@ -11,7 +11,8 @@ from typing import Any
 
 import msgspec
 
-from closeloop.metrics.attempt_table import UNKNOWN_LABEL, AttemptTable
+from closeloop.metrics.attempt_groups import UNKNOWN_LABEL
+from closeloop.metrics.attempt_table import AttemptTable
 from closeloop.metrics.metric_figures import (
     compute_metrics,
     format_bounds,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from itertools import repeat
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from closeloop import plugins
 from closeloop.code_digest import digest_code
@@ -25,8 +27,16 @@ from closeloop.metrics.score_definitions import (
 from closeloop.records.errors import BadInput, Fault, PluginFailed, unknown_name_error
 from closeloop.records.estimate import Metric
 from closeloop.records.protocols import ScoredAttempt, Scorer
-from closeloop.records.score import Score, ScoreSource, ScoreSummary
+from closeloop.records.record import Record, Time
+from closeloop.records.score import (
+    SCORE_SOURCES,
+    Score,
+    ScoreSettings,
+    ScoreSource,
+    ScoreSummary,
+)
 from closeloop.records.settings import Settings
+from closeloop.reviews.review_questions import scored_questions
 from closeloop.store import Store
 from closeloop.store.metrics_section import AttemptColumns, AttemptSpan
 from closeloop.text.wording import count_with_noun
@@ -38,8 +48,12 @@ if TYPE_CHECKING:
 
 
 def project_scores(settings: Settings) -> ScoreCatalogue:
-    """What a project can score by: built in, declared in closeloop.toml, installed as plug-ins."""
-    return build_catalogue(settings.scores, plugins.load_plugins("scorers"))
+    """What a project can score by: built in, asked in reviews, declared, installed as plug-ins."""
+    questions = {
+        name: ScoreSettings(kind="rate", better="more", says=text)
+        for name, text in scored_questions(settings.review).items()
+    }
+    return build_catalogue({**questions, **settings.scores}, plugins.load_plugins("scorers"))
 
 
 def attach_scores(
@@ -57,6 +71,7 @@ def attach_scores(
     sources = store.scores.list_sources()
     wanted = [one for one in sources if one in catalogue.given] if names is None else names
     metrics, columns, notes = dict(work.metrics), dict(work.columns), [*work.notes]
+    places = {one: place for place, one in enumerate(work.attempts)}
     for name in wanted:
         shown_name, _, label = name.partition("=")
         source, score = split_source(shown_name)
@@ -68,11 +83,13 @@ def attach_scores(
         if scorer := catalogue.scorers.get(score):
             notes += compute_missing_scores(store, scorer, score, work.attempts, tell)
             sources.setdefault(score, ["code"])
-        known_sources = sources.get(score, ())
+        known_sources = sorted(sources.get(score, ()), key=SCORE_SOURCES.index)
         chosen = source or next(iter(known_sources), catalogue.given[score].source) or "person"
-        held = store.scores.load_score_columns(span or AttemptSpan(), score, chosen)
-        values, versions_note = _align_scores(held, work.attempts, chosen, score, label)
         definition = catalogue.given[score]
+        held = store.scores.load_score_columns(
+            span or AttemptSpan(), score, chosen, labels=definition.kind == "label"
+        )
+        values, versions_note = _align_scores(held, places, chosen, score, label)
         for word, column in values.items():
             full = f"{shown_name}={word}" if word else shown_name
             columns[f"score {full}"] = column
@@ -120,58 +137,51 @@ def select_metrics(work: AttemptTable | None, only: Sequence[str] = ()) -> list[
 
 
 def _align_scores(
-    held: AttemptColumns, attempts: Sequence[str], source: ScoreSource, name: str, label: str
+    held: AttemptColumns, places: Mapping[str, int], source: ScoreSource, name: str, label: str
 ) -> tuple[dict[str, Array], list[str]]:
     """Of each attempt the mean of who scored it last; of a label, a column for each word.
 
     Judges of different versions are never averaged: the newest alone counts.
     """
+    import numpy as np
 
-    places = {one: place for place, one in enumerate(attempts)}
-    rows = zip(
-        held.attempts,
-        held.held["value"].tolist(),
-        held.held["label"].tolist(),
-        held.held["version"].tolist(),
-        held.held["who"].tolist(),
-        strict=True,
-    )
-    newest: dict[tuple[int, str], tuple[float, str | None, str]] = {}
-    for attempt, value, word, version, who in rows:
-        place = places.get(attempt, -1)
-        if place >= 0:
-            newest[place, "" if source == "code" else who] = (value, word, version)
+    who = held.held["who"]
+    at = np.fromiter(map(places.get, held.attempts, repeat(-1)), np.intp, len(held.attempts))
+    authors = np.zeros_like(who.codes) if source == "code" else who.codes
+    rows = _last_rows(at, authors)
     notes = []
-    if source == "judge" and newest:
-        last = [*newest.values()][-1][2]
-        older = {key for key, (_, _, version) in newest.items() if version != last}
-        if older:
-            count = count_with_noun(len(older), "score")
+    if source == "judge" and len(rows):
+        versions = held.held["version"]
+        is_newest = versions.codes[rows] == versions.codes[rows[-1]]
+        if older := int((~is_newest).sum()):
+            count = count_with_noun(older, "score")
             notes.append(f"{count} of {name} by other versions of the judge were left out.")
-        newest = {key: one for key, one in newest.items() if key not in older}
-    words = {word for _, word, _ in newest.values() if word is not None}
-    if not words and not label:
-        return {"": _mean_by_place(newest, len(attempts), None)}, notes
+        rows = rows[is_newest]
+    if "value" in held.held:
+        values = held.held["value"][rows]
+        return {"": _mean_by_place(at[rows], values, len(places))}, notes
+    said = held.held["label"][rows]
+    words = [label] if label else sorted({*said.tolist()} - {None})
     return {
-        word: _mean_by_place(newest, len(attempts), word)
-        for word in ([label] if label else sorted(words))
+        word: _mean_by_place(
+            at[rows], np.where(said.known(), said.are((word,)), np.nan), len(places)
+        )
+        for word in words
     }, notes
 
 
-def _mean_by_place(
-    newest: dict[tuple[int, str], tuple[float, str | None, str]], rows: int, word: str | None
-) -> Array:
+def _last_rows(at: Array, authors: Array) -> Array:
+    """The rows that count, in their order: the last of each place and author."""
     import numpy as np
 
-    at = np.fromiter((place for place, _ in newest), np.intp, len(newest))
-    values = np.fromiter(
-        (
-            value if word is None else float(label == word) if label is not None else np.nan
-            for value, label, _ in newest.values()
-        ),
-        np.float64,
-        len(newest),
-    )
+    placed = np.flatnonzero(at >= 0)[::-1]
+    keys = at[placed] * (int(authors.max(initial=0)) + 1) + authors[placed]
+    return np.sort(placed[np.unique(keys, return_index=True)[1]])
+
+
+def _mean_by_place(at: Array, values: Array, rows: int) -> Array:
+    import numpy as np
+
     known = np.isfinite(values)
     counts = np.bincount(at[known], minlength=rows)
     sums = np.bincount(at[known], values[known], minlength=rows)
@@ -298,3 +308,46 @@ def summarise_scores(
         if (given := catalogue.given.get(one.name))
     ]
     return summaries
+
+
+class ScoreRow(Record):
+    """One score as a line of an export."""
+
+    attempt: str
+    task: str | None
+    variant: str | None
+    name: str
+    value: float | None
+    label: str | None = None
+    source: ScoreSource
+    version: str = ""
+    by: str = ""
+    at: Time | None = None
+    """None of what is computed."""
+    note: str = ""
+
+
+def list_score_rows(work: AttemptTable, store: Store, ids: Collection[str]) -> Iterator[ScoreRow]:
+    """Of some attempts that count: what is computed of each, then what was given."""
+    derived = [
+        (definition, find_metric(work, name)[1](work.columns))
+        for name, definition in derived_definitions().items()
+    ]
+    tasks, digests = work.columns["task"].tolist(), work.columns["variant"].tolist()
+    names = {key: variant.name for key, variant in work.variants.items()}
+    for place, attempt in enumerate(work.attempts):
+        if attempt not in ids:
+            continue
+        task, variant = tasks[place], names.get(digests[place])
+        for definition, values in derived:
+            if isfinite(values[place]) and definition.source:
+                yield ScoreRow(
+                    attempt=attempt,
+                    task=task,
+                    variant=variant,
+                    name=definition.name,
+                    value=float(values[place]),
+                    source=definition.source,
+                )
+        for one in store.scores.list_scores(attempt):
+            yield ScoreRow(task=task, variant=variant, **asdict(one))

@@ -35,6 +35,7 @@ SCORE_KINDS: dict[MetricKind, ScoreKind] = {
     "rate": "rate",
     "one of k": "rate",
     "all of k": "rate",
+    "any of n": "rate",
     "mean": "count",
     "sum": "count",
     "median": "amount",
@@ -61,9 +62,19 @@ _GIVEN_ROWS: tuple[tuple[str, BetterDirection, str], ...] = (
       for mode in get_args(FailureMode)),
 )
 # fmt: on
-GIVEN_SCORES = tuple(
-    ScoreDefinition(name=name, kind="rate", low=0, high=1, better=better, says=says)
-    for name, better, says in _GIVEN_ROWS
+GIVEN_SCORES = (
+    *(
+        ScoreDefinition(name=name, kind="rate", low=0, high=1, better=better, says=says)
+        for name, better, says in _GIVEN_ROWS
+    ),
+    ScoreDefinition(
+        name="review-seconds",
+        kind="amount",
+        unit="s",
+        low=0,
+        better="less",
+        says="Seconds that a reviewer spent on the change.",
+    ),
 )
 """What reviews and evaluations say, and what anybody may say by `closeloop score`."""
 

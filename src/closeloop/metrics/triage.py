@@ -157,8 +157,8 @@ def estimate_sessions(
 
 
 def _list_last_tries(store: Store) -> list[AttemptRow]:
-    """Every attempt with a trace that was not begun again."""
-    rows = store.list_attempts()
+    """Every attempt with a trace that was not begun again, and is no replay."""
+    rows = [row for row in store.list_attempts() if row.replay_of is None]
     retried = {row.parent for row in rows}
     return [row for row in rows if row.events and row.id not in retried]
 

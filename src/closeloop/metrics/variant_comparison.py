@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from closeloop.metrics.attempt_table import (
-    SCORED_OUTCOMES,
     AttemptSelection,
     AttemptTable,
     MeasuringProgress,
@@ -68,20 +67,11 @@ def default_scores(work: AttemptTable, choices: Sequence[AttemptSelection]) -> t
     Where no task has a check, whether people would merge.
     """
     masks = [selection_mask(work, choice) for choice in choices]
-    unchecked = mask_unchecked(work)
+    unchecked = work.columns["unchecked"]
     is_all_unchecked = any(mask.any() for mask in masks) and all(
         unchecked[mask].all() for mask in masks
     )
     return (REVIEW_SCORE,) if is_all_unchecked else (PRIMARY_METRIC,)
-
-
-def mask_unchecked(work: AttemptTable) -> Array:
-    """Attempts at tasks that have no check: none is declared, and none ever graded one."""
-    digests = work.columns["task_digest"]
-    graded = {*digests[work.columns["outcome"].are(SCORED_OUTCOMES)].tolist()}
-    unchecked = {key for key, task in work.tasks.items() if not task.acceptance.is_given}
-    mask: Array = digests.are(unchecked - graded)
-    return mask
 
 
 def compare_variants(
@@ -172,7 +162,7 @@ def require_deciding(metric: Metric) -> None:
 
 def _drop_unchecked_tasks(work: AttemptTable, mask: Array, left_out: list[str]) -> Array:
     """Attempts at tasks with a check; the others wait for what people say."""
-    is_unchecked = mask & mask_unchecked(work)
+    is_unchecked = mask & work.columns["unchecked"]
     for name in sorted({*work.columns["task"][is_unchecked].tolist()} - {None}):
         line = f"task {name!r} has no check: `--score {REVIEW_SCORE}` compares what people say"
         left_out += [] if line in left_out else [line]

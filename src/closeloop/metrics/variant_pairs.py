@@ -57,15 +57,24 @@ SIGNIFICANCE = 0.05
 def compare_secondary_metrics(
     work: AttemptTable, first: Array, second: Array, primary: Metric, more: Sequence[str]
 ) -> tuple[SecondaryMetric, ...]:
-    """Every other rate that both have, and what else was asked for, adjusted for their number."""
+    """Every other rate that both have, and what else was asked for, adjusted for their number.
+
+    A rate that only says what the primary does says nothing more.
+    """
+    import numpy as np
+
     compared = []
     tasks = work.columns["task_digest"].codes
+    both = first | second
+    primary_values = find_metric(work, primary.name)[1](work.columns)[both]
     rates = [metric.name for metric, _ in METRICS.values() if metric.kind == "rate"]
     metrics = {metric.name: metric for metric in select_metrics(work, [*rates, *more])}
     for name, metric in metrics.items():
         if metric.score == primary.score or metric.kind in REPEAT_KINDS:
             continue
         attempt_values = find_metric(work, name)[1](work.columns)
+        if np.array_equal(attempt_values[both], primary_values, equal_nan=True):
+            continue
         one = _compare_secondary_metric(
             metric, *(_sum_task_values(attempt_values, tasks, mask) for mask in (first, second))
         )

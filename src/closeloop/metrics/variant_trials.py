@@ -10,7 +10,8 @@ from math import isclose, isnan
 from statistics import fmean
 
 from closeloop.metrics.attempt_table import AttemptTable, MeasuringProgress, load_attempt_table
-from closeloop.metrics.metric_definitions import METRICS, correctness_values
+from closeloop.metrics.attempt_values import correctness_values
+from closeloop.metrics.metric_definitions import METRICS
 from closeloop.metrics.metric_trends import estimate_shift
 from closeloop.metrics.score_columns import attach_scores, find_metric
 from closeloop.metrics.score_definitions import (

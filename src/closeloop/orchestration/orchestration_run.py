@@ -24,36 +24,35 @@ from closeloop.attempts.experiment_status import is_paid_model
 from closeloop.attempts.run_resources import RunResources, sandbox_description
 from closeloop.concurrency import unwrap_exception_group
 from closeloop.grading.variants import ResolvedVariant
-from closeloop.judges.evaluator import cases_from_plan, evaluate_cases
-from closeloop.judges.judge_cases import facts_from_findings
 from closeloop.judges.judge_panel import JudgePanel, rubric_for_task
 from closeloop.orchestration.plan_ending import (
     build_plan_ending,
-    find_last_time,
+    is_finished,
     merge_plan_traces,
     sum_try_usage,
 )
 from closeloop.orchestration.plan_request import PlanBudget, describe_repository, plan_with_model
 from closeloop.orchestration.subtask_execution import (
+    WholeChange,
     attempt_subtask,
+    build_together_issues,
+    check_whole_change,
     merge_conflict,
-    merge_executions,
 )
+from closeloop.orchestration.subtask_judging import judge_execution, with_rule_findings
 from closeloop.orchestration.subtask_loop import (
+    AcceptedExecutions,
     SubtaskCallbacks,
     SubtaskOrder,
-    is_accepted,
-    order_by_plan,
+    list_mergeable,
     run_subtasks,
 )
 from closeloop.process.rulebook import Rulebook
-from closeloop.process.trace_measurement import measure_reading
-from closeloop.process.trace_reading import build_reading
 from closeloop.providers.model_opening import find_model_settings
 from closeloop.providers.model_prices import find_model_prices
 from closeloop.records.attempt import Attempt, Usage, sum_usage
-from closeloop.records.errors import BadInput, Fault, PluginFailed, unknown_name_error
-from closeloop.records.evaluation import ComputedFact, JudgeVersion, RepositoryState, TaskOutput
+from closeloop.records.errors import BadInput, Fault, unknown_name_error
+from closeloop.records.evaluation import EvaluationIssue, JudgeVersion
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.orchestration import (
     Orchestration,
@@ -63,7 +62,6 @@ from closeloop.records.orchestration import (
     PlanningRun,
     SubtaskAssessment,
     SubtaskExecution,
-    SubtaskResult,
     SubtaskTry,
 )
 from closeloop.records.record import Record, content_digest
@@ -81,7 +79,7 @@ from closeloop.sandbox.workspaces.source_repository import git_folder, run_own_g
 from closeloop.store import Store
 from closeloop.store.job_leases import is_owner_dead
 from closeloop.text.patches import parse_patch
-from closeloop.text.redaction import redact_new_secrets, redact_patch, redact_record, redact_text
+from closeloop.text.redaction import redact_record, redact_text
 
 UNSAVED_PLANS = Path(".closeloop/plans")
 
@@ -198,8 +196,7 @@ async def continue_plan(plan: Orchestration, means: OrchestrationContext) -> Orc
         async with anyio.create_task_group() as group:
             group.start_soon(partial(maintain_leases, store, means.owner, least=1))
             try:
-                stopped, held = await work_on_plan(plan, base, means)
-                story = await finish_plan(plan, base, means, stopped, held)
+                story = await finish_plan(plan, base, means, await work_on_plan(plan, base, means))
             finally:
                 group.cancel_scope.cancel()
                 with suppress(Fault):
@@ -217,20 +214,34 @@ async def prepare_plan_base(plan: Orchestration, tools: RunResources) -> Workspa
     return await tools.workspaces.prepare_base(plan.repo, plan.base, tools.settings.commands.setup)
 
 
+class SettledTasks(Record):
+    """What there is to say of a plan when nothing more is begun."""
+
+    stopped: dict[str, str]
+    """Tasks that were not begun or not gone on with, and why."""
+    held: str | None
+    """Why nothing more was begun."""
+    whole: WholeChange | None
+    """All changes together, where every task is accepted and they hold."""
+
+
 async def work_on_plan(
     plan: Orchestration, base: WorkspaceBase | None, means: OrchestrationContext
-) -> tuple[dict[str, str], str | None]:
-    """Settle every task: those that could not be, and why nothing more was begun."""
+) -> SettledTasks:
+    """Settle every task, and have whoever breaks the whole try again."""
     crews, tools = variants_by_name(means.tools), means.tools
     result_saver = ResultSaver(means.store, unsaved_folder(means), plan.id)
     bounds = PlanBudget(means.terms, plan.id)
-    earlier_tries = means.store.plans.load_exact_story(plan.id).tries
+    earlier = means.store.plans.load_exact_story(plan.id)
+    earlier_tries = earlier.tries
     bounds.add_usage(
         sum_usage([sum_try_usage(earlier_tries), plan.planning.usage if plan.planning else Usage()])
     )
     places = anyio.Semaphore(max(1, means.bench.concurrency))
     judges: dict[str, tuple[JudgeVersion, ...]] = {}
     newest = {one.execution.task: one.execution for one in earlier_tries}
+    known_executions = {**newest}
+    sound_wholes: list[WholeChange] = []
 
     async def work(order: SubtaskOrder) -> SubtaskExecution:
         crew = crews[order.task.variant or plan.worker]
@@ -250,13 +261,21 @@ async def work_on_plan(
         beneath = [newest[name].patch for name in execution.built_on]
         async with places:
             assessment, judges[execution.task] = await judge_execution(
-                plan, execution, means, beneath
+                plan, execution, means.bench, tools, beneath
             )
         bounds.add_usage(assessment.evaluation.usage if assessment.evaluation else Usage())
         return assessment
 
     async def merge(made: Sequence[SubtaskExecution]) -> str | None:
         return await merge_conflict(made, base, tools)
+
+    async def check_whole(accepted: AcceptedExecutions) -> dict[str, EvaluationIssue]:
+        if is_finished(earlier) and accepted.items() <= known_executions.items():
+            return {}  # that was told when it ended
+        whole = await check_whole_change(plan, accepted, base, tools)
+        issues = build_together_issues(whole)
+        sound_wholes[:] = [] if issues else [whole]
+        return issues
 
     async def keep(made: SubtaskAssessment) -> None:
         await result_saver.save_result(JudgedTry(assessment=made, judges=judges.pop(made.task, ())))
@@ -265,13 +284,15 @@ async def work_on_plan(
         work=work,
         judge=judge,
         merge=merge,
+        check_whole=check_whole,
         keep=keep,
         held=bounds.find_block_reason,
         tell=means.tell,
     )
     known_tries = [reset_unjudged_try(one) for one in earlier_tries]
     stopped = await run_subtasks(plan, means.terms, callbacks, known_tries, tools.settings.retries)
-    return stopped, bounds.reached
+    whole = sound_wholes[0] if sound_wholes else None
+    return SettledTasks(stopped=stopped, held=bounds.reached, whole=whole)
 
 
 def work_from_order(order: SubtaskOrder) -> UpcomingWork:
@@ -286,22 +307,6 @@ def work_from_order(order: SubtaskOrder) -> UpcomingWork:
     )
 
 
-def with_rule_findings(tried: SubtaskResult, rules: Rulebook) -> SubtaskResult:
-    """With what the rules say of how it was worked on, among the facts for the judge."""
-    if tried.trace is None:
-        return tried
-    try:
-        facts = [
-            *facts_from_findings(
-                measure_reading(build_reading(tried.trace, rules.own_checks), rules).findings
-            )
-        ]
-    except PluginFailed as fault:
-        facts = [ComputedFact(name="rules", text=str(fault))]  # the try is paid for, and kept
-    execution = replace(tried.execution, facts=(*tried.execution.facts, *facts))
-    return replace(tried, execution=execution)
-
-
 def reset_unjudged_try(one: SubtaskTry) -> SubtaskTry:
     """As it is gone on with: a try that got no verdict from its judge is judged again."""
     lacks_verdict = one.assessment is not None and one.assessment.passed is None
@@ -312,50 +317,6 @@ def reset_unjudged_try(one: SubtaskTry) -> SubtaskTry:
     )
 
 
-async def judge_execution(
-    plan: Orchestration,
-    execution: SubtaskExecution,
-    means: OrchestrationContext,
-    beneath: Sequence[str],
-) -> tuple[SubtaskAssessment, tuple[JudgeVersion, ...]]:
-    """What the judges say of one try, its facts first, and who they are."""
-    name = execution.task
-    patch = redact_patch(execution.patch)
-    output = TaskOutput(
-        task=name, text=execution.report, change=patch or None, author=execution.model
-    )
-    cases = cases_from_plan(plan.request, plan.tasks, {name: output}, {name: execution.facts})
-    site = find_judge_site(plan, means.tools, [*map(redact_new_secrets, beneath)])
-    if site is not None:
-        site = replace(site, change=redact_new_secrets(execution.patch))
-    evaluations = await evaluate_cases(means.bench, [replace(case, site=site) for case in cases])
-    evaluation = evaluations.evaluations[0]
-    return (
-        SubtaskAssessment(
-            plan=plan.id,
-            task=name,
-            number=execution.number,
-            passed=evaluation.passed,
-            score=evaluation.score,
-            issues=evaluation.issues,
-            why=evaluation.abstained,
-            evaluation=evaluation,
-            at=datetime.now(UTC),
-        ),
-        evaluations.judges,
-    )
-
-
-def find_judge_site(
-    plan: Orchestration, tools: RunResources, beneath: Sequence[str]
-) -> RepositoryState | None:
-    """Where a judge that looks finds what a try was made on top of."""
-    if plan.repo is None or plan.base is None:
-        return None
-    setup = tools.settings.commands.setup
-    return RepositoryState(repo=plan.repo, commit=plan.base, setup=setup, beneath=tuple(beneath))
-
-
 # After the work
 
 
@@ -363,29 +324,24 @@ async def finish_plan(
     plan: Orchestration,
     base: WorkspaceBase | None,
     means: OrchestrationContext,
-    stopped: dict[str, str],
-    held: str | None,
+    settled: SettledTasks,
 ) -> OrchestrationHistory:
     """The verdict on the whole, one attempt with the trace of all, and the merged change."""
-    store = means.store
+    store, held = means.store, settled.held
     story = store.plans.load_exact_story(plan.id)
-    if story.ending is not None and story.ending.at == find_last_time(story):
-        return store.plans.load_story(plan.id)  # nothing has come since it ended
-    accepted = {one.execution.task: one.execution for one in story.tries if is_accepted(one)}
-    commands = {line: None for task in plan.tasks if task.id in accepted for line in task.commands}
-    merged_change = await merge_executions(
-        order_by_plan(plan, accepted), base, means.tools, [*commands]
+    if is_finished(story):
+        return store.plans.load_story(plan.id)
+    whole = settled.whole or await check_whole_change(
+        plan, list_mergeable(plan, story), base, means.tools
     )
-    plan_ending = build_plan_ending(story, stopped, held, merged_change.checks)
+    plan_ending = build_plan_ending(story, settled.stopped, held, whole.checks, whole.broken_by)
     worker = variants_by_name(means.tools)[plan.worker].variant
     try_marks = [
         (one.execution.task, one.execution.number, one.assessment and one.assessment.at)
         for one in story.tries
     ]
     attempt = Attempt(
-        id=content_digest("plan", plan.id, try_marks, plan_ending.summary, merged_change.checks)[
-            :12
-        ],
+        id=content_digest("plan", plan.id, try_marks, plan_ending.summary, whole.checks)[:12],
         origin="production",
         task=f"plan-{plan.id}",
         variant=worker.digest,
@@ -404,9 +360,7 @@ async def finish_plan(
     )
     store.save_variant(worker)
     store.save_attempt(
-        AttemptResult(
-            attempt=attempt, trace=trace, change=parse_patch(merged_change.patch, base=plan.base)
-        )
+        AttemptResult(attempt=attempt, trace=trace, change=parse_patch(whole.patch, base=plan.base))
     )
     store.plans.save_ending(plan, replace(plan_ending, attempt=attempt.id))
     merge_context(store, clone_repository_name(plan.repo or ""), f"{plan.id}/", attempt.id)

@@ -47,7 +47,8 @@ class PlanRates(Record):
     """Of all work and all judging; planning is not in it."""
     retry_usage: Usage
     """Of that, what tries after the first that counts took; what the machine lost is no first."""
-    retry_seconds: float
+    retry_seconds: float | None
+    """None where that of some of them is not known."""
 
 
 def measure_plan_rates(story: OrchestrationHistory) -> PlanRates:
@@ -66,7 +67,7 @@ def measure_plan_rates(story: OrchestrationHistory) -> PlanRates:
         ignored=sum(bool(one.assessment and one.assessment.ignored) for one in story.tries),
         usage=sum_try_usage(story.tries),
         retry_usage=sum_try_usage(later_tries),
-        retry_seconds=sum(one.execution.seconds for one in later_tries),
+        retry_seconds=_sum_known([one.execution.seconds for one in later_tries]),
     )
 
 
@@ -83,6 +84,11 @@ def _pass_rate(verdicts: Iterable[bool | None]) -> Rate | None:
     """Of those that are some."""
     known = [passed for passed in verdicts if passed is not None]
     return wilson_rate(sum(known), len(known))
+
+
+def _sum_known(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
 
 
 def sum_try_usage(tries: Iterable[SubtaskTry]) -> Usage:
@@ -105,13 +111,17 @@ def build_plan_ending(
     stopped: Mapping[str, str],
     held: str | None,
     checks: Sequence[CommandResult] = (),
+    broken_by: Mapping[str, str] | None = None,
 ) -> OrchestrationResult:
     """Passed when every task did and the whole does; without the attempt, made from this."""
     last = index_last_tries(story)
     verdicts = [
-        find_subtask_result(last.get(task.id), task.id in stopped) for task in story.plan.tasks
+        find_subtask_result(last.get(task.id), task.id in stopped)
+        if task.id in last or not story.plan.handed_in
+        else None  # its result may come yet
+        for task in story.plan.tasks
     ]
-    failures = describe_failing_checks(checks)
+    failures = describe_failing_checks(checks, broken_by)
     verdicts += [False] * bool(failures)
     at = find_last_time(story)
     planning = story.plan.planning
@@ -125,18 +135,24 @@ def build_plan_ending(
         ),
         held=held,
         checks=tuple(checks),
+        broken_by=dict(broken_by or {}),
         not_begun={task: why for task, why in stopped.items() if task not in last},
         usage=sum_usage([*planning_usage, sum_try_usage(story.tries)]),
         seconds=(at - story.plan.at).total_seconds(),
     )
 
 
-def describe_failing_checks(checks: Sequence[CommandResult]) -> list[str]:
-    """What those commands say that did not succeed."""
+def describe_failing_checks(
+    checks: Sequence[CommandResult], broken_by: Mapping[str, str] | None = None
+) -> list[str]:
+    """What those commands say that did not succeed, and whose change breaks them."""
     return [
-        f"`{one.command}` fails ({one.stopped or f'exit code {one.exit_code}'}):\n{one.output}"
+        f"`{one.command}` fails ({one.stopped or f'exit code {one.exit_code}'})"
+        + (f", broken by the change of {breaker}" if breaker else "")
+        + f":\n{one.output}"
         for one in checks
         if one.exit_code != 0
+        for breaker in [(broken_by or {}).get(one.command)]
     ]
 
 
@@ -157,6 +173,11 @@ def find_last_time(story: OrchestrationHistory) -> datetime:
     moments = [story.plan.at, *(one.execution.ended for one in story.tries)]
     moments += [one.assessment.at for one in story.tries if one.assessment is not None]
     return max(moments)
+
+
+def is_finished(story: OrchestrationHistory) -> bool:
+    """Whether nothing has come since it ended."""
+    return story.ending is not None and story.ending.at == find_last_time(story)
 
 
 def summarise_plan(story: OrchestrationHistory, stopped: Mapping[str, str]) -> str:

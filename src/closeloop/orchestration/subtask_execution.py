@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 
 from msgspec.structs import replace
@@ -12,12 +12,23 @@ from closeloop.attempts.attempt_execution import run_agent, with_refusals, with_
 from closeloop.attempts.run_resources import RunResources
 from closeloop.grading.variants import ResolvedVariant
 from closeloop.orchestration.plan_ending import describe_failing_checks
-from closeloop.orchestration.subtask_loop import SubtaskOrder
+from closeloop.orchestration.subtask_loop import (
+    AcceptedExecutions,
+    SubtaskOrder,
+    find_needed_tasks,
+    order_by_plan,
+)
 from closeloop.records.attempt import CommandResult
 from closeloop.records.errors import BadInput, MachineFailed
-from closeloop.records.evaluation import ComputedFact, RubricVerdict
+from closeloop.records.evaluation import ComputedFact, EvaluationIssue, RubricVerdict
 from closeloop.records.experiment_plan import ScheduledAttempt
-from closeloop.records.orchestration import SubtaskExecution, SubtaskResult, SubtaskSpec
+from closeloop.records.orchestration import (
+    TOGETHER_CHECK,
+    Orchestration,
+    SubtaskExecution,
+    SubtaskResult,
+    SubtaskSpec,
+)
 from closeloop.records.record import Record
 from closeloop.records.task import Task
 from closeloop.sandbox.workspaces import Workspace, WorkspaceBase
@@ -153,13 +164,6 @@ def _verdict_word(holds: bool) -> RubricVerdict:
     return "yes" if holds else "no"
 
 
-class MergedChange(Record):
-    """All changes as one."""
-
-    patch: str = ""
-    checks: tuple[CommandResult, ...] = ()
-
-
 async def merge_conflict(
     made: Sequence[SubtaskExecution], base: WorkspaceBase | None, tools: RunResources
 ) -> str | None:
@@ -179,19 +183,104 @@ async def apply_executions(workspace: Workspace, made: Sequence[SubtaskExecution
     return None
 
 
-async def merge_executions(
-    made: Sequence[SubtaskExecution],
+# All changes together: what commands say of them, and whose change breaks a command.
+
+
+class WholeChange(Record):
+    """All changes as one."""
+
+    patch: str = ""
+    checks: tuple[CommandResult, ...] = ()
+    broken_by: dict[str, str] = {}
+    """By command that fails, the task whose change breaks it."""
+
+
+async def check_whole_change(
+    plan: Orchestration,
+    accepted: AcceptedExecutions,
     base: WorkspaceBase | None,
     tools: RunResources,
-    commands: Sequence[str],
-) -> MergedChange:
-    """All changes as one, with what commands say of it."""
+) -> WholeChange:
+    """All changes as one, with what the commands of all tasks say of it."""
     if base is None:
-        return MergedChange()
+        return WholeChange()
+    owners: dict[str, str] = {}
+    for task in plan.tasks:
+        if task.id in accepted:
+            owners |= {line: task.id for line in task.commands if line not in owners}
+
+    async def run_together(names: set[str], commands: Sequence[str]) -> WholeChange:
+        chosen = {name: one for name, one in accepted.items() if name in names}
+        return await merge_executions(order_by_plan(plan, chosen), base, tools, commands)
+
+    whole = await run_together({*accepted}, [*owners])
+    broken_by: dict[str, str] = {}
+    for command in [one.command for one in whole.checks if one.exit_code != 0]:
+        if command not in owners:
+            continue  # the changes do not even apply
+
+        async def holds(names: set[str], command: str = command) -> bool:
+            return not describe_failing_checks((await run_together(names, [command])).checks)
+
+        broken_by[command] = await find_breaking_task(plan, accepted, owners[command], holds)
+    return replace(whole, broken_by=broken_by)
+
+
+async def find_breaking_task(
+    plan: Orchestration,
+    accepted: AcceptedExecutions,
+    owner: str,
+    holds: Callable[[set[str]], Awaitable[bool]],
+) -> str:
+    """The task whose change makes a command of `owner` fail, which all changes together do.
+
+    The owner's change is taken with what it was built on, and others are added in the order of
+    the plan: by halves, so that a plan of many tasks takes few runs.
+    """
+    needed = find_needed_tasks(plan, accepted, [owner])
+    others = [one.task for one in order_by_plan(plan, accepted) if one.task not in needed]
+    if not others or not await holds(needed):
+        return owner  # it fails without anybody else's change
+    holding, failing = 0, len(others)
+    while failing - holding > 1:
+        middle = (holding + failing) // 2
+        if await holds(find_needed_tasks(plan, accepted, [owner, *others[:middle]])):
+            holding = middle
+        else:
+            failing = middle
+    return others[failing - 1]
+
+
+def build_together_issues(whole: WholeChange) -> dict[str, EvaluationIssue]:
+    """What each task is told whose change breaks a command of all changes together."""
+    failures: dict[str, list[str]] = {}
+    for check in whole.checks:
+        if check.command in whole.broken_by:
+            texts = failures.setdefault(whole.broken_by[check.command], [])
+            texts += describe_failing_checks([check])
+    return {
+        task: EvaluationIssue(
+            check=TOGETHER_CHECK,
+            criterion=None,
+            text="Together with the changes of the other tasks, this change makes commands fail"
+            f" that must succeed: {'; '.join(texts)}",
+            source="fact",
+        )
+        for task, texts in failures.items()
+    }
+
+
+async def merge_executions(
+    made: Sequence[SubtaskExecution],
+    base: WorkspaceBase,
+    tools: RunResources,
+    commands: Sequence[str],
+) -> WholeChange:
+    """Changes as one, with what commands say of it."""
     async with tools.workspaces.open(base, tools.settings.limits) as workspace:
         if (why := await apply_executions(workspace, made)) is not None:
             failed = CommandResult(command="git apply", exit_code=1, seconds=0.0, output=why)
-            return MergedChange(checks=(failed,))
+            return WholeChange(checks=(failed,))
         patch = await workspace.read_diff()
         checks = [await run_acceptance_command(workspace, command) for command in commands]
-        return MergedChange(patch=patch, checks=tuple(checks))
+        return WholeChange(patch=patch, checks=tuple(checks))

@@ -40,6 +40,8 @@ class Rulebook(Record):
     silences: tuple[SilenceSettings, ...] = ()
     own_checks: tuple[str, ...] = ()
     """The project's own commands that check the work."""
+    unreviewed_completes: bool = False
+    """Whether a change that nobody reviewed may count as completed: `pulls` in the settings."""
     identity: str = ""
     """Equal rulebooks say the same of a trace: a digest of the code that measures, of the rules
     and of their settings."""

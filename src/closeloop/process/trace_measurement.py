@@ -20,8 +20,10 @@ from closeloop.records.errors import PluginFailed
 from closeloop.records.finding import (
     AttemptEnding,
     EndingCategory,
+    FailureMode,
     Finding,
     Measurement,
+    ModeSource,
     ModeTag,
     Unmeasured,
 )
@@ -31,7 +33,7 @@ from closeloop.records.inspection import (
 )
 from closeloop.records.settings import SilenceSettings
 from closeloop.text.patches import parse_patch
-from closeloop.text.wording import matches_globs
+from closeloop.text.wording import matches_globs, package_folder
 
 # Which outcome category an attempt falls into: the first that applies, with its reason.
 
@@ -208,14 +210,14 @@ def _make_ending(
 
 
 def tag_failure_modes(reading: TraceReading, findings: Iterable[Finding]) -> tuple[ModeTag, ...]:
-    """One tag for each mode, with the first reason for it."""
-    tags: dict[str, ModeTag] = {}
+    """One tag for each mode and source, with the first reason for it."""
+    tags: dict[tuple[str, str], ModeTag] = {}
     for tag in (
         *_tags_from_grade(reading),
         *_tags_from_unopened_files(reading),
         *_tags_from_findings(findings),
     ):
-        tags.setdefault(tag.mode, tag)
+        tags.setdefault((tag.mode, tag.source), tag)
     return tuple(tags.values())
 
 
@@ -236,6 +238,9 @@ def _tags_from_grade(reading: TraceReading) -> Iterable[ModeTag]:
     if grade.broken and passes:
         reason = f"The task's tests pass, and {grade.broken[0]} does no more."
         yield ModeTag(mode="silent regression", reason=reason, source="grade")
+    if grade.missing_names:
+        reason = f"A failing test says that {grade.missing_names[0]} does not exist."
+        yield ModeTag(mode="hallucinated API", reason=reason, source="grade")
 
 
 def _tags_from_unopened_files(reading: TraceReading) -> Iterable[ModeTag]:
@@ -257,6 +262,31 @@ def _tags_from_unopened_files(reading: TraceReading) -> Iterable[ModeTag]:
             reason = f"{needed} had to be changed and was never opened."
             yield ModeTag(mode="context blindness", reason=reason, source="grade")
             return
+
+
+def list_examined_modes(
+    reading: TraceReading, book: Rulebook, unmeasured: Iterable[Unmeasured]
+) -> tuple[tuple[FailureMode, ModeSource], ...]:
+    """Which modes were looked for: by a rule that could look, or by a grade that can tell."""
+    examined: dict[tuple[FailureMode, ModeSource], None] = {}
+    gaps = {one.rule for one in unmeasured}
+    for chosen in book.chosen if reading.trace.events and "everything" not in gaps else ():
+        rule = chosen.detector.rule
+        if rule.mode is not None and rule.name not in gaps:
+            examined[rule.mode, "rule"] = None
+    grade, task = reading.grade, reading.task
+    if grade is None:
+        return tuple(examined)
+    scored = grade.outcome.result in ("pass", "fail")
+    if task is not None and task.scope and scored:
+        examined["scope creep", "grade"] = None
+    if grade.pass_to_pass is not None:
+        examined["silent regression", "grade"] = None
+    if grade.missing_names is not None:
+        examined["hallucinated API", "grade"] = None
+    if task is not None and task.reference is not None and scored and reading.trace.events:
+        examined["context blindness", "grade"] = None
+    return tuple(examined)
 
 
 def measure_reading(reading: TraceReading, book: Rulebook) -> Measurement:
@@ -284,6 +314,10 @@ def measure_reading(reading: TraceReading, book: Rulebook) -> Measurement:
         lanes=lanes,
         score=process_score(reading, whole),
         modes=tag_failure_modes(reading, findings),
+        examined=list_examined_modes(reading, book, unmeasured),
+        modules=len({package_folder(file.path) for file in reading.change.files})
+        if reading.change
+        else None,
         ending=classify_ending(reading, findings),
         features=collect_features(reading, whole, findings),
     )

@@ -120,12 +120,16 @@ class Proof(Record):
     at: Time | None = None
 
 
+AWAITING_REVIEW = "awaiting review"
+"""The cause of an attempt at a task without an automatic check: nothing failed, nobody said yet."""
+
+
 class Outcome(Record):
     """Pass, fail, or unscored with its cause: derived from facts at read time."""
 
     result: Literal["pass", "fail", "unscored"]
     cause: str | None = None
-    """For unscored: which machinery failed."""
+    """For unscored: which machinery failed, or that it awaits review."""
     reasons: tuple[str, ...] = ()
     """For fail: what does not hold, most telling first."""
 
@@ -174,6 +178,9 @@ class Grade(Record):
     """Of the changed lines, tests left out, the share that the reference changes too (Dice)."""
     asked: bool | None = None
     """Whether a question came before the first edit; None where nothing was recorded."""
+    missing_names: tuple[str, ...] | None = None
+    """Names that only the change uses, and that a failing test says do not exist; None where
+    nobody looked."""
 
 
 class AttemptRow(Record):
@@ -187,6 +194,8 @@ class AttemptRow(Record):
     variant_name: str | None = None
     agent: str | None = None
     model: str | None = None
+    replay_of: str | None = None
+    """The recorded attempt whose answers it was given again; such an attempt counts nowhere."""
     repo: str | None = None
     """Of an imported session, where it is known."""
     user: str | None = None
@@ -223,6 +232,16 @@ class AttemptRow(Record):
     out_of_scope: int | None = None
     """Counts, None when it is not graded."""
     asked: bool | None = None
+
+    @property
+    def is_unscored(self) -> bool:
+        """Whether something failed its grading; what awaits review is well."""
+        return self.outcome not in ("pass", "fail") and not self.is_for_review
+
+    @property
+    def is_for_review(self) -> bool:
+        """Whether its task has no automatic check, so that people and judges score it."""
+        return self.outcome_cause == AWAITING_REVIEW
 
 
 # What several turns used together.

@@ -173,8 +173,8 @@ MetricFamily = Literal[
     "cost",
     "scores",
 ]
-MetricKind = Literal["rate", "one of k", "all of k", "mean", "median", "sum"]
-SHARE_KINDS = ("rate", "one of k", "all of k")
+MetricKind = Literal["rate", "one of k", "all of k", "any of n", "mean", "median", "sum"]
+SHARE_KINDS = ("rate", "one of k", "all of k", "any of n")
 """Kinds whose values lie between 0 and 1."""
 BetterDirection = Literal["more", "less"] | None
 MetricSource = Literal[
@@ -224,7 +224,22 @@ class MetricValue(Record):
     """
     method: str | None = None
     more: dict[str, float] = {}
-    """Of a spread: `p90` and `worst`; of a sum of unconfirmed things: `unconfirmed`."""
+    """Of a spread: `p90` and `worst`; and what is counted beside it: `unconfirmed`, `tests-only`,
+    of a failure mode the sources that show it."""
+
+
+class ScopeLimit(Record):
+    """How wide a change may be, and what such a limit would have stopped."""
+
+    measure: str
+    """`files` or `modules`."""
+    aim: Literal["stops failures", "keeps completions"]
+    """Nine of ten of them."""
+    most: int
+    failures_stopped: int
+    failures: int
+    completions_stopped: int
+    completions: int
 
 
 class MetricsReport(Record):
@@ -234,6 +249,8 @@ class MetricsReport(Record):
     attempts: int
     definitions: tuple[Metric, ...]
     figures: tuple[MetricValue, ...]
+    limits: tuple[ScopeLimit, ...] = ()
+    """A scope policy, suggested from the blast radius of what failed."""
     notes: tuple[str, ...] = ()
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from closeloop.records.attempt import Usage
 from closeloop.records.chat import ModelRequest
@@ -40,6 +42,12 @@ class TaskOutput(Record):
     """A good solution, as a patch or text, where one is known."""
     author: str | None = None
     """The model that made it, where that is known."""
+    agent: str | None = None
+    """The program that made it."""
+    seconds: Annotated[float, Meta(ge=0)] | None = None
+    """How long that took."""
+    usage: Usage = Usage()
+    """What that used; no part of what judging does."""
 
 
 class ComputedFact(Record):
@@ -94,6 +102,8 @@ class Submission(Record):
     request: str
     plan: tuple[Subtask, ...] = ()
     """None given: each result is one for the whole request."""
+    continues: str | None = None
+    """The id of a plan that was handed in before: the results are next tries at its tasks."""
     results: tuple[TaskOutput, ...]
     facts: dict[str, tuple[ComputedFact, ...]] = {}
     """By task."""
@@ -246,8 +256,10 @@ class Evaluations(Record):
     judges: tuple[JudgeVersion, ...]
     evaluations: tuple[Evaluation, ...]
     passed: bool | None
-    """None: no task fails, but the judge abstains on some."""
+    """None: no task fails, but the judge abstains on some, or some have no result yet."""
     summary: str
+    plan: str | None = None
+    """The id that it is kept under, where it was handed in."""
 
 
 class OutputPreference(Record):

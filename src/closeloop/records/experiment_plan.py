@@ -1,4 +1,4 @@
-"""Experiments: which variant tries which task how often; baselines, trials, held-out runs."""
+"""Experiments: which variant tries which task how often; baselines and trials."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from closeloop.records.attempt import Attempt, AttemptRow, Grade, Insight, Proof
 from closeloop.records.change import Change
 from closeloop.records.estimate import BetterDirection, Estimate, Metric, SampleRatio
 from closeloop.records.evaluation import Evaluation
-from closeloop.records.finding import Measurement
+from closeloop.records.finding import HandoffFacts, Measurement
 from closeloop.records.record import Record, Time
+from closeloop.records.score import Score
 from closeloop.records.session import Exchange, LogEvent, Session
 from closeloop.records.task import Experiment, Task, Variant
 from closeloop.records.trace import Trace
@@ -165,6 +166,8 @@ class ExperimentResults(Record):
     """Tasks that were not run, and why."""
     sandbox: str
     """How the agents were caged, and what was not enforced."""
+    would_merge: dict[str, float] = {}
+    """By attempt that people have reviewed: the share of them who would merge it."""
 
 
 class ExperimentStatus(Record):
@@ -199,9 +202,15 @@ class AttemptDetails(Record):
     """Of an imported one, what its files say besides the trace."""
     measurement: Measurement
     """What the rules say of it."""
+    handoffs: tuple[HandoffFacts, ...] = ()
+    """Which facts arrived, were used or lost at each handoff."""
+    replay_of: str | None = None
+    """The recorded attempt whose answers it was given again; such an attempt counts nowhere."""
     insights: tuple[Insight, ...] = ()
     evaluations: tuple[Evaluation, ...] = ()
     """What judges say of it, where somebody looked that up."""
+    scores: tuple[Score, ...] = ()
+    """What people, judges and scorers gave it, of each the last."""
 
 
 # A trial: variants that share the work in production, by lot, so that they can be compared.
@@ -334,6 +343,8 @@ class GateDemands(Record):
     """How much worse the pass rate may be, and must be shown not to be more."""
     scores: dict[str, Metric] = {}
     """By name, what else must not be worse."""
+    values: dict[str, dict[str, float]] = {}
+    """By attempt, what is known of those."""
 
 
 class GateReport(Record):
@@ -356,34 +367,3 @@ class GateReport(Record):
     """Tasks and variants that only one side has, and why they are not compared."""
     rules: tuple[str, ...] = ()
     """Those that gate: whose findings count in `without findings`."""
-
-
-# A look at the held-out set: who took it, when, why, and at what.
-
-
-class HeldOutRun(Record):
-    """One run on held-out tasks, written down before it begins."""
-
-    at: Time
-    who: str
-    reason: str
-    tasks: str
-    """Digest of the tasks that were looked at, together."""
-    change: str
-    """Digest of what was tried on them: the variants and the tasks."""
-    experiment: str
-    variants: tuple[str, ...]
-    """Names."""
-    models: tuple[str, ...] = ()
-    count: int
-    """Of tasks."""
-
-
-class HeldOutGap(Record):
-    """How much better a variant does on the dev tasks than on those held out."""
-
-    variant: str
-    dev: Estimate
-    held_out: Estimate
-    gap: Estimate
-    """Dev less held-out: what is above 0 for certain was learned by heart."""

@@ -19,6 +19,9 @@ FailureMode = Literal[
     "scope creep",
     "hallucinated API",
 ]
+ModeSource = Literal["rule", "grade", "check", "judge", "person", "code", "delivery"]
+"""What said so: a rule of traces, the tests, a check of the change, a judge, a person, a team's own
+program, or what became of the change after it was merged."""
 
 
 class Rule(Record):
@@ -139,6 +142,8 @@ class Measures(Record):
     """Likeness of each window of actions to the goal, 0 to 1."""
     drift_slope: float | None = None
     """Change of that likeness from the first window to the last."""
+    context_tokens: int | None = None
+    """The most that one turn had before it, with what it added; None where no turn tells."""
     usage: Usage = Usage()
     seconds: float | None = None
 
@@ -153,13 +158,32 @@ class ProcessScore(Record):
     """Of the episodes of failure, those that ended in success."""
 
 
+class HandoffFacts(Record):
+    """The facts behind a handoff's score, one by one."""
+
+    event: int
+    """The number of the handoff's event."""
+    child: str | None
+    """The lane that the work was handed to, where it is recorded."""
+    arrived: tuple[str, ...] = ()
+    """Facts that the child needs and the brief has."""
+    lost: tuple[str, ...] = ()
+    """Facts that the child needs and the brief leaves out."""
+    understood: bool | None = None
+    """Whether the child aimed at the brief's targets at once; None where that cannot be told."""
+    used: tuple[str, ...] = ()
+    """Facts of the child's report that the parent used."""
+    unused: tuple[str, ...] = ()
+    """Facts of the report that it did not use, and work of the child that it did again."""
+
+
 class ModeTag(Record):
-    """A failure mode that the trace, the change or the grade shows."""
+    """A failure mode that an attempt shows, by what one source says."""
 
     mode: FailureMode
     reason: str
     events: tuple[int, ...] = ()
-    source: Literal["rule", "grade", "judge", "person"] = "rule"
+    source: ModeSource = "rule"
 
 
 class AttemptEnding(Record):
@@ -181,6 +205,10 @@ class Measurement(Record):
     lanes: tuple[Measures, ...] = ()
     score: ProcessScore = ProcessScore()
     modes: tuple[ModeTag, ...] = ()
+    examined: tuple[tuple[FailureMode, ModeSource], ...] = ()
+    """Which modes were looked for, and by what: only there is a mode that is not shown absent."""
+    modules: int | None = None
+    """Packages or top folders that the change touches; None without one on record."""
     ending: AttemptEnding | None = None
     features: dict[str, float] = {}
     """What triage estimates success from; what is not known is not there."""

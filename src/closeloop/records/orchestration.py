@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from closeloop.records.attempt import CommandResult, Exit, Usage
+from closeloop.records.estimate import Rate
 from closeloop.records.evaluation import ComputedFact, Evaluation, EvaluationIssue, Subtask
 from closeloop.records.record import Record, Time
 from closeloop.records.settings import VariantSettings
@@ -13,6 +14,8 @@ from closeloop.records.trace import Trace
 SubtaskStage = Literal["started", "returned", "judged", "blocked", "held"]
 MERGE_CHECK = "merge"
 """The check that a change fails which does not go together with those of other tasks."""
+TOGETHER_CHECK = "together"
+"""The check that a change fails which makes commands of other tasks fail."""
 
 
 # What is to be done
@@ -64,6 +67,8 @@ class Orchestration(Record):
     """Models."""
     planning: PlanningRun | None = None
     """None: the plan was given."""
+    handed_in: bool = False
+    """Others carry it out, and hand in what comes of it."""
 
     @property
     def job(self) -> str:
@@ -100,10 +105,15 @@ class SubtaskExecution(Record):
     usage: Usage = Usage()
     started: Time
     ended: Time
+    handed_in: bool = False
+    """Others made it; both times are when they handed it in."""
+    told_seconds: float | None = None
+    """How long it took, as they say."""
 
     @property
-    def seconds(self) -> float:
-        return (self.ended - self.started).total_seconds()
+    def seconds(self) -> float | None:
+        """How long it took; None where those who made it do not say."""
+        return self.told_seconds if self.handed_in else (self.ended - self.started).total_seconds()
 
 
 class SubtaskAssessment(Record):
@@ -156,6 +166,8 @@ class OrchestrationResult(Record):
     """Tasks that nobody tried, and why."""
     checks: tuple[CommandResult, ...] = ()
     """The commands of all tasks, run on all changes together."""
+    broken_by: dict[str, str] = {}
+    """By command that fails there, the task whose change breaks it."""
     attempt: str | None = None
     """The attempt with the trace and the merged change."""
     usage: Usage = Usage()
@@ -172,6 +184,19 @@ class OrchestrationHistory(Record):
     """The newest; None while it goes on, or when it was cut short."""
 
 
+class PlanGrade(Record):
+    """How good a plan is, by the scores that count for its tasks."""
+
+    letter: Literal["A", "B", "C", "F"] | None
+    """F where it failed, else by its weakest task: A from 0.9, B from 0.8, C. None: no verdict."""
+    score: float | None = None
+    """The mean over its tasks; None where judges of several versions gave them."""
+    weakest: float | None = None
+    judged: int = 0
+    passed: int = 0
+    """Of the tasks that were judged."""
+
+
 class OrchestrationRow(Record):
     """A plan as far as a list shows it."""
 
@@ -185,6 +210,42 @@ class OrchestrationRow(Record):
     cost: float | None = None
     seconds: float | None = None
     summary: str | None = None
+    grade: PlanGrade | None = None
+    """None where it has not ended, or nothing was scored."""
+
+
+class PlanGradeDay(Record):
+    """The plans that ended on one day."""
+
+    day: Time
+    plans: int
+    passed: Rate | None
+    """Of those that have a verdict."""
+    grades: dict[str, int]
+    """How many have each letter."""
+
+
+class PlanQualityDay(Record):
+    """The tries that one version of a judge judged on one day."""
+
+    day: Time
+    judge: str | None
+    judged: int
+    passed: Rate | None
+    first_try: Rate | None
+    """Of the first tries among them."""
+    score: float | None
+    completeness: float | None
+    quality: float | None
+    relevance: float | None
+    """Means; scores of different judges are never averaged."""
+
+
+class PlanTrend(Record):
+    """How plans and their tries went, day by day, the newest first."""
+
+    grades: tuple[PlanGradeDay, ...] = ()
+    quality: tuple[PlanQualityDay, ...] = ()
 
 
 class OrchestrationProgress(Record):

@@ -347,6 +347,10 @@ class Delivery(Record):
     merged: bool | None = None
     corrected: bool | None = None
     """A person changed the diff before it was merged."""
+    reviewed: bool | None = None
+    """A person other than its author looked before it was merged or closed."""
+    seconds_in_review: float | None = None
+    """From the opening to the merge or the closing."""
     cycles: int | None = None
     """Rounds of human correction before it could be merged."""
     regressed: bool | None = None

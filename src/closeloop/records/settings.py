@@ -258,6 +258,8 @@ class PullSettings(Record, forbid_unknown_fields=True):
 
     agents: dict[str, AgentSigns] = {}
     """By the agent's name; those that are known already are replaced."""
+    unreviewed_completes: bool = False
+    """Whether a pull request that was merged without a review may be a completion."""
     github_secret_env: str = "CLOSELOOP_GITHUB_SECRET"  # noqa: S105
     gitlab_token_env: str = "CLOSELOOP_GITLAB_TOKEN"  # noqa: S105
     """Environment variables that hold what webhooks are signed or sent with."""
@@ -282,6 +284,9 @@ class ReviewSettings(Record, forbid_unknown_fields=True):
     """How often an item comes up of which the answer is known."""
     seed: int = 0
     """Gives the lots by which both are drawn."""
+    questions: dict[str, str] = {}
+    """The team's own questions, by name: each is answered yes, partly or no, and becomes a score
+    of that name."""
 
 
 class MemorySettings(Record, forbid_unknown_fields=True):

@@ -120,7 +120,7 @@ class Variant(Record):
     agent: str
     agent_version: str | None = None
     model: str | None = None
-    """A name from the configuration, `provider/model`, or `scripted:FILE`."""
+    """A name from the configuration, `provider/model`, `scripted:FILE` or `recorded:ATTEMPT`."""
     model_digest: str | None = None
     """Of what the name stands for: the script's content, or provider, model and address."""
     prompt: str | None = None
@@ -128,6 +128,17 @@ class Variant(Record):
     settings: dict[str, str | int | float | bool] = {}
     limits: Limits = Limits()
     digest: str = ""
+
+    @property
+    def replay_of(self) -> str | None:
+        """The recorded attempt that answers in place of a model."""
+        return find_replayed_attempt(self.model)
+
+
+def find_replayed_attempt(model: str | None) -> str | None:
+    """The attempt behind `recorded:ATTEMPT`; None for every other model."""
+    kind, _, attempt = (model or "").partition(":")
+    return attempt or None if kind == "recorded" else None
 
 
 class Experiment(Record):

@@ -161,15 +161,37 @@ class InsightTheme(Record):
 ScopeAnswer = Literal["yes", "no", "none"]
 """`none`: no file outside the scope was changed."""
 AnswerDegree = Literal["yes", "partly", "no"]
-REVIEW_QUESTIONS = {
-    "contained": "Is the change contained in the intended scope?",
-    "outside": "Were files outside the scope changed correctly?",
-    "approach": "Is this the approach the team would take?",
-}
+
+
+class ReviewQuestion(Record):
+    """One question about an item."""
+
+    name: str
+    """A field of the answers, a criterion, or a question of the team's own."""
+    text: str
+    keys: dict[str, str]
+    """The key of each answer."""
+    optional: bool = False
+
+
+class ReviewOutput(Record):
+    """What an attempt left, without the names of who made it."""
+
+    label: str = ""
+    """`A`, `B`: where several attempts at one task are shown side by side."""
+    files: tuple[str, ...] = ()
+    patch: str = ""
+    answer: str = ""
+    """The agent's last message."""
+    ended: str = ""
+    """How it ended, where it did not finish."""
 
 
 class ReviewItem(Record):
-    """A change that passed its checks and waits for a person. Who made it is not said."""
+    """What waits for a person: a change that passed its checks, or work that nothing checks.
+
+    Who made it is not said.
+    """
 
     id: str
     """An attempt's, or `owner/name#12`."""
@@ -180,10 +202,14 @@ class ReviewItem(Record):
     repo: str | None = None
     url: str | None = None
     scope: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()
+    rubric: str = ""
+    """What a good result is like, where the task says so."""
+    output: ReviewOutput = ReviewOutput()
+    others: tuple[ReviewOutput, ...] = ()
+    """What other variants left for the same request, in no order that tells them apart."""
     outside: tuple[str, ...] = ()
     """Files outside the declared scope."""
-    patch: str = ""
+    questions: tuple[ReviewQuestion, ...] = ()
     checks: str = ""
     """What stage 1 found, in words."""
     suggested: tuple[FailureMode, ...] = ()
@@ -202,7 +228,10 @@ class ReviewAnswers(Record):
     approach: bool | None = None
     """Is this the approach the team would take?"""
     merge: bool | None = None
+    """Would you merge it, or use it as it is?"""
     dimensions: dict[CriterionName, AnswerDegree] = {}
+    answers: dict[str, AnswerDegree] = {}
+    """To the team's own questions, by their names in `[review.questions]`."""
     tags: tuple[FailureMode, ...] = ()
     notes: str = ""
     seconds: float | None = None

@@ -7,7 +7,6 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from closeloop.changes.risk.change_history import package_folder
 from closeloop.records.attempt import Attempt
 from closeloop.records.change import RiskLevel
 from closeloop.records.errors import BadInput
@@ -25,7 +24,7 @@ from closeloop.reviews.pull_lifecycle import (
 )
 from closeloop.store import Store
 from closeloop.text.redaction import redact_record
-from closeloop.text.wording import repository_name
+from closeloop.text.wording import package_folder, repository_name
 
 MAIN_BRANCHES = ("main", "master", "trunk", "develop")
 RISK_LABELS: dict[str, RiskLevel] = {
@@ -71,6 +70,8 @@ def refresh_pull(
     if known and known.attempt and known.attempt != pull.attempt:
         # The work behind it is known better now: what stood for it tells nothing any more.
         store.pulls.save_delivery(Delivery(attempt=known.attempt, at=pull.told))
+        for review in store.reviews.list_reviews(item=f"{repo}#{number}"):
+            store.reviews.save_review(review)  # its scores are of the work that is known now
     return pull
 
 
@@ -215,6 +216,7 @@ def build_delivery(pull: PullRequest, store: Store) -> Delivery:
     started = attempt.started if attempt.id != placeholder_id(pull) else None
     ended = pull.state != "open"
     merged = pull.state == "merged"
+    end = pull.merged or pull.closed if ended else None
     # Git alone does not know what people said.
     told_all = pull.source != "git"
     # Where nobody knows whether it passes, only what people mended would count: as failures.
@@ -227,6 +229,8 @@ def build_delivery(pull: PullRequest, store: Store) -> Delivery:
         passed=has_passed(pull.last_push),
         merged=merged if ended else None,
         corrected=bool(pull.edits) if looked_at and judged else None,
+        reviewed=pull.reviewed if ended and told_all else None,
+        seconds_in_review=(end - pull.opened).total_seconds() if end and told_all else None,
         cycles=len(pull.rounds) if ended and told_all else None,
         regressed=bool(pull.pointers) if merged else None,
         files=pull.files_changed if pull.files_changed is not None else len(paths) or None,

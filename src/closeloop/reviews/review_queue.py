@@ -1,4 +1,4 @@
-"""The review queue: changes that passed their checks, put before people who answer for them."""
+"""The review queue: work that passed its checks, or has none, put before people."""
 
 from __future__ import annotations
 
@@ -8,17 +8,12 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
-from closeloop.records.attempt import Attempt, Grade
 from closeloop.records.calibration import HumanLabel, JudgedAspect
 from closeloop.records.errors import BadInput
-from closeloop.records.finding import FailureMode
-from closeloop.records.pull_request import Correction
 from closeloop.records.record import Record, stable_fraction
 from closeloop.records.session import LogEvent
-from closeloop.records.settings import ReviewSettings, Settings
-from closeloop.records.task import Task
+from closeloop.records.settings import ReviewSettings
 from closeloop.records.team_rules import (
-    REVIEW_QUESTIONS,
     AnswerDegree,
     HumanReview,
     QueueStatus,
@@ -26,13 +21,11 @@ from closeloop.records.team_rules import (
     ReviewItem,
 )
 from closeloop.reviews.agent_context import hidden_attempts
-from closeloop.reviews.authorship import AgentSignsByName
-from closeloop.reviews.pull_updates import load_pull
 from closeloop.reviews.review_corrections import corrections_from_review
+from closeloop.reviews.review_items import ReviewQueue, load_review_item, sort_by_lot
+from closeloop.reviews.review_questions import require_complete_review
 from closeloop.store import Store
-from closeloop.tasks.sealed_tasks import require_unsealed
 from closeloop.text.redaction import redact_record
-from closeloop.text.wording import matches_globs
 
 # Whose turn is which item: one at a time, some twice, some of which the answer is known.
 
@@ -115,30 +108,8 @@ def list_free_items(desk: QueueState, reviewer: str) -> Iterator[str]:
             yield item
 
 
-def require_complete_review(review: HumanReview) -> None:
-    """BadInput for answers that leave one of the questions open."""
-    for name, question in REVIEW_QUESTIONS.items():
-        if getattr(review, name) is None:
-            raise BadInput(f"Answer this too: {question}")
-    if review.merge is None:
-        raise BadInput("Say whether it should be merged.")
-    if not review.reviewer.strip():
-        raise BadInput("Say who reviews: --reviewer NAME.")
-
-
 BLOCKING_RESULTS = ("failed", "running")
 """What checks say of a change that nobody is asked about."""
-MAX_NUMBER_DIGITS = 9
-
-
-class ReviewQueue(Record):
-    """An open queue: the store, and what the settings say of reviews and agents."""
-
-    store: Store
-    settings: Settings
-    agents: AgentSignsByName
-    known: tuple[str, ...] | None = None
-    """What waits, where somebody has just looked."""
 
 
 def next_item(
@@ -169,8 +140,19 @@ def save_draft(queue: ReviewQueue, review: HumanReview) -> None:
 
 def submit_review(queue: ReviewQueue, review: HumanReview) -> None:
     """Keep somebody's answers; they are labels for judges too, and corrections to learn from."""
-    require_complete_review(review)
-    reviewed = load_review_item(queue, review.item)
+    submit_reviews(queue, [review])
+
+
+def submit_reviews(queue: ReviewQueue, reviews: Sequence[HumanReview]) -> None:
+    """Keep answers for several items: nothing is kept where one of them is not right."""
+    reviewed_items = [load_review_item(queue, review.item) for review in reviews]
+    for review, reviewed in zip(reviews, reviewed_items, strict=True):
+        require_complete_review(review, reviewed.questions)
+    for review, reviewed in zip(reviews, reviewed_items, strict=True):
+        _save_review(queue, review, reviewed)
+
+
+def _save_review(queue: ReviewQueue, review: HumanReview, reviewed: ReviewItem) -> None:
     review = replace(redact_record(review)[0], item=reviewed.id)
     store = queue.store
     store.reviews.save_review(review)
@@ -224,7 +206,8 @@ def load_queue_state(queue: ReviewQueue, now: datetime) -> QueueState:
 
 
 def list_waiting_items(store: Store) -> list[str]:
-    """Stage 1 is behind them: graded and passed, or open with no check that fails or runs.
+    """Stage 1 is behind them: graded and passed, not checked by any machine, or open with no check
+    that fails or runs.
 
     What was made for a held-out task stays out of sight.
     """
@@ -233,9 +216,18 @@ def list_waiting_items(store: Store) -> list[str]:
         for row in reversed(store.pulls.list_pulls(state="open", agent=True))
         if not row.draft and row.last_push not in BLOCKING_RESULTS
     ]
+    names += _list_unchecked_attempts(store)
     names += [name for name, _ in store.counts.list_passed_attempts()]
     hidden = hidden_items(store)
     return [name for name in names if name not in hidden]
+
+
+def _list_unchecked_attempts(store: Store) -> list[str]:
+    """Attempts that only people and judges score; those that are shown together come together."""
+    groups: dict[tuple[str | None, int], list[str]] = {}
+    for row in store.counts.list_unchecked_attempts():
+        groups.setdefault((row.task_digest, row.number), []).append(row.attempt)
+    return [name for together in groups.values() for name in sort_by_lot(together)]
 
 
 def hidden_items(store: Store) -> set[str]:
@@ -268,101 +260,3 @@ def labels_from_review(review: HumanReview, rubric: str) -> list[HumanLabel]:
         for asked, degree in answers.items()
         if degree != "partly"
     ]
-
-
-# What a person sees of an item
-
-
-def load_review_item(queue: ReviewQueue, name: str) -> ReviewItem:
-    """A pull request as `owner/name#12`, or an attempt."""
-    repo, mark, number = name.rpartition("#")
-    if mark and number.isdecimal() and len(number) <= MAX_NUMBER_DIGITS:
-        return _item_from_pull(queue, repo, int(number))
-    return _item_from_attempt(queue.store, name)
-
-
-def _item_from_attempt(store: Store, name: str) -> ReviewItem:
-    """Nothing of it tells which variant made it: attempts of an experiment are comparisons."""
-    attempt = store.load_attempt(name)
-    change = store.load_change(attempt.id)
-    grade = store.load_grade(attempt.id)
-    task = load_open_task(store, attempt)
-    return ReviewItem(
-        id=attempt.id,
-        kind="attempt",
-        title=attempt.task or attempt.id,
-        request=task.prompt if task else "",
-        repo=task.repo if task else attempt.repo,
-        scope=task.scope if task else (),
-        files=tuple(file.path for file in change.files) if change else (),
-        outside=grade.out_of_scope if grade else (),
-        patch=change.patch if change else "",
-        checks=_describe_grade(grade),
-        suggested=_suggest_modes(grade),
-        blind=attempt.origin == "experiment",
-    )
-
-
-def _describe_grade(grade: Grade | None) -> str:
-    if grade is None:
-        return "not graded"
-    fixed, kept = grade.fail_to_pass, grade.pass_to_pass
-    parts = [f"{fixed[0]} of {fixed[1]} tests mended"] if fixed else []
-    parts += [f"{kept[0]} of {kept[1]} still pass"] if kept else []
-    return ", ".join(parts) or grade.outcome.result
-
-
-def _suggest_modes(grade: Grade | None) -> tuple[FailureMode, ...]:
-    modes: list[FailureMode] = []
-    if grade and grade.out_of_scope:
-        modes.append("scope creep")
-    if grade and grade.broken:
-        modes.append("silent regression")
-    return tuple(modes)
-
-
-def _item_from_pull(queue: ReviewQueue, repo: str, number: int) -> ReviewItem:
-    store = queue.store
-    pull = load_pull(repo, number, store, queue.agents)
-    change = store.load_change(pull.attempt) if pull.attempt else None
-    task = load_open_task(store, store.load_attempt(pull.attempt)) if pull.attempt else None
-    files = tuple(file.path for file in pull.files or ())
-    blind = _is_in_trial(store, {pull.branch, pull.attempt, pull.task})
-    scope = task.scope if task else ()
-    return ReviewItem(
-        id=f"{repo}#{number}",
-        kind="pull",
-        title=pull.title,
-        request=pull.body,
-        repo=repo,
-        # A page at the host names its author.
-        url=None if blind else pull.url,
-        scope=scope,
-        files=files,
-        outside=tuple(path for path in files if scope and not matches_globs(path, scope)),
-        patch=change.patch if change else "",
-        checks=f"checks {pull.last_push}" if pull.last_push else "no checks are known",
-        suggested=_collect_suggested_modes(store.memory.list_corrections(repo=repo, pull=number)),
-        blind=blind,
-    )
-
-
-def load_open_task(store: Store, attempt: Attempt) -> Task | None:
-    """What was asked for; BadInput where that stays sealed."""
-    task = store.load_task(attempt.task_digest) if attempt.task_digest else None
-    require_unsealed(task)
-    return task
-
-
-def _is_in_trial(store: Store, names: set[str | None]) -> bool:
-    trials = store.trials
-    return any(
-        one.key in names
-        for trial in trials.list_trial_names()
-        for one in trials.list_assignments(trial)
-    )
-
-
-def _collect_suggested_modes(corrections: Sequence[Correction]) -> tuple[FailureMode, ...]:
-    """What people's remarks so far speak for."""
-    return tuple(dict.fromkeys(mode for one in corrections for mode in one.suggested))

@@ -87,10 +87,13 @@ def newcombe_bounds(first: Estimate, second: Estimate) -> tuple[float, float]:
     )
 
 
-def paired_t_difference(first: TaskValues, second: TaskValues) -> Estimate | None:
+def paired_t_difference(
+    first: TaskValues, second: TaskValues, *, comparisons: int = 1
+) -> Estimate | None:
     """Paired t on the tasks' differences, as if they varied by their repeats at least.
 
-    Without that floor, tasks that happen to agree would promise that all others do.
+    Without that floor, tasks that happen to agree would promise that all others do. The bounds
+    hold at 95 % for all of so many comparisons.
     """
     tasks = common_tasks(first, second)
     if len(tasks) < 2:
@@ -100,7 +103,8 @@ def paired_t_difference(first: TaskValues, second: TaskValues) -> Estimate | Non
         jeffreys_variance(first[task]) + jeffreys_variance(second[task]) for task in tasks
     )
     noise = max(spread(differences), floor)
-    value, half = fmean(differences), t_quantile(0.975, len(tasks) - 1) * sqrt(noise / len(tasks))
+    reach = t_quantile(1 - 0.025 / comparisons, len(tasks) - 1)
+    value, half = fmean(differences), reach * sqrt(noise / len(tasks))
     return Estimate(
         value=value,
         low=max(-1.0, value - half),

@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, Connection, Select, func, select
 
 from closeloop.records.attempt import Attempt, AttemptRow, Grade
 from closeloop.records.change import Change
+from closeloop.records.task import find_replayed_attempt
 from closeloop.records.trace import Trace
 from closeloop.store.schema import attempts, grades, sessions, variants
 
@@ -102,6 +103,8 @@ class AttemptQuery(TypedDict, total=False):
     experiment: str | None
     gradings: Collection[str] | None
     """Not which attempts, but which grades of theirs: those by these gradings."""
+    without_tasks: Collection[str]
+    """Digests of tasks whose attempts are left out."""
     outcome: str | None
     """An attempt that is not graded is unscored."""
     limit: int | None
@@ -127,8 +130,15 @@ def list_attempt_rows(connection: Connection, wanted: AttemptQuery) -> list[Atte
         query = query.where(attempts.c.task_digest.in_(digests))
     if (digests := wanted.get("variants")) is not None:
         query = query.where(attempts.c.variant.in_(digests))
+    query = query.where(*exclude_tasks(wanted.get("without_tasks", ())))
     rows = connection.execute(query.limit(wanted.get("limit"))).mappings()
     return [_attempt_row(row, names.get(row["variant"])) for row in rows]
+
+
+def exclude_tasks(digests: Collection[str]) -> list[ColumnElement[bool]]:
+    """That an attempt is not at one of these tasks; a session is at none."""
+    task = attempts.c.task_digest
+    return [task.is_(None) | task.not_in(digests)] if digests else []
 
 
 def outcome_condition(outcome: str) -> ColumnElement[bool]:
@@ -151,7 +161,12 @@ def _load_variants(connection: Connection) -> dict[str, Any]:
 def _attempt_row(row: Any, variant: Any) -> AttemptRow:
     if variant is None:
         return AttemptRow(**row)
-    of_variant = {"agent": variant.agent, "model": variant.model, "variant_name": variant.name}
+    of_variant = {
+        "agent": variant.agent,
+        "model": variant.model,
+        "variant_name": variant.name,
+        "replay_of": find_replayed_attempt(variant.model),
+    }
     return AttemptRow(**{**row, **of_variant})
 
 
@@ -197,6 +212,11 @@ def select_counted_attempts(
         .where(*counts)
         .order_by(attempts.c.started.desc().nulls_last(), attempts.c.id)
     )
+
+
+def join_modes(pairs: Iterable[tuple[str, str]]) -> str:
+    """`scope creep (grade), hallucinated API (rule)`: what says a mode, in one column."""
+    return ", ".join(f"{mode} ({source})" for mode, source in pairs)
 
 
 def short_column_text(text: str | None) -> str | None:

@@ -189,6 +189,10 @@ CREATE TABLE measurements (
     found {text} NOT NULL,
     category {text},
     modes {text} NOT NULL,
+    examined {text},
+    modules BIGINT,
+    context_tokens BIGINT,
+    drift_slope DOUBLE PRECISION,
     iterations BIGINT NOT NULL,
     converged_after BIGINT,
     handoff_hits FLOAT,
@@ -274,6 +278,8 @@ CREATE TABLE deliveries (
     passed BOOLEAN,
     merged BOOLEAN,
     corrected BOOLEAN,
+    reviewed BOOLEAN,
+    seconds_in_review FLOAT,
     cycles BIGINT,
     regressed BOOLEAN,
     files BIGINT,
@@ -458,6 +464,7 @@ CREATE TABLE plan_tasks (
     prompt_tokens BIGINT,
     completion_tokens BIGINT,
     cost FLOAT,
+    duration FLOAT,
     body {bytes} NOT NULL
 );
 
@@ -472,7 +479,7 @@ CREATE TABLE subagent_executions (
     model {text},
     exit {text} NOT NULL,
     started BIGINT NOT NULL,
-    duration FLOAT NOT NULL,
+    duration FLOAT,
     prompt_tokens BIGINT,
     completion_tokens BIGINT,
     cost FLOAT,
@@ -508,7 +515,7 @@ WHERE v.try = (
 
 -- Scores of different judges are never averaged: where there are several, there is no mean.
 CREATE VIEW plan_grades AS
-SELECT p.id AS plan, p.at, p.overall_pass, p.tasks,
+SELECT p.id AS plan, p.at, p.state, p.overall_pass, p.tasks,
     COUNT(f.task) AS judged,
     SUM(CASE WHEN f.pass THEN 1 ELSE 0 END) AS passed,
     CASE WHEN COUNT(DISTINCT j.judge) < 2 THEN AVG(f.score) END AS score,
@@ -524,7 +531,13 @@ FROM orchestrator_plans p
 LEFT JOIN plan_task_finals f ON f.plan = p.id
 LEFT JOIN evaluations j ON j.id = f.evaluation
 WHERE p.number = (SELECT MAX(n.number) FROM orchestrator_plans n WHERE n.id = p.id)
-GROUP BY p.id, p.at, p.overall_pass, p.tasks;
+GROUP BY p.id, p.at, p.state, p.overall_pass, p.tasks;
+
+CREATE VIEW plan_grade_trend AS
+SELECT at / 86400000000 AS day, grade, overall_pass, COUNT(*) AS plans
+FROM plan_grades
+WHERE state = 'ended'
+GROUP BY at / 86400000000, grade, overall_pass;
 
 -- Days are counted from 1970, as engines differ in how they write dates.
 CREATE VIEW plan_quality_trend AS
@@ -534,7 +547,10 @@ SELECT v.at / 86400000000 AS day, j.judge,
     AVG(CASE WHEN v.tried_before > 0 THEN NULL
         WHEN v.pass THEN 1.0 WHEN NOT v.pass THEN 0.0 END) AS first_try_rate,
     AVG(v.score) AS score, AVG(v.completeness) AS completeness,
-    AVG(v.quality) AS quality, AVG(v.relevance) AS relevance
+    AVG(v.quality) AS quality, AVG(v.relevance) AS relevance,
+    SUM(CASE WHEN v.pass THEN 1 ELSE 0 END) AS passes, COUNT(v.pass) AS verdicts,
+    SUM(CASE WHEN v.pass AND v.tried_before = 0 THEN 1 ELSE 0 END) AS first_passes,
+    COUNT(CASE WHEN v.tried_before = 0 THEN v.pass END) AS first_verdicts
 FROM plan_task_verdicts v
 LEFT JOIN evaluations j ON j.id = v.evaluation
 GROUP BY v.at / 86400000000, j.judge;
@@ -823,6 +839,8 @@ CREATE TABLE reports (
     level {text},
     verdict {text} NOT NULL,
     findings BIGINT NOT NULL,
+    modes {text},
+    examined {text},
     body {bytes} NOT NULL
 );
 

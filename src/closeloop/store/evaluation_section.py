@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -13,9 +13,10 @@ from closeloop.records.calibration import Analysis, Calibration, HumanLabel, Tra
 from closeloop.records.change import ChangeReport, ReportRow
 from closeloop.records.errors import BadInput
 from closeloop.records.evaluation import Evaluation, Evaluations, JudgeVersion, OutputPreference
+from closeloop.records.finding import FailureMode
 from closeloop.store import fact_rows
 from closeloop.store import review_tables as tables
-from closeloop.store.attempt_rows import column_text, short_column_text
+from closeloop.store.attempt_rows import column_text, join_modes, short_column_text
 from closeloop.store.fact_rows import StoreSection
 from closeloop.store.record_bodies import pack_record, unpack_record
 from closeloop.store.schema import attempts, reports
@@ -219,8 +220,9 @@ class ReportSection(StoreSection):
         *,
         repo: str | None = None,
         attempt: str | None = None,
+        examined: Iterable[FailureMode] = (),
     ) -> int:
-        """The number that it is kept under."""
+        """The number that it is kept under; `examined` are the failure modes it looked for."""
         columns = {
             "at": at,
             "repo": short_column_text(repo),
@@ -231,6 +233,14 @@ class ReportSection(StoreSection):
             "level": report.risk.level if report.risk else None,
             "verdict": report.verdict,
             "findings": sum(one.silenced is None for one in report.findings),
+            "modes": join_modes(
+                dict.fromkeys(
+                    (one.mode, "judge" if one.source == "judge" else "check")
+                    for one in report.findings
+                    if one.mode is not None and one.silenced is None
+                )
+            ),
+            "examined": join_modes((mode, "check") for mode in examined),
             "body": pack_record(report),
         }
 

@@ -15,7 +15,12 @@ from closeloop.records.finding import Measurement
 from closeloop.records.record import Record
 from closeloop.records.session import Exchange
 from closeloop.store import fact_rows, schema
-from closeloop.store.attempt_rows import column_integer, column_number, short_column_text
+from closeloop.store.attempt_rows import (
+    column_integer,
+    column_number,
+    join_modes,
+    short_column_text,
+)
 from closeloop.store.fact_rows import insert_new_rows, split_values
 from closeloop.store.record_bodies import (
     compress_content,
@@ -149,7 +154,11 @@ def measurement_columns(attempt: str, basis: str, measurement: Measurement) -> d
         "findings": len(counted_rules),
         "found": " ".join(sorted(set(counted_rules))),
         "category": measurement.ending.category if measurement.ending else None,
-        "modes": ", ".join(tag.mode for tag in measurement.modes),
+        "modes": join_modes((tag.mode, tag.source) for tag in measurement.modes),
+        "examined": join_modes(measurement.examined),
+        "modules": measurement.modules,
+        "context_tokens": column_integer(measurement.whole.context_tokens),
+        "drift_slope": column_number(measurement.whole.drift_slope),
         "iterations": measurement.whole.iterations,
         "converged_after": measurement.whole.converged_after,
         **_rate_columns("handoff", score.handoff),

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
 
 from msgspec.structs import asdict
-from sqlalchemy import Connection, Select, func, insert, select
+from sqlalchemy import Connection, Select, func, insert, or_, select
 
 from closeloop.records.attempt import Insight
-from closeloop.records.experiment_plan import HeldOutRun, Trial, TrialAssignment
+from closeloop.records.experiment_plan import Trial, TrialAssignment
+from closeloop.records.held_out import HeldOutRun
 from closeloop.records.record import Record, Time
 from closeloop.records.task import Experiment, PromptVersion, Variant
 from closeloop.store import fact_rows, job_leases, schema
@@ -184,6 +185,20 @@ class HeldOutSection(StoreSection):
             tasks.c.number.in_(newest), tasks.c.split == "held-out"
         )
         return frozenset(self._read(lambda on: on.execute(query).scalars().all()))
+
+    def count_attempts_outside(
+        self, looks: Mapping[str, datetime], digests: Collection[str]
+    ) -> dict[str, int]:
+        """By task, attempts that no look made: for another experiment, or before its look."""
+        experiment, started = attempts.c.experiment, attempts.c.started
+        earlier = [(experiment == name) & (started < at) for name, at in looks.items()]
+        query = (
+            select(attempts.c.task_digest, func.count())
+            .where(attempts.c.task_digest.in_(digests))
+            .where(or_(experiment.is_(None), experiment.not_in(looks), *earlier))
+            .group_by(attempts.c.task_digest)
+        )
+        return dict(self._read(lambda on: [tuple(row) for row in on.execute(query)]))
 
     def add_unsealing(self, look: HeldOutRun) -> None:
         columns = {

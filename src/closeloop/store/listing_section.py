@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, and_, func, or_, select
 
 from closeloop.records.attempt import (
+    AWAITING_REVIEW,
     AttemptFilter,
     AttemptMarks,
     AttemptRow,
@@ -21,6 +22,7 @@ from closeloop.records.task import Experiment
 from closeloop.store import review_tables
 from closeloop.store.attempt_rows import (
     add_variant_names,
+    exclude_tasks,
     outcome_condition,
     select_counted_attempts,
 )
@@ -43,16 +45,31 @@ from closeloop.store.schema import (
 MAX_CHOICES = 500
 
 
+class UncheckedAttempt(Record):
+    """An attempt that people and judges score."""
+
+    attempt: str
+    task_digest: str | None
+    number: int
+
+
 class ListingSection(StoreSection):
     """The part of an open store that lists."""
 
     def list_page(
-        self, wanted: AttemptFilter, limit: int, after: PageCursor | None = None
+        self,
+        wanted: AttemptFilter,
+        limit: int,
+        after: PageCursor | None = None,
+        *,
+        without: Collection[str] = (),
     ) -> list[AttemptRow]:
-        """The latest start first, each with the grade that counts."""
+        """The latest start first, each with the grade that counts; none at the tasks `without`."""
 
         def work(on: Connection) -> list[AttemptRow]:
-            query = select_counted_attempts().where(*_filter_conditions(wanted))
+            query = select_counted_attempts().where(
+                *_filter_conditions(wanted), *exclude_tasks(without)
+            )
             page_rows: list[AttemptRow] = []
             for part in _page_conditions(after):
                 if len(page_rows) < limit:
@@ -135,12 +152,14 @@ class ListingSection(StoreSection):
         return dict(self._read(lambda on: [tuple(row) for row in on.execute(query)]))
 
     def count_passes(self) -> dict[str, tuple[int, int]]:
-        """By the task's digest, how many attempts passed, and how many were scored."""
+        """By the task's digest, how many attempts passed, and how many were scored; no replays."""
         task, outcome = attempts.c.task_digest, grades.c.outcome
+        replays = _select_variant_digests(variants.c.model.startswith("recorded:"))
         query = (
             select_counted_attempts()
             .with_only_columns(task, outcome, func.count(), maintain_column_froms=True)
             .where(task.is_not(None), outcome.in_(("pass", "fail")))
+            .where(attempts.c.variant.is_(None) | attempts.c.variant.not_in(replays))
             .group_by(task, outcome)
             .order_by(None)
         )
@@ -272,14 +291,17 @@ class DeliveredChange(Record):
 class CountsSection(StoreSection):
     """The part of an open store that counts."""
 
-    def count_findings(self) -> Counter[tuple[str | None, str]]:
-        """Attempts by the digest of their variant, None for sessions, and by what was found."""
+    def count_findings(self, without: Collection[str] = ()) -> Counter[tuple[str | None, str]]:
+        """Attempts by the digest of their variant, None for sessions, and by what was found.
+
+        None is at a task in `without`.
+        """
         columns = measurements.c
         last = select(func.max(columns.number)).group_by(columns.attempt)
         query = (
             select(attempts.c.variant, columns.found, func.count())
             .join(attempts, attempts.c.id == columns.attempt)
-            .where(columns.number.in_(last), columns.findings > 0)
+            .where(columns.number.in_(last), columns.findings > 0, *exclude_tasks(without))
             .group_by(attempts.c.variant, columns.found)
         )
         finding_counts: Counter[tuple[str | None, str]] = Counter()
@@ -316,6 +338,18 @@ class CountsSection(StoreSection):
         query = query.where(grades.c.outcome == "pass")
         query = query.order_by(None).order_by(table.started, table.id)
         return [tuple(row) for row in self._read(lambda on: on.execute(query).all())]
+
+    def list_unchecked_attempts(self) -> list[UncheckedAttempt]:
+        """Attempts at tasks without an automatic check, oldest first."""
+        table = attempts.c
+        query = select_counted_attempts().with_only_columns(
+            table.id.label("attempt"), table.task_digest, table.number, maintain_column_froms=True
+        )
+        query = query.where(table.origin == "experiment")
+        query = query.where(grades.c.outcome_cause == AWAITING_REVIEW)
+        query = query.order_by(None).order_by(table.started, table.id)
+        rows = self._read(lambda on: on.execute(query).mappings().all())
+        return [UncheckedAttempt(**row) for row in rows]
 
     def count_filled_slots(self, experiment: Experiment) -> int:
         """Places of an experiment that an attempt fills which the machine did not fail."""

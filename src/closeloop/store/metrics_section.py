@@ -23,7 +23,7 @@ from sqlalchemy import (
 from closeloop.records.pull_request import Delivery
 from closeloop.records.record import Record
 from closeloop.records.task import Task, Variant
-from closeloop.store import attempt_rows, schema
+from closeloop.store import attempt_rows, fact_rows, review_tables, schema
 from closeloop.store.fact_rows import StoreSection, TransactionRunner
 from closeloop.store.record_bodies import unpack_record
 
@@ -175,7 +175,10 @@ GRADE_FIELDS = (
     "similarity",
 )  # fmt: skip
 SESSION_FIELDS = ("agent", "model", "repo", "branch")
-MEASUREMENT_FIELDS = ("basis", "findings", "category", "modes", "converged_after")
+MEASUREMENT_FIELDS = (
+    "basis", "findings", "category", "modes", "examined", "modules", "context_tokens",
+    "drift_slope", "converged_after",
+)  # fmt: skip
 RATE_NAMES = ("handoff", "feedback", "recovery", "convergence")
 DELIVERY_FIELDS = tuple(
     name for name in Delivery.__struct_fields__ if name not in ("attempt", "at")
@@ -242,6 +245,41 @@ class MetricsSection(StoreSection):
         query = select_within(span, schema.deliveries, DELIVERY_FIELDS)
         return self._load_columns(query.order_by(schema.deliveries.c.number))
 
+    def load_check_columns(self) -> AttemptColumns:
+        """The failure modes that checks of changes told of and looked for, the newest last."""
+        return self._load_columns(_select_checked_modes().order_by(schema.reports.c.number))
+
+    def list_checked_modes(self, attempts: Collection[str]) -> list[tuple[str, Any, Any]]:
+        """Attempt, mode and source, by the newest check of each of these attempts' changes."""
+        chosen = _select_checked_modes().subquery()
+        query = select(chosen.c.attempt, chosen.c.checked_modes).order_by(chosen.c.number)
+        newest = self._newest_values(query, chosen.c.attempt, attempts)
+        tokens = [
+            (attempt, token.removesuffix(")").partition(" ("))
+            for attempt, text in newest.items()
+            for token in (text or "").split(", ")
+        ]
+        return [(attempt, mode, source) for attempt, (mode, _, source) in tokens if mode]
+
+    def list_regressed_attempts(self, attempts: Collection[str]) -> list[str]:
+        """Those whose newest delivery says that they were taken back or repaired."""
+        table = schema.deliveries
+        query = select(table.c.attempt, table.c.regressed).order_by(table.c.number)
+        newest = self._newest_values(query, table.c.attempt, attempts)
+        return [attempt for attempt, regressed in newest.items() if regressed]
+
+    def _newest_values(
+        self, query: Select[Any], key: ColumnElement[Any], attempts: Collection[str]
+    ) -> dict[str, Any]:
+        """By attempt, of rows of an attempt and a value in their order: the last."""
+        queries = [query.where(key.in_(part)) for part in fact_rows.split_values(list(attempts))]
+
+        def work(on: Connection) -> dict[str, Any]:
+            return {name: value for one in queries for name, value in on.execute(one)}
+
+        newest: dict[str, Any] = self._read(work)
+        return newest
+
     def load_tasks(self) -> dict[str, Task]:
         """By digest, as they were saved last, and in that order."""
         table = schema.tasks
@@ -269,6 +307,23 @@ class MetricsSection(StoreSection):
     ) -> AttemptColumns:
         loaded: AttemptColumns = self._read(lambda on: load_columns(on, query, more))
         return loaded
+
+
+def _select_checked_modes() -> Select[Any]:
+    """By attempt; a check of a pull request's newest commit is about the work behind it."""
+    reports, pulls = schema.reports, review_tables.pulls
+    return (
+        select(
+            func.coalesce(reports.c.attempt, pulls.c.attempt).label("attempt"),
+            reports.c.modes.label("checked_modes"),
+            reports.c.examined.label("checked_examined"),
+            reports.c.number,
+        )
+        .outerjoin_from(
+            reports, pulls, (pulls.c.repo == reports.c.repo) & (pulls.c.head == reports.c.head)
+        )
+        .where(reports.c.examined.is_not(None))
+    )
 
 
 def load_columns(

@@ -17,6 +17,8 @@ from closeloop.records.orchestration import (
     OrchestrationHistory,
     OrchestrationResult,
     OrchestrationRow,
+    PlanGrade,
+    PlanTrend,
     SubtaskAssessment,
     SubtaskExecution,
     SubtaskResult,
@@ -25,7 +27,7 @@ from closeloop.records.orchestration import (
 from closeloop.records.record import Record
 from closeloop.records.session import Exchange
 from closeloop.records.trace import Trace
-from closeloop.store import fact_rows, job_leases
+from closeloop.store import fact_rows, job_leases, plan_grades
 from closeloop.store import review_tables as tables
 from closeloop.store.attempt_rows import (
     column_integer,
@@ -164,7 +166,7 @@ class PlanSection(StoreSection):
             first = first.where(table.c.id.in_(among))
         names = [name for name in table.c.keys() if name != "body"]  # noqa: SIM118 - not a mapping
 
-        def work(on: Connection) -> tuple[Any, Any, Any]:
+        def work(on: Connection) -> tuple[Any, Any, Any, Any]:
             begun = on.execute(first.with_only_columns(table.c.id, *_shown_columns()).limit(limit))
             rows = begun.mappings().all()
             ids = [row["id"] for row in rows]
@@ -173,19 +175,30 @@ class PlanSection(StoreSection):
             )
             counts = select(tries.c.plan, func.count().label("tries"), func.sum(tries.c.cost))
             counts = counts.where(tries.c.plan.in_(ids)).group_by(tries.c.plan)
-            return (
-                rows,
-                on.execute(ended.order_by(table.c.number)).mappings().all(),
-                on.execute(counts).all(),
-            )
+            ended_rows = on.execute(ended.order_by(table.c.number)).mappings().all()
+            grades = plan_grades.load_grades(on, {row["id"] for row in ended_rows})
+            return rows, ended_rows, on.execute(counts).all(), grades
 
-        rows, ended, counts = self._read(work)
+        rows, ended, counts, grades = self._read(work)
         last = {row["id"]: row for row in ended}
         try_totals = {plan: (tries, cost) for plan, tries, cost in counts}
         return [
-            _plan_row(row, last.get(row["id"]), try_totals.get(row["id"], (0, None)))
+            replace(
+                _plan_row(row, last.get(row["id"]), try_totals.get(row["id"], (0, None))),
+                grade=grades.get(row["id"]),
+            )
             for row in rows
         ]
+
+    def load_grade(self, plan: str) -> PlanGrade | None:
+        """Of one plan that has ended."""
+        grades: dict[str, PlanGrade] = self._read(lambda on: plan_grades.load_grades(on, [plan]))
+        return grades.get(plan)
+
+    def load_trend(self, days: int) -> PlanTrend:
+        """Grades of plans, and what judges said of tries, by day."""
+        trend: PlanTrend = self._read(lambda on: plan_grades.load_trend(on, days))
+        return trend
 
     def running_plan_ids(self) -> frozenset[str]:
         """The ids of those that somebody carries out now."""
@@ -315,13 +328,13 @@ def _execution_columns(one: SubtaskResult) -> dict[str, Any]:
     execution = one.execution
     return {
         "plan": execution.plan,
-        "task": execution.task,
+        "task": column_text(execution.task),
         "try": execution.number,
         "agent": short_column_text(execution.agent),
         "model": short_column_text(execution.model),
         "exit": execution.exit,
         "started": execution.started,
-        "duration": execution.seconds,
+        "duration": column_number(execution.seconds),
         **_usage_columns(execution.usage),
         "body": pack_record(execution),
         "trace": None if one.trace is None else pack_record(one.trace),
@@ -334,7 +347,7 @@ def _task_columns(one: SubtaskAssessment) -> dict[str, Any]:
     texts = [issue.text for issue in one.issues] or ([one.why] if one.why else [])
     return {
         "plan": one.plan,
-        "task": one.task,
+        "task": column_text(one.task),
         "try": one.number,
         "at": one.at,
         "pass": one.passed,
@@ -346,6 +359,7 @@ def _task_columns(one: SubtaskAssessment) -> dict[str, Any]:
         "ignored_feedback": one.ignored,
         "evaluation": evaluation and evaluation.id,
         **_usage_columns(evaluation.usage if evaluation else Usage()),
+        "duration": evaluation and evaluation.seconds,
         "body": pack_record(one),
     }
 

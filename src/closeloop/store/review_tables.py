@@ -222,6 +222,7 @@ tasks = Table(
     Column("prompt_tokens", BigInteger),
     Column("completion_tokens", BigInteger),
     Column("cost", Float),
+    Column("duration", Float),
     Column("body", LargeBinary, nullable=False),
 )
 
@@ -236,7 +237,7 @@ executions = Table(
     Column("model", Text),
     Column("exit", Text, nullable=False),
     Column("started", Moment, nullable=False),
-    Column("duration", Float, nullable=False),
+    Column("duration", Float),
     Column("prompt_tokens", BigInteger),
     Column("completion_tokens", BigInteger),
     Column("cost", Float),

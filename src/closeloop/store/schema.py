@@ -211,6 +211,10 @@ measurements = Table(
     Column("found", Text, nullable=False),
     Column("category", Text),
     Column("modes", Text, nullable=False),
+    Column("examined", Text),
+    Column("modules", BigInteger),
+    Column("context_tokens", BigInteger),
+    Column("drift_slope", Float),
     Column("iterations", BigInteger, nullable=False),
     Column("converged_after", BigInteger),
     Column("handoff_hits", Float),
@@ -283,6 +287,8 @@ deliveries = Table(
     Column("passed", Boolean),
     Column("merged", Boolean),
     Column("corrected", Boolean),
+    Column("reviewed", Boolean),
+    Column("seconds_in_review", Float),
     Column("cycles", BigInteger),
     Column("regressed", Boolean),
     Column("files", BigInteger),
@@ -394,6 +400,8 @@ reports = Table(
     Column("level", Text),
     Column("verdict", Text, nullable=False),
     Column("findings", BigInteger, nullable=False),
+    Column("modes", Text),
+    Column("examined", Text),
     Column("body", LargeBinary, nullable=False),
 )
 

@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, get_args
 
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import Connection, func, insert, literal, select, tuple_
 
 from closeloop.records.errors import BadInput
 from closeloop.records.evaluation import Evaluation
 from closeloop.records.finding import FailureMode
 from closeloop.records.record import Record, Time
-from closeloop.records.score import SCORE_SOURCES, Score, ScoreSource
+from closeloop.records.score import Score, ScoreSource
 from closeloop.records.team_rules import HumanReview
 from closeloop.store import fact_rows
 from closeloop.store.attempt_rows import column_number, column_text, short_column_text
@@ -58,15 +58,40 @@ class ScoreSection(StoreSection):
         found: list[Score] = self._read(work)
         return sorted(found, key=lambda one: (one.name, one.source, one.by))
 
+    def list_sources(self) -> dict[str, list[ScoreSource]]:
+        """By name, who gave it: found by steps through the index, whatever it holds."""
+        table = scores.c
+        pair = select(table.name, table.source).order_by(table.name, table.source).limit(1)
+
+        def work(on: Connection) -> dict[str, list[ScoreSource]]:
+            sources: dict[str, list[ScoreSource]] = {}
+            row = on.execute(pair).first()
+            while row is not None:
+                sources.setdefault(row.name, []).append(row.source)
+                after = tuple_(table.name, table.source) > tuple_(*map(literal, row))
+                row = on.execute(pair.where(after)).first()
+            return sources
+
+        found: dict[str, list[ScoreSource]] = self._read(work)
+        return found
+
     def count_scores(self) -> list[ScoreCount]:
         """By name and source, of how many attempts there is a score, and when the last came."""
         table = scores.c
+        key = (table.name, table.source)
+        # In the index's own order: nothing is sorted, and nothing gathered.
+        by_attempt = (
+            select(*key, func.max(table.number).label("last"))
+            .group_by(*key, table.attempt)
+            .subquery()
+            .c
+        )
         counts = select(
-            table.name, table.source, func.count(table.attempt.distinct()), func.max(table.number)
-        ).group_by(table.name, table.source)
+            by_attempt.name, by_attempt.source, func.count(), func.max(by_attempt.last)
+        ).group_by(by_attempt.name, by_attempt.source)
 
         def work(on: Connection) -> list[ScoreCount]:
-            rows = on.execute(counts.order_by(table.name, table.source)).all()
+            rows = on.execute(counts.order_by(by_attempt.name, by_attempt.source)).all()
             last = select(table.number, table.at).where(table.number.in_([row[3] for row in rows]))
             moments = {row.number: row.at for row in on.execute(last)}
             return [
@@ -77,39 +102,35 @@ class ScoreSection(StoreSection):
         summary: list[ScoreCount] = self._read(work)
         return summary
 
-    def list_sources(self) -> dict[str, list[ScoreSource]]:
-        """By name, who has scored some attempt by it, in the order in which they are believed.
-
-        From one name to the next in the index: counting millions of scores would take seconds.
-        """
-        table = scores.c
-
-        def work(on: Connection) -> dict[str, list[ScoreSource]]:
-            sources: dict[str, list[ScoreSource]] = {}
-            name = on.execute(select(func.min(table.name))).scalar()
-            while name is not None:
-                own = select(table.number).where(table.name == name).limit(1)
-                sources[name] = [
-                    one
-                    for one in SCORE_SOURCES
-                    if on.execute(own.where(table.source == one)).scalar() is not None
-                ]
-                name = on.execute(select(func.min(table.name)).where(table.name > name)).scalar()
-            return sources
-
-        found: dict[str, list[ScoreSource]] = self._read(work)
-        return found
-
     def load_score_columns(
-        self, span: AttemptSpan, name: str, source: ScoreSource
+        self, span: AttemptSpan, name: str, source: ScoreSource, *, labels: bool = False
     ) -> AttemptColumns:
-        """All of one name and source, the newest of an attempt last."""
-        query = select_within(span, scores, ("value", "label", "version", "who"))
+        """All of one name and source, the newest of an attempt last: values, or labels."""
+        fields = (
+            "label" if labels else "value",
+            "who",
+            *(("version",) if source == "judge" else ()),
+        )
+        query = select_within(span, scores, fields)
         query = query.where(scores.c.name == name, scores.c.source == source)
         columns: AttemptColumns = self._read(
             lambda on: load_columns(on, query.order_by(scores.c.number))
         )
         return columns
+
+    def load_named_columns(self, span: AttemptSpan, names: Collection[str]) -> AttemptColumns:
+        """All of these names, from whatever source, the newest last."""
+        query = select_within(span, scores, ("name", "source", "who", "value"))
+        query = query.where(scores.c.name.in_(names), scores.c.value.is_not(None))
+        columns: AttemptColumns = self._read(
+            lambda on: load_columns(on, query.order_by(scores.c.number))
+        )
+        return columns
+
+    def list_attempts_scores(self, ids: Collection[str]) -> list[Score]:
+        """The scores of these attempts that count, in the order they were given."""
+        found: list[Score] = self._read(lambda on: [*_newest_scores(on, sorted(ids)).values()])
+        return found
 
     def list_scored_attempts(self, name: str, version: str) -> set[str]:
         """The attempts of which this version of a scorer has said what it has to say."""
@@ -203,7 +224,9 @@ def _scores_from_review(review: HumanReview, attempt: str) -> Iterator[Score]:
         "outside-scope-right": DEGREE_VALUES.get(review.outside or "none"),
         "approach": review.approach,
         **{name: DEGREE_VALUES[degree] for name, degree in review.dimensions.items()},
+        **{name: DEGREE_VALUES[degree] for name, degree in review.answers.items()},
         **{name_score(mode): mode in review.tags for mode in get_args(FailureMode)},
+        "review-seconds": review.seconds,
     }
     for name, value in values.items():
         if value is not None:

@@ -25,8 +25,8 @@ def task_alias(digest: str) -> str:
     return ALIAS_PREFIX + digest[:8]
 
 
-def is_alias(name: str | None) -> bool:
-    return name is not None and name.startswith(ALIAS_PREFIX)
+def is_alias(name: str) -> bool:
+    return name.startswith(ALIAS_PREFIX)
 
 
 def held_out_digests(tasks: Sequence[Task]) -> frozenset[str]:
@@ -116,3 +116,22 @@ def hide_results(results: ExperimentResults) -> ExperimentResults:
             for name, why in results.skipped.items()
         },
     )
+
+
+def split_results(results: ExperimentResults) -> tuple[ExperimentResults, ExperimentResults]:
+    """What came of dev tasks, and what came of held-out ones, which are hidden already."""
+    sealed = held_out_digests(results.tasks)
+    dev, held_out = (
+        replace(
+            results,
+            tasks=tuple(task for task in results.tasks if (task.digest in sealed) is is_sealed),
+            attempts=tuple(
+                row for row in results.attempts if (row.task_digest in sealed) is is_sealed
+            ),
+            skipped={
+                name: why for name, why in results.skipped.items() if is_alias(name) is is_sealed
+            },
+        )
+        for is_sealed in (False, True)
+    )
+    return dev, held_out

@@ -16,7 +16,7 @@ from closeloop.git import try_git_text
 from closeloop.records.errors import BadInput, unknown_name_error
 from closeloop.records.record import content_digest
 from closeloop.records.settings import Settings
-from closeloop.records.task import Task
+from closeloop.records.task import Acceptance, Task
 from closeloop.sandbox.workspaces import resolve_commit
 from closeloop.text.patches import parse_patch
 from closeloop.text.record_reading import read_record, unknown_field_error
@@ -49,14 +49,14 @@ def read_task_text(path: Path, name: str, limit: int = MAX_FILE_BYTES) -> str:
 
 
 def split_front_matter(text: str, name: str) -> tuple[dict[str, Any], str]:
-    """The front matter's fields, every scalar as text, and the body."""
+    """The front matter's fields, every scalar as text, and the body; a plain prompt has none."""
     # A checkout with other line ends must not be another task.
     text = text.replace("\r\n", "\n")
     fenced = _FRONT_MATTER.match(text)
+    if fenced is None and text.startswith("---"):
+        raise BadInput(f"{name}: the front matter does not end: put '---' on a line below it.")
     if fenced is None:
-        raise BadInput(
-            f"{name}: front matter is missing: start with fields between two '---' lines."
-        )
+        return {}, text.strip()
     try:
         value = _YamlBuilder(name).build_document(yaml.parse(fenced[1], Loader=_YAML_LOADER))
     except yaml.MarkedYAMLError as error:
@@ -161,14 +161,15 @@ NO_REPOSITORY = "none"
 PROMPT_PLACEHOLDER = "<!-- Write the request here, in the words you would use to a colleague. -->"
 
 _ID_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_NOT_IN_IDS = re.compile(r"[^A-Za-z0-9._-]+")
 _COMMIT_ID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _HTML_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 
 
 def select_tasks(settings: Settings, root: Path, names: Sequence[str]) -> list[Task]:
-    """The project's tasks, or those named: by id, or by file."""
-    files = [Path(name) for name in names if name.endswith(".md")]
-    ids = [name for name in names if not name.endswith(".md")]
+    """The project's tasks, or those named: by id, by file, or by folder."""
+    files = [Path(name) for name in names if _is_place(name)]
+    ids = [name for name in names if not _is_place(name)]
     chosen = load_tasks(files, root, resolve_commit) if files else []
     if ids or not files:
         known = {task.id: task for task in load_tasks(root / settings.tasks, root, resolve_commit)}
@@ -177,6 +178,11 @@ def select_tasks(settings: Settings, root: Path, names: Sequence[str]) -> list[T
                 raise unknown_name_error("task", name, known)
         chosen += [known[name] for name in ids or known]
     return list({task.id: task for task in chosen}.values())
+
+
+def _is_place(name: str) -> bool:
+    """A folder is written with a slash, so that it is never taken for a task's id."""
+    return name.endswith((".md", "/")) or ("/" in name and Path(name).is_dir())
 
 
 def load_tasks(
@@ -231,9 +237,12 @@ def load_task(path: Path, root: Path | None, resolve: ResolveRevision) -> Task:
         raise BadInput(f"{name}: the prompt is missing: write the request below the front matter.")
     if PROMPT_PLACEHOLDER in prompt:
         prompt = prompt.replace(PROMPT_PLACEHOLDER, "").lstrip("\n")
-    task = read_record({"id": path.stem, **fields, "prompt": prompt}, Task, name, strict=False)
+    task_id = _id_from_name(path.stem)
+    task = read_record({"id": task_id, **fields, "prompt": prompt}, Task, name, strict=False)
     _require_complete_task(task, name)
     files = [file for file in (path.name, task.reference, task.acceptance.patch) if file]
+    if not (task.acceptance.is_given or task.reference or task.rubric or task.answers):
+        files = []  # it says nothing but the request
     acceptance = msgspec.structs.replace(
         task.acceptance, patch=_load_patch(task.acceptance.patch, "acceptance.patch", path)
     )
@@ -247,6 +256,11 @@ def load_task(path: Path, root: Path | None, resolve: ResolveRevision) -> Task:
     )
     _require_hidden_from_agent(files, path, task.base)
     return with_digests(task)
+
+
+def _id_from_name(stem: str) -> str:
+    """A file's name as an id: `Fix the header.md` is `Fix-the-header`."""
+    return _NOT_IN_IDS.sub("-", stem).strip("-.")[:100]
 
 
 def require_valid_id(text: str, name: str) -> None:
@@ -273,10 +287,10 @@ def _require_known_fields(written: dict[str, Any], name: str) -> None:
 def _require_complete_task(task: Task, name: str) -> None:
     acceptance = task.acceptance
     require_valid_id(task.id, f"{name}: 'id'")
-    if not (acceptance.run or acceptance.commands or acceptance.answer):
+    if not acceptance.is_given and acceptance != Acceptance():
         raise BadInput(
-            f"{name}: 'acceptance' is missing: say what must hold, by tests (run), commands "
-            "or an answer."
+            f"{name}: 'acceptance' does not say what must hold: give tests (run), commands or an "
+            "answer, or leave it out where people and judges score the task."
         )
     if not acceptance.run:
         for field in ("fail_to_pass", "pass_to_pass", "runner", "report"):
@@ -346,7 +360,7 @@ def _resolve_base(
 
 def _require_hidden_from_agent(files: Sequence[str], path: Path, base: str | None) -> None:
     """A task that lies in the commit it starts from shows the agent how it is graded."""
-    if base is None:
+    if base is None or not files:
         return
     # Fails where the file lies in no repository, or in another one: then there is nothing to see.
     tree_listing = try_git_text(path.parent, "ls-tree", "--name-only", "-z", base, "--", *files)

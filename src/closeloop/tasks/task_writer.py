@@ -75,7 +75,11 @@ def render_task_files(task: Task, folder: Path) -> dict[str, str]:
 def render_new_task(
     name: str, commands: CommandSettings, head: str, prompt: str | None = None
 ) -> str:
-    """A new task's text: filled in as far as can be known, the rest explained."""
+    """A new task's text: filled in as far as can be known, the rest explained.
+
+    One that has its prompt can be run as it is: what must hold is left to people and judges until
+    somebody fills that in.
+    """
     repo = {"# repo: ../other": "when not given: where this file lies; `none` for no code at all"}
     lines = [f"id: {name}", *_explain_fields(repo, name), f"base: {head}"]
     if commands.setup:
@@ -85,8 +89,12 @@ def render_new_task(
         *_explain_fields(_TEST_FIELDS if commands.test else {}, name),
     ]
     acceptance_lines += _explain_fields(_ACCEPTANCE_FIELDS, name)
+    head_line = "acceptance:"
+    if prompt is not None:
+        acceptance_lines = [f"# {line.removeprefix('# ')}" for line in acceptance_lines]
+        [head_line] = _explain_fields({"# acceptance:": "none: people and judges score it"}, name)
     lines += [
-        "acceptance:",
+        head_line,
         *(f"  {line}" for line in acceptance_lines),
         *_explain_fields(_OPTIONAL_FIELDS, name),
     ]
@@ -167,6 +175,8 @@ def text_with_field(text: str, field: str, value: FieldValue, name: str) -> str:
     if value is not None:
         expected_fields[field] = list(value) if isinstance(value, tuple) else value
     end = "\r\n" if "\r\n" in text else "\n"
+    if not text.startswith("---"):  # a plain prompt
+        text = f"---{end}---{end}{end}{text}"
     lines = text.replace("\r\n", "\n").split("\n")
     last = next(number for number, line in enumerate(lines[1:], 1) if line.rstrip() == "---")
     kept_lines = list(_drop_field_lines(lines[1:last], field))

@@ -83,6 +83,18 @@ def _translate_segment(part: str) -> str:
     return expression
 
 
+SOURCE_ROOTS = frozenset(
+    ("src", "lib", "source", "packages", "crates", "pkg", "internal", "app", "apps", "cmd")
+)
+
+
+def package_folder(path: str) -> str:
+    """The package or top folder: `src/tally/days.py` belongs to `src/tally`."""
+    folders = path.split("/")[:-1]
+    deep = 2 if folders and folders[0] in SOURCE_ROOTS else 1
+    return "/".join(folders[:deep]) or "."
+
+
 # Patterns in which `*` stands for anything, and nothing else is special.
 
 MAX_MATCHED_CHARS = 300

@@ -35,6 +35,7 @@ from closeloop.web.otlp_receiver import (
 from closeloop.web.page import PageEndpoint, build_openapi_document, page_operations, page_routes
 from closeloop.web.page_context import PageContext
 from closeloop.web.pages import PAGES
+from closeloop.web.score_intake import SCORE_OPERATIONS, score_routes
 from closeloop.web.submissions import (
     EVALUATION_OPERATIONS,
     SubmissionEvaluator,
@@ -133,6 +134,7 @@ def build_web_app(
         *login_routes(access_policy),
         *evaluation_endpoints,
         *review_routes(desk),
+        *score_routes(desk),
         *memory_decision_routes(desk),
         *page_routes(PAGES, desk),
     ]
@@ -158,7 +160,12 @@ def _openapi_endpoint(evaluates: bool) -> PageEndpoint:
     async def describe_api(request: Request) -> Response:
         return JSONResponse(
             build_openapi_document(
-                [*page_operations(PAGES), *evaluation_operations, *submissions.REVIEW_OPERATIONS]
+                [
+                    *page_operations(PAGES),
+                    *evaluation_operations,
+                    *submissions.REVIEW_OPERATIONS,
+                    *SCORE_OPERATIONS,
+                ]
             )
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -12,27 +12,23 @@ from typing import Any, Self, get_args
 import anyio
 import anyio.to_thread
 import msgspec
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from closeloop.flow import judge_outputs
-from closeloop.judges.evaluator import cases_from_submission
+from closeloop.flow import judge_submission
 from closeloop.judges.judge_cases import read_submission
 from closeloop.judges.judge_panel import JudgePanel
 from closeloop.records.errors import BadInput, Fault, unknown_name_error
 from closeloop.records.evaluation import CRITERIA, Evaluation, Evaluations, Submission
 from closeloop.records.team_rules import HumanReview, RepeatState, ReviewAnswers, RuleState
-from closeloop.reviews.review_queue import (
-    load_open_task,
-    load_review_item,
-    next_item,
-    save_draft,
-    submit_review,
-)
+from closeloop.reviews.review_items import load_open_task, load_review_item
+from closeloop.reviews.review_questions import MAX_REVIEW_SECONDS, read_answer_object
+from closeloop.reviews.review_queue import next_item, save_draft, submit_review
 from closeloop.reviews.rule_editing import contrary_rules, decide_repeat, find_rule, set_rule_state
 from closeloop.store import Store
+from closeloop.text.record_reading import parse_json, unknown_field_error
 from closeloop.web.page import (
     JSON_MEDIA_TYPE,
     ApiOperation,
@@ -41,7 +37,7 @@ from closeloop.web.page import (
     fault_status,
 )
 from closeloop.web.page_context import PageContext
-from closeloop.web.pages.changes import open_review_queue
+from closeloop.web.pages.review import open_review_queue
 from closeloop.web.render import render_template
 from closeloop.web.request_bodies import (
     BodyMemory,
@@ -167,9 +163,7 @@ async def _evaluate_request(
         panel = await evaluator.open_panel()
         try:
             submission = await anyio.to_thread.run_sync(read_submission, content, "The request")
-            evaluations, why_not = await judge_outputs(
-                panel, cases_from_submission(submission), store
-            )
+            evaluations, why_not = await judge_submission(panel, submission, store)
         except BadInput as fault:
             raise RequestRefused(400, str(fault)) from fault
         # It is paid for: whoever asked has it, even where it could not be kept.
@@ -189,7 +183,8 @@ def _evaluation_response(
 # What people answer in the review queue, by form or as JSON.
 
 MAX_NOTES_CHARS = 20_000
-MAX_REVIEW_SECONDS = 86400.0
+MAX_TEAM_ANSWERS = 100
+FORM_FIELDS = ("csrf", "item", "shown", "tags", "notes")
 YES_NO_VALUES = {"yes": True, "no": False}
 REVIEW_OPERATIONS = (
     ApiOperation(
@@ -232,14 +227,8 @@ def review_routes(desk: PageContext) -> list[Route]:
 
     async def submit_json(request: Request) -> Response:
         try:
-            answers_given = msgspec.json.decode(await request.body(), type=ReviewAnswers)
-            reviewer_name = caller_or_local_user(request, desk)
-            review = HumanReview(
-                **asdict(answers_given), reviewer=reviewer_name, at=datetime.now(UTC)
-            )
+            review = _review_from_json(await request.body(), caller_or_local_user(request, desk))
             await anyio.to_thread.run_sync(_submit_review, desk, review)
-        except (ValueError, RecursionError) as error:
-            return _json_response(Problem(message=f"These are no answers: {error}."), 400)
         except Fault as fault:
             return _json_response(Problem(message=str(fault)), fault_status(fault))
         return _json_response(review, 200)
@@ -268,6 +257,18 @@ def _save_draft_review(desk: PageContext, review: HumanReview) -> None:
         save_draft(queue, replace(review, item=load_review_item(queue, review.item).id))
 
 
+def _review_from_json(body: bytes, reviewer: str) -> HumanReview:
+    """What a program says; the server says who answers, and when."""
+    answers = parse_json(body, "The request")
+    if not isinstance(answers, dict):
+        raise BadInput("The request should hold one JSON object with answers.")
+    for key in answers:
+        if key not in ReviewAnswers.__struct_fields__:
+            raise unknown_field_error("The request", key, ReviewAnswers.__struct_fields__)
+    now = datetime.now(UTC).isoformat()
+    return read_answer_object({**answers, "reviewer": reviewer, "at": now}, "The request")
+
+
 def _review_from_form(body: bytes, reviewer: str, state: str = "done") -> HumanReview:
     """What a form says; what it does not say, or says in other words, is open."""
     form_fields = parse_form_fields(body)
@@ -288,6 +289,7 @@ def _review_from_form(body: bytes, reviewer: str, state: str = "done") -> HumanR
             for name in CRITERIA
             if (word := _word_among(first_values, name, ("yes", "partly", "no"))) is not None
         },
+        "answers": dict(_team_answers(first_values)),
         "tags": form_fields.get("tags", []),
         "notes": first_values.get("notes", "")[:MAX_NOTES_CHARS].strip(),
         "seconds": _seconds_since_shown(first_values.get("shown", ""), now),
@@ -296,6 +298,14 @@ def _review_from_form(body: bytes, reviewer: str, state: str = "done") -> HumanR
         return msgspec.convert(review_fields, HumanReview)
     except msgspec.ValidationError:
         return msgspec.convert({**review_fields, "tags": []}, HumanReview)
+
+
+def _team_answers(said: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """What a form says to questions of the team's own; those of no item are refused later."""
+    known = {*HumanReview.__struct_fields__, *CRITERIA, *FORM_FIELDS}
+    for name in [name for name in said if name not in known][:MAX_TEAM_ANSWERS]:
+        if (word := _word_among(said, name, ("yes", "partly", "no"))) is not None:
+            yield name, word
 
 
 def _word_among(said: Mapping[str, str], name: str, words: tuple[str, ...]) -> str | None:

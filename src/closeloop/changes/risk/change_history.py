@@ -25,6 +25,7 @@ from closeloop.records.inspection import (
     Inspection,
 )
 from closeloop.records.record import Record
+from closeloop.text.wording import package_folder
 
 MAX_STEPS = 20_000
 _MAX_CACHED_HISTORIES = 4
@@ -241,10 +242,6 @@ def _save_history(path: Path, history: History) -> None:
 
 # How much a change touches: files, lines, modules, and how far it is spread.
 
-_SOURCE_ROOTS = frozenset(
-    ("src", "lib", "source", "packages", "crates", "pkg", "internal", "app", "apps", "cmd")
-)
-
 
 class ChangeSize(Record):
     """The size of a change, of what people write."""
@@ -271,13 +268,6 @@ def measure_change_size(inspection: Inspection) -> ChangeSize:
         modules=len(Counter(package_folder(file.path) for file in files)),
         entropy=_line_entropy(lines),
     )
-
-
-def package_folder(path: str) -> str:
-    """The package or top folder: `src/tally/days.py` belongs to `src/tally`."""
-    folders = path.split("/")[:-1]
-    deep = 2 if folders and folders[0] in _SOURCE_ROOTS else 1
-    return "/".join(folders[:deep]) or "."
 
 
 def _line_entropy(lines: list[int]) -> float:

@@ -35,6 +35,10 @@ class Violation(Record):
     evidence: str
 
 
+Weighed = tuple[Sequence[Violation], Sequence[Violation]]
+"""Those that are the change's doing, and those that are not."""
+
+
 def find_violations(runs: Iterable[ProbeRun]) -> list[Violation]:
     """What did not come out as it must, in any room."""
     return [violation for run in runs if run.tests for violation in _violations_in(run)]
@@ -91,6 +95,7 @@ async def confirm_tests(
 ) -> list[IntegrityCheck]:
     """Probe a change; a violation counts only if it returns, and the reference has none of it.
 
+    One that logic forbids need not return, and then those beside it need not either.
     Without a reference, the base is the control: there the fail-to-pass tests say nothing.
     """
     token = secrets.token_hex(16)
@@ -100,40 +105,35 @@ async def confirm_tests(
     async def probe_rooms(patch: str | None, first: int = 0) -> list[ProbeRun]:
         return [await probe(patch, token, room) for room in range(first, rooms)]
 
-    runs = [begun, *await probe_rooms(patch, 1)]
-    first_runs, first = runs, find_violations(runs)
-    violations = first
-    excused: set[tuple[ProbeKind, str]] = set()
-    if first:
-        before = {_function_of(violation) for violation in first}
-        runs = await probe_rooms(patch)
-        # What logic forbids needs no second time: answers at random are right in half of them.
-        violations = [
-            one
-            for one in find_violations(runs)
-            if _function_of(one) in before or _is_forbidden(one.test)
-        ]
-    forbidden = [one for one in first if _is_forbidden(one.test)]
-    if violations or forbidden:
+    async def probe_control() -> Control:
         known = frozenset(fail_to_pass) if reference is None else None
-        control = _read_control(await probe_rooms(reference), known)
-        counted = [one for one in violations if _counts_as_tampering(one, runs, control)]
-        counted += [one for one in forbidden if _counts_as_tampering(one, first_runs, control)]
-        excused = {
-            _excused_part(one.test, reference)
-            for one in violations
-            if one not in counted and one.test
-        }
-        runs = [] if not counted and not control.results else runs
-        violations = counted
-    tests = [
-        test
-        for run in runs
-        for test in run.tests
-        if _excused_part(test, reference) not in excused
-        and (test.kind != "perturbed" or test.name in run.results)
+        return _read_control(await probe_rooms(reference), known)
+
+    def build_checks(runs: Sequence[ProbeRun], weighed: Weighed) -> list[IntegrityCheck]:
+        return _build_checks(runs, weighed, reference, fail_to_pass)
+
+    runs = [begun, *await probe_rooms(patch, 1)]
+    first, control = find_violations(runs), None
+    if not first:
+        return build_checks(runs, ((), ()))
+    if any(_is_forbidden(one.test) for one in first):
+        # What logic forbids needs no second time: answers at random are right in half of them.
+        control = await probe_control()
+        weighed = _split_by_control(first, runs, control)
+        if any(_is_forbidden(one.test) for one in weighed[0]):
+            return build_checks(runs, weighed)
+    before = {_function_of(violation) for violation in first}
+    runs = await probe_rooms(patch)
+    violations = [
+        one
+        for one in find_violations(runs)
+        if _function_of(one) in before or _is_forbidden(one.test)
     ]
-    return [_build_check(kind, tests, violations, fail_to_pass) for kind in _CONDITIONS]
+    if control is None and not violations:
+        return build_checks(runs, ((), ()))
+    control = control or await probe_control()
+    weighed = _split_by_control(violations, runs, control)
+    return build_checks(runs if weighed[0] or control.results else (), weighed)
 
 
 def _count_more_rounds(first: ProbeRun, fail_to_pass: Collection[str]) -> int:
@@ -205,6 +205,13 @@ def _counts_as_tampering(violation: Violation, runs: Sequence[ProbeRun], control
     return status is not None and (status == "passed") == (test.expect == "pass")
 
 
+def _split_by_control(
+    violations: Sequence[Violation], runs: Sequence[ProbeRun], control: Control
+) -> Weighed:
+    counted = [one for one in violations if _counts_as_tampering(one, runs, control)]
+    return counted, [one for one in violations if one not in counted]
+
+
 def _functions_that_fail(control: Control) -> set[str | None]:
     """Tests that fail in a control too, be it with parameters that were not chosen for a probe."""
     copies = (name for name in control.results if "[" in name and "#" not in name)
@@ -254,6 +261,24 @@ def _excused_part(test: ProbeTest, reference: str | None) -> tuple[ProbeKind, st
     if test.kind == "perturbed" and reference is not None:
         return test.kind, test.name
     return test.kind, test.original or test.name
+
+
+def _build_checks(
+    runs: Sequence[ProbeRun],
+    weighed: Weighed,
+    reference: str | None,
+    fail_to_pass: Collection[str],
+) -> list[IntegrityCheck]:
+    counted, excused = weighed
+    parts = {_excused_part(one.test, reference) for one in excused if one.test}
+    tests = [
+        test
+        for run in runs
+        for test in run.tests
+        if _excused_part(test, reference) not in parts
+        and (test.kind != "perturbed" or test.name in run.results)
+    ]
+    return [_build_check(kind, tests, counted, fail_to_pass) for kind in _CONDITIONS]
 
 
 def _build_check(

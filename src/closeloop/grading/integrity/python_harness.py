@@ -33,7 +33,7 @@ def record(label, held):
 # What tests stand on, from before the code under test was loaded: nobody may exchange it. Said only
 # where a test ran, as a fixture for all tests may do so.
 _GUARD = """\
-import builtins, io, json.decoder, pathlib, sys, {unittest}
+import builtins, io, json.decoder, operator, pathlib, sys, types, {unittest}
 KEPT = []
 SPARED = ("print", "input", "breakpoint", "__import__", "__build_class__",
           "_getini_unknown_type")  # the last by pytest itself
@@ -53,11 +53,24 @@ for name, module in list(sys.modules.items()):
         for value in list(vars(module).values()):
             if isinstance(value, type) and value.__module__ == name:
                 keep_functions(vars(value))
-def compare(tell=tell, kept=KEPT, parts=parts, all=all):
-    same = all(place.get(name) is value and parts(value) == (code, defaults)
-               for place, name, value, code, defaults in kept)
-    tell(["", "#{guard}", "passed" if same else "failed", False])
-keep(globals(), ["tell", "record", "parts", "compare"])
+def arrange(kept, with_code=(types.FunctionType, types.MethodType)):
+    coded = [(value, (code, defaults)) for _, _, value, code, defaults in kept
+             if isinstance(value, with_code)]
+    return list(zip(*kept))[:3] + list(zip(*coded))
+# After each test, thousands are compared: by loops that are not written in Python.
+def compare(tell=tell, kept=KEPT, columns=[], arrange=arrange, all=all, map=map, len=len,
+            tuple=tuple, at=operator.getitem, same=operator.is_,
+            parts=operator.attrgetter("__code__", "__defaults__")):
+    if not columns or len(columns[0]) != len(kept):  # a file of tests has kept more
+        columns[:] = arrange(kept)
+    places, names, values, functions, contents = columns
+    try:
+        is_whole = (all(map(same, map(at, places, names), values))
+                    and tuple(map(parts, functions)) == contents)
+    except KeyError:
+        is_whole = False
+    tell(["", "#{guard}", "passed" if is_whole else "failed", False])
+keep(globals(), ["tell", "record", "parts", "arrange", "compare"])
 """
 PYTEST_PLUGIN = (
     _RECORDER
@@ -69,7 +82,7 @@ def pytest_configure(config):
     config.args[:] = {files!r}
     for name, value in (("keyword", ""), ("markexpr", ""), ("deselect", None), ("maxfail", 0),
                         ("lf", False), ("failedfirst", False), ("collectonly", False),
-                        ("continue_on_collection_errors", True)):
+                        ("continue_on_collection_errors", True), ("tbstyle", "line")):
         if hasattr(config.option, name):
             setattr(config.option, name, value)
 @pytest.hookimpl(tryfirst=True)

@@ -28,7 +28,7 @@ from closeloop.process.measures.convergence import (
 from closeloop.process.measures.feedback_use import feedback_rate, list_feedback_uses
 from closeloop.process.measures.recovery import SurprisingState, find_surprises, recovery_rate
 from closeloop.process.measures.verification import has_verification, list_trace_checks
-from closeloop.records.attempt import sum_usage
+from closeloop.records.attempt import Usage, sum_usage
 from closeloop.records.estimate import Rate, pool_rates, wilson_rate
 from closeloop.records.finding import Finding, Measures, ProcessScore, Unmeasured
 from closeloop.records.inspection import (
@@ -209,9 +209,24 @@ def _measure_lane(lane: LaneReading, known: _TraceMeasures) -> Measures:
         tampering=count_tampering(lane_findings, known.unmeasured) if lane.changes else None,
         drift=curve,
         drift_slope=drift_slope(curve),
+        context_tokens=max(
+            filter(None, (count_context_tokens(turn.usage) for turn in lane.lane.turns)),
+            default=None,
+        ),
         usage=sum_usage(turn.usage for turn in lane.lane.turns),
         seconds=_elapsed_seconds(times),
     )
+
+
+def count_context_tokens(usage: Usage) -> int | None:
+    """What a turn had before it, cached or not, and what it added; None where none is told."""
+    parts = (
+        usage.input_tokens,
+        usage.cache_read_tokens,
+        usage.cache_write_tokens,
+        usage.output_tokens,
+    )
+    return sum(filter(None, parts)) or None
 
 
 def _measure_whole(
@@ -241,6 +256,7 @@ def _measure_whole(
         recovery=pool_rates(*(lane.recovery for lane in lanes)),
         context_losses=_whole_context_losses(lanes, known),
         tampering=_whole_tampering(lanes, known),
+        context_tokens=max(filter(None, (lane.context_tokens for lane in lanes)), default=None),
         usage=sum_usage(lane.usage for lane in lanes),
         seconds=_elapsed_seconds(list(chain.from_iterable(known.times.values()))),
     )

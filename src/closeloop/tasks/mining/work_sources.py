@@ -121,8 +121,13 @@ def convert_github_answer(value: Any, kind: type[Record]) -> Any:
         raise BadInput(f"GitHub answered in a way that is not known: {error}.") from error
 
 
-def gather_pull_work(requests: Sequence[PullExport], repo: Path) -> GatheredWork:
-    """Those that were merged and that this clone has, each with what people said."""
+def gather_pull_work(
+    requests: Sequence[PullExport], repo: Path, modes: Mapping[str, Sequence[str]] | None = None
+) -> GatheredWork:
+    """Those that were merged and that this clone has, each with what people said.
+
+    `modes` are the tags of the failure modes that were seen in them, by merge commit.
+    """
     known = {work.commit: work for work in list_past_work(repo)}
     gathered, passed_over = [], {}
     for request in requests:
@@ -133,11 +138,12 @@ def gather_pull_work(requests: Sequence[PullExport], repo: Path) -> GatheredWork
         elif pull.merge_commit_sha not in known:
             passed_over[name] = "its commit is not in this clone's history"
         else:
-            gathered.append(_work_from_pull(request, known[pull.merge_commit_sha]))
+            tags = (modes or {}).get(pull.merge_commit_sha, ())
+            gathered.append(_work_from_pull(request, known[pull.merge_commit_sha], tags))
     return GatheredWork(given=unique_by_commit(gathered), passed_over=passed_over)
 
 
-def _work_from_pull(request: PullExport, work: PastWork) -> SourcedWork:
+def _work_from_pull(request: PullExport, work: PastWork, modes: Sequence[str]) -> SourcedWork:
     pull = request.pull
     # Whoever wrote the issue did not know the fix yet.
     description = request.issue or pull
@@ -159,7 +165,7 @@ def _work_from_pull(request: PullExport, work: PastWork) -> SourcedWork:
         work=msgspec.structs.replace(
             work, message=message.strip(), hindsight=request.issue is None
         ),
-        tags=tuple(tags),
+        tags=(*tags, *modes),
         rubric=format_remarks("Reviewers of the original change asked for this", remarks),
     )
 

@@ -68,7 +68,7 @@ def add_constraints(task: Task, tree: Path) -> tuple[Task, dict[str, str]]:
         task,
         prompt=prompt,
         facts=(*task.facts, *(rule.rstrip(".").replace("`", "") for rule in rules)),
-        scope=tuple(sorted(escape_glob(path) for path in touched)),
+        scope=task.scope or tuple(sorted(escape_glob(path) for path in touched)),
         acceptance=replace(task.acceptance, commands=commands),
     ), {}
 

@@ -7,8 +7,17 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from closeloop.metrics.failure_modes import load_said_tags
+from closeloop.process.handoff_facts import list_handoff_facts
 from closeloop.records.attempt import Insight
-from closeloop.records.finding import AttemptEnding, Finding, Measurement, ModeTag, ProcessScore
+from closeloop.records.finding import (
+    AttemptEnding,
+    Finding,
+    HandoffFacts,
+    Measurement,
+    ModeTag,
+    ProcessScore,
+)
 from closeloop.records.record import Record
 from closeloop.records.task import Variant
 from closeloop.records.team_rules import HumanReview
@@ -29,6 +38,7 @@ from closeloop.web.pages.scores import ScoreLine, list_given_scores
 MAX_EVENTS_MEASURED_AT_ONCE = 5000
 """Events of a trace that is measured while somebody waits for its page."""
 MAX_STOPS = 40
+MAX_HANDOFFS = 20
 MAX_HITS = 100
 CONTEXT_CHARS = 60
 
@@ -67,6 +77,8 @@ class AttemptView(Record):
     ending: AttemptEnding | None
     modes: tuple[ModeTag, ...]
     score: ProcessScore
+    handoffs: tuple[HandoffFacts, ...]
+    """The facts behind the handoff rate; those of long traces stand on the page of handoffs."""
     given: tuple[ScoreLine, ...]
     """What people, judges and code said of it."""
     lanes: tuple[LaneOutline, ...]
@@ -152,7 +164,8 @@ def attempt(desk: PageContext, asked: AttemptAsked) -> AttemptView:
         head = with_marks(head, known_measurement)
     measurement = known_measurement or Measurement(rules="")
     findings = unsilenced_rule_findings(measurement)
-    grade = desk.store.load_grade(head.row.id)
+    name = head.row.id
+    grade = desk.store.load_grade(name)
     outcome = grade.outcome if grade else None
     return AttemptView(
         head=head,
@@ -162,8 +175,13 @@ def attempt(desk: PageContext, asked: AttemptAsked) -> AttemptView:
         measured=head.row.events is None
         or (known_measurement is not None and not head.marks.outdated),
         ending=measurement.ending,
-        modes=measurement.modes,
+        modes=(*measurement.modes, *load_said_tags(desk.store, [name]).get(name, ())),
         score=measurement.score,
+        handoffs=list_handoff_facts(
+            desk.load_trace_reading(head.row.id), task.facts if task else ()
+        )[:MAX_HANDOFFS]
+        if measures_now and (head.row.lanes or 0) > 1
+        else (),
         given=list_given_scores(desk, head.row.id),
         lanes=desk.derive_from_trace(head.row.id, outline_lanes),
         events=build_event_fragment(trace, 0, findings),

@@ -1,17 +1,15 @@
-"""Attempts and experiments: lists to narrow down, how far each is, what failed."""
+"""Attempts: a list to narrow down, with the scores that are asked for, and a grid."""
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
-from closeloop.attempts.experiment_status import estimate_seconds_left, read_experiment_status
-from closeloop.metrics.attempt_measuring import find_experiment, list_experiment_attempts
 from closeloop.records.attempt import (
     AttemptFilter,
     AttemptMarks,
@@ -20,11 +18,8 @@ from closeloop.records.attempt import (
     PageCursor,
 )
 from closeloop.records.errors import BadInput
-from closeloop.records.experiment_plan import ExperimentStatus
 from closeloop.records.record import Record
-from closeloop.records.task import Experiment
-from closeloop.tasks.sealed_tasks import hide_attempt, is_alias
-from closeloop.web.page import NoQuery, Page, find_or_404
+from closeloop.web.page import Page
 from closeloop.web.page_context import PageContext
 from closeloop.web.pages.scores import (
     ScoreCell,
@@ -125,13 +120,7 @@ def attempts(desk: PageContext, asked: AttemptsAsked) -> AttemptsView:
     attempt_filter = AttemptFilter(
         **{name: getattr(asked, name) for name in AttemptFilter.__struct_fields__}
     )
-    rows = [
-        hide_attempt(row, sealed)
-        for row in desk.store.listing.list_page(attempt_filter, limit, after)
-    ]
-    if attempt_filter.task is not None:
-        # Whoever asks for a sealed task by its name is told nothing of it.
-        rows = [row for row in rows if not is_alias(row.task)]
+    rows = desk.store.listing.list_page(attempt_filter, limit, after, without=sealed)
     if asked.show == "grid":
         return AttemptsView(
             asked=asked, choices=choices, rules=rules, grid=build_attempt_grid(desk, rows)
@@ -168,15 +157,23 @@ def _filter_choices(desk: PageContext, sealed: frozenset[str]) -> FilterChoices:
 
 
 def build_attempt_grid(
-    desk: PageContext, rows: list[AttemptRow], order: Sequence[str] = ()
+    desk: PageContext,
+    rows: list[AttemptRow],
+    order: Sequence[str] = (),
+    merges: Mapping[str, float] | None = None,
 ) -> AttemptGrid:
-    """Attempts at tasks, a dot each; variants in the given order, then by name."""
+    """Attempts at tasks, a dot each; variants in the given order, then by name.
+
+    Where no check says how an attempt did, people do: `merges` has the share who would merge it.
+    """
     marks = desk.load_attempt_marks([row for row in rows if row.task])
     cells: dict[str, dict[str, list[Dot]]] = {}
     for row in rows:
         if row.task is not None:
             row_marks = marks.get(row.id, AttemptMarks())
             result = row.outcome or "unscored"
+            if merges and row.id in merges:
+                result = "pass" if merges[row.id] > 0.5 else "fail"
             dot = Dot(
                 id=row.id,
                 number=row.number,
@@ -211,119 +208,5 @@ PAGES = (
         about="Attempts, and how they ended.",
         section="Attempts",
         key="a",
-    ),
-)
-
-
-# Experiments: how far each one is, what it costs, and what failed.
-
-MAX_EXPERIMENTS = 50
-MAX_FAILED_ATTEMPTS = 100
-
-
-class ExperimentsView(Record):
-    courses: tuple[ExperimentStatus, ...]
-    """The newest first."""
-    fresh: bool
-
-
-class ExperimentAsked(Record):
-    experiment: str
-    """The id, or the beginning of it."""
-
-
-class Ends(Record):
-    """How the attempts that count have ended so far."""
-
-    passed: int
-    failed: int
-    unscored: int
-
-
-class ExperimentNow(Record):
-    """How one experiment stands, and what came of it so far."""
-
-    course: ExperimentStatus
-    seconds_left: float | None
-    """At the pace it has; None where that is not known, or where nothing runs."""
-    ends: Ends
-    failed: tuple[AttemptRow, ...]
-    """Attempts that failed or have no score, the latest first."""
-    more: int
-    """Of those, that are not told."""
-    grid: AttemptGrid
-
-
-class ExperimentView(Record):
-    experiment: Experiment
-    now: ExperimentNow | None
-    """None until it was looked at the first time."""
-    fresh: bool
-
-
-def experiments(desk: PageContext, asked: NoQuery) -> ExperimentsView:
-    courses, fresh = current_experiment_statuses(desk)
-    return ExperimentsView(courses=courses, fresh=fresh)
-
-
-def current_experiment_statuses(desk: PageContext) -> tuple[tuple[ExperimentStatus, ...], bool]:
-    """How the newest experiments stand, and whether that is so now."""
-    in_hand = sorted(desk.store.course.list_claimed_jobs())
-
-    def load_statuses() -> tuple[ExperimentStatus, ...]:
-        newest = desk.store.list_experiments()[:MAX_EXPERIMENTS]
-        return tuple(read_experiment_status(desk.store, one, in_hand) for one in newest)
-
-    cached_statuses = desk.metric_cache.compute_from_store(
-        "experiments", f"{desk.store_mark()} {in_hand}", load_statuses
-    )
-    return cached_statuses.value or (), cached_statuses.fresh
-
-
-def experiment(desk: PageContext, asked: ExperimentAsked) -> ExperimentView:
-    chosen_experiment = find_or_404(find_experiment, desk.store, asked.experiment)
-    in_hand = sorted(desk.store.course.list_claimed_jobs())
-    cached_experiment = desk.metric_cache.compute_from_store(
-        f"experiment {chosen_experiment.id}",
-        f"{desk.store_mark()} {in_hand}",
-        lambda: _current_experiment(desk, chosen_experiment, in_hand),
-    )
-    return ExperimentView(
-        experiment=chosen_experiment, now=cached_experiment.value, fresh=cached_experiment.fresh
-    )
-
-
-def _current_experiment(desk: PageContext, chosen: Experiment, in_hand: list[str]) -> ExperimentNow:
-    course = read_experiment_status(desk.store, chosen, in_hand)
-    sealed = desk.store.held_out.list_sealed_digests()
-    rows = [hide_attempt(row, sealed) for row in list_experiment_attempts(desk.store, chosen)]
-    failed_rows = [row for row in rows if row.outcome != "pass"]
-    failed_rows.sort(key=lambda row: row.started.timestamp() if row.started else 0.0, reverse=True)
-    passed, failed = (sum(row.outcome == word for row in rows) for word in ("pass", "fail"))
-    return ExperimentNow(
-        course=course,
-        seconds_left=estimate_seconds_left(desk.store, course),
-        ends=Ends(passed=passed, failed=failed, unscored=len(rows) - passed - failed),
-        failed=tuple(failed_rows[:MAX_FAILED_ATTEMPTS]),
-        more=max(0, len(failed_rows) - MAX_FAILED_ATTEMPTS),
-        grid=build_attempt_grid(desk, rows, tuple(dict.fromkeys(course.variants))),
-    )
-
-
-EXPERIMENT_PAGES = (
-    Page(
-        path="/experiments",
-        show=experiments,
-        template="experiments.html",
-        about="Experiments, and how far each one is.",
-        section="Experiments",
-        key="e",
-    ),
-    Page(
-        path="/experiments/{experiment}",
-        show=experiment,
-        template="experiment.html",
-        about="One experiment: how far it is, what it costs, what failed.",
-        section="Experiments",
     ),
 )

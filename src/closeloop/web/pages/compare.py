@@ -11,6 +11,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from closeloop.metrics.attempt_table import AttemptSelection, AttemptTable, select_attempts
+from closeloop.metrics.held_out_runs import report_held_out
 from closeloop.metrics.score_columns import attach_scores, find_metric, select_metrics
 from closeloop.metrics.score_definitions import find_source
 from closeloop.metrics.variant_comparison import (
@@ -22,10 +23,10 @@ from closeloop.metrics.variant_comparison import (
 from closeloop.records.errors import BadInput
 from closeloop.records.estimate import CompareReport, Metric, VariantComparison
 from closeloop.records.finding import Finding
+from closeloop.records.held_out import HeldOutReport
 from closeloop.records.record import Record
 from closeloop.records.score import ScoreSource, ScoreSummary
 from closeloop.records.task import Variant
-from closeloop.tasks.sealed_tasks import is_alias
 from closeloop.web.event_views import EventView
 from closeloop.web.page import Page
 from closeloop.web.page_context import PageContext
@@ -52,8 +53,7 @@ class CompareAsked(Record):
 class Repeat(Record):
     """One attempt at a task."""
 
-    id: str | None
-    """None where the task is sealed."""
+    id: str
     result: Literal["pass", "fail", "unscored", "between"]
     """By the score that decides: the better end, the worse one, not known, or neither end."""
     value: float | None = None
@@ -99,6 +99,8 @@ class CompareView(Record):
     """What else was asked for."""
     scores: tuple[ScoreSummary, ...] = ()
     """Those that may be asked for."""
+    held_out: HeldOutReport | None = None
+    """What looks at held-out tasks have shown of them; in no other number."""
     reason: str | None = None
     """Why what would be compared unasked cannot be."""
     fresh: bool = True
@@ -178,12 +180,14 @@ def _compute_comparison(
     report = compare_variants(work, choices, margin=choice.asked.margin, scores=names)
     metric, _ = find_metric(work, names[0])
     explored = select_metrics(work, names[1:]) if names[1:] else []
+    digests = {digest for side in report.sides for digest in side.variants}
     return replace(
         choice,
         report=report,
         pairs=tuple(_pair_view(desk, work, choices, one, metric) for one in report.pairs),
         decides=ComparedScore(metric=metric, source=find_source(metric)),
         explored=tuple(one for one in explored if one.score != metric.score),
+        held_out=report_held_out(desk.store, variants=digests),
     )
 
 
@@ -233,9 +237,7 @@ def _add_rule_marks(
 ) -> dict[str, tuple[Repeat, ...]]:
     """The repeats of some tasks, with what the rules found in the first of each."""
     repeats_of_tasks = {task: repeats.get(task, ()) for task in tasks}
-    marked_ids = [
-        one.id for each in repeats_of_tasks.values() for one in each[:MAX_MARKED_REPEATS] if one.id
-    ]
+    marked_ids = [one.id for each in repeats_of_tasks.values() for one in each[:MAX_MARKED_REPEATS]]
     marks = desk.store.listing.load_marks(marked_ids)
     return {
         task: tuple(
@@ -264,12 +266,11 @@ def _repeats_by_task(
     )
     task_repeats: dict[str, list[Repeat]] = {}
     for task, _, name, value in rows:
-        shown = None if is_alias(task) else name
-        task_repeats.setdefault(task, []).append(_build_repeat(shown, value, metric))
+        task_repeats.setdefault(task, []).append(_build_repeat(name, value, metric))
     return {task: tuple(each) for task, each in task_repeats.items()}
 
 
-def _build_repeat(attempt: str | None, value: float, metric: Metric) -> Repeat:
+def _build_repeat(attempt: str, value: float, metric: Metric) -> Repeat:
     if not isfinite(value):
         return Repeat(id=attempt, result="unscored")
     if metric.kind != "rate" or value not in (0.0, 1.0):

@@ -21,7 +21,7 @@ from closeloop.records.pull_request import Delivery
 from closeloop.records.record import Record
 from closeloop.records.session import Session
 from closeloop.records.task import Task
-from closeloop.reviews.review_queue import load_open_task
+from closeloop.reviews.review_items import load_open_task
 from closeloop.web.diff_view import DiffFile, ReportShown, build_diff_files, locate_findings
 from closeloop.web.page import Page, find_or_404
 from closeloop.web.page_context import PageContext

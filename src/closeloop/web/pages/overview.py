@@ -9,10 +9,12 @@ import msgspec
 
 from closeloop import __version__
 from closeloop.attempts.run_resources import describe_sandbox
-from closeloop.metrics.attempt_table import UNKNOWN_LABEL, AttemptSelection, AttemptTable
+from closeloop.metrics.attempt_groups import UNKNOWN_LABEL
+from closeloop.metrics.attempt_table import AttemptSelection, AttemptTable
 from closeloop.metrics.metric_figures import compute_metrics
 from closeloop.metrics.metric_trends import compute_trends
-from closeloop.metrics.variant_comparison import compare_variants
+from closeloop.metrics.score_columns import attach_scores
+from closeloop.metrics.variant_comparison import REVIEW_SCORE, compare_variants, default_scores
 from closeloop.plugins import PluginKind, installed_plugins
 from closeloop.records.attempt import AttemptFilter
 from closeloop.records.errors import BadInput
@@ -21,7 +23,6 @@ from closeloop.records.experiment_plan import ExperimentStatus
 from closeloop.records.orchestration import OrchestrationRow
 from closeloop.records.record import Record
 from closeloop.records.settings import AccessToken
-from closeloop.tasks.sealed_tasks import hide_attempt
 from closeloop.web.event_views import (
     FigureLine,
     FigureTable,
@@ -32,9 +33,10 @@ from closeloop.web.event_views import (
 )
 from closeloop.web.page import NoQuery, Page
 from closeloop.web.page_context import PageContext
-from closeloop.web.pages.attempts import AttemptLine, attempt_lines, current_experiment_statuses
-from closeloop.web.pages.changes import count_unreviewed_items
+from closeloop.web.pages.attempts import AttemptLine, attempt_lines
+from closeloop.web.pages.experiments import current_experiment_statuses
 from closeloop.web.pages.plans import list_running_plans
+from closeloop.web.pages.review import count_unreviewed_items
 
 PRODUCTION_METRICS = (
     "task completion rate", "regression introduction rate", "review loop count",
@@ -119,16 +121,17 @@ def overview(desk: PageContext, asked: NoQuery) -> OverviewView:
 
 def _latest_attempt_lines(desk: PageContext) -> tuple[AttemptLine, ...]:
     sealed = desk.store.held_out.list_sealed_digests()
-    rows = [
-        hide_attempt(row, sealed)
-        for row in desk.store.listing.list_page(AttemptFilter(), MAX_LATEST_ATTEMPTS)
-    ]
-    return attempt_lines(desk, rows)
+    return attempt_lines(
+        desk,
+        desk.store.listing.list_page(AttemptFilter(), MAX_LATEST_ATTEMPTS, without=sealed),
+    )
 
 
 def compute_overview_numbers(desk: PageContext, work: AttemptTable) -> OverviewNumbers:
     """All that takes long."""
     trends = compute_trends(work)
+    if work.columns["unchecked"].any():
+        work = attach_scores(work, desk.store, desk.score_catalogue, [REVIEW_SCORE])
     by_variant = [
         course
         for course in compute_trends(work, ("variant",), ("pass rate",)).courses
@@ -137,7 +140,7 @@ def compute_overview_numbers(desk: PageContext, work: AttemptTable) -> OverviewN
     by_variant.sort(key=lambda course: course.stretches[-1].until, reverse=True)
     names = dict.fromkeys(course.group["variant"] for course in by_variant)
     names |= dict.fromkeys(sorted(one.name for one in work.variants.values()))
-    by_name = compute_metrics(work, ("variant",), VARIANT_METRICS)
+    by_name = compute_metrics(work, ("variant",), _variant_metrics(work))
     production = build_figure_lines(compute_metrics(work, (), PRODUCTION_METRICS))
     return OverviewNumbers(
         attempts=len(work),
@@ -159,6 +162,11 @@ def compute_overview_numbers(desk: PageContext, work: AttemptTable) -> OverviewN
     )
 
 
+def _variant_metrics(work: AttemptTable) -> tuple[str, ...]:
+    """Where tasks have no check, what people would merge comes first."""
+    return (REVIEW_SCORE, *VARIANT_METRICS) if REVIEW_SCORE in work.metrics else VARIANT_METRICS
+
+
 def _newest_verdict(desk: PageContext, work: AttemptTable) -> Verdict | None:
     """The first variant against the others, where there is something to compare."""
     for experiment in desk.store.list_experiments():
@@ -166,9 +174,12 @@ def _newest_verdict(desk: PageContext, work: AttemptTable) -> Verdict | None:
             known = [work.variants[key] for key in experiment.variants if key in work.variants]
             choices = [AttemptSelection(name=one.name, variants=(one.digest,)) for one in known]
             try:
-                return Verdict(experiment=experiment.id, report=compare_variants(work, choices))
+                scores = default_scores(work, choices)
+                report = compare_variants(work, choices, scores=scores)
+                return Verdict(experiment=experiment.id, report=report)
             except BadInput:
-                return None
+                # It may be a look at held-out tasks, which are not compared here.
+                continue
     return None
 
 
@@ -176,7 +187,8 @@ def _count_rule_findings(desk: PageContext, work: AttemptTable) -> tuple[RuleCou
     about = {one.detector.rule.name: one.detector.rule.about for one in desk.rulebook.chosen}
     names = {None: None} | {digest: one.name for digest, one in work.variants.items()}
     counts: Counter[tuple[str | None, str]] = Counter()
-    for (variant, rule), count in desk.store.counts.count_findings().items():
+    sealed = desk.store.held_out.list_sealed_digests()
+    for (variant, rule), count in desk.store.counts.count_findings(sealed).items():
         if variant in names:
             counts[names[variant], rule] += count
     return tuple(

@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from closeloop.orchestration.plan_ending import (
+    PlanRates,
+    describe_failing_checks,
+    measure_plan_rates,
+)
 from closeloop.records.orchestration import (
     Orchestration,
     OrchestrationHistory,
     OrchestrationResult,
     OrchestrationRow,
+    PlanGrade,
+    PlanTrend,
     SubtaskSpec,
     SubtaskTry,
 )
@@ -96,6 +103,7 @@ def _connect_boxes(first: Box, then: Box) -> str:
 
 
 MAX_PLANS = 100
+MAX_TREND_DAYS = 60
 PlanLineState = Literal["pass", "fail", "unscored", "running", "waiting"]
 
 
@@ -104,6 +112,9 @@ class PlansView(Record):
     """The newest first."""
     under_way: tuple[str, ...]
     """The ids of those that somebody carries out now."""
+    trend: PlanTrend
+    fresh: bool
+    """False where the trend is still being computed, or is that of a moment ago."""
 
 
 class PlanAsked(Record):
@@ -128,13 +139,22 @@ class PlanView(Record):
     under_way: bool
     """Whether somebody carries it out now."""
     ending: OrchestrationResult | None
+    grade: PlanGrade | None
+    rates: PlanRates
+    whole_failures: tuple[str, ...]
+    """What fails of all changes together, and because of whom."""
     lines: tuple[PlanLine, ...]
     picture: Picture | None
 
 
 def plans(desk: PageContext, asked: NoQuery) -> PlansView:
     plan_store = desk.store.plans
+    trend = desk.metric_cache.compute_from_store(
+        "plan trend", desk.store_mark(), lambda: plan_store.load_trend(MAX_TREND_DAYS)
+    )
     return PlansView(
+        trend=trend.value or PlanTrend(),
+        fresh=trend.fresh,
         plans=tuple(plan_store.list_plans(MAX_PLANS)),
         under_way=tuple(sorted(plan_store.running_plan_ids())),
     )
@@ -155,6 +175,13 @@ def plan(desk: PageContext, asked: PlanAsked) -> PlanView:
         plan=story.plan,
         under_way=under_way,
         ending=story.ending,
+        grade=desk.store.plans.load_grade(story.plan.id) if story.ending else None,
+        rates=measure_plan_rates(story),
+        whole_failures=tuple(
+            describe_failing_checks(story.ending.checks, story.ending.broken_by)
+            if story.ending
+            else ()
+        ),
         lines=tuple(
             _plan_line(story, part, indents[part.id], under_way=under_way)
             for part in story.plan.tasks

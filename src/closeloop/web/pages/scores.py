@@ -9,7 +9,13 @@ from typing import Annotated
 from msgspec import Meta
 
 from closeloop.metrics.attempt_table import AttemptTable, load_attempt_table
-from closeloop.metrics.score_columns import attach_scores, find_metric, summarise_scores
+from closeloop.metrics.score_columns import (
+    ScoreRow,
+    attach_scores,
+    find_metric,
+    list_score_rows,
+    summarise_scores,
+)
 from closeloop.metrics.score_definitions import derived_definitions
 from closeloop.records.errors import BadInput
 from closeloop.records.record import Record, Time
@@ -79,48 +85,42 @@ def list_score_names(desk: PageContext) -> tuple[str, ...]:
     given = [
         name for name in desk.store.scores.list_sources() if name in desk.score_catalogue.given
     ]
-    return (*given, *derived_definitions())
+    return tuple(dict.fromkeys((*given, *derived_definitions())))
 
 
 def attempt_scores(desk: PageContext, asked: AttemptAsked) -> AttemptScoresView:
     head, _ = load_attempt_head(desk, asked.attempt)
+    name = head.row.id
+    rows = [*list_score_rows(_load_attempts(desk, [name]), desk.store, {name})]
     return AttemptScoresView(
         head=head,
-        given=list_given_scores(desk, head.row.id),
-        computed=_list_computed_scores(desk, head.row.id),
+        given=_score_lines(desk, [row for row in rows if row.at is not None]),
+        computed=_score_lines(desk, [row for row in rows if row.at is None]),
     )
 
 
 def list_given_scores(desk: PageContext, attempt: str) -> tuple[ScoreLine, ...]:
-    """What people, judges and code said of an attempt; who had no say is left out."""
+    """What people, judges and code said of an attempt."""
+    return _score_lines(desk, desk.store.scores.list_scores(attempt))
+
+
+def _score_lines(desk: PageContext, rows: Sequence[Score | ScoreRow]) -> tuple[ScoreLine, ...]:
+    """Who had no say is left out."""
+    given, computed = desk.score_catalogue.given, derived_definitions()
     return tuple(
-        _given_line(desk, one)
-        for one in desk.store.scores.list_scores(attempt)
+        ScoreLine(
+            definition=(given if one.at else computed).get(one.name)
+            or ScoreDefinition(name=one.name),
+            source=one.source,
+            value=one.value,
+            label=one.label,
+            by=one.by,
+            at=one.at,
+            note=one.note,
+        )
+        for one in rows
         if one.value is not None or one.label is not None
     )
-
-
-def _given_line(desk: PageContext, one: Score) -> ScoreLine:
-    known = desk.score_catalogue.given.get(one.name)
-    return ScoreLine(
-        definition=known or ScoreDefinition(name=one.name),
-        source=one.source,
-        value=one.value,
-        label=one.label,
-        by=one.by,
-        at=one.at,
-        note=one.note,
-    )
-
-
-def _list_computed_scores(desk: PageContext, attempt: str) -> tuple[ScoreLine, ...]:
-    work = _load_attempts(desk, [attempt])
-    lines = []
-    for name, definition in derived_definitions().items() if len(work) else ():
-        value = float(find_metric(work, name)[1](work.columns)[0])
-        if isfinite(value) and definition.source:
-            lines.append(ScoreLine(definition=definition, source=definition.source, value=value))
-    return tuple(lines)
 
 
 def _load_attempts(desk: PageContext, attempts: Sequence[str]) -> AttemptTable:

@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from closeloop import plugins
-from closeloop.metrics.held_out_runs import estimate_held_out_gaps, list_held_out_reminders
+from closeloop.metrics.held_out_runs import (
+    count_dev_attempts,
+    list_held_out_reminders,
+    report_held_out,
+)
 from closeloop.process.rule_quality import (
     GateDecision,
     ReadingSummary,
@@ -17,8 +21,8 @@ from closeloop.process.rule_quality import (
 )
 from closeloop.records.attempt import AttemptFilter
 from closeloop.records.estimate import Rate, wilson_rate
-from closeloop.records.experiment_plan import HeldOutGap, HeldOutRun
 from closeloop.records.finding import Rule
+from closeloop.records.held_out import HeldOutReport, HeldOutRun
 from closeloop.records.record import Record
 from closeloop.records.task import Task
 from closeloop.tasks.sealed_tasks import require_unsealed, task_alias
@@ -43,11 +47,11 @@ class TaskLine(Record):
     """Proved, unproved, unchecked, or unknown before it was looked at."""
     tags: tuple[str, ...]
     rate: Rate | None
-    """Of the scored attempts at it, those that passed."""
+    """Of the scored attempts at it, those that passed; None of a held-out task."""
 
 
 class TasksView(Record):
-    """The tasks of dev; of those held out no more than how many there are and how they do."""
+    """The tasks of dev; of those held out no more than how many there are."""
 
     tasks: tuple[TaskLine, ...]
     more: int
@@ -60,8 +64,11 @@ class SetsView(Record):
     """The sets in numbers, how far dev can be believed, and the ledger of looks."""
 
     sets: tuple[SetFacts, ...]
-    gaps: tuple[HeldOutGap, ...]
+    held_out: HeldOutReport | None
+    """What the looks have shown; None before the first one."""
     looks: tuple[HeldOutRun, ...]
+    run_as_dev: int
+    """Held-out tasks that were run as dev tasks before they were sealed."""
     reminders: tuple[str, ...]
 
 
@@ -106,8 +113,9 @@ def sets(desk: PageContext, asked: NoQuery) -> SetsView:
     rows = desk.store.listing.list_page(AttemptFilter(origin="experiment"), MAX_RECENT_ATTEMPTS)
     return SetsView(
         sets=tuple(facts),
-        gaps=tuple(estimate_held_out_gaps(desk.store, all_tasks)) if len(facts) > 1 else (),
+        held_out=report_held_out(desk.store, all_tasks),
         looks=tuple(looks[:100]),
+        run_as_dev=len(count_dev_attempts(desk.store, all_tasks)),
         reminders=tuple(list_held_out_reminders(looks, rows, max(ages, default=None), now)),
     )
 
@@ -149,7 +157,7 @@ def _task_line(
         split=one.split,
         state=states.get(one.grading, "unknown"),
         tags=() if sealed else tuple(dict.fromkeys((*one.tags, *infer_kind_tags(one)))),
-        rate=_task_pass_rate(one, passed),
+        rate=None if sealed else _task_pass_rate(one, passed),
     )
 
 

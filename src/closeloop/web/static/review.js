@@ -24,8 +24,31 @@ function choose(answer) {
   if (at === before) ask(at + 1);
 }
 
+/** Everything that is open is well: said, and sent. */
+function allGood() {
+  for (const step of steps) {
+    if (!step.querySelector(":checked")) (step.querySelector('[value="none"]') ?? step.querySelector('[value="yes"]')).click();
+  }
+  form.requestSubmit();
+}
+
+/** The next trace that is still closed, then none is open. */
+function trace() {
+  const traces = [...document.querySelectorAll(".side.asked [data-trace], .side:not(.asked) [data-trace]")];
+  const closed = traces.find((each) => !each.open);
+  if (closed) {
+    closed.open = true;
+    closed.scrollIntoView({ block: "start" });
+  } else {
+    for (const each of traces) each.open = false;
+  }
+}
+
 function evidence() {
-  const files = [...document.querySelectorAll("[data-evidence]")];
+  const files = [
+    ...document.querySelectorAll(".side.asked [data-evidence]"),
+    ...document.querySelectorAll(".side:not(.asked) [data-evidence]"),
+  ];
   const next = files[(files.indexOf(document.activeElement) + 1) % files.length];
   next?.focus({ preventScroll: true });
   next?.scrollIntoView({ block: "start" });
@@ -45,8 +68,10 @@ function hear(event) {
   const action = answer ? () => choose(answer)
     : tag ? () => tag.click()
     : {
+      a: allGood,
       b: () => ask(at - 1),
       d: evidence,
+      t: trace,
       w: () => form.querySelector("textarea").focus(),
       Enter: () => {
         if (event.target.closest?.("a, button, summary")) return;

@@ -1,0 +1,200 @@
+"""The review queue: one item a screen, what others left beside it, a few questions, a verdict."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from statistics import median
+from typing import Annotated, get_args
+
+from msgspec import Meta
+
+from closeloop.records.change import Change
+from closeloop.records.errors import BadInput
+from closeloop.records.finding import FailureMode
+from closeloop.records.record import Record, Time
+from closeloop.records.team_rules import HumanReview, ReviewItem, ReviewOutput
+from closeloop.reviews.authorship import merge_known_agents
+from closeloop.reviews.review_items import ReviewQueue, load_blind_trace, load_review_item
+from closeloop.reviews.review_questions import get_answer
+from closeloop.reviews.review_queue import list_waiting_items, load_draft, next_item
+from closeloop.text.patches import parse_patch
+from closeloop.web.diff_view import DiffFile, build_diff_files
+from closeloop.web.event_views import EventView, build_event_view
+from closeloop.web.page import Page, find_or_404
+from closeloop.web.page_context import CachedValue, PageContext
+
+MAX_TRACE_EVENTS = 400
+PACE_REVIEWS = 20
+"""How long the rest takes is told by so many of the last reviews."""
+DOCUMENT_SUFFIXES = (".md", ".markdown", ".txt", ".rst")
+
+
+class ReviewAsked(Record):
+    item: str = ""
+    """An attempt or a pull request, to answer for it again; the queue's next when not given."""
+    caller: Annotated[str, Meta(extra_json_schema={"readOnly": True})] = ""
+    """Who reviews; the server says so, whatever the address does."""
+    more: bool = False
+    """Whether an answer was given that leaves a question open."""
+
+
+class OutputView(Record):
+    """What one attempt left, as the page shows it."""
+
+    output: ReviewOutput
+    asked: bool
+    """Whether it is the one that the questions are about."""
+    files: tuple[DiffFile, ...]
+    documents: dict[str, str]
+    """New files that are read and not run, by path: their text."""
+
+
+class ReviewView(Record):
+    item: ReviewItem | None
+    """None where nothing waits for whoever asks."""
+    draft: HumanReview | None
+    """What they have answered of it already."""
+    words: dict[str, str]
+    """The same by question."""
+    outputs: tuple[OutputView, ...]
+    modes: tuple[str, ...]
+    items: int
+    reviewed: int
+    """Of the items that wait."""
+    seconds_left: float | None
+    """For the others, at the reviewer's own pace; None before the first review."""
+    reviewer: str
+    named: bool
+    """Whether the item was asked for by name: it is nobody's turn then."""
+    shown: Time
+    incomplete: bool
+    fresh: bool
+
+
+def review(desk: PageContext, asked: ReviewAsked) -> ReviewView:
+    now = datetime.now(UTC)
+    queue, fresh = open_review_queue(desk)
+    item = None
+    if asked.item:
+        item = find_or_404(load_review_item, queue, asked.item)
+    elif queue.known is not None:
+        item = next_item(queue, asked.caller, now, take=False)
+    draft = load_draft(queue, item.id, asked.caller) if item else None
+    is_shown = draft is not None and (draft.state == "draft" or bool(asked.item))
+    draft = draft if is_shown else None
+    done = [one for one in desk.store.reviews.list_reviews() if one.state == "done"]
+    reviewed = len({one.item for one in done}.intersection(queue.known or ()))
+    questions = item.questions if item else ()
+    words = {one.name: get_answer(draft, one.name) for one in questions} if draft else {}
+    return ReviewView(
+        item=item,
+        draft=draft,
+        words={name: word for name, word in words.items() if word is not None},
+        outputs=_output_views(item) if item else (),
+        modes=get_args(FailureMode),
+        items=len(queue.known or ()),
+        reviewed=reviewed,
+        seconds_left=_estimate_seconds_left(done, asked.caller, len(queue.known or ()) - reviewed),
+        reviewer=asked.caller,
+        named=bool(asked.item),
+        shown=now,
+        incomplete=asked.more,
+        fresh=fresh or item is not None,
+    )
+
+
+def _estimate_seconds_left(done: list[HumanReview], reviewer: str, items: int) -> float | None:
+    paces = [one.seconds for one in done if one.reviewer == reviewer and one.seconds is not None]
+    return median(paces[-PACE_REVIEWS:]) * items if paces else None
+
+
+def open_review_queue(desk: PageContext) -> tuple[ReviewQueue, bool]:
+    """The queue, with all that waits, and whether that is so now."""
+    cached_items = _load_waiting_items(desk)
+    queue = ReviewQueue(
+        store=desk.store,
+        settings=desk.settings,
+        agents=merge_known_agents(desk.settings.pulls.agents),
+        known=cached_items.value[0] if cached_items.value else None,
+    )
+    return queue, cached_items.fresh
+
+
+def count_unreviewed_items(desk: PageContext) -> int | None:
+    """How many items nobody has looked at; None until they were counted the first time."""
+    cached_items = _load_waiting_items(desk)
+    return cached_items.value[1] if cached_items.value else None
+
+
+def _load_waiting_items(desk: PageContext) -> CachedValue[tuple[tuple[str, ...], int]]:
+    """All that waits, which may be much, and how many of it nobody has looked at."""
+
+    def made() -> tuple[tuple[str, ...], int]:
+        names = tuple(list_waiting_items(desk.store))
+        reviews = desk.store.reviews.list_reviews()
+        return names, len({*names} - {one.item for one in reviews if one.state == "done"})
+
+    return desk.metric_cache.compute_from_store("queue", desk.store_mark(), made)
+
+
+def _output_views(item: ReviewItem) -> tuple[OutputView, ...]:
+    outputs = sorted((item.output, *item.others), key=lambda output: output.label)
+    return tuple(_output_view(output, item, output is item.output) for output in outputs)
+
+
+def _output_view(output: ReviewOutput, item: ReviewItem, asked: bool) -> OutputView:
+    try:
+        change = parse_patch(output.patch)
+    except BadInput:
+        change = Change(patch=output.patch)
+    marks = [(path, "outside the scope") for path in item.outside] if asked else []
+    files = build_diff_files(change, (), marks)
+    documents = {
+        file.path: "\n".join(line.text for line in file.lines if line.kind == "plus")
+        for file in files
+        if file.status == "added" and file.path.lower().endswith(DOCUMENT_SUFFIXES)
+    }
+    return OutputView(output=output, asked=asked, files=files, documents=documents)
+
+
+class TraceAsked(Record):
+    item: str
+    label: str = ""
+    """Which of the attempts beside it; the item's own when not given."""
+
+
+class TraceView(Record):
+    """How an attempt came about, without the names of who made it."""
+
+    events: tuple[EventView, ...]
+    left_out: int
+
+
+def review_trace(desk: PageContext, asked: TraceAsked) -> TraceView:
+    queue, _ = open_review_queue(desk)
+    trace = find_or_404(load_blind_trace, queue, asked.item, asked.label)
+    events = trace.events if trace else ()
+    return TraceView(
+        events=tuple(build_event_view(event, 0, ()) for event in events[:MAX_TRACE_EVENTS]),
+        left_out=max(0, len(events) - MAX_TRACE_EVENTS),
+    )
+
+
+PAGES = (
+    Page(
+        path="/review",
+        show=review,
+        template="review.html",
+        about="The next item that waits for a person.",
+        section="Review",
+        key="r",
+    ),
+    Page(
+        path="/review/trace",
+        show=review_trace,
+        template="review_trace.html",
+        about="How an item of the review queue came about, without names.",
+        section="Review",
+        part=True,
+    ),
+)
