@@ -358,6 +358,8 @@ def _span_conditions(span: AttemptSpan) -> list[ColumnElement[bool]]:
 def select_within(span: AttemptSpan, table: Table, names: Collection[str]) -> Select[Any]:
     """Some columns of a table about attempts, for those of a span."""
     query = select(table.c.attempt, *(table.c[name] for name in names))
+    if span.attempts is not None:
+        return query.where(table.c.attempt.in_(span.attempts))
     if limits := _span_conditions(span):
         query = query.where(table.c.attempt.in_(select(schema.attempts.c.id).where(*limits)))
     return query

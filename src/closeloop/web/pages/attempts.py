@@ -93,6 +93,8 @@ class AttemptGrid(Record):
     rows: tuple[GridRow, ...]
     cut: bool
     """Whether only the newest attempts are in it."""
+    by_people: bool = False
+    """Whether people say how the attempts did, and no check does."""
 
 
 class AttemptsView(Record):
@@ -197,6 +199,7 @@ def build_attempt_grid(
             for task in sorted(cells)
         ),
         cut=len(rows) == MAX_DOTS,
+        by_people=bool(merges) and not any(row.outcome in ("pass", "fail") for row in rows),
     )
 
 
