@@ -77,6 +77,9 @@ def test_a_merged_pull_request_asks_what_its_issue_asks(repo):
     assert given.rubric is not None
     assert "Please add a test." in given.rubric
     assert "Done." not in given.rubric, "an author does not correct themselves"
+    tags = {given.work.commit: ["scope-creep"]}
+    (tagged,) = gather_pull_work(list(read_pull_exports(export(repo))), repo, tags).given
+    assert tagged.tags == (*given.tags, "scope-creep")
 
 
 @pytest.mark.parametrize(

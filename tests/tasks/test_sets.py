@@ -13,7 +13,6 @@ from closeloop.metrics.held_out_runs import (
     list_held_out_reminders,
     overuse_warning,
 )
-from closeloop.records.attempt import AttemptRow
 from closeloop.records.errors import BadInput
 from closeloop.records.held_out import HeldOutRun
 from closeloop.records.task import Acceptance, Task
@@ -91,8 +90,7 @@ def test_looks_are_counted_by_change_and_not_by_run():
 
 
 def test_a_new_model_and_an_old_look_are_reminded_of():
-    row = AttemptRow(id="x", origin="experiment", exit="finished", model="b", task_digest="d")
     assert list_held_out_reminders([look("c")], [], 10.0, NOW) == []
-    told = list_held_out_reminders([look("c", at=NOW - timedelta(days=100))], [row], 200.0, NOW)
+    told = list_held_out_reminders([look("c", at=NOW - timedelta(days=100))], ["b"], 200.0, NOW)
     assert len(told) == 3
     assert "Never run on the held-out set: b" in told[2]

@@ -39,6 +39,7 @@ READ = (
     f"/attempts/{SPIRAL}/evaluations",
     f"/attempts/{SPIRAL}/reviews",
     f"/attempts/{SPIRAL}/scores",
+    f"/attempts/{SPIRAL}/log",
     f"/attempts/{SPIRAL}/raw",
     "/changes/reports/1",
     "/tasks",

@@ -371,7 +371,7 @@ def test_scope_limits_say_what_they_would_have_stopped(store: Store) -> None:
         ("files", "keeps completions", 2),
     ]
     assert describe_scope_limit(limits[0]) == (
-        "at most 2 files: would have stopped 9 of 10 failures, and 1 of 10 completed changes"
+        "check.max_files = 2 would have stopped 9 of 10 failures, and 1 of 10 completed changes"
     )
     assert compute_metrics(load_attempt_table(store, BOOK), ("variant",)).limits == ()
 
@@ -526,9 +526,9 @@ def test_the_rate_of_a_mode_joins_grades_checks_judges_people_and_later_reverts(
     store: Store,
 ) -> None:
     """Silent regression: a delivery that was taken back shows it, one that stands does not, and
-    people looked at two others: 1 of 4, by the delivery. Hallucinated API: a failing test found one, the
-    newest check of a change another, a judge a third, which a person denies; the person's fourth
-    and the older check say none: 3 of 4. Each source counts.
+    people looked at two others: 1 of 4, by the delivery. Hallucinated API: a failing test found
+    one, the newest check of a change another, a judge a third, which a person denies; the person's
+    fourth and the older check say none: 3 of 4. Each source counts.
     """
     deliver(store, **DONE | {"regressed": True})
     deliver(store, **DONE | {"regressed": False})

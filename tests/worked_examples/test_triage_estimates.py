@@ -121,3 +121,12 @@ def test_the_page_about_triage_prints_the_figures_of_the_prior_that_ships() -> N
     assert f"| {prior.sessions:,} |" in page
     for name in set(prior.figures) - {"runs, held", "auc turns alone, dev", "auc other tasks, dev"}:
         assert f"{prior.figures[name]:.3f}" in page, name
+
+
+def test_a_review_owes_no_change_of_code() -> None:
+    look = {"run": {"command": "git show", "exit": 0, "output": "+ x = 1"}}
+    answer = {"claim": "Two remarks: the name is long, and a test is missing."}
+    for request in ("Review the last commit.", "Why does parse() return None?"):
+        assert "no_code_change" not in measure_events({"user": request}, look, answer).features
+    wanted = measure_events({"user": "Fix the crash in parse()."}, look, answer).features
+    assert wanted["no_code_change"] == 1

@@ -1,4 +1,4 @@
-"""out-of-scope-change: files that nobody asked to be changed, and that nobody spoke of."""
+"""out-of-scope-change, wide-change: files that nobody asked for, and more than a limit allows."""
 
 from __future__ import annotations
 
@@ -14,13 +14,21 @@ from closeloop.records.finding import Finding, Rule, Unmeasured
 from closeloop.records.inspection import (
     Inspection,
 )
-from closeloop.text.wording import matches_globs
+from closeloop.text.wording import count_with_noun, matches_globs, package_folder
 
 rules = (
     Rule(
         name="out-of-scope-change",
         version=1,
         about="A file is changed that lies outside what was asked for, and nobody says why.",
+        severity="error",
+        mode="scope creep",
+        gates=True,
+    ),
+    Rule(
+        name="wide-change",
+        version=1,
+        about="The change touches more files or modules than `check` in closeloop.toml allows.",
         severity="error",
         mode="scope creep",
         gates=True,
@@ -38,6 +46,31 @@ _ALLOWED_KINDS = ("docs", "lockfile", "generated", "vendored", "data")
 
 
 def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
+    """What is wider than the limits, and what lies outside the scope."""
+    return [*_find_wide_change(inspection), *_find_outside_files(inspection)]
+
+
+def _find_wide_change(inspection: Inspection) -> Iterator[Finding]:
+    """One finding for each limit that the files which people write go beyond."""
+    paths = [file.path for file in inspection.files]
+    settings, rule = inspection.settings, rules[1]
+    touched = {"file": len(paths), "module": len({package_folder(path) for path in paths})}
+    limits = {"file": settings.max_files, "module": settings.max_modules} if settings else {}
+    for noun, most in limits.items():
+        if most is not None and touched[noun] > most:
+            yield Finding(
+                rule=rule.name,
+                version=rule.version,
+                severity=rule.severity,
+                mode=rule.mode,
+                message=f"The change touches {count_with_noun(touched[noun], noun)}, and at most"
+                f" {most} may be touched: split it, or say in its request why it is this wide.",
+                places=(f"{paths[0]}:1",),
+                source="check",
+            )
+
+
+def _find_outside_files(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
     """Outside the task's declared scope for certain; else outside what the request points at."""
     task = inspection.task
     if task is not None and task.scope:

@@ -31,6 +31,7 @@ COMMAND_CHAPTERS = {
         "task import": ("closeloop.cli.exchange:import_", "Read tasks of SWE-bench and Harbor."),
         "task export": ("closeloop.cli.exchange:export", "Write tasks for SWE-bench or Harbor."),
         "sets": ("closeloop.cli.sets:sets", "List dev and held-out tasks as sets, and split them."),
+        "due": ("closeloop.cli.due:due", "Say what to run again, and which tasks are stale."),
     },
     "Agents at work": {
         "agents": (

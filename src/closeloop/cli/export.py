@@ -20,16 +20,18 @@ if TYPE_CHECKING:
     from closeloop.records.attempt import Attempt
     from closeloop.records.session import LogEvent, Purge, Session
     from closeloop.records.trace import Trace
+    from closeloop.reviews.authorship import AgentSignsByName
     from closeloop.store import Store
 
 
-def export(
+def export(  # noqa: PLR0913 - one parameter for each flag
     *attempts: str,
     atif: bool = False,
     otlp: bool = False,
     jsonl: bool = False,
     parquet: bool = False,
     scores: bool = False,
+    log: bool = False,
     out: Path | None = None,
 ) -> None:
     """Write attempts in a format that other tools read.
@@ -48,6 +50,8 @@ def export(
         One table, a row an event.
     scores
         One JSON line a score, given and derived.
+    log
+        One JSON line an attempt: what was asked, changed, tested, corrected and decided.
     out
         The file to write, or for several attempts in ATIF the folder; else standard output.
     """
@@ -55,13 +59,21 @@ def export(
     from closeloop.cli.console import print_warning, report_write_errors
     from closeloop.metrics.attempt_measuring import project_rulebook
     from closeloop.records.errors import BadInput
+    from closeloop.reviews.authorship import merge_known_agents
     from closeloop.store.store_opening import open_existing_store
     from closeloop.tasks.sealed_tasks import require_unsealed
 
-    chosen = {"atif": atif, "otlp": otlp, "jsonl": jsonl, "parquet": parquet, "scores": scores}
+    chosen = {
+        "atif": atif,
+        "otlp": otlp,
+        "jsonl": jsonl,
+        "parquet": parquet,
+        "scores": scores,
+        "log": log,
+    }
     kinds = [name for name, wanted in chosen.items() if wanted]
     if len(kinds) != 1:
-        raise BadInput("Choose one format: --atif, --otlp, --jsonl, --parquet or --scores.")
+        raise BadInput("Choose one format: --atif, --otlp, --jsonl, --parquet, --scores or --log.")
     project = load_project(Path.cwd())
     with open_existing_store(project.settings, project.root) as store:
         chosen_attempts = [store.load_attempt(name) for name in attempts]
@@ -78,9 +90,27 @@ def export(
             if scores:
                 write_scores({*ids}, store, project_rulebook(project.settings), out)
                 return
+            if log:
+                write_task_logs(ids, store, merge_known_agents(project.settings.pulls.agents), out)
+                return
             left_out = write_attempts(kinds[0], ids, store, out)
     if left_out:
         print_warning(f"{count_with_noun(left_out, 'attempt')} without a trace left out.")
+
+
+def write_task_logs(
+    ids: Sequence[str], store: Store, agents: AgentSignsByName, out: Path | None
+) -> None:
+    """A line an attempt, each put together when it is written."""
+    import msgspec
+
+    from closeloop.cli.console import record_to_map
+    from closeloop.metrics.task_log import load_task_log
+
+    with open_output_file(out) as file:
+        for name in ids:
+            log = record_to_map(load_task_log(store, name, agents))
+            file.write(msgspec.json.encode(log) + b"\n")
 
 
 def write_attempts(kind: str, ids: list[str], store: Store, out: Path | None) -> int:

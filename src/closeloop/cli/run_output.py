@@ -247,13 +247,16 @@ def run_outcomes_table(results: ExperimentResults) -> Table:
 
 def render_outcome_cell(rows: Sequence[AttemptRow], would_merge: Mapping[str, float]) -> Text:
     """`✓✓✗ 1 of 2 tests still fails`: a mark for each repeat, and the first reason."""
-    cell = Text()
+    cell, reasons = Text(), []
     for row in rows:
-        cell.append(*OUTCOME_MARKS[row.outcome or "unscored"])
-    if reviewed := [would_merge[row.id] for row in rows if row.id in would_merge]:
-        merged = sum(share > 0.5 for share in reviewed)
-        cell.append(f" {merged} of {len(reviewed)} reviewed would be merged", style="dim")
-    elif reason := next((failure_reason(row) for row in rows if row.outcome != "pass"), ""):
+        outcome = row.outcome or "unscored"
+        if row.is_for_review and row.id in would_merge:
+            outcome = "pass" if would_merge[row.id] > 0.5 else "fail"
+            reasons.append("by review")
+        elif outcome != "pass":
+            reasons.append(failure_reason(row))
+        cell.append(*OUTCOME_MARKS[outcome])
+    if reason := next(filter(None, reasons), ""):
         short_reason = (
             reason if len(reason) <= MAX_REASON_CHARS else reason[:MAX_REASON_CHARS] + "…"
         )

@@ -121,7 +121,7 @@ def describe_standing(tasks: Sequence[Task], store: Store) -> dict[str, Any]:
         "looks": looks,
         "run_as_dev": len(count_dev_attempts(store, tasks)),
         "reminders": list_held_out_reminders(
-            looks, store.list_attempts(), max(ages, default=None), now
+            looks, store.held_out.list_tried_models(), max(ages, default=None), now
         ),
     }
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
+    from closeloop.process.rulebook import Rulebook
     from closeloop.records.attempt import Grade, Usage
     from closeloop.records.evaluation import Evaluation
     from closeloop.records.experiment_plan import AttemptDetails
@@ -29,8 +30,9 @@ MAX_TITLE_LINES = 4
 
 
 def show(
-    attempt: str,
+    attempt: str | None = None,
     *,
+    task: str | None = None,
     full: bool = False,
     json: JsonFlag = False,
 ) -> None:
@@ -40,26 +42,50 @@ def show(
     ----------
     attempt
         The id of the attempt, or the beginning of it.
+    task
+        Show all repeats of this task instead, a row each.
+        Iterations, output used, and whether the original failure is fixed.
     full
         Leave nothing out of commands' output, texts and the change.
     """
+    from msgspec.structs import replace
+
     from closeloop.cli import console
     from closeloop.cli.config import load_project
     from closeloop.metrics.attempt_measuring import load_story as story_of
     from closeloop.metrics.attempt_measuring import project_rulebook
+    from closeloop.metrics.task_log import load_task_log
+    from closeloop.records.errors import BadInput
+    from closeloop.reviews.authorship import merge_known_agents
     from closeloop.store.store_opening import open_existing_store
     from closeloop.tasks.sealed_tasks import require_unsealed
 
+    if (attempt is None) == (task is None):
+        raise BadInput("Name either an attempt, or a task with --task.")
     project = load_project(Path.cwd())
     with open_existing_store(project.settings, project.root) as store:
-        story = add_judge_opinions(
-            story_of(store, attempt, project_rulebook(project.settings)), store
-        )
-    require_unsealed(story.task)
+        book = project_rulebook(project.settings)
+        if attempt is None:
+            show_task_repeats(store, book, task or "", json=json)
+            return
+        story = add_judge_opinions(story_of(store, attempt, book), store)
+        require_unsealed(story.task)
+        agents = merge_known_agents(project.settings.pulls.agents)
+        story = replace(story, log=load_task_log(store, story.attempt.id, agents))
     if json:
         console.print_json(story)
         return
     console.print_parts(*render_story(story, full=full))
+
+
+def show_task_repeats(store: Store, book: Rulebook, task: str, *, json: bool) -> None:
+    """One task over its repeats."""
+    from closeloop.cli.console import print_json, print_parts
+    from closeloop.cli.task_repeats import render_task_repeats
+    from closeloop.metrics.task_repeats import load_task_repeats
+
+    repeats = load_task_repeats(store, book, task)
+    print_json(repeats) if json else print_parts(*render_task_repeats(repeats))
 
 
 def add_judge_opinions(story: AttemptDetails, store: Store) -> AttemptDetails:
@@ -110,6 +136,8 @@ def render_score_list(scores: Sequence[Score]) -> Iterator[RenderableType]:
 
 def render_story(story: AttemptDetails, *, full: bool) -> Iterator[RenderableType]:
     """All of it, as lines for a terminal."""
+    from closeloop.cli.task_log import render_task_log
+
     yield from render_story_head(story)
     if story.trace is not None:
         yield from render_measurement(story.measurement)
@@ -117,6 +145,8 @@ def render_story(story: AttemptDetails, *, full: bool) -> Iterator[RenderableTyp
     yield from render_modes(story.measurement)
     yield from render_evaluation_list(story.evaluations)
     yield from render_score_list(story.scores)
+    if story.log is not None:
+        yield from render_task_log(story.log, full=full)
     if story.trace is not None:
         yield from render_trace_events(story.trace, full=full)
     if story.change is not None and story.change.patch:

@@ -52,9 +52,9 @@ def triage(
         since=parse_period(since, datetime.now(UTC)), agent=agent, model=model, limit=number
     )
     with open_metrics_store() as (store, book):
-        attempts = len(store.list_attempts())
-        with show_measuring_progress(attempts, quiet=json) as tell:
-            report = triage_sessions(store, book, query, tell)
+        report = triage_sessions(
+            store, book, query, lambda total: show_measuring_progress(total, quiet=json)
+        )
     print_json(report) if json else print_parts(*render_triage(report))
 
 

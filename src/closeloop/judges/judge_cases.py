@@ -24,7 +24,7 @@ from closeloop.records.evaluation import (
 from closeloop.records.experiment_plan import AttemptDetails
 from closeloop.records.finding import Finding
 from closeloop.records.task import Task
-from closeloop.records.trace import Message
+from closeloop.records.trace import AnyEvent, Message
 from closeloop.text.record_reading import parse_json, read_record
 from closeloop.text.redaction import redact_new_secrets
 
@@ -39,7 +39,8 @@ def case_from_story(story: AttemptDetails, exact: Change | None = None) -> Judge
     A judge that looks at files sees the exact change without the secrets that it brings in.
     """
     task, attempt = story.task, story.attempt
-    request = task.prompt if task else first_user_request(story)
+    events = story.trace.events if story.trace else ()
+    request = task.prompt if task else first_user_message(events)
     if not request:
         raise BadInput(f"Attempt {attempt.id} has no request on record: it cannot be judged.")
     planned = Subtask(
@@ -71,9 +72,8 @@ def site_from_task(task: Task | None, exact: Change | None) -> RepositoryState |
     return RepositoryState(repo=task.repo, commit=task.base, setup=task.setup, change=change)
 
 
-def first_user_request(story: AttemptDetails) -> str:
+def first_user_message(events: Sequence[AnyEvent]) -> str:
     """What the user said first, of work that was not ours to ask."""
-    events = story.trace.events if story.trace else ()
     user_messages = (one for one in events if isinstance(one, Message) and one.role == "user")
     return next((one.text for one in user_messages if one.text.strip()), "")
 

@@ -12,7 +12,6 @@ from closeloop.metrics.attempt_table import (
     forget_outdated_grades,
     load_counted_columns,
 )
-from closeloop.records.attempt import AttemptRow
 from closeloop.records.estimate import Estimate
 from closeloop.records.experiment_plan import ExperimentPlan
 from closeloop.records.held_out import GapChange, HeldOutGap, HeldOutReport, HeldOutRun
@@ -212,13 +211,14 @@ def _build_gap_change(
 
 def list_held_out_reminders(
     looks: Sequence[HeldOutRun],
-    rows: Sequence[AttemptRow],
+    models: Collection[str],
     median_days: float | None,
     now: datetime,
+    quarter_days: int = QUARTER_DAYS,
 ) -> list[str]:
-    """When a set should be run again, or made anew."""
+    """When a set should be run again, or made anew; `models` are those that tried tasks."""
     messages = []
-    if median_days is not None and median_days > QUARTER_DAYS:
+    if median_days is not None and median_days > quarter_days:
         messages.append(
             f"Half of the tasks are older than {median_days:.0f} days, by the commit they start "
             "from: mine new ones."
@@ -226,13 +226,10 @@ def list_held_out_reminders(
     if not looks:
         return messages
     age = (now - looks[0].at).days
-    if age > QUARTER_DAYS:
+    if age > quarter_days:
         messages.append(f"The last look at the held-out set is {age} days old: take one a quarter.")
     seen_models = {model for look in looks for model in look.models}
-    unseen_models = sorted(
-        {row.model for row in rows if row.model and row.task_digest} - seen_models
-    )
-    if unseen_models:
+    if unseen_models := sorted({*models} - seen_models):
         messages.append(
             f"Never run on the held-out set: {', '.join(unseen_models)}. A new model wants a look."
         )

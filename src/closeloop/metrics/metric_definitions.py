@@ -98,6 +98,9 @@ OUTCOME_METRICS: tuple[MetricRow, ...] = (
      f"The chance that at least one of k repeats of a task passes, {_REPEATS_NOTE}"),
     ("pass^k", "all of k", "", "more", pass_values,
      f"The chance that each of k repeats of a task passes, {_REPEATS_NOTE}"),
+    ("original failure fixed", "rate", "", "more", partial(column_values, "fixed"),
+     "Attempts after which all that failed at the base passes ÷ scored attempts at tasks where "
+     "something failed; what else the change broke does not matter here."),
     ("right files, precision", "rate", "", "more", partial(column_values, "files_precision"),
      "Of the files changed, the share that the reference changes too; tests left out."),
     ("right files, recall", "rate", "", "more", partial(column_values, "files_recall"),

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from closeloop.metrics.attempt_values import completion_values, is_failed, touched_values
 from closeloop.records.estimate import ScopeLimit
-from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -73,9 +72,9 @@ def _describe_limit(
 
 
 def describe_scope_limit(limit: ScopeLimit) -> str:
-    """`at most 3 files: would have stopped 18 of 20 failures, and 2 of 31 completed changes`."""
-    noun = count_with_noun(limit.most, limit.measure.removesuffix("s"))
+    """`check.max_files = 3 would have stopped 18 of 20 failures, and 2 of 31 completed changes`."""
     return (
-        f"at most {noun}: would have stopped {limit.failures_stopped} of {limit.failures} failures,"
-        f" and {limit.completions_stopped} of {limit.completions} completed changes"
+        f"check.max_{limit.measure} = {limit.most} would have stopped {limit.failures_stopped} of"
+        f" {limit.failures} failures, and {limit.completions_stopped} of {limit.completions}"
+        " completed changes"
     )

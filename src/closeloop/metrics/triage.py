@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
+ProgressDisplay = Callable[[int], AbstractContextManager[Callable[[int], None]]]
+"""Given how many sessions there are: what is told of each that was measured."""
 MAX_REASONS = 3
 MIN_GRADED_FOR_QUALITY = 20
 MAX_TITLE_CHARS = 70
@@ -63,14 +66,16 @@ def triage_sessions(
     store: Store,
     book: Rulebook,
     query: TriageQuery,
-    tell: Callable[[int], None] = lambda done: None,
+    show_progress: ProgressDisplay = lambda total: nullcontext(lambda done: None),
 ) -> TriageReport:
     """Sessions whose success is not known, those first that likely failed, with the reasons.
 
     All sessions of the store say what is usual for an agent; those that were graded, merged or
     turned down say what success looks like here.
     """
-    estimates = estimate_sessions(store, book, load_triage_prior(), tell)
+    rows = list_last_tries(store)
+    with show_progress(len(rows)) as tell:
+        estimates = estimate_sessions(store, book, load_triage_prior(), tell, rows)
     _check_query(query, estimates.rows)
     wanted, notes = _select_sessions(estimates, query, store.held_out.list_sealed_digests())
     wanted.sort(key=lambda place: (estimates.scores[place], estimates.rows[place].id))
@@ -115,14 +120,14 @@ def estimate_sessions(
     book: Rulebook,
     prior: TriagePrior,
     tell: Callable[[int], None] = lambda done: None,
+    tries: Sequence[AttemptRow] | None = None,
 ) -> SessionEstimates:
     """Fit what the team's grades say to the prior, and score every session of the store."""
     import numpy as np
 
+    tries = list_last_tries(store) if tries is None else tries
     measured = [
-        one
-        for one in measure_attempts(store, _list_last_tries(store), book, tell)
-        if one.measurement.features
+        one for one in measure_attempts(store, tries, book, tell) if one.measurement.features
     ]
     rows = [one.row for one in measured]
     features = [one.measurement.features for one in measured]
@@ -156,7 +161,7 @@ def estimate_sessions(
     )
 
 
-def _list_last_tries(store: Store) -> list[AttemptRow]:
+def list_last_tries(store: Store) -> list[AttemptRow]:
     """Every attempt with a trace that was not begun again, and is no replay."""
     rows = [row for row in store.list_attempts() if row.replay_of is None]
     retried = {row.parent for row in rows}

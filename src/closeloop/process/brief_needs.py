@@ -41,6 +41,7 @@ from closeloop.process.text_words import (
     normalise_words,
     split_paragraph,
     split_paragraphs,
+    split_sentences,
     word_stems,
 )
 from closeloop.records.inspection import TraceReading, TraceStep
@@ -243,8 +244,7 @@ def _list_request_facts(asked: str) -> tuple[TextFact, ...]:
     restricted = {fact.sentence for fact in facts if fact.always}
     clauses = [
         TextFact(kind="constraint", text=clause, sentence=sentence)
-        for paragraph in split_paragraphs(asked)
-        for sentence in split_paragraph(paragraph)
+        for sentence in split_sentences(asked)
         if sentence not in restricted
         for clause in list_requirements(sentence)
     ]
@@ -320,13 +320,17 @@ def _is_clear(fact: TextFact, view: _RequestView) -> bool:
     return _trace_share(fact, view.brief) <= MAX_TRACE_SHARE
 
 
-# What was asked is asked of every handoff.
-@lru_cache(1024)
 def _surrounding_stems(fact: TextFact) -> frozenset[str]:
     """The words that a fact stands among; of a restriction all."""
     is_restriction = fact.kind in ("prohibition", "constraint")
-    own = () if is_restriction else word_stems(normalise_words(fact.text))
-    return word_stems(normalise_words(fact.sentence)).difference(own)
+    return _other_stems(fact.sentence, "" if is_restriction else fact.text)
+
+
+# What was asked is asked of every handoff.
+@lru_cache(4096)
+def _other_stems(sentence: str, part: str) -> frozenset[str]:
+    stems = word_stems(normalise_words(sentence))
+    return stems.difference(word_stems(normalise_words(part))) if part else stems
 
 
 def _is_near_work(fact: TextFact, one: HandoffContext) -> bool:

@@ -86,16 +86,17 @@ def find_comparable(check: TraceCheck, steps: Iterable[TraceStep]) -> Iterator[T
         other = step.check
         if other is None or (folder and other.folder and folder != other.folder):
             continue
-        relation = _relate_subjects(subject, _find_subject(other.target))
         others = other.failures
-        if (
-            relation == "overlapping"
-            or other.target == target
-            or (keys and others and others.parser != "tail" and not keys.isdisjoint(others.errors))
-            or (
-                relation == "apart"
-                and (_runs_tests_of(check, others) or _runs_tests_of(other, failures))
-            )
+        # What is cheap to ask comes first.
+        if other.target == target or (
+            keys and others and not keys.isdisjoint(others.errors) and others.parser != "tail"
+        ):
+            yield step
+            continue
+        relation = _relate_subjects(subject, _find_subject(other.target))
+        if relation == "overlapping" or (
+            relation == "apart"
+            and (_runs_tests_of(check, others) or _runs_tests_of(other, failures))
         ):
             yield step
 

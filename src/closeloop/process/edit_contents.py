@@ -64,6 +64,12 @@ _DOCSTRING_LINES = (">>> ", ":param", ":return", ":rtype", ":raises", ":type ", 
 """No line of Python begins so."""
 
 
+_DEBUG_LINE = re.compile(
+    r"(?:print|pprint|console\.\w+|logg?(?:er|ing)?\.\w+|fmt\.Print\w*|dbg!|println!|eprintln!"
+    r"|System\.\w+\.println|var_dump|import (?:pdb|sys|logging|traceback|pprint)|breakpoint)\b"
+)
+
+
 class EditLines(Record):
     """Lines, without their indentation, that an edit added and removed; moved ones are neither."""
 
@@ -71,7 +77,8 @@ class EditLines(Record):
     removed: tuple[str, ...] = ()
 
 
-@lru_cache(maxsize=4096)
+# Several rules ask this of all edits of a trace, one after the other.
+@lru_cache(maxsize=16_384)
 def diff_edit(event: Edit) -> EditLines | None:
     """None where the recording does not tell: a file that was overwritten, an edit without text."""
     if event.before is not None or event.after is not None:
@@ -168,6 +175,23 @@ def changes_only_comments(event: Edit) -> bool:
     return _differs_in_comments(event) or (
         event.path.endswith(_PYTHON_ENDINGS) and _differs_in_docstrings(event)
     )
+
+
+def is_debug_line(line: str) -> bool:
+    """A line that only shows how the program goes."""
+    return _DEBUG_LINE.match(line) is not None
+
+
+@lru_cache(maxsize=1024)
+def removes_debug_lines(event: Edit) -> bool:
+    """Nothing but lines that print are taken out, and none is put in."""
+    if event.before is not None and len(event.after or "") >= len(event.before):
+        return False
+    lines = diff_edit(event)
+    if lines is None or any(lines.added):
+        return False
+    removed = [line for line in lines.removed if line]
+    return bool(removed) and all(map(is_debug_line, removed))
 
 
 def _differs_in_docstrings(event: Edit) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import islice
 from operator import attrgetter
 
@@ -166,13 +167,17 @@ def _child_work(child: LaneReading, event: Handoff, turns: Sequence[int]) -> Seq
     return child.steps[start : bisect_left(child.steps, turns[place + 1], key=_event_number)]
 
 
+# One message stands before many handoffs.
+_strip_markup = lru_cache(256)(strip_client_markup)
+
+
 def _parent_request(reading: TraceReading, parent: LaneReading, spoken: int) -> str | None:
     """The user's last words that stand alone, with what was answered or corrected since."""
     texts: list[str] = []
     for message in reversed(parent.messages[max(0, spoken - MAX_WINDOW_STEPS) : spoken]):
         if message.role != "user":
             continue
-        text = strip_client_markup(message.text)
+        text = _strip_markup(message.text)
         if not text:
             continue
         texts.append(text)
@@ -229,6 +234,11 @@ _PRECEDENCE = compile_phrases(
 BRIEF_PARTS = 5
 
 
+_QUESTION = re.compile(
+    r"\W*(?:what|why|how|where|which|who|when|is|are|does|do|did|can)\b[^.\n]*\?"
+)
+
+
 def is_hidden_text(text: str) -> bool:
     """It was said, and the recording does not tell what."""
     return _HIDDEN_TEXT.fullmatch(text) is not None
@@ -276,6 +286,12 @@ def child_makes_changes(one: HandoffContext) -> bool:
 def is_reading_brief(brief: str) -> bool:
     """It asks to find out, review or explain, and for no change."""
     return _READING_BRIEF.search(brief[:MAX_TEXT_CHARS].casefold()) is not None
+
+
+def asks_only_to_look(request: str) -> bool:
+    """A review, an explanation or an answer is wanted, and no change of the code."""
+    words = request.strip()
+    return is_reading_brief(words) or _QUESTION.fullmatch(words.casefold()) is not None
 
 
 def is_brief_understood(one: HandoffContext) -> bool | None:

@@ -11,6 +11,8 @@ from closeloop.records.trace import Command
 
 _OUTPUT_TAIL_CHARS = 2000
 """So much of the end of an output is compared."""
+_MAX_OUTPUT_CHARS = 50_000
+"""Longer outputs are not compared as a whole."""
 _SUCCESS = re.compile(
     r"\b(?:all (?:\w+ )?(?:tests?|checks?|assertions?) pass|tests? pass(?:ed|es)?\b|passed\b"
     r"|success(?:ful(?:ly)?)?\b|succeeded\b|(?:is|was|has been|been) fixed\b|not reproduced\b"
@@ -19,7 +21,8 @@ _SUCCESS = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _CLIENT_LINE = re.compile(
-    r"^\[(?:Python Interpreter|Command finished|The command).*\]?$", re.MULTILINE
+    r"^\[(?:Python Interpreter|Command finished|The command).*\]?$|^[\w.-]+@[\w.-]+:\S* [#$] ?$",
+    re.MULTILINE,
 )
 """Lines that a client adds to what a program prints."""
 
@@ -30,12 +33,38 @@ def prints_same(one: TraceStep, other: TraceStep) -> bool:
     return before == after or _normalise_tail(before) == _normalise_tail(after)
 
 
+def prints_all_the_same(one: TraceStep, other: TraceStep) -> bool:
+    """As `prints_same`, from the first line to the last; output that is not known is none."""
+    before, after = _whole_output(one), _whole_output(other)
+    if before is None or after is None:
+        return False
+    return before == after or normalise_output(before) == normalise_output(after)
+
+
+def _whole_output(step: TraceStep) -> str | None:
+    output = step.event.output if isinstance(step.event, Command) else None
+    return output if output is not None and len(output) <= _MAX_OUTPUT_CHARS else None
+
+
 def states_success(step: TraceStep) -> bool:
     """What it prints says that all is well; nothing printed says so too, unless it failed."""
     text = _normalise_tail(_output_tail(step))
     if not text.strip():
         return step.failed is not True
     return step.failed is not True and _SUCCESS.search(text) is not None
+
+
+def prints_nothing(step: TraceStep) -> bool:
+    """It ran, and neither it nor what it started said a word."""
+    if not isinstance(step.event, Command) or step.event.output is None:
+        return False
+    text = _CLIENT_LINE.sub("", step.event.output[-_OUTPUT_TAIL_CHARS:])
+    return not text.replace(step.event.command, "").strip()
+
+
+def last_line(step: TraceStep) -> str:
+    """What it says last, without what is volatile."""
+    return _normalise_tail(_output_tail(step)).rstrip().rpartition("\n")[2]
 
 
 def _output_tail(step: TraceStep) -> str:

@@ -15,22 +15,24 @@ from closeloop.records.inspection import (
 )
 from closeloop.records.trace import (
     Command,
+    Edit,
+    Read,
 )
 from closeloop.text.client_markup import strip_client_markup
 
 # What several rules ask of the same reading is worked out once.
 
-Read = TypeVar("Read", TraceReading, LaneReading)
+AnyReading = TypeVar("AnyReading", TraceReading, LaneReading)
 Answer = TypeVar("Answer")
 _UNKNOWN: Any = object()
 
 
-def cache_on_reading(function: Callable[[Read], Answer]) -> Callable[[Read], Answer]:
+def cache_on_reading(function: Callable[[AnyReading], Answer]) -> Callable[[AnyReading], Answer]:
     """Keep what a pure function says of a reading with that reading; nobody may change it."""
     key: Any = function
 
     @wraps(function)
-    def answer(reading: Read) -> Answer:
+    def answer(reading: AnyReading) -> Answer:
         known = reading.__dict__
         kept: Answer = known.get(key, _UNKNOWN)
         if kept is _UNKNOWN:
@@ -79,6 +81,25 @@ def explain_unreadable_checks(reading: TraceReading) -> str | None:
                 return None
             has_checks = True
     return "no check in the trace says whether it passed" if has_checks else None
+
+
+_NOT_RUN_MESSAGES = (
+    "Sibling tool call",
+    "Cancelled: parallel tool call",
+    "The user doesn't want to",
+)
+"""What a tool says of a call that it never made."""
+_CUT_SHORT_CAUSES = frozenset(("another call failed", "interrupted", "rejected"))
+
+
+def fails_by_itself(step: TraceStep) -> bool:
+    """A failing step failed by itself, and not because another did, or the user broke in."""
+    event = step.event
+    if isinstance(event, Command):
+        return event.stopped not in _CUT_SHORT_CAUSES
+    return not isinstance(event, Edit | Read) or not (event.error or "").startswith(
+        _NOT_RUN_MESSAGES
+    )
 
 
 # Which of git's commands a step runs.

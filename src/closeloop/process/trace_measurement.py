@@ -37,7 +37,7 @@ from closeloop.text.wording import matches_globs, package_folder
 
 # Which outcome category an attempt falls into: the first that applies, with its reason.
 
-UNCHECKED_RULES = ("missing-verification", "unverified-claim")
+UNCHECKED_RULES = ("missing-verification", "unverified-claim", "empty-check", "wrong-copy")
 NONCOMPLIANCE_RULES = (
     "lost-constraint",
     "out-of-scope-edit",

@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from closeloop.records.estimate import Rate
 from closeloop.records.record import Record, Time
 
 Exit = Literal["finished", "gave_up", "out_of_time", "idle", "out_of_budget", "crashed", "machine"]
@@ -183,6 +184,24 @@ class Grade(Record):
     nobody looked."""
 
 
+def is_failure_fixed(grade: Grade) -> bool | None:
+    """Whether all that failed at the base passes now; None where nothing failed or was scored."""
+    before, after = grade.before, grade.after
+    if grade.outcome.result == "unscored" or before is None:
+        return None
+    if after is None or any(check.state == "violated" for check in grade.integrity):
+        return False if grade.outcome.result == "fail" else None
+    if grade.fail_to_pass is not None and grade.fail_to_pass[1]:
+        return grade.fail_to_pass[0] == grade.fail_to_pass[1]
+    failed = {one.id for one in before.tests if one.status in ("failed", "error")}
+    failed -= {*before.flaky, *after.flaky}
+    if failed:
+        return failed <= {one.id for one in after.tests if one.status == "passed"}
+    failed = {one.command for one in before.commands if one.exit_code != 0}
+    passing = {one.command for one in after.commands if one.exit_code == 0}
+    return failed <= passing if failed else None
+
+
 class AttemptRow(Record):
     """One attempt with its newest grade, as far as a list shows it."""
 
@@ -232,6 +251,8 @@ class AttemptRow(Record):
     out_of_scope: int | None = None
     """Counts, None when it is not graded."""
     asked: bool | None = None
+    fixed: bool | None = None
+    """Whether the failure that the task starts from is gone."""
 
     @property
     def is_unscored(self) -> bool:
@@ -315,6 +336,10 @@ class AttemptMarks(Record):
     rules: tuple[str, ...] = ()
     category: str | None = None
     iterations: int = 0
+    converged_after: int | None = None
+    """Iterations until nothing failed for good."""
+    feedback: Rate | None = None
+    """Of the failing checks, those whose output was acted on."""
     outdated: bool = False
     """Measured before the rules, their code or settings, or the grade changed."""
 

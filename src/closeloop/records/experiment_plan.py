@@ -15,6 +15,7 @@ from closeloop.records.record import Record, Time
 from closeloop.records.score import Score
 from closeloop.records.session import Exchange, LogEvent, Session
 from closeloop.records.task import Experiment, Task, Variant
+from closeloop.records.task_log import TaskLog
 from closeloop.records.trace import Trace
 
 RunStage = Literal["preparing", "prepared", "skipped", "started", "settled", "elsewhere", "held"]
@@ -211,6 +212,8 @@ class AttemptDetails(Record):
     """What judges say of it, where somebody looked that up."""
     scores: tuple[Score, ...] = ()
     """What people, judges and scorers gave it, of each the last."""
+    log: TaskLog | None = None
+    """What was asked, changed, tested, corrected and decided, where somebody looked that up."""
 
 
 # A trial: variants that share the work in production, by lot, so that they can be compared.

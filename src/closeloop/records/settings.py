@@ -174,6 +174,9 @@ class CheckSettings(Record, forbid_unknown_fields=True):
     function_lines: int = 80
     class_methods: int = 25
     """Above these, and worse than before, a changed function or class is told."""
+    max_files: int | None = None
+    max_modules: int | None = None
+    """How wide a change may be; `closeloop metrics` suggests limits. None is any."""
     copied_tokens: int = 60
     """So many tokens in a row that the repository already has are a copy."""
     generated: tuple[str, ...] = ()
@@ -308,6 +311,15 @@ class MemorySettings(Record, forbid_unknown_fields=True):
     """Whether `run` and `orchestrate` tell their agents, too: in their system prompts."""
 
 
+class DueSettings(Record, forbid_unknown_fields=True):
+    """When `closeloop due` speaks up."""
+
+    commits: int = 200
+    """A task whose base is so many commits behind is stale."""
+    days: int = 92
+    """A comparison on the whole set, and a look at the held-out one, are due after so many."""
+
+
 class Settings(Record, forbid_unknown_fields=True):
     """All of `closeloop.toml`."""
 
@@ -337,6 +349,7 @@ class Settings(Record, forbid_unknown_fields=True):
     pulls: PullSettings = PullSettings()
     review: ReviewSettings = ReviewSettings()
     memory: MemorySettings = MemorySettings()
+    due: DueSettings = DueSettings()
     webhooks: dict[str, WebhookSettings] = {}
     """By name: who is told what happens."""
     scores: dict[str, ScoreSettings] = {}

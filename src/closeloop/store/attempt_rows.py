@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 
 from sqlalchemy import ColumnElement, Connection, Select, func, select
 
-from closeloop.records.attempt import Attempt, AttemptRow, Grade
+from closeloop.records.attempt import Attempt, AttemptRow, Grade, is_failure_fixed
 from closeloop.records.change import Change
 from closeloop.records.task import find_replayed_attempt
 from closeloop.records.trace import Trace
@@ -71,6 +71,7 @@ def grade_columns(grade: Grade) -> dict[str, Any]:
         "broken": len(grade.broken),
         "out_of_scope": len(grade.out_of_scope),
         "asked": grade.asked,
+        "fixed": is_failure_fixed(grade),
     }
 
 

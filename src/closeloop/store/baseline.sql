@@ -117,6 +117,7 @@ CREATE TABLE grades (
     broken BIGINT NOT NULL,
     out_of_scope BIGINT NOT NULL,
     asked BOOLEAN,
+    fixed BOOLEAN,
     files_precision DOUBLE PRECISION,
     files_recall DOUBLE PRECISION,
     similarity DOUBLE PRECISION,
@@ -864,7 +865,7 @@ CREATE TABLE scores (
     note {text} NOT NULL
 );
 
-CREATE INDEX scores_by_name ON scores (name, source, attempt, number);
+CREATE INDEX scores_by_name ON scores (name, source, attempt, number, who, value);
 
 CREATE INDEX scores_by_attempt ON scores (attempt, name);
 

@@ -14,12 +14,21 @@ from closeloop.records.attempt import Insight
 from closeloop.records.experiment_plan import Trial, TrialAssignment
 from closeloop.records.held_out import HeldOutRun
 from closeloop.records.record import Record, Time
-from closeloop.records.task import Experiment, PromptVersion, Variant
+from closeloop.records.task import Experiment, PromptVersion, Variant, find_replayed_attempt
 from closeloop.store import fact_rows, job_leases, schema
 from closeloop.store.attempt_rows import column_text
 from closeloop.store.fact_rows import StoreSection, insert_new_rows
 from closeloop.store.record_bodies import pack_record, unpack_record
-from closeloop.store.schema import Moment, assignments, attempts, looks, prompts, tasks, trials
+from closeloop.store.schema import (
+    Moment,
+    assignments,
+    attempts,
+    looks,
+    prompts,
+    tasks,
+    trials,
+    variants,
+)
 
 
 class AttemptAverages(Record):
@@ -27,6 +36,14 @@ class AttemptAverages(Record):
 
     seconds: float | None = None
     cost: float | None = None
+
+
+class SessionSetup(Record):
+    """An agent with its model, and when they were first seen in a session."""
+
+    agent: str | None
+    model: str | None
+    first: Time
 
 
 class ExperimentSection(StoreSection):
@@ -60,6 +77,49 @@ class ExperimentSection(StoreSection):
         query = select(func.min(table.c.started)).where(table.c.experiment == experiment)
         started: datetime | None = self._read(lambda on: on.execute(query).scalar())
         return started
+
+    def last_start_time(self, experiment: Experiment) -> datetime | None:
+        """When the last attempt at its places started, whichever experiment it was made for."""
+        table = schema.attempts
+        query = select(func.max(table.c.started, type_=Moment)).where(
+            table.c.task_digest.in_(experiment.tasks),
+            table.c.variant.in_(experiment.variants),
+            table.c.number <= experiment.repeats,
+        )
+        started: datetime | None = self._read(lambda on: on.execute(query).scalar())
+        return started
+
+    def list_session_setups(self, since: datetime) -> list[SessionSetup]:
+        """Agents with their models whose first session began after that."""
+        table, other = schema.sessions, schema.attempts
+        first = func.min(other.c.started, type_=Moment)
+        query = (
+            select(table.c.agent, table.c.model, first)
+            .join(other, other.c.id == table.c.attempt)
+            .group_by(table.c.agent, table.c.model)
+            .having(first > since)
+            .order_by(table.c.agent, table.c.model)
+        )
+        rows = self._read(lambda on: on.execute(query).all())
+        return [SessionSetup(agent=agent, model=model, first=at) for agent, model, at in rows]
+
+    def count_flaky_tests(self, gradings: Collection[str]) -> dict[str, int]:
+        """By grading, tests whose result differed between repeats of its newest proof."""
+        table = schema.proofs
+        newest = select(func.max(table.c.number)).where(table.c.grading.in_(gradings))
+        query = select(table.c.grading, table.c.before, table.c.reference).where(
+            table.c.number.in_(newest.group_by(table.c.grading))
+        )
+
+        def work(on: Connection) -> dict[str, int]:
+            counts = {}
+            for grading, *blobs in on.execute(query).all():
+                runs = [fact_rows.load_test_run(on, blob) for blob in blobs]
+                counts[grading] = len({name for run in runs if run for name in run.flaky})
+            return counts
+
+        flaky_counts: dict[str, int] = self._read(work)
+        return flaky_counts
 
     def list_claimed_jobs(self) -> list[str]:
         """The keys of jobs that somebody works on now."""
@@ -177,6 +237,14 @@ class TrialSection(StoreSection):
 
 class HeldOutSection(StoreSection):
     """The part of an open store that is about held-out tasks."""
+
+    def list_tried_models(self) -> frozenset[str]:
+        """Models that tried tasks; replays are none."""
+        tried = select(attempts.c.variant).where(attempts.c.task_digest.is_not(None))
+        model = variants.c.model
+        query = select(model).where(variants.c.digest.in_(tried), model.is_not(None)).distinct()
+        models = self._read(lambda on: on.execute(query).scalars().all())
+        return frozenset(one for one in models if find_replayed_attempt(one) is None)
 
     def list_sealed_digests(self) -> frozenset[str]:
         """Digests of the tasks that are held out, as they were last said to be."""

@@ -16,6 +16,7 @@ from closeloop.records.attempt import (
     FilterChoices,
     PageCursor,
 )
+from closeloop.records.estimate import wilson_rate
 from closeloop.records.pull_request import Delivery
 from closeloop.records.record import Record
 from closeloop.records.task import Experiment
@@ -109,7 +110,8 @@ class ListingSection(StoreSection):
     ) -> dict[str, AttemptMarks]:
         """What the rules say, by attempt: on the basis that is given, else what they said last."""
         table = measurements.c
-        fields = (table.findings, table.found, table.category, table.iterations)
+        loop = (table.iterations, table.converged_after, table.feedback_hits, table.feedback_of)
+        fields = (table.findings, table.found, table.category, *loop)
         query = select(table.attempt, table.basis, *fields).order_by(table.number)
         query = query.where(table.attempt.in_(list(ids)))
         found: dict[str, AttemptMarks] = {}
@@ -122,6 +124,8 @@ class ListingSection(StoreSection):
                 rules=tuple(row.found.split()),
                 category=row.category,
                 iterations=row.iterations,
+                converged_after=row.converged_after,
+                feedback=wilson_rate(row.feedback_hits or 0.0, row.feedback_of or 0),
                 outdated=outdated,
             )
         return found

@@ -171,8 +171,8 @@ ATTEMPT_FIELDS = (
     "input_tokens", "output_tokens", "cost", "turns", "events", "files_changed", "user",
 )  # fmt: skip
 GRADE_FIELDS = (
-    "grading", "version", "outcome", "broken", "asked", "files_precision", "files_recall",
-    "similarity",
+    "grading", "version", "outcome", "broken", "asked", "fixed", "files_precision",
+    "files_recall", "similarity",
 )  # fmt: skip
 SESSION_FIELDS = ("agent", "model", "repo", "branch")
 MEASUREMENT_FIELDS = (

@@ -70,6 +70,7 @@ class PullQuery(TypedDict, total=False):
     repo: str | None
     state: str | None
     agent: bool | None
+    attempt: str | None
     limit: int | None
 
 
@@ -236,6 +237,8 @@ class PullSection(StoreSection):
             query = query.where(pulls.c.state == state)
         if (agent := wanted.get("agent")) is not None:
             query = query.where(pulls.c.agent.is_not(None) if agent else pulls.c.agent.is_(None))
+        if (attempt := wanted.get("attempt")) is not None:
+            query = query.where(pulls.c.attempt == attempt)
         query = query.limit(wanted.get("limit"))
         pull_rows = self._read(lambda on: on.execute(query).mappings().all())
         return [PullRow(**row) for row in pull_rows]

@@ -149,6 +149,7 @@ grades = Table(
     Column("broken", BigInteger, nullable=False),
     Column("out_of_scope", BigInteger, nullable=False),
     Column("asked", Boolean),
+    Column("fixed", Boolean),
     Column("files_precision", Float),
     Column("files_recall", Float),
     Column("similarity", Float),

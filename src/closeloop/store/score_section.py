@@ -100,12 +100,13 @@ class ScoreSection(StoreSection):
         return columns
 
     def load_named_columns(self, span: AttemptSpan, names: Collection[str]) -> AttemptColumns:
-        """All of these names, from whatever source, the newest last."""
+        """All of these names, from whatever source; of an attempt's, the newest last."""
+        table = scores.c
         query = select_within(span, scores, ("name", "source", "who", "value"))
-        query = query.where(scores.c.name.in_(names), scores.c.value.is_not(None))
-        columns: AttemptColumns = self._read(
-            lambda on: load_columns(on, query.order_by(scores.c.number))
-        )
+        query = query.where(table.name.in_(names), table.value.is_not(None))
+        # As the index has them: nothing need be sorted.
+        query = query.order_by(table.name, table.source, table.attempt, table.number)
+        columns: AttemptColumns = self._read(lambda on: load_columns(on, query))
         return columns
 
     def list_attempts_scores(self, ids: Collection[str]) -> list[Score]:

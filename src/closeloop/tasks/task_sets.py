@@ -216,7 +216,7 @@ def describe_sets(tasks: Sequence[Task], now: datetime) -> list[SetFacts]:
 def read_base_times(tasks: Sequence[Task]) -> TaskTime:
     """When the commit was made that a task starts from; None where that is not known."""
     times_by_commit: dict[str, datetime] = {}
-    for repo in _local_repos(tasks):
+    for repo in list_local_repos(tasks):
         bases = sorted({task.base for task in tasks if task.repo == repo and task.base})
         log_output = try_git_text(
             repo,
@@ -273,7 +273,7 @@ def _changes_lost_file(task: Task, present: Mapping[str, frozenset[str]]) -> boo
 
 def _files_at_head(tasks: Sequence[Task]) -> dict[str, frozenset[str]]:
     files_by_repo = {}
-    for repo in _local_repos(tasks):
+    for repo in list_local_repos(tasks):
         listed = try_git_text(repo, "ls-tree", "-r", "-z", "--name-only", "HEAD")
         if listed:
             files_by_repo[repo] = frozenset(listed.split("\0"))
@@ -283,7 +283,7 @@ def _files_at_head(tasks: Sequence[Task]) -> dict[str, frozenset[str]]:
 def _recent_changes(tasks: Sequence[Task]) -> dict[str, Counter[str]]:
     """How often files of each folder were changed lately."""
     changes_by_repo = {}
-    for repo in _local_repos(tasks):
+    for repo in list_local_repos(tasks):
         log = ("log", f"--since={RECENT_DAYS}.days", f"-n{RECENT_COMMITS}", "--no-merges")
         listed = try_git_text(repo, *log, "--name-only", "-z", "--format=", "HEAD")
         changes_by_repo[repo] = Counter(
@@ -292,7 +292,8 @@ def _recent_changes(tasks: Sequence[Task]) -> dict[str, Counter[str]]:
     return changes_by_repo
 
 
-def _local_repos(tasks: Sequence[Task]) -> list[str]:
+def list_local_repos(tasks: Sequence[Task]) -> list[str]:
+    """The repositories of tasks that lie on this machine."""
     repos = {task.repo for task in tasks if task.repo and not is_repository_address(task.repo)}
     return sorted(repo for repo in repos if _is_folder(repo))
 

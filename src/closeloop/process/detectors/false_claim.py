@@ -83,10 +83,10 @@ from closeloop.process.agent_claims import (
 )
 from closeloop.process.edit_contents import list_code_changes
 from closeloop.process.measures.verification import (
-    EVENT_NUMBER,
     checks_by_lane,
     could_not_run,
     find_backing,
+    has_failed_before,
     is_static_check,
     is_unclaimed_style,
     list_trace_checks,
@@ -101,8 +101,6 @@ from closeloop.records.inspection import (
     TraceStep,
 )
 
-MAX_CHECKS_BACK = 1000
-"""So many checks before a change are looked at."""
 MAX_MESSAGES = 50
 """So many messages after a failing check are searched for what the agent says of it."""
 _FAILURE_TOLD = re.compile(
@@ -155,7 +153,7 @@ def _findings_in_lane(
             continue
         if not _is_sure_failure(failing_check, failures) or _speaks_of_failure(closing):
             continue
-        if _has_failed_before(failing_check, backing.first, checks) and not _request_names_failure(
+        if has_failed_before(failing_check, backing.first, checks) and not _request_names_failure(
             failures, lane.request
         ):
             continue
@@ -215,19 +213,6 @@ def _find_contradiction(latest: Iterable[TraceStep], claim: str) -> TraceStep | 
         if not is_static_check(step):
             return None
     return None
-
-
-def _has_failed_before(wrong: TraceStep, first: TraceStep, checks: Sequence[TraceStep]) -> bool:
-    """What fails had failed before the agent changed anything."""
-    assert wrong.check is not None, "it is a check"
-    assert wrong.check.failures is not None, "it failed"
-    failing, tool = wrong.check.failures.keys, wrong.check.tool
-    at = bisect_left(checks, first.number, key=EVENT_NUMBER)
-    for step in checks[max(0, at - MAX_CHECKS_BACK) : at]:
-        before = step.check.failures if step.check and step.check.tool == tool else None
-        if before is not None and failing <= before.keys:
-            return True
-    return False
 
 
 def _request_names_failure(failures: CheckFailures, request: str | None) -> bool:

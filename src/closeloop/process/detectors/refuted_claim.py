@@ -9,7 +9,7 @@ to the user, and in the user's next message a sentence that contradicts it: `it 
 English, German, French, Spanish, Portuguese, Italian, Russian, Chinese and Japanese are told by
 their common phrases. Where the sentence names something (`the blur does not work`), the claim, the
 request that it answers or a changed file must be about it, too. A check that fails contradicts any
-claim.
+claim; that the linter complains, only one that speaks of checks.
 
 Questions, conditions, wishes, agreement, other matters (`separately`, `another issue`, `also`),
 pasted output, reviews pasted whole and texts of the client contradict nothing; and where the agent
@@ -63,7 +63,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 
-from closeloop.process.agent_claims import NO_END, ClosingMessage, list_closings, parse_claim
+from closeloop.process.agent_claims import (
+    NO_END,
+    ClosingMessage,
+    SuccessClaim,
+    list_closings,
+    parse_claim,
+)
 from closeloop.process.measures.verification import EVENT_NUMBER
 from closeloop.process.user_corrections import is_about, parse_objection
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
@@ -72,7 +78,7 @@ from closeloop.records.trace import Message
 
 rule = Rule(
     name="refuted-claim",
-    version=2,
+    version=3,
     about="The agent claims success, and the user's next words say that it is not so.",
     severity="error",
     gates=True,
@@ -101,6 +107,9 @@ def _find_refuted_claims(root: LaneReading) -> Iterator[Finding]:
         if not claim.passing and not _list_work(root, closing):
             # A review says what others have done.
             continue
+        if _speaks_of_style(objection.quote) and not _claims_checks(claim):
+            # That the linter complains says nothing against the work.
+            continue
         if not is_about(objection, _list_subject_texts(root, closing, users.get(closing.since))):
             continue
         yield make_finding(
@@ -110,6 +119,14 @@ def _find_refuted_claims(root: LaneReading) -> Iterator[Finding]:
             lane=root.lane.id,
             confidence=0.9,
         )
+
+
+def _speaks_of_style(text: str) -> bool:
+    return "lint" in text.lower()
+
+
+def _claims_checks(claim: SuccessClaim) -> bool:
+    return claim.passing or "lint" in claim.quote.lower()
 
 
 def _list_work(root: LaneReading, closing: ClosingMessage) -> Sequence[TraceStep]:

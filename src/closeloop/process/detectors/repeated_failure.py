@@ -61,7 +61,7 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
 
 from closeloop.process.failures.failure_collector import normalise_output
-from closeloop.process.rule_helpers import truncate_line
+from closeloop.process.rule_helpers import fails_by_itself, truncate_line
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.inspection import (
     LaneReading,
@@ -89,13 +89,6 @@ rule = Rule(
 _NUMBER = re.compile(r"\d+")
 _RESULT_TAIL_CHARS = 1000
 """So much of the end of a result is compared: that is where errors are told."""
-_NOT_RUN_MESSAGES = (
-    "Sibling tool call",
-    "Cancelled: parallel tool call",
-    "The user doesn't want to",
-)
-"""What a tool says of a call that it never made."""
-_CUT_SHORT_CAUSES = frozenset(("another call failed", "interrupted", "rejected"))
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
@@ -142,7 +135,7 @@ def _failing_rows(lane: LaneReading, times: float) -> list[list[TraceStep]]:
     """Failing steps by state, action and result, in the order in which they first came."""
     if len(lane.failing) < times:
         return []
-    rows = [[step for step in lane.failing if not _is_waiting(step) and _fails_by_itself(step)]]
+    rows = [[step for step in lane.failing if not _is_waiting(step) and fails_by_itself(step)]]
     # The dear questions come last, and only where the others leave enough steps to ask.
     for alike in (_state_key, _action_key, _result_key):
         rows = [row for group in rows for row in _group_steps(group, alike) if len(row) >= times]
@@ -160,16 +153,6 @@ def _group_steps(
 
 def _is_waiting(step: TraceStep) -> bool:
     return step.doing is not None and step.doing.waits
-
-
-def _fails_by_itself(step: TraceStep) -> bool:
-    """It failed by itself, and not because another call did, or because the user broke in."""
-    event = step.event
-    if isinstance(event, Command):
-        return event.stopped not in _CUT_SHORT_CAUSES
-    return not isinstance(event, Edit | Read) or not (event.error or "").startswith(
-        _NOT_RUN_MESSAGES
-    )
 
 
 def _state_key(step: TraceStep) -> Hashable:

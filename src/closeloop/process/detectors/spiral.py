@@ -10,8 +10,9 @@ looks.
 
 The **silent** kind: the same command prints the same after changed code, three times or more,
 whatever its exit code, unless what it prints states success or the agent says that it is right. A
-script that shows a bug and ends with exit code 0 is told so. The round that brings a failure, or
-brings it out, does not count, and neither does a change that only prints more.
+script that shows a bug and ends with exit code 0 is told so. So is a check that cannot even start,
+for the same reason each time, however its own files are changed. The round that brings a failure,
+or brings it out, does not count, and neither does a change that only prints more.
 
 A check of fewer tests than before goes on with the row when it fails in what had failed already.
 A different failing test, another kind of error in the same test, or one failure fewer ends it:
@@ -79,11 +80,11 @@ from itertools import pairwise
 
 from closeloop.process.check_comparison import compare_failures, find_comparable
 from closeloop.process.check_results import runs_program
-from closeloop.process.edit_contents import creates_file, diff_edit
+from closeloop.process.edit_contents import creates_file, diff_edit, is_debug_line
 from closeloop.process.measures.convergence import find_standstills, list_failing_checks
 from closeloop.process.measures.feedback_use import has_change_between, is_scratch_change
 from closeloop.process.measures.verification import EVENT_NUMBER
-from closeloop.process.printed_output import prints_same, states_success
+from closeloop.process.printed_output import last_line, prints_same, states_success
 from closeloop.process.rule_helpers import (
     describe_failures,
     explain_unreadable_checks,
@@ -104,7 +105,7 @@ from closeloop.records.trace import (
 
 rule = Rule(
     name="spiral",
-    version=6,
+    version=7,
     about="One fix after another leaves the same failure: the agent is stuck and does not stop.",
     severity="error",
     gates=True,
@@ -128,10 +129,6 @@ _SUCCESS_WORDS = re.compile(
     re.IGNORECASE,
 )
 """What an agent says of an output that it likes."""
-_DEBUG_LINE = re.compile(
-    r"(?:print|pprint|console\.\w+|logg?(?:er|ing)?\.\w+|fmt\.Print\w*|dbg!|println!|eprintln!"
-    r"|System\.\w+\.println|var_dump|import (?:pdb|sys|logging|traceback|pprint)|breakpoint)\b"
-)
 _PASSED_COUNT = re.compile(r"\b(\d{1,6}) pass(?:ed|ing)\b")
 
 
@@ -190,7 +187,7 @@ def _is_debug_change(step: TraceStep) -> bool:
     if not lines or None in lines:
         return False
     added = [line for one in lines if one for line in one.added if line]
-    return bool(added) and all(map(_DEBUG_LINE.match, added))
+    return bool(added) and all(map(is_debug_line, added))
 
 
 def _shows_progress(row: Sequence[Iteration]) -> bool:
@@ -230,11 +227,10 @@ def _silent_spirals(reading: TraceReading, lane: LaneReading, least: float) -> I
     begun: dict[str, int] = {}
     """How many runs at the beginning of a row show what was so before any fix of it."""
     spirals: dict[tuple[str, int], list[TraceStep]] = {}
-    changes = [
-        step for step in lane.changes if not is_scratch_change(step) and not _is_debug_change(step)
-    ]
-    if len(changes) < least:
+    edits = [step for step in lane.changes if not _is_debug_change(step)]
+    if len(edits) < least:
         return
+    changes = [step for step in edits if not is_scratch_change(step)]
     fixes = [step for step in changes if not creates_file(step)]
     for step in lane.commands:
         event = step.event
@@ -242,11 +238,13 @@ def _silent_spirals(reading: TraceReading, lane: LaneReading, least: float) -> I
             continue
         line = step.check.target if step.check else " ".join(event.command.split())
         row = rows.setdefault(line, [])
-        if row and not has_change_between(changes, row[-1].number, step.number):
+        # What cannot even start is repaired in scratch files, too.
+        tried = edits if step.check and step.check.blocked else changes
+        if row and not has_change_between(tried, row[-1].number, step.number):
             continue
         if not row:
             begun[line] = 0 if has_change_between(fixes, 0, step.number) else 1
-        elif not prints_same(row[-1], step):
+        elif not (prints_same(row[-1], step) or _starts_as_little(row[-1], step)):
             row = rows[line] = []
             begun[line] = 1
         row.append(step)
@@ -256,12 +254,24 @@ def _silent_spirals(reading: TraceReading, lane: LaneReading, least: float) -> I
         if not states_success(row[-1]) and not _is_mostly_liked(reading, row):
             yield make_finding(
                 rule,
-                f"{truncate_line(getattr(row[-1].event, 'command', ''))} printed the same after"
-                f" {len(row)} rounds of changes.",
+                f"{truncate_line(getattr(row[-1].event, 'command', ''))}"
+                f" {_describe_result(row[-1])} after {len(row)} rounds of changes.",
                 [step.number for step in row],
                 lane=lane.lane.id,
                 confidence=0.8,
             )
+
+
+def _describe_result(step: TraceStep) -> str:
+    blocked = step.check is not None and step.check.blocked is not None
+    return "could not start, for the same reason," if blocked else "printed the same"
+
+
+def _starts_as_little(one: TraceStep, other: TraceStep) -> bool:
+    """Neither could start, for the same reason and with the same last word."""
+    if not (one.check and other.check and one.check.blocked):
+        return False
+    return one.check.blocked == other.check.blocked and last_line(one) == last_line(other)
 
 
 def _may_be_silent(step: TraceStep) -> bool:

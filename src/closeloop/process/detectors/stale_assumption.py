@@ -11,10 +11,11 @@ lane, or by the user who says so. Reported is an edit made from stale knowledge 
   where that ran shortly before);
 - writes the whole file anew over what another lane, the user or another branch had put there.
 
-The agent's own edits do not make its knowledge stale. Edits that fail for another reason (two
-matches, no permission, another file of the same patch) are not meant, nor is a command that
-prints the file afterwards, nor a file that `git stash` put away and brought back. Several edits
-of one file that fail for one change are one finding.
+Where the tool refuses the edit because somebody else changed the file, and the agent then reads it
+again, nothing is said: it could not know. The agent's own edits do not make its knowledge stale.
+Edits that fail for another reason (two matches, no permission, another file of the same patch) are
+not meant, nor is a command that prints the file afterwards, nor a file that `git stash` put away
+and brought back. Several edits of one file that fail for one change are one finding.
 
 ## Why it matters
 
@@ -65,7 +66,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from closeloop.process.rule_helpers import truncate_line
-from closeloop.process.stale_files import find_stale_encounters
+from closeloop.process.stale_files import StaleFileEncounter, find_stale_encounters
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.inspection import (
     TraceReading,
@@ -73,7 +74,7 @@ from closeloop.records.inspection import (
 
 rule = Rule(
     name="stale-assumption",
-    version=3,
+    version=4,
     about="A file changed since it was last read is edited from memory.",
     severity="warning",
     mode="context blindness",
@@ -96,6 +97,17 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
             lane=one.step.event.lane,
         )
         for one in find_stale_encounters(reading)
-        if one.how != "read again"
+        if one.how != "read again" and not _is_met_by_reading(reading, one)
     ]
     return sorted(findings, key=lambda finding: min(finding.events))
+
+
+def _is_met_by_reading(reading: TraceReading, encounter: StaleFileEncounter) -> bool:
+    """The client refused the edit of what a stranger had changed, and the agent read it again."""
+    if encounter.how != "failed edit" or encounter.by != "somebody else":
+        return False
+    lane = reading.lanes[encounter.step.event.lane]
+    for step in lane.steps[encounter.step.index + 1 :]:
+        if encounter.path in step.read or encounter.path in step.written:
+            return encounter.path in step.read
+    return False

@@ -9,8 +9,10 @@ could not run the tests", "should pass now", "please verify" and "two tests stil
 and claim nothing; plans, conditions, instructions, questions and quotations claim
 nothing either.
 
-A change after its words is none that it speaks of. A tool that runs programs without telling which
-may have run the check, and a script that tries the code is a test of it.
+A check that could not run backs a claim where it is a script that had printed its results before it
+broke off, and where the agent says what is missing, nothing is said. A change after its words is
+none that it speaks of. A tool that runs programs without telling which may have run the check, and
+a script that tries the code is a test of it.
 
 These cases count:
 
@@ -24,9 +26,9 @@ These cases count:
   wanted repaired or built is done. Questions, reviews and documents are no such work; where
   sub-agents worked, a part of the record is missing or the context was cut, nothing is said.
 
-Documents, comments, docstrings, layout by a formatter, the agent's own scratch files and their
-removal, and a checked change that is put back after a look at the base need no check. Code of a
-sub-agent may be checked by its parent.
+Documents, comments, docstrings, layout by a formatter, lines taken out that only print, the agent's
+own scratch files and their removal, and a checked change that is put back after a look at the base
+need no check. Code of a sub-agent may be checked by its parent.
 
 Where nothing was run at all and no check is claimed,
 [missing-verification](missing-verification.md) speaks instead; where a check ran and failed,
@@ -86,6 +88,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 
 from closeloop.process.agent_claims import (
+    MAX_MESSAGE_CHARS,
     NO_END,
     ClosingMessage,
     SuccessClaim,
@@ -117,7 +120,7 @@ from closeloop.records.trace import (
 
 rule = Rule(
     name="unverified-claim",
-    version=5,
+    version=6,
     about="The agent claims success, and no check ran on the code as it left it.",
     severity="error",
     gates=True,
@@ -133,6 +136,11 @@ _REPAIR_WISH = re.compile(
 _WORK_CLAIM = re.compile(
     r"\b(?:implement\w*|resolve[sd]?|addresse[sd]|completed?|works?|working|correctly|successfully"
     r"|solve[sd]?|fix(?:e[sd])? the)\b"
+)
+_WARNING_LINE = re.compile(r"\s|\S+:\d+: ")
+_BLOCK_TOLD = re.compile(
+    r"\b(?:missing|not installed|not available|unavailable|(?:could not|cannot) (?:run|start)"
+    r"|remaining errors?|(?:subsequent|new|other) errors?)\b"
 )
 _TELLING_PROGRAMS = frozenset(("git", "gh", "glab"))
 """They show what was checked, or done, elsewhere."""
@@ -168,17 +176,37 @@ def _findings_in_lane(
         if backing.last.number < closing.since or backing.last.number in cited:
             # Nothing was changed since the user spoke, or since a claim that was reported.
             continue
-        if any(
-            not could_not_run(step) and not is_static_check(step) for step in backing.latest_checks
-        ):
+        if any(_shows_something(step) for step in backing.latest_checks):
             continue
         claim = parse_claim(closing.message)
         if claim is not None and not _has_backing(reading, lane, closing, claim, backing):
             stale = next(backing.latest_checks, backing.stale)
             stale = stale or find_trial_between(reading, lane, backing)
+            if _explains_blocked_check(closing, stale):
+                continue
             if stale is not None or claim.passing or _finishes_untried(reading, claim):
                 cited.add(backing.last.number)
                 yield _build_finding(lane, closing, claim, backing.last, stale)
+
+
+def _shows_something(step: TraceStep) -> bool:
+    """It ran the code; also a script that broke off after it had printed what it was to show."""
+    if not could_not_run(step):
+        return not is_static_check(step)
+    if step.check is None or step.check.tool != "script" or not isinstance(step.event, Command):
+        return False
+    printed, broken, _ = (step.event.output or "").partition("Traceback (most recent call last)")
+    lines = printed.replace(step.event.command, "").splitlines()
+    return bool(broken) and any(line and not _WARNING_LINE.match(line) for line in lines)
+
+
+def _explains_blocked_check(closing: ClosingMessage, check: TraceStep | None) -> bool:
+    """The message says why the check could not run."""
+    return (
+        check is not None
+        and could_not_run(check)
+        and _BLOCK_TOLD.search(closing.message.text[:MAX_MESSAGE_CHARS].lower()) is not None
+    )
 
 
 def _find_claim_backing(

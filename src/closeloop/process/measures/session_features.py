@@ -13,11 +13,13 @@ from itertools import chain
 from operator import attrgetter
 
 from closeloop.process.edit_contents import diff_edit, list_code_changes
+from closeloop.process.handoff_briefs import asks_only_to_look
 from closeloop.process.measures.verification import is_trial
 from closeloop.process.text_words import build_automaton
 from closeloop.records.finding import Finding, Measures
 from closeloop.records.inspection import LaneReading, TraceReading, TraceStep
 from closeloop.records.trace import Command, Edit, Message, Read, Thought, ToolUse
+from closeloop.text.client_markup import strip_client_markup
 
 MAX_WORDS_CHARS = 12_000
 """So much of what the agent wrote is searched for words of doubt and of certainty."""
@@ -42,15 +44,26 @@ _ERROR_OUTPUT = re.compile(
 )
 
 
+Features = Mapping[str, float | None]
+
+
 def collect_features(
     reading: TraceReading, whole: Measures, findings: Iterable[Finding]
 ) -> dict[str, float]:
     """All features of a session that are known; of one that did nothing, just that."""
     steps = _list_steps(reading)
-    if not steps:
-        return {"actions": 0.0, "no_code_change": 1.0} if reading.trace.events else {}
+    if not reading.trace.events:
+        return {}
     root = next(iter(reading.lanes.values()))
     changes = _list_lasting_changes(reading)
+    if not changes and asks_only_to_look(strip_client_markup(root.request or "")):
+        # Who is to review or to explain owes no change.
+        unowed: Features = {"no_code_change": None}
+    else:
+        unowed = {}
+    if not steps:
+        features: Features = {"actions": 0.0, "no_code_change": 1.0, **unowed}
+        return _known_features(features)
     features = {
         **_length_features(reading, steps, whole),
         **_writing_features(steps, changes),
@@ -60,11 +73,13 @@ def collect_features(
         **_measured_features(whole, findings),
         **_word_features(reading, steps),
         **_ending_features(reading, steps),
+        **unowed,
     }
+    return _known_features(features)
+
+
+def _known_features(features: Features) -> dict[str, float]:
     return {name: float(value) for name, value in features.items() if value is not None}
-
-
-Features = Mapping[str, float | None]
 
 
 def _list_steps(reading: TraceReading) -> Sequence[TraceStep]:

@@ -8,7 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
 from closeloop.process.check_results import runs_program
-from closeloop.process.edit_contents import FORMATTERS, changes_only_comments, list_code_changes
+from closeloop.process.edit_contents import (
+    FORMATTERS,
+    changes_only_comments,
+    list_code_changes,
+    removes_debug_lines,
+)
 from closeloop.process.rule_helpers import cache_on_reading
 from closeloop.records.inspection import (
     CheckFailures,
@@ -40,8 +45,15 @@ _RUNNING_TOOL_WORDS = (
 """Parts of the names of tools that may have run the code; what they ran is not told."""
 _FORMATTING_TOOLS = frozenset(("ruff", "cargo", "go", "biome", "deno", "dart", "terraform"))
 _FORMAT_COMMAND = re.compile(r"^[^;&|]*\s(?:format|fmt)\b[^;&|]*$")
+_DEBUG_DELETION = re.compile(
+    r"(?:cd \S+ && )?sed -i(?: -e)? (['\"])"
+    r"/[^/]*(?:debug|print|console\.log|breakpoint|pdb)[^/]*/d\1 \S+",
+    re.IGNORECASE,
+)
 EVENT_NUMBER = attrgetter("event.number")
 NO_END = float("inf")
+MAX_EARLIER_CHECKS = 1000
+"""So many checks before the first change are looked at."""
 
 
 class CheckBacking(Record):
@@ -131,8 +143,12 @@ def find_backing(
 def _is_cosmetic(step: TraceStep) -> bool:
     """It changes how the code looks, and not what it does; or puts back a copy made before."""
     if isinstance(step.event, Edit):
-        return changes_only_comments(step.event)
-    if _puts_copy_back(step) or (step.edits and all(map(changes_only_comments, step.edits))):
+        return changes_only_comments(step.event) or removes_debug_lines(step.event)
+    if (
+        _deletes_debug_lines(step)
+        or _puts_copy_back(step)
+        or (step.edits and all(map(changes_only_comments, step.edits)))
+    ):
         return True
     programs = frozenset(step.doing.programs) - {"cd"} if step.doing else frozenset()
     if not programs or not isinstance(step.event, Command):
@@ -141,6 +157,17 @@ def _is_cosmetic(step: TraceStep) -> bool:
         programs <= _FORMATTING_TOOLS
         and _FORMAT_COMMAND.search(step.event.command[:1000]) is not None
     )
+
+
+def _deletes_debug_lines(step: TraceStep) -> bool:
+    """`sed -i '/DEBUG/d' cart.py`, and nothing else."""
+    if (
+        step.doing is None
+        or not isinstance(step.event, Command)
+        or "sed" not in step.doing.programs
+    ):
+        return False
+    return _DEBUG_DELETION.fullmatch(step.event.command.strip()[:1000]) is not None
 
 
 def _puts_copy_back(step: TraceStep) -> bool:
@@ -212,6 +239,11 @@ def is_trial(step: TraceStep) -> bool:
     return runs_program(step.doing)
 
 
+def is_run(step: TraceStep) -> bool:
+    """It runs code: a check that does more than read it, or another trial of it."""
+    return is_trial(step) if step.check is None else not is_static_check(step)
+
+
 def is_static_check(step: TraceStep) -> bool:
     """It reads the code and does not run it: that its tests pass is not among what it says."""
     return _uses_only(step, STATIC_TOOLS)
@@ -237,6 +269,20 @@ def _uses_only(step: TraceStep, tools: frozenset[str]) -> bool:
 def could_not_run(step: TraceStep) -> bool:
     """The check was not there to be run, or was stopped: that says nothing of the code."""
     return step.check is not None and step.check.blocked is not None
+
+
+def has_failed_before(wrong: TraceStep, first: TraceStep, checks: Sequence[TraceStep]) -> bool:
+    """What fails had failed before the agent changed anything."""
+    failures = wrong.check.failures if wrong.check else None
+    if wrong.check is None or failures is None:
+        return False
+    failing, tool = failures.keys, wrong.check.tool
+    at = bisect_left(checks, first.number, key=EVENT_NUMBER)
+    for step in checks[max(0, at - MAX_EARLIER_CHECKS) : at]:
+        before = step.check.failures if step.check and step.check.tool == tool else None
+        if before is not None and failing <= before.keys:
+            return True
+    return False
 
 
 # What failing checks complained of: whether a file was named before it was changed.

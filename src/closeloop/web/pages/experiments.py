@@ -10,6 +10,7 @@ from closeloop.metrics.attempt_table import AttemptSelection, AttemptTable, load
 from closeloop.metrics.metric_figures import compute_metrics
 from closeloop.metrics.score_columns import attach_scores, find_metric, load_attempt_scores
 from closeloop.metrics.score_definitions import find_source
+from closeloop.metrics.task_repeats import TaskRepeats, group_task_repeats
 from closeloop.metrics.variant_comparison import REVIEW_SCORE, default_scores
 from closeloop.records.attempt import AttemptRow
 from closeloop.records.experiment_plan import ExperimentStatus
@@ -21,10 +22,12 @@ from closeloop.store.metrics_section import AttemptSpan
 from closeloop.web.event_views import FigureLine, build_figure_lines
 from closeloop.web.page import NoQuery, Page, find_or_404
 from closeloop.web.page_context import PageContext
-from closeloop.web.pages.attempts import AttemptGrid, build_attempt_grid
+from closeloop.web.pages.attempts import MAX_DOTS, AttemptGrid, build_attempt_grid
 
 MAX_EXPERIMENTS = 50
 MAX_FAILED_ATTEMPTS = 100
+MAX_TASK_TABLES = 50
+"""Larger experiments are better looked at by `closeloop metrics --by task`."""
 
 
 class ExperimentsView(Record):
@@ -83,6 +86,8 @@ class ExperimentNow(Record):
     """Of those, that are not told."""
     scores: ExperimentScores
     grid: AttemptGrid
+    tasks: tuple[TaskRepeats, ...] = ()
+    """Each task over its repeats."""
     held_out: HeldOutResults | None = None
     """Where it has held-out tasks."""
 
@@ -148,6 +153,9 @@ def _current_experiment(desk: PageContext, chosen: Experiment, in_hand: list[str
         more=max(0, len(failed_rows) - MAX_FAILED_ATTEMPTS),
         scores=_experiment_scores(work, course, awaiting=len(unchecked - merges.keys())),
         grid=build_attempt_grid(desk, rows, tuple(dict.fromkeys(course.variants)), merges),
+        tasks=tuple(group_task_repeats(rows, desk.load_attempt_marks(rows)))[:MAX_TASK_TABLES]
+        if len(rows) <= MAX_DOTS
+        else (),
         held_out=_held_out_results(
             desk, chosen, [row for row in all_rows if row.task_digest in sealed]
         ),

@@ -6,6 +6,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from closeloop.metrics.task_log import load_task_log
 from closeloop.records.attempt import (
     Attempt,
     AttemptMarks,
@@ -21,6 +22,8 @@ from closeloop.records.pull_request import Delivery
 from closeloop.records.record import Record
 from closeloop.records.session import Session
 from closeloop.records.task import Task
+from closeloop.records.task_log import TaskLog
+from closeloop.reviews.authorship import merge_known_agents
 from closeloop.reviews.review_items import load_open_task
 from closeloop.web.diff_view import DiffFile, ReportShown, build_diff_files, locate_findings
 from closeloop.web.page import Page, find_or_404
@@ -83,6 +86,8 @@ def with_marks(head: AttemptHead, measurement: Measurement | None) -> AttemptHea
         rules=tuple(sorted({finding.rule for finding in findings})),
         category=measurement.ending.category if measurement.ending else None,
         iterations=measurement.whole.iterations,
+        converged_after=measurement.whole.converged_after,
+        feedback=measurement.score.feedback,
     )
     return replace(head, marks=marks, tabs=_attempt_tabs(head.row, marks))
 
@@ -115,6 +120,7 @@ def _attempt_tabs(row: AttemptRow, marks: AttemptMarks) -> tuple[Tab, ...]:
         Tab(address=f"{place}/evaluations", label="Evaluation"),
         Tab(address=f"{place}/reviews", label="Reviews"),
         Tab(address=f"{place}/scores", label="Scores"),
+        Tab(address=f"{place}/log", label="Log"),
         Tab(address=f"{place}/raw", label="Raw"),
     )
 
@@ -191,6 +197,17 @@ class EvaluationsView(Record):
     judges: dict[str, JudgeVersion]
 
 
+class LogView(Record):
+    """The structured log of a task, and the reference beside the attempt's change."""
+
+    head: AttemptHead
+    log: TaskLog
+    made: tuple[DiffFile, ...]
+    """The attempt's change; empty where there is no reference to hold it against."""
+    wanted: tuple[DiffFile, ...]
+    """The reference change."""
+
+
 def diff(desk: PageContext, asked: AttemptAsked) -> DiffView:
     head, _ = load_attempt_head(desk, asked.attempt)
     change = desk.store.load_change(head.row.id) or Change()
@@ -264,6 +281,20 @@ def evaluations(desk: PageContext, asked: AttemptAsked) -> EvaluationsView:
     )
 
 
+def log(desk: PageContext, asked: AttemptAsked) -> LogView:
+    head, _ = load_attempt_head(desk, asked.attempt)
+    agents = merge_known_agents(desk.settings.pulls.agents)
+    task_log = load_task_log(desk.store, head.row.id, agents)
+    reference = task_log.reference
+    change = desk.store.load_change(head.row.id) if reference else None
+    return LogView(
+        head=head,
+        log=task_log,
+        made=build_diff_files(change or Change(), (), ()),
+        wanted=build_diff_files(reference.change if reference else Change(), (), ()),
+    )
+
+
 def _build_test_lines(grade: Grade) -> list[TestLine]:
     before = {test.id: test.status for test in grade.before.tests} if grade.before else {}
     lines = [
@@ -323,6 +354,13 @@ PAGES = (
         show=evaluations,
         template="evaluations.html",
         about="What judges said of an attempt.",
+        section="Attempts",
+    ),
+    Page(
+        path=f"{_ATTEMPT_PATH}/log",
+        show=log,
+        template="task_log.html",
+        about="What was asked, changed, tested, corrected and decided; the reference beside it.",
         section="Attempts",
     ),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -11,6 +12,7 @@ from closeloop import __version__
 from closeloop.attempts.run_resources import describe_sandbox
 from closeloop.metrics.attempt_groups import UNKNOWN_LABEL
 from closeloop.metrics.attempt_table import AttemptSelection, AttemptTable
+from closeloop.metrics.evaluation_due import report_due
 from closeloop.metrics.metric_figures import compute_metrics
 from closeloop.metrics.metric_trends import compute_trends
 from closeloop.metrics.score_columns import attach_scores
@@ -19,6 +21,7 @@ from closeloop.plugins import PluginKind, installed_plugins
 from closeloop.records.attempt import AttemptFilter
 from closeloop.records.errors import BadInput
 from closeloop.records.estimate import CompareReport, MetricRegression, VersionMark
+from closeloop.records.evaluation_due import DueReport
 from closeloop.records.experiment_plan import ExperimentStatus
 from closeloop.records.orchestration import OrchestrationRow
 from closeloop.records.record import Record
@@ -101,6 +104,8 @@ class OverviewView(Record):
     """Plans that somebody carries out now."""
     waiting: int | None
     """Items of the review queue that nobody has looked at."""
+    due: DueReport | None
+    """What to run again, and which tasks are stale; None until it was looked at the first time."""
     latest: tuple[AttemptLine, ...]
 
 
@@ -115,8 +120,21 @@ def overview(desk: PageContext, asked: NoQuery) -> OverviewView:
         live=tuple(one for one in running if one.state == "running"),
         plans=list_running_plans(desk),
         waiting=count_unreviewed_items(desk),
+        due=_report_due(desk),
         latest=_latest_attempt_lines(desk),
     )
+
+
+def _report_due(desk: PageContext) -> DueReport | None:
+    """This asks git and installed agents, and may take a while; it is made anew every day."""
+    now = datetime.now(UTC)
+
+    def make_report() -> DueReport:
+        tasks = {one.id: one for one in desk.store.numbers.load_tasks().values()}
+        return report_due(desk.store, [*tasks.values()], desk.settings, desk.root, now)
+
+    mark = f"{desk.store_mark()} {now:%Y-%m-%d}"
+    return desk.metric_cache.compute_from_store("due", mark, make_report).value
 
 
 def _latest_attempt_lines(desk: PageContext) -> tuple[AttemptLine, ...]:

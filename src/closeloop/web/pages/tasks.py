@@ -34,8 +34,6 @@ from closeloop.web.pages.attempts import AttemptLine, attempt_lines
 
 MAX_TASKS = 1000
 MAX_ATTEMPTS = 100
-MAX_RECENT_ATTEMPTS = 500
-"""Attempts whose models are asked for a look at the held-out set."""
 
 
 class TaskLine(Record):
@@ -110,13 +108,13 @@ def sets(desk: PageContext, asked: NoQuery) -> SetsView:
     facts = describe_sets(all_tasks, now)
     looks = desk.store.held_out.list_unsealings()
     ages = [one.median_days for one in facts if one.median_days is not None]
-    rows = desk.store.listing.list_page(AttemptFilter(origin="experiment"), MAX_RECENT_ATTEMPTS)
+    models = desk.store.held_out.list_tried_models()
     return SetsView(
         sets=tuple(facts),
         held_out=report_held_out(desk.store, all_tasks),
         looks=tuple(looks[:100]),
         run_as_dev=len(count_dev_attempts(desk.store, all_tasks)),
-        reminders=tuple(list_held_out_reminders(looks, rows, max(ages, default=None), now)),
+        reminders=tuple(list_held_out_reminders(looks, models, max(ages, default=None), now)),
     )
 
 

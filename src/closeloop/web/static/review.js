@@ -32,9 +32,14 @@ function allGood() {
   form.requestSubmit();
 }
 
+/** Parts of what is asked about, then of what stands beside it. */
+function askedFirst(part) {
+  return [".side.asked", ".side:not(.asked)"].flatMap((side) => [...document.querySelectorAll(`${side} ${part}`)]);
+}
+
 /** The next trace that is still closed, then none is open. */
 function trace() {
-  const traces = [...document.querySelectorAll(".side.asked [data-trace], .side:not(.asked) [data-trace]")];
+  const traces = askedFirst("[data-trace]");
   const closed = traces.find((each) => !each.open);
   if (closed) {
     closed.open = true;
@@ -45,10 +50,7 @@ function trace() {
 }
 
 function evidence() {
-  const files = [
-    ...document.querySelectorAll(".side.asked [data-evidence]"),
-    ...document.querySelectorAll(".side:not(.asked) [data-evidence]"),
-  ];
+  const files = askedFirst("[data-evidence]");
   const next = files[(files.indexOf(document.activeElement) + 1) % files.length];
   next?.focus({ preventScroll: true });
   next?.scrollIntoView({ block: "start" });

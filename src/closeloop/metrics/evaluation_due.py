@@ -1,0 +1,241 @@
+"""When to run evaluations again: tasks grow stale, setups change, quarters pass."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from statistics import fmean
+
+from closeloop.git import try_git_text
+from closeloop.grading.variants import resolve_variant
+from closeloop.metrics.held_out_runs import collect_split_values, list_held_out_reminders
+from closeloop.records.errors import Fault
+from closeloop.records.evaluation_due import DueReport, LastRun, SetupChange, StaleTask
+from closeloop.records.settings import DueSettings, Settings
+from closeloop.records.task import Experiment, Task, Variant
+from closeloop.store import Store
+from closeloop.store.experiment_section import SessionSetup
+from closeloop.tasks.task_sets import list_local_repos
+from closeloop.text.wording import count_with_noun
+
+MIN_SCORED = 6
+"""Scored attempts of two variants or more, before a task is said to tell nothing."""
+MAX_BASES = 500
+"""Commits that git is asked about, in one repository."""
+MAX_EXPERIMENTS = 100
+"""The newest, among which the last comparison is looked for."""
+MAX_NAMES = 3
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+def report_due(
+    store: Store, tasks: Sequence[Task], settings: Settings, root: Path, now: datetime
+) -> DueReport:
+    """What is due now, on these tasks with these settings."""
+    dev = [task for task in tasks if task.split == "dev"]
+    known = store.numbers.load_variants()
+    comparisons = list(_list_comparisons(store, known, now))
+    digests = {task.digest for task in dev}
+    last = comparisons[0] if comparisons else None
+    full = next((one for one in comparisons if _covers_half(one[0], digests)), None)
+    stale = find_stale_tasks(store, dev, settings.due)
+    changes: list[SetupChange] = []
+    if last is not None:
+        compared = [known[key] for key in last[0].variants if key in known]
+        current = _resolve_variants(settings, root)
+        sessions = store.course.list_session_setups(last[1].at)
+        changes = list_setup_changes(current, compared, sessions)
+    looks = store.held_out.list_unsealings()
+    models = store.held_out.list_tried_models()
+    says = (
+        *_due_sentences(last and last[1], full and full[1], settings.due),
+        *_change_sentences(changes, last and last[1]),
+        *_stale_sentences(stale, len(dev)),
+        *list_held_out_reminders(looks, models, None, now, settings.due.days),
+    )
+    return DueReport(
+        says=says,
+        tasks=len(dev),
+        stale=tuple(stale),
+        changes=tuple(changes),
+        last_comparison=last and last[1],
+        last_full_run=full and full[1],
+        last_look=looks[0] if looks else None,
+    )
+
+
+def find_stale_tasks(store: Store, tasks: Sequence[Task], limits: DueSettings) -> list[StaleTask]:
+    """Tasks far behind the code, on which variants never differ, or whose tests are flaky."""
+    behind = count_commits_behind(tasks)
+    outcomes: dict[str, list[list[float]]] = {}
+    for sides in collect_split_values(store, tasks).values():
+        for digest, values in sides.get("dev", {}).items():
+            outcomes.setdefault(digest, []).append(values)
+    flaky = store.course.count_flaky_tests([task.grading for task in tasks])
+    found = [
+        _describe_task(
+            task,
+            behind.get((task.repo, task.base)),
+            tells_variants_apart(outcomes.get(task.digest, ())),
+            flaky.get(task.grading, 0),
+            limits,
+        )
+        for task in tasks
+    ]
+    return sorted(
+        (one for one in found if one.reasons), key=lambda one: (-len(one.reasons), one.task)
+    )
+
+
+def count_commits_behind(tasks: Sequence[Task]) -> dict[tuple[str | None, str | None], int]:
+    """By repository and base, how many commits of HEAD the base lacks."""
+    counts: dict[tuple[str | None, str | None], int] = {}
+    for repo in list_local_repos(tasks):
+        bases = sorted({task.base for task in tasks if task.repo == repo and task.base})
+        for base in [one for one in bases if _COMMIT.fullmatch(one)][:MAX_BASES]:
+            count = try_git_text(repo, "rev-list", "--count", f"{base}..HEAD").strip()
+            if count.isdecimal():
+                counts[repo, base] = int(count)
+    return counts
+
+
+def tells_variants_apart(outcomes: Sequence[Sequence[float]]) -> bool | None:
+    """Whether pass rates differ between variants; None before enough attempts are scored."""
+    if len(outcomes) < 2 or sum(map(len, outcomes)) < MIN_SCORED:
+        return None
+    return len({fmean(values) for values in outcomes}) > 1
+
+
+def _describe_task(
+    task: Task, behind: int | None, told_apart: bool | None, flaky: int, limits: DueSettings
+) -> StaleTask:
+    reasons = []
+    if behind is not None and behind >= limits.commits:
+        reasons.append(f"its base is {behind:,} commits behind")
+    if told_apart is False:
+        reasons.append("it never told variants apart")
+    if flaky:
+        reasons.append(f"{count_with_noun(flaky, 'test is', 'tests are')} flaky")
+    return StaleTask(
+        task=task.id,
+        reasons=tuple(reasons),
+        commits_behind=behind,
+        told_apart=told_apart,
+        flaky=flaky,
+    )
+
+
+def list_setup_changes(
+    current: Mapping[str, Variant], compared: Sequence[Variant], sessions: Sequence[SessionSetup]
+) -> list[SetupChange]:
+    """Variants that are set otherwise now, and agents and models first seen in sessions since."""
+    digests = {one.digest for one in compared}
+    before = {one.name: one for one in compared}
+    changes = [
+        SetupChange(name=name, says=_describe_change(before.get(name), variant))
+        for name, variant in current.items()
+        if variant.digest not in digests and variant.replay_of is None
+    ]
+    models = {(one.model or "").rpartition("/")[2] for one in compared}
+    for one in sessions:
+        if (one.model or "").rpartition("/")[2] not in models:
+            name = " with ".join(filter(None, (one.agent, one.model)))
+            changes.append(
+                SetupChange(name=name, says=f"first seen in sessions on {one.first:%Y-%m-%d}")
+            )
+    return changes
+
+
+def _describe_change(before: Variant | None, now: Variant) -> str:
+    if before is None:
+        return "never compared"
+    words = [
+        f"{label} {old or 'unknown'} → {new or 'unknown'}"
+        for label, old, new in (
+            ("agent", before.agent, now.agent),
+            ("version", before.agent_version, now.agent_version),
+            ("model", before.model, now.model),
+        )
+        if old != new
+    ]
+    if before.model == now.model and before.model_digest != now.model_digest:
+        words.append("its model's name stands for another one")
+    if before.prompt != now.prompt:
+        words.append("another prompt or tools")
+    if before.settings != now.settings or before.limits != now.limits:
+        words.append("other settings or limits")
+    return ", ".join(words)
+
+
+def _resolve_variants(settings: Settings, root: Path) -> dict[str, Variant]:
+    """The variants of the configuration as they are now; what cannot be resolved is left out."""
+    variants = {}
+    for name in settings.variants:
+        try:
+            variants[name] = resolve_variant(name, settings, root).variant
+        except Fault:
+            continue
+    return variants
+
+
+def _list_comparisons(
+    store: Store, known: Mapping[str, Variant], now: datetime
+) -> Iterator[tuple[Experiment, LastRun]]:
+    """Experiments with several variants on dev tasks, the one that was run last first."""
+    sealed = store.held_out.list_sealed_digests()
+    found = []
+    for experiment in store.list_experiments()[:MAX_EXPERIMENTS]:
+        variants = [known[key] for key in experiment.variants if key in known]
+        live = [one for one in variants if one.replay_of is None]
+        if len(live) < 2 or sealed.issuperset(experiment.tasks):
+            continue
+        at = store.course.last_start_time(experiment)
+        if at is not None:
+            last_run = LastRun(
+                experiment=experiment.id,
+                at=at,
+                days=(now - at).days,
+                tasks=len(experiment.tasks),
+                variants=tuple(one.name for one in live),
+            )
+            found.append((experiment, last_run))
+    return iter(sorted(found, key=lambda one: one[1].at, reverse=True))
+
+
+def _covers_half(experiment: Experiment, digests: Collection[str]) -> bool:
+    return bool(digests) and 2 * len(set(experiment.tasks) & set(digests)) >= len(digests)
+
+
+def _due_sentences(
+    last: LastRun | None, full: LastRun | None, limits: DueSettings
+) -> Iterator[str]:
+    if last is None:
+        yield "No variants were compared yet: `closeloop run` with two of them does."
+    elif full is None:
+        yield (
+            "No comparison had half of the dev tasks yet: `closeloop run` without naming tasks"
+            " takes all."
+        )
+    elif full.days > limits.days:
+        yield (
+            f"The last comparison on the whole set was {full.days} days ago, on"
+            f" {full.at:%Y-%m-%d}: take one a quarter, with `closeloop run`."
+        )
+
+
+def _change_sentences(changes: Sequence[SetupChange], last: LastRun | None) -> Iterator[str]:
+    if changes and last is not None:
+        names = ", ".join(one.name for one in changes[:MAX_NAMES])
+        more = f" and {len(changes) - MAX_NAMES} more" if len(changes) > MAX_NAMES else ""
+        yield f"Changed since the comparison of {last.at:%Y-%m-%d}: {names}{more}. Compare again."
+
+
+def _stale_sentences(stale: Sequence[StaleTask], tasks: int) -> Iterator[str]:
+    if stale:
+        are = "is" if len(stale) == 1 else "are"
+        yield (
+            f"{len(stale)} of {count_with_noun(tasks, 'dev task')} {are} stale: renew them, or"
+            " `closeloop mine` new ones."
+        )

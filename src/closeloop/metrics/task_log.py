@@ -1,0 +1,320 @@
+"""Put the structured log of a task together from all that is stored of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+from closeloop.changes.file_kinds import is_test_file
+from closeloop.judges.judge_cases import first_user_message
+from closeloop.orchestration.plan_ending import measure_plan_rates
+from closeloop.records.attempt import Attempt, CommandResult, Grade, TestRun
+from closeloop.records.change import Change
+from closeloop.records.errors import BadInput
+from closeloop.records.estimate import Rate
+from closeloop.records.orchestration import OrchestrationHistory
+from closeloop.records.pull_request import Correction, Delivery, PullRow
+from closeloop.records.record import Record
+from closeloop.records.task import Task
+from closeloop.records.task_log import (
+    FileDifference,
+    LoggedPlan,
+    LoggedReview,
+    MergeDecision,
+    ReferenceDifference,
+    SuiteCounts,
+    TaskLog,
+    TouchedFile,
+)
+from closeloop.records.team_rules import HumanReview, ReviewItem
+from closeloop.reviews.authorship import AgentSignsByName
+from closeloop.reviews.pull_updates import load_pull
+from closeloop.reviews.review_corrections import corrections_from_review, list_corrections
+from closeloop.store import Store
+from closeloop.text.patches import count_changed_lines, parse_patch
+from closeloop.text.wording import matches_globs
+
+MAX_FAILING = 50
+MAX_DIFFERING_LINES = 200
+"""Of one file and side."""
+
+
+class HumanVerdicts(Record):
+    """What people did with the work of one attempt."""
+
+    delivery: Delivery | None = None
+    pull: PullRow | None = None
+    reviews: tuple[HumanReview, ...] = ()
+    corrections: tuple[Correction, ...] = ()
+
+
+def load_task_log(store: Store, name: str, agents: AgentSignsByName) -> TaskLog:
+    """The log of one attempt, by its id or the beginning of it; no trace is read for a task."""
+    attempt = store.load_attempt(name)
+    task = store.load_task(attempt.task_digest) if attempt.task_digest else None
+    variant = store.load_variant(attempt.variant) if attempt.variant else None
+    session = store.load_session(attempt.id) if attempt.origin == "production" else None
+    grade, change = store.load_grade(attempt.id), store.load_change(attempt.id)
+    plan = attempt.links.get("plan")
+    story = store.plans.load_story(plan) if plan else None
+    people = load_human_verdicts(store, attempt, agents)
+    after = build_suite_counts(grade.after if grade else None)
+    if story is not None and story.ending is not None:
+        after = count_commands(story.ending.checks)
+    return TaskLog(
+        attempt=attempt.id,
+        origin=attempt.origin,
+        task=attempt.task,
+        description=describe_task(store, attempt, task, story),
+        repo=attempt.repo or (task.repo if task else None),
+        variant=variant.name if variant else None,
+        agent=variant.agent if variant else session.agent if session else None,
+        model=variant.model if variant else session.model if session else None,
+        started=attempt.started,
+        ended=attempt.ended,
+        cost=attempt.usage.cost,
+        outcome=grade.outcome.result if grade else None,
+        reasons=list_reasons(grade),
+        files=list_touched_files(change, task, grade),
+        tests_before=build_suite_counts(grade.before if grade else None),
+        tests_after=after,
+        broken=grade.broken if grade else (),
+        mended=list_mended_tests(grade),
+        review_cycles=count_review_cycles(people),
+        reviews=tuple(map(_logged_review, people.reviews)),
+        corrections=people.corrections,
+        merge_decision=decide_merge(people),
+        pull=f"{people.pull.repo}#{people.pull.pull}" if people.pull else None,
+        reference=compare_with_reference(task, change, grade),
+        plan=None if story is None else summarise_story(store, story),
+    )
+
+
+def describe_task(
+    store: Store, attempt: Attempt, task: Task | None, story: OrchestrationHistory | None
+) -> str:
+    """What was asked for; of a session, its first request."""
+    if task is not None:
+        return task.prompt
+    if story is not None:
+        return story.plan.request
+    trace = store.load_trace(attempt.id)
+    return first_user_message(trace.events if trace else ())
+
+
+def list_reasons(grade: Grade | None) -> tuple[str, ...]:
+    if grade is None:
+        return ()
+    return (*grade.outcome.reasons, *filter(None, (grade.outcome.cause,)))
+
+
+def list_touched_files(
+    change: Change | None, task: Task | None, grade: Grade | None
+) -> tuple[TouchedFile, ...] | None:
+    if change is None:
+        return None
+    reference_paths = {file.path for file in parse_reference(task).files} if task else set()
+    outside = grade.out_of_scope if grade else ()
+    has_scope = grade is not None and task is not None and bool(task.scope)
+    return tuple(
+        TouchedFile(
+            path=file.path,
+            status=file.status,
+            added=file.added,
+            removed=file.removed,
+            in_scope=file.path not in outside if has_scope else None,
+            in_reference=file.path in reference_paths if reference_paths else None,
+        )
+        for file in change.files
+    )
+
+
+def parse_reference(task: Task) -> Change:
+    """The reference change of a task; none where there is none, or it is no patch."""
+    try:
+        return parse_patch(task.reference or "", base=task.base)
+    except BadInput:
+        return Change()
+
+
+# Tests
+
+
+def build_suite_counts(run: TestRun | None) -> SuiteCounts | None:
+    """By test, else by command; None where nothing ran."""
+    if run is None or (not run.tests and not run.commands):
+        return None
+    if not run.tests:
+        return count_commands(run.commands)
+    counts = Counter(test.status for test in run.tests)
+    failing = [test.id for test in run.tests if test.status in ("failed", "error")]
+    return SuiteCounts(
+        of="tests",
+        passed=counts["passed"],
+        failed=len(failing),
+        skipped=counts["skipped"],
+        failing=tuple(failing[:MAX_FAILING]),
+    )
+
+
+def count_commands(commands: Sequence[CommandResult]) -> SuiteCounts | None:
+    if not commands:
+        return None
+    failing = [one.command for one in commands if one.exit_code != 0]
+    return SuiteCounts(
+        of="commands",
+        passed=len(commands) - len(failing),
+        failed=len(failing),
+        failing=tuple(failing[:MAX_FAILING]),
+    )
+
+
+def list_mended_tests(grade: Grade | None) -> tuple[str, ...]:
+    """Tests that failed before and pass now."""
+    if grade is None or grade.before is None or grade.after is None:
+        return ()
+    failing = {test.id for test in grade.before.tests if test.status in ("failed", "error")}
+    return tuple(
+        test.id for test in grade.after.tests if test.status == "passed" and test.id in failing
+    )
+
+
+# People
+
+
+def load_human_verdicts(store: Store, attempt: Attempt, agents: AgentSignsByName) -> HumanVerdicts:
+    """The pull request, the reviews in the queue, and every correction, each once."""
+    pull = next(iter(store.pulls.list_pulls(attempt=attempt.id, limit=1)), None)
+    reviews = store.reviews.list_reviews(item=attempt.id)
+    repo, number = attempt.repo or "", None
+    corrections: list[Correction] = []
+    if pull is not None:
+        repo, number = pull.repo, pull.pull
+        reviews += store.reviews.list_reviews(item=f"{repo}#{number}")
+        corrections += list_corrections(load_pull(repo, number, store, agents))
+        corrections += store.memory.list_corrections(repo=repo, pull=number)
+    done = tuple(one for one in reviews if one.state == "done")
+    item = ReviewItem(id=attempt.id, kind="attempt", title="", repo=repo)
+    corrections += [one for review in done for one in corrections_from_review(review, item)]
+    newest = {one.id: one for one in corrections}  # what was stored may have tags since
+    return HumanVerdicts(
+        delivery=store.pulls.load_delivery(attempt.id),
+        pull=pull,
+        reviews=done,
+        corrections=tuple(sorted(newest.values(), key=lambda one: (one.at, one.id))),
+    )
+
+
+def count_review_cycles(people: HumanVerdicts) -> int | None:
+    """Rounds of correction of the pull request; else how many reviews sent the work back."""
+    if people.delivery is not None and people.delivery.cycles is not None:
+        return people.delivery.cycles
+    if people.pull is not None:
+        return people.pull.rounds
+    answers = [one.merge for one in people.reviews if one.merge is not None]
+    return answers.count(False) if answers else None
+
+
+def decide_merge(people: HumanVerdicts) -> MergeDecision | None:
+    """What the pull request came to; else what people say who reviewed it."""
+    merged = people.delivery.merged if people.delivery else None
+    if people.pull is not None and people.pull.state == "open":
+        return "open"
+    if merged is not None:
+        return "merged" if merged else "not merged"
+    answers = {one.merge for one in people.reviews if one.merge is not None}
+    if len(answers) > 1:
+        return "split"
+    return None if not answers else "would merge" if True in answers else "would not merge"
+
+
+def _logged_review(review: HumanReview) -> LoggedReview:
+    return LoggedReview(
+        by=review.reviewer,
+        at=review.at,
+        merge=review.merge,
+        tags=review.tags,
+        notes=review.notes,
+        seconds=review.seconds,
+    )
+
+
+# The reference beside the attempt's change
+
+
+def compare_with_reference(
+    task: Task | None, change: Change | None, grade: Grade | None
+) -> ReferenceDifference | None:
+    """How the change of an attempt differs from the task's reference; None without either."""
+    if task is None or not task.reference or change is None:
+        return None
+    reference = parse_reference(task)
+    left_out = {*grade.restored, *grade.set_aside} if grade else set()
+
+    def counted_paths(of: Change) -> set[str]:
+        return {
+            file.path
+            for file in of.files
+            if not is_test_file(file.path) and not matches_globs(file.path, task.protected)
+        } - left_out
+
+    made, wanted = counted_paths(change), counted_paths(reference)
+    return ReferenceDifference(
+        similarity=grade.similarity if grade else None,
+        files_in_both=tuple(sorted(made & wanted)),
+        only_attempt=tuple(sorted(made - wanted)),
+        only_reference=tuple(sorted(wanted - made)),
+        files=tuple(compare_files(change.patch, reference.patch, made | wanted)),
+        change=reference,
+    )
+
+
+def compare_files(patch: str, reference: str, paths: Collection[str]) -> list[FileDifference]:
+    """File by file, the changed lines that both have and those that only one has."""
+    made, wanted = count_changed_lines(patch, paths), count_changed_lines(reference, paths)
+    both, only_made, only_wanted = made & wanted, made - wanted, wanted - made
+    return [
+        FileDifference(
+            path=path,
+            both=sum(count for (where, _, _), count in both.items() if where == path),
+            only_attempt=tuple(mine[:MAX_DIFFERING_LINES]),
+            only_reference=tuple(theirs[:MAX_DIFFERING_LINES]),
+            more=sum(max(0, len(lines) - MAX_DIFFERING_LINES) for lines in (mine, theirs)),
+        )
+        for path in sorted(paths)
+        for mine, theirs in [(_signed_lines(only_made, path), _signed_lines(only_wanted, path))]
+    ]
+
+
+def _signed_lines(lines: Counter[tuple[str, str, str]], path: str) -> list[str]:
+    return [f"{sign}{text}" for where, sign, text in lines.elements() if where == path]
+
+
+# Plans
+
+
+def summarise_story(store: Store, story: OrchestrationHistory) -> LoggedPlan:
+    """How the tasks of a plan went, with the numbers that `plans` shows."""
+    rates, ending = measure_plan_rates(story), story.ending
+    usage = ending.usage if ending else rates.usage
+    prompt = (usage.input_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
+    known = [tokens for tokens in prompt if tokens is not None]
+    return LoggedPlan(
+        id=story.plan.id,
+        passed=ending.passed if ending else None,
+        summary=ending.summary if ending else "",
+        grade=store.plans.load_grade(story.plan.id) if ending else None,
+        tasks=len(story.plan.tasks),
+        first_try=_count_pair(rates.first_try),
+        after_feedback=_count_pair(rates.after_feedback),
+        final=_count_pair(rates.final),
+        tries=len(story.tries),
+        prompt_tokens=sum(known) if known else None,
+        completion_tokens=usage.output_tokens,
+        cost=usage.cost,
+        seconds=ending.seconds if ending else None,
+    )
+
+
+def _count_pair(rate: Rate | None) -> tuple[int, int] | None:
+    return None if rate is None else (int(rate.hits), rate.of)

@@ -1,0 +1,359 @@
+"""All that ran after the last change could not have failed, and it is taken as proof.
+
+## What it looks for
+
+The root's end. Code was changed, something ran after the last change, and nothing of that can say
+whether the change is right:
+
+- **No test was called**: a file of tests is run as a plain Python script, prints nothing and ends.
+  It defines tests; nobody calls them.
+- **It prints the same as before**: a script of the agent's own ran before the first change, too,
+  and every line that it prints is the same as then. It does not show the fault, or the fault is
+  still there. Tests that passed before and pass again are meant to.
+- **Nothing of the project is used**: a script of the agent's own that imports the standard library
+  alone, opens no file and starts no program. It tries a copy of the logic, or only prints.
+
+The agent then hands over without a word of doubt, or goes on to other things, and tries no new
+edit.
+
+It keeps quiet where anything else ran after the last change, a check, a tool or a sub-agent; where
+the text of the script is not on record; and where the agent says that it did not test its work.
+
+## Why it matters
+
+Such a run is always green. It hides that nothing was tried, from the agent and from whoever reads
+its report.
+
+## Bad
+
+```text
+#4  edit shop/cart.py
+#5  python tests/test_cart.py     (prints nothing, exit code 0)
+#6  "The tests pass: the total is right now."
+```
+
+## Good
+
+```text
+#4  edit shop/cart.py
+#5  python -m pytest tests/test_cart.py     8 passed
+#6  "The tests pass: the total is right now."
+```
+
+## When it can be measured
+
+In every trace that holds events. Scripts in other languages than Python are not looked at.
+
+## Thresholds and silencing
+
+It has no thresholds.
+
+```toml
+[[silence]]
+rule = "empty-check"
+task = "sketch-*"
+reason = "these are only to show the way"
+```
+
+## How sure it is
+
+It may gate.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+
+from closeloop.process.agent_claims import MAX_MESSAGE_CHARS, admits_problem
+from closeloop.process.check_results import LOOK_PROGRAMS
+from closeloop.process.edit_contents import (
+    find_created_files,
+    is_test_source,
+    list_code_changes,
+    list_file_edits,
+)
+from closeloop.process.measures.verification import EVENT_NUMBER, find_backing, is_run
+from closeloop.process.printed_output import prints_all_the_same, prints_nothing
+from closeloop.process.rule_helpers import truncate_line
+from closeloop.process.shell.command_splitting import ShellCommand, split_commands
+from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.records.inspection import (
+    LaneReading,
+    TraceReading,
+    TraceStep,
+)
+from closeloop.records.trace import (
+    Command,
+    Edit,
+    Handoff,
+    Message,
+)
+
+rule = Rule(
+    name="empty-check",
+    version=2,
+    about="All that ran after the last change could not have failed, and is taken as proof.",
+    severity="error",
+    gates=True,
+)
+
+MAX_SCRIPT_CHARS = 20_000
+"""Longer scripts are not looked at."""
+MAX_CITED = 5
+_NO_CALL = "it defines functions or classes and calls none"
+_NOTHING_USED = "it uses nothing of the project"
+_SAME_AS_BEFORE = "it prints what it printed before the code was changed"
+_INLINE_CODE = re.compile(
+    r"\b(?:python[\d.]*|node|ruby|php|perl)\s+(?:-\w+\s+)*(?:-[ce]\b|-?\s*<<)"
+)
+_STILL_THERE = re.compile(
+    r"\b(?:still (?:shows?|prints?|gets?|sees?|there|wrong|the same)|persists?"
+    r"|(?:can't|cannot|could not|couldn't) (?:\w+ )?(?:confirm|verify|test|see|check))\b"
+)
+_TEST_RESULTS = re.compile(r"\bRan \d+ tests?\b|\b\d+ (?:passed|passing)\b")
+_IMPORTED = re.compile(r"^[ \t]*(?:from|import)[ \t]+(\w+)", re.MULTILINE)
+_REACHING_MODULES = frozenset((
+    "subprocess", "importlib", "runpy", "socket", "urllib", "http", "ctypes", "pathlib", "glob",
+    "shutil", "unittest", "doctest", "multiprocessing", "pkgutil", "fileinput", "sqlite3", "ftplib",
+    "smtplib", "xmlrpc", "imp", "zipfile", "tarfile", "py_compile", "compileall",
+))  # fmt: skip
+"""Modules of the standard library by which a script may reach the project after all."""
+_REACHING_NAMES = frozenset((
+    "open", "exec", "eval", "__import__", "compile", "input",
+    ".system", ".popen", ".stdin", ".argv", ".execv", ".execvp", ".spawnv", ".walk", ".listdir",
+))  # fmt: skip
+
+
+def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
+    """The root's end: something ran since the last change, and none of it says anything."""
+    if not reading.trace.events:
+        return Unmeasured(rule=rule.name, reason="the trace is empty")
+    exit_ = reading.attempt.exit if reading.attempt else None
+    if exit_ not in (None, "finished") or not reading.lanes:
+        return []
+    root = next(iter(reading.lanes.values()))
+    backing = find_backing(list_code_changes(root), ())
+    if backing is None:
+        return []
+    runs = _list_runs(root, backing.last)
+    reason = _explain_all(root, runs, backing.first) if runs else None
+    if reason is None or not _goes_on(root, runs):
+        return []
+    return [
+        make_finding(
+            rule,
+            f"`{_name_command(runs[-1])}` is all that ran after the last change, and {reason}.",
+            [backing.last.number, *(step.number for step in runs[-MAX_CITED:])],
+            lane=root.lane.id,
+            confidence=0.9,
+        )
+    ]
+
+
+def _name_command(step: TraceStep) -> str:
+    return truncate_line(step.event.command) if isinstance(step.event, Command) else ""
+
+
+def _list_runs(root: LaneReading, change: TraceStep) -> Sequence[TraceStep]:
+    """All that may have tried the code since then."""
+    at = bisect_right(root.steps, change.number, key=EVENT_NUMBER)
+    return [
+        step
+        for step in root.steps[at:]
+        if isinstance(step.event, Handoff) or (is_run(step) and not _is_cut_off(step))
+    ]
+
+
+def _is_cut_off(step: TraceStep) -> bool:
+    """The recording ends before its result."""
+    return isinstance(step.event, Command) and step.event.output is None
+
+
+def _explain_all(root: LaneReading, runs: Sequence[TraceStep], change: TraceStep) -> str | None:
+    """Why none of the runs can fail: what is said of the last; None where one of them may."""
+    earlier = _runs_before(root, change)
+    reason = None
+    for step in runs:
+        reason = _find_unchanged(root, step, earlier) or _explain_emptiness(root, step)
+        if reason is None:
+            return None
+    return reason
+
+
+def _runs_before(root: LaneReading, change: TraceStep) -> Mapping[str, TraceStep]:
+    """By what they run: the last runs before the code was changed at all."""
+    end = bisect_left(root.commands, change.number, key=EVENT_NUMBER)
+    return {_name_target(step): step for step in root.commands[:end] if is_run(step)}
+
+
+def _name_target(step: TraceStep) -> str:
+    if step.check is not None:
+        return step.check.target
+    return " ".join(step.event.command.split()) if isinstance(step.event, Command) else ""
+
+
+def _find_unchanged(
+    root: LaneReading, step: TraceStep, earlier: Mapping[str, TraceStep]
+) -> str | None:
+    """The agent's own script said the same before, and the agent ends with words or a call."""
+    before = earlier.get(_name_target(step))
+    if before is None or step.failed or before.failed or not _is_own_script(root, step):
+        return None
+    if not any(one.role == "agent" and one.number > step.number for one in root.messages):
+        return None
+    if not prints_all_the_same(before, step) or _prints_test_results(step):
+        return None
+    return _SAME_AS_BEFORE
+
+
+def _prints_test_results(step: TraceStep) -> bool:
+    """Tests that passed before are to pass again."""
+    output = step.event.output if isinstance(step.event, Command) else None
+    return _TEST_RESULTS.search(output or "") is not None
+
+
+def _is_own_script(root: LaneReading, step: TraceStep) -> bool:
+    scripts = step.doing.runs if step.doing else ()
+    created = {path.rpartition("/")[2] for path in find_created_files(root.changes)}
+    if scripts:
+        return created.issuperset(name.rpartition("/")[2] for name in scripts)
+    return isinstance(step.event, Command) and _INLINE_CODE.search(step.event.command) is not None
+
+
+def _goes_on(root: LaneReading, runs: Sequence[TraceStep]) -> bool:
+    """The agent hands over without a word of doubt, or goes on; and it tries no new edit."""
+    if any(isinstance(step.event, Edit) for step in root.steps[runs[-1].index + 1 :]):
+        return False
+    words = [one for one in root.messages if one.role == "agent" and one.number > runs[0].number]
+    if not words:
+        return root.steps[-1].index > runs[0].index + 1
+    return not _has_doubt(words[-1]) and not any(
+        _STILL_THERE.search(one.text[:MAX_MESSAGE_CHARS].lower()) for one in words
+    )
+
+
+def _has_doubt(message: Message) -> bool:
+    words = message.text[:MAX_MESSAGE_CHARS].lower()
+    asks = message.intent == "question" or words.rstrip().endswith("?")
+    return asks or admits_problem(words)
+
+
+def _explain_emptiness(root: LaneReading, step: TraceStep) -> str | None:
+    """Why the run cannot fail; None where it may."""
+    event = step.event
+    if not isinstance(event, Command) or step.doing is None or step.failed or event.stopped:
+        return None
+    programs = {name for name in step.doing.programs if name not in LOOK_PROGRAMS}
+    if programs != {"python"} or {*step.doing.checks} > {"script"}:
+        return None
+    reason = None
+    for part in split_commands(event.command):
+        if _is_python(part):
+            reason = _explain_part(root, step, part)
+            if reason is None:
+                return None
+    return reason
+
+
+def _is_python(part: ShellCommand) -> bool:
+    name = part.words[0].rpartition("/")[2] if part.words else ""
+    return name.rstrip(".0123456789") == "python"
+
+
+def _explain_part(root: LaneReading, step: TraceStep, part: ShellCommand) -> str | None:
+    words = [word for word in part.words[1:] if word not in ("-u", "-B", "-")]
+    if words[:1] == ["-c"]:
+        return _explain_code(words[1]) if len(words) > 1 else None
+    if not words:
+        return _explain_code(part.body) if part.body else None
+    path = words[0]
+    if not path.endswith(".py"):
+        return None
+    name = path.rpartition("/")[2]
+    if name not in {one.rpartition("/")[2] for one in find_created_files(root.changes)}:
+        silent = is_test_source(path) and len(words) == 1 and prints_nothing(step)
+        return _NO_CALL if silent else None
+    code = _find_script(root, step, name)
+    if code is None:
+        return None
+    if prints_nothing(step) and "__main__" not in code and _only_defines(code):
+        return _NO_CALL
+    return _explain_code(code)
+
+
+def _find_script(root: LaneReading, run: TraceStep, name: str) -> str | None:
+    """The text of a script when it was run, where the trace tells all of it."""
+    text: str | None = None
+    for step in root.changes:
+        if step.number > run.number:
+            break
+        if not step.changed:
+            continue
+        for path, edit in list_file_edits(step):
+            if path.rpartition("/")[2] != name:
+                continue
+            if edit.action == "create":
+                text = edit.after
+            elif text is not None and edit.before and edit.after is not None:
+                text = text.replace(edit.before, edit.after, 1) if edit.before in text else None
+            else:
+                text = None
+    return text
+
+
+@lru_cache(maxsize=256)
+def _parse_code(code: str) -> ast.Module | None:
+    try:
+        return ast.parse(code) if len(code) <= MAX_SCRIPT_CHARS else None
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _only_defines(code: str) -> bool:
+    """Tests stand there, and no statement runs them."""
+    tree = _parse_code(code)
+    if tree is None:
+        return False
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    quiet = (*kinds, ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign)
+    return any(isinstance(node, kinds) for node in tree.body) and all(
+        isinstance(node, quiet)
+        or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+        for node in tree.body
+    )
+
+
+def _explain_code(code: str) -> str | None:
+    if any(map(_uses_module, _IMPORTED.findall(code))):
+        return None
+    tree = _parse_code(code)
+    if tree is None or not tree.body or any(map(_reaches_out, _names_used(tree))):
+        return None
+    return _NOTHING_USED
+
+
+def _names_used(tree: ast.Module) -> Iterator[str]:
+    """Imported modules (`re.`), names (`open`), and names of attributes (`.system`)."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (f"{one.name.partition('.')[0]}." for one in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield f"{(node.module or '').partition('.')[0]}." if not node.level else "."
+        elif isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield f".{node.attr}"
+
+
+def _reaches_out(name: str) -> bool:
+    """By this name a script may use the project."""
+    return _uses_module(name[:-1]) if name.endswith(".") else name in _REACHING_NAMES
+
+
+def _uses_module(name: str) -> bool:
+    return name not in sys.stdlib_module_names or name in _REACHING_MODULES

@@ -1,0 +1,232 @@
+"""The agent ends while the last run of its work fails, and says nothing of it.
+
+## What it looks for
+
+The root's end. Code was changed, everything that ran after the last change failed (tests, or a
+script that tries the code and breaks off), or could not run at all, nothing was changed since, and
+the agent hands over as if nothing were the matter: its last words do not mention a failure, an
+error, or anything that it could not do. To call the tool that ends the work is to hand over.
+
+It keeps quiet where
+
+- something ran well after the last change;
+- the agent speaks of the failure, or said after it that it is expected or not its own;
+- it is an error that the changed code is made to raise;
+- the same tests failed before the agent changed anything;
+- the user stopped it, or refused the command;
+- it claims success in words while tests fail, or could not run: then
+  [false-claim](false-claim.md) and [unverified-claim](unverified-claim.md) speak.
+
+Where the agent says that it could not do it, [gave-up-early](gave-up-early.md) speaks.
+
+## Why it matters
+
+The output that says what is wrong was on the screen. Who takes the work over believes that it was
+tried.
+
+## Bad
+
+```text
+#3  edit dates.py
+#4  python reproduce.py     ValueError: day is out of range for month
+#5  (ends)
+```
+
+## Good
+
+```text
+#3  edit dates.py
+#4  python reproduce.py     ValueError: day is out of range for month
+#5  edit dates.py
+#6  python reproduce.py     2024-02-29
+#7  (ends)
+```
+
+## When it can be measured
+
+In every trace that holds events.
+
+## Thresholds and silencing
+
+It has no thresholds.
+
+```toml
+[[silence]]
+rule = "left-failing"
+task = "sketch-*"
+reason = "these are only to show the way"
+```
+
+## How sure it is
+
+It may gate. A script may be meant to end with an error: then the agent should say so.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+
+from closeloop.process.agent_claims import (
+    MAX_MESSAGE_CHARS,
+    NO_END,
+    ClosingMessage,
+    list_closings,
+    parse_claim,
+)
+from closeloop.process.edit_contents import list_code_changes
+from closeloop.process.measures.verification import (
+    EVENT_NUMBER,
+    could_not_run,
+    find_backing,
+    has_failed_before,
+    is_run,
+    list_trace_checks,
+)
+from closeloop.process.rule_helpers import truncate_line
+from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.records.inspection import (
+    LaneReading,
+    TraceReading,
+    TraceStep,
+)
+from closeloop.records.trace import (
+    Command,
+    Message,
+    Thought,
+)
+
+MAX_OUTPUT_CHARS = 4000
+"""So much of the end of an output is searched for an error."""
+
+rule = Rule(
+    name="left-failing",
+    version=2,
+    about="The agent ends while the last run of its work fails, and says nothing of it.",
+    severity="error",
+    gates=True,
+)
+
+_OWNING_UP = re.compile(
+    r"\b(?:no longer|fail\w*|error\w*|exceptions?|traceback|unable|cannot|can't|still|lost|broken"
+    r"|(?:could|was|did|does|do|is|are) ?n[o']t|expected|unrelated|pre-?existing|environment\w*"
+    r"|raises?d?|rejects?|missing"
+    r"|not (?:installed|available|able|yet|run)|however|unfortunately|unresolved|limitations?"
+    r"|warnings?|not resolved|reproduc\w+ (?:step|script) (?:needs|requires))\b"
+)
+"""Words that may speak of what failed."""
+_EXPLANATION = re.compile(
+    r"\b(?:expected|unrelated|not related|pre-?existing|environment\w*|intended"
+    r"|correctly raise[sd]?|network|connection|not (?:due|caused|because)|sandbox"
+    r"|as (?:it )?should)\b"
+)
+_ERROR = re.compile(
+    r"^Traceback \(most recent|^[\w.]*(?:Error|Exception)\b|^(?:ERROR|FAILED)\b", re.M
+)
+_ERROR_NAME = re.compile(r"^([\w.]*[A-Z]\w*)(?=: |$)", re.M)
+_MEANT_TO_FAIL = re.compile(r"\bassert (?:0|False)\b|\bpytest\.fail\b")
+_REFUSED = re.compile(r"doesn't want to proceed|was rejected|denied by|interrupted by user", re.I)
+
+
+def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
+    """The root's end: all runs since the last change failed, and nothing is said of it."""
+    if not reading.trace.events:
+        return Unmeasured(rule=rule.name, reason="the trace is empty")
+    exit_ = reading.attempt.exit if reading.attempt else None
+    if exit_ not in (None, "finished") or not reading.lanes:
+        return []
+    root = next(iter(reading.lanes.values()))
+    closing = _last_closing(root)
+    changes = list_code_changes(root)
+    checks = list_trace_checks(reading)
+    backing = find_backing(changes, checks) if closing is not None else None
+    if closing is None or backing is None or backing.last.number > closing.message.number:
+        return []
+    runs = _runs_between(root, backing.last, closing.message.number)
+    if not runs or not all(map(_fails, runs)) or _is_explained(reading, closing, runs[-1]):
+        return []
+    failing = runs[-1]
+    if _raises_on_purpose(failing, changes):
+        return []
+    if _runs_tests(failing) and (
+        parse_claim(closing.message) is not None
+        or has_failed_before(failing, backing.first, checks)
+    ):
+        return []
+    what = "could not run" if could_not_run(failing) else "failed"
+    return [
+        make_finding(
+            rule,
+            f"It ended after `{truncate_line(getattr(failing.event, 'command', ''))}` {what},"
+            " and says nothing of it.",
+            [closing.message.number, failing.number, backing.last.number],
+            lane=root.lane.id,
+            confidence=0.9,
+        )
+    ]
+
+
+def _last_closing(root: LaneReading) -> ClosingMessage | None:
+    """The words or the call with which it ends for good."""
+    closings = list_closings(root)
+    last = closings[-1] if closings else None
+    return last if last is not None and last.until == NO_END else None
+
+
+def _runs_between(root: LaneReading, change: TraceStep, until: int) -> Sequence[TraceStep]:
+    at = bisect_left(root.commands, change.number, key=EVENT_NUMBER)
+    end = bisect_left(root.commands, until, key=EVENT_NUMBER)
+    return [step for step in root.commands[at:end] if is_run(step)]
+
+
+def _fails(step: TraceStep) -> bool:
+    """It broke off and shows why, or it is a test runner that could not start."""
+    event = step.event
+    if not isinstance(event, Command) or event.stopped is not None or not event.output:
+        return False
+    if not event.exit_code or _MEANT_TO_FAIL.search(event.command):
+        return False
+    if could_not_run(step):
+        return _runs_tests(step) and _REFUSED.search(event.output[:2000]) is None
+    failures = step.check.failures if step.check else None
+    if failures is not None and failures.parser != "tail":
+        return True
+    return step.failed is True and _ERROR.search(event.output[-MAX_OUTPUT_CHARS:]) is not None
+
+
+def _is_explained(reading: TraceReading, closing: ClosingMessage, failing: TraceStep) -> bool:
+    """Its last words speak of a failure, or its thoughts after it say that it is none."""
+    words = closing.message.text[:MAX_MESSAGE_CHARS].lower().replace("’", "'")
+    if closing.message.intent == "question" or _OWNING_UP.search(words):
+        return True
+    events = reading.trace.events
+    at = bisect_left(events, failing.number, key=attrgetter("number"))
+    return any(
+        isinstance(event, Thought | Message)
+        and _EXPLANATION.search(event.text[:MAX_MESSAGE_CHARS].lower())
+        for event in events[at:]
+    )
+
+
+def _raises_on_purpose(failing: TraceStep, changes: Sequence[TraceStep]) -> bool:
+    """It ends with an error that the changed code is made to raise."""
+    output = failing.event.output if isinstance(failing.event, Command) else None
+    names = _ERROR_NAME.findall((output or "")[-MAX_OUTPUT_CHARS:])
+    if not names:
+        return False
+    raised = f"raise {names[-1].rpartition('.')[2]}"
+    return any(
+        raised in (edit.after or edit.patch or "") for step in changes for edit in step.edits
+    )
+
+
+def _runs_tests(step: TraceStep) -> bool:
+    """It is more than a script, which may show the very failure that was to be repaired."""
+    if step.check is None:
+        return False
+    failures = step.check.failures
+    return step.check.tool != "script" or (
+        failures is not None and failures.parser not in ("tail", "traceback", "launch")
+    )

@@ -1,0 +1,261 @@
+"""The code that was changed is not the code that was run: another copy of it lies elsewhere.
+
+## What it looks for
+
+Python files of the project were changed in one folder, and the runs since then load the same
+package from another: what they print (a traceback, a warning) names its files below another root,
+the installed copy among them. Nothing that ran later is known to have loaded the changed copy, and
+the agent goes on or ends.
+
+It keeps quiet where
+
+- the agent wrote to the other copy, too, installed the changed one, or set the path by which
+  modules are found;
+- a later run printed files of the changed copy, or ran well in its folder;
+- the command ran elsewhere: in a container, on another machine;
+- the agent went on at once to repair what it had seen, and nothing ran since.
+
+## Why it matters
+
+Whatever such a run prints says nothing of the change: a failure stays however the code is repaired,
+and a success was there before.
+
+## Bad
+
+```text
+#4  edit /work/shop/cart/totals.py
+#5  python /work/reproduce.py     File "/opt/shop/cart/totals.py", line 12: KeyError
+#6  edit /work/shop/cart/totals.py
+#7  python /work/reproduce.py     File "/opt/shop/cart/totals.py", line 12: KeyError
+```
+
+## Good
+
+```text
+#5  python /work/reproduce.py     File "/opt/shop/cart/totals.py", line 12: KeyError
+#6  PYTHONPATH=/work python /work/reproduce.py     total: 12
+```
+
+## When it can be measured
+
+When a change names its file by a full path. Other languages than Python are not looked at.
+
+## Thresholds and silencing
+
+It has no thresholds.
+
+```toml
+[[silence]]
+rule = "wrong-copy"
+task = "installed-*"
+reason = "these tests run what is installed"
+```
+
+## How sure it is
+
+It may gate.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+
+from closeloop.process.edit_contents import list_code_changes
+from closeloop.process.measures.verification import EVENT_NUMBER, is_run
+from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.records.inspection import (
+    LaneReading,
+    TraceReading,
+    TraceStep,
+)
+from closeloop.records.record import Record
+from closeloop.records.trace import (
+    Command,
+    Edit,
+)
+
+rule = Rule(
+    name="wrong-copy",
+    version=1,
+    about="What is run is another copy of the code than the one that was changed.",
+    severity="error",
+    gates=True,
+)
+
+MAX_OUTPUT_CHARS = 20_000
+"""So much of what a run prints is looked at."""
+MAX_CITED = 8
+_SHOWN_FILE = re.compile(
+    r'^\s*(?:File "(/[^"\n]+\.py)", line \d|(/[^\s:"]+\.py):\d+: )', re.MULTILINE
+)
+"""A file in a traceback, or in a warning."""
+_ELSEWHERE = re.compile(
+    r"\b(?:docker|podman|ssh|kubectl|vagrant|devcontainer|nix|wsl|modal|lima)\b"
+)
+_REPAIR = re.compile(
+    r"\bPYTHONPATH=|\bpip3? install\b|\bsetup\.py (?:develop|install|build)|sys\.path"
+    r"|\buv (?:pip|sync)|\bpoetry install"
+)
+_COMMON_FOLDERS = frozenset((
+    "src", "lib", "libs", "test", "tests", "unit", "integration", "utils", "util", "common", "core",
+    "models", "api", "app", "apps", "helpers", "scripts", "tools", "python", "packages", "main",
+))  # fmt: skip
+"""Folders of many projects: that two paths share them says nothing."""
+
+
+class CopyRun(Record):
+    """A run of another copy of the code than the one that was changed."""
+
+    step: TraceStep
+    change: TraceStep
+    """The last one before it of that package."""
+    changed_root: str
+    other_root: str
+    """The folders in which the two copies lie."""
+
+
+def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
+    """Runs of another copy than the changed one, lane by lane."""
+    if not reading.trace.events:
+        return Unmeasured(rule=rule.name, reason="the trace is empty")
+    return [finding for lane in reading.lanes.values() for finding in _findings_in_lane(lane)]
+
+
+def _findings_in_lane(lane: LaneReading) -> Iterator[Finding]:
+    shown = list(_runs_of_copies(lane))
+    if not shown:
+        return
+    first = shown[0]
+    wrong = [one.step for one in shown if one.other_root == first.other_root]
+    if _is_settled(lane, first, wrong[-1]):
+        return
+    yield make_finding(
+        rule,
+        f"{first.change.written[0]} was changed below {first.changed_root or '/'}, and what ran was"
+        f" the copy below {first.other_root or '/'}.",
+        [first.change.number, *(step.number for step in wrong[:MAX_CITED])],
+        lane=lane.lane.id,
+        confidence=0.9,
+    )
+
+
+def _runs_of_copies(lane: LaneReading) -> Iterator[CopyRun]:
+    """Runs that name files of another copy than the one that was changed before."""
+    changes = [step for step in list_code_changes(lane) if next(_full_paths(step), None)]
+    if not changes:
+        return
+    begin = bisect_right(lane.commands, changes[0].number, key=EVENT_NUMBER)
+    last_changes: dict[str, TraceStep] = {}
+    place = 0
+    for step in lane.commands[begin:]:
+        event = step.event
+        if not isinstance(event, Command) or not event.output or ".py" not in event.output:
+            continue
+        shown = _shown_files(event.output) if is_run(step) else ()
+        if not shown or _ELSEWHERE.search(event.command):
+            continue
+        while place < len(changes) and changes[place].number <= step.number:
+            for path in _full_paths(changes[place]):
+                last_changes.pop(path, None)
+                last_changes[path] = changes[place]
+            place += 1
+        yield from _match_copies(step, last_changes, shown)
+
+
+def _match_copies(
+    step: TraceStep, changes: dict[str, TraceStep], shown: Sequence[str]
+) -> Iterator[CopyRun]:
+    """The run, where a file that it shows is of another copy of what was changed last."""
+    for changed, change in reversed(changes.items()):
+        for path in shown:
+            if roots := _split_roots(changed, path):
+                ours, theirs = roots
+                if not any(one.startswith(f"{ours}/{_top(changed, ours)}/") for one in shown):
+                    yield CopyRun(step=step, change=change, changed_root=ours, other_root=theirs)
+                return
+
+
+def _top(path: str, root: str) -> str:
+    """The folder below the root, in which the path lies."""
+    return path[len(root) + 1 :].partition("/")[0]
+
+
+def _shown_files(output: str) -> Sequence[str]:
+    matches = _SHOWN_FILE.finditer(output[:MAX_OUTPUT_CHARS])
+    return list(dict.fromkeys(posixpath.normpath(match[1] or match[2]) for match in matches))
+
+
+def _full_paths(step: TraceStep) -> Iterator[str]:
+    """Python files that it changed, as they were named, where the name tells the whole path."""
+    if isinstance(step.event, Edit):
+        paths: Sequence[str] = (step.event.path,)
+    else:
+        paths = step.doing.written if step.doing else ()
+    return (path for path in paths if path.startswith("/") and path.endswith(".py"))
+
+
+@lru_cache(maxsize=4096)
+def _split_roots(changed: str, shown: str) -> tuple[str, str] | None:
+    """What stands before the part that two paths share; None where they are of one copy."""
+    ours, theirs = changed.split("/"), shown.split("/")
+    for there in range(1, len(theirs) - 1):
+        if theirs[there] not in ours:
+            continue
+        here = ours.index(theirs[there])
+        if ours[here - 1] == theirs[there - 1]:
+            if ours[:here] == theirs[:there]:
+                continue
+            return None
+        length = _shared_length(ours[here:], theirs[there:])
+        folders = ours[here : here + min(length, len(ours) - here - 1)]
+        whole = here + length == len(ours) and there + length == len(theirs)
+        if (whole or len(folders) > 1) and not _COMMON_FOLDERS.issuperset(folders):
+            return "/".join(ours[:here]), "/".join(theirs[:there])
+        return None
+    return None
+
+
+def _shared_length(ours: Sequence[str], theirs: Sequence[str]) -> int:
+    length = 0
+    for one, other in zip(ours, theirs, strict=False):
+        if one != other:
+            break
+        length += 1
+    return length
+
+
+def _is_settled(lane: LaneReading, first: CopyRun, last: TraceStep) -> bool:
+    """The other copy was written to, or later something may have run the changed one."""
+    if any(
+        path.startswith(f"{first.other_root}/") and not path.startswith(f"{first.changed_root}/")
+        for step in lane.changes
+        for path in _full_paths(step)
+    ):
+        return True
+    later = lane.steps[last.index + 1 :]
+    if not later and not any(message.number > last.number for message in lane.messages):
+        return True
+    return any(_sets_path(step) or _may_run(step, last, first.changed_root) for step in later)
+
+
+def _sets_path(step: TraceStep) -> bool:
+    if isinstance(step.event, Command) and _REPAIR.search(step.event.command):
+        return True
+    return any("sys.path" in (edit.after or "") for edit in step.edits)
+
+
+def _may_run(step: TraceStep, wrong: TraceStep, changed_root: str) -> bool:
+    """It printed files of the changed copy, or something else ran well in its folder."""
+    event = step.event
+    if not isinstance(event, Command) or not is_run(step):
+        return False
+    if f'File "{changed_root}/' in (event.output or "")[:MAX_OUTPUT_CHARS]:
+        return True
+    scripts = {*step.doing.runs} if step.doing else set()
+    if scripts and wrong.doing and scripts <= {*wrong.doing.runs}:
+        return False
+    return step.failed is not True
