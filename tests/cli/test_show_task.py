@@ -12,7 +12,7 @@ import small_project
 from closeloop.cli import main
 from closeloop.store import open_store
 from closeloop.web.page_context import PageContext
-from closeloop.web.pages.attempts import ExperimentAsked, experiment
+from closeloop.web.pages.experiments import ExperimentAsked, experiment
 
 
 def closeloop(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:

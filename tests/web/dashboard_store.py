@@ -37,6 +37,7 @@ from closeloop.records.evaluation import (
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.finding import Finding, Unmeasured
 from closeloop.records.held_out import HeldOutRun
+from closeloop.records.score import Score
 from closeloop.records.task import Acceptance, Task, Variant
 from closeloop.records.team_rules import HumanReview
 from closeloop.records.trace import (
@@ -121,6 +122,21 @@ def fill(store: Store, said: str = "plain words") -> None:
         HumanReview(
             item=SPIRAL, reviewer=said, at=START, contained=True, outside="none", notes=said
         )
+    )
+    store.scores.add_scores(
+        [
+            Score(
+                attempt=SPIRAL,
+                name=name,
+                value=value,
+                label=label,
+                source="person",
+                by=said,
+                at=START,
+                note=said,
+            )
+            for name, value, label in (("would-merge", 0.0, None), (said, None, said))
+        ]
     )
 
 

@@ -19,8 +19,8 @@ from closeloop.records.task import Task
 from closeloop.store import Store, open_store
 from closeloop.web.app import build_web_app
 from closeloop.web.page_context import PageContext
-from closeloop.web.pages.attempts import ExperimentView
 from closeloop.web.pages.compare import CompareView
+from closeloop.web.pages.experiments import ExperimentView
 from closeloop.web.pages.overview import OverviewView
 from closeloop.web.pages.plans import draw_plan_graph, task_depths
 from closeloop.web.pages.review import ReviewView

@@ -28,6 +28,8 @@ OpenPage = Callable[..., Page]
 READ = (
     "/attempts",
     "/attempts?show=grid",
+    "/attempts?score=would-merge&score=resolved",
+    "/scores",
     f"/attempts/{SPIRAL}",
     f"/attempts/{SPIRAL}/iterations",
     f"/attempts/{HANDOFF}/handoffs",
@@ -36,6 +38,7 @@ READ = (
     f"/attempts/{SPIRAL}/checks",
     f"/attempts/{SPIRAL}/evaluations",
     f"/attempts/{SPIRAL}/reviews",
+    f"/attempts/{SPIRAL}/scores",
     f"/attempts/{SPIRAL}/log",
     f"/attempts/{SPIRAL}/raw",
     "/changes/reports/1",

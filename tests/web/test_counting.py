@@ -14,6 +14,7 @@ from closeloop.records.attempt import Attempt
 from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.pull_request import Delivery
+from closeloop.records.score import Score
 from closeloop.store import open_store
 from closeloop.web.page_context import MetricCache, PageContext
 from patience import PATIENCE, until
@@ -97,8 +98,13 @@ def test_the_mark_changes_with_an_attempt_and_what_became_of_it() -> None:
         )
         made = opened.listing.change_marker()
         assert made != before
-        opened.pulls.save_delivery(Delivery(attempt="a", at=datetime.now(UTC), merged=True))
-        assert opened.listing.change_marker() != made
+        now = datetime.now(UTC)
+        opened.pulls.save_delivery(Delivery(attempt="a", at=now, merged=True))
+        delivered = opened.listing.change_marker()
+        assert delivered != made
+        score = Score(attempt="a", name="would-merge", value=1, source="person", by="ann", at=now)
+        opened.scores.add_scores([score])
+        assert opened.listing.change_marker() != delivered
 
 
 def test_a_plan_that_is_taken_up_or_let_go_is_news_though_nothing_is_added() -> None:

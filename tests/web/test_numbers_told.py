@@ -137,10 +137,12 @@ def test_a_distance_is_never_told_as_negative() -> None:
     assert re.fullmatch(
         r"They are 100 points apart \(95 % bounds: \d+ to 100 points\)\. "
         r"On other tasks like these: \d+ to 100 points\.",
-        drawn("apart", held),
+        drawn("apart", versus(held)),
     )
     few = compare_rates(repeats(5, 3, 0), repeats(5, 0, 3))
-    assert "Whether that holds on other tasks like these is not known yet." in drawn("apart", few)
+    assert "Whether that holds on other tasks like these is not known yet." in drawn(
+        "apart", versus(few)
+    )
 
 
 def test_what_is_known_to_make_no_difference_elsewhere_is_not_called_unknown() -> None:
@@ -150,7 +152,7 @@ def test_what_is_known_to_make_no_difference_elsewhere_is_not_called_unknown() -
         tasks=50, margin=0.05, first=0.5, second=0.52, here=near, here_word="better",
         alike=far, alike_word="no difference larger than the margin",
     )  # fmt: skip
-    assert drawn("apart", held) == (
+    assert drawn("apart", versus(held)) == (
         "They are 2 points apart (95 % bounds: 0.4 to 4 points). "
         "On other tasks like these they differ by no more than 5 points."
     )
@@ -231,7 +233,7 @@ def test_what_cannot_be_compared_yet_leaves_others_to_choose() -> None:
             page = client.get("/compare")
             asked = client.get("/compare?variants=old&variants=new")
     assert page.status_code == 200
-    assert page.text.count('type="checkbox"') == 2
+    assert page.text.count('type="checkbox" name="variants"') == 2
     assert "Choose what to hold against each other." in page.text
     assert asked.status_code == 400
     assert "no task in common" in asked.text

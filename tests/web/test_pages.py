@@ -81,6 +81,7 @@ def addresses() -> list[str]:
         "/attempts?show=grid",
         "/attempts?outcome=fail&limit=1",
         "/attempts?rule=spiral",
+        "/attempts?score=would-merge&score=resolved&score=cost",
         "/attempts?task=nobody",
         f"/attempts/{LONG}/search?q=needle",
         f"/attempts/{LONG}/events?first=201",

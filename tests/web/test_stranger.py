@@ -148,6 +148,7 @@ def test_whoever_chooses_nothing_sees_the_newest_experiment_compared(client: Tes
 
 def test_what_was_found_leads_from_a_list_to_the_picture_of_it(client: TestClient) -> None:
     linked = f'<a class="chip rule" href="/attempts/{SPIRAL}/iterations">spiral</a>'
+    told(client, "/")  # measures all that nobody has looked at
     assert linked in told(client, "/attempts")
     assert linked in told(client, "/tasks/missing-cent")
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from closeloop.metrics.attempt_measuring import BATCH_ATTEMPTS, basis_from_grade, measure_from_store
 from closeloop.metrics.failure_modes import load_said_columns
@@ -55,6 +57,15 @@ class AttemptTable(Record):
     def __len__(self) -> int:
         return len(self.attempts)
 
+    def select_rows(self, attempts: Collection[str]) -> AttemptTable:
+        """Some of the attempts, with all that is known of them."""
+        places = [place for place, name in enumerate(self.attempts) if name in attempts]
+        return replace(
+            self,
+            attempts=[self.attempts[place] for place in places],
+            columns={name: column[places] for name, column in self.columns.items()},
+        )
+
 
 def load_attempt_table(
     store: Store,
@@ -62,12 +73,13 @@ def load_attempt_table(
     span: AttemptSpan | None = None,
     tell: MeasuringProgress = lambda done, of: None,
     *,
-    again: bool = True,
+    again: bool | None = True,
 ) -> AttemptTable:
     """What is kept of some time or of some variants, measured by the rules where it was not.
 
     What was measured before the rules, their code or settings, or the grade changed is measured
-    again; if it may not be, it stays as it was, and a note tells how much of it there is.
+    again; if it may not be, it stays as it was, and a note tells how much of it there is. With
+    None nothing is measured, and no trace read.
     """
     import numpy as np
 
@@ -112,7 +124,12 @@ def load_attempt_table(
 def load_counted_columns(
     store: Store, span: AttemptSpan, variants: Mapping[str, Variant]
 ) -> tuple[AttemptColumns, tuple[str, ...]]:
-    """One attempt a place, replays left out, and a note of how many; held-out ones are in it."""
+    """One attempt a place, replays left out, and a note of how many; held-out ones are in it.
+
+    Attempts that are named all count.
+    """
+    if span.attempts is not None:
+        return store.numbers.load_attempt_columns(span), ()
     known = _keep_last_tries(store.numbers.load_attempt_columns(span))
     replays = {key for key, variant in variants.items() if variant.replay_of}
     is_replay = known.held["variant"].are(replays)
@@ -211,7 +228,7 @@ def _measurement_columns(
     span: AttemptSpan,
     known: AttemptColumns,
     tell: MeasuringProgress,
-    again: bool,
+    again: bool | None,
 ) -> tuple[dict[str, Column], int]:
     """What the rules say of each attempt; how many of those are as they were said before.
 
@@ -222,7 +239,8 @@ def _measurement_columns(
     places = {name: place for place, name in enumerate(known.attempts)}
     bases = _measurement_bases(known, book)
     measurements, at, before = _load_measurements(store, span, bases, places)
-    unmeasured = np.flatnonzero(_missing(bases, at if again else before)).tolist()
+    missing = _missing(bases, at if again else before)
+    unmeasured = [] if again is None else np.flatnonzero(missing).tolist()
     for first in range(0, len(unmeasured), BATCH_ATTEMPTS):
         part = unmeasured[first : first + BATCH_ATTEMPTS]
         attempt_bases = zip(

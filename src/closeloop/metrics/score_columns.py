@@ -29,7 +29,6 @@ from closeloop.records.estimate import Metric
 from closeloop.records.protocols import ScoredAttempt, Scorer
 from closeloop.records.record import Record, Time
 from closeloop.records.score import (
-    SCORE_SOURCES,
     Score,
     ScoreSettings,
     ScoreSource,
@@ -83,7 +82,7 @@ def attach_scores(
         if scorer := catalogue.scorers.get(score):
             notes += compute_missing_scores(store, scorer, score, work.attempts, tell)
             sources.setdefault(score, ["code"])
-        known_sources = sorted(sources.get(score, ()), key=SCORE_SOURCES.index)
+        known_sources = sources.get(score, ())
         chosen = source or next(iter(known_sources), catalogue.given[score].source) or "person"
         definition = catalogue.given[score]
         held = store.scores.load_score_columns(

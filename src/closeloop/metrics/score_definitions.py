@@ -145,6 +145,12 @@ def derived_definitions() -> dict[str, ScoreDefinition]:
     return found
 
 
+def find_source(metric: Metric) -> ScoreSource:
+    """Who gives the score that a metric is the aggregate of."""
+    source = METRIC_SOURCES.get(metric.source, metric.source)
+    return next(one for one in SCORE_SOURCES if one == source)
+
+
 def split_source(name: str) -> tuple[ScoreSource | None, str]:
     """`judge:would-merge` as its source and its name; without one, the source is open."""
     first, colon, rest = name.partition(":")

@@ -54,7 +54,7 @@ def compare_by_name(  # noqa: PLR0913 - what the command takes
         raise BadInput("One variant compares with nothing: name two or more that differ.")
     variants = store.numbers.load_variants()
     choices = [select_attempts(name, variants) for name in names]
-    span = _covering_span(choices)
+    span = covering_span(choices)
     work = load_attempt_table(store, book, span, tell)
     names_at_hand = scores or default_scores(work, choices)
     work = attach_scores(work, store, catalogue or build_catalogue({}), names_at_hand, span, tell)
@@ -118,7 +118,7 @@ def compare_variants(
     )
 
 
-def _covering_span(choices: Sequence[AttemptSelection]) -> AttemptSpan:
+def covering_span(choices: Sequence[AttemptSelection]) -> AttemptSpan:
     """The smallest that holds them all."""
     variants: list[str] | None = []
     for one in choices:

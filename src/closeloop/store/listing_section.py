@@ -37,6 +37,7 @@ from closeloop.store.schema import (
     measurements,
     pauses,
     proofs,
+    scores,
     sessions,
     tasks,
     variants,
@@ -198,7 +199,7 @@ class ListingSection(StoreSection):
 
 _NUMBERED_TABLES = (
     grades, measurements, sessions, deliveries, events, tasks, variants, experiments, pauses,
-    review_tables.plans, review_tables.tasks, review_tables.executions,
+    scores, review_tables.plans, review_tables.tasks, review_tables.executions,
 )  # fmt: skip
 
 

@@ -186,8 +186,10 @@ DELIVERY_FIELDS = tuple(
 
 
 class AttemptSpan(Record):
-    """Which attempts: those of some variants, of some time."""
+    """Which attempts: those of some variants, of some time, or a few by their ids."""
 
+    attempts: tuple[str, ...] | None = None
+    """Ids; each of them counts then, also an earlier try."""
     variants: tuple[str, ...] | None = None
     """Digests; None is any, and any session too."""
     since: datetime | None = None
@@ -220,9 +222,8 @@ class MetricsSection(StoreSection):
         ).label("started")
         selected += [grades.c[name] for name in GRADE_FIELDS]
         selected += [sessions.c[name] for name in SESSION_FIELDS]
-        query = attempt_rows.select_counted_attempts().with_only_columns(
-            attempts.c.id, *selected, maintain_column_froms=True
-        )
+        counted = attempt_rows.select_counted_attempts(every=span.attempts is not None)
+        query = counted.with_only_columns(attempts.c.id, *selected, maintain_column_froms=True)
         return self._load_columns(query.where(*_span_conditions(span)).order_by(None))
 
     def load_measurement_columns(self, span: AttemptSpan) -> AttemptColumns:
@@ -343,6 +344,8 @@ def _fetch_parts(cursor: Any) -> Iterator[list[tuple[Any, ...]]]:
 def _span_conditions(span: AttemptSpan) -> list[ColumnElement[bool]]:
     table = schema.attempts
     conditions: list[ColumnElement[bool]] = []
+    if span.attempts is not None:
+        conditions.append(table.c.id.in_(span.attempts))
     if span.variants is not None:
         conditions.append(table.c.variant.in_(span.variants))
     if span.since is not None:
@@ -355,6 +358,8 @@ def _span_conditions(span: AttemptSpan) -> list[ColumnElement[bool]]:
 def select_within(span: AttemptSpan, table: Table, names: Collection[str]) -> Select[Any]:
     """Some columns of a table about attempts, for those of a span."""
     query = select(table.c.attempt, *(table.c[name] for name in names))
+    if span.attempts is not None:
+        return query.where(table.c.attempt.in_(span.attempts))
     if limits := _span_conditions(span):
         query = query.where(table.c.attempt.in_(select(schema.attempts.c.id).where(*limits)))
     return query

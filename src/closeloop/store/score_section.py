@@ -12,7 +12,7 @@ from closeloop.records.errors import BadInput
 from closeloop.records.evaluation import Evaluation
 from closeloop.records.finding import FailureMode
 from closeloop.records.record import Record, Time
-from closeloop.records.score import Score, ScoreSource
+from closeloop.records.score import SCORE_SOURCES, Score, ScoreSource
 from closeloop.records.team_rules import HumanReview
 from closeloop.store import fact_rows
 from closeloop.store.attempt_rows import column_number, column_text, short_column_text
@@ -59,46 +59,26 @@ class ScoreSection(StoreSection):
         return sorted(found, key=lambda one: (one.name, one.source, one.by))
 
     def list_sources(self) -> dict[str, list[ScoreSource]]:
-        """By name, who gave it: found by steps through the index, whatever it holds."""
-        table = scores.c
-        pair = select(table.name, table.source).order_by(table.name, table.source).limit(1)
-
-        def work(on: Connection) -> dict[str, list[ScoreSource]]:
-            sources: dict[str, list[ScoreSource]] = {}
-            row = on.execute(pair).first()
-            while row is not None:
-                sources.setdefault(row.name, []).append(row.source)
-                more = pair.where(table.name == row.name, table.source > row.source)
-                other = pair.where(table.name > row.name)
-                row = on.execute(more).first() or on.execute(other).first()
-            return sources
-
-        found: dict[str, list[ScoreSource]] = self._read(work)
+        """By name, who gave it, those first whose word is taken first."""
+        found: dict[str, list[ScoreSource]] = self._read(_list_sources)
         return found
 
     def count_scores(self) -> list[ScoreCount]:
         """By name and source, of how many attempts there is a score, and when the last came."""
         table = scores.c
-        key = (table.name, table.source)
-        # In the index's own order: nothing is sorted, and nothing gathered.
-        by_attempt = (
-            select(*key, func.max(table.number).label("last"))
-            .group_by(*key, table.attempt)
-            .subquery()
-            .c
-        )
-        counts = select(
-            by_attempt.name, by_attempt.source, func.count(), func.max(by_attempt.last)
-        ).group_by(by_attempt.name, by_attempt.source)
 
         def work(on: Connection) -> list[ScoreCount]:
-            rows = on.execute(counts.order_by(by_attempt.name, by_attempt.source)).all()
-            last = select(table.number, table.at).where(table.number.in_([row[3] for row in rows]))
-            moments = {row.number: row.at for row in on.execute(last)}
-            return [
-                ScoreCount(name=name, source=source, attempts=count, last=moments[number])
-                for name, source, count, number in rows
-            ]
+            counts = []
+            for name, sources in _list_sources(on).items():
+                for source in sorted(sources):
+                    # In the index's own order: nothing is sorted, and nothing gathered.
+                    own = select(func.max(table.number).label("last")).group_by(table.attempt)
+                    last = own.where(table.name == name, table.source == source).subquery().c.last
+                    attempts, newest = on.execute(select(func.count(), func.max(last))).one()
+                    at = on.execute(select(table.at).where(table.number == newest)).scalar_one()
+                    one = ScoreCount(name=name, source=source, attempts=attempts, last=at)
+                    counts.append(one)
+            return counts
 
         summary: list[ScoreCount] = self._read(work)
         return summary
@@ -140,6 +120,26 @@ class ScoreSection(StoreSection):
             scores.c.name == name, scores.c.source == "code", scores.c.version == version
         )
         return set(self._read(lambda on: on.execute(query).scalars().all()))
+
+
+def _list_sources(on: Connection) -> dict[str, list[ScoreSource]]:
+    """By steps through the index, whatever it holds.
+
+    The next name is looked up by itself: SQLite would walk all scores of a name to get to the next
+    pair of a name and a source.
+    """
+    table = scores.c
+    sources: dict[str, list[ScoreSource]] = {}
+    name = on.execute(select(func.min(table.name))).scalar()
+    while name is not None:
+        own = select(table.number).where(table.name == name).limit(1)
+        sources[name] = [
+            one
+            for one in SCORE_SOURCES
+            if on.execute(own.where(table.source == one)).scalar() is not None
+        ]
+        name = on.execute(select(func.min(table.name)).where(table.name > name)).scalar()
+    return sources
 
 
 def require_attempts(on: Connection, ids: Collection[str]) -> None:

@@ -13,12 +13,16 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
+from msgspec.structs import replace
+
 from closeloop.metrics.attempt_measuring import (
     measure_attempts,
     measurement_basis,
     project_rulebook,
 )
 from closeloop.metrics.attempt_table import AttemptTable, load_attempt_table
+from closeloop.metrics.score_columns import project_scores
+from closeloop.metrics.score_definitions import ScoreCatalogue
 from closeloop.process.rulebook import Rulebook
 from closeloop.process.trace_reading import build_reading
 from closeloop.records.attempt import AttemptMarks, AttemptRow
@@ -220,6 +224,11 @@ class PageContext:
     def rulebook(self) -> Rulebook:
         """The rules as they are set here."""
         return project_rulebook(self.settings)
+
+    @cached_property
+    def score_catalogue(self) -> ScoreCatalogue:
+        """The scores as they are declared here; whoever reads a page lets no scorer work."""
+        return replace(project_scores(self.settings), scorers={})
 
     @cached_property
     def metric_cache(self) -> MetricCache:

@@ -232,6 +232,7 @@ def template_environment() -> Environment:
         "chart": chart_json,
         "count": format_thousands,
         "duration": format_duration,
+        "figure": format_figure,
         "money": format_money,
         "named": shorten_name,
         "moment": format_moment,
@@ -303,6 +304,19 @@ def _format_two_units(large: int, unit: str, rest: int, small: str) -> str:
 def format_money(amount: float | None) -> str:
     """As figures have it."""
     return ABSENT_MARK if amount is None else metric_figures.format_dollars(amount)
+
+
+def format_figure(value: float | None, unit: str = "", signed: bool = False) -> str:
+    """`0.67`, `4`, `$0.02`, `12 min`; a difference has its sign."""
+    if value is None:
+        return ABSENT_MARK
+    size = abs(value)
+    number = f"{size:,.0f}" if size >= 1000 else f"{size:.3g}"
+    shown = f"{number} {unit}".rstrip()
+    if unit in ("$", "s"):
+        shown = format_money(size) if unit == "$" else format_duration(size)
+    sign = "−" if value < 0 else "+" if signed and value else ""
+    return sign + shown
 
 
 def format_percent(share: float | None) -> str:

@@ -41,6 +41,8 @@ _ICON_USE = re.compile(r'<use href="[^"]*#loop"\s*/>')
 _ICON_SHAPE = re.compile(
     r'<symbol id="loop"[^>]*>(.*?)</symbol>|(<path id="loop"[^>]*/>)', re.DOTALL
 )
+_SCORE_CHOICE = re.compile(r"[?&]score=")
+"""A list or a comparison by one of many scores: the copy has them by those that decide."""
 _UNSAFE_CHARS = re.compile(r"[^\w.-]+")
 
 ExportProgress = Callable[[int, int], None]
@@ -102,6 +104,7 @@ class StaticSite:
                 or page is None
                 or page.part
                 or page.path in SERVER_ONLY_PATHS
+                or _SCORE_CHOICE.search(address)
             ):
                 return None
             self.names[address] = address_file_name(address)

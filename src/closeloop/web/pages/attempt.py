@@ -33,6 +33,7 @@ from closeloop.web.pages.outcome import (
     unsilenced_rule_findings,
     with_marks,
 )
+from closeloop.web.pages.scores import ScoreLine, list_given_scores
 
 MAX_EVENTS_MEASURED_AT_ONCE = 5000
 """Events of a trace that is measured while somebody waits for its page."""
@@ -78,6 +79,8 @@ class AttemptView(Record):
     score: ProcessScore
     handoffs: tuple[HandoffFacts, ...]
     """The facts behind the handoff rate; those of long traces stand on the page of handoffs."""
+    given: tuple[ScoreLine, ...]
+    """What people, judges and code said of it."""
     lanes: tuple[LaneOutline, ...]
     events: tuple[EventView, ...]
     fragments: tuple[int, ...]
@@ -179,6 +182,7 @@ def attempt(desk: PageContext, asked: AttemptAsked) -> AttemptView:
         )[:MAX_HANDOFFS]
         if measures_now and (head.row.lanes or 0) > 1
         else (),
+        given=list_given_scores(desk, head.row.id),
         lanes=desk.derive_from_trace(head.row.id, outline_lanes),
         events=build_event_fragment(trace, 0, findings),
         fragments=tuple(event.number for event in trace.events[FRAGMENT_EVENTS::FRAGMENT_EVENTS]),

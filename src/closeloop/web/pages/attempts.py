@@ -1,18 +1,15 @@
-"""Attempts and experiments: lists to narrow down, how far each is, what failed."""
+"""Attempts: a list to narrow down, with the scores that are asked for, and a grid."""
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
-from closeloop.attempts.experiment_status import estimate_seconds_left, read_experiment_status
-from closeloop.metrics.attempt_measuring import find_experiment, list_experiment_attempts
-from closeloop.metrics.task_repeats import TaskRepeats, group_task_repeats
 from closeloop.records.attempt import (
     AttemptFilter,
     AttemptMarks,
@@ -21,12 +18,15 @@ from closeloop.records.attempt import (
     PageCursor,
 )
 from closeloop.records.errors import BadInput
-from closeloop.records.experiment_plan import ExperimentStatus
-from closeloop.records.held_out import HeldOutRun
 from closeloop.records.record import Record
-from closeloop.records.task import Experiment
-from closeloop.web.page import NoQuery, Page, find_or_404
+from closeloop.web.page import Page
 from closeloop.web.page_context import PageContext
+from closeloop.web.pages.scores import (
+    ScoreCell,
+    ScoreName,
+    list_score_names,
+    load_score_cells,
+)
 
 # Cursors: where the next page of a list begins, as text that an address can hold.
 
@@ -57,6 +57,8 @@ class AttemptsAsked(AttemptFilter):
     after: str | None = None
     """The cursor of a page of the list."""
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
+    score: tuple[ScoreName, ...] = ()
+    """Scores that the list has a column for."""
 
 
 class AttemptLine(Record):
@@ -64,6 +66,8 @@ class AttemptLine(Record):
 
     row: AttemptRow
     marks: AttemptMarks
+    scores: tuple[ScoreCell, ...] = ()
+    """Of each score that is asked for, in that order."""
 
 
 class Dot(Record):
@@ -89,6 +93,8 @@ class AttemptGrid(Record):
     rows: tuple[GridRow, ...]
     cut: bool
     """Whether only the newest attempts are in it."""
+    by_people: bool = False
+    """Whether people say how the attempts did, and no check does."""
 
 
 class AttemptsView(Record):
@@ -98,6 +104,8 @@ class AttemptsView(Record):
     choices: FilterChoices
     rules: tuple[str, ...]
     """Names of rules that a finding may be of."""
+    scores: tuple[str, ...] = ()
+    """Names of those that the list may show."""
     lines: tuple[AttemptLine, ...] = ()
     next: str | None = None
     """The cursor of the next page."""
@@ -124,15 +132,22 @@ def attempts(desk: PageContext, asked: AttemptsAsked) -> AttemptsView:
         asked=asked,
         choices=choices,
         rules=rules,
-        lines=attempt_lines(desk, shown_rows),
+        scores=list_score_names(desk),
+        lines=attempt_lines(desk, shown_rows, tuple(dict.fromkeys(asked.score))),
         next=cursor_after_row(shown_rows[-1]) if len(rows) > asked.limit else None,
     )
 
 
-def attempt_lines(desk: PageContext, rows: Sequence[AttemptRow]) -> tuple[AttemptLine, ...]:
-    """Attempts as a list shows them, with what was found in each."""
+def attempt_lines(
+    desk: PageContext, rows: Sequence[AttemptRow], scores: Sequence[str] = ()
+) -> tuple[AttemptLine, ...]:
+    """Attempts as a list shows them, with what was found in each and how it scores."""
     marks = desk.load_attempt_marks(rows)
-    return tuple(AttemptLine(row=row, marks=marks.get(row.id, AttemptMarks())) for row in rows)
+    cells = load_score_cells(desk, [row.id for row in rows], scores)
+    return tuple(
+        AttemptLine(row=row, marks=marks.get(row.id, AttemptMarks()), scores=cells.get(row.id, ()))
+        for row in rows
+    )
 
 
 def _filter_choices(desk: PageContext, sealed: frozenset[str]) -> FilterChoices:
@@ -144,15 +159,23 @@ def _filter_choices(desk: PageContext, sealed: frozenset[str]) -> FilterChoices:
 
 
 def build_attempt_grid(
-    desk: PageContext, rows: list[AttemptRow], order: Sequence[str] = ()
+    desk: PageContext,
+    rows: list[AttemptRow],
+    order: Sequence[str] = (),
+    merges: Mapping[str, float] | None = None,
 ) -> AttemptGrid:
-    """Attempts at tasks, a dot each; variants in the given order, then by name."""
+    """Attempts at tasks, a dot each; variants in the given order, then by name.
+
+    Where no check says how an attempt did, people do: `merges` has the share who would merge it.
+    """
     marks = desk.load_attempt_marks([row for row in rows if row.task])
     cells: dict[str, dict[str, list[Dot]]] = {}
     for row in rows:
         if row.task is not None:
             row_marks = marks.get(row.id, AttemptMarks())
             result = row.outcome or "unscored"
+            if merges and row.id in merges:
+                result = "pass" if merges[row.id] > 0.5 else "fail"
             dot = Dot(
                 id=row.id,
                 number=row.number,
@@ -176,6 +199,7 @@ def build_attempt_grid(
             for task in sorted(cells)
         ),
         cut=len(rows) == MAX_DOTS,
+        by_people=bool(merges) and not any(row.outcome in ("pass", "fail") for row in rows),
     )
 
 
@@ -187,173 +211,5 @@ PAGES = (
         about="Attempts, and how they ended.",
         section="Attempts",
         key="a",
-    ),
-)
-
-
-# Experiments: how far each one is, what it costs, and what failed.
-
-MAX_EXPERIMENTS = 50
-MAX_FAILED_ATTEMPTS = 100
-MAX_TASK_TABLES = 50
-"""Larger experiments are better looked at by `closeloop metrics --by task`."""
-
-
-class ExperimentsView(Record):
-    courses: tuple[ExperimentStatus, ...]
-    """The newest first."""
-    fresh: bool
-
-
-class ExperimentAsked(Record):
-    experiment: str
-    """The id, or the beginning of it."""
-
-
-class Ends(Record):
-    """How the attempts that count have ended so far."""
-
-    passed: int
-    failed: int
-    unscored: int
-    for_review: int = 0
-    """Of tasks without a check: people and judges score them."""
-
-
-class VariantEnds(Ends):
-    variant: str
-
-
-class HeldOutResults(Record):
-    """What came of held-out tasks, with what the ledger says of the looks at them."""
-
-    looks: tuple[HeldOutRun, ...]
-    """Of this experiment, the latest first."""
-    variants: tuple[VariantEnds, ...]
-
-
-class ExperimentNow(Record):
-    """How one experiment stands, and what came of its dev tasks so far."""
-
-    course: ExperimentStatus
-    seconds_left: float | None
-    """At the pace it has; None where that is not known, or where nothing runs."""
-    ends: Ends
-    failed: tuple[AttemptRow, ...]
-    """Attempts that failed or have no score, the latest first."""
-    more: int
-    """Of those, that are not told."""
-    grid: AttemptGrid
-    tasks: tuple[TaskRepeats, ...] = ()
-    """Each task over its repeats."""
-    held_out: HeldOutResults | None = None
-    """Where it has held-out tasks."""
-
-
-class ExperimentView(Record):
-    experiment: Experiment
-    now: ExperimentNow | None
-    """None until it was looked at the first time."""
-    fresh: bool
-
-
-def experiments(desk: PageContext, asked: NoQuery) -> ExperimentsView:
-    courses, fresh = current_experiment_statuses(desk)
-    return ExperimentsView(courses=courses, fresh=fresh)
-
-
-def current_experiment_statuses(desk: PageContext) -> tuple[tuple[ExperimentStatus, ...], bool]:
-    """How the newest experiments stand, and whether that is so now."""
-    in_hand = sorted(desk.store.course.list_claimed_jobs())
-
-    def load_statuses() -> tuple[ExperimentStatus, ...]:
-        newest = desk.store.list_experiments()[:MAX_EXPERIMENTS]
-        return tuple(read_experiment_status(desk.store, one, in_hand) for one in newest)
-
-    cached_statuses = desk.metric_cache.compute_from_store(
-        "experiments", f"{desk.store_mark()} {in_hand}", load_statuses
-    )
-    return cached_statuses.value or (), cached_statuses.fresh
-
-
-def experiment(desk: PageContext, asked: ExperimentAsked) -> ExperimentView:
-    chosen_experiment = find_or_404(find_experiment, desk.store, asked.experiment)
-    in_hand = sorted(desk.store.course.list_claimed_jobs())
-    cached_experiment = desk.metric_cache.compute_from_store(
-        f"experiment {chosen_experiment.id}",
-        f"{desk.store_mark()} {in_hand}",
-        lambda: _current_experiment(desk, chosen_experiment, in_hand),
-    )
-    return ExperimentView(
-        experiment=chosen_experiment, now=cached_experiment.value, fresh=cached_experiment.fresh
-    )
-
-
-def _current_experiment(desk: PageContext, chosen: Experiment, in_hand: list[str]) -> ExperimentNow:
-    course = read_experiment_status(desk.store, chosen, in_hand)
-    sealed = desk.store.held_out.list_sealed_digests()
-    all_rows = list_experiment_attempts(desk.store, chosen)
-    rows = [row for row in all_rows if row.task_digest not in sealed]
-    failed_rows = [row for row in rows if row.outcome == "fail" or row.is_unscored]
-    failed_rows.sort(key=lambda row: row.started.timestamp() if row.started else 0.0, reverse=True)
-    return ExperimentNow(
-        course=course,
-        seconds_left=estimate_seconds_left(desk.store, course),
-        ends=Ends(**_count_ends(rows)),
-        failed=tuple(failed_rows[:MAX_FAILED_ATTEMPTS]),
-        more=max(0, len(failed_rows) - MAX_FAILED_ATTEMPTS),
-        grid=build_attempt_grid(desk, rows, tuple(dict.fromkeys(course.variants))),
-        tasks=tuple(group_task_repeats(rows, desk.load_attempt_marks(rows)))[:MAX_TASK_TABLES]
-        if len(rows) <= MAX_DOTS
-        else (),
-        held_out=_held_out_results(
-            desk, chosen, [row for row in all_rows if row.task_digest in sealed]
-        ),
-    )
-
-
-def _count_ends(rows: Sequence[AttemptRow]) -> dict[str, int]:
-    passed, failed = (sum(row.outcome == word for row in rows) for word in ("pass", "fail"))
-    for_review = sum(row.is_for_review for row in rows)
-    return {
-        "passed": passed,
-        "failed": failed,
-        "unscored": len(rows) - passed - failed - for_review,
-        "for_review": for_review,
-    }
-
-
-def _held_out_results(
-    desk: PageContext, chosen: Experiment, rows: Sequence[AttemptRow]
-) -> HeldOutResults | None:
-    by_variant: dict[str, list[AttemptRow]] = {}
-    for row in rows:
-        by_variant.setdefault(row.variant_name or "?", []).append(row)
-    if not by_variant:
-        return None
-    looks = desk.store.held_out.list_unsealings()
-    return HeldOutResults(
-        looks=tuple(look for look in looks if look.experiment == chosen.id),
-        variants=tuple(
-            VariantEnds(variant=name, **_count_ends(each)) for name, each in by_variant.items()
-        ),
-    )
-
-
-EXPERIMENT_PAGES = (
-    Page(
-        path="/experiments",
-        show=experiments,
-        template="experiments.html",
-        about="Experiments, and how far each one is.",
-        section="Experiments",
-        key="e",
-    ),
-    Page(
-        path="/experiments/{experiment}",
-        show=experiment,
-        template="experiment.html",
-        about="One experiment: how far it is, what it costs, what failed.",
-        section="Experiments",
     ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from statistics import fmean
 from typing import Annotated, Literal
 
@@ -11,19 +12,27 @@ from msgspec.structs import replace
 
 from closeloop.metrics.attempt_table import AttemptSelection, AttemptTable, select_attempts
 from closeloop.metrics.held_out_runs import report_held_out
-from closeloop.metrics.variant_comparison import compare_variants as held_against
-from closeloop.metrics.variant_comparison import selection_mask
+from closeloop.metrics.score_columns import attach_scores, find_metric, select_metrics
+from closeloop.metrics.score_definitions import find_source
+from closeloop.metrics.variant_comparison import (
+    compare_variants,
+    covering_span,
+    default_scores,
+    selection_mask,
+)
 from closeloop.records.errors import BadInput
-from closeloop.records.estimate import CompareReport, VariantComparison
+from closeloop.records.estimate import CompareReport, Metric, VariantComparison
 from closeloop.records.finding import Finding
 from closeloop.records.held_out import HeldOutReport
 from closeloop.records.record import Record
+from closeloop.records.score import ScoreSource, ScoreSummary
 from closeloop.records.task import Variant
 from closeloop.web.event_views import EventView
 from closeloop.web.page import Page
 from closeloop.web.page_context import PageContext
 from closeloop.web.pages.attempt import attempt
 from closeloop.web.pages.outcome import AttemptAsked, AttemptHead
+from closeloop.web.pages.scores import ScoreName, load_score_summaries, require_few_scores
 
 MAX_NAMES = 6
 MAX_TASKS = 60
@@ -36,13 +45,19 @@ class CompareAsked(Record):
     variants: tuple[VariantName, ...] = ()
     """All against the first: by name, digest, or `agent:X`, `model:X`, `prompt:ID`, `DAY..DAY`."""
     margin: Annotated[float, Meta(gt=0, lt=1)] = 0.05
+    score: tuple[ScoreName, ...] = ()
+    """The first decides, the others are explored beside it. None: `resolved`, or `would-merge`
+    where no task has a check."""
 
 
 class Repeat(Record):
     """One attempt at a task."""
 
     id: str
-    result: Literal["pass", "fail", "unscored"]
+    result: Literal["pass", "fail", "unscored", "between"]
+    """By the score that decides: the better end, the worse one, not known, or neither end."""
+    value: float | None = None
+    """Of that score."""
     rules: tuple[str, ...] = ()
     """What was found in it; told of the first repeats."""
 
@@ -64,6 +79,13 @@ class PairView(Record):
     """Tasks that are not told."""
 
 
+class ComparedScore(Record):
+    """The score that decides, and who gives it."""
+
+    metric: Metric
+    source: ScoreSource
+
+
 class CompareView(Record):
     """The first against the others, or a choice of what to compare."""
 
@@ -72,8 +94,15 @@ class CompareView(Record):
     """What there is to choose from, the newest first."""
     report: CompareReport | None = None
     pairs: tuple[PairView, ...] = ()
+    decides: ComparedScore | None = None
+    explored: tuple[Metric, ...] = ()
+    """What else was asked for."""
+    scores: tuple[ScoreSummary, ...] = ()
+    """Those that may be asked for."""
     held_out: HeldOutReport | None = None
     """What looks at held-out tasks have shown of them; in no other number."""
+    reason: str | None = None
+    """Why what would be compared unasked cannot be."""
     fresh: bool = True
 
 
@@ -100,48 +129,65 @@ class TracesView(Record):
 
 
 def compare(desk: PageContext, asked: CompareAsked) -> CompareView:
+    require_few_scores(asked.score)
     known = desk.store.numbers.load_variants()
     newest = tuple(reversed({one.name: one for one in known.values()}.values()))
+    summaries = load_score_summaries(desk)
+    choice = CompareView(
+        asked=asked, known=newest, scores=summaries.value or (), fresh=summaries.fresh
+    )
     if asked.variants:
-        return _compare_view(desk, asked, known, newest)
-    default_query = replace(asked, variants=_default_variants(desk, known, newest))
+        return _compare_view(desk, choice, known)
+    variants = _default_variants(desk, known, newest)
     try:
-        return _compare_view(desk, default_query, known, newest)
-    except BadInput:
+        return _compare_view(desk, replace(choice, asked=replace(asked, variants=variants)), known)
+    except BadInput as fault:
         # They have nothing to compare yet, which nobody asked for: others may be chosen.
-        return CompareView(asked=asked, known=newest)
+        return replace(choice, reason=str(fault) if len(variants) > 1 else None)
 
 
 def _compare_view(
-    desk: PageContext,
-    asked: CompareAsked,
-    known: Mapping[str, Variant],
-    newest: tuple[Variant, ...],
+    desk: PageContext, choice: CompareView, known: Mapping[str, Variant]
 ) -> CompareView:
+    asked = choice.asked
     if len(set(asked.variants)) < 2:
-        return CompareView(asked=asked, known=newest)
+        return choice
     if len(asked.variants) > MAX_NAMES:
         raise BadInput(f"So many are hard to compare: choose up to {MAX_NAMES}.")
     choices = [select_attempts(name, known) for name in dict.fromkeys(asked.variants)]
+    key = f"compare {asked.margin} {asked.variants} {asked.score}"
+    cached_comparison = desk.metric_cache.compute_from_work(
+        key, lambda work: _compute_comparison(desk, work, choices, choice)
+    )
+    return replace(
+        cached_comparison.value or choice,
+        known=choice.known,
+        scores=choice.scores,
+        fresh=choice.fresh and cached_comparison.fresh,
+    )
 
-    def compute_comparison(
-        work: AttemptTable,
-    ) -> tuple[CompareReport, tuple[PairView, ...], HeldOutReport | None]:
-        report = held_against(work, choices, margin=asked.margin)
-        pairs = tuple(_pair_view(desk, work, choices, one) for one in report.pairs)
-        digests = {digest for side in report.sides for digest in side.variants}
-        return report, pairs, report_held_out(desk.store, variants=digests)
 
-    key = f"compare {asked.margin} {asked.variants}"
-    cached_comparison = desk.metric_cache.compute_from_work(key, compute_comparison)
-    report, pairs, held_out = cached_comparison.value or (None, (), None)
-    return CompareView(
-        asked=asked,
-        known=newest,
+def _compute_comparison(
+    desk: PageContext,
+    work: AttemptTable,
+    choices: Sequence[AttemptSelection],
+    choice: CompareView,
+) -> CompareView:
+    """As `closeloop compare` does it."""
+    names = tuple(dict.fromkeys(choice.asked.score)) or default_scores(work, choices)
+    span = covering_span(choices)
+    work = attach_scores(work, desk.store, desk.score_catalogue, names, span)
+    report = compare_variants(work, choices, margin=choice.asked.margin, scores=names)
+    metric, _ = find_metric(work, names[0])
+    explored = select_metrics(work, names[1:]) if names[1:] else []
+    digests = {digest for side in report.sides for digest in side.variants}
+    return replace(
+        choice,
         report=report,
-        pairs=pairs,
-        held_out=held_out,
-        fresh=cached_comparison.fresh,
+        pairs=tuple(_pair_view(desk, work, choices, one, metric) for one in report.pairs),
+        decides=ComparedScore(metric=metric, source=find_source(metric)),
+        explored=tuple(one for one in explored if one.score != metric.score),
+        held_out=report_held_out(desk.store, variants=digests),
     )
 
 
@@ -161,12 +207,13 @@ def _pair_view(
     work: AttemptTable,
     choices: Sequence[AttemptSelection],
     versus: VariantComparison,
+    metric: Metric,
 ) -> PairView:
     sides = {choice.name: choice for choice in choices}
     shown_tasks = versus.tasks[:MAX_TASKS]
     first, second = (
         _add_rule_marks(
-            desk, _repeats_by_task(work, sides[name]), [one.task for one in shown_tasks]
+            desk, _repeats_by_task(work, sides[name], metric), [one.task for one in shown_tasks]
         )
         for name in (versus.first, versus.second)
     )
@@ -200,28 +247,36 @@ def _add_rule_marks(
     }
 
 
-def _repeats_by_task(work: AttemptTable, choice: AttemptSelection) -> dict[str, tuple[Repeat, ...]]:
+def _repeats_by_task(
+    work: AttemptTable, choice: AttemptSelection, metric: Metric
+) -> dict[str, tuple[Repeat, ...]]:
     """By task, the attempts that count, in the order of their numbers."""
     columns = work.columns
     places = selection_mask(work, choice).nonzero()[0].tolist()
     rows = sorted(
-        (task, number, work.attempts[place], outcome)
-        for place, task, number, outcome in zip(
+        (task, number, work.attempts[place], value)
+        for place, task, number, value in zip(
             places,
             columns["task"][places].tolist(),
             columns["number"][places].tolist(),
-            columns["outcome"][places].tolist(),
+            find_metric(work, metric.name)[1](columns)[places].tolist(),
             strict=True,
         )
         if task is not None
     )
     task_repeats: dict[str, list[Repeat]] = {}
-    for task, _, name, outcome in rows:
-        result: Literal["pass", "fail", "unscored"] = (
-            outcome if outcome in ("pass", "fail") else "unscored"
-        )
-        task_repeats.setdefault(task, []).append(Repeat(id=name, result=result))
+    for task, _, name, value in rows:
+        task_repeats.setdefault(task, []).append(_build_repeat(name, value, metric))
     return {task: tuple(each) for task, each in task_repeats.items()}
+
+
+def _build_repeat(attempt: str, value: float, metric: Metric) -> Repeat:
+    if not isfinite(value):
+        return Repeat(id=attempt, result="unscored")
+    if metric.kind != "rate" or value not in (0.0, 1.0):
+        return Repeat(id=attempt, result="between", value=value)
+    good = value == (0.0 if metric.better == "less" else 1.0)
+    return Repeat(id=attempt, result="pass" if good else "fail", value=value)
 
 
 def traces(desk: PageContext, asked: TracesAsked) -> TracesView:

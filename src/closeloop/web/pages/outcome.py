@@ -119,6 +119,7 @@ def _attempt_tabs(row: AttemptRow, marks: AttemptMarks) -> tuple[Tab, ...]:
         Tab(address=f"{place}/checks", label="Checks and risk"),
         Tab(address=f"{place}/evaluations", label="Evaluation"),
         Tab(address=f"{place}/reviews", label="Reviews"),
+        Tab(address=f"{place}/scores", label="Scores"),
         Tab(address=f"{place}/log", label="Log"),
         Tab(address=f"{place}/raw", label="Raw"),
     )

@@ -15,7 +15,8 @@ from closeloop.metrics.attempt_table import AttemptSelection, AttemptTable
 from closeloop.metrics.evaluation_due import report_due
 from closeloop.metrics.metric_figures import compute_metrics
 from closeloop.metrics.metric_trends import compute_trends
-from closeloop.metrics.variant_comparison import compare_variants
+from closeloop.metrics.score_columns import attach_scores
+from closeloop.metrics.variant_comparison import REVIEW_SCORE, compare_variants, default_scores
 from closeloop.plugins import PluginKind, installed_plugins
 from closeloop.records.attempt import AttemptFilter
 from closeloop.records.errors import BadInput
@@ -35,7 +36,8 @@ from closeloop.web.event_views import (
 )
 from closeloop.web.page import NoQuery, Page
 from closeloop.web.page_context import PageContext
-from closeloop.web.pages.attempts import AttemptLine, attempt_lines, current_experiment_statuses
+from closeloop.web.pages.attempts import AttemptLine, attempt_lines
+from closeloop.web.pages.experiments import current_experiment_statuses
 from closeloop.web.pages.plans import list_running_plans
 from closeloop.web.pages.review import count_unreviewed_items
 
@@ -146,6 +148,8 @@ def _latest_attempt_lines(desk: PageContext) -> tuple[AttemptLine, ...]:
 def compute_overview_numbers(desk: PageContext, work: AttemptTable) -> OverviewNumbers:
     """All that takes long."""
     trends = compute_trends(work)
+    if work.columns["unchecked"].any():
+        work = attach_scores(work, desk.store, desk.score_catalogue, [REVIEW_SCORE])
     by_variant = [
         course
         for course in compute_trends(work, ("variant",), ("pass rate",)).courses
@@ -154,7 +158,7 @@ def compute_overview_numbers(desk: PageContext, work: AttemptTable) -> OverviewN
     by_variant.sort(key=lambda course: course.stretches[-1].until, reverse=True)
     names = dict.fromkeys(course.group["variant"] for course in by_variant)
     names |= dict.fromkeys(sorted(one.name for one in work.variants.values()))
-    by_name = compute_metrics(work, ("variant",), VARIANT_METRICS)
+    by_name = compute_metrics(work, ("variant",), _variant_metrics(work))
     production = build_figure_lines(compute_metrics(work, (), PRODUCTION_METRICS))
     return OverviewNumbers(
         attempts=len(work),
@@ -176,6 +180,11 @@ def compute_overview_numbers(desk: PageContext, work: AttemptTable) -> OverviewN
     )
 
 
+def _variant_metrics(work: AttemptTable) -> tuple[str, ...]:
+    """Where tasks have no check, what people would merge comes first."""
+    return (REVIEW_SCORE, *VARIANT_METRICS) if REVIEW_SCORE in work.metrics else VARIANT_METRICS
+
+
 def _newest_verdict(desk: PageContext, work: AttemptTable) -> Verdict | None:
     """The first variant against the others, where there is something to compare."""
     for experiment in desk.store.list_experiments():
@@ -183,7 +192,9 @@ def _newest_verdict(desk: PageContext, work: AttemptTable) -> Verdict | None:
             known = [work.variants[key] for key in experiment.variants if key in work.variants]
             choices = [AttemptSelection(name=one.name, variants=(one.digest,)) for one in known]
             try:
-                return Verdict(experiment=experiment.id, report=compare_variants(work, choices))
+                scores = default_scores(work, choices)
+                report = compare_variants(work, choices, scores=scores)
+                return Verdict(experiment=experiment.id, report=report)
             except BadInput:
                 # It may be a look at held-out tasks, which are not compared here.
                 continue

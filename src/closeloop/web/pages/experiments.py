@@ -1,0 +1,233 @@
+"""Experiments: how far each one is, what it costs, how its variants score, and what failed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from closeloop.attempts.experiment_status import estimate_seconds_left, read_experiment_status
+from closeloop.metrics.attempt_measuring import find_experiment, list_experiment_attempts
+from closeloop.metrics.attempt_table import AttemptSelection, AttemptTable, load_attempt_table
+from closeloop.metrics.metric_figures import compute_metrics
+from closeloop.metrics.score_columns import attach_scores, find_metric, load_attempt_scores
+from closeloop.metrics.score_definitions import find_source
+from closeloop.metrics.task_repeats import TaskRepeats, group_task_repeats
+from closeloop.metrics.variant_comparison import REVIEW_SCORE, default_scores
+from closeloop.records.attempt import AttemptRow
+from closeloop.records.experiment_plan import ExperimentStatus
+from closeloop.records.held_out import HeldOutRun
+from closeloop.records.record import Record
+from closeloop.records.score import ScoreSource
+from closeloop.records.task import Experiment
+from closeloop.store.metrics_section import AttemptSpan
+from closeloop.web.event_views import FigureLine, build_figure_lines
+from closeloop.web.page import NoQuery, Page, find_or_404
+from closeloop.web.page_context import PageContext
+from closeloop.web.pages.attempts import MAX_DOTS, AttemptGrid, build_attempt_grid
+
+MAX_EXPERIMENTS = 50
+MAX_FAILED_ATTEMPTS = 100
+MAX_TASK_TABLES = 50
+"""Larger experiments are better looked at by `closeloop metrics --by task`."""
+
+
+class ExperimentsView(Record):
+    courses: tuple[ExperimentStatus, ...]
+    """The newest first."""
+    fresh: bool
+
+
+class ExperimentAsked(Record):
+    experiment: str
+    """The id, or the beginning of it."""
+
+
+class Ends(Record):
+    """How the attempts that count have ended so far."""
+
+    passed: int
+    failed: int
+    unscored: int
+
+
+class VariantEnds(Ends):
+    variant: str
+
+
+class HeldOutResults(Record):
+    """What came of held-out tasks, with what the ledger says of the looks at them."""
+
+    looks: tuple[HeldOutRun, ...]
+    """Of this experiment, the latest first."""
+    variants: tuple[VariantEnds, ...]
+
+
+class ExperimentScores(Record):
+    """What each variant came to, by the score that decides."""
+
+    decides: str
+    """`resolved`, or `would-merge` where no task has a check."""
+    source: ScoreSource
+    lines: tuple[FigureLine, ...]
+    """Variant by variant; where only some tasks have a check, by both scores."""
+    awaiting: int
+    """Attempts at tasks without a check of which no person has said whether they would merge."""
+
+
+class ExperimentNow(Record):
+    """How one experiment stands, and what came of its dev tasks so far."""
+
+    course: ExperimentStatus
+    seconds_left: float | None
+    """At the pace it has; None where that is not known, or where nothing runs."""
+    ends: Ends
+    failed: tuple[AttemptRow, ...]
+    """Attempts that failed or have no score, the latest first."""
+    more: int
+    """Of those, that are not told."""
+    scores: ExperimentScores
+    grid: AttemptGrid
+    tasks: tuple[TaskRepeats, ...] = ()
+    """Each task over its repeats."""
+    held_out: HeldOutResults | None = None
+    """Where it has held-out tasks."""
+
+
+class ExperimentView(Record):
+    experiment: Experiment
+    now: ExperimentNow | None
+    """None until it was looked at the first time."""
+    fresh: bool
+
+
+def experiments(desk: PageContext, asked: NoQuery) -> ExperimentsView:
+    courses, fresh = current_experiment_statuses(desk)
+    return ExperimentsView(courses=courses, fresh=fresh)
+
+
+def current_experiment_statuses(desk: PageContext) -> tuple[tuple[ExperimentStatus, ...], bool]:
+    """How the newest experiments stand, and whether that is so now."""
+    in_hand = sorted(desk.store.course.list_claimed_jobs())
+
+    def load_statuses() -> tuple[ExperimentStatus, ...]:
+        newest = desk.store.list_experiments()[:MAX_EXPERIMENTS]
+        return tuple(read_experiment_status(desk.store, one, in_hand) for one in newest)
+
+    cached_statuses = desk.metric_cache.compute_from_store(
+        "experiments", f"{desk.store_mark()} {in_hand}", load_statuses
+    )
+    return cached_statuses.value or (), cached_statuses.fresh
+
+
+def experiment(desk: PageContext, asked: ExperimentAsked) -> ExperimentView:
+    chosen_experiment = find_or_404(find_experiment, desk.store, asked.experiment)
+    in_hand = sorted(desk.store.course.list_claimed_jobs())
+    cached_experiment = desk.metric_cache.compute_from_store(
+        f"experiment {chosen_experiment.id}",
+        f"{desk.store_mark()} {in_hand}",
+        lambda: _current_experiment(desk, chosen_experiment, in_hand),
+    )
+    return ExperimentView(
+        experiment=chosen_experiment, now=cached_experiment.value, fresh=cached_experiment.fresh
+    )
+
+
+def _current_experiment(desk: PageContext, chosen: Experiment, in_hand: list[str]) -> ExperimentNow:
+    course = read_experiment_status(desk.store, chosen, in_hand)
+    sealed = desk.store.held_out.list_sealed_digests()
+    all_rows = list_experiment_attempts(desk.store, chosen)
+    rows = [row for row in all_rows if row.task_digest not in sealed]
+    work = _load_experiment_work(desk, chosen, rows)
+    unchecked = {work.attempts[place] for place in work.columns["unchecked"].nonzero()[0].tolist()}
+    merges = {
+        name: scores[REVIEW_SCORE]
+        for name, scores in load_attempt_scores(work, [REVIEW_SCORE])[1].items()
+        if name in unchecked
+    }
+    failed_rows = [row for row in rows if row.outcome != "pass" and row.id not in unchecked]
+    failed_rows.sort(key=lambda row: row.started.timestamp() if row.started else 0.0, reverse=True)
+    return ExperimentNow(
+        course=course,
+        seconds_left=estimate_seconds_left(desk.store, course),
+        ends=Ends(**_count_ends([row for row in rows if row.id not in unchecked])),
+        failed=tuple(failed_rows[:MAX_FAILED_ATTEMPTS]),
+        more=max(0, len(failed_rows) - MAX_FAILED_ATTEMPTS),
+        scores=_experiment_scores(work, course, awaiting=len(unchecked - merges.keys())),
+        grid=build_attempt_grid(desk, rows, tuple(dict.fromkeys(course.variants)), merges),
+        tasks=tuple(group_task_repeats(rows, desk.load_attempt_marks(rows)))[:MAX_TASK_TABLES]
+        if len(rows) <= MAX_DOTS
+        else (),
+        held_out=_held_out_results(
+            desk, chosen, [row for row in all_rows if row.task_digest in sealed]
+        ),
+    )
+
+
+def _load_experiment_work(
+    desk: PageContext, chosen: Experiment, rows: Sequence[AttemptRow]
+) -> AttemptTable:
+    """These attempts, with what people would merge; nothing is measured."""
+    span = AttemptSpan(variants=chosen.variants)
+    work = load_attempt_table(desk.store, desk.rulebook, span, again=None)
+    work = work.select_rows({row.id for row in rows})
+    return attach_scores(work, desk.store, desk.score_catalogue, [REVIEW_SCORE], span)
+
+
+def _experiment_scores(
+    work: AttemptTable, course: ExperimentStatus, awaiting: int
+) -> ExperimentScores:
+    """As `closeloop metrics --by variant` has them."""
+    names = default_scores(work, [AttemptSelection(name="all")])
+    metric, _ = find_metric(work, names[0])
+    if metric.name != REVIEW_SCORE and work.columns["unchecked"].any():
+        names += (REVIEW_SCORE,)
+    lines = build_figure_lines(compute_metrics(work, ("variant",), names))
+    order = {name: place for place, name in enumerate(course.variants)}
+    return ExperimentScores(
+        decides=metric.score,
+        source=find_source(metric),
+        lines=tuple(
+            sorted(lines, key=lambda one: order.get(one.figure.group["variant"], len(order)))
+        ),
+        awaiting=awaiting,
+    )
+
+
+def _count_ends(rows: Sequence[AttemptRow]) -> dict[str, int]:
+    passed, failed = (sum(row.outcome == word for row in rows) for word in ("pass", "fail"))
+    return {"passed": passed, "failed": failed, "unscored": len(rows) - passed - failed}
+
+
+def _held_out_results(
+    desk: PageContext, chosen: Experiment, rows: Sequence[AttemptRow]
+) -> HeldOutResults | None:
+    by_variant: dict[str, list[AttemptRow]] = {}
+    for row in rows:
+        by_variant.setdefault(row.variant_name or "?", []).append(row)
+    if not by_variant:
+        return None
+    looks = desk.store.held_out.list_unsealings()
+    return HeldOutResults(
+        looks=tuple(look for look in looks if look.experiment == chosen.id),
+        variants=tuple(
+            VariantEnds(variant=name, **_count_ends(each)) for name, each in by_variant.items()
+        ),
+    )
+
+
+PAGES = (
+    Page(
+        path="/experiments",
+        show=experiments,
+        template="experiments.html",
+        about="Experiments, and how far each one is.",
+        section="Experiments",
+        key="e",
+    ),
+    Page(
+        path="/experiments/{experiment}",
+        show=experiment,
+        template="experiment.html",
+        about="One experiment: how far it is, what it costs, what failed.",
+        section="Experiments",
+    ),
+)
