@@ -19,6 +19,7 @@ from closeloop.changes import names
 from closeloop.changes.names import type_diagnostics
 from closeloop.changes.names.suspect_names import find_nearest_name, find_slips, is_other_word
 from closeloop.records.finding import Finding, Unmeasured
+from closeloop.records.record import content_digest
 from patience import PATIENCE, takes
 
 BEFORE: Files = {
@@ -132,8 +133,9 @@ def test_another_check_that_does_not_end_holds_nobody_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(type_diagnostics, "TY_SECONDS", 0.2)
-    (tmp_path / "cache" / "types").mkdir(parents=True)
-    with (tmp_path / "cache" / "types" / "lock").open("w") as lock:
+    root = content_digest(str((tmp_path / "repository").resolve()))[:16]
+    (tmp_path / "cache" / "types" / root).mkdir(parents=True)
+    with (tmp_path / "cache" / "types" / root / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         told = said(tmp_path, {"b.py": SLIP})
     (why,) = [one.reason for one in told if isinstance(one, Unmeasured)]

@@ -1,6 +1,7 @@
 """hallucinated-name: names that do not exist, neither in the repository nor in its libraries.
 
 nowhere   no file, no library and no line of the change has the name
+imported  a package that is neither here, nor installed, nor declared
 typed     a type checker cannot find it, and did not complain before
 flags     an option that the project's own command line does not have
 settings  a key or option of another tool, one slip from what stood there before
@@ -12,18 +13,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from closeloop.changes.names.diagnostic_filter import filter_diagnostics
 from closeloop.changes.names.name_search import MAX_SEARCHES, NameSearch
 from closeloop.changes.names.option_names import find_unknown_flags, find_unknown_settings
 from closeloop.changes.names.suspect_names import Suspect
-from closeloop.changes.names.type_diagnostics import (
-    TypeCheckerUnusable,
-    filter_diagnostics,
-    find_new_diagnostics,
-)
+from closeloop.changes.names.type_diagnostics import TypeCheckerUnusable, find_new_diagnostics
+from closeloop.changes.names.undeclared_imports import MANIFESTS, find_undeclared_imports
 from closeloop.records.finding import Finding, Rule, Unmeasured
 from closeloop.records.inspection import (
     Inspection,
 )
+from closeloop.records.record import content_digest
 
 rules = (
     Rule(
@@ -43,11 +43,13 @@ MAX_UNDEFINED_NAMES = 4
 def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
     """One finding for each name that is not there, with the places that use it."""
     search = NameSearch(inspection)
-    nowhere = list(search.find_suspects())
+    nowhere = [*search.find_suspects(), *find_undeclared_imports(search)]
     unmeasured: list[Finding | Unmeasured] = []
     typed: list[Suspect] = []
     try:
-        folder = Path(inspection.index.shelf.path).parent / "types"
+        # One for each repository: what another one left there would resolve as its own.
+        root = content_digest(str(inspection.sides.root.resolve()))[:16]
+        folder = Path(inspection.index.shelf.path).parent / "types" / root
         typed = list(filter_diagnostics(find_new_diagnostics(inspection, folder), search))
     except TypeCheckerUnusable as why:
         unmeasured.append(Unmeasured(rule=rules[0].name, reason=f"Python's types: {why}"))
@@ -107,8 +109,12 @@ def _build_finding(suspects: Sequence[Suspect], certain: bool) -> Finding:
 
 def _describe_suspect(suspect: Suspect) -> str:
     use = suspect.use
-    if use.kind == "keyword" and suspect.where:
+    if suspect.reason:
+        text = suspect.reason.rstrip(".")
+    elif use.kind == "keyword" and suspect.where:
         text = f"`{suspect.where}` takes no argument `{use.text}`"
+    elif use.kind == "import" and suspect.where == MANIFESTS:
+        text = f"`{use.text}` is imported, and no manifest declares it"
     elif use.kind == "option" and suspect.where:
         text = f"`{suspect.where}` has no option `{use.text}`"
     elif suspect.where:

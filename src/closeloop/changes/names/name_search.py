@@ -400,6 +400,13 @@ class NameSearch:
             definitions.update(self.quoted_words(path))
         return definitions
 
+    def words_without_uses(self, path: str) -> Set[str]:
+        """Words of a file, without those that only the change uses there."""
+        if path not in self.inspection.added:
+            return self.around.file_words(path)
+        words = extract_words(self.inspection.sides.read("before", path) or b"")
+        return {word.decode("utf-8", "replace") for word in words} | self.bound_names(path)
+
     @cached_property
     def words_before(self) -> Set[str]:
         """Words that changed files had: a line that is changed says most of it again."""

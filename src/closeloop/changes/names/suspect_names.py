@@ -58,7 +58,10 @@ class Suspect(Record):
     where: str | None = None
     """The module or class in which it was looked for."""
     certain: bool = False
-    """Whether what was meant stands in the very place where it was looked for."""
+    """Whether what was meant stands in the very place where it was looked for, or the name is
+    missing there and stands nowhere else."""
+    reason: str | None = None
+    """What does not fit, in the words of the type checker."""
 
 
 def is_test_input(path: str) -> bool:
@@ -149,7 +152,8 @@ def find_slips(
     """Existing names by which this one may have been meant: one slip, other case, other order."""
     if not shortest <= len(name) <= MAX_NAME_CHARS:
         return []
-    return list(dict.fromkeys(other for other in _list_variants(name) if exists(other)))
+    variants = (other for other in _list_variants(name) if other != name and exists(other))
+    return list(dict.fromkeys(variants))
 
 
 def is_other_word(one: str, other: str) -> bool:

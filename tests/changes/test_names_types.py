@@ -1,0 +1,107 @@
+"""hallucinated-name by types: each repository apart, and everything that does not fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from inspected import inspected
+
+from closeloop.changes import names
+from closeloop.records.finding import Finding
+
+SHOP = {
+    "pyproject.toml": '[project]\nname = "shop"\ndependencies = ["PyYAML>=6"]\n',
+    "shop/__init__.py": "",
+    "shop/stock.py": (
+        "class Stock:\n"
+        "    def __init__(self, size: int) -> None:\n        self.size = size\n\n"
+        "    def take(self, count: int, *, gently: bool = True) -> int:\n"
+        "        return self.size - count\n"
+    ),
+    "shop/use.py": "import subprocess\n\nfrom shop.stock import Stock\n\nstock = Stock(3)\n",
+}
+
+
+def found(
+    folder: Path, added: str, before: dict[str, str] = SHOP, path: str = "shop/use.py"
+) -> list[Finding]:
+    folder.mkdir(exist_ok=True)
+    with inspected(folder, before, {path: before[path] + added}) as inspection:
+        return [one for one in names.check(inspection) if isinstance(one, Finding)]
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("stock.take(1, force_mode=True)", "takes no argument `force_mode`"),
+        ("subprocess.run(['ls'], max_seconds=3)", "takes no argument `max_seconds`"),
+        ("stock.take_all()", "`take_all`"),
+        ("from shop.stock_helpers import Stock", "`stock_helpers`"),
+        ("from subprocess import run_all", "`run_all` does not exist in `subprocess`"),
+    ],
+    ids=["keyword", "keyword of an overload", "method", "module", "imported name"],
+)
+def test_an_invented_name_that_stands_nowhere_else_is_an_error(
+    tmp_path: Path, line: str, told: str
+) -> None:
+    (finding,) = found(tmp_path, f"{line}\n")
+    assert told in finding.message
+    assert finding.severity == "error"
+
+
+def test_an_attribute_of_the_class_itself_is_an_error(tmp_path: Path) -> None:
+    added = "\n    def left(self) -> int:\n        return self.size_left\n"
+    (finding,) = found(tmp_path, added, path="shop/stock.py")
+    assert finding.severity == "error"
+    assert "`size_left`" in finding.message
+    assert "did you mean `size_left`" not in finding.message
+
+
+def test_arguments_that_do_not_fit_are_a_warning(tmp_path: Path) -> None:
+    (finding,) = found(tmp_path, "stock.take(1, True, 3)\n")
+    assert finding.severity == "warning"
+    assert "Too many positional arguments" in finding.message
+
+
+def test_a_package_that_nothing_declares_is_a_warning(tmp_path: Path) -> None:
+    (finding,) = found(tmp_path, "import fastcontextlib\n")
+    assert (finding.severity, finding.places) == ("warning", ("shop/use.py:6",))
+    assert "no manifest declares it" in finding.message
+
+
+@pytest.mark.parametrize(
+    "added",
+    [
+        "import yaml\n",
+        "try:\n    import ujson\nexcept ImportError:\n    ujson = None\n",
+        "import shop.stock\n",
+    ],
+    ids=["declared under another name", "optional", "own"],
+)
+def test_a_package_that_may_be_there_is_left_alone(tmp_path: Path, added: str) -> None:
+    assert found(tmp_path, added) == []
+
+
+def test_a_verdict_does_not_depend_on_what_was_checked_before(tmp_path: Path) -> None:
+    """A folder `attr` of one project must not stand for the installed package in the next."""
+    cache = tmp_path / "cache"
+    results = []
+    for number, before in enumerate(({**SHOP, "attr/deep/__init__.py": "s = 1\n"}, SHOP)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "cache").symlink_to(cache)
+        cache.mkdir(exist_ok=True)
+        added = "import attr\n\n\n@attr.s\nclass Crate:\n    pass\n"
+        results.append([one.message for one in found(folder, added, before)])
+    assert results[0] == ["`s` does not exist in `attr`."]
+    assert results[1] == ["`attr` is imported, and no manifest declares it."]
+
+
+def test_folders_that_became_empty_are_removed(tmp_path: Path) -> None:
+    first = {**SHOP, "attr/deep/parts.py": "s = 1\n"}
+    changed = {"attr/deep/parts.py": None, "shop/use.py": SHOP["shop/use.py"] + "stock.take(2)\n"}
+    with inspected(tmp_path, first, changed) as inspection:
+        names.check(inspection)
+        (tree,) = (tmp_path / "cache" / "types").glob("*/tree")
+    assert not (tree / "attr").exists()
