@@ -104,6 +104,9 @@ class ScoreSection(StoreSection):
         table = scores.c
         query = select_within(span, scores, ("name", "source", "who", "value"))
         query = query.where(table.name.in_(names), table.value.is_not(None))
+        if span.attempts is not None:
+            # All there are: so the index is entered at each attempt, not walked for each name.
+            query = query.where(table.source.in_(SCORE_SOURCES))
         # As the index has them: nothing need be sorted.
         query = query.order_by(table.name, table.source, table.attempt, table.number)
         columns: AttemptColumns = self._read(lambda on: load_columns(on, query))
