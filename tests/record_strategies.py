@@ -54,7 +54,7 @@ def _is_live(kind: Any) -> bool:
 
 @cache
 def _fields(kind: type[Record]) -> dict[str, st.SearchStrategy[Any]]:
-    hints = typing.get_type_hints(kind)
+    hints = typing.get_type_hints(kind, include_extras=True)
     return {name: values(hints[name]) for name in kind.__struct_fields__}
 
 
@@ -66,6 +66,12 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
         return st.deferred(lambda: records(kind))
     inner = typing.get_args(kind)
     match typing.get_origin(kind):
+        case typing.Annotated:
+            least = next(
+                (each.ge for each in inner[1:] if getattr(each, "ge", None) is not None), None
+            )
+            plain = values(inner[0])
+            return plain if least is None else plain.map(lambda value: max(least, value))
         case typing.Literal:
             return st.sampled_from(inner)
         case typing.Union | types.UnionType:
