@@ -14,6 +14,7 @@ import msgspec
 
 from closeloop.changes.change_sides import ChangeSides
 from closeloop.changes.file_kinds import is_generated, is_lockfile, is_vendored, language_of
+from closeloop.changes.layout_changes import find_layout_changes
 from closeloop.changes.parse_cache import ParseCache, list_source_files, read_outlines
 from closeloop.changes.syntax import extract_words, parse_module
 from closeloop.records.change import (
@@ -227,10 +228,18 @@ def inspect_change(
     request: str | None = None,
     settings: CheckSettings | None = None,
 ) -> Inspection:
-    """The change with its syntax at both ends, for the files that people write."""
+    """The change with its syntax at both ends, for the files that people write.
+
+    Files that were only formatted anew are left out: nothing in them is this change's doing.
+    """
     settings = settings or CheckSettings()
-    files = tuple(file for file in sides.change.files if _is_written(sides, file, settings))
+    written = [file for file in sides.change.files if _is_written(sides, file, settings)]
+    layout = find_layout_changes(sides, written)
+    files = tuple(file for file in written if file.path not in layout)
     added, removed = find_changed_lines(sides.change)
+    if layout:
+        added = {path: lines for path, lines in added.items() if path not in layout}
+        removed = {path: lines for path, lines in removed.items() if path not in layout}
     return Inspection(
         change=sides.change,
         sides=sides,

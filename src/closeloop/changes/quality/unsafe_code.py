@@ -142,7 +142,7 @@ def _run_ruff(
                 content = inspection.sides.read(side, path)
                 if content is not None:
                     (folder / f"{at}.py").write_bytes(content)
-        command = [_find_ruff(), "check", "--isolated", "--no-cache", "--exit-zero", "--quiet"]
+        command = [find_ruff(), "check", "--isolated", "--no-cache", "--exit-zero", "--quiet"]
         ran = subprocess.run(
             [*command, "--output-format", "json", "--select", RUFF_RULES, name],
             capture_output=True,
@@ -158,7 +158,8 @@ def _run_ruff(
     return sides
 
 
-def _find_ruff() -> str:
+def find_ruff() -> str:
+    """The program beside our own interpreter, or on the path; FileNotFoundError where none is."""
     beside = Path(sysconfig.get_path("scripts")) / "ruff"
     program = str(beside) if beside.exists() else shutil.which("ruff")
     if program is None:

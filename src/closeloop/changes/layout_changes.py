@@ -1,0 +1,96 @@
+"""Files of Python of which a change alters the layout alone, as a formatter does."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from closeloop.changes.change_sides import ChangeSides
+from closeloop.changes.quality.unsafe_code import find_ruff
+from closeloop.records.change import FileChange
+
+RUFF_SECONDS = 60
+MAX_PARSED_FILES = 100
+"""So many files that ruff formats differently have their syntax trees compared."""
+MAX_PARSED_BYTES = 500_000
+_WORD = re.compile(rb"\w+")
+_LINE_LENGTH = 320
+"""The most that ruff takes: the less it wraps, the fewer ways there are to write the same."""
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+_Ends = tuple[bytes, bytes]
+
+
+def find_layout_changes(sides: ChangeSides, files: Iterable[FileChange]) -> frozenset[str]:
+    """The paths of files that say the same in the same words, comments and all.
+
+    A change of anything else nearly always changes a word, so that it costs nothing to look.
+    """
+    candidates: dict[str, _Ends] = {}
+    for file in files:
+        # What moved is a change of its own, however little else was done to it.
+        if file.path.endswith((".py", ".pyi")) and file.status == "changed":
+            before = sides.read("before", file.path)
+            after = sides.read("after", file.path)
+            if before and after and _list_words(before) == _list_words(after):
+                candidates[file.path] = before, after
+    if not candidates:
+        return frozenset()
+    same = _find_same_formatting(candidates)
+    others = [path for path in candidates if path not in same][:MAX_PARSED_FILES]
+    return same | {path for path in others if _has_same_syntax(*candidates[path])}
+
+
+def _list_words(content: bytes) -> list[bytes]:
+    """In no order, because a formatter may move a comment."""
+    return sorted(_WORD.findall(content.lower()))
+
+
+def _find_same_formatting(candidates: Mapping[str, _Ends]) -> frozenset[str]:
+    """Those that look the same once ruff, which never changes what code does, formatted them."""
+    with tempfile.TemporaryDirectory(prefix="closeloop-") as name:
+        places: dict[str, tuple[Path, Path]] = {}
+        for number, (path, ends) in enumerate(candidates.items()):
+            places[path] = Path(name, f"{number}a.py"), Path(name, f"{number}b.py")
+            for place, content in zip(places[path], ends, strict=True):
+                place.write_bytes(content)
+        options = ["--line-length", str(_LINE_LENGTH)]
+        options += ["--config", "format.skip-magic-trailing-comma=true"]
+        try:
+            subprocess.run(
+                [find_ruff(), "format", "--isolated", "--no-cache", "--quiet", *options, name],
+                capture_output=True,
+                timeout=RUFF_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.SubprocessError):
+            return frozenset()
+        return frozenset(
+            path for path, (one, other) in places.items() if one.read_bytes() == other.read_bytes()
+        )
+
+
+def _has_same_syntax(before: bytes, after: bytes) -> bool:
+    if max(len(before), len(after)) > MAX_PARSED_BYTES:
+        return False
+    try:
+        return dump_syntax(before) == dump_syntax(after)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+
+
+def dump_syntax(content: bytes, *, docstrings: bool = True) -> str:
+    """The syntax tree as text, without places, and with docstrings as a reader sees them."""
+    tree = ast.parse(content)
+    for node in ast.walk(tree):
+        if isinstance(node, _DOCUMENTED) and node.body:
+            first = node.body[0]
+            value = first.value if isinstance(first, ast.Expr) else None
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                value.value = inspect.cleandoc(value.value).strip() if docstrings else ""
+    return ast.dump(tree)
