@@ -12,6 +12,7 @@ from pathlib import Path
 
 from closeloop.changes.change_sides import ChangeSides
 from closeloop.changes.quality.unsafe_code import find_ruff
+from closeloop.python_trees import parse_python
 from closeloop.records.change import FileChange
 
 RUFF_SECONDS = 60
@@ -84,13 +85,13 @@ def _has_same_syntax(before: bytes, after: bytes) -> bool:
         return False
 
 
-def dump_syntax(content: bytes, *, docstrings: bool = True) -> str:
+def dump_syntax(content: bytes) -> str:
     """The syntax tree as text, without places, and with docstrings as a reader sees them."""
-    tree = ast.parse(content)
+    tree = parse_python(content)
     for node in ast.walk(tree):
         if isinstance(node, _DOCUMENTED) and node.body:
             first = node.body[0]
             value = first.value if isinstance(first, ast.Expr) else None
             if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                value.value = inspect.cleandoc(value.value).strip() if docstrings else ""
+                value.value = inspect.cleandoc(value.value).strip()
     return ast.dump(tree)
