@@ -95,7 +95,7 @@ HARMLESS_SETTINGS = frozenset(
         # What is found, and what is said not to count: both are shown in every report.
         *("rules", "silence", "check.rules", "check.generated", "check.vendored"),
         *("check.complexity", "check.function_lines", "check.class_methods"),
-        "check.copied_tokens",
+        *("check.copied_tokens", "check.max_files", "check.max_modules"),
         *("models.*.timeout", "models.*.retries", "models.*.concurrency"),
         *("models.*.requests_per_minute", "models.*.tokens_per_minute"),
         *("variants.*.jobs", "variants.*.feedback"),
@@ -107,7 +107,10 @@ HARMLESS_SETTINGS = frozenset(
         *("orchestrate.floor", "orchestrate.weights"),
         *("pulls.agents.*.authors", "pulls.agents.*.labels", "pulls.agents.*.branches"),
         "pulls.agents.*.co_authors",
-        *("review.double", "review.golden", "review.seed"),
+        *("review.double", "review.golden", "review.seed", "review.questions"),
+        *("due.commits", "due.days", "pulls.unreviewed_completes"),
+        *("scores.*.kind", "scores.*.unit", "scores.*.low", "scores.*.high", "scores.*.better"),
+        *("scores.*.labels", "scores.*.says"),
         *("memory.tokens", "memory.control", "memory.seed", "memory.hydrate"),
     }
 )

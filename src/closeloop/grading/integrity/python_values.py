@@ -110,8 +110,9 @@ FUNCTIONS = (
 
 def random_names(rng: random.Random) -> Names:
     """Names and values that cannot be guessed."""
-    factor, prime = rng.randrange(1_000, 9_999), 10_007
-    keys = rng.sample(range(100, 999), 60)
+    # From 9,990 on there is a factor by which every key gives an odd number.
+    factor, prime = rng.randrange(1_000, 9_990), 10_007
+    keys = rng.sample(range(100, 999), 899)
     return Names(
         **{name: f"_{rng.getrandbits(48):012x}" for name in FUNCTIONS},
         factor=factor,
