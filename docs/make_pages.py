@@ -7,7 +7,12 @@ import sys
 from pathlib import Path
 
 from closeloop import plugins
-from closeloop.process.rule_quality import RuleQuality, decide_gate, quality_by_rule
+from closeloop.process.rule_quality import (
+    RuleQuality,
+    decide_gate,
+    describe_readers,
+    quality_by_rule,
+)
 from closeloop.records.estimate import Rate
 from closeloop.records.finding import Rule
 
@@ -44,6 +49,7 @@ def render_rule_quality(rule: Rule, quality: RuleQuality | None) -> str:
             "",
             f"Version {rule.version} {'gates' if gate.gates else 'advises'}: {gate.reason}"
             " ([how this is read](../reading-findings.md)).",
+            *(("", describe_readers(quality.readers)) if quality and quality.readers else ()),
             "",
         )
     )

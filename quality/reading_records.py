@@ -16,7 +16,13 @@ from typing import Literal
 
 import msgspec
 
-from closeloop.process.rule_quality import ReaderAgreement, ReadingCounts, ReadingSummary
+from closeloop.process.rule_quality import (
+    ReaderAgreement,
+    ReaderCounts,
+    ReadingCounts,
+    ReadingSummary,
+    RuleReaders,
+)
 from closeloop.records.errors import BadInput
 from closeloop.records.record import Record
 from closeloop.statistics.agreement import measure_agreement
@@ -184,6 +190,36 @@ def join_verdicts(given: Sequence[Word]) -> Word:
     return "unsure" if rest and rest[0][1] == times else word  # type: ignore[return-value]
 
 
+def count_readers(lines: Iterable[ReadingLine]) -> dict[str, RuleReaders]:
+    """By rule: what each reader said of each version that it read itself, and agreement.
+
+    A finding is the same whichever version made it, so agreement is not bound to the present one.
+    """
+    read = [line for line in latest_verdicts(lines) if line.read_at is None]
+    words: dict[str, dict[tuple[int, str], Counter[str]]] = {}
+    by_finding: dict[tuple[str, str, str, tuple[int, ...]], dict[str, Word]] = {}
+    for line in read:
+        counts = words.setdefault(line.rule, {})
+        counts.setdefault((line.version, line.reader), Counter())[line.verdict] += 1
+        by_finding.setdefault(line.finding, {})[line.reader] = line.verdict
+    pairs: dict[str, list[bool]] = {}
+    for (_, _, rule, _), given in by_finding.items():
+        pairs.setdefault(rule, []).extend(
+            one == other for one, other in combinations(given.values(), 2)
+        )
+    return {
+        rule: RuleReaders(
+            counts=tuple(
+                ReaderCounts(reader=name, version=version, right=said["right"], read=said.total())
+                for (version, name), said in sorted(counts.items())
+            ),
+            shared=len(pairs[rule]),
+            agreeing=sum(pairs[rule]),
+        )
+        for rule, counts in sorted(words.items())
+    }
+
+
 def list_failures(lines: Iterable[ReadingLine], versions: Mapping[str, int]) -> list[NotedFailure]:
     """Each failure once, also where several readers noted it; none held against an old rule."""
     by_session: dict[tuple[str, str], list[NotedFailure]] = {}
@@ -230,6 +266,7 @@ def summarise_readings(lines: Sequence[ReadingLine], versions: Mapping[str, int]
                 for line in notes
             ]
         ),
+        readers=count_readers(lines),
     )
 
 

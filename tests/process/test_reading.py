@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from closeloop.process.rule_quality import ReadingCounts, ReadingSummary, describe_readings
+from closeloop.process.rule_quality import (
+    ReadingCounts,
+    ReadingSummary,
+    describe_readers,
+    describe_readings,
+)
 from closeloop.records.errors import BadInput
 from closeloop.records.finding import Finding
 
@@ -20,6 +25,7 @@ from reading_records import (  # noqa: E402
     NotedFailure,
     SessionNotes,
     check_facts,
+    count_readers,
     count_readings,
     load_readings,
     save_reading,
@@ -161,6 +167,21 @@ def test_who_read_what_is_said_in_sentences() -> None:
         "Two readers agree on findings in 100% of 1 cases: Cohen's kappa –, "
         "Gwet's AC1 1.00 (-0.69–1.00).",
     ]
+
+
+def test_each_reader_is_told_for_itself_whatever_the_version() -> None:
+    lines = [verdict("right", version=1, session=str(n)) for n in range(3)]
+    lines += [verdict("wrong", version=1, session="2", reader="bob")]
+    lines += [verdict("right", session="1", reader="bob")]
+    lines += [verdict("right", session="1", read_at=1)]
+    readers = count_readers(lines)["spiral"]
+    assert (readers.shared, readers.agreeing) == (2, 1)
+    assert describe_readers(readers) == (
+        "Each reader for itself: ann 3 of 3 right (version 1), bob 0 of 1 right (version 1), "
+        "bob 1 of 1 right (version 2). Two readers agree on 1 of 2 findings."
+    )
+    alone = count_readers([verdict()])["spiral"]
+    assert describe_readers(alone) == "Each reader for itself: ann 1 of 1 right (version 2)."
 
 
 # Versions

@@ -89,9 +89,9 @@ def test_what_else_ran_may_have_shown_it() -> None:
     assert not is_empty(ASK, nothing, DONE), "nothing was changed"
 
 
-CHANGED = edit("/work/shop/cart/totals.py")
+CHANGED = edit("/srv/shop/cart/totals.py")
 OTHER = 'Traceback (most recent call last):\n  File "/opt/old/cart/totals.py", line 2\nKeyError: 1'
-OURS = OTHER.replace("/opt/old", "/work/shop")
+OURS = OTHER.replace("/opt/old", "/srv/shop")
 
 
 def runs_other_copy(*events: dict) -> bool:
@@ -99,21 +99,21 @@ def runs_other_copy(*events: dict) -> bool:
 
 
 def test_the_traceback_names_another_copy() -> None:
-    wrong = run("python /work/try.py", OTHER, 1)
+    wrong = run("python /srv/try.py", OTHER, 1)
     assert runs_other_copy(ASK, CHANGED, wrong, END)
-    assert not runs_other_copy(ASK, CHANGED, run("python /work/try.py", OURS, 1), END)
+    assert not runs_other_copy(ASK, CHANGED, run("python /srv/try.py", OURS, 1), END)
     assert not runs_other_copy(ASK, wrong, CHANGED, END), "it ran before the change"
     assert not runs_other_copy(ASK, CHANGED, wrong), "the recording ends there"
 
 
 def test_another_copy_that_is_seen_to_is_no_mistake() -> None:
-    wrong = run("python /work/try.py", OTHER, 1)
+    wrong = run("python /srv/try.py", OTHER, 1)
     for repair in (
-        run("pip install -e /work/shop"),
-        run("cp /work/shop/cart/totals.py /opt/old/cart/totals.py"),
-        run("PYTHONPATH=/work/shop python /work/try.py", "3"),
-        run("cd /work/shop && python -m pytest", "8 passed in 0.1s"),
-        run("python /work/try.py", OURS, 1),
+        run("pip install -e /srv/shop"),
+        run("cp /srv/shop/cart/totals.py /opt/old/cart/totals.py"),
+        run("PYTHONPATH=/srv/shop python /srv/try.py", "3"),
+        run("cd /srv/shop && python -m pytest", "8 passed in 0.1s"),
+        run("python /srv/try.py", OURS, 1),
     ):
         assert not runs_other_copy(ASK, CHANGED, wrong, repair, END), repair
     assert not runs_other_copy(ASK, CHANGED, run("docker exec web python try.py", OTHER, 1), END)
@@ -123,8 +123,8 @@ def test_folders_of_many_projects_make_no_copy() -> None:
     common = (
         'Traceback (most recent call last):\n  File "/usr/lib/x/utils/core/api.py", line 2\nError'
     )
-    changed = edit("/work/shop/utils/core/totals.py")
-    assert not runs_other_copy(ASK, changed, run("python /work/try.py", common, 1), END)
+    changed = edit("/srv/shop/utils/core/totals.py")
+    assert not runs_other_copy(ASK, changed, run("python /srv/try.py", common, 1), END)
 
 
 BROKEN = run("python try.py", "Traceback (most recent call last):\nKeyError: 'sum'", 1)

@@ -332,15 +332,15 @@ def test_a_run_that_prints_the_same_before_and_after_the_only_change_is_an_empty
 
 
 def test_a_run_that_names_files_of_another_copy_than_the_changed_one_runs_the_wrong_copy() -> None:
-    """/work/shop is changed and /opt/shop is loaded; where both are named, nothing is said."""
-    change, end = edit("/work/shop/cart/sums.py"), {"claim": "Done."}
+    """/srv/shop is changed and /opt/shop is loaded; where both are named, nothing is said."""
+    change, end = edit("/srv/shop/cart/sums.py"), {"claim": "Done."}
 
     def run(*roots: str) -> dict[str, Any]:
         output = "".join(f'  File "{root}/shop/cart/sums.py", line 1, in add\n' for root in roots)
         return {"run": {"command": "python /tmp/try.py", "exit": 1, "output": output}}
 
-    assert found("wrong-copy", [change, run("/work"), end]) == []
-    assert found("wrong-copy", [change, run("/work", "/opt"), end]) == []
+    assert found("wrong-copy", [change, run("/srv"), end]) == []
+    assert found("wrong-copy", [change, run("/srv", "/opt"), end]) == []
     (finding,) = found("wrong-copy", [change, run("/opt"), end])
     assert finding.events == (1, 2)
 

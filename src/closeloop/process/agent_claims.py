@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from itertools import zip_longest
@@ -36,6 +36,8 @@ from closeloop.records.trace import (
 
 MAX_MESSAGE_CHARS = 6000
 """So much of a message is read."""
+MAX_MESSAGES = 50
+"""So many messages after a failing check are searched for what the agent says of it."""
 
 
 NO_END = float("inf")
@@ -167,6 +169,16 @@ def disclaims_failure(plain: str) -> bool:
     return any(
         mentions_any(one, _FAULT_WORDS) and _DISCLAIMER.search(one)
         for one in _split_sentences(plain)
+    )
+
+
+def has_disclaimer(lane: LaneReading, failing: int, until: int) -> bool:
+    """It told the user, between two events, that the failure is not of its making."""
+    at = bisect_left(lane.messages, failing, key=attrgetter("number"))
+    return any(
+        message.role == "agent" and disclaims_failure(message.text[:MAX_MESSAGE_CHARS].lower())
+        for message in lane.messages[at : at + MAX_MESSAGES]
+        if message.number < until
     )
 
 

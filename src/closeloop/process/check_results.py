@@ -123,7 +123,11 @@ MAX_OUTPUT_CHARS = 200_000
 """Characters of an output that are looked at: a quarter from its beginning, the rest its end."""
 NOTHING_RAN_CODES = {4: "its settings or arguments are wrong", 5: "no test ran"}
 """Exit codes with which pytest says that it could not begin, unittest that nothing ran."""
-_SHELL_CODES = {126: "its program cannot be executed", 127: "its program is missing"}
+_SHELL_CODES = {
+    126: "its program cannot be executed",
+    127: "its program is missing",
+    130: "it was interrupted",
+}
 
 _PRINTED_EXIT_CODE = re.compile(
     r"(?:^|\n)(?:[^\n\d]{0,30}(?:exit|code|status|rc)[^\n\d]{0,12})?(\d{1,3})\s*\Z", re.IGNORECASE

@@ -55,6 +55,24 @@ class ReaderAgreement(Record):
     """Gwet's."""
 
 
+class ReaderCounts(Record):
+    """What one reader said of one version of a rule."""
+
+    reader: str
+    version: int
+    right: int
+    read: int
+
+
+class RuleReaders(Record):
+    """All who read findings of a rule, also of earlier versions, each for itself."""
+
+    counts: tuple[ReaderCounts, ...]
+    shared: int = 0
+    """Pairs of readings of one finding."""
+    agreeing: int = 0
+
+
 class ReadingSummary(Record):
     """Who read what, and how far readers agree."""
 
@@ -73,6 +91,8 @@ class ReadingSummary(Record):
     finding_agreement: ReaderAgreement | None = None
     session_agreement: ReaderAgreement | None = None
     """On whether a whole session shows a clear process failure."""
+    readers: dict[str, RuleReaders] = {}
+    """By rule."""
 
 
 class MeasuredQuality(Record):
@@ -107,6 +127,7 @@ class RuleQuality(Record):
     """Labelled traces that say of this rule whether it should speak."""
     read: ReadQuality | None = None
     """On real sessions; None where nobody read any."""
+    readers: RuleReaders | None = None
 
 
 class GateDecision(Record):
@@ -132,6 +153,7 @@ def quality_by_rule() -> dict[str, RuleQuality]:
             recall=wilson_rate(counts.right, counts.right + counts.missed),
             labelled=counts.labelled,
             read=rate_readings(measured.readings.get(name)),
+            readers=measured.reading_summary.readers.get(name),
         )
         for name, counts in measured.rules.items()
     }
@@ -170,6 +192,19 @@ def decide_gate(rule: Rule, read: ReadQuality | None, setting: bool | None = Non
         verb = "has" if more == 1 else "have"
         return GateDecision(gates=False, reason=f"{share}: {more} more {verb} to be read")
     return GateDecision(gates=True, reason=f"{share}, at least {precision.low:.2f}")
+
+
+def describe_readers(readers: RuleReaders) -> str:
+    """Each reader's figures, and how far two of them agree, in two sentences at most."""
+    parts = [
+        f"{one.reader} {one.right} of {one.read} right (version {one.version})"
+        for one in readers.counts
+    ]
+    told = f"Each reader for itself: {', '.join(parts)}."
+    if readers.shared:
+        noun = "finding" if readers.shared == 1 else "findings"
+        told += f" Two readers agree on {readers.agreeing} of {readers.shared} {noun}."
+    return told
 
 
 def describe_readings(summary: ReadingSummary) -> list[str]:

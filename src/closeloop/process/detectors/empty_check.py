@@ -8,8 +8,8 @@ whether the change is right:
 - **No test was called**: a file of tests is run as a plain Python script, prints nothing and ends.
   It defines tests; nobody calls them.
 - **It prints the same as before**: a script of the agent's own ran before the first change, too,
-  and every line that it prints is the same as then. It does not show the fault, or the fault is
-  still there. Tests that passed before and pass again are meant to.
+  was not changed since, and every line that it prints is the same as then. It does not show the
+  fault, or the fault is still there. Tests that passed before and pass again are meant to.
 - **Nothing of the project is used**: a script of the agent's own that imports the standard library
   alone, opens no file and starts no program. It tries a copy of the logic, or only prints.
 
@@ -17,7 +17,8 @@ The agent then hands over without a word of doubt, or goes on to other things, a
 edit.
 
 It keeps quiet where anything else ran after the last change, a check, a tool or a sub-agent; where
-the text of the script is not on record; and where the agent says that it did not test its work.
+the agent then opened a file that the script may have made; where the text of the script is not on
+record; and where the agent says that it did not test its work.
 
 ## Why it matters
 
@@ -73,6 +74,7 @@ from closeloop.process.agent_claims import MAX_MESSAGE_CHARS, admits_problem
 from closeloop.process.check_results import LOOK_PROGRAMS
 from closeloop.process.edit_contents import (
     find_created_files,
+    is_source_path,
     is_test_source,
     list_code_changes,
     list_file_edits,
@@ -96,7 +98,7 @@ from closeloop.records.trace import (
 
 rule = Rule(
     name="empty-check",
-    version=2,
+    version=3,
     about="All that ran after the last change could not have failed, and is taken as proof.",
     severity="error",
     gates=True,
@@ -208,7 +210,20 @@ def _find_unchanged(
         return None
     if not prints_all_the_same(before, step) or _prints_test_results(step):
         return None
-    return _SAME_AS_BEFORE
+    return None if _is_script_changed(root, before, step) else _SAME_AS_BEFORE
+
+
+def _is_script_changed(root: LaneReading, before: TraceStep, after: TraceStep) -> bool:
+    """What runs under one name is another script by then."""
+    scripts = {name.rpartition("/")[2] for name in (after.doing.runs if after.doing else ())}
+    begin = bisect_right(root.changes, before.number, key=EVENT_NUMBER)
+    end = bisect_left(root.changes, after.number, key=EVENT_NUMBER)
+    return any(
+        path.rpartition("/")[2] in scripts
+        for step in root.changes[begin:end]
+        if step.changed
+        for path in step.written
+    )
 
 
 def _prints_test_results(step: TraceStep) -> bool:
@@ -226,8 +241,11 @@ def _is_own_script(root: LaneReading, step: TraceStep) -> bool:
 
 
 def _goes_on(root: LaneReading, runs: Sequence[TraceStep]) -> bool:
-    """The agent hands over without a word of doubt, or goes on; and it tries no new edit."""
-    if any(isinstance(step.event, Edit) for step in root.steps[runs[-1].index + 1 :]):
+    """The agent hands over without a word of doubt, or goes on; it tries no new edit, and looks at
+    nothing that the script may have made.
+    """
+    later = root.steps[runs[-1].index + 1 :]
+    if any(isinstance(step.event, Edit) or _opens_product(step, runs[-1]) for step in later):
         return False
     words = [one for one in root.messages if one.role == "agent" and one.number > runs[0].number]
     if not words:
@@ -235,6 +253,13 @@ def _goes_on(root: LaneReading, runs: Sequence[TraceStep]) -> bool:
     return not _has_doubt(words[-1]) and not any(
         _STILL_THERE.search(one.text[:MAX_MESSAGE_CHARS].lower()) for one in words
     )
+
+
+def _opens_product(step: TraceStep, run: TraceStep) -> bool:
+    """It shows a file that the script may have made: no program text, or named in its output."""
+    output = run.event.output if isinstance(run.event, Command) else None
+    names = [path.rpartition("/")[2] for path in step.read if "." in path]
+    return any(not is_source_path(name) or name in (output or "") for name in names)
 
 
 def _has_doubt(message: Message) -> bool:

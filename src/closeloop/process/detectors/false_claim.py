@@ -70,14 +70,12 @@ sessions of other agents it never fired once its early false alarms there were c
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from operator import attrgetter
 
 from closeloop.process.agent_claims import (
     MAX_MESSAGE_CHARS,
     ClosingMessage,
-    disclaims_failure,
+    has_disclaimer,
     list_closings,
     parse_claim,
 )
@@ -88,6 +86,7 @@ from closeloop.process.measures.verification import (
     find_backing,
     has_failed_before,
     is_static_check,
+    is_sure_failure,
     is_unclaimed_style,
     list_trace_checks,
     list_trials_after,
@@ -101,8 +100,6 @@ from closeloop.records.inspection import (
     TraceStep,
 )
 
-MAX_MESSAGES = 50
-"""So many messages after a failing check are searched for what the agent says of it."""
 _FAILURE_TOLD = re.compile(
     r"(?<!no )(?<!0 )(?<!without )(?<!any )\bfail(?:s|ing|ed|ures?)?\b(?! (?:before|previously))"
 )
@@ -151,7 +148,7 @@ def _findings_in_lane(
             continue
         if not claim.passing and _has_later_trial(reading, lane, failing_check, closing):
             continue
-        if not _is_sure_failure(failing_check, failures) or _speaks_of_failure(closing):
+        if not is_sure_failure(failing_check) or _speaks_of_failure(closing):
             continue
         if has_failed_before(failing_check, backing.first, checks) and not _request_names_failure(
             failures, lane.request
@@ -159,7 +156,7 @@ def _findings_in_lane(
             continue
         if is_static_check(failing_check) and "test" in claim.quote.lower():
             continue
-        if _has_disclaimer(lane, failing_check, closing):
+        if has_disclaimer(lane, failing_check.number, closing.message.number):
             continue
         yield make_finding(
             rule,
@@ -169,15 +166,6 @@ def _findings_in_lane(
             lane=lane.lane.id,
             confidence=0.95 if claim.passing else 0.85,
         )
-
-
-def _is_sure_failure(step: TraceStep, failures: CheckFailures) -> bool:
-    """Tests or a compiler failed: that a script ends with an error may be what it is to show."""
-    return (
-        step.check is not None
-        and step.check.tool != "script"
-        and failures.parser not in ("tail", "traceback", "launch")
-    )
 
 
 def _speaks_of_failure(closing: ClosingMessage) -> bool:
@@ -191,16 +179,6 @@ def _has_later_trial(
     """Something else ran well after the failure: it may show what is claimed."""
     trials = list_trials_after(reading, lane, wrong, closing.message.number)
     return any(step.failed is False for step in trials)
-
-
-def _has_disclaimer(lane: LaneReading, wrong: TraceStep, closing: ClosingMessage) -> bool:
-    """It told the user before that this failure is not of its making."""
-    at = bisect_left(lane.messages, wrong.number, key=attrgetter("number"))
-    return any(
-        message.role == "agent" and disclaims_failure(message.text[:MAX_MESSAGE_CHARS].lower())
-        for message in lane.messages[at : at + MAX_MESSAGES]
-        if message.number < closing.message.number
-    )
 
 
 def _find_contradiction(latest: Iterable[TraceStep], claim: str) -> TraceStep | None:

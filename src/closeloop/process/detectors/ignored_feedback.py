@@ -15,9 +15,12 @@ another check. Running the check once more with other flags to see more is no tu
 neither is a look at the base with `git stash`.
 
 The share of turns that were used is the process score's rate `feedback`. The rule itself reports
-only the plain cases: the very same command repeated with nothing changed, success claimed on top of
-the failure, or a failure that returns after a change of no program text and of nothing that the
-output names.
+only the plain cases: the very same command
+
+- repeated with nothing changed, and with the same result;
+- failing so again after a change of no program text and of nothing that the output names;
+- failing as tests, linters and compilers do, and the agent says next that the checks pass. A script
+  may end with the very error that it is to show, so of scripts nothing is said.
 
 ## Why it matters
 
@@ -61,7 +64,7 @@ reason = "a second run is the right answer to a flaky test"
 
 ## How sure it is
 
-It advises, until enough of its findings on real sessions were read.
+It advises.
 """
 
 from __future__ import annotations
@@ -69,6 +72,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from closeloop.process.measures.feedback_use import FeedbackUse, list_feedback_uses
+from closeloop.process.measures.verification import is_sure_failure
 from closeloop.process.rule_helpers import (
     describe_failures,
     explain_unreadable_checks,
@@ -83,7 +87,7 @@ from closeloop.records.inspection import (
 
 rule = Rule(
     name="ignored-feedback",
-    version=4,
+    version=6,
     about="A check failed, and the agent went on without using what it said.",
     severity="warning",
 )
@@ -111,9 +115,13 @@ def _is_ignored(use: FeedbackUse) -> bool:
     """Failures that return after a fix of the code were used, though in vain; of claims after a
     change that nobody checked, unverified-claim speaks: no finding.
     """
+    if use.use == "repeated":
+        return True
+    if use.changes_code or not use.is_plain:
+        return False
     if use.use == "returned":
-        return use.opened is False and not use.changes_code
-    return use.use == "repeated" or (use.use == "claimed" and not use.changes_code)
+        return use.opened is False
+    return use.use == "claimed" and is_sure_failure(use.check)
 
 
 def _build_finding(use: FeedbackUse, lane: LaneReading) -> Finding:

@@ -11,7 +11,9 @@ It keeps quiet where
 
 - something ran well after the last change;
 - the agent speaks of the failure, or said after it that it is expected or not its own;
-- it is an error that the changed code is made to raise;
+- it is an error that the changed code is made to raise, or the exit code of another program that
+  the script starts;
+- a server or another run without end was stopped;
 - the same tests failed before the agent changed anything;
 - the user stopped it, or refused the command;
 - it claims success in words while tests fail, or could not run: then
@@ -65,7 +67,7 @@ It may gate. A script may be meant to end with an error: then the agent should s
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 
@@ -76,7 +78,11 @@ from closeloop.process.agent_claims import (
     list_closings,
     parse_claim,
 )
-from closeloop.process.edit_contents import list_code_changes
+from closeloop.process.edit_contents import (
+    find_created_files,
+    is_source_path,
+    list_code_changes,
+)
 from closeloop.process.measures.verification import (
     EVENT_NUMBER,
     could_not_run,
@@ -103,7 +109,7 @@ MAX_OUTPUT_CHARS = 4000
 
 rule = Rule(
     name="left-failing",
-    version=2,
+    version=3,
     about="The agent ends while the last run of its work fails, and says nothing of it.",
     severity="error",
     gates=True,
@@ -113,6 +119,7 @@ _OWNING_UP = re.compile(
     r"\b(?:no longer|fail\w*|error\w*|exceptions?|traceback|unable|cannot|can't|still|lost|broken"
     r"|(?:could|was|did|does|do|is|are) ?n[o']t|expected|unrelated|pre-?existing|environment\w*"
     r"|raises?d?|rejects?|missing"
+    r"|no (?:\w+ )?tests?|(?:different|another|other|new) (?:issue|problem)s?"
     r"|not (?:installed|available|able|yet|run)|however|unfortunately|unresolved|limitations?"
     r"|warnings?|not resolved|reproduc\w+ (?:step|script) (?:needs|requires))\b"
 )
@@ -148,7 +155,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     if not runs or not all(map(_fails, runs)) or _is_explained(reading, closing, runs[-1]):
         return []
     failing = runs[-1]
-    if _raises_on_purpose(failing, changes):
+    if _raises_on_purpose(failing, changes) or _has_later_change(root, failing):
         return []
     if _runs_tests(failing) and (
         parse_claim(closing.message) is not None
@@ -211,15 +218,29 @@ def _is_explained(reading: TraceReading, closing: ClosingMessage, failing: Trace
 
 
 def _raises_on_purpose(failing: TraceStep, changes: Sequence[TraceStep]) -> bool:
-    """It ends with an error that the changed code is made to raise."""
+    """It ends with an error that the changed code is made to raise, or that only passes on how
+    another program ended: what that one reports by its exit code may be what was asked for.
+    """
     output = failing.event.output if isinstance(failing.event, Command) else None
     names = _ERROR_NAME.findall((output or "")[-MAX_OUTPUT_CHARS:])
     if not names:
         return False
-    raised = f"raise {names[-1].rpartition('.')[2]}"
+    name = names[-1].rpartition(".")[2]
+    if name == "CalledProcessError" and not _runs_tests(failing):
+        return True
+    raised = f"raise {name}"
     return any(
         raised in (edit.after or edit.patch or "") for step in changes for edit in step.edits
     )
+
+
+def _has_later_change(root: LaneReading, failing: TraceStep) -> bool:
+    """Program text that was there before is changed since, also in a file named as scratch files
+    are.
+    """
+    at = bisect_right(root.changes, failing.number, key=EVENT_NUMBER)
+    later = {path for step in root.changes[at:] if step.changed for path in step.written}
+    return any(map(is_source_path, later - find_created_files(root.changes).keys()))
 
 
 def _runs_tests(step: TraceStep) -> bool:

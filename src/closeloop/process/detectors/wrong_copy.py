@@ -9,8 +9,8 @@ the agent goes on or ends.
 
 It keeps quiet where
 
-- the agent wrote to the other copy, too, installed the changed one, or set the path by which
-  modules are found;
+- the agent wrote to the other copy, too, installed the changed one, before the run or by the same
+  line, or set the path by which modules are found;
 - a later run printed files of the changed copy, or ran well in its folder;
 - the command ran elsewhere: in a container, on another machine;
 - the agent went on at once to repair what it had seen, and nothing ran since.
@@ -23,17 +23,17 @@ and a success was there before.
 ## Bad
 
 ```text
-#4  edit /work/shop/cart/totals.py
-#5  python /work/reproduce.py     File "/opt/shop/cart/totals.py", line 12: KeyError
-#6  edit /work/shop/cart/totals.py
-#7  python /work/reproduce.py     File "/opt/shop/cart/totals.py", line 12: KeyError
+#4  edit /srv/shop/cart/totals.py
+#5  python /srv/reproduce.py     File "/opt/shop/cart/totals.py", line 12: KeyError
+#6  edit /srv/shop/cart/totals.py
+#7  python /srv/reproduce.py     File "/opt/shop/cart/totals.py", line 12: KeyError
 ```
 
 ## Good
 
 ```text
-#5  python /work/reproduce.py     File "/opt/shop/cart/totals.py", line 12: KeyError
-#6  PYTHONPATH=/work python /work/reproduce.py     total: 12
+#5  python /srv/reproduce.py     File "/opt/shop/cart/totals.py", line 12: KeyError
+#6  PYTHONPATH=/srv python /srv/reproduce.py     total: 12
 ```
 
 ## When it can be measured
@@ -80,7 +80,7 @@ from closeloop.records.trace import (
 
 rule = Rule(
     name="wrong-copy",
-    version=1,
+    version=2,
     about="What is run is another copy of the code than the one that was changed.",
     severity="error",
     gates=True,
@@ -100,6 +100,11 @@ _REPAIR = re.compile(
     r"\bPYTHONPATH=|\bpip3? install\b|\bsetup\.py (?:develop|install|build)|sys\.path"
     r"|\buv (?:pip|sync)|\bpoetry install"
 )
+_INSTALL = re.compile(
+    r"\bpip3? install\b[^;&|\n]*\s(?:-e\b|--editable\b|\.?\.?/|\.(?:\[|\s|$))"
+    r"|\bsetup\.py (?:develop|install)\b|\bpoetry install\b|\buv sync\b"
+)
+"""The project itself is installed, and not only what it needs."""
 _COMMON_FOLDERS = frozenset((
     "src", "lib", "libs", "test", "tests", "unit", "integration", "utils", "util", "common", "core",
     "models", "api", "app", "apps", "helpers", "scripts", "tools", "python", "packages", "main",
@@ -113,6 +118,8 @@ class CopyRun(Record):
     step: TraceStep
     change: TraceStep
     """The last one before it of that package."""
+    path: str
+    """The file that it changed."""
     changed_root: str
     other_root: str
     """The folders in which the two copies lie."""
@@ -135,7 +142,7 @@ def _findings_in_lane(lane: LaneReading) -> Iterator[Finding]:
         return
     yield make_finding(
         rule,
-        f"{first.change.written[0]} was changed below {first.changed_root or '/'}, and what ran was"
+        f"{first.path} was changed below {first.changed_root or '/'}, and what ran was"
         f" the copy below {first.other_root or '/'}.",
         [first.change.number, *(step.number for step in wrong[:MAX_CITED])],
         lane=lane.lane.id,
@@ -153,7 +160,11 @@ def _runs_of_copies(lane: LaneReading) -> Iterator[CopyRun]:
     place = 0
     for step in lane.commands[begin:]:
         event = step.event
-        if not isinstance(event, Command) or not event.output or ".py" not in event.output:
+        if not isinstance(event, Command):
+            continue
+        if _INSTALL.search(event.command):
+            return
+        if not event.output or ".py" not in event.output:
             continue
         shown = _shown_files(event.output) if is_run(step) else ()
         if not shown or _ELSEWHERE.search(event.command):
@@ -175,7 +186,13 @@ def _match_copies(
             if roots := _split_roots(changed, path):
                 ours, theirs = roots
                 if not any(one.startswith(f"{ours}/{_top(changed, ours)}/") for one in shown):
-                    yield CopyRun(step=step, change=change, changed_root=ours, other_root=theirs)
+                    yield CopyRun(
+                        step=step,
+                        change=change,
+                        path=changed,
+                        changed_root=ours,
+                        other_root=theirs,
+                    )
                 return
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Literal
 
-from closeloop.process.agent_claims import list_closings, parse_claim
+from closeloop.process.agent_claims import has_disclaimer, list_closings, parse_claim
 from closeloop.process.check_comparison import (
     compare_failures,
     find_next_comparable,
@@ -22,6 +22,7 @@ from closeloop.process.measures.verification import (
     is_trial,
     is_unclaimed_style,
 )
+from closeloop.process.printed_output import prints_same
 from closeloop.process.rule_helpers import cache_on_reading, uses_stash
 from closeloop.process.text_words import mentions_any
 from closeloop.records.estimate import Rate, wilson_rate
@@ -70,6 +71,8 @@ class FeedbackUse(Record):
     beside the effect; None where the output names none."""
     changes_code: bool = True
     """Whether program text was changed up to the next check, or to the claim."""
+    is_plain: bool = True
+    """Whether the next check is the very same command, or the claim says that checks pass."""
 
 
 @cache_on_reading
@@ -128,6 +131,7 @@ def _judge_failing_check(lane: LaneReading, place: int) -> FeedbackUse | None:
                 changes_code=_lies_between(
                     _numbers_of_source_changes(lane), step.number, following.number
                 ),
+                is_plain=is_same_line(step, following),
             )
     return _find_claim(lane, place)
 
@@ -141,10 +145,19 @@ def _find_idle_repeat(
         _is_same_command(step, following)
         and following.check is not None
         and not following.check.passed
+        and _fails_the_same(step, following)
         and all(map(_only_looks, between))
     ):
         return FeedbackUse(check=step, use="repeated", then=(following.number,))
     return None
+
+
+def _fails_the_same(step: TraceStep, following: TraceStep) -> bool:
+    """Another failure says that something is different now, outside of the workspace perhaps."""
+    if step.check is not None and step.check.failures is not None:
+        return compare_failures(step, following) in ("same", "unknown")
+    is_cut_off = isinstance(following.event, Command) and following.event.output is None
+    return is_cut_off or prints_same(step, following)
 
 
 def _find_kept_change(lane: LaneReading, step: TraceStep) -> float:
@@ -183,8 +196,16 @@ def _find_claim(lane: LaneReading, place: int) -> FeedbackUse | None:
     claim = parse_claim(closings[at].message)
     if claim is None or is_unclaimed_style(step, claim.quote):
         return None
+    if has_disclaimer(lane, step.number, number):
+        return None
     changes_code = _lies_between(_numbers_of_source_changes(lane), step.number, number)
-    return FeedbackUse(check=step, use="claimed", then=(number,), changes_code=changes_code)
+    return FeedbackUse(
+        check=step,
+        use="claimed",
+        then=(number,),
+        changes_code=changes_code,
+        is_plain=claim.passing,
+    )
 
 
 def _list_good_runs(lane: LaneReading, first: int, last: int) -> Sequence[TraceStep]:

@@ -271,6 +271,17 @@ def could_not_run(step: TraceStep) -> bool:
     return step.check is not None and step.check.blocked is not None
 
 
+def is_sure_failure(step: TraceStep) -> bool:
+    """Tests or a compiler failed: that a script ends with an error may be what it is to show."""
+    failures = step.check.failures if step.check else None
+    return (
+        step.check is not None
+        and failures is not None
+        and step.check.tool != "script"
+        and failures.parser not in ("tail", "traceback", "launch")
+    )
+
+
 def has_failed_before(wrong: TraceStep, first: TraceStep, checks: Sequence[TraceStep]) -> bool:
     """What fails had failed before the agent changed anything."""
     failures = wrong.check.failures if wrong.check else None

@@ -217,6 +217,7 @@ _GREP_VALUES = word_set(
 )
 _SED_VALUES = word_set("-e -f --expression --file -l")
 _AWK_VALUES = word_set("-F -v -f")
+_PATCH_VALUES = word_set("-i -d -o -p -F -r -B -D -z")
 _COPY_VALUES = word_set("-m -g -o -S")
 _FILE_VALUES = word_set("-m -s -t -d -r -g -o --mode --reference --size")
 _DJANGO_COMMANDS = word_set("makemigrations migrate startapp startproject loaddata collectstatic")
@@ -311,7 +312,8 @@ def change_mode_effect(words: ShellWords, _part: ShellCommand, sheet: CommandEff
 def patch_effect(words: ShellWords, part: ShellCommand, sheet: CommandEffects) -> None:
     if "--dry-run" not in words:
         text = part.body or (words[1] if len(words) > 1 and "***" in words[1] else "")
-        sheet.record_writes(list_patched_files(text) or [""])
+        named = list_operands(words, _PATCH_VALUES)[:1] if words[0] == "patch" else []
+        sheet.record_writes(list_patched_files(text) or named or [""])
 
 
 def code_effect(words: ShellWords, part: ShellCommand, sheet: CommandEffects) -> None:
