@@ -75,7 +75,10 @@ def test_a_patch_is_judged_and_only_advice_until_the_judge_is_calibrated(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert typed("--patch", "good.patch", "--request", REQUEST) == 0
-    assert "pass  1.00" in capsys.readouterr().out
+    praised = capsys.readouterr().out
+    assert "advises only" not in praised
+    assert praised.endswith("`closeloop judge calibrate` says how far to trust it.\n")
+    assert "pass  1.00" in praised
     assert typed("--patch", "bad.patch", "--request", REQUEST) == 0
     out = capsys.readouterr().out
     assert "fail  0.00" in out
@@ -180,6 +183,8 @@ def test_what_makes_no_sense_is_refused_in_one_line(
         (("nobody",), "No attempt begins"),
         (("--patch", "good.patch", "--request", "x", "--against", "n"), "No attempt begins"),
         (("--patch", "none.patch", "--request", "x"), "cannot be read"),
+        (("--patch", "closeloop.toml", "--request", "x"), "closeloop.toml is no patch"),
+        (("--nope",), "Unknown option: --nope. See `closeloop judge --help`."),
         (("--patch", "good.patch", "--request", "x", "--samples", "0"), "at least 1"),
         (("--patch", "good.patch", "--request", "x", "--model", "nothing"), "No model named"),
         (("--patch", "good.patch", "--request", "x", "--rubric", "analysys"), "Did you mean"),

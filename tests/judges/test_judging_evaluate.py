@@ -332,3 +332,12 @@ def test_a_judge_adds_little_to_what_the_model_takes(lines: int) -> None:
             await evaluate_outputs(judge, REQUEST, [TASK], {"add": output}, {})
 
     assert takes(lambda _: anyio.run(go), 2) < 2  # 0.2 on a quiet machine
+
+
+def test_a_quote_that_is_too_short_is_called_that_and_not_missing() -> None:
+    shown = {"change": "+good\n+better than that\n"}
+    short = checks.find_quote_fault(["+good"], shown, ["change"])
+    assert short == "the quote '+good' has fewer than 6 characters"
+    missing = checks.find_quote_fault(["+worse than that"], shown, ["change"])
+    assert missing == "the quote '+worse than that' is not in what was shown"
+    assert checks.find_quote_fault(["+better"], shown, ["change"]) is None

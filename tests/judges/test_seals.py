@@ -28,7 +28,7 @@ from closeloop.records.task import Limits
 from closeloop.records.team_rules import RuleExample
 from closeloop.reviews.rule_learning import ask_opinion, reword_as_rule
 from closeloop.tasks.mining.candidate_builder import TaskCandidate
-from closeloop.tasks.mining.miner import reword_candidate
+from closeloop.tasks.mining.request_rewording import reword_candidate
 from closeloop.text.untrusted import (
     build_text_block,
     draw_seal,

@@ -178,7 +178,7 @@ def test_of_variants_with_one_name_the_newest_is_meant() -> None:
     kinds = {key: Variant(name="a", agent="x", digest=key) for key in ("1", "2")}
     chosen = select_attempts("a", kinds)
     assert chosen.variants == ("2",)
-    assert chosen.note is not None
+    assert chosen.note == "1 older version of 'a' left out: name 1 to compare with it."
 
 
 def test_several_against_the_first_need_more_to_be_called(store: Store) -> None:

@@ -137,7 +137,7 @@ def test_an_empty_store_has_no_figures_and_no_fault(store: Store) -> None:
         (DONE | {"reviewed": False}, None),
         ({"passed": True}, None),
         (DONE | {"passed": None}, None),
-        (DONE | {"passed": None, "cycles": 1}, None),
+        (DONE | {"passed": None, "cycles": 1}, 0.0),
     ],
 )
 def test_a_completion_passes_is_merged_and_nobody_corrected_it(

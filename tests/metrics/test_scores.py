@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -429,6 +431,22 @@ def test_many_scores_come_from_a_file_all_or_none(project: Path) -> None:
     assert done.stdout == "0 scores kept; 1 say nothing new.\n"
 
 
+def test_scores_come_from_standard_input_too(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = json.dumps({"attempt": ids(project)[0], "name": "quality", "value": 0.5})
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(row.encode())))
+    done = typed(project, "score", "--file", "-", "--source", "code")
+    assert done.stdout == "1 score kept.\n", done.stderr
+
+
+def test_a_file_without_scores_is_told_what_belongs_in_it(project: Path) -> None:
+    (project / "empty.csv").write_text("attempt,name,value\n")
+    refused = typed(project, "score", "--file", "empty.csv")
+    assert refused.returncode == 2
+    assert "empty.csv has no scores: give each line an attempt, a name" in refused.stderr
+
+
 def test_every_score_is_exported_a_line_each(project: Path) -> None:
     first = ids(project)[0]
     typed(project, "score", first, "readability=5", "--note", "clear", "--by", "ann")
@@ -452,7 +470,9 @@ def test_a_gate_holds_a_score_to_its_direction(tried_project: Path) -> None:
     assert done.returncode == 1
     assert (turns["holds"], turns["better"]) == (False, "less")
     assert "turns must be 0 or less" in json.loads(done.stdout)["reasons"][0]
-    assert typed(tried_project, "gate", "--least", "turns=1000").returncode == 0
+    passed = typed(tried_project, "gate", "--least", "turns=1000")
+    assert passed.returncode == 0
+    assert "baseline" not in passed.stdout.partition("findings that count")[0]
 
 
 def test_show_lists_what_was_given(project: Path) -> None:

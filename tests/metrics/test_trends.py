@@ -13,11 +13,11 @@ from threading import Thread
 import pytest
 from scripted_work import BOOK, START, add_attempt, add_task, add_variant
 
-from closeloop.cli.metrics import send_regression_alerts
+from closeloop.cli.metrics import format_shift, send_regression_alerts
 from closeloop.metrics.attempt_table import load_attempt_table
 from closeloop.metrics.metric_trends import compute_trends, select_new_regressions
 from closeloop.records.errors import BadInput, MachineFailed
-from closeloop.records.estimate import TrendReport
+from closeloop.records.estimate import Estimate, PeriodShift, TrendReport
 from closeloop.records.pull_request import Delivery
 from closeloop.store import Store, open_store
 
@@ -156,3 +156,16 @@ def test_an_address_gets_one_document_and_a_dead_one_is_told_again(
     assert [len(json.loads(body)["regressions"]) for body in got] == [1]
     with pytest.raises(MachineFailed, match="could not be sent"):
         send_regression_alerts(found, "http://127.0.0.1:9/hook", datetime(2026, 12, 25, tzinfo=UTC))
+
+
+def test_a_shift_and_its_bounds_have_the_same_decimals() -> None:
+    def shift(after: float, low: float, high: float) -> str:
+        means = [
+            Estimate(value=value, low=0, high=1, n=2, method="given") for value in (0.0, after)
+        ]
+        return format_shift(PeriodShift(before=means[0], after=means[1], low=low, high=high))
+
+    assert shift(1 / 12, -0.5, 0.6) == "+0.08 (-0.50 … +0.60)"
+    assert shift(0.004, -0.001, 0.009) == "+0.0040 (-0.0010 … +0.0090)"
+    assert shift(120.4, 80, 161) == "+120 (+80 … +161)"
+    assert shift(0, 0, 0) == "+0.00 (+0.00 … +0.00)"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import sqlalchemy
 
 from closeloop.judges.rubric import load_rubric
 from closeloop.records.evaluation import RubricQuestion
@@ -127,3 +128,13 @@ def build(folder: Path, store: str = ".closeloop/closeloop.db") -> Path:
 
 def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("CLOSELOOP_")}
+
+
+def rows(url: str, query: str) -> list[tuple[Any, ...]]:
+    """What plain SQL answers, on either engine."""
+    address = url.replace("postgresql:", "postgresql+psycopg:")
+    engine = sqlalchemy.create_engine(address if "://" in url else f"sqlite:///{url}")
+    with engine.connect() as connection:
+        found = [tuple(row) for row in connection.execute(sqlalchemy.text(query))]
+    engine.dispose()
+    return found

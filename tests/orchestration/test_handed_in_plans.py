@@ -12,8 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from orchestrated import judge_script
-from sqlalchemy import create_engine, text
+from orchestrated import judge_script, rows
 from starlette.testclient import TestClient
 
 from closeloop.cli import main
@@ -81,15 +80,6 @@ def hand_in(content: dict[str, Any], monkeypatch: pytest.MonkeyPatch, *flags: st
 
 def said(capsys: pytest.CaptureFixture[str]) -> Any:
     return json.loads(capsys.readouterr().out)
-
-
-def rows(url: str, query: str) -> list[tuple[Any, ...]]:
-    address = url.replace("postgresql:", "postgresql+psycopg:")
-    engine = create_engine(address if "://" in url else f"sqlite:///{url}")
-    with engine.connect() as connection:
-        found = [tuple(row) for row in connection.execute(text(query))]
-    engine.dispose()
-    return found
 
 
 def test_results_on_standard_input_fill_the_three_tables_and_go_on_with_a_retry(
@@ -251,3 +241,15 @@ def test_closeloop_does_not_go_on_with_what_others_carry_out(
     assert typed("orchestrate", "--resume", plan) == 2
     assert f'"continues": "{plan}"' in capsys.readouterr().err
     assert typed("plans", plan, "--patch") == 1
+
+
+def test_a_plan_that_others_carried_out_has_no_patch_though_it_passed(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = {**HANDED, "results": [HANDED["results"][0], AGAIN]}
+    assert hand_in(good, monkeypatch, "--json") == 0
+    made = said(capsys)
+    assert made["passed"] is True
+    assert typed("plans", made["plan"], "--patch") == 1
+    shown = capsys.readouterr()
+    assert (shown.out, "left no change here" in shown.err) == ("", True)

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from closeloop.orchestration.plan_ending import (
     build_plan_ending,
+    describe_failing_checks,
     measure_plan_rates,
     merge_plan_traces,
 )
@@ -382,3 +383,12 @@ def test_a_plan_passes_only_when_every_task_and_the_whole_do() -> None:
     first = OrchestrationHistory(plan=PLAN, tries=made.tries[:1])
     stopped = build_plan_ending(first, {"double": "the budget is spent"}, "the budget is spent")
     assert (stopped.passed, stopped.not_begun) == (False, {"double": "the budget is spent"})
+
+
+def test_a_command_that_fails_without_a_word_is_told_so() -> None:
+    silent = CommandResult(command="grep x y", exit_code=1, seconds=0.1, output="\n")
+    loud = CommandResult(command="make", exit_code=2, seconds=0.1, output="no rule")
+    assert describe_failing_checks((silent, loud)) == [
+        "`grep x y` fails (exit code 1), and prints nothing",
+        "`make` fails (exit code 2):\nno rule",
+    ]

@@ -17,8 +17,7 @@ import msgspec
 import orchestrated
 import psycopg
 import pytest
-from orchestrated import ADD, DOUBLE, JUDGE, MISSING, NOTES, PLAN, WORKER
-from sqlalchemy import create_engine, text
+from orchestrated import ADD, DOUBLE, JUDGE, MISSING, NOTES, PLAN, WORKER, rows
 
 import postgres_server
 from closeloop.cli import main
@@ -78,15 +77,6 @@ GOES_WELL = [
     ("double", 2, True),
     ("notes", 1, True),
 ]
-
-
-def rows(url: str, query: str) -> list[tuple[Any, ...]]:
-    address = url.replace("postgresql:", "postgresql+psycopg:")
-    engine = create_engine(address if "://" in url else f"sqlite:///{url}")
-    with engine.connect() as connection:
-        found = [tuple(row) for row in connection.execute(text(query))]
-    engine.dispose()
-    return found
 
 
 def test_a_bad_task_is_judged_tried_again_with_what_was_wrong_and_passes(
@@ -152,7 +142,11 @@ def test_a_bad_task_is_judged_tried_again_with_what_was_wrong_and_passes(
         assert row[5] > 0
         assert row[6] == "finished"
     retried = "SELECT task, retries, passed_first, passed FROM plan_retries ORDER BY task"
-    assert rows(store_url, retried) == [("add", 0, 1, 1), ("double", 1, 0, 1), ("notes", 0, 1, 1)]
+    assert rows(store_url, retried) == [
+        ("add", 0, 1, 1),
+        ("double", 1, 0, 1),
+        ("notes", 0, 1, 1),
+    ]
     graded = "SELECT overall_pass, tasks, judged, passed, score, grade FROM plan_grades"
     assert rows(store_url, graded) == [(True, 3, 3, 3, 1.0, "A")]
     trend = "SELECT judged, pass_rate, first_try_rate, score FROM plan_quality_trend"
@@ -443,6 +437,7 @@ def test_a_budget_and_a_time_hold_back_what_is_not_begun(
         (("--request", "caf\udce9"), "--request is not UTF-8"),
         (("--resume", "nobody"), "No plan begins with 'nobody'"),
         (("--resume", "nobody", "--model", "worker"), "leave out --agent and --model"),
+        (("--reqest",), "Unknown option: --reqest. See `closeloop orchestrate --help`."),
         (("plan.json", "--judge", "nothing"), "No model named 'nothing'"),
         (("plan.json", "--agent", "claud"), "No agent named 'claud'"),
         (("plan.json", "--model", "nothing"), "No model named 'nothing'"),

@@ -158,7 +158,14 @@ class Team:
         self.runs.setdefault(sha, []).append(run)
         self._tell("check_run", "ci[bot]", action="completed", check_run=run)
 
-    def review(self, number: int, by: str | None, state: str, *lines: tuple[str, int, str]) -> int:
+    def review(
+        self,
+        number: int,
+        by: str | None,
+        state: str,
+        *lines: tuple[str, int, str],
+        body: str = "",
+    ) -> int:
         """A review with comments on lines: path, line, words."""
         pull = self._touch(number)
         name = next(self._ids)
@@ -166,7 +173,7 @@ class Team:
         one = {
             "id": name,
             "user": user(by),
-            "body": "",
+            "body": body,
             "state": state,
             "submitted_at": self._at(),
             "commit_id": sha,

@@ -145,6 +145,34 @@ def test_a_name_that_the_request_or_the_code_uses_is_part_of_the_subject():
         assert mask.hide_in_words(plain) == plain
 
 
+def test_a_file_that_is_called_after_an_agent_is_shown_without_its_name():
+    mask = make_name_mask(VARIANTS.values(), MODELS)
+    path = ".codex/notes.md"
+    patch = f"diff --git a/{path} b/{path}\n--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+Done.\n"
+    hidden = mask.hide_in_patch(patch, "Fix it.")
+    assert hidden == patch.replace("codex", MASK)
+    assert mask.hide_in_paths([path], patch, "Fix it.") == (f".{MASK}/notes.md",)
+    changed = patch.replace("/dev/null", f"a/{path}")
+    assert mask.hide_in_patch(changed, "Fix it.") == changed, "it was there before"
+
+
+def test_nobody_is_asked_about_a_replay(store, monkeypatch):
+    first = left(store, "fix", "hasty")
+    variant = Variant(name="again", agent="codex", model=f"recorded:{first}", digest="v-again")
+    monkeypatch.setitem(VARIANTS, "again", variant)
+    replay = left(store, "fix", "again")
+    assert list_waiting_items(store) == [first]
+    for one in (first, replay):
+        assert load_review_item(queue_of(store), one).others == ()
+
+
+def test_an_answer_to_a_question_that_is_not_asked_is_refused(store):
+    item = left(store, "fix", "hasty")
+    with pytest.raises(BadInput, match="no question 'contained'"):
+        submit_review(queue_of(store), answers(item, contained=True))
+    assert store.scores.list_scores(item) == []
+
+
 def test_short_names_of_variants_are_left_in_words():
     mask = make_name_mask([Variant(name="a", agent="builtin", model="scripted:a.yaml")], {})
     assert mask.hide_in_words("a word by a.yaml") == f"a word by {MASK}"

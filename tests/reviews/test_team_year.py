@@ -237,7 +237,8 @@ def test_work_of_which_there_is_no_recording_is_an_attempt_of_its_own(store: Sto
     assert found["time to PR"].value is None
 
 
-def test_without_ci_nothing_is_a_completion_and_nothing_is_not(store: Store) -> None:
+def test_without_ci_nothing_is_a_completion_and_what_was_sent_back_is_none(store: Store) -> None:
+    """Of two merges one was mended by a person: 0 of 1, and of the other nothing is known."""
     team = Team()
     for mend in (True, False):
         number = team.open("ann", f"x\n\n{CLAUDE}")
@@ -245,7 +246,8 @@ def test_without_ci_nothing_is_a_completion_and_nothing_is_not(store: Store) -> 
             team.push(number, "bob", "Mend it")
         team.merge(number)
     save_facts(team.facts(), store, AGENTS)
-    assert figures(store)["task completion rate"].value is None
+    completion = figures(store)["task completion rate"]
+    assert (completion.value, completion.n, completion.coverage) == (0.0, 1, 0.5)
     assert figures(store)["review loop count"].value == 0.5
 
 

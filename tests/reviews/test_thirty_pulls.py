@@ -171,15 +171,14 @@ def answer_reviews(store: Store, team: Team) -> None:
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def project(tmp_path_factory: pytest.TempPathFactory, shared_store_url: str) -> Path:
     root = tmp_path_factory.mktemp("tally")
-    (root / "closeloop.toml").write_text("")
-    (root / ".closeloop").mkdir()
+    (root / "closeloop.toml").write_text(f"store = '{shared_store_url}'\n")
     team = act_out()
     bodies = team.bodies()
     bodies += bodies[::7]
     random.Random(30).shuffle(bodies)
-    with closing(open_store(str(root / ".closeloop" / "closeloop.db"))) as store:
+    with closing(open_store(shared_store_url)) as store:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(rule_learning, "LOOK_SECONDS", 0.05)
             patch.setattr(rule_learning, "IDLE_FACTOR", 0)
@@ -216,7 +215,21 @@ def test_what_people_tagged_is_counted_and_shown(project: Path) -> None:
     assert "scope creep (person): bob says so: It rewrote lib/c, too." in shown.stdout
 
 
-def test_the_same_numbers_stand_on_the_page_in_the_report_and_in_the_export(project: Path) -> None:
+def test_what_is_not_known_of_an_edit_is_not_told_as_nothing(project: Path) -> None:
+    """Webhooks name the files of an edit and not its lines; a revert is told of the one, too."""
+    listing = read_json(project, "pulls", "--limit", "30")["pulls"]
+    reverted = next(row for row in listing if row["pointers"])
+    edited = next(row for row in listing if row["edits"])
+    shown = typed(project, "pulls", f"{reverted['repo']}#{reverted['pull']}").stdout
+    assert "merged, reverted" in shown
+    shown = typed(project, "pulls", f"{edited['repo']}#{edited['pull']}").stdout
+    assert "edit by " in shown
+    assert "+0" not in shown
+
+
+def test_the_same_numbers_stand_on_the_page_in_the_report_and_in_the_export(
+    project: Path, shared_store_url: str
+) -> None:
     found = {one["metric"]: one["value"] for one in read_json(project, "metrics")["figures"]}
     files = ("report.csv", "report.md", "report.parquet")
     done = typed(project, "report", *files)
@@ -226,7 +239,7 @@ def test_the_same_numbers_stand_on_the_page_in_the_report_and_in_the_export(proj
     table = pyarrow.parquet.read_table(project / "report.parquet").to_pylist()
     packed = {row["metric"]: row["value"] for row in table if not row["by"]}
     text = (project / "report.md").read_text(encoding="utf-8")
-    with closing(open_store(str(project / ".closeloop" / "closeloop.db"))) as store:
+    with closing(open_store(shared_store_url)) as store:
         desk = PageContext(store)
         desk.metric_cache.patience = None
         app = build_web_app(store, token=None, desk=desk)
@@ -245,7 +258,7 @@ def test_the_same_numbers_stand_on_the_page_in_the_report_and_in_the_export(proj
 def test_a_team_may_let_unreviewed_merges_count(project: Path) -> None:
     """The five that nobody reviewed are completions then: 13 of 28."""
     settings = (project / "closeloop.toml").read_text()
-    (project / "closeloop.toml").write_text("[pulls]\nunreviewed_completes = true\n")
+    (project / "closeloop.toml").write_text(f"{settings}[pulls]\nunreviewed_completes = true\n")
     try:
         (rate,) = read_json(project, "metrics", "--score", "task completion rate")["figures"]
     finally:

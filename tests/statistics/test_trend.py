@@ -30,7 +30,12 @@ def test_values_that_are_no_shares_get_a_mean_with_bounds() -> None:
     found = rolling_windows([1, 2, 3], [2.0, 4.0, 6.0], 5, [3])[0].estimate
     assert found.value == 4
     assert found.high == pytest.approx(4 + 4.302652729749464 * 2 / 3**0.5, abs=1e-9)
-    assert rolling_windows([1], [2.0], 5, [3]) == []
+
+
+def test_one_item_that_is_no_share_is_a_faint_window_without_bounds() -> None:
+    (found,) = rolling_windows([1], [2.0], 5, [3])
+    assert (found.estimate.value, found.estimate.n, found.faint) == (2, 1, True)
+    assert (found.estimate.low, found.estimate.high) == (None, None)
 
 
 def test_a_drop_is_found_where_it_is() -> None:

@@ -260,6 +260,18 @@ def test_a_plan_that_a_panel_passed_has_no_grade(store: Store, store_url: str) -
     ]
 
 
+def test_a_task_that_its_command_failed_leaves_no_mean_score(store: Store, store_url: str) -> None:
+    """One task at 1.00 and one without a score: the mean over both is not 1.00."""
+    store.plans.save_plan(PLAN)
+    failed = replace(verdict("b", passed=False), score=None)
+    store.plans.save([tried("a"), tried("b")], [scored("a", "j1", 1.0), failed])
+    store.plans.save_ending(
+        PLAN, OrchestrationResult(plan="abc123", at=NOW, passed=False, summary="")
+    )
+    graded = "SELECT judged, passed, score, weakest, grade FROM plan_grades"
+    assert query(store_url, graded) == [(2, 1, None, None, "F")]
+
+
 def scored(task: str, judge: str, score: float | None) -> SubtaskAssessment:
     made = verdict(task, passed=True)
     assert made.evaluation is not None

@@ -366,6 +366,7 @@ def test_what_is_held_out_is_not_put_before_anybody(queue: TestClient) -> None:
         assert send(queue, **ANSWERS).status_code == 303
     assert view.item is None
     assert "Nothing waits for you" in _page(queue)
+    assert "closeloop metrics --score would-merge --by variant" in _page(queue)
     assert SEALED not in items
     assert len(items) > 20
 

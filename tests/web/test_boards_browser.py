@@ -104,6 +104,21 @@ def test_three_changes_are_reviewed_by_keyboard_only(
         assert "instruction drift" in one.tags
 
 
+def test_a_key_of_the_review_means_one_thing_only(open_page: OpenPage, address: str) -> None:
+    """`t` is the trace there and not the theme; `g a` leaves, and does not say that all is good."""
+    page = open_page()
+    page.goto(f"{address}/review")
+    told = page.get_by_text("of 21 reviewed").inner_text()
+    page.wait_for_load_state()
+    page.keyboard.press("t")
+    expect(page.locator("html")).not_to_have_attribute("data-theme", "dark")
+    page.keyboard.press("g")
+    page.keyboard.press("a")
+    expect(page.get_by_role("heading", name="Attempts", level=1)).to_be_visible()
+    page.goto(f"{address}/review")
+    expect(page.get_by_text("of 21 reviewed")).to_have_text(told)
+
+
 def test_a_run_is_watched_until_it_is_done(open_page: OpenPage, serve: Serve, store: Store) -> None:
     with serve(store) as address:
         page = open_page()

@@ -274,3 +274,25 @@ def test_what_was_found_is_counted_as_the_list_behind_it_counts(store: Store) ->
             assert client.get("/").text.count(f'href="{link}"') == 1
             listed = client.get(f"/api{link.replace('&amp;', '&')}").json()["lines"]
     assert counts["spiral"] == len(listed) == 2
+
+
+def test_the_overview_counts_the_newest_version_of_each_variant_as_its_verdict_does() -> None:
+    """Before its settings changed, `a` passed all and `b` none; now it is the other way round."""
+    with open_store(":memory:") as store:
+        for version, good in (("1", "a"), ("2", "b")):
+            for name in "ab":
+                for task in range(6):
+                    how: Result = "pass" if name == good else "fail"
+                    tried(store, name, f"t{task}", how, digest=f"{name}{version}")
+        store.save_experiment(Experiment(id="e", tasks=("t0",), variants=("a2", "b2")))
+        with shown(store) as client:
+            view = client.get("/api/overview").json()["numbers"]
+            page = client.get("/").text
+        cells = {row["name"]: row["cells"][0]["figure"] for row in view["variants"]["rows"]}
+        assert {name: (one["value"], one["attempts"]) for name, one in cells.items()} == {
+            "a": (0, 6),
+            "b": (1, 6),
+        }
+        assert view["older"] == 12
+        assert "Of each variant its newest version: 12 attempts of older versions are left" in page
+        assert "pass rate 100 % against 0 %" in page

@@ -317,7 +317,7 @@ def test_what_a_check_said_is_shown_by_tier_file_and_line(client: TestClient) ->
         assert "Tools: worse than before in test plain words (1 broke)<" in text
         assert "Quality: 5 warnings<" in text
         assert re.search(r"src/x\.py.*line 2<.*line 9<", text, re.DOTALL)
-        assert "of changes like it were reverted" in text
+        assert "of changes of its size were reverted" in text
     assert "What the check said" not in client.get(f"/attempts/{PASSED}/checks").text
     assert f"closeloop check --attempt {PASSED}" in client.get(f"/attempts/{PASSED}/checks").text
 

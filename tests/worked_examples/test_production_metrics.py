@@ -37,6 +37,7 @@ LATER = datetime(2026, 11, 12, tzinfo=UTC)
 JEFFREYS = {
     (3, 4): (0.283752, 0.971529),
     (1, 2): (0.060830, 0.939170),
+    (1, 6): (0.018620, 0.558057),
     (1, 5): (0.022513, 0.628626),
     (1, 4): (0.028471, 0.716248),
     (1, 3): (0.038748, 0.823264),
@@ -167,7 +168,7 @@ def test_without_grades_the_outcome_is_unmeasured(store: Store) -> None:
 
 def test_task_completion_counts_what_passed_was_merged_and_nobody_corrected(store: Store) -> None:
     """Completed: 1. Not, whatever else is unknown: corrected; not merged; its suite fails; sent
-    back by a reviewer and mended by the agent. 1 of 5.
+    back by a reviewer and mended by the agent, with and without CI. 1 of 6.
 
     Unknown, in neither count, and missing from the coverage: whether it was corrected; whether it
     was sent back; whether it will be merged; whether anybody who could have corrected it looked.
@@ -178,6 +179,7 @@ def test_task_completion_counts_what_passed_was_merged_and_nobody_corrected(stor
         {"passed": True, "merged": False},
         {"passed": False, "merged": True},
         DONE | {"cycles": 1},
+        DONE | {"cycles": 1, "passed": None},
         DONE | {"corrected": None},
         DONE | {"cycles": None},
         DONE | {"merged": None},
@@ -185,8 +187,8 @@ def test_task_completion_counts_what_passed_was_merged_and_nobody_corrected(stor
     ):
         deliver(store, **told)
     rate = figures(store)["task completion rate"]
-    assert_rate(rate, 1, 5)
-    assert rate.coverage == pytest.approx(5 / 9)
+    assert_rate(rate, 1, 6)
+    assert rate.coverage == pytest.approx(6 / 10)
 
 
 def test_an_unreviewed_merge_completes_only_where_the_settings_say_so(store: Store) -> None:
@@ -319,6 +321,23 @@ def test_the_blast_radius_is_that_of_failed_or_reverted_deliveries(store: Store)
     assert radius.more == {"p90": pytest.approx(4.8), "worst": 5.0}
     assert (found["blast radius, modules"].value, found["blast radius, modules"].n) == (1.5, 2)
     assert (found["blast radius, dependents"].value, found["blast radius, dependents"].n) == (40, 1)
+
+
+def test_the_worst_blast_radius_is_that_of_one_attempt(store: Store) -> None:
+    """One task failed twice, with 1 and with 2 files: its mean is 1.5, and its worst 2."""
+    task, variant = add_task(store, "t"), add_variant(store, "a")
+    for count in (1, 2):
+        attempt = Attempt(id=f"n{count}", origin="experiment", task=task.id, number=count,
+                          task_digest=task.digest, variant=variant.digest, started=START,
+                          exit="finished")  # fmt: skip
+        files = tuple(FileChange(path=f"{n}.py", status="changed") for n in range(count))
+        grade = Grade(attempt=attempt.id, grading=task.grading, version=1,
+                      outcome=Outcome(result="fail"))  # fmt: skip
+        change = Change(base="b", patch="", files=files)
+        store.save_attempt(AttemptResult(attempt=attempt, grade=grade, change=change))
+    radius = figures(store)["blast radius, files"]
+    assert (radius.value, radius.n, radius.attempts) == (1.5, 1, 2)
+    assert radius.more == {"p90": 1.5, "worst": 2.0}
 
 
 def try_change(

@@ -69,6 +69,20 @@ def test_a_round_is_a_move_of_the_branch_after_people_asked_for_something(store:
     assert (found.merged, found.regressed) == (True, False)
 
 
+def test_the_text_of_a_review_is_a_comment_but_for_that_of_an_approval(store: Store) -> None:
+    """Changes requested in words: 1, with a remark on a line: 2. An approval's words, and those of
+    a bot, are no comment.
+    """
+    team, number = opened()
+    team.review(number, "bob", "changes_requested", REMARK, body="Use the clock everywhere.")
+    team.review(number, "lint[bot]", "commented", body="Missing docstring")
+    team.push(number, "ann", f"Use the clock\n\n{CLAUDE}")
+    team.review(number, "bob", "approved", body="Nice.")
+    team.merge(number, "bob")
+    assert delivered(store, team).comments == 2
+    assert store.pulls.list_pulls()[0].comments == 2
+
+
 def test_people_who_mend_without_a_word_are_one_round_until_the_agent_has_its_turn(
     store: Store,
 ) -> None:

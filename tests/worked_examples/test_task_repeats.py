@@ -8,6 +8,7 @@ import pytest
 
 from closeloop.metrics.task_repeats import group_task_repeats
 from closeloop.records.attempt import (
+    AWAITING_REVIEW,
     AttemptMarks,
     AttemptRow,
     CommandResult,
@@ -97,7 +98,7 @@ def test_repeats_stand_in_rows_and_add_up_by_variant() -> None:
         "c": AttemptMarks(iterations=5, feedback=wilson_rate(1, 4)),
         "d": AttemptMarks(iterations=1),
     }
-    [table] = group_task_repeats(rows, marks)
+    [table] = group_task_repeats(rows, marks, {})
     assert [(one.attempt, one.number) for one in table.repeats] == [
         ("e", 1),
         ("a", 1),
@@ -110,3 +111,15 @@ def test_repeats_stand_in_rows_and_add_up_by_variant() -> None:
     assert closer.converged == wilson_rate(1, 2)
     assert closer.output_used == wilson_rate(3, 6)
     assert closer.fixed == wilson_rate(2, 3)
+
+
+def test_where_nothing_is_checked_a_repeat_is_what_most_reviewers_say() -> None:
+    """Merged by 2 of 3 reviewers: pass; by 1 of 2: fail; read by none: unscored; a grade stands."""
+    rows = [
+        row("a", 1, outcome="unscored", outcome_cause=AWAITING_REVIEW),
+        row("b", 2, outcome="unscored", outcome_cause=AWAITING_REVIEW),
+        row("c", 3, outcome="unscored", outcome_cause=AWAITING_REVIEW),
+        row("d", 4, outcome="fail"),
+    ]
+    [table] = group_task_repeats(rows, {}, {"a": 2 / 3, "b": 0.5, "d": 1.0})
+    assert [one.outcome for one in table.repeats] == ["pass", "fail", "unscored", "fail"]

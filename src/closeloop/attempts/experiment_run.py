@@ -375,13 +375,12 @@ def collect_results(
         insights=tuple(context.store.course.list_attempt_insights(ids)),
         skipped=dict(skipped),
         sandbox=sandbox_description(context.tools.workspaces),
-        would_merge=merging_shares(context.store, plan.experiment),
+        would_merge=merging_shares(context.store, AttemptSpan(variants=plan.experiment.variants)),
     )
 
 
-def merging_shares(store: Store, experiment: Experiment) -> dict[str, float]:
+def merging_shares(store: Store, span: AttemptSpan) -> dict[str, float]:
     """By attempt that people scored: the share of them who would merge it, by their last word."""
-    span = AttemptSpan(variants=experiment.variants)
     given = store.scores.load_score_columns(span, "would-merge", "person")
     held = (given.held["who"].tolist(), given.held["value"].tolist())
     votes: dict[str, dict[str, float]] = {}

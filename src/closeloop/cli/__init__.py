@@ -154,9 +154,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     argv = sys.argv[1:] if arguments is None else arguments
     try:
-        exit_code = _build_app(argv)(argv, exit_on_error=False, print_error=True)
-    except CycloptsError:
-        sys.exit(2)
+        exit_code = _build_app(argv)(argv, exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        from closeloop.cli.usage_errors import explain_usage_error
+
+        _exit_with_message(explain_usage_error(error), 2)
     except Fault as fault:
         _exit_with_message(str(fault), fault.exit_code)
     except KeyboardInterrupt:

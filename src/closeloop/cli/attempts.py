@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -171,8 +171,11 @@ def attempts(
     limit
         How many at the most.
     """
+    from closeloop.attempts.experiment_run import merging_shares
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_line, print_parts, require_positive_flags
+    from closeloop.metrics.task_repeats import require_tried
+    from closeloop.store.metrics_section import AttemptSpan
     from closeloop.store.store_opening import open_existing_store
 
     require_positive_flags(limit=limit)
@@ -185,19 +188,21 @@ def attempts(
             limit=limit,
             without_tasks=store.held_out.list_sealed_digests(),
         )
+        if not rows:
+            require_tried(store, task, variant)
+        would_merge = merging_shares(store, AttemptSpan())
     if json:
         print_json(rows)
-        return
-    if not rows:
-        has_filter = task or variant or outcome
-        hint = "No attempt is like that." if has_filter else "`closeloop run` makes some."
-        print_line(f"No attempts: {hint}")
-        return
-    print_parts(attempts_table(rows))
+    elif rows:
+        print_parts(attempts_table(rows, would_merge))
+    else:
+        is_all = not (task or variant or outcome)
+        advice = "No attempt is like that: leave out a filter."
+        print_line("No attempts: `closeloop run` makes some." if is_all else advice)
 
 
-def attempts_table(rows: Sequence[AttemptRow]) -> Table:
-    """A row an attempt."""
+def attempts_table(rows: Sequence[AttemptRow], would_merge: Mapping[str, float]) -> Table:
+    """A row an attempt; what only people can score, by their reviews."""
     from rich.table import Table
     from rich.text import Text
 
@@ -208,7 +213,10 @@ def attempts_table(rows: Sequence[AttemptRow]) -> Table:
         table.add_column(name, no_wrap=name != "why")
     for row in rows:
         imported = row.origin == "production" and row.outcome is None
-        mark, colour = ("·", "dim") if imported else OUTCOME_MARKS[row.outcome or "unscored"]
+        by_review = row.is_for_review and row.id in would_merge
+        merged = by_review and would_merge[row.id] > 0.5
+        outcome = ("pass" if merged else "fail") if by_review else row.outcome or "unscored"
+        mark, colour = ("·", "dim") if imported else OUTCOME_MARKS[outcome]
         agent = " ".join(name for name in (row.agent, row.model) if name)
         number = str(row.number) + (f" (retry {row.retry})" if row.retry else "")
         number += f" (replay of {row.replay_of[:12]})" if row.replay_of else ""
@@ -221,7 +229,7 @@ def attempts_table(rows: Sequence[AttemptRow]) -> Table:
             row.exit,
             "–" if row.turns is None else str(row.turns),
             "–" if row.seconds is None else f"{row.seconds:.1f}",
-            Text(failure_reason(row), style="dim"),
+            Text("by review" if by_review else failure_reason(row), style="dim"),
         )
     return table
 
@@ -252,10 +260,8 @@ def branch(attempt: str, *, json: JsonFlag = False) -> None:
     project = load_project(Path.cwd())
     with open_existing_store(project.settings, project.root) as store:
         new_branch = branch_stored_attempt(store, attempt)
-    if json:
-        print_json(new_branch)
-    else:
-        print_line(f"{new_branch.name} in {new_branch.repo}")
+    line = f"{new_branch.name} in {new_branch.repo}"
+    print_json(new_branch) if json else print_line(line)
 
 
 # `closeloop ab`: let variants share the work in production by lot, and see which is better.

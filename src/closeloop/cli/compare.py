@@ -309,6 +309,7 @@ def run_gate(
     from closeloop.metrics.attempt_measuring import list_experiment_attempts, measure_attempts
     from closeloop.metrics.baseline_gate import compare_with_baseline
     from closeloop.process.rulebook import list_gating_rules
+    from closeloop.records.errors import BadInput
     from closeloop.tasks.sealed_tasks import hide_attempt
 
     sealed = store.held_out.list_sealed_digests()
@@ -330,6 +331,11 @@ def run_gate(
         )
         for part in (baseline_rows, list_experiment_attempts(store, experiment))
     )
+    if not current_results:
+        raise BadInput(
+            f"Experiment {experiment.id} has no attempt that counts, as a replay has none: name "
+            "another one with --experiment."
+        )
     return compare_with_baseline(
         against,
         baseline_results,
@@ -437,7 +443,8 @@ def render_gate_report(report: GateReport) -> Iterator[RenderableType]:
             str(difference.tasks),
             Text(difference.verdict, style=GATE_COLOURS.get(difference.verdict, "dim")),
         )
-    yield table
+    if report.differences:
+        yield table
     counted = f"those of {', '.join(report.rules)}" if report.rules else "none, no rule gates"
     yield Text(f"findings that count: {counted} (`closeloop rules` says why)", style="dim")
     for line in report.left_out:

@@ -318,6 +318,17 @@ def _require_sensible_limits(settings: Settings, name: str) -> None:
         raise BadInput(f"{name}: 'retries' must not be negative.")
     from closeloop.text.record_reading import read_changed_record
 
+    for path, share in (
+        ("review.double", settings.review.double),
+        ("review.golden", settings.review.golden),
+        ("memory.control", settings.memory.control),
+    ):
+        if not 0 <= share <= 1:
+            raise BadInput(f"{name}: '{path}' is a share: it must lie between 0 and 1.")
+    if settings.review.questions:
+        from closeloop.reviews.review_questions import require_named_questions
+
+        require_named_questions(settings.review, name)
     limits = {"limits": settings.limits}
     for variant, written in settings.variants.items():
         path = f"variants.{variant}.limits"

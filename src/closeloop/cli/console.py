@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,6 +28,7 @@ __all__ = [
     "print_parts",
     "print_warning",
     "record_to_map",
+    "show_progress",
 ]
 
 JsonFlag = Annotated[bool, Parameter(help="Print one JSON document instead.")]
@@ -66,6 +68,22 @@ def print_line(text: str) -> None:
 def print_warning(text: str) -> None:
     """A line for people that is no part of the answer."""
     print(f"closeloop: {make_visible(text)}", file=sys.stderr)  # noqa: T201
+
+
+@contextmanager
+def show_progress(first: str) -> Iterator[Callable[[str], None]]:
+    """Say what is going on and since when: on a terminal in one line, in logs in a line a stage."""
+    output = open_console(stderr=True)
+    if not output.is_terminal:
+        began = time.monotonic()
+        yield lambda text: print_warning(f"[{time.monotonic() - began:.0f} s] {text}")
+        return
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=output, transient=True) as progress:
+        stage = progress.add_task(first, total=None)
+        yield lambda text: progress.update(stage, description=make_visible(text))
 
 
 def print_parts(*parts: RenderableType) -> None:
@@ -131,6 +149,12 @@ def write_named_file(file: Path, made: bytes) -> None:
 
 
 # What somebody typed after a command, looked at before anything is done with it.
+
+
+def refuse_option(word: str, command: str) -> None:
+    """BadInput for an unknown option where `-`, and so a hyphen, may be typed."""
+    if word.startswith("-") and word != "-":
+        raise BadInput(f"Unknown option: {word}. See `closeloop {command} --help`.")
 
 
 def require_positive_flags(**flags: float | None) -> None:

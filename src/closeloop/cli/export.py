@@ -7,7 +7,9 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO
+
+from cyclopts import Parameter
 
 from closeloop.cli.console import JsonFlag
 from closeloop.text.wording import count_with_noun
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from closeloop.records.trace import Trace
     from closeloop.reviews.authorship import AgentSignsByName
     from closeloop.store import Store
+    from closeloop.store.metrics_section import AttemptSpan
 
 
 def export(  # noqa: PLR0913 - one parameter for each flag
@@ -32,7 +35,7 @@ def export(  # noqa: PLR0913 - one parameter for each flag
     parquet: bool = False,
     scores: bool = False,
     log: bool = False,
-    out: Path | None = None,
+    out: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
 ) -> None:
     """Write attempts in a format that other tools read.
 
@@ -53,16 +56,19 @@ def export(  # noqa: PLR0913 - one parameter for each flag
     log
         One JSON line an attempt: what was asked, changed, tested, corrected and decided.
     out
-        The file to write, or for several attempts in ATIF the folder; else standard output.
+        The file to write, or for several attempts in ATIF the folder; `-` is standard output.
     """
     from closeloop.cli.config import load_project
-    from closeloop.cli.console import print_warning, report_write_errors
+    from closeloop.cli.console import print_warning, refuse_option, report_write_errors
     from closeloop.metrics.attempt_measuring import project_rulebook
     from closeloop.records.errors import BadInput
     from closeloop.reviews.authorship import merge_known_agents
+    from closeloop.store.metrics_section import AttemptSpan
     from closeloop.store.store_opening import open_existing_store
     from closeloop.tasks.sealed_tasks import require_unsealed
 
+    refuse_option(str(out or "-"), "export")
+    out = None if out == Path("-") else out
     chosen = {
         "atif": atif,
         "otlp": otlp,
@@ -88,7 +94,8 @@ def export(  # noqa: PLR0913 - one parameter for each flag
             raise BadInput("There is nothing to export: `closeloop import` or `run` makes some.")
         with report_write_errors(out):
             if scores:
-                write_scores({*ids}, store, project_rulebook(project.settings), out)
+                span = AttemptSpan(attempts=tuple(ids)) if attempts else AttemptSpan()
+                write_scores(span, store, project_rulebook(project.settings), out)
                 return
             if log:
                 write_task_logs(ids, store, merge_known_agents(project.settings.pulls.agents), out)
@@ -143,16 +150,16 @@ def write_attempts(kind: str, ids: list[str], store: Store, out: Path | None) ->
     return traces.left_out
 
 
-def write_scores(ids: set[str], store: Store, book: Rulebook, out: Path | None) -> None:
-    """Every score of these attempts, a line each."""
+def write_scores(span: AttemptSpan, store: Store, book: Rulebook, out: Path | None) -> None:
+    """Every score of these attempts, a line each; of all, of those that count."""
     import msgspec
 
     from closeloop.metrics.attempt_table import load_attempt_table
     from closeloop.metrics.score_columns import list_score_rows
 
-    work = load_attempt_table(store, book)
+    work = load_attempt_table(store, book, span)
     with open_output_file(out) as file:
-        for row in list_score_rows(work, store, ids):
+        for row in list_score_rows(work, store):
             file.write(msgspec.json.encode(row) + b"\n")
 
 
@@ -240,9 +247,7 @@ def events(
             ]
             print_events(matching_events if follow else matching_events[:remaining], json=json)
             remaining -= len(matching_events)
-            if not new_events and not follow:
-                return
-            if not follow and remaining <= 0:
+            if not follow and (not new_events or remaining <= 0):
                 return
             if not new_events:
                 time.sleep(POLL_SECONDS)

@@ -81,11 +81,14 @@ def judge(  # noqa: PLR0913 - one parameter for each flag
         An attempt at the same task for each of those named: say which of the two is better.
     """
     from closeloop.cli.config import load_project
+    from closeloop.cli.console import refuse_option
     from closeloop.flow import judge_outputs, judge_submission
     from closeloop.records.errors import BadInput
     from closeloop.store.store_opening import open_existing_store, open_project_store
 
     names = attempts or []
+    for name in names:
+        refuse_option(name, "judge")
     if not awaiting_review:
         require_attempts_or_patch(names, patch, request, check=check)
     elif names or patch or request or check or against:
@@ -184,9 +187,13 @@ def load_patch_case(
     import anyio
 
     from closeloop.cli.console import read_file_content
+    from closeloop.grading.touched_paths import list_patch_paths
     from closeloop.judges.judge_cases import case_from_patch
+    from closeloop.records.errors import BadInput
 
     text = read_file_content(patch).decode("utf-8", "replace")
+    if not list_patch_paths(text):
+        raise BadInput(f"{patch} is no patch: give one as `git diff` writes it.")
     report = None
     if check:
         from msgspec.structs import replace
@@ -325,12 +332,16 @@ def render_evaluations(made: Evaluations, stops: Sequence[str]) -> Iterator[Rend
         yield Text(f"blocks: {make_visible('; '.join(stops))}", style="bold red")
     elif any(one.passed is False for one in made.evaluations):
         yield Text("advises only: `closeloop judge calibrate` says how far to trust it.")
+    else:
+        yield Text("`closeloop judge calibrate` says how far to trust it.")
 
 
 def render_evaluation(one: Evaluation) -> Iterator[RenderableType]:
     from rich.text import Text
 
     title = Text(f"{make_visible(one.task)}  ", style="bold")
+    if one.attempt:
+        title.append(f"{one.attempt}  ", style="dim")
     title.append(RESULT_WORDS[one.passed], style=RESULT_COLOURS[one.passed])
     if one.score is not None:
         spread = "" if one.spread is None else f" ± {one.spread:.2f}"

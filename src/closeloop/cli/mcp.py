@@ -283,7 +283,7 @@ async def measure_trace(wish: TraceWish) -> TracesTold:
 def measure_source(source: str) -> list[MeasuredAttempt]:
     """As the command of that name does."""
     from closeloop.cli.config import load_project
-    from closeloop.cli.measure import hide_sealed_results, import_into_memory, select_measured_rows
+    from closeloop.cli.measure import import_into_memory, select_measured_rows
     from closeloop.metrics.attempt_measuring import measure_attempts, project_rulebook
     from closeloop.store.store_opening import open_existing_store
 
@@ -294,11 +294,7 @@ def measure_source(source: str) -> list[MeasuredAttempt]:
             return list(measure_attempts(store, store.list_attempts(), book))
     with open_existing_store(project.settings, project.root) as store:
         rows = select_measured_rows(store, [source], experiment=None, every=False)
-        return list(
-            hide_sealed_results(
-                list(measure_attempts(store, rows, book)), store.held_out.list_sealed_digests()
-            )
-        )
+        return list(measure_attempts(store, rows, book))
 
 
 def path_exists(path: Path) -> bool:

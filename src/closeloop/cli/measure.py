@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,10 +69,7 @@ def measure(
         with open_existing_store(project.settings, project.root) as store:
             rows = select_measured_rows(store, ids, experiment=experiment, every=all)
             with show_measuring_progress(len(rows), quiet=json or sarif) as tell:
-                measured_results = add_judge_findings(
-                    measure_attempts(store, rows, book, tell), store
-                )
-            results += hide_sealed_results(measured_results, store.held_out.list_sealed_digests())
+                results += add_judge_findings(measure_attempts(store, rows, book, tell), store)
     if sarif:
         print_json(findings_to_sarif(results, book))
     elif json:
@@ -121,15 +118,22 @@ def import_into_memory(paths: Sequence[Path]) -> Iterator[Store]:
 def select_measured_rows(
     store: Store, ids: Sequence[str], *, experiment: str | None, every: bool
 ) -> list[AttemptRow]:
-    """The attempts that are asked for."""
+    """The attempts that are asked for; those at held-out tasks are refused, or left out."""
     from closeloop.metrics.attempt_measuring import find_experiment, list_experiment_attempts
+    from closeloop.tasks.sealed_tasks import require_unsealed
 
     if ids:
-        names = {store.load_attempt(name).id for name in ids}
+        attempts = [store.load_attempt(name) for name in ids]
+        for digest in {one.task_digest for one in attempts if one.task_digest}:
+            require_unsealed(store.load_task(digest))
+        names = {one.id for one in attempts}
         return [row for row in store.list_attempts() if row.id in names]
     if every or (experiment is None and not store.list_experiments()):
-        return store.list_attempts()
-    return list_experiment_attempts(store, find_experiment(store, experiment))
+        rows = store.list_attempts()
+    else:
+        rows = list_experiment_attempts(store, find_experiment(store, experiment))
+    sealed = store.held_out.list_sealed_digests()
+    return [row for row in rows if row.task_digest not in sealed]
 
 
 def add_judge_findings(results: Iterable[MeasuredAttempt], store: Store) -> list[MeasuredAttempt]:
@@ -147,21 +151,6 @@ def add_judge_findings(results: Iterable[MeasuredAttempt], store: Store) -> list
         else one
         for one in results
     ]
-
-
-def hide_sealed_results(
-    results: Sequence[MeasuredAttempt], sealed: Collection[str]
-) -> Iterator[MeasuredAttempt]:
-    """What may be told of each: of held-out tasks only numbers."""
-    from closeloop.metrics.attempt_measuring import MeasuredAttempt
-    from closeloop.tasks.sealed_tasks import hide_attempt, hide_measurement
-
-    for result in results:
-        if result.row.task_digest in sealed:
-            hidden = hide_measurement(result.measurement)
-            yield MeasuredAttempt(row=hide_attempt(result.row, sealed), measurement=hidden)
-        else:
-            yield result
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import groupby
+from math import floor, log10
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,14 +60,15 @@ def metrics(
     define
         Print what each metric means, and no number.
     """
+    from closeloop.cli.config import load_project_scores
     from closeloop.cli.console import print_json, print_parts, split_list_flag
     from closeloop.cli.sets import render_held_out
     from closeloop.metrics.held_out_runs import report_held_out
     from closeloop.metrics.metric_figures import compute_metrics
-    from closeloop.metrics.score_columns import select_metrics
+    from closeloop.metrics.score_columns import define_metrics
 
     if define:
-        chosen_metrics = select_metrics(None, score or ())
+        chosen_metrics = define_metrics(load_project_scores(), score or ())
         print_json(chosen_metrics) if json else print_parts(*definitions_table(chosen_metrics))
         return
     with load_scored_work(score) as (work, store, _):
@@ -418,7 +420,10 @@ def format_shift(held: PeriodShift | None) -> str:
     if held is None:
         return "–"
     value = held.after.value - held.before.value
-    return f"{value:+.3g} ({held.low:+.2g} … {held.high:+.2g})"
+    # All three with as many decimals as show two digits of the largest.
+    largest = max(abs(value), abs(held.low), abs(held.high))
+    decimals = max(0, 1 - floor(log10(largest))) if largest > 0 else 2
+    return f"{value:+.{decimals}f} ({held.low:+.{decimals}f} … {held.high:+.{decimals}f})"
 
 
 # Tell somebody what became worse: in a file or at an address, each turn once.

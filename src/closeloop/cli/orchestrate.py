@@ -77,9 +77,11 @@ def orchestrate(  # noqa: PLR0913 - one parameter for each flag
         How agents are caged: auto, bwrap, landlock, or none.
     """
     from closeloop.cli.config import find_repository_root, load_project
+    from closeloop.cli.console import refuse_option
     from closeloop.cli.run import apply_run_flags
     from closeloop.records.errors import BadInput
 
+    refuse_option(str(plan or "-"), "orchestrate")
     if sum(one is not None for one in (plan, request, resume)) != 1:
         raise BadInput("Give one of these: a PLAN file, --request, or --resume.")
     if resume is not None and (agent or model):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from closeloop.cli.console import JsonFlag, make_visible
 from closeloop.records.evaluation import CRITERIA
-from closeloop.text.wording import count_with_noun
+from closeloop.text.wording import count_with_noun, truncate_at_word
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 GRADE_LETTERS = "ABCF"
 MAX_REASON_CHARS = 300
+MAX_PROBLEM_CHARS = 120
 MAX_OUTPUT_LINES = 6
 PASSED_WORDS = {True: "pass", False: "fail", None: "no verdict"}
 PASSED_COLOURS = {True: "green", False: "red", None: "yellow"}
@@ -106,8 +107,10 @@ def refuse_patch(story: OrchestrationHistory) -> str | None:
     if ending is None:
         return f"Plan {name} has not ended: `closeloop orchestrate --resume {name}` goes on."
     if ending.passed is False:
-        reason = " ".join(ending.summary.split())[:MAX_REASON_CHARS].rstrip(".")
+        reason = truncate_at_word(ending.summary, MAX_REASON_CHARS).rstrip(".")
         return f"Plan {name} failed, so there is nothing to apply: {reason}."
+    if ending.attempt is None:
+        return f"Plan {name} left no change here: whoever carried it out has it."
     return None
 
 
@@ -146,7 +149,7 @@ def plans_table(rows: list[OrchestrationRow], under_way: Collection[str]) -> Ren
             str(row.tasks),
             str(row.tries),
             format_plan_cost(row.cost),
-            Text(make_visible(" ".join(row.request.split())[:80])),
+            Text(truncate_at_word(make_visible(row.request), 80)),
         )
     return table
 
@@ -165,7 +168,7 @@ def render_plan(story: OrchestrationHistory, grade: PlanGrade | None) -> Iterato
         scores = f", mean score {format_score(grade.score)}, weakest {format_score(grade.weakest)}"
         title.append(f"  grade {grade.letter}{scores if grade.weakest is not None else ''}")
     yield title
-    yield Text(f"  {make_visible(' '.join(story.plan.request.split())[:200])}", style="dim")
+    yield Text(f"  {truncate_at_word(make_visible(story.plan.request), 200)}", style="dim")
     yield plan_tries_table(story)
     for task, why in (ending.not_begun if ending else {}).items():
         yield Text(f"{task} was not begun: {make_visible(why)}", style="yellow")
@@ -245,7 +248,7 @@ def describe_problem(one: SubtaskTry) -> str:
     if one.assessment is None:
         return "not judged yet"
     texts = [issue.text for issue in one.assessment.issues] or [one.assessment.why or ""]
-    first = " ".join(make_visible(texts[0]).split())[:120] if texts else ""
+    first = truncate_at_word(make_visible(texts[0]), MAX_PROBLEM_CHARS)
     more = f" (and {len(texts) - 1} more)" if len(texts) > 1 else ""
     ignored = " · feedback ignored" if one.assessment.ignored else ""
     return first + more + ignored
@@ -305,12 +308,10 @@ def format_share(made: Rate | None) -> str:
 
 
 def format_plan_usage(usage: Usage) -> str:
-    parts = (usage.input_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
-    input_tokens = sum(tokens or 0 for tokens in parts)
-    return (
-        f"{count_with_noun(input_tokens, 'token')} in, {usage.output_tokens or 0:,} out,"
-        f" {format_plan_cost(usage.cost)}"
-    )
+    from closeloop.records.attempt import count_prompt_tokens
+
+    sent = count_with_noun(count_prompt_tokens(usage) or 0, "token")
+    return f"{sent} in, {usage.output_tokens or 0:,} out, {format_plan_cost(usage.cost)}"
 
 
 def format_plan_cost(cost: float | None) -> str:

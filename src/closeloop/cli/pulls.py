@@ -154,7 +154,9 @@ def render_pull_life(pull: PullRequest) -> Iterator[RenderableType]:
     yield Text(make_visible(f"{pull.repo}#{pull.number}  {pull.title}"), style="bold")
     authorship = ", ".join(f"{sign.kind} {sign.value}" for sign in pull.signs) or "a person's"
     pull_facts = {
-        "state": pull.state + ("" if pull.reviewed or pull.source == "git" else ", no review"),
+        "state": pull.state
+        + (", reverted" if pull.pointers else "")
+        + ("" if pull.reviewed or pull.source == "git" else ", no review"),
         "agent": f"{pull.agent} ({authorship})" if pull.agent else authorship,
         "attempt": pull.attempt,
         "task": pull.task,
@@ -195,9 +197,11 @@ def _list_pull_events(pull: PullRequest) -> Iterator[tuple[str, str]]:
             + ("answered" if review_round.answer else "not answered"),
         )
     for edit in pull.edits:
-        sizes = [file.added or 0 for file in edit.files or ()]
+        sizes = [file.added for file in edit.files or () if file.added is not None]
+        added = f"+{sum(sizes)}" if sizes else ""
         paths = ", ".join(file.path for file in (edit.files or ())[:3])
-        yield edit.at.isoformat(), f"edit by {edit.by or '?'}: +{sum(sizes)} {paths}"
+        where = " ".join(filter(None, (added, paths))) or "files not known"
+        yield edit.at.isoformat(), f"edit by {edit.by or '?'}: {where}"
     if pull.merged or pull.closed:
         yield (pull.merged or pull.closed or pull.told).isoformat(), pull.state
     for pointer in pull.pointers:

@@ -16,9 +16,10 @@ from rich.table import Table
 from rich.text import Text
 
 from closeloop.cli.console import make_visible, open_console, print_warning
+from closeloop.records.attempt import AWAITING_REVIEW
 from closeloop.records.errors import BadInput
 from closeloop.tasks.sealed_tasks import split_results
-from closeloop.text.wording import count_with_noun
+from closeloop.text.wording import count_with_noun, truncate_at_word
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -47,7 +48,8 @@ def print_forecast(forecast: ExperimentForecast, several: bool) -> None:
     )
     parts.append(f"time {duration_text}")
     if forecast.cost is None or forecast.cost > 0:
-        parts.append(f"cost {describe_cost(forecast)}")
+        price = "not known" if forecast.cost is None else f"about ${forecast.cost:.2f}"
+        parts.append(f"cost {price}")
     print_warning(" · ".join(parts))
 
 
@@ -63,10 +65,6 @@ def confirm_cost(forecast: ExperimentForecast, *, yes: bool) -> None:
     )
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise BadInput("Nothing was run.")
-
-
-def describe_cost(forecast: ExperimentForecast) -> str:
-    return "not known" if forecast.cost is None else f"about ${forecast.cost:.2f}"
 
 
 def describe_duration(seconds: float) -> str:
@@ -220,7 +218,8 @@ def run_summary_tables(
             ]
         if part.tasks:
             tables += [Text(), run_outcomes_table(part), Text(), run_variants_table(part)]
-    return [*tables, Text(), *attempts_to_look_at(dev), *review_pointers(results)]
+    sets = [Text("closeloop sets   # dev beside held-out", "cyan")] if held_out.tasks else []
+    return [*tables, Text(), *attempts_to_look_at(dev), *sets, *review_pointers(results)]
 
 
 def run_outcomes_table(results: ExperimentResults) -> Table:
@@ -256,17 +255,17 @@ def render_outcome_cell(rows: Sequence[AttemptRow], would_merge: Mapping[str, fl
         elif outcome != "pass":
             reasons.append(failure_reason(row))
         cell.append(*OUTCOME_MARKS[outcome])
-    if reason := next(filter(None, reasons), ""):
-        short_reason = (
-            reason if len(reason) <= MAX_REASON_CHARS else reason[:MAX_REASON_CHARS] + "…"
-        )
-        cell.append(" " + short_reason, style="dim")
+    if reason := next(filter(None, sorted(reasons, key=AWAITING_REVIEW.__eq__)), ""):
+        cell.append(" " + truncate_at_word(reason, MAX_REASON_CHARS), style="dim")
     return cell if rows else Text("not finished", style="dim")
 
 
 def failure_reason(row: AttemptRow) -> str:
-    """Why it did not pass, in a line."""
-    return make_visible(row.reason or row.outcome_cause or row.cause or "")
+    """Why it did not pass, in a line; nothing but this says that an unchecked agent crashed."""
+    reason = row.reason or row.outcome_cause or row.cause or ""
+    if row.is_for_review and row.exit == "crashed":
+        reason += f"; the agent crashed: {row.cause or 'nobody knows why'}"
+    return make_visible(reason)
 
 
 def run_variants_table(results: ExperimentResults) -> Table:
@@ -279,7 +278,7 @@ def run_variants_table(results: ExperimentResults) -> Table:
         [row for row in results.attempts if row.variant == variant.digest]
         for variant in results.variants
     ]
-    has_finding = functools.partial(_make_rule_predicate, results)
+    count_rule = functools.partial(_make_rule_counter, results)
     ambiguous_tasks = {task.digest for task in results.tasks if task.ambiguous}
     for name, measure in (
         ("passed, of scored", format_pass_count),
@@ -288,14 +287,11 @@ def run_variants_table(results: ExperimentResults) -> Table:
             "asked, where the request was unclear",
             lambda rows: format_asked_count(rows, ambiguous_tasks),
         ),
-        ("spiralled", lambda rows: _format_count(rows, has_finding("spiral"))),
-        (
-            "left out of a brief what was needed",
-            lambda rows: _format_count(rows, has_finding("dropped-brief")),
-        ),
-        ("claimed what was not so", lambda rows: _format_count(rows, has_finding("false-claim"))),
+        ("spiralled", count_rule("spiral")),
+        ("left out of a brief what was needed", count_rule("dropped-brief")),
+        ("claimed what was not so", count_rule("false-claim")),
         ("left the scope", lambda rows: _format_count(rows, lambda row: row.out_of_scope)),
-        ("broke a test that had passed", lambda rows: _format_count(rows, lambda row: row.broken)),
+        ("broke a test that had passed", format_broken_count),
         ("turns, median", lambda rows: _format_median([row.turns for row in rows])),
         ("tokens in, sum", lambda rows: _format_sum([row.input_tokens for row in rows])),
         ("tokens out, sum", lambda rows: _format_sum([row.output_tokens for row in rows])),
@@ -326,7 +322,7 @@ def attempts_to_look_at(results: ExperimentResults) -> Iterable[RenderableType]:
 
 def review_pointers(results: ExperimentResults) -> Iterator[RenderableType]:
     """What awaits review, and how it is done; once all of it is, what that comes to."""
-    rows = [row for row in results.attempts if row.is_for_review]
+    rows = [row for row in results.attempts if row.is_for_review and row.replay_of is None]
     waiting = [row for row in rows if row.id not in results.would_merge]
     if waiting:
         await_ = count_with_noun(len(waiting), "attempt awaits", "attempts await")
@@ -345,22 +341,28 @@ def interest_of_attempt(row: AttemptRow, results: ExperimentResults) -> int:
     return (row.out_of_scope or 0) + (row.broken or 0) + 2 * len(errors)
 
 
-def _make_rule_predicate(results: ExperimentResults, rule: str) -> Callable[[AttemptRow], bool]:
-    """Whether an attempt has a finding of that rule."""
+def _make_rule_counter(
+    results: ExperimentResults, rule: str
+) -> Callable[[Sequence[AttemptRow]], str]:
+    """Counts attempts with a finding of that rule."""
 
     def has_finding(row: AttemptRow) -> bool:
         measurement = results.measurements.get(row.id)
-        attempt_findings = measurement.findings if measurement else ()
-        return any(
-            finding.rule == rule and finding.silenced is None for finding in attempt_findings
-        )
+        findings = measurement.findings if measurement else ()
+        return any(one.rule == rule and one.silenced is None for one in findings)
 
-    return has_finding
+    return lambda rows: _format_count(rows, has_finding)
 
 
 def format_pass_count(rows: Sequence[AttemptRow]) -> str:
     scored = [row for row in rows if row.outcome in ("pass", "fail")]
     return f"{sum(row.outcome == 'pass' for row in scored)} of {len(scored)}"
+
+
+def format_broken_count(rows: Sequence[AttemptRow]) -> str:
+    """Nothing is known of attempts after which no test ran."""
+    tested = [row for row in rows if row.outcome in ("pass", "fail") and row.broken is not None]
+    return str(sum(bool(row.broken) for row in tested)) if tested else "–"
 
 
 def format_merge_count(rows: Sequence[AttemptRow], would_merge: Mapping[str, float]) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
 
 from closeloop.cli.console import JsonFlag, make_visible
 from closeloop.text.wording import count_with_noun
@@ -21,7 +23,7 @@ def score(
     note: str = "",
     by: str | None = None,
     source: Literal["person", "judge", "code"] = "person",
-    file: Path | None = None,
+    file: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
     json: JsonFlag = False,
 ) -> None:
     """Give an attempt scores, or many attempts theirs from a file. All of them or none.
@@ -52,7 +54,11 @@ def score(
 
     if (file is None) == (attempt is None):
         raise BadInput("Name an attempt and its scores, or a file of them with --file.")
-    rows = read_score_file(file) if file else read_typed_scores(attempt or "", values, note)
+    rows, lines = (
+        read_score_file(file)
+        if file is not None
+        else (read_typed_scores(attempt or "", values, note), ())
+    )
     project = load_project(Path.cwd())
     intake = ScoreIntake(
         catalogue=load_project_scores(),
@@ -61,7 +67,7 @@ def score(
         now=datetime.now(UTC),
     )
     with open_existing_store(project.settings, project.root) as store:
-        given = intake.read_rows(rows, store)
+        given = intake.read_rows(rows, store, lines)
         added = store.scores.add_scores(given)
     if json:
         print_json(given)

@@ -108,6 +108,7 @@ def _has_valid_token(store: Store) -> bool:
 
 
 def _bind_socket(host: str, port: int) -> socket:
+    import errno
     import socket
 
     from closeloop.records.errors import BadInput
@@ -118,7 +119,11 @@ def _bind_socket(host: str, port: int) -> socket:
         server_socket.bind((host, port))
     except (OSError, OverflowError) as error:
         server_socket.close()
-        raise BadInput(f"{host} port {port} cannot be had: choose another.") from error
+        if not isinstance(error, OverflowError) and error.errno == errno.EADDRINUSE:
+            advice = f"Port {port} is already in use: try --port {port + 1}."
+        else:
+            advice = f"{host} port {port} cannot be had: choose another."
+        raise BadInput(advice) from error
     return server_socket
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from closeloop.cli.console import JsonFlag, make_visible
+from closeloop.records.attempt import AWAITING_REVIEW
 from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
@@ -80,11 +81,13 @@ def show(
 
 def show_task_repeats(store: Store, book: Rulebook, task: str, *, json: bool) -> None:
     """One task over its repeats."""
+    from closeloop.attempts.experiment_run import merging_shares
     from closeloop.cli.console import print_json, print_parts
     from closeloop.cli.task_repeats import render_task_repeats
     from closeloop.metrics.task_repeats import load_task_repeats
+    from closeloop.store.metrics_section import AttemptSpan
 
-    repeats = load_task_repeats(store, book, task)
+    repeats = load_task_repeats(store, book, task, merging_shares(store, AttemptSpan()))
     print_json(repeats) if json else print_parts(*render_task_repeats(repeats))
 
 
@@ -147,11 +150,13 @@ def render_story(story: AttemptDetails, *, full: bool) -> Iterator[RenderableTyp
     yield from render_score_list(story.scores)
     if story.log is not None:
         yield from render_task_log(story.log, full=full)
-    if story.trace is not None:
+    if story.trace is not None and (story.trace.events or story.trace.skipped):
         yield from render_trace_events(story.trace, full=full)
+    elif story.attempt.summary:
+        yield from render_answer(story.attempt.summary, full=full)
     if story.change is not None and story.change.patch:
         yield from render_change_lines(story.change.patch, full=full)
-    if story.grade is not None:
+    if story.grade is not None and story.grade.after is not None:
         yield from render_test_results(story.grade, full=full)
     yield from render_insights(story, full=full)
 
@@ -184,7 +189,8 @@ def render_story_head(story: AttemptDetails) -> Iterator[Text]:
     for reason in outcome.reasons if outcome else ():
         yield Text(f"  {make_visible(reason)}", style=colour)
     if outcome and outcome.cause:
-        yield Text(f"  {make_visible(outcome.cause)}", style=colour)
+        cause = describe_reviews(story.scores) if outcome.cause == AWAITING_REVIEW else None
+        yield Text(f"  {make_visible(cause or outcome.cause)}", style=colour)
     exit_line = f"exit {attempt.exit}" + (f": {attempt.cause}" if attempt.cause else "")
     usage = attempt.usage
     facts = [exit_line]
@@ -202,6 +208,18 @@ def render_story_head(story: AttemptDetails) -> Iterator[Text]:
     yield Text("  " + make_visible(" · ".join(facts)), style="dim")
     yield from render_attempt_notes(story)
     yield from render_grade_facts(grade)
+
+
+def describe_reviews(scores: Sequence[Score]) -> str | None:
+    """What people would do with it; None where nobody said."""
+    said = [
+        one.value
+        for one in scores
+        if one.name == "would-merge" and one.source == "person" and one.value is not None
+    ]
+    if not said:
+        return None
+    return f"by review: {sum(value > 0.5 for value in said)} of {len(said)} would merge it"
 
 
 def render_attempt_notes(story: AttemptDetails) -> Iterator[Text]:
@@ -289,7 +307,9 @@ def render_measurement(measurement: Measurement) -> Iterator[Text]:
     yield Text(
         f"  {iterations_text}{converged_text}" + "".join(f" · {rate}" for rate in rates), "dim"
     )
-    if measurement.ending is not None and measurement.ending.category != "clean":
+    if measurement.ending is not None and (
+        measurement.ending.category != "clean" and measurement.ending.reason != AWAITING_REVIEW
+    ):
         ending = f"{measurement.ending.category}: {measurement.ending.reason}"
         style = "dim" if measurement.ending.category == "unknown" else "yellow"
         yield Text(f"  {make_visible(ending)}", style=style)
@@ -362,6 +382,15 @@ def render_trace_events(trace: Trace, *, full: bool) -> Iterator[Text]:
         yield Text(
             make_visible(f"  {count_with_noun(count, 'record')} skipped: {why}"), style="yellow"
         )
+
+
+def render_answer(answer: str, *, full: bool) -> Iterator[Text]:
+    """The last message of an agent that left nothing else to read."""
+    from rich.text import Text
+
+    yield Text("\nThe answer", style="bold")
+    for line in shorten_lines(answer, full=full):
+        yield Text(f"  {line}")
 
 
 def describe_trace_event(event: AnyEvent) -> tuple[str, str | None, str]:

@@ -38,7 +38,7 @@ def render_task_log(log: TaskLog, *, full: bool) -> Iterator[Text]:
 def list_log_lines(log: TaskLog, *, full: bool) -> Iterator[tuple[str, str]]:
     """Name and value of what is known."""
     description = " ".join(log.description.split())
-    yield "asked for", description if full else description[:MAX_LINE_CHARS]
+    yield "asked for", (description if full else description[:MAX_LINE_CHARS]) or "not known"
     if log.files is not None:
         listed = log.files if full else log.files[:MAX_LISTED]
         yield "files touched", ", ".join(map(describe_file, listed)) or "none"

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from closeloop.metrics.task_repeats import TaskRepeats
     from closeloop.records.estimate import Rate
 
+COLUMNS_EXPLAINED = (
+    "iterations: rounds of changes and a check; converged after: so many until nothing failed for"
+    " good; output used: of the failing checks, those that were acted on; failure fixed: whether"
+    " the failure that the task starts from is gone."
+)
 FIXED_WORDS = {True: "yes", False: "no", None: "–"}
 
 
@@ -60,6 +65,7 @@ def render_task_repeats(found: TaskRepeats) -> Iterator[RenderableType]:
                 f" {_format_rate(variant.fixed, bounds=True)}"
             )
         )
+    yield Text(COLUMNS_EXPLAINED, style="dim")
 
 
 def _format_count(number: int | None) -> str:

@@ -77,6 +77,8 @@ def find_quote_fault(
         return "no evidence is given"
     places = [_parts_with_quote(quote, shown) for quote in quotes]
     for quote, found in zip(quotes, places, strict=True):
+        if not found and len(quote) < MIN_QUOTE_CHARS:
+            return f"the quote {quote!r} has fewer than {MIN_QUOTE_CHARS} characters"
         if not found:
             return f"the quote {quote[:80]!r} is not in what was shown"
     if not any(kind in kinds for found in places for kind in found):

@@ -106,7 +106,10 @@ def open_judge_panel(
     )
     names = tuple(models) or judge_settings.models or variant_models
     if not names:
-        raise BadInput("Name the model that judges: --model, or judge.models in closeloop.toml.")
+        raise BadInput(
+            "Name the model that judges: `judge --model`, `orchestrate --judge`, or judge.models "
+            "in closeloop.toml."
+        )
     sample_count = judge_settings.samples if samples is None else samples
     if sample_count < 1:
         raise BadInput("The number of samples must be at least 1.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime
-from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -24,6 +23,7 @@ from closeloop.store.metrics_section import (
     Column,
     TextColumn,
     align_columns,
+    find_row_places,
 )
 from closeloop.tasks.sealed_tasks import held_out_digests, hide_task
 from closeloop.text.wording import count_with_noun, repository_name
@@ -97,8 +97,8 @@ def load_attempt_table(
     columns = {
         **known.held,
         **measured,
-        **align_columns(delivered, _row_places(delivered, places), len(places)),
-        **align_columns(checked, _row_places(checked, places), len(places)),
+        **align_columns(delivered, find_row_places(delivered, places), len(places)),
+        **align_columns(checked, find_row_places(checked, places), len(places)),
         **load_said_columns(store, span, places),
         "unreviewed_completes": np.full(len(places), book.unreviewed_completes),
     }
@@ -167,14 +167,6 @@ def _mask_unchecked(columns: Mapping[str, Column], tasks: Mapping[str, Task]) ->
     graded = columns["outcome"].are(SCORED_OUTCOMES)
     mask: Array = columns["task_digest"].are(unchecked) & ~graded
     return mask
-
-
-def _row_places(part: AttemptColumns, places: dict[str, int]) -> Array:
-    """Where each row's attempt stands; -1 where it does not count."""
-    import numpy as np
-
-    row_numbers = map(places.get, part.attempts, repeat(-1))
-    return np.fromiter(row_numbers, np.intp, len(part.attempts))
 
 
 def _memory_arms(store: Store, known: AttemptColumns) -> TextColumn:
@@ -309,7 +301,7 @@ def _load_measurements(
     import numpy as np
 
     measurements = store.numbers.load_measurement_columns(span)
-    basis, at = measurements.held.pop("basis"), _row_places(measurements, places)
+    basis, at = measurements.held.pop("basis"), find_row_places(measurements, places)
     codes = {label: code for code, label in enumerate(basis.labels)}
     now = np.array([codes.get(label, -1) for label in bases.labels])[bases.codes]
     # The last is what -1, an attempt that does not count, finds.
@@ -398,8 +390,8 @@ def select_attempts(name: str, variants: Mapping[str, Variant]) -> AttemptSelect
     if same_name:
         older = len(same_name) - 1
         note = (
-            f"{count_with_noun(older, 'older variant')} of that name left out: digests name each"
-            " one."
+            f"{count_with_noun(older, 'older version')} of {name!r} left out: name "
+            f"{', '.join(key[:12] for key in same_name[:-1])} to compare with it."
         )
         return AttemptSelection(name=name, variants=(same_name[-1],), note=note if older else None)
     prefix_matches = [key for key in variants if key.startswith(name)] if name else []

@@ -65,9 +65,7 @@ def completion_values(columns: Columns) -> Array:
     merged, corrected = columns["merged"], columns["corrected"]
     sent_back = sent_back_values(columns)
     reviewed = (columns["reviewed"] == 1) | (would_merge == 1) | columns["unreviewed_completes"]
-    # Without CI or a grade nothing could be shown: what was sent back would count alone.
-    is_sent_back = (sent_back == 1) & ~np.isnan(passes)
-    is_denied = (passes == 0) | (merged == 0) | (corrected == 1) | is_sent_back
+    is_denied = (passes == 0) | (merged == 0) | (corrected == 1) | (sent_back == 1)
     is_shown = (passes == 1) & (merged == 1) & (corrected == 0) & (sent_back == 0) & reviewed
     delivered = np.where(is_denied, 0.0, np.where(is_shown, 1.0, np.nan))
     # Where there is nothing to test, the reviewer's word is all there is.
@@ -100,7 +98,9 @@ def regression_values(columns: Columns) -> Array:
     import numpy as np
 
     broke = np.where(columns["broken"] > 0, 1.0, columns["regressed"])
-    broke = np.where(is_trial_run(columns) & np.isnan(broke), 0.0, broke)
+    # Whoever reviews what nothing tests cannot tell what it broke.
+    is_tested = is_trial_run(columns) & ~np.isnan(pass_values(columns))
+    broke = np.where(is_tested & np.isnan(broke), 0.0, broke)
     did_task = np.where(completion_values(columns) == 1, broke, np.nan)
     # The task's own tests pass, and the suite does not: no completion, and still a regression.
     is_silent = columns["modes"].each(lambda text: "silent regression (grade)" in (text or ""))

@@ -80,7 +80,9 @@ def parse_thresholds(written: Iterable[str], scores: Mapping[str, Metric]) -> di
     """`passed=0.9`, `each task=0.5` and `would-merge=0.8`, as somebody typed them."""
     thresholds_by_name = {}
     for one in written:
-        name, _, value = (part.strip() for part in one.rpartition("="))
+        name, equals, value = (part.strip() for part in one.rpartition("="))
+        if not equals:
+            raise BadInput(f"{one!r} is no threshold: write it with its value, as in passed=0.9.")
         if name not in (*GATE_METRICS, EACH_TASK, *scores):
             raise unknown_name_error(
                 "metric of the gate", name, (*GATE_METRICS, EACH_TASK, *scores)
@@ -237,7 +239,10 @@ def compare_with_baseline(
         thresholds=tuple(check_thresholds(sides[1], demands, gating)),
         margin=demands.margin,
         coverage=scored_share(now),
-        left_out=tuple(_list_unmatched_tasks(*sides)) if baseline else (),
+        left_out=(
+            *(_list_unmatched_tasks(*sides) if baseline else ()),
+            *_list_unscored(sides[1], demands),
+        ),
         rules=tuple(sorted(gating)),
     )
     reasons = tuple(list_gate_reasons(report))
@@ -306,6 +311,15 @@ def _mean_difference(
 
 
 OPPOSITE_VERDICTS: dict[BaselineVerdict, BaselineVerdict] = {"better": "worse", "worse": "better"}
+
+
+def _list_unscored(now: MeasuredSides, demands: GateDemands) -> Iterator[str]:
+    """How few have a score that is asked for: a gate must not pass on one of many unnoticed."""
+    for variant, side in now.items():
+        for name in demands.scores:
+            unscored = sum(name not in demands.values.get(one.row.id, {}) for one in side)
+            if unscored > (1 - MIN_COVERAGE) * len(side):
+                yield f"{unscored:,} of {len(side):,} attempts of {variant!r} have no {name}"
 
 
 def _list_unmatched_tasks(

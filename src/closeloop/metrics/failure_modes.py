@@ -14,7 +14,14 @@ from closeloop.records.finding import ModeSource, ModeTag
 from closeloop.records.score import Score
 from closeloop.store import Store
 from closeloop.store.attempt_rows import join_modes
-from closeloop.store.metrics_section import AttemptColumns, AttemptSpan, Column, TextColumn
+from closeloop.store.metrics_section import (
+    AttemptColumns,
+    AttemptSpan,
+    Column,
+    TextColumn,
+    find_last_rows,
+    find_row_places,
+)
 from closeloop.text.wording import name_score, truncate_words
 
 if TYPE_CHECKING:
@@ -58,15 +65,9 @@ def load_said_columns(
 
 def _newest_rows(held: AttemptColumns, places: Mapping[str, int]) -> dict[str, Any]:
     """Of each attempt, name, source and person the last, with the attempt's place."""
-    import numpy as np
-
-    at = np.fromiter((places.get(one, -1) for one in held.attempts), np.intp, len(held.attempts))
+    at = find_row_places(held, places)
     name, source, who = (held.held[key] for key in ("name", "source", "who"))
-    key = (at * len(name.labels) + name.codes) * len(source.labels) + source.codes
-    key = key * (len(who.labels) + 1) + who.codes
-    _, last = np.unique(key[::-1], return_index=True)
-    rows = np.sort(len(key) - 1 - last)
-    rows = rows[at[rows] >= 0]
+    rows = find_last_rows(at, name, source, who)
     value = held.held["value"][rows]
     return {"at": at[rows], "name": name[rows], "source": source[rows], "value": value}
 

@@ -125,7 +125,8 @@ PRODUCTION_METRICS: tuple[MetricRow, ...] = (
      "Mean rounds of human correction before the change could be merged; an attempt that its "
      "review refused is one. Healthy: 1."),
     *((f"blast radius, {name}", "median", name, "less", partial(blast_radius_values, name),
-       f"Of tasks that failed, were refused or reverted: {name} touched; median, p90 and worst.")
+       f"Of tasks that failed, were refused or reverted: {name} touched; median and p90 of "
+       "tasks, worst attempt.")
       for name in ("files", "modules", "dependents")),
     ("first-try rate", "rate", "", "more", first_try_values,
      "Right before anybody said a word ÷ scored tasks: graded as passed, or merged with CI passing "
@@ -150,7 +151,8 @@ MEMORY_METRICS: tuple[MetricRow, ...] = (
     ("CI pass rate on first push", "rate", "", "more", partial(column_values, "first_push"),
      "Changes whose first push passed CI ÷ changes that CI looked at."),
     ("review comments", "mean", "comments", "less", partial(column_values, "comments"),
-     "Mean comments of reviewers on a pull request."),
+     "Mean comments of reviewers on a pull request; the text of a review is one, but for that of "
+     "an approval."),
     ("time to PR", "median", "s", "less", partial(column_values, "seconds_to_open"),
      "Seconds from the task's start to the pull request: the median."),
     ("repeated mistakes", "sum", "comments", "less", partial(column_values, "repeated"),
@@ -226,7 +228,6 @@ SCORE_NAMES = {
     "task completion rate": "completed",
     "regression introduction rate": "regressed",
     "review loop count": "review-loops",
-    "revision cycles": "review-loops",
     "first-review merge rate": "merged-at-first-review",
     "CI pass rate on first push": "passed-at-first-push",
     "iterations to convergence": "iterations",

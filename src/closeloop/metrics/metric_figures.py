@@ -127,9 +127,8 @@ def median_bounds(means: Array) -> MetricBounds:
     """Between which of the ordered tasks the median lies: no shape is assumed."""
     import numpy as np
 
-    ordered = np.sort(means)
-    count = len(ordered)
-    more = {"p90": float(np.quantile(ordered, 0.9)), "worst": float(ordered[-1])}
+    ordered, count = np.sort(means), len(means)
+    more = {"p90": float(np.quantile(ordered, 0.9))}
     value, rank = float(np.median(ordered)), _median_rank(count)
     if rank is None:
         return MetricBounds(value=value, method="too few tasks for bounds", more=more)
@@ -184,7 +183,7 @@ def _compute_figures(
     }
     for metric in chosen:
         values = find_metric(work, metric.name)[1](work.columns)[places]
-        beside = _count_beside(metric, work, places, group, len(groups))
+        beside = _count_beside(metric, work, values, places, group, len(groups))
         expected = _expected_counts(metric, work, values, places, group, len(groups))
         parts = (
             repeated.sum_by_task(values, 2)
@@ -261,12 +260,16 @@ def _expected_counts(
 
 
 def _count_beside(
-    metric: Metric, work: AttemptTable, places: Array, group: Array, groups: int
+    metric: Metric, work: AttemptTable, values: Array, places: Array, group: Array, groups: int
 ) -> list[dict[str, float]]:
     """By group: what stands beside the value, as far as there is any."""
     import numpy as np
 
     beside: list[dict[str, float]] = [{} for _ in range(groups)]
+    if metric.kind == "median":  # the worst is one attempt, never a mean of repeats
+        largest = np.full(groups, np.nan)
+        np.fmax.at(largest, group, values)
+        beside = [{} if np.isnan(one) else {"worst": one} for one in largest.tolist()]
     for name, count in COUNTED_BESIDE.get(metric.name, {}).items():
         numbers = np.nan_to_num(count(work.columns)[places].astype(np.float64))
         for code, number in enumerate(np.bincount(group, numbers, minlength=groups).tolist()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import shlex
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
@@ -13,6 +14,7 @@ import msgspec
 
 from closeloop.metrics.attempt_groups import UNKNOWN_LABEL
 from closeloop.metrics.attempt_table import AttemptTable
+from closeloop.metrics.metric_definitions import PRIMARY_METRIC
 from closeloop.metrics.metric_figures import (
     compute_metrics,
     format_bounds,
@@ -225,8 +227,15 @@ def _render_comparison(report: CompareReport) -> Iterator[str]:
         yield ""
         yield from _render_table(("task", pair.first, pair.second), _task_rows(pair))
     yield from (f"\n> {escape_cell(line)}" for line in (*report.left_out, *report.notes))
-    names = " ".join(side.name for side in report.sides)
-    yield f"\n`closeloop compare {escape_cell(names)}`"
+    yield f"\n`{escape_cell(compare_command(report))}`"
+
+
+def compare_command(report: CompareReport) -> str:
+    """The command that gives the verdict again, by the score that decided it."""
+    names = [side.name for side in report.sides]
+    primary = report.pairs[0].primary if report.pairs else PRIMARY_METRIC
+    asked = ["--score", primary] if primary != PRIMARY_METRIC else []
+    return shlex.join(["closeloop", "compare", *names, *asked])
 
 
 def _task_rows(pair: VariantComparison) -> list[tuple[str, str, str]]:

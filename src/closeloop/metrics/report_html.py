@@ -10,6 +10,7 @@ from math import floor, log10
 from closeloop.metrics.metric_figures import format_bounds, format_metric_value, metrics_command
 from closeloop.metrics.report_content import (
     ReportContent,
+    compare_command,
     describe_scope,
     draw_repeats,
     headline_figures,
@@ -293,7 +294,7 @@ def _render_comparison(report: CompareReport) -> Iterator[str]:
         yield from _render_pair(pair)
     for line in (*report.left_out, *report.notes):
         yield f'<p class="note">{escape_markup(line)}</p>'
-    yield f"<p><code>{escape_markup('closeloop compare ' + ' '.join(names))}</code></p>"
+    yield f"<p><code>{escape_markup(compare_command(report))}</code></p>"
 
 
 def _render_pair(pair: VariantComparison) -> Iterator[str]:

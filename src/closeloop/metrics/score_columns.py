@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from itertools import repeat
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +36,13 @@ from closeloop.records.score import (
 from closeloop.records.settings import Settings
 from closeloop.reviews.review_questions import scored_questions
 from closeloop.store import Store
-from closeloop.store.metrics_section import AttemptColumns, AttemptSpan
+from closeloop.store.metrics_section import (
+    AttemptColumns,
+    AttemptSpan,
+    find_last_rows,
+    find_row_places,
+)
+from closeloop.store.score_section import order_scores
 from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
@@ -52,6 +57,12 @@ def project_scores(settings: Settings) -> ScoreCatalogue:
         name: ScoreSettings(kind="rate", better="more", says=text)
         for name, text in scored_questions(settings.review).items()
     }
+    for name in questions.keys() & settings.scores.keys():
+        if settings.scores[name].kind != "rate":
+            raise BadInput(
+                f"closeloop.toml: reviews ask {name!r}, and their answers are a rate: declare "
+                f"[scores.{name}] as one, or rename it."
+            )
     return build_catalogue({**questions, **settings.scores}, plugins.load_plugins("scorers"))
 
 
@@ -78,21 +89,27 @@ def attach_scores(
             continue
         if score not in catalogue.given:
             known = [*derived_definitions(), *catalogue.given]
-            raise unknown_name_error("score", name, known)
+            raise unknown_name_error("score", name, known, "closeloop scores")
         if scorer := catalogue.scorers.get(score):
             notes += compute_missing_scores(store, scorer, score, work.attempts, tell)
             sources.setdefault(score, ["code"])
         known_sources = sources.get(score, ())
         chosen = source or next(iter(known_sources), catalogue.given[score].source) or "person"
         definition = catalogue.given[score]
+        if label and definition.labels and label not in definition.labels:
+            raise unknown_name_error(f"label of {score}", label, definition.labels)
         held = store.scores.load_score_columns(
-            span or AttemptSpan(), score, chosen, labels=definition.kind == "label"
+            span or AttemptSpan(),
+            score,
+            chosen,
+            labels=definition.kind == "label",
+            version=find_scorer_version(scorer) if scorer and chosen == "code" else None,
         )
         values, versions_note = _align_scores(held, places, chosen, score, label)
         for word, column in values.items():
             full = f"{shown_name}={word}" if word else shown_name
             columns[f"score {full}"] = column
-            metric = make_score_metric(full, definition, chosen, word or None)
+            metric = make_score_metric(full, definition, chosen)
             metrics[full] = (metric, partial(column_values, f"score {full}"))
         notes += versions_note
         others = [one for one in known_sources if one != chosen]
@@ -116,23 +133,34 @@ def find_metric(work: AttemptTable, name: str) -> tuple[Metric, Any]:
     for metric, values in METRICS.values():
         if metric.score == name:
             return metric, values
-    raise unknown_name_error("score", name, [*METRICS, *derived_definitions(), *work.metrics])
+    known = [*METRICS, *derived_definitions(), *work.metrics]
+    raise unknown_name_error("score", name, known, "closeloop scores")
 
 
-def select_metrics(work: AttemptTable | None, only: Sequence[str] = ()) -> list[Metric]:
-    """What each metric means; all, or those named, or those whose score is named."""
-    more = work.metrics if work is not None else {}
-    every = [metric for metric, _ in (*METRICS.values(), *more.values())]
+def define_metrics(catalogue: ScoreCatalogue, only: Sequence[str] = ()) -> list[Metric]:
+    """What each metric and each score that can be given means, whatever is known of it."""
+    given = [one for one in catalogue.given.values() if not is_derived(one.name)]
+    own = [make_score_metric(one.name, one, one.source or "person") for one in given]
+    return _choose_metrics([*(metric for metric, _ in METRICS.values()), *own], only)
+
+
+def select_metrics(work: AttemptTable, only: Sequence[str] = ()) -> list[Metric]:
+    """Those at hand; all, or those named, or those whose score is named."""
+    at_hand = (*METRICS.values(), *work.metrics.values())
+    return _choose_metrics([metric for metric, _ in at_hand], only)
+
+
+def _choose_metrics(every: Sequence[Metric], only: Sequence[str]) -> list[Metric]:
     chosen: dict[str, Metric] = {}
     for name in only:
         found = [one for one in every if one.name == name] or [
             one for one in every if name in (one.score, one.score.partition("=")[0])
         ]
         if not found:
-            known = dict.fromkeys([one.name for one in every] + [one.score for one in every])
-            raise unknown_name_error("score", name, [*known])
+            known = [one.name for one in every] + [one.score for one in every]
+            raise unknown_name_error("score", name, known, "closeloop scores")
         chosen |= {one.name: one for one in found}
-    return [*chosen.values()] if only else every
+    return [*chosen.values()] if only else [*every]
 
 
 def _align_scores(
@@ -144,10 +172,8 @@ def _align_scores(
     """
     import numpy as np
 
-    who = held.held["who"]
-    at = np.fromiter(map(places.get, held.attempts, repeat(-1)), np.intp, len(held.attempts))
-    authors = np.zeros_like(who.codes) if source == "code" else who.codes
-    rows = _last_rows(at, authors)
+    at = find_row_places(held, places)
+    rows = find_last_rows(at, *(() if source == "code" else (held.held["who"],)))
     notes = []
     if source == "judge" and len(rows):
         versions = held.held["version"]
@@ -160,22 +186,14 @@ def _align_scores(
         values = held.held["value"][rows]
         return {"": _mean_by_place(at[rows], values, len(places))}, notes
     said = held.held["label"][rows]
-    words = [label] if label else sorted({*said.tolist()} - {None})
+    # Of no word at all there is a column, too: nothing is known, and the name is.
+    words = [label] if label else sorted({*said.tolist()} - {None}) or [""]
     return {
         word: _mean_by_place(
             at[rows], np.where(said.known(), said.are((word,)), np.nan), len(places)
         )
         for word in words
     }, notes
-
-
-def _last_rows(at: Array, authors: Array) -> Array:
-    """The rows that count, in their order: the last of each place and author."""
-    import numpy as np
-
-    placed = np.flatnonzero(at >= 0)[::-1]
-    keys = at[placed] * (int(authors.max(initial=0)) + 1) + authors[placed]
-    return np.sort(placed[np.unique(keys, return_index=True)[1]])
 
 
 def _mean_by_place(at: Array, values: Array, rows: int) -> Array:
@@ -206,6 +224,11 @@ def load_attempt_scores(
 # Scorers: a team's own code, asked once of each attempt and again when the code changes.
 
 
+def find_scorer_version(scorer: Scorer) -> str:
+    """The digest of its code: what another version said counts no longer."""
+    return digest_code(type(scorer).__module__)[:16]
+
+
 def compute_missing_scores(
     store: Store,
     scorer: Scorer,
@@ -214,7 +237,7 @@ def compute_missing_scores(
     tell: MeasuringProgress = lambda done, of: None,
 ) -> list[str]:
     """Let a scorer see the attempts that it has not seen; what it failed at is told, not scored."""
-    version = digest_code(type(scorer).__module__)[:16]
+    version = find_scorer_version(scorer)
     known = store.scores.list_scored_attempts(name, version)
     missing = [one for one in attempts if one not in known]
     failures: list[str] = []
@@ -303,7 +326,7 @@ def summarise_scores(
             coverage=one.attempts / total if total else None,
             last=one.last,
         )
-        for one in store.scores.count_scores()
+        for one in store.scores.count_scores(work.attempts)
         if (given := catalogue.given.get(one.name))
     ]
     return summaries
@@ -326,17 +349,16 @@ class ScoreRow(Record):
     note: str = ""
 
 
-def list_score_rows(work: AttemptTable, store: Store, ids: Collection[str]) -> Iterator[ScoreRow]:
-    """Of some attempts that count: what is computed of each, then what was given."""
+def list_score_rows(work: AttemptTable, store: Store) -> Iterator[ScoreRow]:
+    """Of each attempt what is computed, then what was given."""
     derived = [
         (definition, find_metric(work, name)[1](work.columns))
         for name, definition in derived_definitions().items()
     ]
     tasks, digests = work.columns["task"].tolist(), work.columns["variant"].tolist()
     names = {key: variant.name for key, variant in work.variants.items()}
-    for place, attempt in enumerate(work.attempts):
-        if attempt not in ids:
-            continue
+    given = _list_given_scores(store, work.attempts)
+    for place, (attempt, scores) in enumerate(zip(work.attempts, given, strict=True)):
         task, variant = tasks[place], names.get(digests[place])
         for definition, values in derived:
             if isfinite(values[place]) and definition.source:
@@ -348,5 +370,15 @@ def list_score_rows(work: AttemptTable, store: Store, ids: Collection[str]) -> I
                     value=float(values[place]),
                     source=definition.source,
                 )
-        for one in store.scores.list_scores(attempt):
+        for one in scores:
             yield ScoreRow(task=task, variant=variant, **asdict(one))
+
+
+def _list_given_scores(store: Store, attempts: Sequence[str]) -> Iterator[list[Score]]:
+    """Of each attempt what was given, many of them asked for at once."""
+    for first in range(0, len(attempts), BATCH_ATTEMPTS):
+        part = attempts[first : first + BATCH_ATTEMPTS]
+        by_attempt: dict[str, list[Score]] = {one: [] for one in part}
+        for score in store.scores.list_attempts_scores(part):
+            by_attempt[score.attempt].append(score)
+        yield from (sorted(each, key=order_scores) for each in by_attempt.values())

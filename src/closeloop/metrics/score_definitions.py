@@ -46,6 +46,9 @@ METRIC_SOURCES: dict[str, ScoreSource] = {
     "people": "person",
     "attempt": "code",
 }
+MAX_LABEL_CHARACTERS = 200
+MAX_NUMBER = 1e15
+"""Beyond it sums of many are no longer exact, and at last no numbers."""
 YES_NO_VALUES = {"yes": 1.0, "true": 1.0, "partly": 0.5, "no": 0.0, "false": 0.0}
 # fmt: off
 _GIVEN_ROWS: tuple[tuple[str, BetterDirection, str], ...] = (
@@ -177,37 +180,55 @@ def parse_score(definition: ScoreDefinition, written: object) -> tuple[float | N
     """Value and label as somebody gave them; BadInput where they are not of the score's kind."""
     name = definition.name
     if definition.kind == "label":
-        label = str(written).strip()
-        if not label or (definition.labels and label not in definition.labels):
-            known = f"one of {', '.join(definition.labels)}" if definition.labels else "a word"
-            raise BadInput(f"{name}={written!r} is no label: write {known}.")
-        return None, label
+        return None, _parse_label(definition, written)
+    words = YES_NO_VALUES if definition.kind == "rate" else {}
     try:
-        value = YES_NO_VALUES.get(str(written).strip().lower())
-        number = float(written) if value is None else value  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+        value = words.get(str(written).strip().lower())
+        number = _parse_number(written) if value is None else value
+    except (TypeError, ValueError, OverflowError):
         raise BadInput(
             f"{name}={written!r} is no number: write one {_range_text(definition)}."
         ) from None
     low, high = definition.low, definition.high
     outside = (low is not None and number < low) or (high is not None and number > high)
-    if not isfinite(number) or outside:
+    if not isfinite(number) or abs(number) > MAX_NUMBER or outside:
         raise BadInput(
             f"{name}={written} is out of range: write a number {_range_text(definition)}."
         )
-    return number, None
+    return number + 0.0, None  # and never minus zero
+
+
+def _parse_label(definition: ScoreDefinition, written: object) -> str:
+    label = written.strip() if isinstance(written, str) else ""
+    if not label or (definition.labels and label not in definition.labels):
+        known = f"one of {', '.join(definition.labels)}" if definition.labels else "a word"
+        raise BadInput(f"{definition.name}={written!r} is no label: write {known}.")
+    if not label.isprintable() or len(label) > MAX_LABEL_CHARACTERS:
+        raise BadInput(
+            f"A label of {definition.name} is no word: write one line of up to "
+            f"{MAX_LABEL_CHARACTERS} characters."
+        )
+    return label
+
+
+def _parse_number(written: object) -> float:
+    """What Python alone takes for a number is a slip: `1_0`, digits of other scripts, yes or no."""
+    if isinstance(written, bool):
+        raise TypeError(written)
+    if isinstance(written, str) and ("_" in written or not written.isascii()):
+        raise ValueError(written)
+    return float(written)  # type: ignore[arg-type]
 
 
 def _range_text(definition: ScoreDefinition) -> str:
     low, high = definition.low, definition.high
     if low is not None and high is not None:
         return f"from {low:g} to {high:g}"
-    return f"of {low:g} or more" if low is not None else "that is finite"
+    end = f"up to {MAX_NUMBER:g}"
+    return f"of {low:g} or more, {end}" if low is not None else end
 
 
-def make_score_metric(
-    shown: str, definition: ScoreDefinition, source: ScoreSource, label: str | None = None
-) -> Metric:
+def make_score_metric(shown: str, definition: ScoreDefinition, source: ScoreSource) -> Metric:
     """The metric that is the aggregate of a score from the ledger; of a label, of one word."""
     says = definition.says or f"The score {definition.name!r}, as it was given."
     return Metric(
@@ -217,7 +238,7 @@ def make_score_metric(
         kind=METRIC_KINDS[definition.kind],
         source=source,
         unit=definition.unit,
-        better=None if label is not None else definition.better,
+        better=None if definition.kind == "label" else definition.better,
         low=definition.low,
         high=definition.high,
         says=f"{says} By {source}: the mean of its last scores of an attempt, tasks weigh equally.",

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from closeloop.changes.file_kinds import is_test_file
 from closeloop.judges.judge_cases import first_user_message
 from closeloop.orchestration.plan_ending import measure_plan_rates
-from closeloop.records.attempt import Attempt, CommandResult, Grade, TestRun
+from closeloop.records.attempt import Attempt, CommandResult, Grade, TestRun, count_prompt_tokens
 from closeloop.records.change import Change
 from closeloop.records.errors import BadInput
 from closeloop.records.estimate import Rate
@@ -297,8 +297,6 @@ def summarise_story(store: Store, story: OrchestrationHistory) -> LoggedPlan:
     """How the tasks of a plan went, with the numbers that `plans` shows."""
     rates, ending = measure_plan_rates(story), story.ending
     usage = ending.usage if ending else rates.usage
-    prompt = (usage.input_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
-    known = [tokens for tokens in prompt if tokens is not None]
     return LoggedPlan(
         id=story.plan.id,
         passed=ending.passed if ending else None,
@@ -309,7 +307,7 @@ def summarise_story(store: Store, story: OrchestrationHistory) -> LoggedPlan:
         after_feedback=_count_pair(rates.after_feedback),
         final=_count_pair(rates.final),
         tries=len(story.tries),
-        prompt_tokens=sum(known) if known else None,
+        prompt_tokens=count_prompt_tokens(usage),
         completion_tokens=usage.output_tokens,
         cost=usage.cost,
         seconds=ending.seconds if ending else None,

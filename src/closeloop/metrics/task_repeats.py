@@ -19,6 +19,8 @@ from closeloop.records.record import Record
 from closeloop.store import Store
 from closeloop.tasks.sealed_tasks import require_unsealed
 
+OutcomeWord = Literal["pass", "fail", "unscored"]
+
 
 class TaskRepeat(Record):
     """One attempt at the task."""
@@ -26,7 +28,7 @@ class TaskRepeat(Record):
     attempt: str
     variant: str
     number: int
-    outcome: Literal["pass", "fail", "unscored"]
+    outcome: OutcomeWord
     iterations: int | None = None
     """Rounds of changes and a check; None where nothing was recorded."""
     converged_after: int | None = None
@@ -61,7 +63,24 @@ class TaskRepeats(Record):
     repeats: tuple[TaskRepeat, ...]
 
 
-def load_task_repeats(store: Store, book: Rulebook, name: str) -> TaskRepeats:
+def require_tried(store: Store, task: str | None, variant: str | None) -> None:
+    """BadInput for a task or a variant without an attempt; held-out tasks are never named."""
+    tasks = [*store.numbers.load_tasks().values()] if task else []
+    if tasks and task not in {one.id for one in tasks}:
+        raise unknown_name_error(
+            "tried task",
+            str(task),
+            [one.id for one in tasks if one.split == "dev"],
+            "closeloop sets",
+        )
+    variants = {one.name for one in store.numbers.load_variants().values()} if variant else set()
+    if variants and variant not in variants:
+        raise unknown_name_error("tried variant", str(variant), variants)
+
+
+def load_task_repeats(
+    store: Store, book: Rulebook, name: str, would_merge: Mapping[str, float]
+) -> TaskRepeats:
     """Every repeat of a task as it was last said to be; measured where it was not."""
     newest = {one.id: one for one in store.numbers.load_tasks().values()}
     if name not in newest:
@@ -73,30 +92,40 @@ def load_task_repeats(store: Store, book: Rulebook, name: str) -> TaskRepeats:
         pass
     bases = {row.id: measurement_basis(row, book) for row in rows}
     marks = store.listing.load_marks(bases, bases)
-    return next(iter(group_task_repeats(rows, marks)), _sum_repeats(name, ()))
+    return next(iter(group_task_repeats(rows, marks, would_merge)), _sum_repeats(name, ()))
 
 
 def group_task_repeats(
-    rows: Iterable[AttemptRow], marks: Mapping[str, AttemptMarks]
+    rows: Iterable[AttemptRow], marks: Mapping[str, AttemptMarks], would_merge: Mapping[str, float]
 ) -> list[TaskRepeats]:
-    """A table a task, in the order of their names; of each repeat the last try."""
+    """A table a task, in the order of their names; of each repeat the last try.
+
+    Where nothing is checked, the outcome is what people say: the share who would merge it.
+    """
     last_tries: dict[tuple[str | None, str | None, int], AttemptRow] = {}
     for row in sorted(rows, key=lambda row: row.retry):
         if row.task is not None:
             last_tries[row.task_digest, row.variant, row.number] = row
     by_task: dict[str, list[TaskRepeat]] = {}
     for row in last_tries.values():
-        repeat = _build_repeat(row, marks.get(row.id))
+        repeat = _build_repeat(row, marks.get(row.id), outcome_with_review(row, would_merge))
         by_task.setdefault(row.task or "", []).append(repeat)
     return [_sum_repeats(task, by_task[task]) for task in sorted(by_task)]
 
 
-def _build_repeat(row: AttemptRow, marks: AttemptMarks | None) -> TaskRepeat:
+def outcome_with_review(row: AttemptRow, would_merge: Mapping[str, float]) -> OutcomeWord:
+    """Its grade; of what nothing checks, whether most reviewers would merge it."""
+    if row.is_for_review and row.id in would_merge:
+        return "pass" if would_merge[row.id] > 0.5 else "fail"
+    return row.outcome or "unscored"
+
+
+def _build_repeat(row: AttemptRow, marks: AttemptMarks | None, outcome: OutcomeWord) -> TaskRepeat:
     return TaskRepeat(
         attempt=row.id,
         variant=row.variant_name or "?",
         number=row.number,
-        outcome=row.outcome or "unscored",
+        outcome=outcome,
         iterations=marks.iterations if marks else None,
         converged_after=marks.converged_after if marks else None,
         output_used=marks.feedback if marks else None,

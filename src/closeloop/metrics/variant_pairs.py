@@ -59,7 +59,7 @@ def compare_secondary_metrics(
 ) -> tuple[SecondaryMetric, ...]:
     """Every other rate that both have, and what else was asked for, adjusted for their number.
 
-    A rate that only says what the primary does says nothing more.
+    A rate that only says what the primary does says nothing more, unless it was asked for.
     """
     import numpy as np
 
@@ -73,7 +73,8 @@ def compare_secondary_metrics(
         if metric.score == primary.score or metric.kind in REPEAT_KINDS:
             continue
         attempt_values = find_metric(work, name)[1](work.columns)
-        if np.array_equal(attempt_values[both], primary_values, equal_nan=True):
+        is_same = np.array_equal(attempt_values[both], primary_values, equal_nan=True)
+        if is_same and name not in more and metric.score not in more:
             continue
         one = _compare_secondary_metric(
             metric, *(_sum_task_values(attempt_values, tasks, mask) for mask in (first, second))

@@ -39,7 +39,11 @@ from closeloop.orchestration.subtask_execution import (
     check_whole_change,
     merge_conflict,
 )
-from closeloop.orchestration.subtask_judging import judge_execution, with_rule_findings
+from closeloop.orchestration.subtask_judging import (
+    judge_execution,
+    with_quality_errors,
+    with_rule_findings,
+)
 from closeloop.orchestration.subtask_loop import (
     AcceptedExecutions,
     SubtaskCallbacks,
@@ -248,9 +252,8 @@ async def work_on_plan(
         context = await to_thread.run_sync(
             provide_context, means.briefing, crew, work_from_order(order)
         )
-        tried = with_rule_findings(
-            await attempt_subtask(order, crew, base, tools, context), means.rules
-        )
+        tried = await attempt_subtask(order, crew, base, tools, context)
+        tried = await with_quality_errors(with_rule_findings(tried, means.rules), order, tools)
         bounds.add_usage(tried.execution.usage)
         await result_saver.save_result(tried)
         newest[order.task.id] = tried.execution

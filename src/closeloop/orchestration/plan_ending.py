@@ -149,7 +149,7 @@ def describe_failing_checks(
     return [
         f"`{one.command}` fails ({one.stopped or f'exit code {one.exit_code}'})"
         + (f", broken by the change of {breaker}" if breaker else "")
-        + f":\n{one.output}"
+        + (f":\n{one.output}" if one.output.strip() else ", and prints nothing")
         for one in checks
         if one.exit_code != 0
         for breaker in [(broken_by or {}).get(one.command)]

@@ -30,6 +30,13 @@ class Usage(Record):
     cost_from: Literal["reported", "prices"] | None = None
 
 
+def count_prompt_tokens(usage: Usage) -> int | None:
+    """All that the model was sent, cached or not, as orchestrators count; None where not known."""
+    counts = (usage.input_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
+    known_counts = [count for count in counts if count is not None]
+    return sum(known_counts) if known_counts else None
+
+
 class Attempt(Record):
     """One agent, one task, one try: the unit everything else points at."""
 
@@ -115,6 +122,7 @@ class Proof(Record):
     state: Literal["proved", "unproved", "unchecked"]
     """Unchecked: only the base was run, as grading needs it."""
     reasons: tuple[str, ...] = ()
+    """Why it is not proved; of a proved task, what its tests do not see."""
     before: TestRun | None = None
     reference: TestRun | None = None
     repeats: int = 1

@@ -48,9 +48,22 @@ class OutOfBudget(Exception):
     """The attempt used all the money or tokens it was given: its exit, not a fault."""
 
 
-def unknown_name_error(kind: str, name: str, known: Iterable[str]) -> BadInput:
-    """`No agent named 'claud'. Did you mean 'claude-code'? Known: claude-code, codex.`"""
-    names = sorted(known)
+MANY_NAMES = 30
+"""More names than this are too many to read in a message: the nearest are named instead."""
+
+
+def unknown_name_error(
+    kind: str, name: str, known: Iterable[str], listing: str | None = None
+) -> BadInput:
+    """`No agent named 'claud'. Did you mean 'claude-code'? Known: claude-code, codex.`
+
+    Where there are very many, the command `listing` lists them.
+    """
+    names = sorted(set(known))
+    if listing and len(names) > MANY_NAMES:
+        nearest = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+        guess = f" Did you mean {' or '.join(map(repr, nearest))}?" if nearest else ""
+        return BadInput(f"No {kind} named {name!r}.{guess} `{listing}` lists them.")
     near = difflib.get_close_matches(name, names, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     no_names_advice = "None is known here: add one, or go to the project that has it."

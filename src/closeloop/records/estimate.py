@@ -105,11 +105,22 @@ class SampleRatio(Record):
     holds: bool
 
 
+class WindowMean(Record):
+    """The mean of a stretch of time."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    """95 % bounds; None where one item does not show the noise."""
+    n: int
+    method: str
+
+
 class WindowEstimate(Record):
     """The items of one stretch of time, at its end. Observational: nobody chose what came when."""
 
     end: float
-    estimate: Estimate
+    estimate: WindowMean
     faint: bool
     """So few items that one should hardly look."""
 
@@ -355,7 +366,7 @@ class RollingWindow(Record):
     """The items of some weeks, up to a moment."""
 
     until: Time
-    estimate: Estimate
+    estimate: WindowMean
     faint: bool
     """Fewer than five items."""
 

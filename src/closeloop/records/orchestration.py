@@ -190,8 +190,9 @@ class PlanGrade(Record):
     letter: Literal["A", "B", "C", "F"] | None
     """F where it failed, else by its weakest task: A from 0.9, B from 0.8, C. None: no verdict."""
     score: float | None = None
-    """The mean over its tasks; None where judges of several versions gave them."""
+    """The mean over its tasks; None where judges of several versions gave them, or one has none."""
     weakest: float | None = None
+    """None where a task has no score, such as one whose command fails."""
     judged: int = 0
     passed: int = 0
     """Of the tasks that were judged."""

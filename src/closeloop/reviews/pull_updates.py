@@ -22,6 +22,7 @@ from closeloop.reviews.pull_lifecycle import (
     events_from_change,
     events_from_fact,
 )
+from closeloop.reviews.review_corrections import count_remarks
 from closeloop.store import Store
 from closeloop.text.redaction import redact_record
 from closeloop.text.wording import package_folder, repository_name
@@ -118,7 +119,7 @@ def build_pull_row(pull: PullRequest) -> PullRow:
         closed=pull.merged or pull.closed,
         told=pull.told,
         rounds=len(pull.rounds),
-        comments=sum(comment.counts for comment in pull.comments),
+        comments=count_remarks(pull),
         edits=len(pull.edits),
         pointers=len(pull.pointers),
         first_push=pull.first_push,
@@ -240,7 +241,7 @@ def build_delivery(pull: PullRequest, store: Store) -> Delivery:
         risk=labelled_risk(pull) or (risk.level if risk else None),
         first_review=merged and not pull.rounds if ended and told_all and pull.reviewed else None,
         first_push=has_passed(pull.first_push),
-        comments=sum(one.counts for one in pull.comments) if ended and told_all else None,
+        comments=count_remarks(pull) if ended and told_all else None,
         seconds_to_open=(pull.opened - started).total_seconds() if started else None,
         repeated=before.repeated if before else None,
         repeated_unconfirmed=before.repeated_unconfirmed if before else None,

@@ -26,6 +26,8 @@ _GENERIC_NAME = re.compile(
 """Words of names that are words of every text, too."""
 _NAME_WORD = re.compile(r"[A-Za-z]{3,}")
 _VERSION = r"(?:[-_ ]?v?\d[\w.]*)*"
+_ADDED_FILE_HEADS = ("diff --git ", "rename to ", "copy to ", "Binary files ")
+"""Lines of a patch that name a file as it is afterwards."""
 _STRUCTURAL_FIELDS = ("lane", "call", "role", "intent", "action", "exit_from", "child")
 
 
@@ -42,16 +44,23 @@ class NameMask(Record):
         return _replace_names(text, (*self.everywhere, *self.variants))
 
     def hide_in_patch(self, patch: str, request: str) -> str:
-        """A change without the agents' names in the lines it adds.
-
-        A name that the request or the repository uses is part of the subject: it stays.
-        """
+        """A change without the agents' names in the lines and the files that it adds."""
+        names = self._find_foreign_names(patch, request)
         lines = patch.split("\n")
-        subject = "\n".join([request, *(line for line in lines if line[:1] in (" ", "-"))])
-        names = tuple(
+        return "\n".join(_replace_names(line, names) if _is_added(line) else line for line in lines)
+
+    def hide_in_paths(self, paths: Iterable[str], patch: str, request: str) -> tuple[str, ...]:
+        """The files of a change, as its patch names them then."""
+        names = self._find_foreign_names(patch, request)
+        return tuple(_replace_names(path, names) for path in paths)
+
+    def _find_foreign_names(self, patch: str, request: str) -> tuple[str, ...]:
+        """A name that the request or the repository uses is part of the subject: it stays."""
+        lines = (line for line in patch.split("\n") if line.startswith((" ", "-", "rename from ")))
+        subject = "\n".join([request, *lines])
+        return tuple(
             name for name in self.everywhere if not _compile_names((name,)).search(subject)
         )
-        return "\n".join(_replace_names(line, names) if _is_added(line) else line for line in lines)
 
 
 def make_name_mask(variants: Iterable[Variant], models: Mapping[str, ModelSettings]) -> NameMask:
@@ -122,4 +131,4 @@ def _compile_names(names: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def _is_added(line: str) -> bool:
-    return line.startswith("+") and not line.startswith("+++ ")
+    return line.startswith(("+", *_ADDED_FILE_HEADS))

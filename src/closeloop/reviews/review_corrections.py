@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from closeloop.changes.reports.report_text import parse_place
 from closeloop.records.finding import FailureMode
-from closeloop.records.pull_request import BackReference, Correction, HumanEdit, PullRequest
+from closeloop.records.pull_request import BackReference, Correction, HumanEdit, PullRequest, Review
 from closeloop.records.record import content_digest
 from closeloop.records.team_rules import HumanReview, ReviewItem, RuleExample
 from closeloop.store import Store
@@ -85,6 +85,16 @@ def list_corrections(pull: PullRequest) -> list[Correction]:
     ]
 
 
+def count_remarks(pull: PullRequest) -> int:
+    """Comments of reviewers: on lines, on the whole, and as the text of a review."""
+    return sum(one.counts for one in pull.comments) + sum(map(_is_remark, pull.reviews))
+
+
+def _is_remark(review: Review) -> bool:
+    """Whether a reviewer says in words what is to change."""
+    return review.counts and review.state != "approved" and bool(review.body.strip())
+
+
 def _corrections_from_remarks(pull: PullRequest) -> Iterator[Correction]:
     for comment in pull.comments:
         if comment.counts and not comment.answers and not comment.deleted and comment.body.strip():
@@ -103,7 +113,7 @@ def _corrections_from_remarks(pull: PullRequest) -> Iterator[Correction]:
                 ),
             )
     for review in pull.reviews:
-        if review.counts and review.state != "approved" and review.body.strip():
+        if _is_remark(review):
             yield _complete_correction(
                 pull,
                 Correction(

@@ -60,6 +60,7 @@ def _item_from_attempt(queue: ReviewQueue, name: str) -> ReviewItem:
         for label, peer in zip(SIDE_LABELS, peers, strict=False)
     }
     output = outputs.pop(attempt.id, None) or _load_output(store, attempt.id, request, mask)
+    patch = (store.load_change(attempt.id) or Change()).patch
     checked = grade is None or grade.outcome.cause != AWAITING_REVIEW
     has_change = bool(output.files) and (task is None or task.repo is not None)
     return ReviewItem(
@@ -72,7 +73,7 @@ def _item_from_attempt(queue: ReviewQueue, name: str) -> ReviewItem:
         rubric=(task.rubric or "") if task else "",
         output=output,
         others=tuple(outputs.values()),
-        outside=grade.out_of_scope if grade else (),
+        outside=mask.hide_in_paths(grade.out_of_scope, patch, request) if grade else (),
         questions=list_questions(queue.settings.review, checked=checked, has_change=has_change),
         checks=_describe_grade(grade) if checked else "no automatic check",
         suggested=_suggest_modes(grade),
@@ -92,7 +93,11 @@ def _choose_peers(rows: Sequence[AttemptRow], attempt: Attempt) -> list[str]:
 
     By lot, so that their order tells nothing.
     """
-    compared = [row for row in rows if row.number == attempt.number and row.is_for_review]
+    compared = [
+        row
+        for row in rows
+        if row.number == attempt.number and row.is_for_review and row.replay_of is None
+    ]
     by_variant = {row.variant: row.id for row in sorted(compared, key=lambda row: row.retry)}
     peers = sort_by_lot(by_variant.values())
     if attempt.id not in peers or len(peers) == 1:
@@ -122,7 +127,7 @@ def _load_output(
         ended = f"{ended}: {attempt.cause}"
     return ReviewOutput(
         label=label,
-        files=tuple(file.path for file in change.files),
+        files=mask.hide_in_paths((file.path for file in change.files), change.patch, request),
         patch=mask.hide_in_patch(change.patch, request),
         answer=mask.hide_in_words(attempt.summary or ""),
         ended=mask.hide_in_words(ended),

@@ -74,18 +74,23 @@ def scored_questions(settings: ReviewSettings) -> dict[str, str]:
 
 def _team_questions(settings: ReviewSettings) -> Mapping[str, str]:
     """The team's own, each with a name that can become a score's."""
+    require_named_questions(settings)
+    return settings.questions
+
+
+def require_named_questions(settings: ReviewSettings, file: str = "closeloop.toml") -> None:
+    """BadInput, which names the file, for a question without words or a name that is no score's."""
     taken = {*ANSWER_FIELDS, *CRITERIA, "would-merge", "csrf", "shown"}
     for name, text in settings.questions.items():
         if not _QUESTION_NAME.fullmatch(name):
             raise BadInput(
-                f"closeloop.toml: the question {name!r} must be named in small letters, digits "
+                f"{file}: the question {name!r} must be named in small letters, digits "
                 "and '-', as in `no-new-dependency`."
             )
         if name in taken:
-            raise BadInput(f"closeloop.toml: the question {name!r} is asked anyway: rename it.")
+            raise BadInput(f"{file}: the question {name!r} is asked anyway: rename it.")
         if not text.strip():
-            raise BadInput(f"closeloop.toml: the question {name!r} says nothing: write it out.")
-    return settings.questions
+            raise BadInput(f"{file}: the question {name!r} says nothing: write it out.")
 
 
 def get_answer(review: ReviewAnswers, name: str) -> str | None:
@@ -117,7 +122,8 @@ def require_complete_review(review: HumanReview, questions: Sequence[ReviewQuest
         if not question.optional and get_answer(review, question.name) is None:
             raise BadInput(f"Answer this too: {question.text}")
     asked = {question.name for question in questions} - {*CRITERIA}
-    for name in review.answers:
+    fields = (*_YES_NO_FIELDS, "outside")
+    for name in (*(one for one in fields if getattr(review, one) is not None), *review.answers):
         if name not in asked:
             raise BadInput(
                 f"There is no question {name!r} about {review.item}: "

@@ -7,7 +7,13 @@ from math import exp, isclose, lgamma, log, pi, sqrt
 from typing import TYPE_CHECKING, Any
 
 from closeloop.records.errors import BadInput
-from closeloop.records.estimate import ChangePoint, Estimate, SampleRatio, WindowEstimate
+from closeloop.records.estimate import (
+    ChangePoint,
+    Estimate,
+    SampleRatio,
+    WindowEstimate,
+    WindowMean,
+)
 from closeloop.statistics.agreement import estimate_proportion
 from closeloop.statistics.rate_estimate import chi_square_tail, normal_tail, t_quantile
 
@@ -36,11 +42,20 @@ def rolling_windows(
     window_means = []
     for end in ends:
         inside = row[slice(*np.searchsorted(at, (end - width, end), side="right"))]
-        if mean := estimate_mean(inside):
+        if len(inside):
+            mean = _estimate_window(inside)
             window_means.append(
                 WindowEstimate(end=end, estimate=mean, faint=len(inside) < MIN_ITEMS)
             )
     return window_means
+
+
+def _estimate_window(inside: Array) -> WindowMean:
+    """Without bounds where nothing shows the noise: it is drawn all the same, and faint."""
+    mean = estimate_mean(inside)
+    if mean is None:
+        return WindowMean(value=float(inside.mean()), n=len(inside), method="one item: no bounds")
+    return WindowMean(value=mean.value, low=mean.low, high=mean.high, n=mean.n, method=mean.method)
 
 
 def estimate_mean(values: Row) -> Estimate | None:

@@ -515,16 +515,18 @@ WHERE v.try = (
 );
 
 -- Scores of different judges are never averaged: where there are several, there is no mean.
+-- A task without a score, such as one whose command fails, leaves mean and weakest unknown.
 -- Plans that nobody judged come by themselves: so one plan's grade takes no look at the others.
 CREATE VIEW plan_grades AS
 SELECT p.id AS plan, p.at, p.state, p.overall_pass, p.tasks,
     COUNT(f.task) AS judged,
     SUM(CASE WHEN f.pass THEN 1 ELSE 0 END) AS passed,
-    CASE WHEN COUNT(DISTINCT j.judge) < 2 THEN AVG(f.score) END AS score,
-    MIN(f.score) AS weakest,
+    CASE WHEN COUNT(DISTINCT j.judge) < 2 AND COUNT(f.score) = COUNT(*)
+        THEN AVG(f.score) END AS score,
+    CASE WHEN COUNT(f.score) = COUNT(*) THEN MIN(f.score) END AS weakest,
     CASE
         WHEN NOT p.overall_pass THEN 'F'
-        WHEN p.overall_pass IS NULL OR MIN(f.score) IS NULL THEN NULL
+        WHEN p.overall_pass IS NULL OR COUNT(f.score) < COUNT(*) THEN NULL
         WHEN MIN(f.score) >= 0.9 THEN 'A'
         WHEN MIN(f.score) >= 0.8 THEN 'B'
         ELSE 'C'

@@ -339,7 +339,7 @@ class CountsSection(StoreSection):
             table.id, table.task_digest, maintain_column_froms=True
         )
         query = query.where(table.origin == "experiment", table.files_changed > 0)
-        query = query.where(grades.c.outcome == "pass")
+        query = query.where(grades.c.outcome == "pass", _is_no_replay())
         query = query.order_by(None).order_by(table.started, table.id)
         return [tuple(row) for row in self._read(lambda on: on.execute(query).all())]
 
@@ -350,7 +350,7 @@ class CountsSection(StoreSection):
             table.id.label("attempt"), table.task_digest, table.number, maintain_column_froms=True
         )
         query = query.where(table.origin == "experiment")
-        query = query.where(grades.c.outcome_cause == AWAITING_REVIEW)
+        query = query.where(grades.c.outcome_cause == AWAITING_REVIEW, _is_no_replay())
         query = query.order_by(None).order_by(table.started, table.id)
         rows = self._read(lambda on: on.execute(query).mappings().all())
         return [UncheckedAttempt(**row) for row in rows]
@@ -367,6 +367,12 @@ class CountsSection(StoreSection):
         )
         query = select(func.count()).select_from(places)
         return int(self._read(lambda on: on.execute(query).scalar()) or 0)
+
+
+def _is_no_replay() -> ColumnElement[bool]:
+    """What repeats recorded answers is nobody's work, and nobody is asked about it."""
+    replays = select(variants.c.digest).where(variants.c.model.startswith("recorded:"))
+    return attempts.c.variant.is_(None) | attempts.c.variant.not_in(replays)
 
 
 def _delivery_from_row(row: Any) -> DeliveredChange:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
-from itertools import chain
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
@@ -162,6 +162,25 @@ def align_columns(part: AttemptColumns, at: Array, rows: int) -> dict[str, Colum
             aligned[name] = np.full(rows, np.nan)
             aligned[name][at[placed_rows]] = column[placed_rows]
     return aligned
+
+
+def find_row_places(part: AttemptColumns, places: Mapping[str, int]) -> Array:
+    """Where each row's attempt stands; -1 where it does not count."""
+    import numpy as np
+
+    row_numbers = map(places.get, part.attempts, repeat(-1))
+    return np.fromiter(row_numbers, np.intp, len(part.attempts))
+
+
+def find_last_rows(at: Array, *keys: TextColumn) -> Array:
+    """The rows that count, in their order: the last of each place and of each of the keys."""
+    import numpy as np
+
+    placed = np.flatnonzero(at >= 0)[::-1]
+    key = at[placed]
+    for column in keys:
+        key = key * len(column.labels) + column.codes[placed]
+    return np.sort(placed[np.unique(key, return_index=True)[1]])
 
 
 FETCH_ROWS = 500

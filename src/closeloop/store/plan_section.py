@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 from sqlalchemy import Connection, func, insert, select
 
-from closeloop.records.attempt import Usage, sum_usage
+from closeloop.records.attempt import Usage, count_prompt_tokens, sum_usage
 from closeloop.records.change import Change
 from closeloop.records.errors import BadInput
 from closeloop.records.orchestration import (
@@ -378,11 +378,8 @@ def _untried_columns(ending: OrchestrationResult, task: str, why: str) -> dict[s
 
 
 def _usage_columns(usage: Usage) -> dict[str, Any]:
-    """As orchestrators count: all that the model was sent is prompt, cached or not."""
-    prompt_counts = (usage.input_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
-    known_counts = [tokens for tokens in prompt_counts if tokens is not None]
     return {
-        "prompt_tokens": column_integer(sum(known_counts)) if known_counts else None,
+        "prompt_tokens": column_integer(count_prompt_tokens(usage)),
         "completion_tokens": column_integer(usage.output_tokens),
         "cost": column_number(usage.cost),
     }

@@ -56,37 +56,41 @@ class ScoreSection(StoreSection):
             return [*_newest_scores(on, [owner]).values()]
 
         found: list[Score] = self._read(work)
-        return sorted(found, key=lambda one: (one.name, one.source, one.by))
+        return sorted(found, key=order_scores)
 
     def list_sources(self) -> dict[str, list[ScoreSource]]:
         """By name, who gave it, those first whose word is taken first."""
         found: dict[str, list[ScoreSource]] = self._read(_list_sources)
         return found
 
-    def count_scores(self) -> list[ScoreCount]:
-        """By name and source, of how many attempts there is a score, and when the last came."""
-        table = scores.c
+    def count_scores(self, counted: Collection[str]) -> list[ScoreCount]:
+        """By name and source, how many of these attempts have a score; when the last one came."""
 
         def work(on: Connection) -> list[ScoreCount]:
-            counts = []
-            for name, sources in _list_sources(on).items():
-                for source in sorted(sources):
-                    # In the index's own order: nothing is sorted, and nothing gathered.
-                    own = select(func.max(table.number).label("last")).group_by(table.attempt)
-                    last = own.where(table.name == name, table.source == source).subquery().c.last
-                    attempts, newest = on.execute(select(func.count(), func.max(last))).one()
-                    at = on.execute(select(table.at).where(table.number == newest)).scalar_one()
-                    one = ScoreCount(name=name, source=source, attempts=attempts, last=at)
-                    counts.append(one)
-            return counts
+            others = sorted({*on.execute(select(attempts.c.id)).scalars()} - {*counted})
+            found = (
+                _count_source(on, name, source, others)
+                for name, sources in _list_sources(on).items()
+                for source in sorted(sources)
+            )
+            return [one for one in found if one.attempts]
 
         summary: list[ScoreCount] = self._read(work)
         return summary
 
     def load_score_columns(
-        self, span: AttemptSpan, name: str, source: ScoreSource, *, labels: bool = False
+        self,
+        span: AttemptSpan,
+        name: str,
+        source: ScoreSource,
+        *,
+        labels: bool = False,
+        version: str | None = None,
     ) -> AttemptColumns:
-        """All of one name and source, the newest of an attempt last: values, or labels."""
+        """All of one name and source, the newest of an attempt last: values, or labels.
+
+        Of one version of what computes it, where that is named.
+        """
         fields = (
             "label" if labels else "value",
             "who",
@@ -94,6 +98,8 @@ class ScoreSection(StoreSection):
         )
         query = select_within(span, scores, fields)
         query = query.where(scores.c.name == name, scores.c.source == source)
+        if version is not None:
+            query = query.where(scores.c.version == version)
         columns: AttemptColumns = self._read(
             lambda on: load_columns(on, query.order_by(scores.c.number))
         )
@@ -145,12 +151,43 @@ def _list_sources(on: Connection) -> dict[str, list[ScoreSource]]:
     return sources
 
 
-def require_attempts(on: Connection, ids: Collection[str]) -> None:
-    """BadInput where one of them is not stored."""
+def _count_source(
+    on: Connection, name: str, source: ScoreSource, others: Sequence[str]
+) -> ScoreCount:
+    """The attempts of one name and source, but for those of no number: they are few, as a rule."""
+    table = scores.c
+    own = (table.name == name, table.source == source)
+    # In the index's own order: nothing is sorted, and nothing gathered.
+    newest = select(func.max(table.number).label("last")).where(*own).group_by(table.attempt)
+    last = newest.subquery().c.last
+    count, number = on.execute(select(func.count(), func.max(last))).one()
+    at = on.execute(select(table.at).where(table.number == number)).scalar_one()
+    for part in fact_rows.split_values(others):
+        other = select(func.count(table.attempt.distinct())).where(*own, table.attempt.in_(part))
+        count -= on.execute(other).scalar_one()
+    if source == "code":  # whose last word may be that it has no say
+        silent = select(table.attempt).where(table.number.in_(select(last)))
+        silent = silent.where(table.value.is_(None), table.label.is_(None))
+        count -= len({*on.execute(silent).scalars()} - {*others})
+    return ScoreCount(name=name, source=source, attempts=count, last=at)
+
+
+def order_scores(one: Score) -> tuple[str, str, str]:
+    """By name, source and person."""
+    return one.name, one.source, one.by
+
+
+def _find_stored(on: Connection, ids: Collection[str]) -> set[str]:
+    """Those of some attempts that are stored."""
     known: set[str] = set()
     for part in fact_rows.split_values(sorted(ids)):
         known.update(on.execute(select(attempts.c.id).where(attempts.c.id.in_(part))).scalars())
-    if missing := sorted({*ids} - known):
+    return known
+
+
+def require_attempts(on: Connection, ids: Collection[str]) -> None:
+    """BadInput where one of them is not stored."""
+    if missing := sorted({*ids} - _find_stored(on, ids)):
         raise BadInput(
             f"There is no attempt {missing[0]!r}: `closeloop attempts` lists them. Nothing was "
             "written."
@@ -248,14 +285,14 @@ def _scores_from_review(review: HumanReview, attempt: str) -> Iterator[Score]:
 
 def add_evaluation_scores(on: Connection, made: Sequence[Evaluation]) -> None:
     """Each criterion, the score and the verdict; what the judge abstained from is no score."""
-    known = {one.attempt for one in made if one.attempt is not None}
-    stored = set(on.execute(select(attempts.c.id).where(attempts.c.id.in_(known))).scalars())
+    stored = _find_stored(on, {one.attempt for one in made if one.attempt is not None})
     insert_scores(
-        on, [score for one in made if one.attempt in stored for score in _scores_from(one)]
+        on,
+        [score for one in made if one.attempt in stored for score in _scores_from_evaluation(one)],
     )
 
 
-def _scores_from(evaluation: Evaluation) -> Iterator[Score]:
+def _scores_from_evaluation(evaluation: Evaluation) -> Iterator[Score]:
     values: dict[str, float | None] = {
         "would-merge": None if evaluation.passed is None else float(evaluation.passed),
         "judge-score": evaluation.score,

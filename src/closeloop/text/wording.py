@@ -19,6 +19,13 @@ def truncate_words(text: str, limit: int) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
+def truncate_at_word(text: str, limit: int) -> str:
+    """The same, cut between two words unless one of them is very long."""
+    line = truncate_words(text, limit)
+    head = line.rpartition(" ")[0]
+    return f"{head}…" if line.endswith("…") and text[-1:] != "…" and len(head) > limit / 2 else line
+
+
 # Globs over the paths of a repository: what `scope` and `protected` are written in.
 
 

@@ -209,7 +209,11 @@ def _refuse_missing_scope(request: Request, caller: Caller) -> Response | None:
     if request.method in READING_METHODS and "text/html" in request.headers.get("accept", ""):
         query = f"?{request.url.query}" if request.url.query else ""
         return RedirectResponse(f"/login?next={quote(request.url.path + query, safe='')}", 303)
-    why = "Send the header `Authorization: Bearer TOKEN`."
+    why = (
+        "This token is unknown or revoked: `closeloop token list` shows those that hold."
+        if request.headers.get("authorization", "").lower().startswith("bearer ")
+        else "Send the header `Authorization: Bearer TOKEN`."
+    )
     return JSONResponse({"message": why}, 401, {"www-authenticate": "Bearer"})
 
 

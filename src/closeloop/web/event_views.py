@@ -206,8 +206,8 @@ class FigureTable(Record):
 class TrendPoint(Record):
     at: Time
     value: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     n: int
     name: str
     faint: bool

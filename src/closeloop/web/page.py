@@ -287,6 +287,12 @@ def _html_endpoint(page: Page, desk: PageContext, sections: tuple[Page, ...]) ->
     return answer_html
 
 
+def respond_with_json(
+    content: Any, status: int, headers: Mapping[str, str] | None = None
+) -> Response:
+    return Response(msgspec.json.encode(content), status, headers, media_type=JSON_MEDIA_TYPE)
+
+
 def _json_endpoint(page: Page, desk: PageContext) -> PageEndpoint:
     async def answer_json(request: Request) -> Response:
         def encode_view() -> tuple[int, bytes]:
@@ -296,7 +302,7 @@ def _json_endpoint(page: Page, desk: PageContext) -> PageEndpoint:
                 return fault_status(fault), msgspec.json.encode({"message": str(fault)})
 
         status, body = await anyio.to_thread.run_sync(encode_view)
-        return response_with_etag(request, body, "application/json", status)
+        return response_with_etag(request, body, JSON_MEDIA_TYPE, status)
 
     return answer_json
 

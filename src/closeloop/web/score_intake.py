@@ -22,6 +22,7 @@ from closeloop.web.page import (
     Problem,
     caller_or_local_user,
     fault_status,
+    respond_with_json,
 )
 from closeloop.web.page_context import PageContext
 from closeloop.web.request_bodies import request_media_type
@@ -58,16 +59,16 @@ SCORE_OPERATIONS = (
 def score_routes(desk: PageContext) -> list[Route]:
     async def submit_scores(request: Request) -> Response:
         if request_media_type(request) != JSON_MEDIA_TYPE:
-            return _respond(Problem(message=f"Send {JSON_MEDIA_TYPE}."), 415)
+            return respond_with_json(Problem(message=f"Send {JSON_MEDIA_TYPE}."), 415)
         try:
             given = msgspec.json.decode(await request.body(), type=ScoreSubmission)
             who = caller_or_local_user(request, desk)
             kept = await anyio.to_thread.run_sync(_keep_scores, desk, given, who)
         except (ValueError, RecursionError) as error:
-            return _respond(Problem(message=f"These are no scores: {error}."), 400)
+            return respond_with_json(Problem(message=f"These are no scores: {error}."), 400)
         except Fault as fault:
-            return _respond(Problem(message=str(fault)), fault_status(fault))
-        return _respond(kept, 200)
+            return respond_with_json(Problem(message=str(fault)), fault_status(fault))
+        return respond_with_json(kept, 200)
 
     return [Route("/api/scores", submit_scores, methods=["POST"])]
 
@@ -83,7 +84,3 @@ def _keep_scores(desk: PageContext, given: ScoreSubmission, who: str) -> KeptSco
     )
     scores = intake.read_rows(given.scores, desk.store)
     return KeptScores(added=desk.store.scores.add_scores(scores), scores=tuple(scores))
-
-
-def _respond(content: Record, status: int) -> Response:
-    return Response(msgspec.json.encode(content), status, media_type=JSON_MEDIA_TYPE)

@@ -35,6 +35,7 @@ from closeloop.web.page import (
     Problem,
     caller_or_local_user,
     fault_status,
+    respond_with_json,
 )
 from closeloop.web.page_context import PageContext
 from closeloop.web.pages.review import open_review_queue
@@ -177,7 +178,7 @@ def _evaluation_response(
 ) -> Response:
     if status in (429, 503):
         headers = {"retry-after": "5"}
-    return Response(msgspec.json.encode(content), status, headers, media_type=JSON_MEDIA_TYPE)
+    return respond_with_json(content, status, headers)
 
 
 # What people answer in the review queue, by form or as JSON.
@@ -230,8 +231,8 @@ def review_routes(desk: PageContext) -> list[Route]:
             review = _review_from_json(await request.body(), caller_or_local_user(request, desk))
             await anyio.to_thread.run_sync(_submit_review, desk, review)
         except Fault as fault:
-            return _json_response(Problem(message=str(fault)), fault_status(fault))
-        return _json_response(review, 200)
+            return respond_with_json(Problem(message=str(fault)), fault_status(fault))
+        return respond_with_json(review, 200)
 
     return [
         Route("/review", submit_form, methods=["POST"]),
@@ -318,10 +319,6 @@ def _seconds_since_shown(shown: str, now: datetime) -> float | None:
     except (TypeError, ValueError):
         return None
     return round(elapsed, 1) if 0 <= elapsed < MAX_REVIEW_SECONDS else None
-
-
-def _json_response(record: Any, status: int) -> Response:
-    return Response(msgspec.json.encode(record), status, media_type="application/json")
 
 
 # What people decide about rules and repeated mistakes.

@@ -153,7 +153,9 @@ def _current_experiment(desk: PageContext, chosen: Experiment, in_hand: list[str
         more=max(0, len(failed_rows) - MAX_FAILED_ATTEMPTS),
         scores=_experiment_scores(work, course, awaiting=len(unchecked - merges.keys())),
         grid=build_attempt_grid(desk, rows, tuple(dict.fromkeys(course.variants)), merges),
-        tasks=tuple(group_task_repeats(rows, desk.load_attempt_marks(rows)))[:MAX_TASK_TABLES]
+        tasks=tuple(group_task_repeats(rows, desk.load_attempt_marks(rows), merges))[
+            :MAX_TASK_TABLES
+        ]
         if len(rows) <= MAX_DOTS
         else (),
         held_out=_held_out_results(

@@ -81,6 +81,9 @@ class OverviewNumbers(Record):
     """Whether any of those is known."""
     process: tuple[FigureLine, ...]
     variants: FigureTable
+    """Of each name its newest version that was tried, as the verdict compares them."""
+    older: int
+    """Attempts of older versions of those variants, which the table leaves out."""
     trend: tuple[TrendPoint, ...]
     """The pass rate of the variants that were tried last, in rolling windows."""
     several: bool
@@ -158,7 +161,8 @@ def compute_overview_numbers(desk: PageContext, work: AttemptTable) -> OverviewN
     by_variant.sort(key=lambda course: course.stretches[-1].until, reverse=True)
     names = dict.fromkeys(course.group["variant"] for course in by_variant)
     names |= dict.fromkeys(sorted(one.name for one in work.variants.values()))
-    by_name = compute_metrics(work, ("variant",), _variant_metrics(work))
+    newest, older = _split_newest_versions(work)
+    by_name = compute_metrics(newest, ("variant",), _variant_metrics(work))
     production = build_figure_lines(compute_metrics(work, (), PRODUCTION_METRICS))
     return OverviewNumbers(
         attempts=len(work),
@@ -169,6 +173,7 @@ def compute_overview_numbers(desk: PageContext, work: AttemptTable) -> OverviewN
         delivered=any(line.figure.value is not None for line in production),
         process=build_figure_lines(compute_metrics(work, (), PROCESS_METRICS)),
         variants=build_figure_table(by_name, MAX_RULE_COUNTS, tuple(names)),
+        older=older,
         trend=build_trend_points(by_variant[:MAX_VARIANTS]),
         several=any(len(course.stretches) > 1 for course in by_variant[:MAX_VARIANTS]),
         weeks=trends.weeks,
@@ -178,6 +183,16 @@ def compute_overview_numbers(desk: PageContext, work: AttemptTable) -> OverviewN
         found=_count_rule_findings(desk, work),
         notes=trends.notes,
     )
+
+
+def _split_newest_versions(work: AttemptTable) -> tuple[AttemptTable, int]:
+    """Attempts of the newest version of each variant, and how many others there are."""
+    digests = work.columns["variant"].tolist()
+    tried = set(digests)
+    newest = {one.name: key for key, one in work.variants.items() if key in tried}
+    kept = {*newest.values(), None}
+    names = {name for name, key in zip(work.attempts, digests, strict=True) if key in kept}
+    return work.select_rows(names), len(work) - len(names)
 
 
 def _variant_metrics(work: AttemptTable) -> tuple[str, ...]:

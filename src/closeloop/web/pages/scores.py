@@ -91,7 +91,7 @@ def list_score_names(desk: PageContext) -> tuple[str, ...]:
 def attempt_scores(desk: PageContext, asked: AttemptAsked) -> AttemptScoresView:
     head, _ = load_attempt_head(desk, asked.attempt)
     name = head.row.id
-    rows = [*list_score_rows(_load_attempts(desk, [name]), desk.store, {name})]
+    rows = [*list_score_rows(_load_attempts(desk, [name]), desk.store)]
     return AttemptScoresView(
         head=head,
         given=_score_lines(desk, [row for row in rows if row.at is not None]),

@@ -60,6 +60,11 @@ class KeyHelp extends HTMLElement {
   links() {
     return [...document.querySelectorAll("nav a[data-key]")];
   }
+  /** The keys that this page uses for itself, each with what it does. */
+  own() {
+    return [...document.querySelectorAll("[data-keys]")].flatMap((each) =>
+      each.dataset.keys.split(";").map((pair) => pair.split("=").map((part) => part.trim())));
+  }
   hear(event) {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.target.closest?.("input, textarea, select, [contenteditable]")) {
@@ -68,9 +73,11 @@ class KeyHelp extends HTMLElement {
     }
     if (this.waiting) {
       this.waiting = false;
+      event.preventDefault();
       this.links().find((link) => link.dataset.key === event.key)?.click();
       return;
     }
+    if (this.own().some(([key]) => key === event.key)) return;
     const action = {
       g: () => { this.waiting = true; setTimeout(() => { this.waiting = false; }, 1500); },
       "?": () => this.list(),
@@ -98,10 +105,10 @@ class KeyHelp extends HTMLElement {
       dialog.setAttribute("aria-label", "Keys");
       const list = document.createElement("dl");
       list.className = "facts";
-      const own = [...document.querySelectorAll("[data-keys]")].flatMap((each) =>
-        each.dataset.keys.split(";").map((pair) => pair.split("=").map((part) => part.trim())));
+      const own = this.own();
+      const general = KEYS.filter(([key]) => !own.some(([taken]) => taken === key));
       const pages = this.links().map((link) => [`g ${link.dataset.key}`, link.textContent]);
-      for (const [key, text] of [...KEYS, ...own, ...pages]) {
+      for (const [key, text] of [...general, ...own, ...pages]) {
         const term = document.createElement("dt");
         const named = document.createElement("kbd");
         named.textContent = key;

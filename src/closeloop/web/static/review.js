@@ -57,7 +57,7 @@ function evidence() {
 }
 
 function hear(event) {
-  if (event.altKey || document.querySelector("dialog[open]")) return;
+  if (event.defaultPrevented || event.altKey || document.querySelector("dialog[open]")) return;
   const writes = event.target.matches?.("textarea, select, input:not([type=radio], [type=checkbox])");
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
     form.requestSubmit();
