@@ -1,11 +1,14 @@
 """How good is mining? Of commits known to have fail-to-pass tests, how many become tasks?
 
-    python quality/mining.py [--commits N] [--python PYTHON] [REPOSITORY …]
+    python quality/mining.py [--commits N] [--python PYTHON] [--known FILE] [REPOSITORY …]
 
-Known are those of a sample that git and pytest show without a line of ours: some test of the
-changed files passes at the commit, and not at its parent with the new tests. Each task that is
-accepted is loaded from its files and proved once more, for the second number. PYTHON has pytest
-and the project's packages. Without a repository, one is made up: its answers are known.
+Known are those of a sample that git and the project's own runner (pytest, `go test`, vitest, jest,
+mocha or `node --test`) show without a line of ours: some test of the changed files passes at the
+commit, and not at its parent with the new tests. Each task that is accepted is loaded from its
+files and proved once more, for the second number; the third counts requests that nobody could
+fulfil, by reading the tests' imports in another way than mining does. PYTHON has pytest and the
+project's packages. FILE keeps the known commits, for another run. Without a repository, one is
+made up: its answers are known.
 """
 
 from __future__ import annotations
@@ -14,10 +17,12 @@ import argparse
 import os
 import random
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,20 +32,37 @@ import anyio
 from closeloop.grading import task_proof as controls
 from closeloop.records.record import Record
 from closeloop.records.settings import CommandSettings, SandboxSettings
+from closeloop.records.task import Task
 from closeloop.sandbox.workspaces import WorkspacePool, resolve_commit
 from closeloop.tasks.mining import candidate_builder
 from closeloop.tasks.mining.candidate_proof import ProvedTask, prove_candidate
-from closeloop.tasks.mining.change_parts import CollectionRules, find_collection_rules
-from closeloop.tasks.mining.miner import write_task_files
+from closeloop.tasks.mining.miner import rules_for_recipes, write_task_files
 from closeloop.tasks.mining.mining_environments import EnvironmentCache
-from closeloop.tasks.mining.setup_recipes import detect_edited_commands
+from closeloop.tasks.mining.setup_recipes import detect_edited_commands, list_recipes
 from closeloop.tasks.mining.work_history import PastWork
 from closeloop.tasks.task_files import load_task
 
 SECONDS = 60
-AT_ONCE = 2
+AT_ONCE = 1
 PARTS = 3
-TEST = re.compile(r"(?:^|/)(?:test_[^/]*|[^/]*_test)\.py$")
+TEST = re.compile(
+    r"(?:^|/)(?:test_[^/]*|[^/]*_test)\.py$|_test\.go$|\.(?:test|spec)\.[cm]?[jt]s$"
+    r"|(?:^|/)tests?/[^/]*\.[cm]?[jt]s$"
+)
+NEW_MODULE = r"^--- /dev/null\n\+\+\+ b(/\S+?)(?:/__init__)?\.py$"
+CODE = re.compile(r"\.(?:py|go|[cm]?[jt]s)$")
+NPM_OPTIONS = ("--no-audit", "--no-fund", "--no-package-lock", "--legacy-peer-deps")
+SCRIPT_RUNNERS = {
+    "vitest": ("npx", "vitest", "run", "--reporter=tap-flat"),
+    "jest": ("npx", "jest", "--verbose"),
+    "mocha": ("npx", "mocha", "--reporter", "tap"),
+}
+"""Each is told files by their names, and what else they are called by is left out."""
+SCRIPT_PASS = {
+    "vitest": r"^\s*ok \d+ - (.+?)(?: # time=.*)?$",
+    "jest": r"^\s*✓ (.+?)(?: \(\d+ m?s\))?$",
+    "mocha": r"^ok \d+ (.+)$",
+}
 WHO = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_CONFIG_GLOBAL": "/dev/null"}
 WHO |= {"GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b"}
 
@@ -53,6 +75,8 @@ class Row(Record):
     why: str = ""
     again: str | None = None
     """Why a second proof says otherwise, if it does."""
+    unnamed: tuple[str, ...] = ()
+    """What its tests import and nobody was told."""
 
 
 def known(repo: Path, commits: int, python: str, place: Path) -> list[str]:
@@ -72,7 +96,7 @@ def known(repo: Path, commits: int, python: str, place: Path) -> list[str]:
 
 
 def _changes_both(names: Sequence[str]) -> bool:
-    code = [name for name in names if name.endswith(".py")]
+    code = [name for name in names if CODE.search(name)]
     return any(map(TEST.search, code)) and not all(map(TEST.search, code))
 
 
@@ -87,14 +111,31 @@ def _turns(tree: Path, commit: str, python: str) -> bool:
     beside = [name for name in listed.split("\n") if re.match(r"(?:tests?|testing)/", name)]
     for place in (commit, f"{commit}^", commit):
         _run(tree, "git", "checkout", "-q", "-f", place)
-        _run(tree, "git", "clean", "-q", "-f", "-d")
+        _run(tree, "git", "clean", "-q", "-f", "-d", "-e", "node_modules")
         _run(tree, "git", "checkout", "-q", commit, "--", *files, *beside)
-        argv = (python, "-m", "pytest", "-q", "-rA", "--color=no", "-p", "no:cacheprovider")
-        told = _run(tree, *argv, *files, env={"PYTHONPATH": f"{tree}/src:{tree}"})
-        passed.append({*re.findall(r"^PASSED (.+)$", told, re.MULTILINE)})
+        passed.append(_passing(tree, files, python))
         if not passed[0] or not passed[0].difference(*passed[1:2]):
             return False
     return bool((passed[0] & passed[2]) - passed[1])
+
+
+def _passing(tree: Path, files: Sequence[str], python: str) -> set[str]:
+    """The tests of some files that pass, by what the project's own runner prints."""
+    if files[0].endswith(".py"):
+        argv = (python, "-m", "pytest", "-q", "-rA", "--color=no", "-p", "no:cacheprovider")
+        told = _run(tree, *argv, *files, env={"PYTHONPATH": f"{tree}/src:{tree}"})
+        return {*re.findall(r"^PASSED (.+)$", told, re.MULTILINE)}
+    if files[0].endswith(".go"):
+        packages = sorted({f"./{Path(file).parent}" for file in files})
+        told = _run(tree, "go", "test", "-v", *packages)
+        return {*re.findall(r"^\s*--- PASS: (\S+)", told, re.MULTILINE)}
+    manifest = (tree / "package.json").read_text()
+    if not (tree / "node_modules").exists():
+        _run(tree, "npm", "install", *NPM_OPTIONS, seconds=5 * SECONDS)
+    runner = next((name for name in SCRIPT_RUNNERS if f'"{name}"' in manifest), "node")
+    call = shlex.join([*SCRIPT_RUNNERS.get(runner, ("node", "--test")), *files])
+    told = _run(tree, "sh", "-c", f"{call} 2>&1")
+    return {*re.findall(SCRIPT_PASS.get(runner, r"^\s*ok \d+ - (.+)$"), told, re.MULTILINE)}
 
 
 async def mined(
@@ -102,10 +143,8 @@ async def mined(
 ) -> list[Row]:
     """What mining makes of these commits."""
     with candidate_builder.open_manifests(repo, "HEAD") as folder:
-        rules, settings = (
-            find_collection_rules(folder, "pytest"),
-            detect_edited_commands(commands, folder),
-        )
+        settings = detect_edited_commands(commands, folder)
+        rules = rules_for_recipes(folder, list_recipes(folder, settings, datetime.now(UTC)))
     lode = candidate_builder.survey_work(repo, rules, None, datetime.now(UTC))
     works = {work.commit: work for work in lode.works}
     rows: list[Row] = []
@@ -116,7 +155,7 @@ async def mined(
         async def one(commit: str) -> None:
             async with turn:
                 if commit in works:
-                    row = await _tried(works[commit], rules, environments, place)
+                    row = await _tried(works[commit], environments, place)
                 else:
                     why = lode.passed_over.get(commit, "it is not seen as work of its own")
                     row = Row(commit=commit, proved=False, why=why)
@@ -131,9 +170,9 @@ async def mined(
     return rows
 
 
-async def _tried(
-    work: PastWork, rules: CollectionRules, environments: EnvironmentCache, place: Path
-) -> Row:
+async def _tried(work: PastWork, environments: EnvironmentCache, place: Path) -> Row:
+    with candidate_builder.open_manifests(environments.repo, work.commit) as folder:
+        rules = rules_for_recipes(folder, list_recipes(folder, environments.known, work.at))
     found = candidate_builder.build_candidate(environments.repo, work, rules)
     made = found if isinstance(found, str) else await prove_candidate(found, environments, 3)
     if not isinstance(made, ProvedTask):
@@ -145,21 +184,55 @@ async def _tried(
     )
     proof = await controls.prove_task(environments.workspaces, base, task, 1)
     again = None if proof.state == "proved" else (*proof.reasons, proof.state)[0]
-    return Row(commit=work.commit, proved=True, again=again)
+    unnamed = _unnamed(environments.repo, made.task)
+    return Row(commit=work.commit, proved=True, again=again, unnamed=unnamed)
 
 
-def measured(repo: Path, commits: int, python: str, commands: CommandSettings | None = None) -> str:
-    """The two numbers of a repository, as a line."""
+def _unnamed(repo: Path, task: Task) -> tuple[str, ...]:
+    """What tests import and neither the base nor the request has, read line by line.
+
+    It knows nothing of syntax: so it cannot be wrong in the same way as what mining does.
+    """
+    added = "\n".join(re.findall(r"^\+(?!\+)(.*)", task.acceptance.patch or "", re.MULTILINE))
+    listed = re.findall(r"^\s*from [\w.]+ import \(?([\w, ]+)", added, re.MULTILINE)
+    listed += re.findall(r"import \{([\w, ]+)\} from ['\"]\.", added)
+    names = {word.split(" as ")[0].strip() for line in listed for word in line.split(",")} - {""}
+    made = {*re.findall(r"\b(?:def|class|const|function) (\w+)", task.reference or "")}
+    new = {one for one in names & made if not _run(repo, "git", "grep", "-w", one, task.base or "")}
+    modules = {*re.findall(r"^\s*(?:from|import) ([\w.]+)", added, re.MULTILINE)}
+    files = re.findall(NEW_MODULE, task.reference or "", re.MULTILINE)
+    for module in modules:
+        if any(path.endswith(f"/{module.replace('.', '/')}") for path in files):
+            new.add(module)
+    return tuple(sorted(name for name in new if name not in task.prompt))
+
+
+def measured(
+    repo: Path,
+    commits: int,
+    python: str,
+    commands: CommandSettings | None = None,
+    kept: Path | None = None,
+) -> str:
+    """The three numbers of a repository, as a line, and why the others were refused."""
     place = Path(tempfile.mkdtemp())
     try:
-        turning = known(repo, commits, python, place)
+        turning = kept.read_text().split() if kept and kept.exists() else None
+        if turning is None:
+            turning = known(repo, commits, python, place)
+        if kept:
+            kept.write_text("\n".join(turning))
         rows = anyio.run(mined, repo, turning, commands or CommandSettings(), place)
     finally:
         shutil.rmtree(place, ignore_errors=True)
     proved = [row for row in rows if row.proved]
     wrong = sum(row.again is not None for row in proved)
+    vague = sum(bool(row.unnamed) for row in proved)
     told = f"{len(proved)} of {len(rows)} known commits became tasks"
-    return f"Mining {repo.name}: {told}, {wrong} of them wrong on re-proof"
+    told += f", {wrong} of them wrong on re-proof, {vague} with a request that lacks a name"
+    reasons = Counter(row.why[:100] for row in rows if not row.proved)
+    lines = [f"  {count} not: {why}" for why, count in reasons.most_common()]
+    return "\n".join([f"Mining {repo.name}: {told}", *lines])
 
 
 def made_up() -> str:
@@ -191,7 +264,9 @@ def _commit(repo: Path, number: int, *, mended: bool, message: str) -> None:
     _run(repo, "git", "commit", "-q", "-m", message)
 
 
-def _run(folder: Path, *argv: str, env: dict[str, str] | None = None) -> str:
+def _run(
+    folder: Path, *argv: str, env: dict[str, str] | None = None, seconds: float = SECONDS
+) -> str:
     try:
         ran = subprocess.run(
             argv,
@@ -201,7 +276,7 @@ def _run(folder: Path, *argv: str, env: dict[str, str] | None = None) -> str:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=SECONDS,
+            timeout=seconds,
             check=False,
         )
     except subprocess.TimeoutExpired:
@@ -214,10 +289,12 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("repositories", type=Path, nargs="*")
     options.add_argument("--commits", type=int, default=20)
+    options.add_argument("--known", type=Path, help="a file that keeps the known commits")
     options.add_argument("--python", default=sys.executable, help="with pytest and the packages")
     given = options.parse_args()
     for repo in given.repositories:
-        sys.stdout.write(f"{measured(repo.resolve(), given.commits, given.python)}\n")
+        line = measured(repo.resolve(), given.commits, given.python, kept=given.known)
+        sys.stdout.write(f"{line}\n")
     if not given.repositories:
         sys.stdout.write(f"{made_up()}\n")
 

@@ -22,9 +22,11 @@ import api
 import checks
 import coverage
 import demo
+import levels
 import memory
 import names
 import page
+import reverts
 from outcomes import odds
 from own import scores
 from people import runs
@@ -73,6 +75,12 @@ def main() -> None:
         breaks = list(api.scores(given.repositories))
         sys.stdout.write(f"\n{checks.table(changes)}\n\n{api.table(breaks)}\n")
         sys.stdout.write(f"\n{names.report(names.measured(given.repositories))}\n")
+        assessed = [
+            one for folder in given.repositories for one in levels.assess_repository(folder)
+        ]
+        recall = [reverts.measure_recall(folder) for folder in given.repositories]
+        sys.stdout.write(f"\n{levels.render_level_tables(assessed)}\n")
+        sys.stdout.write(f"\n{reverts.render_recall(recall)}\n")
     if given.write:
         if given.people is None:
             # What lies beside the checkout may be a part of the study only.

@@ -118,6 +118,19 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(request.getfixturevalue("postgres_url"))
 
 
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def shared_store_url(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """A database that all tests of a module share, of SQLite and of PostgreSQL in turn."""
+    if request.param == "sqlite":
+        yield str(tmp_path_factory.mktemp("store") / "closeloop.db")
+        return
+    folder, template = map(request.getfixturevalue, ("postgres_folder", "_template"))
+    with _made_database(folder, template) as url:
+        yield url
+
+
 @pytest.fixture(scope="session")
 def _first_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     project = small_project.build(tmp_path_factory.mktemp("tried") / "project", sandbox="none")

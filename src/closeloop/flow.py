@@ -126,16 +126,21 @@ async def check_change(
 ) -> ChangeReport:
     """Validate a change in the tiers that are asked for; BadInput where there is no change."""
     from closeloop.changes import change_check as check
+    from closeloop.changes.change_mending import mend_change
     from closeloop.changes.change_sides import open_sides
+    from closeloop.changes.names.compiled_names import add_compiled_names
 
     began = time.monotonic()
     with open_sides(order.root, order.wanted) as sides:
         inspection = await check.read_change(order, sides)
         quality = await check.check_quality(order, inspection, reviewer)
-        context = await check.prepare_context(order, sides, workspaces)
+        context = await check.prepare_context(order, sides, workspaces, needed=fixer is not None)
         risk = await check.check_risk(order, inspection, context)
-        tools = await check.check_tools(order, inspection, context, fixer)
+        tools = await check.check_tools(order, inspection, context)
+        if {"quality", "tools"} <= set(order.tiers):
+            quality = add_compiled_names(inspection, quality, tools.comparisons)
         results = check.TierResults(quality=quality, risk=risk, tools=tools)
+        results = await mend_change(order, context, results, fixer)
         return check.build_report(order, sides, results, time.monotonic() - began)
 
 

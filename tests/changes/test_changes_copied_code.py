@@ -133,3 +133,30 @@ export function total(lines, rate) {
         copied_code, tmp_path, {"a.ts": script}, {"b.ts": script.replace("total", "grossOf")}
     )
     assert told(found)[0][1] == "b.ts:1"
+
+
+def test_names_that_begin_with_a_keyword_hide_no_copy(tmp_path: Path) -> None:
+    original = """\
+def settle(user, form):
+    if user.closed or form is None:
+        raise ValueError("nothing to settle", user)
+    user.open = [bill for bill in user.bills if bill.due <= user.today]
+    for bill in sorted(user.open, key=user.rank):
+        bill.record(user, form.amount)
+        form.amount -= bill.value * user.rate
+        user.credit = min(user.credit, form.amount)
+    form.save(user)
+    return user, form
+"""
+    copy = original.replace("user", "account").replace("form", "sheet").replace("settle", "square")
+    found = said(copied_code, tmp_path, {"a.py": original}, {"b.py": copy})
+    assert [one.message for one in found] == ["`square` repeats `settle` in a.py:1: use that."]
+
+
+def test_a_copy_that_begins_with_an_inner_function_is_told_whole(tmp_path: Path) -> None:
+    body = "".join(f"    {line}\n" for line in LONG.splitlines()[2:])
+    outer = "def plan(total, weights):\n    def spread(key):\n        return weights.get(key)\n\n"
+    original = outer + body.replace("    ", "", 1).replace("\n    ", "\n")
+    copy = original.replace("plan", "draft").replace("spread", "ask").replace("key", "name")
+    found = said(copied_code, tmp_path, {"a.py": original}, {"b.py": copy})
+    assert [one.message for one in found] == ["`draft` repeats `plan` in a.py:1: use that."]

@@ -144,3 +144,20 @@ def test_code_that_is_commented_out_is_told_and_prose_is_not(tmp_path: Path) -> 
 def test_lines_that_were_there_before_are_not_told(tmp_path: Path) -> None:
     before = {"shop/a.py": "import os\n\n\ndef _spare():\n    x = 1\n    return 2\n    print(3)\n"}
     assert messages(tmp_path, {"shop/a.py": before["shop/a.py"] + "\n\nNEW = 1\n"}, before) == []
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        "# Usage:\n#     app = make()\n#     app.run(1)\n#     app.close()\n",
+        "# Callers write it this way:\n#     app = make()\n#     app.run(1)\n#     app.close()\n",
+        "# >>> app = make()\n# >>> app.run(1)\n# >>> app.close()\n",
+    ],
+)
+def test_an_example_in_a_comment_is_no_dead_code(tmp_path: Path, comment: str) -> None:
+    assert said(dead_code, tmp_path, {}, {"a.py": f"{comment}def make():\n    return 1\n"}) == []
+
+
+def test_an_example_of_the_docs_is_no_dead_code(tmp_path: Path) -> None:
+    unused = "import os\n\n\ndef _show():\n    value = 1\n"
+    assert said(dead_code, tmp_path, {}, {"documentation/snippets/a.py": unused}) == []

@@ -36,12 +36,20 @@ def crowd(methods: int) -> str:
 def test_a_new_function_with_too_many_nested_paths_is_told(tmp_path: Path) -> None:
     (one,) = said(tangled_function, tmp_path, {"a.py": "x = 1\n"}, {"b.py": tangle(8)})
     assert one.places == ("b.py:1",)
-    assert "`decide` has 17 paths nested to a weight of 24 (limit 15)" in one.message
+    assert "`decide` has 17 paths nested to a weight of 24 (limit 10)" in one.message
 
 
 def test_a_flat_list_of_cases_is_not_tangled(tmp_path: Path) -> None:
     cases = "".join(f"    if kind == {n}:\n        return {n}\n" for n in range(15))
     assert not said(tangled_function, tmp_path, {}, {"b.py": f"def of(kind):\n{cases}"})
+
+
+def test_the_limit_is_ten_paths_unless_the_team_sets_another(tmp_path: Path) -> None:
+    before, after = {"a.py": tangle(4)}, {"a.py": tangle(5)}
+    assert told(said(tangled_function, tmp_path, before, after)) == [("warning", "a.py:14")]
+    loose = tmp_path / "loose"
+    loose.mkdir()
+    assert not said(tangled_function, loose, before, after, CheckSettings(complexity=15))
 
 
 def test_what_was_tangled_is_told_only_when_it_grew_much(tmp_path: Path) -> None:
@@ -106,3 +114,26 @@ def test_a_class_with_too_many_methods_is_told_with_its_jobs(tmp_path: Path) -> 
 def test_tests_may_be_long(tmp_path: Path) -> None:
     after = {"tests/test_a.py": long(200, "test_all") + crowd(60)}
     assert told(said(oversized, tmp_path, {}, after)) == []
+
+
+def wrapped(lines: int) -> str:
+    call = "    x = call(\n        x,\n        [\n            1,\n        ],\n    )\n"
+    return "def f(x):\n" + call * lines + "    return x\n"
+
+
+def test_a_line_that_is_wrapped_is_still_one_line(tmp_path: Path) -> None:
+    plain = "def f(x):\n" + "    x = call(x, [1])\n" * 60 + "    return x\n"
+    assert said(oversized, tmp_path, {"a.py": plain}, {"a.py": wrapped(60)}) == []
+
+
+def test_a_function_of_many_wrapped_lines_is_told_by_how_many_they_are(tmp_path: Path) -> None:
+    (one,) = said(oversized, tmp_path, {}, {"a.py": wrapped(90)})
+    assert "`f` has 92 lines of code" in one.message
+
+
+def test_the_body_of_a_callback_is_not_wrapped(tmp_path: Path) -> None:
+    body = "".join(f"    total += {number};\n" for number in range(90))
+    script = f"export function run(items) {{\n  items.each((one) => {{\n{body}  }});\n}}\n"
+    assert {one.rule for one in said(oversized, tmp_path, {}, {"a.js": script})} == {
+        "oversized-function"
+    }

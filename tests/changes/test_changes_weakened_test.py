@@ -170,3 +170,49 @@ def test_what_goes_with_the_code_or_stays_elsewhere_is_fine(
     tmp_path: Path, after: dict[str, str | None]
 ) -> None:
     assert said(weakened_test, tmp_path, START, after) == []
+
+
+SINGLE = """\
+def test_one():
+    assert parse("1 day") == 1
+
+
+def test_two():
+    assert parse("2 days") == 2
+
+
+def test_week():
+    assert parse("1 week") == 7
+"""
+TABLE = """\
+import pytest
+
+
+@pytest.mark.parametrize(("text", "days"), [("1 day", 1), ("2 days", 2), ("1 week", 7)])
+def test_parse(text, days):
+    assert parse(text) == days
+"""
+
+
+def test_tests_that_became_cases_of_one_test_were_not_removed(tmp_path: Path) -> None:
+    before = {"tests/test_days.py": SINGLE, "days.py": "def parse(text): ...\n"}
+    assert said(weakened_test, tmp_path, before, {"tests/test_days.py": TABLE}) == []
+
+
+def test_a_test_that_is_not_among_the_cases_was_removed(tmp_path: Path) -> None:
+    before = {"tests/test_days.py": SINGLE, "days.py": "def parse(text): ...\n"}
+    after = {"tests/test_days.py": TABLE.replace(', ("1 week", 7)', "")}
+    (one,) = said(weakened_test, tmp_path, before, after)
+    assert "`test_week` was removed" in one.message
+
+
+def test_a_test_that_goes_with_the_text_it_asked_for_was_not_removed(tmp_path: Path) -> None:
+    """As in starlette, where a branch on `http.response.pathsend` went with its test."""
+    product = (
+        "def send(scope):\n    if 'response.pathsend' in scope:\n        return 1\n    return 2\n"
+    )
+    test = "def test_pathsend():\n    assert send({'response.pathsend': {}}) == 1\n"
+    other = "def test_plain():\n    assert send({}) == 2\n"
+    before = {"shop.py": product, "tests/test_shop.py": f"{test}\n\n{other}"}
+    after = {"shop.py": "def send(scope):\n    return 2\n", "tests/test_shop.py": other}
+    assert said(weakened_test, tmp_path, before, after) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -84,6 +85,25 @@ def test_a_clean_change_passes_and_nothing_is_touched(repo: Path) -> None:
     assert report["risk"]["level"] == "low"
     assert [run["after"] for run in report["tools"]] == ["passed"]
     assert content(repo) == before
+
+
+def test_every_stage_of_a_first_check_is_a_line_in_logs(repo: Path) -> None:
+    config = (repo / "closeloop.toml").read_text()
+    (repo / "closeloop.toml").write_text(config.replace("test =", 'setup = ["true"]\ntest ='))
+    git(repo, "commit", "-q", "-am", "Set up")
+    (repo / "cart.py").write_text(CODE + "\n\ndef most(prices):\n    return max(prices)\n")
+    code, out, err = checked(repo, "--json")
+    assert (code, json.loads(out)["tools"][0]["ran"]) == (0, 1)
+    stages = re.findall(r"(?m)^closeloop: \[\d+ s\] (.+)$", err)
+    (copying,) = (stage for stage in stages if stage.startswith("copying commit "))
+    assert [stage for stage in stages if not stage.endswith("the change")] == [
+        "code quality",
+        "preparing the base",
+        copying,
+        "setting up, 1 of 1: true",
+        "risk by the repository's history",
+    ]
+    assert {"reading the change", "test before the change", "test after the change"} <= {*stages}
 
 
 def test_a_change_that_breaks_a_test_blocks_and_says_which(repo: Path) -> None:
@@ -201,7 +221,7 @@ HIGH = Risk(level="high", reasons=("…",))
     ("settings", "tools", "findings", "risk", "verdict"),
     [
         ({}, [], [], None, "pass"),
-        ({}, None, [], None, "warn"),
+        ({}, None, [], None, "unverified"),
         ({"gate": "strict"}, None, [], None, "block"),
         ({}, [RED], [], None, "warn"),
         ({"gate": "strict"}, [RED], [], None, "block"),
@@ -223,7 +243,9 @@ def test_the_settings_say_what_blocks(
     risk: Risk | None,
     verdict: str,
 ) -> None:
-    found = decide_verdict(CheckSettings(**settings), tools, findings, risk)  # type: ignore[arg-type]
+    unverified = "no test command is known" if tools is None else None
+    given = CheckSettings(**settings)  # type: ignore[arg-type]
+    found = decide_verdict(given, tools or [], findings, risk, unverified=unverified)
     assert found.verdict == verdict
     assert bool(found.reasons) == (verdict != "pass")
     assert found.held == (settings.get("hold_at") == "medium")

@@ -461,3 +461,35 @@ def test_in_go_any_takes_what_was_taken_before_and_is_the_empty_interface(tmp_pa
 
     assert found.text == "`Get` takes (any), took (string)"
     assert not found.breaking
+
+
+def test_a_source_and_its_stub_are_each_compared_with_themselves(tmp_path: Path) -> None:
+    """As in attrs: the stub of a class lists what a decorator makes at run time."""
+    source = "def define(cls=None, **options):\n    return cls\n"
+    stub = "def define(cls: type, *, slots: bool = ...) -> type: ...\ndef extra() -> None: ...\n"
+    before = {"pkg/__init__.py": "", "pkg/days.py": source, "pkg/days.pyi": stub}
+
+    assert differences(tmp_path / "a", before, {"pkg/days.pyi": stub + "x: int\n"}) == []
+    assert differences(tmp_path / "b", before, {"pkg/days.py": source + "x = 1\n"}) == []
+    gone = differences(
+        tmp_path / "c",
+        before,
+        {"pkg/days.pyi": "def extra() -> None: ...\n", "pkg/days.py": "x = 1\n"},
+    )
+    assert [one.text for one in gone] == ["removes `pkg.days.define`"]
+
+
+@pytest.mark.parametrize(
+    "decorators",
+    [
+        "@click.command()\n@click.option('--name')\n",
+        "@main.command('show')\n",
+        "@cli.group()\n",
+        "@app.command()\n",
+        "@click.pass_context\n",
+    ],
+)
+def test_a_command_of_click_or_typer_is_called_by_nobody(tmp_path: Path, decorators: str) -> None:
+    before = f"{decorators}def show(name):\n    pass\n"
+
+    assert told(tmp_path, before, before.replace("(name)", "(name, colour, *, size)")) == []

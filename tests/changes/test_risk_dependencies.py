@@ -6,18 +6,25 @@ from contextlib import suppress
 from pathlib import Path
 from textwrap import dedent
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 from risk_repository import changed
 
 from closeloop.changes.risk.dependencies import (
-    POPULAR,
     DependencyChange,
     find_dependency_changes,
-    imitated_package,
-    read_manifest,
 )
+from closeloop.changes.risk.manifests import read_manifest
+from closeloop.changes.risk.popular_packages import POPULAR, imitated_package
+from closeloop.changes.risk.vulnerabilities import (
+    list_vulnerabilities,
+    read_advisories,
+    version_key,
+)
+from closeloop.records.errors import BadInput
+from closeloop.records.settings import CheckSettings
 
 MANIFESTS = {
     "pyproject.toml": """
@@ -177,6 +184,92 @@ def test_a_licence_is_told_where_the_package_is_installed_beside(tmp_path: Path)
 
     assert script[0].warnings == ("its licence is AGPL-3.0",)
     assert python[0].warnings == ("its licence is GPL v3",)
+
+
+def test_any_licence_is_told_by_the_installed_metadata_or_its_text(tmp_path: Path) -> None:
+    packages = ".venv/lib/python3.11/site-packages"
+    installed = {
+        f"{packages}/free-1.2.dist-info/METADATA": "Name: free\nLicense-Expression: MIT\n",
+        f"{packages}/quiet-2.0.dist-info/METADATA": "Name: quiet\nLicense: UNKNOWN\n",
+        f"{packages}/quiet-2.0.dist-info/licenses/LICENSE": "Apache License, Version 2.0\n",
+    }
+
+    found = asked(tmp_path / "p", "requirements.txt", "", "free==1.2\nquiet==2\n", **installed)
+
+    assert [one.text for one in found] == [
+        "adds the dependency `free` ==1.2 (MIT)",
+        "adds the dependency `quiet` ==2 (Apache-2.0)",
+    ]
+
+
+ADVISORIES = """[
+    {"id": "PYSEC-1", "affected": [{"package": {"ecosystem": "PyPI", "name": "Some_Pkg"},
+     "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "2.10"}]}]}]},
+    {"id": "PYSEC-2", "affected": [{"package": {"ecosystem": "PyPI", "name": "some-pkg"},
+     "versions": ["2.11"], "ranges": [{"type": "SEMVER",
+     "events": [{"introduced": "3.0"}, {"last_affected": "3.1"}, {"introduced": "4.0"}]}]}]},
+    {"id": "OLD", "withdrawn": "2020-01-01T00:00:00Z",
+     "affected": [{"package": {"ecosystem": "PyPI", "name": "some-pkg"}, "versions": ["2.12"]}]}
+]"""
+
+
+@pytest.mark.parametrize(
+    ("version", "known"),
+    [
+        ("2.9", ["PYSEC-1"]),
+        ("2.10rc1", ["PYSEC-1"]),
+        ("2.10", []),
+        ("2.11", ["PYSEC-2"]),
+        ("2.12", []),
+        ("3.1.0", ["PYSEC-2"]),
+        ("3.2", []),
+        ("4.5", ["PYSEC-2"]),
+        (None, ["PYSEC-2"]),
+    ],
+)
+def test_known_vulnerabilities_of_a_version_are_found(
+    tmp_path: Path, version: str | None, known: list[str]
+) -> None:
+    (tmp_path / "osv.json").write_text(ADVISORIES)
+    advisories = read_advisories(tmp_path / "osv.json")
+
+    assert list_vulnerabilities(advisories, "pypi", "some-pkg", version) == known
+    assert list_vulnerabilities(advisories, "npm", "some-pkg", version) == []
+
+
+def test_a_new_dependency_is_looked_up_in_the_advisories_that_the_user_names(
+    tmp_path: Path,
+) -> None:
+    before = {"requirements.txt": "", "osv/all.json": ADVISORIES}
+    with changed(tmp_path / "r", before, {"requirements.txt": "some-pkg>=2.5\n"}) as inspection:
+        silent, _ = find_dependency_changes(inspection)
+        named = msgspec.structs.replace(inspection, settings=CheckSettings(advisories="osv"))
+        found, unread = find_dependency_changes(named)
+        lost = msgspec.structs.replace(inspection, settings=CheckSettings(advisories="gone.json"))
+        _, missing = find_dependency_changes(lost)
+
+    assert silent[0].warnings == ()
+    assert found[0].warnings == ("PYSEC-1 is known of version 2.5",)
+    assert not unread
+    assert missing[0].rule == "advisories"
+
+
+NAMELESS = '{"affected": [{"package": {"ecosystem": "PyPI", "name": "x"}}]}'
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "[1]", '{"id": 1, "affected": 3}', NAMELESS])
+def test_advisories_that_cannot_be_read_are_said(tmp_path: Path, content: str) -> None:
+    (tmp_path / "osv.json").write_text(content)
+
+    with pytest.raises(BadInput, match=r"osv\.json"):
+        read_advisories(tmp_path / "osv.json")
+
+
+def test_versions_are_ordered_by_their_numbers() -> None:
+    ordered = ["0", "1.0a1", "1.0", "1.0.1", "1.2", "1.10", "2.0-rc.1", "v2.0.0"]
+
+    assert sorted(ordered, key=version_key) == ordered
+    assert version_key("9" * 5_000) > version_key("9" * 99)
 
 
 def test_a_manifest_that_cannot_be_parsed_is_said(tmp_path: Path) -> None:

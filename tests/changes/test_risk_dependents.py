@@ -8,6 +8,7 @@ from risk_repository import Files, changed
 
 from closeloop.changes.risk import assess_risk
 from closeloop.changes.risk.import_graph import ImportGraph, build_import_graph, shared_threshold
+from closeloop.changes.risk.risk_matrix import determine_risk_level
 from closeloop.changes.risk.risk_model import RiskModel
 
 
@@ -116,4 +117,6 @@ def test_shared_code_and_base_classes_weigh(tmp_path: Path) -> None:
         texts["base class"]
         == "changes the base class `Base`, from which 12 classes elsewhere derive"
     )
-    assert risk.level == "high"
+    assert [determine_risk_level(rank, risk.factors) for rank in (0.1, 0.7, 0.9, 0.99)] == [
+        *("low", "medium", "high", "high")
+    ]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
+from msgspec.structs import replace
 
 from closeloop.changes.risk.change_history import History, PastChange
 from closeloop.changes.risk.risk_model import (
@@ -194,3 +195,16 @@ def test_on_labelled_commits_more_lines_go_wrong_more_often(name: str) -> None:
 
     assert rates == sorted(rates)
     assert rates[3] > 1.5 * rates[0]
+
+
+def test_a_level_that_is_out_of_order_here_is_named() -> None:
+    calm = invented(1000, 0.8)
+    ci = [replace(past(2000 + n, 5, wrong=False), files=(0, 20)) for n in range(200)]
+    paths = (*calm.paths, ".github/workflows/ci.yml")
+
+    told = fit_risk_model(
+        replace(calm, paths=paths, past=(*calm.past, *ci), labelled=len(calm.past) + 200)
+    )
+
+    assert "critical went wrong less often than high" in told.note
+    assert "size is all there is" in told.note

@@ -187,3 +187,69 @@ def test_a_title_says_whether_it_repairs(message: str, fixes: bool) -> None:
 @given(some.text())
 def test_any_message_has_a_title_of_one_line(message: str) -> None:
     assert len(commit_title(message).splitlines()) <= 1
+
+
+def reverted(history: History) -> list[str]:
+    """Of what a test adds to the four steps that are there."""
+    return [one.id for one in history.past[4:] if one.reverted]
+
+
+def test_a_revert_inside_a_merged_branch_is_found(repository: Path, tmp_path: Path) -> None:
+    """By the commit, which came with a merge itself, and lies on no main line."""
+    git(repository, "checkout", "-q", "-b", "more")
+    more = commit(repository, {"c.py": body("c = 1")}, "Add c", at=START + 6 * DAY)
+    git(repository, "checkout", "-q", "main")
+    git(repository, "merge", "-q", "--no-ff", "-m", "Merge pull request #7 from a/more", "more")
+    merge = git(repository, "rev-parse", "HEAD")
+    git(repository, "checkout", "-q", "-b", "other")
+    commit(repository, {"d.py": body("d = 1")}, "Add d", at=START + 7 * DAY)
+    words = f'Revert "Add c"\n\nThis reverts commit {more}.'
+    commit(repository, {"c.py": body("c = 2", "e = 3")}, words, at=START + 8 * DAY)
+    git(repository, "checkout", "-q", "main")
+    git(repository, "merge", "-q", "--no-ff", "-m", "Merge pull request #8 from a/other", "other")
+
+    assert reverted(read(repository, tmp_path)) == [merge]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Reverts #7",
+        'Revert "Merge pull request #7 from a/more"',
+        'Refs #12 -- Reverted "Add c".',
+        "[4.2.x] Reverted `Add c`",
+        "revert: Add c",
+    ],
+)
+def test_a_revert_is_known_by_many_words(repository: Path, tmp_path: Path, words: str) -> None:
+    git(repository, "checkout", "-q", "-b", "more")
+    commit(repository, {"c.py": body("c = 1")}, "Add c", at=START + 6 * DAY)
+    git(repository, "checkout", "-q", "main")
+    git(repository, "merge", "-q", "--no-ff", "-m", "Merge pull request #7 from a/more", "more")
+    merge = git(repository, "rev-parse", "HEAD")
+    commit(repository, {"c.py": body("c = 2", "e = 3")}, words, at=START + 8 * DAY)
+
+    assert reverted(read(repository, tmp_path)) == [merge]
+
+
+def test_an_exact_inverse_that_does_not_say_so_is_a_revert(
+    repository: Path, tmp_path: Path
+) -> None:
+    undone = commit(
+        repository, {"a.py": body("one = 9", "two = 2", "six = 6")}, "Count", at=START + 6 * DAY
+    )
+    after = {"a.py": body("one = 1", "two = 2"), "NEWS.md": "Less\n"}
+    commit(repository, after, "Simplify counting", at=START + 7 * DAY)
+
+    assert reverted(read(repository, tmp_path)) == [undone]
+
+
+def test_what_a_branch_undoes_of_itself_never_landed(repository: Path, tmp_path: Path) -> None:
+    git(repository, "checkout", "-q", "-b", "more")
+    more = commit(repository, {"c.py": body("c = 1")}, "Add c", at=START + 6 * DAY)
+    words = f'Revert "Add c"\n\nThis reverts commit {more}.'
+    commit(repository, {"c.py": None, "d.py": body("d = 1")}, words, at=START + 7 * DAY)
+    git(repository, "checkout", "-q", "main")
+    git(repository, "merge", "-q", "--no-ff", "-m", "Merge pull request #7 from a/more", "more")
+
+    assert reverted(read(repository, tmp_path)) == []

@@ -10,13 +10,21 @@ from pathlib import Path
 import anyio
 import pytest
 
+from closeloop.changes.change_check import CheckRequest
 from closeloop.changes.change_sides import ChangeQuery, open_sides
 from closeloop.changes.check_context import CheckContext
-from closeloop.changes.check_verdict import Fixer, MendedChange, build_fix_prompt, run_fix_cycles
+from closeloop.changes.check_verdict import (
+    Fixer,
+    FixSubject,
+    MendedChange,
+    build_fix_prompt,
+    run_fix_cycles,
+)
 from closeloop.changes.tool_comparison import CheckTool, has_broken, run_tools
-from closeloop.records.change import ToolRun
+from closeloop.flow import check_change
+from closeloop.records.change import ChangeReport, ToolRun
 from closeloop.records.protocols import Assignment, Work
-from closeloop.records.settings import SandboxSettings
+from closeloop.records.settings import CheckSettings, SandboxSettings
 from closeloop.records.task import Limits, Variant
 from closeloop.records.trace import Trace
 from closeloop.sandbox.workspaces import WorkspacePool
@@ -71,7 +79,8 @@ def ran(
                     timeout=timeout,
                 )
                 compared = await run_tools(bench, tools)
-                mended = await run_fix_cycles(bench, tools, compared, fixer, 2) if fixer else None
+                subject = FixSubject(tools=tools, comparisons=compared)
+                mended = await run_fix_cycles(bench, subject, fixer, 2) if fixer else None
                 return [one.run for one in compared], mended
 
     return anyio.run(go)
@@ -231,3 +240,43 @@ def test_only_what_broke_is_asked_to_be_mended() -> None:
     ]
     assert "mypy" in build_fix_prompt(runs)
     assert "ruff" not in build_fix_prompt(runs)
+
+
+def test_errors_of_the_code_start_a_fix_cycle_too(repo: Path) -> None:
+    query = "def find(db, name):\n    {}\n"
+    (repo / "cart.py").write_text(query.format('db.execute(f"SELECT 1 FROM c WHERE n = {name}")'))
+    mender = Mender(query.format('db.execute("SELECT 1 FROM c WHERE n = ?", (name,))'))
+    fixer = Fixer(agent=mender, door=None, variant=Variant(name="mender", agent="mender"))
+    order = CheckRequest(root=repo, cache=repo.parent / "cache", tiers=("quality", "tools"))
+
+    async def check() -> ChangeReport:
+        async with WorkspacePool(order.cache, SandboxSettings(kind="none")) as workspaces:
+            return await check_change(order, workspaces, fixer)
+
+    mender.prompts.append("")  # its second try is the right one
+    report = anyio.run(check)
+    assert [one.rule for one in report.findings if one.severity == "error"] == ["concatenated-sql"]
+    assert report.mending is not None
+    assert (report.mending.tries, report.mending.findings) == (1, ())
+    assert "cart.py:2: `name` is written into the text of a query" in mender.prompts[1]
+    assert report.mending.patch is not None
+    assert "n = ?" in Path(report.mending.patch).read_text()
+
+
+def test_an_error_that_stays_is_told_and_no_patch_is_offered(repo: Path) -> None:
+    text = "def find(db, name):\n    db.execute(f'SELECT 1 FROM c WHERE n = {name}')\n"
+    (repo / "cart.py").write_text(text)
+    mender = Mender(text.replace("find", "look_for"))
+    mender.prompts.append("")
+    fixer = Fixer(agent=mender, door=None, variant=Variant(name="mender", agent="mender"))
+    settings = CheckSettings(fix_cycles=1)
+    order = CheckRequest(root=repo, cache=repo.parent / "cache", settings=settings)
+
+    async def check() -> ChangeReport:
+        async with WorkspacePool(order.cache, SandboxSettings(kind="none")) as workspaces:
+            return await check_change(order, workspaces, fixer)
+
+    mending = anyio.run(check).mending
+    assert mending is not None
+    assert [one.rule for one in mending.findings] == ["concatenated-sql"]
+    assert mending.patch is None

@@ -11,10 +11,11 @@ import pytest
 
 from closeloop.changes.change_check import CheckRequest
 from closeloop.changes.change_sides import ChangeQuery, open_sides
-from closeloop.changes.check_context import describe_missing_content, installs_only
+from closeloop.changes.check_context import describe_missing_content, installs_only, prepare_base
 from closeloop.changes.coverage import LineCoverage, add_coverage_options, relocate_coverage
 from closeloop.flow import check_change
 from closeloop.records.change import ChangeReport
+from closeloop.records.inspection import ChangeSide
 from closeloop.records.settings import CheckSettings, CommandSettings, SandboxSettings
 from closeloop.sandbox.workspaces import WorkspacePool
 from patience import PATIENCE
@@ -96,7 +97,8 @@ def test_a_setup_that_fails_is_no_pass(repo: Path) -> None:
     (repo / "a.py").write_text("x = 2\n")
     commands = CommandSettings(setup=("echo a; echo no route; false",), lint="true")
     report = checked(repo, ChangeQuery(), commands)
-    assert (report.verdict, report.reasons) == ("warn", ("the tools could not be run",))
+    assert report.verdict == "unverified"
+    assert report.reasons[0].endswith("… no route; mend commands.setup")
     (told,) = (one for one in report.unmeasured if one.rule == "tools")
     assert told.reason.endswith("… no route")
     assert "\n" not in told.reason
@@ -118,6 +120,11 @@ def test_a_change_that_cannot_be_set_up_fails(repo: Path) -> None:
         ("cd web && npm ci", True),
         ("uv sync --frozen --group tests", True),
         ("go mod download", True),
+        ("go vet ./... || true", True),
+        ("go test -exec=true ./... || true", True),
+        ("go test ./... || true", False),
+        (".venv/bin/uv pip install --python .venv/bin/python --no-cache 'mypy>1'", True),
+        ("~/.tools/bin/poetry install --with test", True),
         (".venv/bin/pip install .", False),
         ("pip install -e . | tee log", False),
         ("pip install $(cat names)", False),
@@ -127,6 +134,21 @@ def test_a_change_that_cannot_be_set_up_fails(repo: Path) -> None:
 )
 def test_what_is_seen_to_install_only(line: str, installs: bool) -> None:
     assert installs_only(line) is installs
+
+
+def test_what_is_set_up_with_the_change_serves_nobody_else(repo: Path, tmp_path: Path) -> None:
+    """Its code may have run then, and could have left something in a cache."""
+    notes = tmp_path / "cache" / "prepared"
+
+    async def prepare(side: ChangeSide) -> int:
+        async with WorkspacePool(tmp_path / "cache", SandboxSettings(kind="none")) as workspaces:
+            with open_sides(repo, ChangeQuery(range="HEAD~1..HEAD")) as sides:
+                await prepare_base(workspaces, sides, side, ("true",), tmp_path / "cache")
+        return len(list(notes.iterdir())) if notes.is_dir() else 0
+
+    commit(repo, {"a.py": "x = 2\n"})
+    assert anyio.run(prepare, "after") == 0
+    assert anyio.run(prepare, "before") == 1
 
 
 def test_what_is_not_in_the_workspaces_is_told(repo: Path, tmp_path: Path) -> None:

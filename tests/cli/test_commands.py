@@ -127,8 +127,30 @@ def test_a_list_that_is_empty_says_why(project):
     assert "No attempt is like that" in typed(project, "attempts", "--task", "x").stdout
 
 
-def test_a_wrong_flag_exits_with_2(project):
-    assert typed_anew(project, "run", "--reapets", "2").returncode == 2
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["run", "--reapets", "2"], "--reapets. Did you mean --repeats?"),
+        (["run", "--repeats", "x"], "--repeats must be a whole number, not 'x'."),
+        (["gate", "--margin", "x"], "--margin must be a number, not 'x'."),
+        (["trends", "--baseline", "x"], "--baseline must be a day, such as 2026-11-01, not 'x'."),
+        (["show", "--task"], "--task needs a value."),
+        (["task", "new"], "NAME is missing."),
+        (["task", "export", "fix"], "--to is missing."),
+        (["due", "x"], "'x' is more than this command takes."),
+        (["nope"], 'Unknown command "nope".'),
+    ],
+)
+def test_what_was_typed_wrong_is_told_in_a_line_with_where_to_read_on(project, arguments, sentence):
+    said = refused(project, *arguments)
+    assert sentence in said
+    assert " --help`." in said
+    assert len(said.splitlines()) == 1
+
+
+def test_a_folder_without_its_slash_is_told_how_to_write_it(project):
+    assert "write tasks/ for the tasks of that folder" in refused(project, "run", "tasks")
+    assert "No tasks in nowhere: " in refused(project, "run", "nowhere/")
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,10 @@ def look(capsys: pytest.CaptureFixture[str], *more: str) -> str:
     return closeloop(capsys, "run", "--held-out", "--reason", "a new prompt", *more)
 
 
+def test_a_look_ends_with_where_to_read_what_it_came_to(project, capsys):
+    assert "closeloop sets   # dev beside held-out" in look(capsys)
+
+
 def test_a_run_takes_dev_tasks_and_leaves_the_others_alone(project, capsys):
     made = json.loads(closeloop(capsys, "run", "--json"))
     assert [task["id"] for task in made["tasks"]] == ["question"]
@@ -106,7 +110,6 @@ def test_no_command_prints_what_is_held_out(project, capsys):
         ["experiments", "--json"],
         ["measure"],
         ["measure", "--all", "--json"],
-        ["measure", *ids, "--sarif"],
         ["task", "check", "--repeats", "1"],
         ["task", "check", "--repeats", "1", "--json"],
         ["sets"],
@@ -116,6 +119,8 @@ def test_no_command_prints_what_is_held_out(project, capsys):
     ):
         said += closeloop(capsys, *arguments)
     for arguments in (
+        ["measure", ids[0]],
+        ["measure", *ids, "--sarif"],
         ["show", ids[0]],
         ["show", ids[0], "--json"],
         ["branch", ids[0]],

@@ -178,6 +178,9 @@ def test_every_format_is_written_and_ours_is_read_again(home: Path) -> None:
     lines = closeloop(home, "export", name, "--jsonl").stdout.splitlines()
     assert len(lines) == rows[0]["events"]
     assert {json.loads(line)["attempt"] for line in lines}
+    assert closeloop(home, "export", name, "--jsonl", "--out", "-").stdout.splitlines() == lines
+    swallowed = closeloop(home, "export", name, "--jsonl", "--out", "--log")
+    assert (swallowed.returncode, "Unknown option: --log" in swallowed.stderr) == (2, True)
     assert closeloop(home, "export", "--parquet", "--out", "events.parquet").returncode == 0
     assert (home / "events.parquet").read_bytes()[:4] == b"PAR1"
     assert closeloop(home, "export", "--atif", "--out", "out").returncode == 0

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from closeloop.cli.config import load_project
-from closeloop.cli.task import init, new
+from closeloop.cli.task import init, new, try_discovered
 from closeloop.records.errors import BadInput, MachineFailed
+from closeloop.tasks.project_discovery import discover_commands
 from closeloop.tasks.task_files import PROMPT_PLACEHOLDER, load_task
 
 
@@ -34,7 +37,7 @@ def repo(tmp_path: Path) -> Path:
 def test_init_writes_what_it_found_and_says_so(
     repo: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    init(repo / "pkg")
+    init(repo / "pkg", untried=True)
     assert load_project(repo, environ={}).settings.commands.test == "go test ./..."
     said = capsys.readouterr().out
     assert "test   go test ./...  (go.mod)" in said
@@ -50,12 +53,12 @@ def test_init_never_replaces_a_file_unless_asked_to(repo: Path) -> None:
     with pytest.raises(BadInput, match="--force"):
         init(repo)
     assert file.read_text() == "# mine\n"
-    init(repo, force=True)
+    init(repo, force=True, untried=True)
     assert "go test" in file.read_text()
 
 
 def test_init_speaks_json(repo: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    init(repo, json=True)
+    init(repo, json=True, untried=True)
     said = json.loads(capsys.readouterr().out)
     assert said["file"] == str(repo / "closeloop.toml")
     assert said["found"]["commands"]["test"] == "go test ./..."
@@ -71,13 +74,13 @@ def test_init_wants_a_git_repository(tmp_path: Path) -> None:
 def test_init_says_what_it_could_not_write(repo: Path) -> None:
     (repo / "closeloop.toml").mkdir()
     with pytest.raises(MachineFailed, match=r"closeloop\.toml cannot be written"):
-        init(repo, force=True)
+        init(repo, force=True, untried=True)
 
 
 def test_a_new_task_needs_only_its_request(
     repo: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    init(repo)
+    init(repo, untried=True)
     monkeypatch.chdir(repo / "pkg")
     new("rounding", prompt="Fix the rounding.", json=True)
     said = json.loads(capsys.readouterr().out.partition("NAME`.\n")[2])
@@ -94,7 +97,7 @@ def test_a_new_task_needs_only_its_request(
 def test_a_new_task_without_its_request_takes_over_the_test_command(
     repo: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    init(repo)
+    init(repo, untried=True)
     monkeypatch.chdir(repo / "pkg")
     new("rounding")
     path = repo / "tasks" / "rounding.md"
@@ -123,3 +126,61 @@ def test_a_new_task_needs_a_commit_to_start_from(
     with pytest.raises(BadInput, match="no commits yet"):
         new("x")
     assert not (tmp_path / "tasks").exists()
+
+
+# Every command is tried where it will be run.
+
+
+@pytest.fixture
+def python_repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Without a manifest, so that nothing is installed; its linter is nowhere."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "shop"
+    (folder / "tests").mkdir(parents=True)
+    test = "import unittest\n\n\nclass T(unittest.TestCase):\n    def test_x(self): pass\n"
+    (folder / "tests" / "test_shop.py").write_text(test)
+    (folder / "Makefile").write_text("lint:\n\tno-such-linter .\nbuild:\n\ttrue\n")
+    git(folder, "init", "-q")
+    git(folder, "add", ".")
+    git(folder, "commit", "-qm", "first")
+    return folder
+
+
+def test_init_tries_each_command_once_and_writes_down_how_it_ended(
+    python_repo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    init(python_repo)
+    said = capsys.readouterr()
+    text = (python_repo / "closeloop.toml").read_text()
+    assert re.search(r"(?m)^test = .* {2}# tried: 1 test passed in ", text)
+    assert '\n# lint = "make lint"  # tried: did not run: no-such-linter is not installed' in text
+    assert re.search(r'(?m)^build = "make build" {2}# tried: passed in ', text)
+    commands = load_project(python_repo, environ={}).settings.commands
+    assert (commands.test, commands.lint) == ("python3 -m unittest discover -s tests", None)
+    assert re.search(r"test .*\n +✓ 1 test passed in", said.out)
+    assert re.search(r"lint .*\n +✗ did not run: ", said.out)
+    assert "s] trying test: python3 -m unittest discover -s tests" in said.err
+    assert git(python_repo, "status", "--porcelain") == "?? closeloop.toml"
+
+
+def test_where_the_setup_fails_nothing_else_is_tried(python_repo: Path) -> None:
+    discovery = discover_commands(python_repo)
+    setup = ("echo no route; false",)
+    commands = msgspec.structs.replace(discovery.commands, setup=setup)
+    trials = try_discovered(msgspec.structs.replace(discovery, commands=commands), python_repo)
+    assert [*trials] == ["setup"]
+    assert not trials["setup"].works
+    assert trials["setup"].text.endswith("no route")
+
+
+def test_init_without_a_commit_says_that_nothing_was_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "new"
+    folder.mkdir()
+    git(folder, "init", "-q")
+    (folder / "go.mod").write_text("module example.org/x\n")
+    init(folder)
+    assert "The commands are not tried: " in capsys.readouterr().err
+    assert load_project(folder, environ={}).settings.commands.test == "go test ./..."

@@ -9,6 +9,10 @@ import pytest
 
 import small_project
 from closeloop.cli import main
+from closeloop.store import open_store
+from closeloop.web.page import NoQuery
+from closeloop.web.page_context import PageContext
+from closeloop.web.pages.overview import overview
 
 PROMPTS = {
     "fix": "`add` subtracts: make it add.",
@@ -49,6 +53,21 @@ def test_prompts_run_as_they_are_and_await_review(project, capsys):
         ("unscored", "awaiting review")
     }
     assert made["skipped"] == {}
+
+
+def test_a_run_tells_of_a_crash_where_nothing_is_checked_and_of_tests_only_where_some_ran(
+    project, capsys
+):
+    script = project / "crash"
+    script.write_text("#!/bin/sh\nexit 3\n")
+    script.chmod(0o755)
+    settings = project / "closeloop.toml"
+    program = f'[variants.sh]\nagent = "command"\n[variants.sh.settings]\nprogram = "{script}"\n'
+    settings.write_text(settings.read_text() + program)
+    closeloop(capsys, "task", "new", "answer", "--prompt", PROMPTS["answer"])
+    printed = " ".join(closeloop(capsys, "run", "--variant", "sh").split())
+    assert "? awaiting review; the agent crashed: " in printed
+    assert "broke a test that had passed –" in printed
 
 
 def test_nothing_of_it_is_made_or_graded_again(project, capsys):
@@ -122,3 +141,40 @@ def test_work_that_awaits_review_is_missing_nowhere(project, capsys):
     report = json.loads(closeloop(capsys, "compare", "closer", "spiraller", "--json"))
     assert report["refusal"] is None
     assert [side["coverage"] for side in report["sides"]] == [1.0, 1.0]
+
+
+def test_what_a_script_prints_is_its_answer_and_a_review_its_outcome(project, capsys):
+    script = project / "say"
+    script.write_text("#!/bin/sh\necho It is 42.\n")
+    script.chmod(0o755)
+    settings = project / "closeloop.toml"
+    program = f'[variants.sh]\nagent = "command"\n[variants.sh.settings]\nprogram = "{script}"\n'
+    settings.write_text(settings.read_text() + program)
+    closeloop(capsys, "task", "new", "answer", "--prompt", PROMPTS["answer"])
+    made = json.loads(closeloop(capsys, "run", "--variant", "sh", "--json"))["attempts"]
+    shown = closeloop(capsys, "show", made[0]["id"])
+    assert "The answer\n  It is 42." in shown
+    assert "What happened" not in shown
+    assert "Tests" not in shown
+    assert "awaiting review" in shown
+    closeloop(capsys, "score", made[0]["id"], "would-merge=yes")
+    assert "by review: 1 of 1 would merge it" in closeloop(capsys, "show", made[0]["id"])
+    listed = closeloop(capsys, "attempts")
+    assert "by review" in listed
+    assert "✓" in listed
+    assert "awaiting review" not in listed
+
+
+def test_a_review_is_the_outcome_of_a_task_over_its_repeats_and_on_the_overview(project, capsys):
+    closeloop(capsys, "task", "new", "answer", "--prompt", PROMPTS["answer"])
+    made = json.loads(closeloop(capsys, "run", "--json"))["attempts"]
+    for one, word in zip(made, ("yes", "no"), strict=True):
+        closeloop(capsys, "score", one["id"], f"would-merge={word}")
+    shown = json.loads(closeloop(capsys, "show", "--task", "answer", "--json"))
+    outcomes = {one["attempt"]: one["outcome"] for one in shown["repeats"]}
+    assert outcomes == {made[0]["id"]: "pass", made[1]["id"]: "fail"}
+    said = closeloop(capsys, "show", "--task", "answer")
+    assert "output used: of the failing checks" in " ".join(said.split())
+    with open_store(str(project / ".closeloop/closeloop.db")) as store:
+        latest = overview(PageContext(store), NoQuery()).latest
+    assert {line.row.id: line.result for line in latest} == outcomes

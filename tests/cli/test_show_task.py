@@ -55,6 +55,12 @@ def test_a_task_is_shown_over_its_repeats(tmp_path, monkeypatch, capsys):
         "spiraller": 0,
     }
     assert "No task named 'fox'" in closeloop(capsys, "show", "--task", "fox", code=2)
+    unknown = closeloop(capsys, "attempts", "--task", "fox", code=2)
+    assert "No tried task named 'fox'. Did you mean 'fix'?" in unknown
+    unknown = closeloop(capsys, "attempts", "--variant", "close", "--json", code=2)
+    assert "No tried variant named 'close'. Did you mean 'closer'?" in unknown
+    nothing = closeloop(capsys, "attempts", "--variant", "closer", "--outcome", "unscored")
+    assert "No attempt is like that" in nothing
 
 
 @pytest.mark.parametrize(

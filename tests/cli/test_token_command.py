@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import msgspec
@@ -48,3 +49,13 @@ def test_what_is_missing_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("new", "ann", "--scope", "everything") == 2
     assert run("list") == 0
     assert "closeloop token new NAME" in capsys.readouterr().out
+
+
+def test_a_port_that_is_taken_is_told_with_the_next(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(SystemExit) as left:
+            main(["serve", "--port", str(port)])
+    assert left.value.code == 2
+    advice = f"Port {port} is already in use: try --port {port + 1}."
+    assert advice in capsys.readouterr().err

@@ -276,7 +276,7 @@ def forgets_a_constraint(tried: Tried) -> None:
 
 
 FINDINGS = {
-    "missing-cent": {"spiral", "false-claim", "ignored-feedback"},
+    "missing-cent": {"spiral", "false-claim"},
     "statement-names": {"out-of-scope-edit"},
     "reminders": {"dropped-brief"},
     "greek-buyer": {"out-of-scope-edit", "weakened-test"},

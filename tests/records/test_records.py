@@ -86,6 +86,16 @@ def test_an_unknown_name_is_answered_with_the_nearest_and_all_known() -> None:
     assert str(unknown_name_error("agent", "codex", [])) == none
 
 
+def test_of_very_many_names_only_the_nearest_are_told() -> None:
+    many = [f"name-{number}" for number in range(99)] * 2 + ["would-merge"]
+    fault = unknown_name_error("score", "would-merg", many, "closeloop scores")
+    assert str(fault) == (
+        "No score named 'would-merg'. Did you mean 'would-merge'? `closeloop scores` lists them."
+    )
+    few = unknown_name_error("score", "x", ["b", "a", "a"], "closeloop scores")
+    assert str(few) == "No score named 'x'. Known: a, b."
+
+
 def test_every_fault_has_its_own_exit_code() -> None:
     codes = {kind: kind.exit_code for kind in Fault.__subclasses__()}
     assert codes == {BadInput: 2, PluginFailed: 3, MachineFailed: 4}

@@ -366,3 +366,66 @@ def test_setup_is_told_how_to_reach_packages_and_agents_are_not(
                 return kept, (await workspace.cage.run("echo $PIP_INDEX_URL")).output
 
     assert anyio.run(go) == ("http://127.0.0.1:9/simple\n", "\n")
+
+
+# What setup leaves in caches serves every workspace, and none of them can change it for others.
+
+FORGERY = """
+    chmod -R u+w ~/.cache ~/go
+    echo forged > ~/.cache/build/object
+    rm ~/go/module; ln -s /etc/passwd ~/go/module
+    echo forged > ~/.cache/build/new
+"""
+
+
+def test_a_cache_that_setup_filled_cannot_be_written_for_others(
+    repo: Path, workspaces: WorkspacePool
+) -> None:
+    fill = "mkdir -p ~/.cache/build ~/go && echo good | tee ~/.cache/build/object > ~/go/module"
+    show = "cat ~/.cache/build/object ~/go/module; ls ~/.cache/build"
+
+    async def main() -> None:
+        base = await workspaces.prepare_base(str(repo), git(repo, "rev-parse", "main"), [fill])
+        async with workspaces.open(base, Limits()) as agent:
+            assert await output(agent, show) == "good\ngood\nobject\n"
+            await output(agent, FORGERY)
+            assert "forged" in await output(agent, show)
+            async with workspaces.open(base, Limits()) as beside:
+                assert await output(beside, show) == "good\ngood\nobject\n"
+        async with workspaces.open(base, Limits()) as grading:
+            assert await output(grading, show) == "good\ngood\nobject\n"
+
+    anyio.run(main)
+
+
+def test_a_base_that_does_not_lend_serves_no_other_commit(
+    repo: Path, workspaces: WorkspacePool, tmp_path: Path
+) -> None:
+    """What is installed with the code of a change could have been tampered with by it."""
+    if not workspaces.sandbox.isolated:
+        pytest.skip("environments are shared only where they lie at the same path")
+    setup = ["python3 -m venv .venv"]
+
+    def count_lenders() -> int:
+        return len(list(tmp_path.glob("cache/kin/*")))
+
+    async def main() -> None:
+        commits = git(repo, "rev-parse", "later", "main").split()
+        await workspaces.prepare_base(str(repo), commits[0], setup, lends=False)
+        assert count_lenders() == 0
+        await workspaces.prepare_base(str(repo), commits[1], setup)
+        assert count_lenders() == 1
+
+    anyio.run(main)
+
+
+def test_setup_says_what_it_is_at(repo: Path, workspaces: WorkspacePool) -> None:
+    said: list[str] = []
+
+    async def main() -> None:
+        commit = git(repo, "rev-parse", "main")
+        await workspaces.prepare_base(str(repo), commit, ["true", "cd ."], tell=said.append)
+
+    anyio.run(main)
+    assert said[1:] == ["setting up, 1 of 2: true", "setting up, 2 of 2: cd ."]
+    assert said[0].startswith("copying commit ")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from closeloop.records.settings import CommandSettings
 from closeloop.tasks.project_discovery import Discovery, discover_commands
 
 PACKAGE_LOCKS = {"npm": "package-lock.json", "pnpm": "pnpm-lock.yaml", "yarn": "yarn.lock"}
@@ -42,7 +43,7 @@ def test_uv_with_groups(tmp_path: Path) -> None:
             [project]
             name = "x"
             [build-system]
-            requires = []
+            requires = ["hatchling>=1.26"]
             [dependency-groups]
             dev = ["ruff"]
             random-tests = ["pytest", "pytest-randomly"]
@@ -55,11 +56,19 @@ def test_uv_with_groups(tmp_path: Path) -> None:
             [tool.ruff]
             """,
     )
-    assert found.commands.setup == ("uv sync --frozen --group tests --group typing",)
-    assert found.commands.test == "uv run --no-sync pytest"
-    assert found.commands.lint == "uv run --no-sync ruff check ."
-    assert found.commands.types == "uv run --no-sync mypy"
-    assert found.commands.build == "uv build"
+    uv = "--python .venv/bin/python --no-cache"
+    assert found.commands.setup == (
+        "python3 -m venv .venv",
+        ".venv/bin/pip install uv",
+        f".venv/bin/uv sync --frozen --inexact {uv} --group tests --group typing",
+        f".venv/bin/uv pip install {uv} 'hatchling>=1.26'",
+    )
+    assert found.commands.test == ".venv/bin/pytest"
+    assert found.commands.lint == ".venv/bin/ruff check ."
+    assert found.commands.types == ".venv/bin/mypy"
+    assert found.commands.build == (
+        ".venv/bin/pip wheel --no-deps --no-build-isolation --wheel-dir dist ."
+    )
     assert found.sources["test"] == "pyproject.toml"
     assert found.sources["setup"] == "uv.lock"
 
@@ -83,7 +92,7 @@ def test_setuptools_with_groups_and_tools_that_are_declared_nowhere(tmp_path: Pa
     assert found.commands.setup == (
         "python3 -m venv .venv",
         ".venv/bin/pip install --upgrade pip",
-        ".venv/bin/pip install -e '.[test]' --group test pyright ruff",
+        ".venv/bin/pip install --upgrade -e '.[test]' --group test pyright ruff setuptools wheel",
     )
     assert found.commands.test == ".venv/bin/pytest"
     assert found.commands.lint == ".venv/bin/ruff check ."
@@ -93,8 +102,24 @@ def test_setuptools_with_groups_and_tools_that_are_declared_nowhere(tmp_path: Pa
 def test_what_uv_was_not_told_of_is_installed_besides(tmp_path: Path) -> None:
     project = "[project]\nname='x'\n[tool.uv]\n[tool.ruff]"
     found = look(tmp_path, pyproject_dot_toml=project, tests__test_a_dot_py="import pytest")
-    assert found.commands.setup == ("uv sync", "uv pip install pytest ruff")
-    assert found.commands.test == "uv run --no-sync pytest"
+    uv = "--python .venv/bin/python --no-cache"
+    assert found.commands.setup[-2:] == (
+        f".venv/bin/uv sync --inexact {uv}",
+        f".venv/bin/uv pip install {uv} -P setuptools pytest ruff setuptools wheel",
+    )
+    assert found.commands.test == ".venv/bin/pytest"
+
+
+def test_the_hooks_of_pre_commit_are_installed_by_the_setup(tmp_path: Path) -> None:
+    config = {
+        "_dot_pre-commit-config_dot_yaml": "repos: []",
+        "tests__test_a_dot_py": "import pytest",
+    }
+    found = look(tmp_path / "a", pyproject_dot_toml="[project]\nname='x'", **config)
+    assert found.commands.lint == ".venv/bin/pre-commit run --all-files"
+    assert found.commands.setup[-1] == ".venv/bin/pre-commit install-hooks || true"
+    assert " pre-commit " in found.commands.setup[-2]
+    assert look(tmp_path / "b", **config).commands == CommandSettings(test="python3 -m pytest")
 
 
 def test_poetry(tmp_path: Path) -> None:
@@ -113,9 +138,14 @@ def test_poetry(tmp_path: Path) -> None:
             """,
         _dot_flake8="[flake8]",
     )
-    assert found.commands.setup == ("poetry install --with test",)
-    assert found.commands.test == "poetry run pytest"
-    assert found.commands.lint == "poetry run flake8"
+    assert found.commands.setup == (
+        "python3 -m venv ~/.tools",
+        "~/.tools/bin/pip install poetry",
+        "~/.tools/bin/poetry install --with test",
+    )
+    assert found.commands.test == "~/.tools/bin/poetry run pytest"
+    assert found.commands.lint == "~/.tools/bin/poetry run flake8 --extend-exclude .venv"
+    assert found.commands.build is None
 
 
 def test_an_old_project_with_setup_cfg_and_requirements(tmp_path: Path) -> None:
@@ -125,9 +155,12 @@ def test_an_old_project_with_setup_cfg_and_requirements(tmp_path: Path) -> None:
         setup_dot_cfg="[tool:pytest]\n[flake8]\n[mypy]\nstrict = true\n",
         **{"requirements-dev_dot_txt": "pytest\nflake8==6\nMyPy\n"},
     )
-    assert found.commands.setup[-1] == ".venv/bin/pip install -e . -r requirements-dev.txt"
+    assert (
+        found.commands.setup[-1]
+        == ".venv/bin/pip install --upgrade -e . -r requirements-dev.txt setuptools wheel"
+    )
     assert found.commands.test == ".venv/bin/pytest"
-    assert found.commands.lint == ".venv/bin/flake8"
+    assert found.commands.lint == ".venv/bin/flake8 --extend-exclude .venv"
     assert found.commands.types == ".venv/bin/mypy ."
     assert found.sources["test"] == "setup.cfg"
 
@@ -166,8 +199,13 @@ def test_pytest_or_unittest(tmp_path: Path, files: dict[str, str], command: str)
 def test_other_environments(tmp_path: Path, files: dict[str, str], setup: str, test: str) -> None:
     project = "[project]\nname='x'\ndependencies=['pytest']"
     found = discover_commands(make(tmp_path, {"pyproject.toml": project, **files}))
-    assert found.commands.setup == (setup,)
-    assert found.commands.test == test
+    tool = setup.split(maxsplit=1)[0]
+    assert found.commands.setup == (
+        "python3 -m venv ~/.tools",
+        f"~/.tools/bin/pip install {tool}",
+        f"~/.tools/bin/{setup}",
+    )
+    assert found.commands.test == f"~/.tools/bin/{test}"
 
 
 @pytest.mark.parametrize(
@@ -205,17 +243,53 @@ def test_the_lock_file_names_the_package_manager(
         ({"test": "tsx --test a.ts"}, "npx tsx --test a.ts"),
         ({"test": "node test.js"}, "npm test"),
         ({"test": "node --test-only run.js"}, "npm test"),
-        ({"test": "tsc && node --test"}, "npm test"),
-        ({"test": "jest && echo done"}, "npm test"),
+        ({"test": "tsc && node --test"}, "npx tsc && node --test"),
+        ({"test": "jest && echo done"}, "npx jest"),
+        ({"test": "jest && tsc"}, "npx jest"),
+        ({"test": "npm run only", "only": "jest --ci", "posttest": "npm audit"}, "npx jest --ci"),
+        ({"test": "npm run only", "only": "tape x", "posttest": "npm audit"}, "npm run only"),
+        ({"test": "npm run only", "only": "tape x", "pretest": "npm run build"}, "npm test"),
+        ({"test": "npm run gone"}, "npm test"),
+        ({"test": "npm run lint && vitest run && npx tsc -p ."}, "npx vitest run"),
         ({"test": 'echo "Error: no test specified" && exit 1'}, "npx jest"),
         ({}, "npx jest"),
     ],
 )
-def test_a_script_that_is_only_a_runner_is_called_directly(
+def test_the_runner_of_a_script_is_called_directly(
     tmp_path: Path, scripts: dict[str, str], command: str
 ) -> None:
     manifest = package(scripts=scripts, devDependencies={"jest": "1"})
     assert look(tmp_path, package_dot_json=manifest).commands.test == command
+
+
+@pytest.mark.parametrize(
+    ("scripts", "lint", "types"),
+    [
+        ({"test": "jest && tsc"}, None, "npx tsc"),
+        ({"test": "xo && mocha && tsd"}, "npx xo", "npx tsd"),
+        ({"test": "eslint . && prettier -c . && jest"}, "npx eslint . && npx prettier -c .", None),
+        ({"test": "jest && tsc", "types": "tsc -b"}, None, "npm run types"),
+        ({"test": "xo && jest", "lint": "xo --fix"}, "npm run lint", None),
+        ({"test": "xo && node run.js"}, None, None),
+        ({"test": "tsc && node run.js"}, None, None),
+    ],
+)
+def test_what_a_test_script_checks_besides_is_a_command_of_its_own(
+    tmp_path: Path, scripts: dict[str, str], lint: str | None, types: str | None
+) -> None:
+    found = look(tmp_path, package_dot_json=package(scripts=scripts)).commands
+    assert (found.lint, found.types) == (lint, types)
+
+
+def test_compilers_fill_their_caches_in_the_setup_and_run_nothing(tmp_path: Path) -> None:
+    found = look(tmp_path, go_dot_mod="module x")
+    assert found.commands.setup == (
+        "go mod download",
+        "go vet ./... || true",
+        "go test -exec=true ./... || true",
+    )
+    found = look(tmp_path / "rust", Cargo_dot_toml="[package]")
+    assert found.commands.setup == ("cargo fetch", "cargo test --no-run || true")
 
 
 def test_typescript_tools_are_found_without_scripts(tmp_path: Path) -> None:

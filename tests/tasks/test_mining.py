@@ -24,8 +24,8 @@ from closeloop.tasks.mining.miner import (
     MiningOptions,
     MiningResult,
     mine_tasks,
-    open_rewording,
 )
+from closeloop.tasks.mining.request_rewording import open_rewording
 from closeloop.tasks.mining.work_history import LedgerEntry, append_entry, read_ledger
 from closeloop.tasks.task_files import load_tasks
 from patience import SCALES
@@ -208,6 +208,31 @@ def test_of_tests_that_fail_with_the_work_too_it_is_said(project: Project) -> No
     assert "1 fail with it too: they may need a network" in mined.refused[commit]
 
 
+def test_what_skipped_tests_lack_of_an_extra_is_installed_for_them(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def add(recipe, output, packages, wanted=()):
+        asked.append(tuple(wanted))
+        test = f"HAS_RICH=1 {recipe.test}"  # as if it had been installed
+        return msgspec.structs.replace(recipe, test=test) if wanted else None
+
+    monkeypatch.setattr(mining_environments, "add_missing_packages", add)
+    helper = "import os, pytest\nrich_required = pytest.mark.skipif(\n"
+    helper += "    not os.getenv('HAS_RICH'), reason='Requires rich installed')\n"
+    extra = "[project.optional-dependencies]\nshow = ['rich>=1']\n"
+    project.commit("Prepare", {"helper.py": helper, "pyproject.toml": extra})
+    tests = FIXED_TESTS.replace("def test_neg", "@rich_required\ndef test_neg")
+    project.commit(
+        "Leave out negative prices when adding up",
+        {"shop.py": FIXED, "test_shop.py": f"from helper import rich_required\n{tests}"},
+    )
+    result = project.mine(MiningOptions(repeats=1))
+    assert len(result.tasks) == 1, result.refused
+    assert asked[-1] == ("rich",)
+
+
 def test_a_command_that_hides_its_runner_is_mined_all_the_same(project: Project) -> None:
     project.commit("Script", {"run.sh": f"{TEST}\n"})
     project.commit("Negative prices do not count", {"shop.py": FIXED, "test_shop.py": FIXED_TESTS})
@@ -346,6 +371,12 @@ def test_the_command_says_what_it_made(project: Project) -> None:
     ran = subprocess.run(command, cwd=project.folder, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     assert len(json.loads(ran.stdout)["tasks"]) == 1
+    stages = [line.split()[0] for line in ran.stderr.splitlines() if line.strip()]
+    assert [one for one in stages if one in ("surveyed", "trying", "proved")] == [
+        "surveyed",
+        "trying",
+        "proved",
+    ], "progress stands in logs, too"
     refused = subprocess.run(
         [*command[:4], "--limit", "0"], cwd=project.folder, capture_output=True, check=False
     )

@@ -24,17 +24,24 @@ from closeloop.tasks.mining.mining_environments import (
     narrow_to_files,
     narrow_to_tests,
 )
+from closeloop.tasks.mining.recipe_repairs import (
+    add_missing_packages,
+    describe_optional_modules,
+    find_extra_packages,
+    find_lacking_extras,
+    find_named_packages,
+    leave_out_requirement,
+)
 from closeloop.tasks.mining.setup_recipes import (
     ConfiguredCommands,
     Recipe,
-    add_missing_packages,
-    describe_optional_modules,
     detect_edited_commands,
-    find_named_packages,
+    find_addopts_plugins,
     find_python_requirements,
     list_recipes,
     package_cutoff_day,
 )
+from closeloop.tasks.project_discovery import detect_project
 from closeloop.tasks.projects.manifest_folder import ManifestFolder
 
 AT = datetime(2024, 5, 17, tzinfo=UTC)
@@ -134,6 +141,13 @@ def test_each_way_to_name_test_requirements_is_known(
     assert first.test == ".venv/bin/pytest"
 
 
+def test_tests_that_no_file_names_a_runner_for_are_run_by_pytest(tmp_path: Path) -> None:
+    (tmp_path / "setup.py").touch()
+    old = ManifestFolder(tmp_path, ("setup.py", "shop/tests/test_total.py"))
+    assert list_recipes(old, NOTHING, AT)[0].test == ".venv/bin/pytest"
+    assert list_recipes(ManifestFolder(tmp_path, ("setup.py", "shop/a.py")), NOTHING, AT) == []
+
+
 def test_a_lock_of_uv_is_tried_second(tmp_path: Path) -> None:
     ways = list_recipes(folder(tmp_path, {"pyproject.toml": PYPROJECT, "uv.lock": ""}), NOTHING, AT)
     assert [way.how for way in ways][:2] == ["packages as of 2024-07-01", "as uv.lock says"]
@@ -152,25 +166,91 @@ def test_a_version_that_comes_from_tags_is_given(tmp_path: Path) -> None:
     [
         ("pnpm-lock.yaml", "pnpm lint && vitest run", ["pnpm exec vitest run", "npx vitest run"]),
         ("yarn.lock", "A=b jest", ["A=b yarn jest", "A=b npx jest"]),
-        ("bun.lock", "./all.sh", ["bun run test", "npm run test"]),
+        ("bun.lock", "./all.sh", ["bun run test", "npm run test", "npx vitest run"]),
         ("package-lock.json", "npm run lint && jest", ["npx jest"]),
+        ("package-lock.json", "jest --ci && tsd", ["npx jest --ci"]),
+        (
+            "package-lock.json",
+            "tsc -p . && mocha out && eslint .",
+            ["npx tsc -p . && npx mocha out"],
+        ),
+        ("pnpm-lock.yaml", "pnpm lint && pnpm vitest", ["pnpm exec vitest run", "npx vitest run"]),
+        ("package-lock.json", "npm run all", ["npm run gen && npx mocha test"]),
+        (
+            "package-lock.json",
+            "node --experimental-vm-modules node_modules/jest/bin/jest.js -i",
+            ["NODE_OPTIONS=--experimental-vm-modules npx jest -i"],
+        ),
+        ("package-lock.json", "strange-tool test", ["npm test", "npx vitest run"]),
     ],
 )
 def test_npm_does_where_another_manager_of_packages_is_missing(
     tmp_path, lock, script, ways
 ) -> None:
-    package = json.dumps({"scripts": {"test": script}})
+    scripts = {"test": script, "all": "mocha test && npm run types", "preall": "npm run gen"}
+    scripts |= {"gen": "node gen.js", "types": "tsc --noEmit"}
+    package = json.dumps({"scripts": scripts, "devDependencies": {"vitest": "1"}})
     made = list_recipes(folder(tmp_path, {"package.json": package, lock: ""}), NOTHING, AT)
     assert [way.test for way in made] == ways
+
+
+@pytest.mark.parametrize(
+    ("options", "plugins"),
+    [
+        ("--cov=shop --cov-report=xml -n auto -ra", ("pytest-cov", "pytest-xdist")),
+        ("-n0 --strict-markers --no-header", ("pytest-xdist",)),
+        ("--doctest-modules --import-mode=importlib", ()),
+    ],
+)
+def test_plug_ins_that_pytest_is_configured_with_are_installed(tmp_path, options, plugins) -> None:
+    ini = {"setup.py": "", "pytest.ini": f"[pytest]\naddopts =\n  {options}\n"}
+    found = folder(tmp_path, ini)
+    assert find_addopts_plugins(found) == plugins
+    for way in list_recipes(found, NOTHING, AT):
+        assert all(name in way.setup[-1] for name in plugins)
+
+
+MISSING = (
+    "× No solution found:\n╰─▶ Because old-thing was not found in the package registry and you"
+)
+
+
+@pytest.mark.parametrize(
+    ("files", "install", "kept"),
+    [
+        ({"tox.ini": ""}, "-e . old_thing==1 rich pytest", "-e . rich pytest"),
+        (
+            {"dev.txt": "rich>2  # nice\nold.thing\n"},
+            "-e . -r dev.txt pytest",
+            "-e . 'rich>2' pytest",
+        ),
+        (
+            {"pyproject.toml": "[project.optional-dependencies]\ntest = ['rich', 'old-thing>1']"},
+            "-e '.[test]' pytest",
+            "-e . rich pytest",
+        ),
+        (
+            {"pyproject.toml": "[dependency-groups]\ndev = ['old-thing', 'rich']"},
+            "--group dev pytest",
+            "rich pytest",
+        ),
+        ({"dev.txt": "-r more.txt\n"}, "-e . -r dev.txt pytest", None),
+        ({"tox.ini": ""}, "-e . pytest", None),
+    ],
+)
+def test_what_cannot_be_installed_is_left_out_and_said(tmp_path, files, install, kept) -> None:
+    recipe = Recipe(setup=("make", f"bin/uv pip install {install}"), test="pytest", how="newest")
+    less = leave_out_requirement(recipe, MISSING, folder(tmp_path, files))
+    assert (less and less.setup[-1]) == (kept and f"bin/uv pip install {kept}")
+    assert less is None or less.how == "newest, without old-thing"
 
 
 def test_what_people_wrote_comes_first_and_what_was_found_last(tmp_path: Path) -> None:
     found = folder(tmp_path, {"go.mod": "module shop\n", "a_test.go": ""})
     own = detect_edited_commands(CommandSettings(test="make check"), found)
     assert [way.test for way in list_recipes(found, own, AT)] == ["make check", "go test ./..."]
-    same = detect_edited_commands(
-        CommandSettings(test="go test ./...", setup=("go mod download",)), found
-    )
+    setup = tuple(command.line for command in detect_project(found).setup)
+    same = detect_edited_commands(CommandSettings(test="go test ./...", setup=setup), found)
     assert [way.how for way in list_recipes(found, same, AT)] == ["as go.mod says"]
 
 
@@ -226,6 +306,56 @@ def test_what_tests_skip_themselves_without_is_known_by_their_patch() -> None:
     tests += "+@pytest.mark.skipif(not HAS_NUMPY, reason='')\n"
     told = [f"No module named '{name}'" for name in ("trio", "rich", "yaml", "attr", "NUMPY")]
     assert describe_optional_modules(tests).split("\n") == told
+
+
+EXTRAS = "[project.optional-dependencies]\n"
+CRYPTO = "Requires cryptography library installed\n/w/tests/test_a.py:3: Requires cryptography"
+
+
+@pytest.mark.parametrize(
+    ("files", "complaint", "wanted"),
+    [
+        (
+            {
+                "pyproject.toml": f"{EXTRAS}crypto = ['cryptography>=3.4']\n"
+                "docs = ['sphinx']\nrequires = ['-r x', '--index-url=y', '']\n"
+            },
+            CRYPTO,
+            ["cryptography"],
+        ),
+        (
+            {"setup.cfg": "[options.extras_require]\ncrypto =\n  cryptography>=3; os_name == 'a'"},
+            CRYPTO,
+            ["cryptography"],
+        ),
+        (
+            {"setup.py": "EXTRAS = {'crypto': ['cryptography'], 'all': a + b}\nsetup()"},
+            "NotImplementedError: 'RS256' not found. Do you have cryptography installed?",
+            ["cryptography"],
+        ),
+        (
+            {"pyproject.toml": "[tool.poetry.extras]\nfast = ['python-rapidjson', 'ujson']"},
+            "needs the extra: pip install shop[fast]",
+            ["python-rapidjson", "ujson"],
+        ),
+        (
+            {"pyproject.toml": f"{EXTRAS}dev = ['mypy']\nyes = ['shop']"},
+            "mypy and shop are not installed",
+            [],
+        ),
+        (
+            {"pyproject.toml": f"{EXTRAS}crypto = ['cryptography']"},
+            "cryptography on Windows only",
+            [],
+        ),
+    ],
+)
+def test_extras_that_tests_say_they_lack_are_found(tmp_path, files, complaint, wanted) -> None:
+    project = folder(tmp_path, {"shop/__init__.py": "", **files})
+    found = find_lacking_extras([complaint], find_extra_packages(project))
+    assert found == wanted
+    more = add_missing_packages(PIP, "", find_named_packages(project), found)
+    assert (more and more.setup[-1]) == (f"{PIP.setup[-1]} {' '.join(wanted)}" if wanted else None)
 
 
 @pytest.fixture
@@ -393,6 +523,12 @@ def test_unittest_is_told_a_file_by_its_pattern(test: str, files: list[str], run
         ("w: file:///a/B.kt:1:1 old\ne: file:///a/B.kt:3:7 no C\n", "e: file:///a/B.kt:3:7 no C"),
         ("    b_test.go:3: 7 is not 8\n    at a.ts:3:7 so\nFAIL\n", "FAIL"),
         ("", "it said nothing"),
+        (
+            "ERROR: usage: pytest\npytest: error: unrecognized arguments: --cov\n  inifile: a",
+            "pytest: error: unrecognized arguments: --cov",
+        ),
+        ("a\nE   ImportError: b\nE   ImportError: c\n1 error in 1 s\n", "E   ImportError: b"),
+        ("npm error code E404\nnpm error 404 No x\nnpm error A complete log", "npm error 404 No x"),
     ],
 )
 def test_of_what_a_broken_setup_says_the_reason_is_told(said: str, reason: str) -> None:

@@ -139,6 +139,26 @@ def test_only_work_on_source_and_tests_is_a_candidate(history: History) -> None:
     assert "CHANGES" not in found.source + found.tests
 
 
+def test_commits_whose_content_is_missing_are_passed_over_with_the_reason(
+    history: History,
+) -> None:
+    tests = "def test_{}():\n    pass\n"
+    works = [
+        history.commit(
+            f"Prices are {name}", {"shop.py": f"A = '{name}'\n", "test_shop.py": tests.format(name)}
+        )
+        for name in ("early", "lost", "after", "late")
+    ]
+    blob = history.git("rev-parse", f"{works[1]}:shop.py")
+    (history.folder / ".git/objects" / blob[:2] / blob[2:]).unlink()
+    with open_manifests(history.folder, "HEAD") as folder:
+        rules = find_collection_rules(folder, "pytest")
+    lode = survey_work(history.folder, rules, None, NOW)
+    assert {work.commit for work in lode.works} == {works[0], works[3]}
+    assert {*lode.passed_over} == {works[1], works[2]}
+    assert all("this clone lacks a part of it" in why for why in lode.passed_over.values())
+
+
 def test_a_name_that_the_base_has_somewhere_is_not_told(history: History) -> None:
     history.commit("Notes", {"notes.py": "def known(): ...\n"})
     history.commit(
@@ -152,7 +172,7 @@ def test_a_name_that_the_base_has_somewhere_is_not_told(history: History) -> Non
         rules = find_collection_rules(folder, "pytest")
     found = build_candidate(history.folder, list_past_work(history.folder)[0], rules)
     assert isinstance(found, TaskCandidate)
-    assert "Names to use: `by_day`." in found.prompt
+    assert "Names to use: `shop.by_day`." in found.prompt
 
 
 def work(message: str, year: int = 2025) -> PastWork:

@@ -130,3 +130,14 @@ def test_every_path_has_exactly_one_place(paths: list[str]) -> None:
     parts = split_change_paths(paths, paths, CollectionRules(names=("test_*.py",)))
     found = (*parts.tests, *parts.support, *parts.source, *parts.changelog, *parts.rest)
     assert sorted(found) == sorted(paths)
+
+
+def test_a_package_that_the_runner_looks_for_tests_in_is_source(tmp_path: Path) -> None:
+    ini = ManifestFolder(tmp_path, ("pytest.ini",))
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = shop checks\n")
+    rules = find_collection_rules(ini, "pytest")
+    known = ["shop/a.py", "shop/b.py", "shop/tests/test_a.py", "shop/tests/data.json"]
+    known += ["checks/test_b.py", "checks/data.json"]
+    parts = split_change_paths(known, known, rules)
+    assert parts.source == ("shop/a.py", "shop/b.py")
+    assert parts.support == ("shop/tests/data.json", "checks/data.json")

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.tasks.mining.candidate_builder import extract_changelog_notes, score_work
+from closeloop.tasks.mining.candidate_builder import score_work
+from closeloop.tasks.mining.changelog_notes import extract_changelog_notes
 from closeloop.tasks.mining.prompt_leaks import (
     find_expected_messages,
     find_introduced_names,
@@ -353,6 +354,9 @@ def test_a_short_message_is_enough_where_names_tell_the_rest() -> None:
     assert compose_prompt("Support giving back", SOURCE, TESTS, [], []) is None
     prompt = compose_prompt("Support giving back", SOURCE, TESTS, ["refund"], [])
     assert prompt == "Support giving back\n\nNames to use: `refund`."
+    prompt = compose_prompt("Support refunds", SOURCE, TESTS, ["`refund` of `shop.py`"], [])
+    assert prompt == "Support refunds\n\nNames to use: `refund` of `shop.py`."
+    assert compose_prompt("Refunds", SOURCE, TESTS, ["refund"], []) is None
 
 
 def test_a_short_message_is_enough_where_it_names_what_the_tests_use() -> None:
@@ -360,6 +364,8 @@ def test_a_short_message_is_enough_where_it_names_what_the_tests_use() -> None:
     assert compose_prompt("Correct refund_all rounding", SOURCE, TESTS, [], []) is None
     assert compose_prompt("Correct refund_all rounding", SOURCE, tests, [], []) is not None
     assert compose_prompt("Correct refund_all", SOURCE, tests, [], []) is None
+    abbreviated = patch("tests/test_shop.py", "+    VATRate(order)")
+    assert compose_prompt("Deprecate VATRate class", SOURCE, abbreviated, [], []) is not None
 
 
 def test_what_is_left_without_its_title_must_say_more() -> None:

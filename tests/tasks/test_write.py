@@ -133,6 +133,12 @@ def test_a_new_task_with_its_prompt_can_be_run_as_it_is(
     assert task.acceptance == Acceptance()
 
 
+def test_what_explains_the_fields_of_an_acceptance_stands_in_one_column() -> None:
+    written = render_new_task("new", CommandSettings(test="pytest"), "f" * 40, "Do it.")
+    lines = [line for line in written.splitlines() if line.startswith("  # ")]
+    assert len({line.rindex(" # ") for line in lines if line.count(" # ") > 1}) == 1
+
+
 def test_a_plain_prompt_can_be_given_fields(tmp_path: Path) -> None:
     for end in ("\n", "\r\n"):
         edited = text_with_field(f"Do it.{end}Well.{end}", "tags", ("billing",), "x.md")

@@ -18,13 +18,11 @@ from closeloop.changes.risk.change_history import (
     measure_change_size,
 )
 from closeloop.changes.risk.risk_factors import coverage_factor, history_factor
+from closeloop.changes.risk.risk_matrix import determine_risk_level, impact_row, likelihood_band
 from closeloop.changes.risk.risk_model import (
     RiskModel,
-    determine_risk_level,
     estimate_chance,
     fit_risk_model,
-    greatest_impact,
-    likelihood_band,
     rank_change,
 )
 from closeloop.records.change import RiskFactor
@@ -75,7 +73,7 @@ def test_likelihood_is_the_rank_among_past_changes_with_ties_counted_half() -> N
 @pytest.mark.parametrize(
     ("rank", "band"),
     [
-        (0.0, "small"), (0.599, "small"), (0.6, "moderate"), (0.849, "moderate"), (0.85, "large"),
+        (0.0, "small"), (0.599, "small"), (0.6, "medium"), (0.849, "medium"), (0.85, "large"),
         (0.969, "large"), (0.97, "huge"), (1.0, "huge"),
     ],
 )  # fmt: skip
@@ -114,22 +112,22 @@ def factor(weight: float, axis: Any = "impact") -> RiskFactor:
 
 
 @pytest.mark.parametrize(
-    ("weight", "impact"),
-    [(0.0, "none"), (0.99, "none"), (1.0, "some"), (1.9, "some"), (2.0, "wide"), (2.9, "wide"),
+    ("weight", "row"),
+    [(0.0, "none"), (0.99, "none"), (1.0, "none"), (1.9, "none"), (2.0, "shared"), (2.9, "shared"),
      (3.0, "breaking"), (9.0, "breaking")],
 )  # fmt: skip
-def test_the_gravest_factor_says_the_impact(weight: float, impact: str) -> None:
-    assert greatest_impact([factor(weight), factor(0.0), factor(9.0, "likelihood")]) == impact
-    assert greatest_impact([]) == "none"
+def test_the_gravest_factor_says_the_impact(weight: float, row: str) -> None:
+    assert impact_row([factor(weight), factor(0.0), factor(9.0, "likelihood")], {}) == row
+    assert impact_row([], {}) == "none"
 
 
 MATRIX = {
-    0.1: ("low", "medium", "high", "critical"),
-    0.7: ("medium", "medium", "high", "critical"),
-    0.9: ("high", "high", "high", "critical"),
-    0.99: ("high", "high", "critical", "critical"),
+    0.1: ("low", "low", "low", "critical"),
+    0.7: ("low", "low", "medium", "critical"),
+    0.9: ("medium", "medium", "high", "critical"),
+    0.99: ("high", "high", "high", "critical"),
 }
-"""By rank, the levels of no, some, wide and breaking impact."""
+"""By rank, the levels of facts that weigh 0, 1, 2 and 3: no impact twice, shared, breaking."""
 
 
 @pytest.mark.parametrize("rank", MATRIX)
@@ -185,9 +183,9 @@ def history(*steps: PastChange) -> History:
 
 
 def test_each_level_is_held_against_how_often_it_went_wrong() -> None:
-    """Changes of 1 … 100 lines: number n has the rank (n − ½) / 100. Up to 60 small, up to 85
-    moderate, the rest large or huge. Wrong: 1, 61, 62, 90. Number 2 touched CI logic and was
-    reverted: critical. So low 1 of 59, medium 2 of 25, high 1 of 15, critical 1 of 1.
+    """Changes of 1 … 100 lines: number n has the rank (n − ½) / 100. Up to 85 small or medium: low.
+    Up to 97 large: medium. The last three are huge: high. Wrong: 1, 61, 62, 90. Number 2 touched
+    CI logic and was reverted: critical. So low 3 of 84, medium 1 of 12, high 0 of 3, critical 1.
     """
     steps = [past(n, fixed=n in (1, 61, 62, 90)) for n in range(1, 101)]
     steps[1] = past(2, files=(0, 1), reverted=True)
@@ -195,7 +193,7 @@ def test_each_level_is_held_against_how_often_it_went_wrong() -> None:
     assert (found.changes, found.wrong, found.reverted) == (100, 5, 1)
     assert found.model.past == 100
     wrong = {one.level: one.wrong for one in found.held}
-    for level, hits, of in (("low", 1, 59), ("medium", 2, 25), ("high", 1, 15), ("critical", 1, 1)):
+    for level, hits, of in (("low", 3, 84), ("medium", 1, 12), ("high", 0, 3), ("critical", 1, 1)):
         assert_rate(wrong[level], hits, of)
 
 

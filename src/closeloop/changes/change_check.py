@@ -26,19 +26,22 @@ from closeloop.changes.check_context import (
     prepare_base,
 )
 from closeloop.changes.check_verdict import (
-    Fixer,
-    MendedChange,
     decide_verdict,
     review_with_model,
-    run_fix_cycles,
 )
 from closeloop.changes.coverage import Coverage, find_coverage, measure_coverage, read_coverage
 from closeloop.changes.repository_index import inspect_change, open_index
 from closeloop.changes.risk import assess_risk
 from closeloop.changes.risk.change_history import read_history
-from closeloop.changes.risk.risk_model import fit_risk_model
-from closeloop.changes.tool_comparison import CheckTool, ToolComparison, has_broken, run_tools
+from closeloop.changes.risk.risk_model import learn_risk_model
+from closeloop.changes.tool_comparison import CheckTool, ToolComparison, run_tools
 from closeloop.concurrency import compute_in_thread
+from closeloop.grading.tool_outcomes import (
+    NO_COMMAND_REASON,
+    advise_on_setup,
+    explain_unverified,
+)
+from closeloop.records.attempt import Outcome
 from closeloop.records.change import ChangeReport, CheckTier, MendingResult, Risk, ToolRun
 from closeloop.records.errors import BadInput, Fault, MachineFailed
 from closeloop.records.finding import SEVERITIES, Finding, Unmeasured
@@ -46,7 +49,7 @@ from closeloop.records.inspection import (
     Inspection,
 )
 from closeloop.records.protocols import ChangeCheck, Model
-from closeloop.records.record import Record, content_digest
+from closeloop.records.record import Record
 from closeloop.records.settings import CheckSettings, CommandSettings, SilenceSettings
 from closeloop.records.task import Task
 from closeloop.sandbox.workspaces import UnreadableChange, WorkspacePool
@@ -70,6 +73,8 @@ class CheckRequest(Record):
     tiers: tuple[CheckTier, ...] = TIERS
     task: Task | None = None
     request: str | None = None
+    grade: Outcome | None = None
+    """Of the attempt whose change it is."""
     coverage: bool = False
     """Whether the tests are run once more to see which lines they reach."""
     tell: Callable[[str], None] = lambda text: None
@@ -81,8 +86,11 @@ class ToolTierResult(Record):
     runs: tuple[ToolRun, ...] = ()
     mending: MendingResult | None = None
     unmeasured: tuple[Unmeasured, ...] = ()
-    failed: bool = False
-    """Whether there are tools, and none of them could be run."""
+    unverified: str | None = None
+    """Why no test said anything, and what to do about it."""
+    tools: Sequence[CheckTool] = ()
+    comparisons: Sequence[ToolComparison] = ()
+    """What was run, and both ends of it: what a fix cycle runs again."""
 
 
 class TierResults(Record):
@@ -113,13 +121,20 @@ def build_report(
     risk = results.risk if isinstance(results.risk, Risk) else None
     tools = results.tools
     findings = sorted(
-        (_apply_silences(one, order) for one in results.quality if isinstance(one, Finding)),
+        (apply_silences(one, order) for one in results.quality if isinstance(one, Finding)),
         key=_finding_order,
     )
     unmeasured = [one for one in results.quality if not isinstance(one, Finding)]
     if isinstance(results.risk, Unmeasured):
         unmeasured.append(results.risk)
-    judgement = decide_verdict(order.settings, None if tools.failed else tools.runs, findings, risk)
+    judgement = decide_verdict(
+        order.settings,
+        tools.runs,
+        findings,
+        risk,
+        unverified=tools.unverified,
+        grade=order.grade,
+    )
     report = ChangeReport(
         change=redact_change(sides.change),
         title=sides.title,
@@ -132,6 +147,7 @@ def build_report(
         mending=tools.mending,
         findings=tuple(findings),
         risk=risk,
+        grade=order.grade,
         unmeasured=(*unmeasured, *tools.unmeasured),
         at=datetime.now(UTC),
         seconds=round(seconds, 3),
@@ -190,7 +206,7 @@ async def check_risk(
     """Tier risk: how likely such a change goes wrong, by the repository's past."""
     if "risk" not in order.tiers:
         return None
-    order.tell("risk")
+    order.tell("risk by the repository's history")
     coverage = await _measure_coverage(order, context)
     return await compute_in_thread(_assess_risk, order, inspection, coverage)
 
@@ -204,7 +220,11 @@ def _assess_risk(
         if coverage is None and (path := find_coverage(sides.root)) is not None:
             coverage = _read_coverage(path, sides.root)
         return assess_risk(
-            inspection, history=history, model=fit_risk_model(history).model, coverage=coverage
+            inspection,
+            history=history,
+            model=learn_risk_model(history),
+            coverage=coverage,
+            cache=order.cache,
         )
     except (Fault, OSError) as fault:
         return Unmeasured(rule="risk", reason=str(fault))
@@ -219,11 +239,11 @@ def _read_coverage(path: Path, root: Path) -> Coverage | Unmeasured:
 
 
 async def prepare_context(
-    order: CheckRequest, sides: ChangeSides, workspaces: WorkspacePool
+    order: CheckRequest, sides: ChangeSides, workspaces: WorkspacePool, needed: bool = False
 ) -> PreparedContext:
-    """Where tools can be run, if any are to be; or why they cannot."""
+    """Where tools can be run, if any are to be or an agent needs it; or why they cannot."""
     tools = "tools" in order.tiers and list_check_tools(order.commands, order.settings.commands)
-    if not tools and not order.coverage:
+    if not tools and not order.coverage and not needed:
         return None
     if sides.base is None:
         return Unmeasured(rule="tools", reason="there is no commit before the change")
@@ -231,18 +251,22 @@ async def prepare_context(
     try:
         order.tell("preparing the base")
         try:
-            before = after = await prepare_base(workspaces, sides, "before", setup, order.cache)
+            before = after = await prepare_base(
+                workspaces, sides, "before", setup, order.cache, order.tell
+            )
         except BadInput as fault:  # of the base: with the change, it may be set up all the same
             unready = str(fault)
             before = after = await workspaces.prepare_base(str(sides.root), sides.base)
         if setup and sides.head and needs_setup(file.path for file in sides.change.files):
             order.tell("preparing the change")
             with suppress(BadInput):  # then every tool says so, with what setup prints
-                after = await prepare_base(workspaces, sides, "after", setup, order.cache)
+                after = await prepare_base(
+                    workspaces, sides, "after", setup, order.cache, order.tell
+                )
     except BadInput as fault:
-        return Unmeasured(rule="tools", reason=_fault_sentence(fault))
+        return Unmeasured(rule="tools", reason=describe_fault(fault))
     except (Fault, OSError) as fault:
-        return MachineFailed(_fault_sentence(fault))
+        return MachineFailed(describe_fault(fault))
     return CheckContext(
         workspaces=workspaces,
         bases={"before": before, "after": after},
@@ -268,21 +292,16 @@ async def _measure_coverage(
 
 
 async def check_tools(
-    order: CheckRequest,
-    inspection: Inspection,
-    bench: PreparedContext,
-    fixer: Fixer | None,
+    order: CheckRequest, inspection: Inspection, bench: PreparedContext
 ) -> ToolTierResult:
     """Tier tools: what the repository's own commands say before and after the change."""
     if "tools" not in order.tiers:
         return ToolTierResult()
     tools = list_check_tools(order.commands, order.settings.commands)
-    known = bench is not None
-    if bench is None:
-        reason = "no command is known: name some in [commands], or let `closeloop init` find them"
-        bench = Unmeasured(rule="tools", reason=reason)
+    if bench is None or not tools:
+        return ToolTierResult(unverified=NO_COMMAND_REASON)
     if isinstance(bench, Unmeasured):
-        return ToolTierResult(unmeasured=(bench,), failed=known)
+        return ToolTierResult(unmeasured=(bench,), unverified=bench.reason)
     if isinstance(bench, MachineFailed):
         return _unexamined_tools(tools, str(bench))
     lacking = tuple(
@@ -291,20 +310,20 @@ async def check_tools(
     try:
         tools, comparisons = await _compare_tools(bench, tools, inspection, order.settings.tests)
     except (Fault, OSError) as fault:
-        return _unexamined_tools(tools, _fault_sentence(fault))
+        return _unexamined_tools(tools, describe_fault(fault))
     runs = tuple(one.run for one in comparisons)
     if runs and all(run.before == run.after == "not set up" for run in runs):
-        unrun = Unmeasured(rule="tools", reason=_fault_sentence(BadInput(runs[0].output)))
-        return ToolTierResult(unmeasured=(*lacking, unrun), failed=True)
-    result = ToolTierResult(runs=runs, unmeasured=lacking)
-    if fixer is None or not any(has_broken(run) for run in runs):
-        return result
-    try:
-        mended = await run_fix_cycles(bench, tools, comparisons, fixer, order.settings.fix_cycles)
-        return msgspec.structs.replace(result, mending=_save_mending(order, mended))
-    except (Fault, OSError, UnreadableChange) as fault:
-        unmended = Unmeasured(rule="mending", reason=_fault_sentence(fault))
-        return msgspec.structs.replace(result, unmeasured=(*lacking, unmended))
+        reason = describe_fault(BadInput(runs[0].output))
+        unrun = Unmeasured(rule="tools", reason=reason)
+        unverified = f"{reason}; {advise_on_setup(runs[0].output)}"
+        return ToolTierResult(unmeasured=(*lacking, unrun), unverified=unverified)
+    return ToolTierResult(
+        runs=runs,
+        unmeasured=lacking,
+        unverified=explain_unverified(runs),
+        tools=tools,
+        comparisons=comparisons,
+    )
 
 
 def _unexamined_tools(tools: Sequence[CheckTool], reason: str) -> ToolTierResult:
@@ -352,18 +371,7 @@ def _narrow_tests(tool: CheckTool, inspection: Inspection) -> CheckTool:
     )
 
 
-def _save_mending(order: CheckRequest, mended: MendedChange) -> MendingResult:
-    """What mends the change as a file: the repository itself is left as it is."""
-    if not mended.patch or mended.mending.left:
-        return mended.mending
-    content = mended.patch.encode("utf-8", "surrogateescape")
-    path = order.cache / "mended" / f"{content_digest(content)[:16]}.patch"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-    return msgspec.structs.replace(mended.mending, patch=str(path))
-
-
-def _fault_sentence(fault: Fault | OSError | UnreadableChange) -> str:
+def describe_fault(fault: Fault | OSError | UnreadableChange) -> str:
     """What went wrong, with the last thing that a program said of it."""
     first, *output = [line.strip() for line in str(fault).splitlines() if line.strip()] or [""]
     return f"{first} … {output[-1][:300]}" if output else first[:500]
@@ -385,7 +393,7 @@ def list_check_tools(commands: CommandSettings, more: Mapping[str, str]) -> list
     ]
 
 
-def _apply_silences(finding: Finding, order: CheckRequest) -> Finding:
+def apply_silences(finding: Finding, order: CheckRequest) -> Finding:
     task = order.task
     for silence in order.silences:
         paths = [place.rsplit(":", 1)[0] for place in finding.places]

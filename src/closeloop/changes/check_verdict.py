@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -24,7 +24,7 @@ from closeloop.changes.tool_comparison import (
     run_tool_at_side,
 )
 from closeloop.concurrency import run_limited
-from closeloop.grading.tool_outcomes import is_blocked_by, tool_outcome
+from closeloop.grading.tool_outcomes import is_blocked_by, is_silent_test, tool_outcome
 from closeloop.judges.change_review import (
     RULE,
     PatchLine,
@@ -35,13 +35,14 @@ from closeloop.judges.change_review import (
     split_into_chunks,
 )
 from closeloop.providers.structured_reply import ask_with_repair
+from closeloop.records.attempt import Outcome
 from closeloop.records.change import ChangeReport, MendingResult, ReportVerdict, Risk, ToolRun
 from closeloop.records.errors import BadInput
 from closeloop.records.finding import SEVERITIES, FailureMode, Finding, Unmeasured
 from closeloop.records.inspection import Inspection
 from closeloop.records.protocols import Agent, Assignment, Model, ModelProxy
 from closeloop.records.record import Record
-from closeloop.records.settings import CheckSettings
+from closeloop.records.settings import CheckSettings, CommandSettings
 from closeloop.records.task import Task, Variant
 from closeloop.sandbox.workspaces import Workspace
 from closeloop.store import Store
@@ -68,29 +69,37 @@ class Judgement(Record):
 
 def decide_verdict(
     settings: CheckSettings,
-    tools: Sequence[ToolRun] | None,
+    tools: Sequence[ToolRun],
     findings: Sequence[Finding],
     risk: Risk | None,
+    *,
+    unverified: str | None = None,
+    grade: Outcome | None = None,
 ) -> Judgement:
     """Block where something counts that much, warn where it does not, else pass.
 
-    No tools at all are fine; None are tools that could not be run, which nobody may take for it.
+    `unverified` is why no test said anything, and what to do: that is never a pass, and a reason to
+    block where the gate is strict. A change that passed its task's own acceptance is verified.
     """
     held = needs_person(settings, risk)
-    unrun = ["the tools could not be run"] if tools is None else []
-    tools = tools or ()
+    unverified = None if grade is not None and grade.result == "pass" else unverified
+    unrun = [f"not verified: {unverified}"] if unverified else []
     blocking = [*(unrun if settings.gate == "strict" else ())]
-    blocking += _blocking_reasons(settings, tools, findings)
+    blocking += _blocking_reasons(settings, tools, findings, grade)
     if blocking or held:
         waits = [f"its risk is {risk.level}, which waits for a person"] if held and risk else []
         return Judgement(verdict="block", reasons=(*blocking, *waits), held=held)
-    warning = [
-        *unrun,
-        *(_describe_red_tool(run) for run in tools if run.after != "passed" or run.broke),
+    warning = [_describe_grade(grade)] if grade is not None and grade.result != "pass" else []
+    warning += [
+        _describe_red_tool(run)
+        for run in tools
+        if (run.after != "passed" or run.broke) and not (unverified and is_silent_test(run))
     ]
     warning += _severity_counts(findings, SEVERITIES[:2])
     if risk is not None and risk.level in ("high", "critical"):
         warning.append(f"its risk is {risk.level}")
+    if unverified:
+        return Judgement(verdict="unverified", reasons=(unverified, *warning))
     return Judgement(verdict="warn" if warning else "pass", reasons=tuple(warning))
 
 
@@ -102,17 +111,33 @@ def needs_person(settings: CheckSettings, risk: Risk | None) -> bool:
 
 
 def _blocking_reasons(
-    settings: CheckSettings, tools: Sequence[ToolRun], findings: Sequence[Finding]
+    settings: CheckSettings,
+    tools: Sequence[ToolRun],
+    findings: Sequence[Finding],
+    grade: Outcome | None,
 ) -> Iterator[str]:
     if settings.gate == "informational":
         return
+    if grade is not None and grade.result == "fail":
+        yield _describe_grade(grade)
     for run in tools:
         if is_blocked_by(run, settings.gate):
             yield _describe_red_tool(run)
-    if settings.block_at != "never":
-        # Nobody has calibrated a model that reviews: it advises, whatever blocks.
-        sure = [finding for finding in findings if finding.source != "judge"]
-        yield from _severity_counts(sure, SEVERITIES[: SEVERITIES.index(settings.block_at) + 1])
+    yield from _severity_counts(list_blocking_findings(settings, findings), SEVERITIES)
+
+
+def list_blocking_findings(settings: CheckSettings, findings: Iterable[object]) -> list[Finding]:
+    """Those that keep a change from being merged, and that a fix cycle is about."""
+    if settings.block_at == "never" or settings.gate == "informational":
+        return []
+    severities = SEVERITIES[: SEVERITIES.index(settings.block_at) + 1]
+    # Nobody has calibrated a model that reviews: it advises, whatever blocks.
+    return [
+        one
+        for one in findings
+        if isinstance(one, Finding) and one.severity in severities
+        if one.source != "judge" and one.silenced is None
+    ]
 
 
 def _describe_red_tool(run: ToolRun) -> str:
@@ -126,6 +151,12 @@ def _describe_red_tool(run: ToolRun) -> str:
     if tool_outcome(run) == "unknown" and run.after != "machine trouble":
         return f"{state}, and it is not known what it says without this change"
     return f"{state}{', as without this change' if run.after == run.before else ''}"
+
+
+def _describe_grade(grade: Outcome) -> str:
+    """`its grade is fail: 2 tests still fail`."""
+    why = grade.reasons[0] if grade.reasons else grade.cause
+    return f"its grade is {grade.result}{f': {why}' if why else ''}"
 
 
 def _severity_counts(findings: Sequence[Finding], severities: Sequence[str]) -> Iterator[str]:
@@ -144,6 +175,8 @@ class CheckSubject(Record):
     wanted: ChangeQuery
     attempt: str | None = None
     task: Task | None = None
+    grade: Outcome | None = None
+    """What the task's own acceptance said of it."""
 
 
 @contextmanager
@@ -159,7 +192,19 @@ def open_attempt_change(name: str, store: Store, base: str | None = None) -> Ite
         patch = Path(folder) / f"attempt-{attempt.id}"
         patch.write_bytes(change.patch.encode("utf-8", "replace"))
         wanted = ChangeQuery(patch=patch, base=base or change.base)
-        yield CheckSubject(wanted=wanted, attempt=attempt.id, task=task)
+        grade = store.load_grade(attempt.id)
+        outcome = grade.outcome if grade else None
+        yield CheckSubject(wanted=wanted, attempt=attempt.id, task=task, grade=outcome)
+
+
+def apply_task_commands(commands: CommandSettings, task: Task) -> CommandSettings:
+    """The commands with which a task's work is checked: its own tests, in its own environment.
+
+    The project's other tools count only where that environment is also theirs.
+    """
+    own = commands if commands.setup == task.setup else CommandSettings()
+    test = task.acceptance.run or own.test
+    return replace(own, setup=task.setup, test=test)
 
 
 def save_report(
@@ -260,7 +305,7 @@ def _report_review_gaps(
         yield Unmeasured(rule=RULE.name, reason=reason)
 
 
-# Fix cycles: what the tools say goes back to an agent, a few times at most.
+# Fix cycles: what the tools and the checks say goes back to an agent, a few times at most.
 
 FIX_PROMPT = """\
 A change to this repository, already in the working tree, breaks checks that passed without it.
@@ -289,32 +334,50 @@ class MendedChange(Record):
     """From the change to the mended one; empty where nothing was done."""
 
 
+class FixSubject(Record):
+    """What is to be mended in a change."""
+
+    tools: Sequence[CheckTool] = ()
+    comparisons: Sequence[ToolComparison] = ()
+    findings: Sequence[Finding] = ()
+    """What blocks the change of what the checks of quality found."""
+    recheck: Callable[[str], Awaitable[Sequence[Finding]]] | None = None
+    """Given what was mended, what blocks then; None leaves the findings as they are."""
+
+    def needs_fixing(self) -> bool:
+        return bool(self.findings) or any(has_broken(one.run) for one in self.comparisons)
+
+
 async def run_fix_cycles(
-    bench: CheckContext,
-    tools: Sequence[CheckTool],
-    comparisons: Sequence[ToolComparison],
-    fixer: Fixer,
-    cycles: int,
+    bench: CheckContext, subject: FixSubject, fixer: Fixer, cycles: int
 ) -> MendedChange:
     """Up to so many tries, each told what still fails; the repository itself is left alone."""
-    current, patch, tries, note = [one.run for one in comparisons], "", 0, None
+    current, patch, tries, note = [one.run for one in subject.comparisons], "", 0, None
+    findings = subject.findings
     async with bench.workspaces.open(bench.bases["after"], fixer.variant.limits) as workspace:
         await apply_side(bench, workspace, "after")
         await workspace.settle_changes()
-        while tries < cycles and note is None and any(has_broken(run) for run in current):
+        while tries < cycles and note is None and (findings or any(map(has_broken, current))):
             tries += 1
             bench.tell(f"an agent mends what broke, try {tries} of {cycles}")
-            note = await _run_fixer(workspace, fixer, build_fix_prompt(current))
+            note = await _run_fixer(workspace, fixer, build_fix_prompt(current, findings))
             patch = await workspace.read_diff()
             if patch:
                 # Elsewhere: what tools leave behind is no part of the change.
-                results = [await run_tool_at_side(bench, tool, "after", patch) for tool in tools]
-                current = [
-                    compare_once(bench, tool, one.before, after)
-                    for tool, one, after in zip(tools, comparisons, results, strict=True)
-                ]
+                current = await _compare_mended(bench, subject, patch)
+                findings = await subject.recheck(patch) if subject.recheck else findings
     left = tuple(run for run in current if has_broken(run))
-    return MendedChange(mending=MendingResult(tries=tries, left=left, note=note), patch=patch)
+    result = MendingResult(tries=tries, left=left, findings=tuple(findings), note=note)
+    return MendedChange(mending=result, patch=patch)
+
+
+async def _compare_mended(bench: CheckContext, subject: FixSubject, patch: str) -> list[ToolRun]:
+    """What the tools say of the mended change, beside what they said before it."""
+    results = [await run_tool_at_side(bench, tool, "after", patch) for tool in subject.tools]
+    return [
+        compare_once(bench, tool, one.before, after)
+        for tool, one, after in zip(subject.tools, subject.comparisons, results, strict=True)
+    ]
 
 
 async def _run_fixer(workspace: Workspace, fixer: Fixer, prompt: str) -> str | None:
@@ -340,18 +403,21 @@ async def _run_fixer(workspace: Workspace, fixer: Fixer, prompt: str) -> str | N
     return None if work.exit == "finished" else work.cause or work.exit.replace("_", " ")
 
 
-def build_fix_prompt(runs: Sequence[ToolRun]) -> str:
-    """What broke, trimmed to what matters."""
-    broken = [run for run in runs if has_broken(run)]
-    printed = [
-        build_text_block(
-            "output", run.output or "it printed nothing", MAX_OUTPUT_CHARS // len(broken)
-        )
-        for run in broken
-    ]
+def build_fix_prompt(runs: Sequence[ToolRun], findings: Sequence[Finding] = ()) -> str:
+    """What broke, trimmed to what matters; findings quote the change, so they are data as well."""
+    outputs = {
+        f"`{run.command}` {run.after}": run.output or "it printed nothing"
+        for run in runs
+        if has_broken(run)
+    }
+    if findings:
+        lines = [f"{one.places[0]}: {one.message} ({one.rule})" for one in findings]
+        outputs["The checks of the code's quality found errors"] = "\n".join(lines)
+    share = MAX_OUTPUT_CHARS // max(1, len(outputs))
+    printed = [build_text_block("output", text, share) for text in outputs.values()]
     seal = draw_seal(printed)
     parts = [
-        f"`{run.command}` {run.after}:\n\n{fence_blocks([output], seal)}"
-        for run, output in zip(broken, printed, strict=True)
+        f"{title}:\n\n{fence_blocks([output], seal)}"
+        for title, output in zip(outputs, printed, strict=True)
     ]
     return FIX_PROMPT + "\n\n".join(parts)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections import OrderedDict, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -119,6 +119,15 @@ class RepositoryIndex:
         return frozenset(
             name.decode("utf-8", "replace") for name in self._known_words if not name[:1].isdigit()
         )
+
+    def count_files(self, names: Iterable[str]) -> Mapping[str, int]:
+        """In how many files each of these names occurs."""
+        wanted = {name.encode() for name in names}
+        counts: Counter[bytes] = Counter()
+        for key, words in self._read_outlines("names"):
+            for word in wanted.intersection(words.split(b"\n")):
+                counts[word] += len(self._places[key])
+        return {word.decode(): count for word, count in counts.items()}
 
     def imports(self) -> Mapping[str, Sequence[SourceImport]]:
         """By path, what each file imports; on which line is not kept."""

@@ -229,9 +229,10 @@ class Regressions(Record):
 
 
 class ToolComparison(Record):
-    """A tool's run for the report, and what it was like before: later tries are held against it."""
+    """A tool's run for the report, and both ends of it: later tries are held against the first."""
 
     before: ToolResult
+    after: ToolResult
     run: ToolRun
 
 
@@ -285,9 +286,8 @@ async def _confirm_regressions(
             )
     note = FLAKY_NOTE if after.state == "passed" and after is not first else after.note
     note = f"{count_with_noun(by_chance, 'test')} {FLAKY_NOTE}" if by_chance else note
-    return ToolComparison(
-        before=before, run=_build_tool_run(bench, tool, before, after, regressions, note)
-    )
+    run = _build_tool_run(bench, tool, before, after, regressions, note)
+    return ToolComparison(before=before, after=after, run=run)
 
 
 def compare_once(
@@ -379,6 +379,7 @@ def _build_tool_run(
         mended=tuple(sorted(name for name in failed if _is_mended(name, after)))[:MAX_NAMES],
         output=relevant_output(after, list(found.failing)),
         seconds=after.seconds,
+        ran=sum(one in RAN_STATUSES for one in after.tests.values()) if after.tests else None,
         selected=tool.selected,
         note=note,
     )

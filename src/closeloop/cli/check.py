@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -82,7 +82,7 @@ def check(  # noqa: PLR0913 - one parameter for each flag
     from closeloop.changes.change_sides import ChangeQuery, NoChange
     from closeloop.changes.report_publishing import read_pull_event
     from closeloop.cli.config import load_project
-    from closeloop.cli.console import print_warning
+    from closeloop.cli.console import print_warning, show_progress
 
     require_one_change(change, patch, attempt, staged or None, github or None)
     outputs = parse_report_formats([*(format or ()), *(["json"] if json else ())])
@@ -93,16 +93,16 @@ def check(  # noqa: PLR0913 - one parameter for each flag
     configuration = load_project(Path.cwd()) if attempt else load_check_configuration(wanted, pull)
     try:
         with (
-            show_check_progress(quiet=outputs[None] != "terminal") as tell,
+            show_progress("looking at the change") as tell,
             open_check_subject(configuration, wanted, attempt) as subject,
         ):
             order = build_check_order(
                 configuration, subject.wanted, tuple(tier or TIERS), task, coverage=coverage
             )
+            order = apply_check_subject(order, subject, configuration)
             settings = replace(order.settings, model=model or order.settings.model)
             order = replace(
                 order,
-                task=order.task or subject.task,
                 request=pull.request if pull else None,
                 tell=tell,
                 settings=settings,
@@ -193,6 +193,24 @@ def build_check_order(
         task=chosen_task,
         coverage=coverage,
     )
+
+
+def apply_check_subject(
+    order: CheckRequest, subject: CheckSubject, found: ProjectConfiguration
+) -> CheckRequest:
+    """Of an attempt: its task's repository, environment and tests, and what they said of it."""
+    from msgspec.structs import replace
+
+    from closeloop.changes.check_verdict import apply_task_commands
+    from closeloop.sandbox.workspaces.source_repository import has_branches
+
+    order = replace(order, task=order.task or subject.task, grade=subject.grade)
+    task = subject.task
+    if task is None or task.repo is None:
+        return order
+    # A task whose repository is elsewhere is checked in this folder's clone of it.
+    repo = str(found.root / task.repo) if has_branches(str(found.root / task.repo)) else order.root
+    return replace(order, root=Path(repo), commands=apply_task_commands(order.commands, task))
 
 
 @contextmanager
@@ -325,19 +343,6 @@ async def open_reviewer(
         return await opened.enter_async_context(opening_model)
     except Fault as fault:
         return Unmeasured(rule=RULE.name, reason=str(fault))
-
-
-@contextmanager
-def show_check_progress(*, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """What is going on, on a terminal."""
-    from closeloop.cli.console import make_visible, open_console
-
-    output = open_console(stderr=True)
-    if quiet or not output.is_terminal:
-        yield lambda text: None
-        return
-    with output.status("looking at the change") as status:
-        yield lambda text: status.update(make_visible(text))
 
 
 def parse_report_formats(formats: Sequence[str]) -> dict[Path | None, str]:

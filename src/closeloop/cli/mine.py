@@ -99,7 +99,7 @@ async def _run_mining(
         store = exit_stack.enter_context(open_project_store(settings, project.root))
         reword = None
         if model is not None:
-            from closeloop.tasks.mining.miner import open_rewording
+            from closeloop.tasks.mining.request_rewording import open_rewording
 
             reword = await exit_stack.enter_async_context(
                 open_rewording(model, settings, project.root, os.environ)
@@ -121,17 +121,20 @@ async def _run_mining(
 
 
 def _make_progress_reporter(status: Status) -> Callable[[MiningEvent], None]:
-    """Says how many are proved so far, and what is looked at."""
+    """Reports how many are proved so far, and what is tried; in a log, a line for each event."""
     from closeloop.cli.console import make_visible
 
     proved = refused = 0
+    console = status.console
 
-    def report_event(told: MiningEvent) -> None:
+    def report_event(event: MiningEvent) -> None:
         nonlocal proved, refused
-        proved, refused = proved + (told.stage == "proved"), refused + (told.stage == "refused")
-        if told.stage == "proved":
-            status.console.print(make_visible(f"proved {told.task}"), markup=False, highlight=False)
-        about = make_visible(told.about)[:60]
+        proved, refused = proved + (event.stage == "proved"), refused + (event.stage == "refused")
+        subject = " ".join(filter(None, ((event.commit or "")[:10], event.task, event.about)))
+        line = make_visible(f"{event.stage} {subject}".partition("\n")[0])
+        if event.stage == "proved" or not console.is_terminal:
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+        about = make_visible(event.about)[:60]
         status.update(f"{proved} proved, {refused} not; {about} …".replace("[", "\\["))
 
     return report_event

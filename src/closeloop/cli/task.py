@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,10 +20,12 @@ from closeloop.text.wording import count_with_noun
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from closeloop.changes.command_trial import CommandTrial
     from closeloop.cli.config import ProjectConfiguration
     from closeloop.records.attempt import Proof
     from closeloop.records.settings import Settings
     from closeloop.records.task import Task
+    from closeloop.tasks.project_discovery import Discovery
     from closeloop.tasks.stress import StressVariant
 
 
@@ -33,9 +36,13 @@ def init(
     path: Path = Path(),
     *,
     force: bool = False,
+    untried: bool = False,
     json: JsonFlag = False,
 ) -> None:
     """Find the project's test, lint, type and build commands and write closeloop.toml.
+
+    Each is tried once in the sandbox, at the last commit. What cannot be run there is written as a
+    comment.
 
     Parameters
     ----------
@@ -43,6 +50,8 @@ def init(
         A folder of the git repository; its closeloop.toml goes to the repository's root.
     force
         Replace a closeloop.toml that is there already.
+    untried
+        Only look for the commands, and try none.
     """
     from closeloop.cli.config import CONFIG_NAME, find_repository_root
     from closeloop.cli.console import print_json, print_line
@@ -58,12 +67,16 @@ def init(
     if file.exists() and not force:
         raise BadInput(f"{file} is there already: edit it, or replace it with --force.")
     discovery = discover_commands(root)
+    trials = {} if untried else try_discovered(discovery, root)
+    texts = {name: one.text for name, one in trials.items()}
+    # Without its setup nothing runs, but it may work tomorrow, or with one more line.
+    useless = [name for name, one in trials.items() if not one.works and name != "setup"]
     try:
-        file.write_text(render_config(discovery), encoding="utf-8")
+        file.write_text(render_config(discovery, texts, useless), encoding="utf-8")
     except OSError as error:
         raise MachineFailed(f"{error.filename} cannot be written: {error.strerror}.") from error
     if json:
-        print_json({"file": str(file), "found": discovery})
+        print_json({"file": str(file), "found": discovery, "tried": trials})
         return
     print_line(f"Wrote {file}")
     for name in ("setup", "test", "lint", "types", "build"):
@@ -72,12 +85,41 @@ def init(
         print_line(
             f"  {name:6} {line}  ({discovery.sources[name]})" if line else f"  {name:6} not found"
         )
+        if name in texts:
+            print_line(f"         {'✓' if trials[name].works else '✗'} {texts[name]}")
     if discovery.seen:
         print_line(
             f"  Also seen: {', '.join(discovery.seen[:8])}{' …' if len(discovery.seen) > 8 else ''}"
         )
     print_line("Next: look it over, then make tasks of past work with `closeloop mine`,")
     print_line("or write one with `closeloop task new NAME`.")
+
+
+def try_discovered(discovery: Discovery, root: Path) -> Mapping[str, CommandTrial]:
+    """How each command ended in the sandbox; none where nothing can be tried, which is said."""
+    import anyio
+
+    from closeloop.changes.command_trial import try_commands
+    from closeloop.cli.check import cache_folder
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import print_warning, show_progress
+    from closeloop.records.errors import Fault
+    from closeloop.sandbox.workspaces import WorkspacePool, resolve_commit
+
+    project = load_project(root)
+
+    async def run_trials() -> Mapping[str, CommandTrial]:
+        folder = cache_folder(project, os.environ) / "workspaces"
+        async with WorkspacePool(folder, project.settings.sandbox) as workspaces:
+            commit = resolve_commit(root, "HEAD")
+            return await try_commands(workspaces, str(root), commit, discovery.commands, tell)
+
+    try:
+        with show_progress("trying the commands") as tell:
+            return anyio.run(run_trials)
+    except Fault as fault:
+        print_warning(f"The commands are not tried: {fault}")
+        return {}
 
 
 def new(

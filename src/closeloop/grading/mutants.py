@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from closeloop.records.record import Record
 
@@ -43,6 +43,13 @@ _STATEMENT = re.compile(
     r"^(\s*)(?:(?:return|raise|yield|del)\b|(?:await )?[\w.]+\(.*\);?$"
     r"|[\w.\[\], '\"]+ [-+*/|&:]?= ?\S)"
 )
+_TEXT_QUOTES = re.compile(r"\"{3}|'{3}")
+_DECLARATION = re.compile(
+    r"\s*(?:(?:#|//|/?\*|\"{3}|'{3}|@).*"
+    r"|(?:(?:export|public|private|static|async|default|pub) )*"
+    r"(?:def|class|func|function|fn|interface|type|import|from|package|use|module|struct|enum) .*"
+    r"|(?:\} ?)?(?:else|try|finally|pass|begin|end|do)\W*|[^\w\"'`]*)"
+)
 
 
 class Mutant(Record):
@@ -66,6 +73,23 @@ def make_mutants(patch: str) -> list[Mutant]:
         Mutant(patch=_change_added_lines(patch, _drop_statement), how="its statements left out"),
     )
     return [mutant for mutant in candidates if mutant.patch != patch]
+
+
+def has_unchanged_code(patch: str, mutants: Sequence[Mutant]) -> bool:
+    """Whether a change has code that no mutant touches: it may be what the tests are for.
+
+    What only declares or documents something is no such code.
+    """
+    in_text = False
+    changed = [mutant.patch.split("\n") for mutant in mutants]
+    for number, line in enumerate(patch.split("\n")):
+        if not line.startswith("+") or line.startswith("+++"):
+            continue
+        is_text, in_text = in_text, in_text != bool(len(_TEXT_QUOTES.findall(line)) % 2)
+        touched = any(lines[number] != line for lines in changed)
+        if not (is_text or in_text or touched or _DECLARATION.fullmatch(line[1:])):
+            return True
+    return False
 
 
 def _change_added_lines(patch: str, change: Callable[[str, str], str]) -> str:

@@ -14,7 +14,7 @@ import msgspec
 from closeloop.grading.integrity.apply import apply_change
 from closeloop.grading.integrity.restore import Steering, read_steering
 from closeloop.grading.integrity.run_through import BaseTree
-from closeloop.grading.mutants import make_mutants
+from closeloop.grading.mutants import has_unchanged_code, make_mutants
 from closeloop.grading.testing.suite_run import (
     HIDDEN_FAILURES,
     MAX_NAMED,
@@ -92,7 +92,7 @@ async def prove_task(
     before = await run_base_tests(workspaces, base, task, repeats, quick)
     defect = find_task_defect(task, before)
     reasons = _find_scope_faults(task) if defect is None else [defect]
-    reference = None
+    reference, remarks = None, list[str]()
     if before.trouble is None:
         task = with_failing_tests(task, before)
         reasons += _find_misnamed_tests(task, before)
@@ -101,16 +101,20 @@ async def prove_task(
             reasons += _find_reference_faults(task, before, reference)
         reasons += _find_unknown_tests(task, before, reference)
         if reference is not None and not reasons:
-            reasons += await _find_passing_mutants(
+            passing = await _find_passing_mutants(
                 workspaces, base, task, quick, (before, reference)
             )
+            # Where the tests see the rest of the change, one statement that they do not see is
+            # a remark.
+            is_remark = has_unchanged_code(task.reference or "", make_mutants(task.reference or ""))
+            reasons, remarks = ([], passing) if is_remark else (passing, [])
     lacks_reference = task.reference is None and (task.acceptance.run or task.acceptance.commands)
     return Proof(
         task=task.id,
         grading=task.grading,
         version=GRADER_VERSION,
         state="unproved" if reasons else "unchecked" if lacks_reference else "proved",
-        reasons=(NO_REFERENCE,) if lacks_reference and not reasons else tuple(reasons),
+        reasons=(NO_REFERENCE,) if lacks_reference and not reasons else (*reasons, *remarks),
         before=before,
         reference=reference,
         repeats=repeats,

@@ -6,8 +6,11 @@ through only where it is shown to be no worse than before.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Literal, get_args
 
+from closeloop.grading.testing.runner_instrumentation import detect_runner
 from closeloop.records.change import GatePolicy, ToolOutcome, ToolRun
 
 ToolEnding = Literal[
@@ -60,3 +63,78 @@ def is_blocked_by(run: ToolRun, gate: GatePolicy) -> bool:
     if gate == "informational":
         return False
     return tool_outcome(run) != "no worse" or (gate == "strict" and run.after != "passed")
+
+
+# Whether any test said anything about the change: without that, nothing is verified.
+
+NO_COMMAND_REASON = (
+    "no test command is known; name one under [commands] in closeloop.toml, or let"
+    " `closeloop init` find it"
+)
+MAX_CAUSE_CHARS = 160
+_MISSING_PROGRAM = re.compile(
+    r"(?m)(?:^|: )([\w./+-]{1,80}): (?:command )?not found$"
+    r"|^g?make(?:\[\d+\])?: ([\w./+-]{1,80}): No such file or directory$"
+)
+_MISSING_MODULE = re.compile(r"No module named '?([\w.]{1,80})")
+
+
+def explain_unverified(runs: Sequence[ToolRun]) -> str | None:
+    """Why no test was run that could have found something, and what to do; None where one was."""
+    tests = [run for run in runs if is_test_run(run)]
+    if not tests:
+        return NO_COMMAND_REASON
+    silent = [run for run in tests if is_silent_test(run)]
+    return _explain_silence(silent[0]) if len(silent) == len(tests) else None
+
+
+def is_test_run(run: ToolRun) -> bool:
+    """Whether a tool runs tests, under whatever name."""
+    return run.name == "test" or detect_runner(run.command) is not None
+
+
+def is_silent_test(run: ToolRun) -> bool:
+    """Whether it runs tests, and none of them was run."""
+    if not is_test_run(run) or run.after == "passed":
+        return False
+    return run.after != "failed" or not (run.ran or run.broke or run.already)
+
+
+def find_missing_program(output: str) -> str | None:
+    """The program that a shell, or make, did not find."""
+    match = _MISSING_PROGRAM.search(output)
+    return match[1] or match[2] if match else None
+
+
+def advise_on_setup(output: str) -> str:
+    """What to do about a setup that fails."""
+    missing = find_missing_program(output)
+    if missing is None:
+        return "mend commands.setup"
+    return f"install {missing} in commands.setup first, as `closeloop init` proposes it"
+
+
+def _explain_silence(run: ToolRun) -> str:
+    missing = find_missing_program(run.output)
+    module = _MISSING_MODULE.search(run.output)
+    lines = [line.strip() for line in run.output.splitlines() if line.strip()]
+    cause = f" ({lines[-1][:MAX_CAUSE_CHARS]})" if lines else ""
+    if run.after == "timed out":
+        return f"{run.name} took too long to say anything; raise check.timeout, or name fewer tests"
+    if run.after == "machine trouble":
+        return f"{run.name} met machine trouble ({run.note or 'unknown'}); run the check again"
+    if run.after == "not set up":
+        return f"the project cannot be set up{cause}; {advise_on_setup(run.output)}"
+    if missing:
+        return (
+            f"`{missing}` is not installed where the tools run; install it in commands.setup, or"
+            f" name another command than `{run.command}`"
+        )
+    if module and run.after == "failed":
+        return (
+            f"`{run.command}` found no module {module[1]}; install it in commands.setup, or name a"
+            " command with the project's own Python"
+        )
+    if run.after == "failed":
+        return f"{run.name} failed before any test ran{cause}; mend commands.test or commands.setup"
+    return f"`{run.command}` ran no test{cause}; name the command that does as commands.test"

@@ -105,5 +105,7 @@ def add_agent_context(crew: ResolvedVariant, context: str) -> str | None:
 def _read_system_prompt(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"The prompt {path} cannot be read: {error}.") from error
+    except OSError as error:
+        raise BadInput(f"The prompt {path} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"The prompt {path} is not UTF-8 text: save it as UTF-8.") from error

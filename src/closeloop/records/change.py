@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from closeloop.records.attempt import Outcome
 from closeloop.records.finding import Finding, Unmeasured
 from closeloop.records.record import Record, Time
 
@@ -47,8 +48,10 @@ class Change(Record):
 # A report: what is certain about a change, in three tiers, and how risky it is.
 
 RiskLevel = Literal["low", "medium", "high", "critical"]
+RISK_LEVELS: tuple[RiskLevel, ...] = ("low", "medium", "high", "critical")
 GatePolicy = Literal["strict", "regression_only", "informational"]
-ReportVerdict = Literal["pass", "warn", "block"]
+ReportVerdict = Literal["pass", "unverified", "warn", "block"]
+"""Unverified: nothing blocks, but no test was run that could have said so."""
 CheckTier = Literal["tools", "quality", "risk"]
 ToolState = Literal["passed", "failed", "timed out", "inert", "not set up", "machine trouble"]
 """Inert: the command is missing, or it ran no test. Not set up: a setup command failed before it.
@@ -82,6 +85,8 @@ class ToolRun(Record):
     output: str = ""
     """What matters of the output after the change."""
     seconds: float | None = None
+    ran: int | None = None
+    """How many tests ran after the change, where the runner names them."""
     selected: str | None = None
     """How the tests were chosen, where not all of them ran."""
     note: str | None = None
@@ -93,6 +98,8 @@ class MendingResult(Record):
     tries: int
     left: tuple[ToolRun, ...] = ()
     """Those that the mended change still does not pass, as they are then."""
+    findings: tuple[Finding, ...] = ()
+    """What blocks the mended change of what the checks of quality find."""
     patch: str | None = None
     """The file with what to add to the change; None where it was not mended."""
     note: str | None = None
@@ -122,6 +129,8 @@ class RevertChance(Record):
     of: int
     """How many past changes it was learned from."""
     method: str
+    usual: float | None = None
+    """The share of all those that went wrong."""
 
 
 class Risk(Record):
@@ -134,6 +143,8 @@ class Risk(Record):
     likelihood: float | None = None
     """Rank of the change among the repository's past ones, 0 to 1."""
     chance: RevertChance | None = None
+    note: str | None = None
+    """Where the level speaks of impact and not of likelihood, that it does, and why."""
     unmeasured: tuple[Unmeasured, ...] = ()
     """Dimensions that could not be looked at, and why."""
 
@@ -156,6 +167,8 @@ class ChangeReport(Record):
     mending: MendingResult | None = None
     findings: tuple[Finding, ...] = ()
     risk: Risk | None = None
+    grade: Outcome | None = None
+    """Of an attempt's change: what its task's own acceptance said of it."""
     unmeasured: tuple[Unmeasured, ...] = ()
     """What could not be looked at, and why."""
     version: int = 1

@@ -10,7 +10,7 @@ Inspection ── one per change: content at both ends, syntax, and the reposito
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from closeloop.records.attempt import Attempt, Grade
@@ -279,6 +279,10 @@ class SourceIndex(Protocol):
 
     def known(self, name: str) -> bool:
         """Whether the name occurs anywhere in the repository, the change's added lines left out."""
+        ...
+
+    def count_files(self, names: Iterable[str]) -> Mapping[str, int]:
+        """In how many files each of these names occurs."""
         ...
 
     def copies(self, prints: Sequence[int]) -> Mapping[int, Sequence[tuple[str, int]]]:

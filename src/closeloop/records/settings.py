@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from closeloop.records.change import RiskLevel
 from closeloop.records.evaluation import CriterionName
 from closeloop.records.record import Record, Time
 from closeloop.records.score import ScoreSettings
@@ -151,6 +152,13 @@ class RepoRule(Record, forbid_unknown_fields=True):
     severity: Literal["error", "warning", "info"] = "warning"
 
 
+ImpactRow = Literal["none", "shared", "breaking"]
+IMPACT_ROWS: tuple[ImpactRow, ...] = ("none", "shared", "breaking")
+
+
+PackageIndex = Literal["pypi", "npm", "crates"]
+
+
 class CheckSettings(Record, forbid_unknown_fields=True):
     """How changes are validated."""
 
@@ -160,6 +168,18 @@ class CheckSettings(Record, forbid_unknown_fields=True):
     """The lowest severity of a finding that blocks."""
     hold_at: Literal["medium", "high", "critical", "never"] = "never"
     """The lowest risk level that blocks."""
+    risk_levels: dict[ImpactRow, tuple[RiskLevel, RiskLevel, RiskLevel, RiskLevel]] = {}
+    """Rows of the matrix of risk that differ: the levels of a small, medium, large, huge change."""
+    risk_rows: dict[str, ImpactRow] = {}
+    """Facts that are to be in another row of it: `ci = "shared"`."""
+    advisories: str | None = None
+    """A file, or a folder of files, with known vulnerabilities in the OSV format."""
+    online: bool = False
+    """Ask package indexes and OSV about dependencies that a change adds or bumps."""
+    indexes: dict[PackageIndex, str] = {}
+    """Addresses of package indexes that are asked instead of the public ones."""
+    osv: str = "https://api.osv.dev"
+    """The address that is asked for known vulnerabilities."""
     commands: dict[str, str] = {}
     """More tools to run, by name: `security = "bandit -r src"`."""
     timeout: float = 900.0
@@ -167,10 +187,10 @@ class CheckSettings(Record, forbid_unknown_fields=True):
     tests: Literal["auto", "all", "selected"] = "auto"
     """Which tests run: all, those that reach the change, or those when the suite is slow."""
     fix_cycles: int = 2
-    """How often an agent is asked to mend what the tools say, where one is named."""
+    """How often an agent is asked to mend what tools and blocking findings say, if one is named."""
     model: str | None = None
     """Who reviews what tools cannot see; nobody, unless one is named."""
-    complexity: int = 15
+    complexity: int = 10
     function_lines: int = 80
     class_methods: int = 25
     """Above these, and worse than before, a changed function or class is told."""
@@ -179,6 +199,8 @@ class CheckSettings(Record, forbid_unknown_fields=True):
     """How wide a change may be; `closeloop metrics` suggests limits. None is any."""
     copied_tokens: int = 60
     """So many tokens in a row that the repository already has are a copy."""
+    layers: tuple[str, ...] = ()
+    """Globs of the repository's layers, the highest first: none imports one above it."""
     generated: tuple[str, ...] = ()
     vendored: tuple[str, ...] = ()
     """Globs of files that nobody here writes, beside those known by name and content."""

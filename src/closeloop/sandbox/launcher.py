@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import resource
+import select
 import signal
 import socket
 import struct
@@ -91,11 +92,10 @@ def run_in_namespaces(specification: dict[str, Any]) -> int:
     alive, hold = os.pipe()
     first = os.fork()
     if first:
-        os.write(hold, b"1")
         return wait_for_child(first)
     call_prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     os.close(hold)
-    if not os.read(alive, 1):  # our parent died before it could be watched
+    if select.select([alive], [], [], 0)[0]:  # closed: our parent died before it was watched
         os._exit(1)
     os.close(alive)
     run_step(build_root, specification)

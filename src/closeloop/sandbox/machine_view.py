@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from closeloop.records.errors import BadInput
@@ -126,6 +126,8 @@ def inspect_machine(settings: SandboxSettings) -> MachineView:
         for part in _python_folders(Path(prefix), home)
     ]
     search = [entry for entry in os.environ.get("PATH", os.defpath).split(":") if entry[:1] == "/"]
+    if is_own_environment(Path(sys.prefix)):
+        search = put_last(search, Path(sys.prefix) / "bin")
     programs = [part for entry in search for part in _program_folders(Path(entry))]
     folders = [path for path in system if not Path(path).is_symlink()]
     readable = _outermost_paths(
@@ -154,6 +156,31 @@ def inspect_machine(settings: SandboxSettings) -> MachineView:
         env=env,
         shell=shell,
     )
+
+
+_INSTALLERS = frozenset({"pip", "setuptools", "uv", "wheel"})
+
+
+def is_own_environment(prefix: Path) -> bool:
+    """Whether an environment was made for closeloop alone, as pipx and pre-commit do.
+
+    Of such a one, nobody wants the Python: activated, it would hide that of the project. By what
+    was asked for when it was made: whoever works in an environment asked for more than closeloop.
+    """
+    if not (prefix / "pyvenv.cfg").is_file():
+        return False
+    requested = {
+        marker.parent.name.split("-")[0].lower()
+        for marker in prefix.glob("lib/python3*/site-packages/*.dist-info/REQUESTED")
+    }
+    return requested - _INSTALLERS == {"closeloop"}
+
+
+def put_last(search: Sequence[str], folder: Path) -> list[str]:
+    """A search path with one folder, by whatever name, after all others."""
+    real = os.path.realpath(folder)
+    hidden = [entry for entry in search if os.path.realpath(entry) == real]
+    return [*(entry for entry in search if entry not in hidden), *hidden]
 
 
 def copy_etc(cache: Path, entries: Iterable[str]) -> str:

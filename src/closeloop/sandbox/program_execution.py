@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
-from functools import partial
 from typing import Literal, Protocol
 
 import anyio
@@ -182,17 +181,19 @@ class _RunningProgram:
             status=status_end, seccomp=self._open_content_pipe(self.program.seccomp)
         )
         inherited = {status_end} | ({channels.seccomp} if channels.seccomp is not None else set())
-        start = partial(
-            subprocess.Popen,
-            self.program.argv(channels),
-            stdin=source,
-            stdout=out_end,
-            stderr=err_end,
-            cwd=self.program.directory,
-            env=self.program.env,
-            pass_fds=inherited,
-            start_new_session=True,
-        )
+
+        def start() -> subprocess.Popen[bytes]:
+            return subprocess.Popen(
+                self.program.argv(channels),  # names the thread that starts it
+                stdin=source,
+                stdout=out_end,
+                stderr=err_end,
+                cwd=self.program.directory,
+                env=self.program.env,
+                pass_fds=inherited,
+                start_new_session=True,
+            )
+
         # The parent whose death a sandbox watches is a thread, so it must be one that stays.
         self.process = start() if self.program.tree == "plain" else start_without_keyring(start)
         ROOT_PIDS.add(self.process.pid)

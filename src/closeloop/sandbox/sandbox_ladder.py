@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -43,10 +44,11 @@ THREADS_PER_PROCESS = 8
 
 # bubblewrap's --die-with-parent misses a parent that dies while the cage is being built. So all
 # of it runs in a process namespace of its own, whose first process dies with `unshare`, which
-# dies with us; and which does not start the cage when we are gone already.
+# dies with us; and which does not start the cage when we are gone already. "We" is the thread that
+# started it: the others may live on for a moment after its end has killed `unshare`.
 OUTER_SCRIPT = """
 read -r state < "/proc/$1/stat" || exit 1
-case $state in *") Z "*) exit 1 ;; esac
+case $state in *") Z "* | *") X "*) exit 1 ;; esac
 {
 ulimit -c 0; ulimit -f "$2"; ulimit -n "$3"
 if [ -n "${BASH_VERSION-}" ]; then ulimit -u "$4"; else ulimit -p "$4"; fi
@@ -72,7 +74,8 @@ def wrap_with_bwrap(
         overlay = f"lowerdir={lower},upperdir=upper,workdir=work,userxattr"
     outer = [_find_tool("setpriv"), "--pdeathsig", "KILL", _find_tool("unshare")]
     outer += ["-U", "-r", "-m", "-p", "-f", "--kill-child", "/bin/sh", "-c", OUTER_SCRIPT, "sh"]
-    outer += [str(os.getpid()), str(limits.disk_bytes // 512), str(MAX_OPEN_FILES)]
+    starter = f"{os.getpid()}/task/{threading.get_native_id()}"
+    outer += [starter, str(limits.disk_bytes // 512), str(MAX_OPEN_FILES)]
     outer += [str(limits.processes * THREADS_PER_PROCESS), place.folder, overlay, sandbox.mount]
     return [*outer, *_bwrap_arguments(sandbox, place, argv, channels)]
 

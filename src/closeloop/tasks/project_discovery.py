@@ -6,7 +6,7 @@ import json
 import os
 import shlex
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path, PurePosixPath
 
 from msgspec.structs import replace
@@ -232,16 +232,22 @@ _SECTIONS_TEXT = """\
 """
 
 
-def render_config(found: Discovery) -> str:
-    """A file to start from: it says what was found and where, and explains every section."""
+def render_config(
+    found: Discovery, trials: Mapping[str, str] = {}, useless: Collection[str] = ()
+) -> str:
+    """A file to start from: it says what was found and where, and explains every section.
+
+    Beside a command stands how its trial ended; those that are of no use are only mentioned.
+    """
     lines = ["# The project's own commands, run from the root of the repository.", "[commands]"]
     for name, about in _COMMAND_DESCRIPTIONS.items():
         value = getattr(found.commands, name)
         source = found.sources.get(name)
         lines.append(f"# {about}" + (f" (found in {_printable_line(source)})" if source else ""))
-        lines.append(
-            f"{name} = {_toml_value(value)}" if value else f"# {name} = {_COMMAND_EXAMPLES[name]}"
-        )
+        setting = f"{name} = {_toml_value(value) if value else _COMMAND_EXAMPLES[name]}"
+        mark = "# " if not value or name in useless else ""
+        trial = f"  # tried: {_printable_line(trials[name])}" if name in trials else ""
+        lines.append(f"{mark}{setting}{trial}")
     if found.seen:
         more = len(found.seen) - MAX_LISTED_PROJECTS
         project_names = ", ".join(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -175,9 +175,15 @@ def select_tasks(settings: Settings, root: Path, names: Sequence[str]) -> list[T
         known = {task.id: task for task in load_tasks(root / settings.tasks, root, resolve_commit)}
         for name in ids:
             if name not in known:
-                raise unknown_name_error("task", name, known)
+                raise _unknown_task_error(name, known)
         chosen += [known[name] for name in ids or known]
     return list({task.id: task for task in chosen}.values())
+
+
+def _unknown_task_error(name: str, known: Iterable[str]) -> BadInput:
+    if Path(name).is_dir():
+        return BadInput(f"No task named {name!r}: write {name}/ for the tasks of that folder.")
+    return unknown_name_error("task", name, known)
 
 
 def _is_place(name: str) -> bool:
@@ -196,13 +202,17 @@ def load_tasks_by_file(
     places: Path | Sequence[Path], root: Path | None, resolve: ResolveRevision
 ) -> dict[Path, Task]:
     """The same, by the file that each is read from."""
+    named = [places] if isinstance(places, Path) else places
     paths = [
         path
-        for place in ([places] if isinstance(places, Path) else places)
+        for place in named
         for path in ([place] if place.suffix == ".md" else list_task_files(place))
     ]
     if not paths:
-        raise BadInput(f"No tasks in {places}: write the first one with `closeloop task new NAME`.")
+        folders = ", ".join(map(str, named))
+        raise BadInput(
+            f"No tasks in {folders}: write the first one with `closeloop task new NAME`."
+        )
     resolve_once = cache(resolve)
     ids: dict[str, Path] = {}
     digests: dict[str, Path] = {}

@@ -91,7 +91,7 @@ def render_new_task(
     acceptance_lines += _explain_fields(_ACCEPTANCE_FIELDS, name)
     head_line = "acceptance:"
     if prompt is not None:
-        acceptance_lines = [f"# {line.removeprefix('# ')}" for line in acceptance_lines]
+        acceptance_lines = [_comment_out(line) for line in acceptance_lines]
         [head_line] = _explain_fields({"# acceptance:": "none: people and judges score it"}, name)
     lines += [
         head_line,
@@ -122,6 +122,11 @@ def _render_run(command: str | None) -> list[str]:
         None,
     )
     return [*lines, "runner: junit", f"report: {yaml_scalar(report)}"] if report else lines
+
+
+def _comment_out(line: str) -> str:
+    """As a comment, with what explains it in its old column."""
+    return line if line.startswith("# ") else f"# {line.replace('   # ', ' # ', 1)}"
 
 
 def _explain_fields(fields: dict[str, str], name: str) -> Iterator[str]:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from closeloop.changes.reports.report_text import (
     describe_change_size,
+    describe_report_grade,
     describe_tool_state,
     first_source_place,
     is_tool_worse,
@@ -246,6 +247,8 @@ class ReportShown(Record):
     more: int
     """Findings that are not shown."""
     risk: Risk | None
+    grade: str | None
+    """What the acceptance of its own task said, of an attempt's change."""
     unmeasured: tuple[Unmeasured, ...]
 
 
@@ -265,22 +268,24 @@ def build_report_view(row: ReportRow, report: ChangeReport) -> ReportShown:
         silenced=len(report.findings) - len(counted_findings),
         more=len(counted_findings) - len(shown_findings),
         risk=report.risk,
+        grade=describe_report_grade(report.grade) if report.grade else None,
         unmeasured=tuple(unmeasured_by_reason(report)),
     )
 
 
 def _tier_views(report: ChangeReport, told: Sequence[Finding]) -> Iterator[TierView]:
     if "tools" in report.tiers:
-        yield _tools_tier(report.tools)
+        yield _tools_tier(report)
     if "quality" in report.tiers:
         yield _quality_tier(told)
     if "risk" in report.tiers:
         yield _risk_tier(report)
 
 
-def _tools_tier(tools: Sequence[ToolRun]) -> TierView:
+def _tools_tier(report: ChangeReport) -> TierView:
+    tools = report.tools
     if not tools:
-        return TierView(name="Tools", state="open", text="none could be run")
+        return TierView(name="Tools", state="open", text="none was run")
     worse = [
         f"{tool.name}"
         f" ({f'{len(tool.broke)} broke' if tool.broke else describe_tool_state(tool.after)})"
@@ -289,9 +294,10 @@ def _tools_tier(tools: Sequence[ToolRun]) -> TierView:
     ]
     if worse:
         return TierView(name="Tools", state="bad", text=f"worse than before in {', '.join(worse)}")
-    return TierView(
-        name="Tools", state="good", text=f"{plural_phrase(len(tools), 'tool')}, none worse"
-    )
+    text = f"{plural_phrase(len(tools), 'tool')}, none worse"
+    if report.verdict == "unverified":
+        return TierView(name="Tools", state="open", text=f"{text}, but no test was run")
+    return TierView(name="Tools", state="good", text=text)
 
 
 def _quality_tier(told: Sequence[Finding]) -> TierView:

@@ -15,6 +15,7 @@ from closeloop.grading.testing.runner_instrumentation import (
 REPORT = "--junitxml=/w/.x/report-1 -o junit_family=xunit1 --verbosity=1"
 REPORT += " --continue-on-collection-errors"
 ASIDE = ">>/w/.x/output 2>&1"
+JEST = "--json --reporters=default --reporters=/w/.x/reporter.cjs --outputFile=/w/.x/report-1"
 
 
 @pytest.mark.parametrize(
@@ -72,7 +73,7 @@ def test_the_runner_is_recognised(command, runner):
         ("cd a && pytest -q 2>&1 | tail", f"cd a && pytest -q 2>&1 {REPORT} | tail"),
         ("pytest tests # all", f"pytest tests {REPORT} # all"),
         ("pytest a -- b", f"pytest a {REPORT} -- b"),
-        ("npx -- jest a", "npx -- jest a --json --outputFile=/w/.x/report-1"),
+        ("npx -- jest a", f"npx -- jest a {JEST}"),
         ("python -m unittest | tail -3", f"python -m unittest -v {ASIDE} | tail -3"),
         ("go test ./... -run X", f"go test -json ./... -run X {ASIDE}"),
         ("cargo test -- --nocapture", f"cargo test --no-fail-fast -- --nocapture {ASIDE}"),

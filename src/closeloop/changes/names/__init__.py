@@ -17,7 +17,8 @@ from closeloop.changes.names.diagnostic_filter import filter_diagnostics
 from closeloop.changes.names.name_search import MAX_SEARCHES, NameSearch
 from closeloop.changes.names.option_names import find_unknown_flags, find_unknown_settings
 from closeloop.changes.names.suspect_names import Suspect
-from closeloop.changes.names.type_diagnostics import TypeCheckerUnusable, find_new_diagnostics
+from closeloop.changes.names.type_diagnostics import find_new_diagnostics
+from closeloop.changes.names.type_folders import TypeCheckerUnusable
 from closeloop.changes.names.undeclared_imports import MANIFESTS, find_undeclared_imports
 from closeloop.records.finding import Finding, Rule, Unmeasured
 from closeloop.records.inspection import (

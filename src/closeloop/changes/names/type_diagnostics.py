@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
 import subprocess
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, TypeVar
 
 import msgspec
 
 from closeloop.changes.names.suspect_names import find_virtualenv, load_standard_library
+from closeloop.changes.names.type_folders import TypeCheckerUnusable, lock_folder
 from closeloop.records.inspection import ChangeSide, Inspection
 from closeloop.records.record import Record, content_digest
 
@@ -95,15 +93,11 @@ class _TyDiagnostic(Record):
 _Kept = TypeVar("_Kept")
 
 
-class TypeCheckerUnusable(Exception):
-    """Why it could not look."""
-
-
 def find_new_diagnostics(inspection: Inspection, folder: Path) -> Sequence[TypeDiagnostic]:
     """New ones on added lines; Unusable where it could not look."""
     if not _changed_sources(inspection, "after"):
         return ()
-    with _lock_folder(folder):
+    with lock_folder(folder, TY_SECONDS):
         diagnostics = _load_diagnostics(inspection, "after", folder)
         after = [
             one
@@ -165,6 +159,7 @@ def _is_repository_fault(one: TypeDiagnostic, folder: Path) -> bool:
 def _write_tree(inspection: Inspection, wanted: dict[str, str], folder: Path) -> None:
     """Make the folder's files those of one end: only what differs is written."""
     listing, tree = folder / "listing", folder / "tree"
+    _write_file(tree, "ty.toml", _TY_SETTINGS.encode())
     written_blobs = _read_json(listing, dict[str, str]) or {}
     listing.unlink(missing_ok=True)
     for path in written_blobs.keys() - wanted.keys():
@@ -208,24 +203,6 @@ def _write_file(tree: Path, path: str, content: bytes) -> None:
                 (tree / above).unlink()
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(content)
-
-
-@contextmanager
-def _lock_folder(folder: Path) -> Iterator[None]:
-    """One process at a time; what another left half done is laid again."""
-    (folder / "tree").mkdir(parents=True, exist_ok=True)
-    (folder / "tree" / "ty.toml").write_text(_TY_SETTINGS)
-    with (folder / "lock").open("w") as lock:
-        late = time.monotonic() + TY_SECONDS
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > late:
-                    raise TypeCheckerUnusable("another check does not come to an end") from None
-                time.sleep(0.05)
-        yield
 
 
 def _run_ty(folder: Path, files: Sequence[str], python: Path | None) -> Iterator[TypeDiagnostic]:

@@ -15,7 +15,7 @@ from closeloop.changes.names.suspect_names import (
     is_test_input,
     load_standard_library,
 )
-from closeloop.changes.risk.dependencies import normalise_python_name, read_manifest
+from closeloop.changes.risk.manifests import normalise_python_name, read_manifest
 from closeloop.records.inspection import SourceImport
 
 MANIFESTS = "the manifests"

@@ -21,7 +21,8 @@ MAX_QUOTE_CHARS = 80
 MIN_GROWTH_SHARE = 0.2
 """What was too large already must have grown by this part to be told again."""
 _EXAMPLE_FOLDERS = re.compile(
-    r"(^|/)(examples?|samples?|demos?|docs?|docs_src|bench(marks?)?|fixtures?|playground|templates?)/"
+    r"(^|/)(examples?|samples?|demos?|docs?|docs?_src|documentation|snippets|tutorials?|cookbook|website"
+    r"|bench(marks?)?|fixtures?|playground|templates?)/"
 )
 
 
@@ -83,10 +84,13 @@ def is_inline_test(function: SourceFunction) -> bool:
     return any(one == "test" or one.endswith("::test") for one in function.decorators)
 
 
-def enclosing_function(functions: Iterable[SourceFunction], line: int) -> SourceFunction | None:
-    """The innermost function that the line is in."""
+def enclosing_function(
+    functions: Iterable[SourceFunction], line: int, last: int | None = None
+) -> SourceFunction | None:
+    """The innermost function that the line is in, and the last one where a function has both."""
     inside = [one for one in functions if one.first_line <= line <= one.last_line]
-    return max(inside, key=lambda one: one.first_line, default=None)
+    whole = [one for one in inside if last is not None and last <= one.last_line]
+    return max(whole or inside, key=lambda one: one.first_line, default=None)
 
 
 def group_sources_by_folder(inspection: Inspection) -> Mapping[str, Sequence[str]]:

@@ -29,7 +29,7 @@ from closeloop.records.record import Record
 rules = (
     Rule(
         name="copied-code",
-        version=1,
+        version=2,
         about="Code is added that stands elsewhere in the repository already.",
         severity="warning",
         mode="context blindness",
@@ -141,9 +141,12 @@ def _find_copies(
     reported: set[str] = set()
     for run in _find_runs(file, module, originals, inspection)[:MAX_RUNS]:
         path, original_line = run.original
-        copy = enclosing_function(module.functions, module.print_lines[run.first])
+        copied_lines = module.print_lines[run.first], module.print_lines[run.last]
+        copy = enclosing_function(module.functions, *copied_lines)
         source = inspection.index.module(path)
-        original = enclosing_function(source.functions, original_line) if source else None
+        original = (
+            enclosing_function(source.functions, original_line, run.reached[1]) if source else None
+        )
         if not (copy and source and original) or copy.qualified in reported:
             continue
         if path == file.path and original.first_line == copy.first_line:

@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
-from textwrap import dedent
 
 from closeloop.changes.quality.changed_file import (
     ChangedFile,
@@ -17,59 +16,16 @@ from closeloop.changes.quality.changed_file import (
     list_changed_files,
     make_check_finding,
 )
-from closeloop.changes.syntax import parse_module
+from closeloop.changes.quality.commented_code import find_commented_code
 from closeloop.records.finding import Finding, Rule, Unmeasured
 from closeloop.records.inspection import (
     Inspection,
-    Language,
     SourceFunction,
     SourceImport,
     SourceModule,
     SourceType,
 )
 from closeloop.records.record import Record
-
-# Code that was commented out instead of removed.
-
-MIN_COMMENTED_LINES = 3
-"""So many lines of it in a row."""
-_CODE_LINE = re.compile(
-    r"[;{}]\s*$|^\s*(?:return|raise|throw|import|from|def|class|if|for|while|else|elif|try|func|fn"
-    r"|let|const|var)\b.*[:;{)\w]$|^\s*[\w.\[\]'\"]+\s*[-+*/:]?=\s*\S|^\s*[\w.]+\(.*\)[;,]?\s*$"
-)
-_WRAPPERS = {
-    "go": "package p\nfunc f() {\n%s\n}\n",
-    "java": "class A { void f() {\n%s\n} }\n",
-    "rust": "fn f() {\n%s\n}\n",
-}
-
-
-def find_commented_code(file: ChangedFile, language: Language) -> Iterator[tuple[int, str]]:
-    """Blocks of comments that parse as code, and read like it."""
-    mark = re.compile(r"\s*#(?![!:])" if language == "python" else r"\s*//(?![/!])")
-    for first, lines in file.added_blocks():
-        at = 0
-        while at < len(lines):
-            end = at
-            while end < len(lines) and mark.match(lines[end]):
-                end += 1
-            if end - at >= MIN_COMMENTED_LINES:
-                block = [mark.sub("", line, count=1) for line in lines[at:end]]
-                if _is_code(block, language):
-                    yield first + at, f"{end - at} lines of code are commented out: remove them."
-            at = max(end, at + 1)
-
-
-def _is_code(block: list[str], language: Language) -> bool:
-    written = [line for line in block if line.strip()]
-    if sum(_CODE_LINE.search(line) is not None for line in written) < max(2, 0.7 * len(written)):
-        return False
-    text = dedent("\n".join(block))
-    return any(
-        not parse_module(language, source.encode()).broken_lines
-        for source in (text, _WRAPPERS.get(language, "%s") % text)
-    )
-
 
 # Statements after one that never goes on.
 
@@ -362,7 +318,7 @@ def _parameter_name(parameter: str) -> str | None:
 rules = (
     Rule(
         name="dead-code",
-        version=1,
+        version=2,
         about="Code is added that nothing uses or reaches.",
         severity="warning",
     ),

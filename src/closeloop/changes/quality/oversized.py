@@ -27,7 +27,7 @@ from closeloop.records.inspection import (
 rules = (
     Rule(
         name="oversized-function",
-        version=1,
+        version=2,
         about="A function has more lines of code than can be taken in, and more than before.",
         severity="warning",
         thresholds={"function_lines": 80, "growth": MIN_GROWTH_SHARE},
@@ -49,6 +49,9 @@ MIN_JOB_METHODS = 3
 """So many methods that share something are a job."""
 _COMMENT = re.compile(r"\s*(?:#|//|/?\*|$)")
 _QUOTES = ('"""', "'''")
+_TEXT = re.compile(r"\"{3}.*?\"{3}|'{3}.*?'{3}")
+_STRING = re.compile(r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'")
+_BRACKET = re.compile(r"[()\[\]{}]")
 
 
 def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
@@ -101,16 +104,26 @@ def _size_before(before: SourceFunction | None, file: ChangedFile, old: Sequence
 
 
 def count_code_lines(lines: Sequence[str], function: SourceFunction) -> int:
-    """Lines that are neither blank, comment nor docstring."""
+    """Lines that are neither blank, comment nor text, each counted once however it is wrapped."""
     count, closing = 0, ""
+    opened: list[str] = []
     for line in lines[function.first_line - 1 : function.last_line]:
         bare = line.strip()
         if closing:
             closing = "" if closing in bare else closing
-        elif bare.startswith(_QUOTES):
-            closing = "" if bare.count(bare[:3]) > 1 else bare[:3]
-        else:
-            count += not _COMMENT.match(line)
+            continue
+        if _COMMENT.match(line):
+            continue
+        # A brace opens a block in most languages: what stands in it is not wrapped.
+        count += not bare.startswith(_QUOTES) and not (opened and opened[-1] in "([")
+        plain = _TEXT.sub("", bare)
+        closing = next((mark for mark in _QUOTES if mark in plain), "")
+        plain = _STRING.sub("", plain.partition(closing)[0] if closing else plain)
+        for sign in _BRACKET.findall(plain.partition("#")[0]):
+            if sign in "([{":
+                opened.append(sign)
+            elif opened:
+                opened.pop()
     return count
 
 

@@ -23,10 +23,10 @@ from closeloop.records.inspection import (
 rules = (
     Rule(
         name="tangled-function",
-        version=1,
+        version=2,
         about="A function has more paths through it than can be followed, and more than before.",
         severity="warning",
-        thresholds={"complexity": 15, "growth": MIN_GROWTH_SHARE},
+        thresholds={"complexity": 10, "growth": MIN_GROWTH_SHARE},
     ),
 )
 
@@ -43,7 +43,7 @@ def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
 
 def _tangled_functions(file: ChangedFile, functions: OldFunctions, limit: int) -> Iterator[Finding]:
     for function in file.after.functions if file.after else ():
-        if min(function.complexity, function.cognitive) <= limit or is_inline_test(function):
+        if not _is_tangled(function, limit) or is_inline_test(function):
             continue
         lines = file.added.intersection(range(function.first_line, function.last_line + 1))
         if not lines:
@@ -59,7 +59,12 @@ def _tangled_functions(file: ChangedFile, functions: OldFunctions, limit: int) -
             )
 
 
+def _is_tangled(function: SourceFunction, limit: int) -> bool:
+    """Whether its paths lie inside each other: of a flat list the weight is below their number."""
+    return function.complexity > limit and function.cognitive >= max(function.complexity, limit + 1)
+
+
 def _is_worse(function: SourceFunction, before: SourceFunction, limit: int) -> bool:
-    if min(before.complexity, before.cognitive) > limit:
+    if _is_tangled(before, limit):
         return function.complexity > before.complexity * (1 + MIN_GROWTH_SHARE)
     return function.complexity > before.complexity or function.cognitive > before.cognitive

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from closeloop.changes.file_kinds import classify_file, is_test_file
 from closeloop.changes.quality.changed_file import (
+    MAX_LINE_CHARS,
     ChangedFile,
     list_changed_files,
     make_check_finding,
@@ -30,7 +31,7 @@ from closeloop.text.weakenings import find_loosened_assertion, find_lowered_floo
 rules = (
     Rule(
         name="weakened-test",
-        version=2,
+        version=3,
         about="A test that was there is switched off, loosened or removed.",
         severity="error",
         mode="silent regression",
@@ -43,6 +44,16 @@ _TITLE = re.compile(r"\(\s*['\"`]([^'\"`]{3,80})")
 _ALWAYS_TRUE = re.compile(r"^assert (?:True|1)\s*(?:#.*)?$|assertTrue\(True\)|^assert!\(true\)")
 _WORD = re.compile(r"\w{3,}")
 _CONDITION = re.compile(r"\b(?:xfail|skip)\((?!reason\b|strict\b|raises\b|run\b|[\"'f)])")
+_CASE_LIST = re.compile(
+    r"parametri[sz]e\b|\bsubTest\(|\.each\b|\bt\.Run\(|@(?:ParameterizedTest|ValueSource|CsvSource)"
+    r"|^\s*for \w[^:]* in [\[(]|#\[(?:case|rstest)\b"
+)
+_LITERAL = re.compile(r"\"(?:\\.|[^\"\\])+\"|'(?:\\.|[^'\\])+'|(?<![\w.])\d[\w.]*")
+_MIN_KEPT_SHARE = 0.8
+_MIN_TEXT_CHARS = 7
+"""With its quotes: a shorter text stands in many tests."""
+_MAX_CASE_LINES = 60
+"""The list of cases stands so many lines before the test at most."""
 _MAX_LINES_AHEAD = 8
 """A test begins so many lines after what is written above it."""
 
@@ -118,6 +129,23 @@ def _removed_names(inspection: Inspection) -> set[str]:
             defined[side].update(one.name for one in module.types)
             defined[side].update(one.text for one in module.names if one.kind == "definition")
     return {name for name in defined["before"] - defined["after"] if len(name) > 3}
+
+
+def _removed_texts(inspection: Inspection) -> set[str]:
+    """What the product said between quotes before, and no more."""
+    sources = [file for file in inspection.files if classify_file(file.path) == "source"]
+    texts: set[str] = set()
+    for file in sources:
+        path = file.old_path or file.path
+        numbers = inspection.removed.get(path, frozenset())
+        lines = split_git_lines(inspection.sides.read("before", path)) if numbers else ()
+        for number in numbers:
+            line = lines[number - 1][:MAX_LINE_CHARS] if number <= len(lines) else ""
+            texts.update(one[1:-1] for one in _LITERAL.findall(line) if len(one) > _MIN_TEXT_CHARS)
+    for file in sources if texts else ():
+        after = (inspection.sides.read("after", file.path) or b"").decode("utf-8", "replace")
+        texts = {text for text in texts if text not in after}
+    return texts
 
 
 def _tests_before(inspection: Inspection, path: str) -> Mapping[str, _TestBody]:
@@ -259,7 +287,10 @@ def _removed_tests(
     inspection: Inspection, after: Mapping[str, _TestBody], gone: set[str]
 ) -> Iterator[Finding]:
     remaining_names = {test.name for test in after.values()}
-    texts = ["\n".join(file.lines) for file in list_changed_files(inspection, "test")]
+    files = list(list_changed_files(inspection, "test"))
+    texts = ["\n".join(file.lines) for file in files]
+    cases = _added_cases(files)
+    gone_texts = _removed_texts(inspection)
     for file in inspection.files:
         path = file.old_path or file.path
         if not is_test_file(path) or file.status == "added":
@@ -273,11 +304,18 @@ def _removed_tests(
             and not inspection.index.defined(test.name)
             and (test.name.isidentifier() or not any(test.name in text for text in texts))
         ]
+        kept = [test for test in lost_tests if not _became_case(test, cases)]
         new = len(remaining_names - {test.name for test in before.values()})
+        # The test that took them in replaces no other.
+        new -= len(kept) < len(lost_tests)
+        lost_tests = kept
         if (
             not lost_tests
             or len(lost_tests) <= new
             or any(_mentions_any(test.lines, gone) for test in lost_tests)
+            or any(
+                text in line for test in lost_tests for line in test.lines for text in gone_texts
+            )
         ):
             continue
         line = min(inspection.added.get(file.path, frozenset()), default=1)
@@ -291,6 +329,29 @@ def _removed_tests(
             severity="warning",
             confidence=0.6,
         )
+
+
+def _added_cases(files: Sequence[ChangedFile]) -> Counter[str]:
+    """Values in added lines, where the change adds or extends a test that runs over a list."""
+    values: Counter[str] = Counter()
+    for file in files:
+        added = [file.line_at(number) for number in sorted(file.added)]
+        tests = file.after.functions if file.after else ()
+        changed = [
+            one
+            for one in tests
+            if not file.added.isdisjoint(range(one.first_line - _MAX_CASE_LINES, one.last_line + 1))
+        ]
+        marks = [mark for one in changed for mark in one.decorators]
+        if any(_CASE_LIST.search(text) for text in (*added, *marks)):
+            values.update(value for line in added for value in _LITERAL.findall(line))
+    return values
+
+
+def _became_case(test: _TestBody, cases: Counter[str]) -> bool:
+    """Whether nearly all values that the test named stand in such a list now."""
+    values = {value for line in test.lines[1:] for value in _LITERAL.findall(line)}
+    return bool(values) and sum(value in cases for value in values) >= _MIN_KEPT_SHARE * len(values)
 
 
 def _mentions_any(lines: Sequence[str], names: set[str]) -> bool:

@@ -9,8 +9,11 @@ from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
 from closeloop.changes.reports.report_text import (
+    describe_chance,
     describe_change_size,
     describe_mending,
+    describe_report_grade,
+    describe_tool_facts,
     describe_tool_state,
     is_clean,
     is_tool_worse,
@@ -96,7 +99,7 @@ MAX_ROWS = 20
 MAX_BROKEN = 15
 MAX_REASONS = 4
 UNMEASURED_NOUN = "thing that could not be looked at"
-VERDICT_MARKS = {"pass": "✅", "warn": "⚠️", "block": "⛔"}
+VERDICT_MARKS = {"pass": "✅", "unverified": "❔", "warn": "⚠️", "block": "⛔"}
 Kind = TypeVar("Kind")
 _FINDINGS_HEADER = "| where | rule | what |\n| --- | --- | --- |"
 
@@ -125,10 +128,11 @@ def render_comment(
         if (count := len(unmeasured_by_reason(report)))
         else ""
     )
+    tools = "" if "tools" in report.tiers else "; the tools were not asked"
     change_text = f"{escape_prose(report_subject(report), 200)} ({describe_change_size(report)})"
     return (
         f"{COMMENT_MARKER}\n{VERDICT_MARKS['pass']} closeloop has nothing to say on"
-        f" {change_text}{risk}{missed}.\n"
+        f" {change_text}{risk}{missed}{tools}.\n"
     )
 
 
@@ -170,6 +174,8 @@ def _list_sections(report: ChangeReport, blobs: str | None) -> Iterator[CommentS
             f" {escape_prose(report_headline(report))}\n\n{title}"
         ),
     )
+    if report.grade:
+        yield CommentSection(rank=1, head=f"{escape_prose(describe_report_grade(report.grade))}.")
     if report.mending:
         yield CommentSection(rank=1, head=f"{escape_prose(describe_mending(report.mending))}.")
         left = [(run, name) for run in report.mending.left for name in run.broke]
@@ -202,11 +208,9 @@ def _list_sections(report: ChangeReport, blobs: str | None) -> Iterator[CommentS
 def _risk_section(risk: Risk) -> CommentSection:
     chance = ""
     if one := risk.chance:
-        chance = (
-            f" Going by {one.of} past changes, {one.value:.0%} ({one.low:.0%} to {one.high:.0%}) "
-            "of those like it are later reverted or repaired."
-        )
-    head = f"**Risk: {risk.level}.**{chance}"
+        chance = f" {describe_chance(one).capitalize()}."
+    note = f" {risk.note[:1].upper()}{risk.note[1:]}." if risk.note else ""
+    head = f"**Risk: {risk.level}.**{chance}{note}"
     return CommentSection(rank=1, head=head, items=risk.reasons[:MAX_REASONS], line=_bullet_line)
 
 
@@ -240,10 +244,7 @@ def _tool_sections(tools: Sequence[ToolRun]) -> Iterator[CommentSection]:
 def _tool_line(tool: ToolRun) -> str:
     before = f"{describe_tool_state(tool.before)} → " if tool.before else ""
     facts = [f"{tool.seconds:.0f} s"] if tool.seconds is not None else []
-    facts += [f"{len(tool.already)} failing before too"] if tool.already else []
-    facts += [f"{len(tool.mended)} mended"] if tool.mended else []
-    facts += [f"{plural_phrase(len(tool.removed), 'test')} removed"] if tool.removed else []
-    facts += [escape_prose(text, 200) for text in (tool.selected, tool.note) if text]
+    facts += [escape_prose(text, 200) for text in describe_tool_facts(tool)]
     details = f" ({'; '.join(facts)})" if facts else ""
     return (
         f"- {escape_prose(tool.name)} {escape_code(tool.command)}:"
@@ -299,6 +300,7 @@ def _link_place(text: str, blobs: str | None) -> str:
 Conclusion = Literal["success", "neutral", "failure"]
 VERDICT_CONCLUSIONS: dict[str, Conclusion] = {
     "pass": "success",
+    "unverified": "neutral",
     "warn": "neutral",
     "block": "failure",
 }

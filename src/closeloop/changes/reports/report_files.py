@@ -38,6 +38,12 @@ def sarif_from_report(report: ChangeReport, rules: Sequence[Rule] = ()) -> dict[
         "reasons": [make_visible(reason) for reason in report.reasons],
     }
     facts |= {"risk": report.risk.level} if report.risk else {}
+    facts |= {"grade": report.grade.result} if report.grade else {}
+    if report.verdict == "unverified":
+        (invocation,) = run["invocations"]
+        text = make_visible(report_headline(report))
+        warning = {"level": "warning", "message": {"text": text}}
+        invocation["toolExecutionNotifications"].insert(0, warning)
     mended = report.mending.patch if report.mending else None
     run["properties"] = facts | ({"mended": make_visible(mended)} if mended else {})
     return document
@@ -140,6 +146,8 @@ def render_junit(report: ChangeReport) -> str:
     case = _add_case(verdict, report.title, "closeloop")
     if report.verdict == "block":
         _add_result(case, "failure", report_headline(report), "\n".join(report.reasons))
+    elif report.verdict == "unverified":
+        _add_result(case, "skipped", report_headline(report))
     for suite in root:
         set_case_counts(suite)
         suite.set("skipped", str(sum(1 for _ in suite.iter("skipped"))))
@@ -219,6 +227,13 @@ def build_code_quality(report: ChangeReport) -> list[dict[str, Any]]:
     findings = list_active_findings(report)
     files = report.change.files
     elsewhere = SourcePlace(path=files[0].path if files else "README.md")
+    if report.verdict == "unverified":
+        message = f"{report_headline(report)}."
+        findings.append(
+            Finding(
+                rule="unverified", version=1, severity="warning", message=message, source="check"
+            )
+        )
     return [
         {
             "description": make_visible(finding.message),

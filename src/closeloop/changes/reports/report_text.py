@@ -9,7 +9,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from closeloop.grading.tool_outcomes import tool_outcome
-from closeloop.records.change import ChangeReport, MendingResult, Risk, ToolRun, ToolState
+from closeloop.records.attempt import Outcome
+from closeloop.records.change import (
+    ChangeReport,
+    MendingResult,
+    RevertChance,
+    Risk,
+    ToolRun,
+    ToolState,
+)
 from closeloop.records.finding import SEVERITIES, Finding, Unmeasured
 from closeloop.records.record import Record
 from closeloop.text.untrusted import make_visible
@@ -21,6 +29,7 @@ if TYPE_CHECKING:
 
 VERDICT_TEXTS = {
     "pass": "Nothing stands in the way",
+    "unverified": "Not verified",
     "warn": "Look before merging",
     "block": "Not ready to merge",
 }
@@ -69,15 +78,18 @@ def unmeasured_by_reason(report: ChangeReport) -> list[Unmeasured]:
 def report_headline(report: ChangeReport) -> str:
     """`Not ready to merge: 2 newly failing in test; 1 error; risk medium`."""
     reasons = f": {'; '.join(report.reasons)}" if report.reasons else ""
+    text = f"{VERDICT_TEXTS[report.verdict]}{reasons}"
+    if report.verdict == "pass" and "tools" not in report.tiers:
+        text = f"Nothing found by {' and '.join(report.tiers)}; the tools were not asked"
     if report.risk is None or _reasons_name_risk(report):
-        return f"{VERDICT_TEXTS[report.verdict]}{reasons}"
-    return f"{VERDICT_TEXTS[report.verdict]}{reasons}; risk {report.risk.level}"
+        return text
+    return f"{text}; risk {report.risk.level}"
 
 
 def _reasons_name_risk(report: ChangeReport) -> bool:
     """Whether the risk is among the reasons."""
     grave = report.risk is not None and report.risk.level in ("high", "critical")
-    return report.held or (report.verdict == "warn" and grave)
+    return report.held or (report.verdict in ("warn", "unverified") and grave)
 
 
 def is_tool_worse(tool: ToolRun) -> bool:
@@ -90,13 +102,28 @@ def describe_tool_state(of: ToolState | None) -> str:
     return {"inert": "did not run", None: "–"}.get(of, of or "")
 
 
+def describe_tool_facts(tool: ToolRun) -> list[str]:
+    """What else is known of a tool's run: `41 tests`, `2 failing before too`."""
+    facts = [plural_phrase(tool.ran, "test")] if tool.ran else []
+    facts += [f"{len(tool.already)} failing before too"] if tool.already else []
+    facts += [f"{len(tool.mended)} mended"] if tool.mended else []
+    facts += [f"{plural_phrase(len(tool.removed), 'test')} removed"] if tool.removed else []
+    return [*facts, *(text for text in (tool.selected, tool.note) if text)]
+
+
+def describe_report_grade(grade: Outcome) -> str:
+    """What the acceptance of an attempt's own task said."""
+    why = "; ".join(grade.reasons) or grade.cause or ""
+    return f"Graded by its own task: {grade.result}{f' ({why})' if why else ''}"
+
+
 def describe_mending(mending: MendingResult) -> str:
     """What an agent made of what broke, and where that is."""
     tries = f"{mending.tries} {'try' if mending.tries == 1 else 'tries'}"
     if mending.patch is not None:
         return f"An agent mended it in {tries}: add that with `git apply {mending.patch}`"
     why = f" ({mending.note})" if mending.note else ""
-    left = ", ".join(run.name for run in mending.left)
+    left = ", ".join([run.name for run in mending.left] + [one.rule for one in mending.findings])
     return f"An agent did not mend it in {tries}{why}; still worse than before: {left or 'nothing'}"
 
 
@@ -143,7 +170,7 @@ MAX_FINDINGS = 40
 MAX_BROKEN = 20
 MAX_REASONS = 5
 MAX_OUTPUT_LINES = 15
-VERDICT_STYLES = {"pass": "green", "warn": "yellow", "block": "red"}
+VERDICT_STYLES = {"pass": "green", "unverified": "yellow", "warn": "yellow", "block": "red"}
 LEVEL_STYLES = {"low": "green", "medium": "yellow", "high": "red", "critical": "bold red"}
 SEVERITY_STYLES = {"error": "red", "warning": "yellow", "info": "dim"}
 STATE_STYLES = {
@@ -165,6 +192,8 @@ def render_terminal_report(report: ChangeReport) -> Iterator[RenderableType]:
     yield Text(
         f"{make_visible(report_subject(report))} ({describe_change_size(report)})", style="dim"
     )
+    if report.grade:
+        yield Text(f"{make_visible(describe_report_grade(report.grade))}.")
     if report.mending:
         yield Text(f"{make_visible(describe_mending(report.mending))}.")
     if report.risk:
@@ -181,17 +210,30 @@ def render_terminal_report(report: ChangeReport) -> Iterator[RenderableType]:
         )
 
 
+def describe_chance(chance: RevertChance) -> str:
+    """How often changes of that size went wrong, beside how often all did."""
+    spread = f"{_percent(chance.low)} to {_percent(chance.high)}"
+    usual = f", {_percent(chance.usual)} of all" if chance.usual is not None else ""
+    return (
+        f"{_percent(chance.value)} ({spread}) of changes of its size were reverted or"
+        f" repaired{usual}, learned from {chance.of:,}"
+    )
+
+
+def _percent(share: float) -> str:
+    """Never `0 %` of what has happened."""
+    return f"{share:.0%}" if share >= 0.01 else "under 1%"
+
+
 def _render_risk(risk: Risk) -> Iterator[Text]:
     from rich.text import Text
 
     line = Text("\nRisk ", style="bold").append(risk.level, style=LEVEL_STYLES[risk.level])
     if one := risk.chance:
-        line.append(
-            f"   {one.value:.0%} ({one.low:.0%}–{one.high:.0%}) of changes like it were reverted "
-            f"or repaired, learned from {one.of}",
-            style="not bold dim",
-        )
+        line.append(f"   {describe_chance(one)}", style="not bold dim")
     yield line
+    if risk.note:
+        yield Text(f"  {make_visible(risk.note)}", style="dim")
     for reason in risk.reasons[:MAX_REASONS]:
         yield Text(f"  {make_visible(reason)}")
 
@@ -205,10 +247,6 @@ def _render_tools(tools: Sequence[ToolRun]) -> Iterator[RenderableType]:
     for name in ("", "before", "after", "", ""):
         table.add_column(name)
     for tool in tools:
-        facts = [f"{len(tool.already)} failing before too"] if tool.already else []
-        facts += [f"{len(tool.mended)} mended"] if tool.mended else []
-        facts += [f"{plural_phrase(len(tool.removed), 'test')} removed"] if tool.removed else []
-        facts += [make_visible(text) for text in (tool.selected, tool.note) if text]
         table.add_row(
             Text(make_visible(tool.name)),
             Text(
@@ -216,7 +254,7 @@ def _render_tools(tools: Sequence[ToolRun]) -> Iterator[RenderableType]:
             ),
             Text(describe_tool_state(tool.after), style=STATE_STYLES.get(tool.after, "dim")),
             f"{tool.seconds:.1f} s" if tool.seconds is not None else "",
-            Text("; ".join(facts), style="dim"),
+            Text(make_visible("; ".join(describe_tool_facts(tool))), style="dim"),
         )
     yield table
     for tool in tools:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 from closeloop.changes.coverage import Coverage
 from closeloop.changes.risk.api import find_api_changes
@@ -16,20 +17,23 @@ from closeloop.changes.risk.import_graph import (
     fan_in_factor,
     kind_factors,
 )
+from closeloop.changes.risk.online_packages import AGE_RULE
 from closeloop.changes.risk.risk_factors import (
+    added_api_factor,
     api_factors,
     coverage_factor,
     dependency_factors,
     history_factor,
     surface_factor,
 )
-from closeloop.changes.risk.risk_model import (
-    RiskModel,
+from closeloop.changes.risk.risk_matrix import (
     determine_risk_level,
-    estimate_chance,
-    rank_change,
+    explain_level,
+    impact_row,
     risk_reasons,
 )
+from closeloop.changes.risk.risk_model import RiskModel, estimate_chance, rank_change
+from closeloop.changes.risk.unchanged_code import leave_out_unchanged_code
 from closeloop.records.change import (
     Risk,
     RiskFactor,
@@ -38,6 +42,7 @@ from closeloop.records.finding import Unmeasured
 from closeloop.records.inspection import (
     Inspection,
 )
+from closeloop.records.settings import CheckSettings
 
 __all__ = ["assess_risk"]
 
@@ -50,17 +55,22 @@ def assess_risk(
     history: History | None,
     model: RiskModel,
     coverage: Coverage | Unmeasured | None = None,
+    cache: Path | None = None,
 ) -> Risk:
     """The level of a change with its reasons; a dimension that fails is left out and named."""
+    settings = inspection.settings or CheckSettings()
+    touched = len(inspection.change.files)
+    inspection = leave_out_unchanged_code(inspection)
     surface = measure_change_size(inspection)
     rank = rank_change(model, surface.source_added, surface.files)
-    factors = [surface_factor(surface, rank, model)]
+    factors = [surface_factor(surface, rank, model, touched)]
     unmeasured: list[Unmeasured] = []
     dimensions: dict[str, Callable[[], FactorStream]] = {
         "shared files": lambda: iter(kind_factors(inspection)),
         "dependents": lambda: _dependent_factors(inspection),
         "API": lambda: api_factors(find_api_changes(inspection), inspection.sides),
-        "dependencies": lambda: _dependency_factors(inspection),
+        "added API": lambda: iter((added_api_factor(inspection),)),
+        "dependencies": lambda: _dependency_factors(inspection, settings, cache),
         "coverage": lambda: iter((coverage_factor(inspection, coverage),)),
         "history": lambda: _history_factors(inspection, history),
     }
@@ -71,13 +81,16 @@ def assess_risk(
             elif factor is not None:
                 factors.append(factor)
     factors.sort(key=lambda factor: -factor.weight)
-    level = determine_risk_level(rank, factors)
+    level = determine_risk_level(rank, factors, settings)
+    chance = estimate_chance(model, surface.source_added, surface.files)
+    row = impact_row(factors, settings.risk_rows)
     return Risk(
         level=level,
         reasons=risk_reasons(level, factors),
         factors=tuple(factors),
         likelihood=rank,
-        chance=estimate_chance(model, surface.source_added, surface.files),
+        chance=chance,
+        note=explain_level(level, row, model.held, chance),
         unmeasured=tuple(unmeasured),
     )
 
@@ -112,10 +125,15 @@ def _go_modules(inspection: Inspection) -> Mapping[str, str]:
     return folders
 
 
-def _dependency_factors(inspection: Inspection) -> FactorStream:
-    changes, unread = find_dependency_changes(inspection)
+def _dependency_factors(
+    inspection: Inspection, settings: CheckSettings, cache: Path | None
+) -> FactorStream:
+    changes, unread = find_dependency_changes(inspection, cache)
     yield from dependency_factors(changes)
     yield from unread
+    if not settings.online and any(one.new and one.package for one in changes):
+        reason = "not known, as nothing is asked over the network; `check.online` allows it"
+        yield Unmeasured(rule=AGE_RULE, reason=reason)
 
 
 def _history_factors(inspection: Inspection, history: History | None) -> FactorStream:

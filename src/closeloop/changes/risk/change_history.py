@@ -18,6 +18,11 @@ from closeloop.changes.risk.git_log import (
     is_product_source,
     read_mainline_steps,
 )
+from closeloop.changes.risk.revert_labels import (
+    InverseSteps,
+    find_stated_reverts,
+    read_landed_commits,
+)
 from closeloop.code_digest import digest_code, replace_file
 from closeloop.git import REFETCH_HINT, GitRepository, find_repository, query_git
 from closeloop.records.errors import MachineFailed
@@ -171,16 +176,19 @@ class _HistoryBuilder:
 
 
 def _read_full_history(repository: GitRepository, head: str) -> History:
-    book, labels = _HistoryBuilder(), DefectLabels()
+    book, labels, inverses = _HistoryBuilder(), DefectLabels(), InverseSteps()
     cut = None
     try:
         for step in read_mainline_steps(repository, head, MAX_STEPS):
             book.add(step)
             labels.add_step(step)
+            inverses.add_step(step)
     except MachineFailed:
         cut = f"content is missing, as in a partial clone; {REFETCH_HINT}"
+    landed = read_landed_commits(repository, [one.id for one in book.past], head)
+    reverted = find_stated_reverts(landed) | inverses.reverted
     past = (
-        msgspec.structs.replace(one, reverted=n in labels.reverted, fixed=n in labels.fixed)
+        msgspec.structs.replace(one, reverted=n in reverted, fixed=n in labels.fixed)
         for n, one in enumerate(book.past)
     )
     return book.build_history(

@@ -9,6 +9,7 @@ from array import array
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import IO
+from zlib import crc32
 
 from closeloop.changes.file_kinds import classify_file
 from closeloop.git import FOREIGN_COMMAND, GitRepository, git_environment, summarise_git_error
@@ -37,6 +38,9 @@ class EditedFile(Record):
     old_path: str | None = None
     gone: bool = False
     places: tuple[ReplacedLines, ...] = ()
+    removed_text: int = 0
+    added_text: int = 0
+    """What stands for the text of all lines that it loses, and gets."""
 
     @property
     def added_lines(self) -> int:
@@ -114,6 +118,7 @@ class _GitLogParser:
     def __init__(self, stream: IO[bytes]) -> None:
         self.stream = stream
         self.line = stream.readline()
+        self.removed_text = self.added_text = 0
 
     def parse_steps(self) -> Iterator[MainlineStep]:
         while self.line:
@@ -155,6 +160,7 @@ class _GitLogParser:
         old = new = None
         is_deleted = False
         places: list[ReplacedLines] = []
+        self.removed_text = self.added_text = 0
         self._next_line()
         while self.line and not self.line.startswith((b"\0", b"diff --git ")):
             if self.line.startswith(b"deleted file"):
@@ -175,7 +181,14 @@ class _GitLogParser:
         if path is None:
             return None
         moved = old if old and new and old != new else None
-        return EditedFile(path=path, old_path=moved, gone=is_deleted, places=tuple(places))
+        return EditedFile(
+            path=path,
+            old_path=moved,
+            gone=is_deleted,
+            places=tuple(places),
+            removed_text=self.removed_text,
+            added_text=self.added_text,
+        )
 
     def _parse_hunk(self, hunk: re.Match[bytes]) -> ReplacedLines:
         """Step over the lines that the header promises, whatever they look like."""
@@ -183,6 +196,11 @@ class _GitLogParser:
         left = removed + added
         self._next_line()
         while self.line and (left > 0 or self.line.startswith(b"\\")):
+            if self.line.startswith(b"-"):
+                self.removed_text = crc32(self.line, self.removed_text)
+            elif self.line.startswith(b"+"):
+                # As a removed line, so that text that is undone gives the same number.
+                self.added_text = crc32(b"-" + self.line[1:], self.added_text)
             left -= not self.line.startswith(b"\\")
             self._next_line()
         return ReplacedLines(start=start - 1 if removed else start, removed=removed, added=added)
@@ -193,7 +211,7 @@ def _decode_path(raw: bytes) -> str:
     return raw.decode(errors="replace").rstrip("\n").removesuffix("\t").strip('"')
 
 
-# Which past changes went wrong: reverted, or their lines repaired soon after.
+# Which past changes went wrong: their lines were repaired soon after.
 #
 # Every line of the sources is kept with the step that wrote it, by replaying the main line. When
 # a step whose title says that it fixes something replaces lines, the steps that wrote them are
@@ -217,8 +235,7 @@ _HARMLESS_FIX = re.compile(
     r"|imports?|example|version)\b",
     re.IGNORECASE,
 )
-_REVERT = re.compile(r"^(?:Revert(?:ed)?|Back(?:ed)? out):? \"?(.{4,300}?)\"?\s*$", re.IGNORECASE)
-_REVERTED_COMMIT = re.compile(r"reverts? commit ([0-9a-f]{7,40})\b", re.IGNORECASE)
+_REVERT = re.compile(r"^(?:Revert(?:ed)?|Back(?:ed)? out)\b", re.IGNORECASE)
 
 
 @lru_cache(maxsize=100_000)
@@ -245,19 +262,15 @@ class DefectLabels:
     """The replay: feed it every step in order, then read what went wrong."""
 
     def __init__(self) -> None:
-        self.reverted: set[int] = set()
         self.fixed: set[int] = set()
         self.repairs: list[tuple[int, int]] = []
         """Which step repairs which."""
         self._writers: dict[str, array[int]] = {}
         self._times: list[int] = []
-        self._ids: dict[str, int] = {}
-        self._titles: dict[str, int] = {}
 
     def add_step(self, step: MainlineStep) -> None:
         number = len(self._times)
         self._times.append(step.at)
-        self._record_revert(step)
         sources = [file for file in step.files if is_product_source(file.path)]
         blames = is_fix_message(step.message) and len(sources) <= _MAX_FIX_FILES
         for file in sources:
@@ -266,14 +279,6 @@ class DefectLabels:
                 blamed = self._recent_writers(replaced, step.at)
                 self.fixed.update(blamed)
                 self.repairs += [(number, one) for one in sorted(blamed)]
-        self._ids[step.id[:7]] = number
-        self._titles[commit_title(step.message)] = number
-
-    def _record_revert(self, step: MainlineStep) -> None:
-        named = [self._ids.get(commit[:7]) for commit in _REVERTED_COMMIT.findall(step.message)]
-        if quoted := _REVERT.match(commit_title(step.message)):
-            named.append(self._titles.get(_PULL_NUMBER.sub("", quoted[1].rstrip('"'))))
-        self.reverted.update(number for number in named if number is not None)
 
     def _recent_writers(self, writers: Iterable[int], at: int) -> set[int]:
         earliest = at - REPAIR_DAYS * 86_400

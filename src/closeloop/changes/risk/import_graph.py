@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from closeloop.changes.file_kinds import classify_file, is_test_file, language_of
 from closeloop.changes.risk.git_log import is_product_source
+from closeloop.changes.risk.unchanged_code import is_version_bump
 from closeloop.records.change import (
     RiskFactor,
 )
@@ -73,7 +74,9 @@ class ImportResolver:
             self.folders.setdefault(posixpath.dirname(path), []).append(path)
             language = language_of(path)
             if language == "python":
-                self.python[self.module_name(path)] = path
+                # A stub only describes the source beside it.
+                if not path.endswith(".pyi") or path.removesuffix("i") not in self.paths:
+                    self.python[self.module_name(path)] = path
             elif language == "java":
                 self.java.setdefault(posixpath.basename(path)[: -len(".java")], []).append(path)
 
@@ -205,13 +208,21 @@ _TOOLING_PATHS = re.compile(
 )
 _KIND_TEXTS = {
     "ci": "changes CI/CD",
+    "CI version": "takes other versions in CI/CD",
     "schema": "changes a schema",
     "migration": "adds or changes a migration",
     "config": "changes configuration",
     "tooling": "changes the setup of tools",
 }
 _KIND_REASONS = {"ci": "; no test covers what runs there, and it may reach secrets"}
-_KIND_WEIGHTS = {"ci": 3.4, "schema": 3.8, "migration": 3.7, "config": 2.1, "tooling": 0.5}
+_KIND_WEIGHTS = {
+    "ci": 3.4,
+    "CI version": 2.0,
+    "schema": 3.8,
+    "migration": 3.7,
+    "config": 2.1,
+    "tooling": 0.5,
+}
 
 
 def kind_factors(inspection: Inspection) -> Iterator[RiskFactor]:
@@ -221,6 +232,8 @@ def kind_factors(inspection: Inspection) -> Iterator[RiskFactor]:
         kind: str = classify_file(file.path)
         if kind == "config" and _TOOLING_PATHS.search(file.path):
             kind = "tooling"
+        elif kind == "ci" and file.status == "changed" and is_version_bump(inspection, file.path):
+            kind = "CI version"
         if kind in _KIND_TEXTS and (file.added or file.removed or file.binary):
             places.setdefault(kind, []).append(file.path)
     for kind, paths in places.items():

@@ -9,11 +9,12 @@ from collections.abc import Iterator, Sequence
 from closeloop.changes.change_sides import ChangeSides
 from closeloop.changes.coverage import Coverage, find_runnable_lines
 from closeloop.changes.file_kinds import classify_file, language_of
-from closeloop.changes.risk.api import ApiChange
+from closeloop.changes.risk.api import ApiChange, find_added_names
 from closeloop.changes.risk.change_history import ChangeSize, FileHistory
 from closeloop.changes.risk.dependencies import DependencyChange
 from closeloop.changes.risk.import_graph import summarise_paths
-from closeloop.changes.risk.risk_model import BANDS, RiskModel, likelihood_band
+from closeloop.changes.risk.risk_matrix import BANDS, likelihood_band
+from closeloop.changes.risk.risk_model import RiskModel
 from closeloop.records.change import (
     FileChange,
     RiskFactor,
@@ -24,14 +25,16 @@ from closeloop.records.inspection import (
 )
 from closeloop.text.wording import count_with_noun
 
+_SURFACE_SCALE = 0.74
+"""Below what breaks something, however large the change is: that is the reason of its level."""
 _MAX_MISSED_SHARE = 0.5
 _MIN_MISSED_LINES = 5
 """So many lines that no test reaches are few, whatever their share."""
 _MAX_SHOWN = 3
 
 
-def surface_factor(surface: ChangeSize, rank: float, model: RiskModel) -> RiskFactor:
-    """Size, as a rank among past changes: the likelihood."""
+def surface_factor(surface: ChangeSize, rank: float, model: RiskModel, touched: int) -> RiskFactor:
+    """Size, as a rank among past changes: the likelihood. `touched` counts unchanged code too."""
     band = [name for name, _ in BANDS].index(likelihood_band(rank))
     among = f"the {model.past:,} past ones here" if model.past else "those of other projects"
     if surface.source_added is not None:
@@ -41,10 +44,16 @@ def surface_factor(surface: ChangeSize, rank: float, model: RiskModel) -> RiskFa
             f" {count_with_noun(surface.modules, 'module')}: more than"
             f" {'nearly all' if rank > 0.995 else f'{rank:.0%}'} of {among}"
         )
+    elif touched and not surface.files:
+        text = "changes nothing but comments, docstrings, layout or files that nobody writes"
     else:
         text = f"touches no sources; {count_with_noun(surface.files, 'file')} changed"
     return RiskFactor(
-        name="surface", axis="likelihood", text=text, weight=band + rank, value=float(surface.added)
+        name="surface",
+        axis="likelihood",
+        text=text,
+        weight=_SURFACE_SCALE * (band + rank),
+        value=float(surface.added),
     )
 
 
@@ -71,6 +80,26 @@ def api_factors(changes: Sequence[ApiChange], sides: ChangeSides) -> Iterator[Ri
             value=float(len(softer)),
             places=tuple(one.place for one in softer[:5]),
         )
+
+
+def added_api_factor(inspection: Inspection) -> RiskFactor | None:
+    """New names that others may come to rely on, where others can install them."""
+    names = {
+        name: place
+        for name, place in find_added_names(inspection).items()
+        if is_published(inspection.sides, place.rpartition(":")[0])
+    }
+    if not names:
+        return None
+    first, more = next(iter(names)), f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return RiskFactor(
+        name="added API",
+        axis="impact",
+        text=f"adds `{first}`{more} to the API",
+        weight=2.0,
+        value=float(len(names)),
+        places=tuple(names.values())[:5],
+    )
 
 
 def is_published(sides: ChangeSides, path: str) -> bool:
@@ -126,7 +155,7 @@ def dependency_factors(asked: Sequence[DependencyChange]) -> Iterator[RiskFactor
             name="bumped dependency",
             axis="impact",
             text=f"{bumped[0].text}{more}{warning_text}",
-            weight=2.2 if any(one.warnings for one in bumped) else 1.1,
+            weight=2.2 if any(one.warnings for one in bumped) else 2.0,
             value=float(len(bumped)),
             places=tuple(sorted({one.path for one in bumped})),
         )

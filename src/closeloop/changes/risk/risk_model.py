@@ -9,16 +9,23 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections.abc import Sequence
 
 import msgspec
 
 from closeloop.changes.file_kinds import classify_file
 from closeloop.changes.risk.change_history import History, PastChange
-from closeloop.records.change import RevertChance, RiskFactor, RiskLevel
+from closeloop.changes.risk.risk_matrix import (
+    BANDS,
+    LEVELS,
+    LevelRate,
+    likelihood_band,
+    list_disordered_levels,
+)
+from closeloop.records.change import RISK_LEVELS, RevertChance, RiskLevel
 from closeloop.records.estimate import Z95, Rate, wilson_rate
 from closeloop.records.record import Record
+from closeloop.records.settings import ImpactRow
 from closeloop.statistics.ridge_logistic import roc_auc
 
 # Logistic regression: as much of it as is needed.
@@ -94,53 +101,6 @@ def invert_matrix(matrix: Matrix) -> Matrix:
     return [line[size:] for line in wide]
 
 
-# The level of risk: how likely the change goes wrong, joined with what it would hit.
-
-Band = Literal["small", "moderate", "large", "huge"]
-Impact = Literal["none", "some", "wide", "breaking"]
-
-BANDS: tuple[tuple[Band, float], ...] = (
-    ("small", 0.60),
-    ("moderate", 0.85),
-    ("large", 0.97),
-    ("huge", 1.0),
-)
-"""Likelihood: the rank of the change among past ones, up to which it is in the band."""
-
-IMPACTS: tuple[Impact, ...] = ("none", "some", "wide", "breaking")
-"""A factor's weight says its grade: below 1 it is only told, from 3 on it breaks something."""
-
-LEVELS: dict[Band, dict[Impact, RiskLevel]] = {
-    "small": {"none": "low", "some": "medium", "wide": "high", "breaking": "critical"},
-    "moderate": {"none": "medium", "some": "medium", "wide": "high", "breaking": "critical"},
-    "large": {"none": "high", "some": "high", "wide": "high", "breaking": "critical"},
-    "huge": {"none": "high", "some": "high", "wide": "critical", "breaking": "critical"},
-}
-
-
-def likelihood_band(rank: float) -> Band:
-    return next((band for band, up_to in BANDS if rank < up_to), "huge")
-
-
-def greatest_impact(factors: Sequence[RiskFactor]) -> Impact:
-    """The gravest of them."""
-    weights = [factor.weight for factor in factors if factor.axis == "impact"]
-    return IMPACTS[min(3, int(max(weights, default=0.0)))]
-
-
-def determine_risk_level(rank: float, factors: Sequence[RiskFactor]) -> RiskLevel:
-    return LEVELS[likelihood_band(rank)][greatest_impact(factors)]
-
-
-def risk_reasons(level: RiskLevel, factors: Sequence[RiskFactor]) -> tuple[str, ...]:
-    """What counted, the most telling first; for a low level, what it rests on."""
-    ordered = sorted(factors, key=lambda factor: -factor.weight)
-    counted = tuple(factor.text for factor in ordered if factor.weight >= 1)
-    if counted and level != "low":
-        return counted
-    return tuple(factor.text for factor in ordered[:3])
-
-
 MIN_CHANGES = 200
 MIN_WRONG_CHANGES = 20
 """Fewer past changes, or fewer that went wrong, teach nothing: the shipped default ranks then."""
@@ -150,11 +110,8 @@ _TRAINING_SHARE = 0.7
 _MIN_AUC_GAIN = 0.005
 _CALIBRATION_BINS = 10
 _MAX_RANKS = 1_000
-_KIND_IMPACTS: Mapping[str, Impact] = {
-    "ci": "breaking",
-    "schema": "breaking",
-    "migration": "breaking",
-}
+_BREAKING_KINDS = frozenset(("ci", "schema", "migration"))
+_SHARED_KINDS = frozenset(("config", "manifest"))
 _COLUMN_CHOICES = (("lines added",), ("lines added", "files"))
 
 DEFAULT_SLOPE = 0.52
@@ -176,6 +133,10 @@ class RiskModel(Record):
     """Scores of past changes to sources, in order; of very many, every so manieth."""
     past: int = 0
     """How many those were; 0 where the ranks are those of other projects."""
+    usual: float | None = None
+    """The share of all those it was learned from that went wrong."""
+    held: tuple[LevelRate, ...] = ()
+    """How often past changes of each level went wrong here."""
 
 
 class CalibrationBin(Record):
@@ -183,16 +144,6 @@ class CalibrationBin(Record):
 
     foretold: float
     came: Rate
-
-
-class LevelRate(Record):
-    """Past changes that a level would have held, and how many of them went wrong.
-
-    Of past changes only size and kinds of files are known, so breaks of the API do not count.
-    """
-
-    level: RiskLevel
-    wrong: Rate
 
 
 class RiskFit(Record):
@@ -214,12 +165,25 @@ class RiskFit(Record):
     held: tuple[LevelRate, ...] = ()
 
 
+def learn_risk_model(history: History) -> RiskModel:
+    """What a check needs: the model alone, or the shipped default where too little went wrong."""
+    past = history.judged_changes
+    wrong = sum(one.went_wrong for one in past)
+    if len(past) < MIN_CHANGES or wrong < MIN_WRONG_CHANGES:
+        return _add_ranks(RiskModel(), history)
+    columns = _choose_columns(past[: int(len(past) * _TRAINING_SHARE)])
+    model = _add_ranks(_train_model(past, columns), history)
+    return msgspec.structs.replace(
+        model, usual=wrong / len(past), held=_level_rates(model, history)
+    )
+
+
 def fit_risk_model(history: History) -> RiskFit:
     """Learn from the first part of the past, try it on the later part, then learn from all."""
     past = history.judged_changes
     wrong = sum(one.went_wrong for one in past)
-    if len(past) < MIN_CHANGES or wrong < MIN_WRONG_CHANGES:
-        model = _add_ranks(RiskModel(), history)
+    model = learn_risk_model(history)
+    if not model.of:
         note = (
             f"not learned here: {wrong} of {len(past):,} past changes are known to have gone wrong,"
             f" and {MIN_WRONG_CHANGES} of {MIN_CHANGES} are needed; the shipped default ranks by"
@@ -227,13 +191,17 @@ def fit_risk_model(history: History) -> RiskFit:
         )
         backtest = _BacktestResult()
     else:
-        columns = _choose_columns(past[: int(len(past) * _TRAINING_SHARE)])
-        model = _add_ranks(_train_model(past, columns), history)
-        backtest = _backtest_model(past, columns)
+        backtest = _backtest_model(past, model.columns)
         note = (
-            f"learned from {' and '.join(columns)} of {len(past):,} past changes; tried on the"
-            f" latest {backtest.tested:,} of them after learning from those before"
+            f"learned from {' and '.join(model.columns)} of {len(past):,} past changes; tried on"
+            f" the latest {backtest.tested:,} of them after learning from those before; size is all"
+            " there is to learn from: files' past, tests and authors foretell no better"
         )
+        for level, lower in list_disordered_levels(model.held).items():
+            note += (
+                f"; {level} went wrong less often than {lower.level}, and so speaks of impact or"
+                " size, not of likelihood"
+            )
     return RiskFit(
         model=model,
         note=note,
@@ -244,7 +212,7 @@ def fit_risk_model(history: History) -> RiskFit:
         baseline=backtest.baseline,
         tested=backtest.tested,
         calibration=backtest.calibration,
-        held=_level_rates(model, history),
+        held=model.held or _level_rates(model, history),
     )
 
 
@@ -272,6 +240,7 @@ def estimate_chance(model: RiskModel, added: int | None, files: int) -> RevertCh
         high=sigmoid(middle + half),
         of=model.of,
         method=f"logistic regression on {' and '.join(model.columns)}",
+        usual=model.usual,
     )
 
 
@@ -369,14 +338,17 @@ def _calibration_curve(
 
 
 def _level_rates(model: RiskModel, history: History) -> tuple[LevelRate, ...]:
-    grades: list[Impact] = [
-        _KIND_IMPACTS.get(classify_file(path), "none") for path in history.paths
-    ]
-    counts: dict[RiskLevel, list[bool]] = {"low": [], "medium": [], "high": [], "critical": []}
+    kinds = [classify_file(path) for path in history.paths]
+    counts: dict[RiskLevel, list[bool]] = {level: [] for level in RISK_LEVELS}
+    names = [name for name, _ in BANDS]
+    bands: dict[tuple[int, int], int] = {}
     for one in history.judged_changes:
-        band = likelihood_band(rank_change(model, one.added or 0, len(one.files)))
-        touched = {grades[file] for file in one.files}
-        impact: Impact = "breaking" if "breaking" in touched else "none"
-        counts[LEVELS[band][impact]].append(one.went_wrong)
+        size = (one.added or 0, len(one.files))
+        if size not in bands:
+            bands[size] = names.index(likelihood_band(rank_change(model, *size)))
+        touched = {kinds[file] for file in one.files}
+        row: ImpactRow = "shared" if touched & _SHARED_KINDS else "none"
+        row = "breaking" if touched & _BREAKING_KINDS else row
+        counts[LEVELS[row][bands[size]]].append(one.went_wrong)
     rates = {level: wilson_rate(sum(hits), len(hits)) for level, hits in counts.items()}
     return tuple(LevelRate(level=level, wrong=came) for level, came in rates.items() if came)

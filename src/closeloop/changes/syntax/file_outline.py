@@ -151,7 +151,7 @@ def _compute_token_value(token: bytes) -> int:
     if token == b"(":
         return _OPEN
     opens = token[-1:] in (b"(", b"[", b"{")
-    if token[:-1] in _KEYWORDS:
+    if opens and token[:-1] in _KEYWORDS:  # `not(` is `not (`, and `user` is no `use`
         token = token[:-1]
     is_word = first.isalpha() or first == b"_" or first >= b"\x80"
     if is_word and not opens and token not in _KEYWORDS:

@@ -27,6 +27,7 @@ from closeloop.grading.testing.runner_instrumentation import (
     ShellWord,
     add_script_arguments,
     runner_calls,
+    write_hiding_script,
 )
 from closeloop.records.record import Record
 from closeloop.records.task import TestRunner
@@ -152,6 +153,7 @@ _FLAGS = {
     *("--experimental-test-module-mocks", "--allow-only", "--typecheck", "--dom", "--diff"),
 }
 """Options behind which no value stands."""
+_JEST_OPTIONS = "--coverage=false --bail=0 --watchAll=false --ci --forceExit"
 _REDIRECTION = re.compile(r"\d*[<>]")
 
 
@@ -175,6 +177,9 @@ def invoke_runner(
     reporter = f"{request.folder}/reporter.{suffix}"
     text = text.replace("__PIPE__", json.dumps(request.pipe))
     text = text.replace("__PREFIX__", json.dumps(prefix))
+    if runner == "jest":
+        count = len(_JEST_OPTIONS.split()) + 1
+        text = write_hiding_script(f"--reporters={reporter}", 0, count) + text
     root = request.root.rstrip("/")
     preload = f"{request.folder}/early.cjs"
     texts = {reporter: text, preload: early}
@@ -203,8 +208,7 @@ def _arguments(runner: TestRunner, files: list[str], reporter: str, prefix: str)
     match runner:
         case "jest":
             # A list of reporters takes all words behind it, so that an option must follow.
-            whole = "--coverage=false --bail=0 --watchAll=false --ci --forceExit"
-            return f"--reporters={path} {whole}", stems
+            return f"--reporters={path} {_JEST_OPTIONS}", stems
         case "vitest":
             return f"--run --reporter={path} --coverage.enabled=false --bail=0", stems
         case "mocha":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from itertools import pairwise
@@ -112,6 +113,8 @@ class InstrumentedCommand(Record):
 
     command: str
     env: dict[str, str] = {}
+    files: dict[str, str] = {}
+    """What must be there before it runs: path → text."""
     reports: tuple[RunnerReport, ...] = ()
     """None for JUnit XML, which is looked for after the run."""
 
@@ -149,7 +152,8 @@ def instrument_command(command: str, runner: TestRunner | None, folder: str) -> 
         reports.append(RunnerReport(runner=hit.runner, path=None if in_output else path))
     for place, text in reversed(insertions):
         command = command[:place] + text + command[place:]
-    return InstrumentedCommand(command=command, reports=tuple(reports))
+    files = _runner_files(folder, {hit.runner for hit in hits})
+    return InstrumentedCommand(command=command, files=files, reports=tuple(reports))
 
 
 def add_runner_arguments(command: str, runner: TestRunner, arguments: str) -> str | None:
@@ -262,7 +266,9 @@ def _report_arguments(runner: TestRunner, path: str) -> str:
             report = f"--junitxml={quoted} -o junit_family=xunit1 --verbosity=1"
             return f"{report} --continue-on-collection-errors"
         case "jest":
-            return f"--json --outputFile={quoted}"
+            # A list takes all words behind it, so that another option must follow.
+            hiding = shlex.quote(_hiding_option(path.rpartition("/")[0]))
+            return f"--json --reporters=default {hiding} --outputFile={quoted}"
         case "vitest":
             return f"--reporter=default --reporter=json --outputFile.json={quoted}"
         case "mocha":
@@ -278,6 +284,27 @@ def _report_arguments(runner: TestRunner, path: str) -> str:
             return "-v"
 
 
+def write_hiding_script(option: str, before: int, count: int) -> str:
+    """JavaScript that takes an option of ours, and those beside it, from the process's arguments.
+
+    Jest loads its reporters before any test, and tests get a copy of `process` as it is then: those
+    that read the arguments find what the project gave, and not where we look.
+    """
+    place = f"process.argv.indexOf({json.dumps(option)})"
+    return f"const at = {place}\nif (at > 0) process.argv.splice(at - {before}, {count})\n"
+
+
+def _hiding_option(folder: str) -> str:
+    return f"--reporters={folder}/reporter.cjs"
+
+
+def _runner_files(folder: str, runners: set[TestRunner]) -> dict[str, str]:
+    """A reporter of jest that reports nothing, and hides the four options that we add."""
+    script = write_hiding_script(_hiding_option(folder), 2, 4)
+    text = f"{script}module.exports = class {{}}\n"
+    return {f"{folder}/reporter.cjs": text} if "jest" in runners else {}
+
+
 def _instrument_hidden_runner(
     command: str, runner: TestRunner | None, folder: str
 ) -> InstrumentedCommand:
@@ -286,7 +313,9 @@ def _instrument_hidden_runner(
     if runner in ("jest", "vitest", "mocha"):
         instrumented = add_script_arguments(command, _report_arguments(runner, path))
         return InstrumentedCommand(
-            command=instrumented, reports=(RunnerReport(runner=runner, path=path),)
+            command=instrumented,
+            files=_runner_files(folder, {runner}),
+            reports=(RunnerReport(runner=runner, path=path),),
         )
     if runner == "node":
         options = {"NODE_OPTIONS": f"{_report_arguments(runner, path)}{_node_reporter_options('')}"}

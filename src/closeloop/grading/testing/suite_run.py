@@ -90,6 +90,8 @@ async def _run_test_command(
         names = "\0".join(stale).encode("utf-8", "surrogateescape")
         await cage.run("xargs -0 rm -f --", stdin=names)
     plan = instrument_command(command, acceptance.runner, f"{cage.root}/{folder}")
+    for path, text in plan.files.items():
+        await cage.write(path.removeprefix(f"{cage.root}/"), text.encode())
     line = _redirect_output(plan.command, f"{cage.root}/{folder}/output")
     ran = await cage.run(line, seconds=acceptance.timeout, env=plan.env)
     output = await _read_printed_output(cage, folder)

@@ -11,7 +11,7 @@ import secrets
 import subprocess
 import threading
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -171,6 +171,17 @@ class WorkspaceBase(Record):
     files: int = 0
 
 
+class BaseOrder(Record):
+    """Which base is to be made."""
+
+    repo: str
+    commit: str
+    setup: tuple[str, ...] = ()
+    lends: bool = True
+    """What setup makes serves other commits too."""
+    tell: Callable[[str], None] = lambda text: None
+
+
 class SetupResult(Record):
     """What setup left."""
 
@@ -214,12 +225,12 @@ def trim_bases(folders: CacheFolders, most: int, rested: float) -> None:
 
 
 async def make_base(
-    folders: CacheFolders, sandbox: SandboxBackend, repo: str, commit: str, setup: Sequence[str]
+    folders: CacheFolders, sandbox: SandboxBackend, order: BaseOrder
 ) -> WorkspaceBase:
     """Make a base in a folder of our own; it becomes visible whole or not at all."""
     folder = folders.name_new_folder()
     try:
-        return await _make_base_in(folders, sandbox, folder, repo, commit, setup)
+        return await _make_base_in(folders, sandbox, folder, order)
     except BaseException:
         folders.discard_folder(folder)
         raise
@@ -229,17 +240,17 @@ async def _make_base_in(
     folders: CacheFolders,
     sandbox: SandboxBackend,
     folder: str,
-    repo: str,
-    commit: str,
-    setup: Sequence[str],
+    order: BaseOrder,
 ) -> WorkspaceBase:
     root = sandbox_root(sandbox)
+    repo, commit, setup = order.repo, order.commit, order.setup
+    order.tell(f"copying commit {commit[:12]}")
     tree = await start_repository(repo, commit, _make_base_folders(folder))
     sharing_key = (
         digest_environment(repo, commit, setup, root) if setup and sandbox.isolated else None
     )
     async with _lock_lender(folders.cache, sharing_key) as lender:
-        setup_result = await _set_up_base(sandbox, folder, repo, setup, lender)
+        setup_result = await _set_up_base(sandbox, folder, order, lender)
         tree = await _index_base_files(sandbox, folder, tree, NOISE_PATTERNS + setup_result.exclude)
         disk_usage = measure_disk(f"{folder}/root")
         base = WorkspaceBase(
@@ -247,7 +258,7 @@ async def _make_base_in(
         )
         name = build_base_key(repo, commit, setup, root)
         base = _publish_base(base, folders.cache / "bases" / name)
-        if sharing_key and lender is None and setup_result.beside:
+        if sharing_key and order.lends and lender is None and setup_result.beside:
             _sharing_file(folders.cache, sharing_key).write_text(name)
     return base
 
@@ -268,16 +279,15 @@ def _publish_base(base: WorkspaceBase, final: Path) -> WorkspaceBase:
 async def _set_up_base(
     sandbox: SandboxBackend,
     folder: str,
-    repo: str,
-    setup: Sequence[str],
+    order: BaseOrder,
     lender: WorkspaceBase | None,
 ) -> SetupResult:
     """Run the setup commands with the network open, or link what they made at another commit."""
-    if not setup:
+    if not order.setup:
         return SetupResult()
     if lender is None:
         cage = make_sandbox(sandbox, WorkspaceLayout(folder=folder, network=True), SETUP_LIMITS)
-        await run_setup(cage, setup, repo)
+        await run_setup(cage, order.setup, order.repo, order.tell)
     else:
         untracked = await _list_untracked_names(
             make_sandbox(
@@ -325,10 +335,16 @@ def _sharing_file(cache: Path, kin: str) -> Path:
     return cache / "kin" / kin
 
 
-async def run_setup(cage: WorkspaceSandbox, setup: Sequence[str], repo: str) -> None:
+async def run_setup(
+    cage: WorkspaceSandbox,
+    setup: Sequence[str],
+    repo: str,
+    tell: Callable[[str], None] = lambda text: None,
+) -> None:
     """BadInput with what a command that fails has said."""
     async with admit_suite():
-        for command in setup:
+        for number, command in enumerate(setup, 1):
+            tell(f"setting up, {number} of {len(setup)}: {command}")
             ran = await cage.run(command, env=package_environment())
             if ran.exit_code != 0:
                 end_cause = ran.stopped or f"exit code {ran.exit_code}"

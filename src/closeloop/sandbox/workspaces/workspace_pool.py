@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -28,7 +28,7 @@ from closeloop.sandbox.workspace_layout import (
 )
 from closeloop.sandbox.workspace_sandbox import UnconfinedSandbox, WorkspaceSandbox
 from closeloop.sandbox.workspaces import workspace_bases, workspace_patches
-from closeloop.sandbox.workspaces.workspace_bases import CacheFolders, WorkspaceBase
+from closeloop.sandbox.workspaces.workspace_bases import BaseOrder, CacheFolders, WorkspaceBase
 from closeloop.text import code_patterns
 
 COPY_LIMITS = ProgramLimits(
@@ -109,21 +109,30 @@ class WorkspacePool:
         return Path(self._folders.name_new_folder())
 
     async def prepare_base(
-        self, repo: str, commit: str, setup: Sequence[str] = ()
+        self,
+        repo: str,
+        commit: str,
+        setup: Sequence[str] = (),
+        *,
+        lends: bool = True,
+        tell: Callable[[str], None] = lambda text: None,
     ) -> WorkspaceBase:
-        """The tree at a commit, set up: made once, whoever asks for it first."""
+        """The tree at a commit, set up: made once, whoever asks for it first.
+
+        What setup made serves other commits too, but not from one that does not lend, as nobody
+        vouches for its code.
+        """
         cache = self._folders.cache
         name = workspace_bases.build_base_key(
             repo, commit, setup, workspace_bases.sandbox_root(self.sandbox)
         )
+        order = BaseOrder(repo=repo, commit=commit, setup=tuple(setup), lends=lends, tell=tell)
         prepared = workspace_bases.load_base(cache / "bases" / name)
         if prepared is None:
             async with workspace_bases.lock_path(cache / "locks" / name):
                 prepared = workspace_bases.load_base(
                     cache / "bases" / name
-                ) or await workspace_bases.make_base(
-                    self._folders, self.sandbox, repo, commit, setup
-                )
+                ) or await workspace_bases.make_base(self._folders, self.sandbox, order)
         return prepared
 
     def trim_unused_bases(

@@ -11,12 +11,10 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from difflib import get_close_matches
-from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from closeloop.git import read_git_text
+from closeloop.git import REFETCH_HINT, is_missing_object, read_git_text
 from closeloop.records.change import Change, FileChange
 from closeloop.records.errors import BadInput
 from closeloop.records.record import Record, Time
@@ -30,61 +28,30 @@ from closeloop.tasks.mining.change_parts import (
     split_change_paths,
     split_paths,
 )
-from closeloop.tasks.mining.prompt_leaks import iter_patch_lines, remove_solution, split_patch_lines
-from closeloop.tasks.mining.task_prompts import TEST_BEHAVIOUR, compose_prompt, request_from_message
+from closeloop.tasks.mining.changelog_notes import extract_changelog_notes
+from closeloop.tasks.mining.prompt_leaks import remove_solution
+from closeloop.tasks.mining.required_names import (
+    RequiredName,
+    WorkFiles,
+    describe_untold_names,
+    find_required_names,
+    find_untold_names,
+)
+from closeloop.tasks.mining.task_prompts import (
+    TEST_BEHAVIOUR,
+    compose_prompt,
+    remove_form_lines,
+    request_from_message,
+)
 from closeloop.tasks.mining.work_history import (
     MIN_MESSAGE_WORDS,
     PastWork,
-    find_words_at,
     list_files_at,
     list_past_work,
 )
 from closeloop.tasks.projects.manifest_folder import ManifestFolder
 from closeloop.text.patches import parse_patch
-
-# What a change says of itself in the change log.
-
-MAX_NOTES = 100
-_BULLET = re.compile(r"^\s*[-*•]\s+")
-_HEADING = re.compile(
-    r"\W*|\W*(?:version|release)? ?v?\d+(?:\.\d+)+\S{0,12}(?:\W.{0,40})?|\W*\d{4}-\d\d-\d\d\W*"
-    r"|#.*|\w+:|\W*(?:new |other |security |breaking )?(?:features?|(?:bug ?)?fix(?:es)?|added"
-    r"|changed|changes|fixed|removed|deprecat\w+|improvements|enhancements|security|support|refactoring"
-    r"|unreleased)\W*",
-    re.IGNORECASE,
-)
-_EMPTY_NOTE = re.compile(r"(?i)\W*(?:same (?:for|goes|as) .*)?")
-
-
-def extract_changelog_notes(patch: str) -> str:
-    """The entries that a change adds to the change log, as prose; moved and edited ones are old."""
-    old_notes = [_strip_bullet(line) for line in split_patch_lines(patch).removed[:MAX_NOTES]]
-    notes: list[str] = []
-    for line in islice(_new_lines(patch), MAX_NOTES):
-        note = _strip_bullet(line)
-        if note in notes or _EMPTY_NOTE.fullmatch(note) or get_close_matches(note, old_notes, 1):
-            continue
-        notes += ["", note] if _BULLET.match(line) else [note]
-    return "\n".join(notes).strip()
-
-
-def _new_lines(patch: str) -> Iterator[str]:
-    """Added lines, but for headings and for those in the midst of an entry that was there."""
-    old = False
-    for sign, line in iter_patch_lines(patch):
-        begins = _BULLET.match(line) is not None
-        heads = not begins and _HEADING.fullmatch(line.strip()) is not None
-        if sign == " ":
-            old = not heads
-        elif sign == "+":
-            old = old and not begins and not heads
-            if not old and not heads:
-                yield line
-
-
-def _strip_bullet(line: str) -> str:
-    return _BULLET.sub("", line).strip()
-
+from closeloop.text.wording import escape_glob
 
 # Which pieces of work could be tasks, and which are likely good ones.
 
@@ -125,6 +92,10 @@ class TaskCandidate(Record):
     test_files: tuple[str, ...]
     """Files in it that the runner collects and that are there after it."""
     source_files: tuple[str, ...]
+    scope: tuple[str, ...] = ()
+    """Where the work belongs, as globs."""
+    names: tuple[RequiredName, ...] = ()
+    """What the tests use and the base lacks."""
 
 
 def find_unfit_reason(change: Change, parts: ChangeParts) -> str | None:
@@ -186,7 +157,14 @@ def rank_work(rated: Sequence[tuple[float, PastWork]], now: datetime) -> list[Pa
 
 
 MAX_LISTED_FILES = 200_000
-MAX_NAMES = 24
+MAX_UNREADABLE = 1000
+"""After so many commits with missing content, those in doubt are not looked at one by one."""
+UNREADABLE_REASON = f"this clone lacks a part of it: {REFETCH_HINT}"
+MAX_NAMES = 40
+MAX_FORMS = 20
+_FORM_PATH = re.compile(
+    r"(?i)(?:^|/)(?:pull_request_template|issue_template)(?:\.\w+$|/[^/]+\.(?:md|ya?ml)$)"
+)
 _DIFF_COMMAND = (
     "diff",
     "--binary",
@@ -208,9 +186,12 @@ class WorkSurvey(Record):
 def survey_work(repo: Path, rules: CollectionRules, since: str | None, now: datetime) -> WorkSurvey:
     """Look at every piece of work once, by its numbers alone."""
     roots = find_test_roots(list_files_at(repo, "HEAD"), rules)
-    scored_work, passed_over = [], {}
-    changes = _read_change_sizes(repo, since)
-    for work in list_past_work(repo, since):
+    past_work = list_past_work(repo, since)
+    changes, unreadable = _read_change_sizes(repo, [work.commit for work in past_work])
+    scored_work, passed_over = [], dict.fromkeys(unreadable, UNREADABLE_REASON)
+    for work in past_work:
+        if work.commit in unreadable:
+            continue
         change = changes.get(work.commit) or Change()
         parts = split_paths([file.path for file in change.files], roots, rules)
         reason = find_unfit_reason(change, parts)
@@ -254,26 +235,28 @@ def _candidate_from_patches(
     if reason is not None:
         return reason
     changelog = ""
-    new_names = sorted(prompt_leaks.find_introduced_names(source, tests))[: 4 * MAX_NAMES]
-    known_names = find_words_at(repo, work.base, new_names)
+    base_paths = list_files_at(repo, work.base)
+    files = WorkFiles(repo, work, parts, base_paths, sorted(known))
+    names = find_required_names(files, source, tests)
     with suppress(UnicodeDecodeError):
         changelog = extract_changelog_notes(_read_patch(repo, work, parts.changelog))
-    message = request_from_message(work.message, changelog)
+    message = request_from_message(
+        remove_form_lines(work.message, _read_forms(files, base_paths)), changelog
+    )
     if work.hindsight:
         message = remove_solution(message, tests)
-    if len(message.split()) < MIN_MESSAGE_WORDS:
-        # Then only the names tell what is to be made, also those that something else has.
-        known_names -= prompt_leaks.find_defined_names(source)
-    names = [name for name in new_names if name not in known_names]
+    labels = [name.label for name in names if not name.is_told(message)]
     prompt = compose_prompt(
         message,
         source,
         tests,
-        names[:MAX_NAMES],
+        labels[:MAX_NAMES],
         prompt_leaks.find_expected_messages(source, tests),
     )
     if prompt is None:
         return "its message says too little, or only the answer"
+    if untold := find_untold_names(prompt, names):
+        return describe_untold_names(untold)
     return TaskCandidate(
         commit=work.commit,
         base=work.base,
@@ -283,7 +266,30 @@ def _candidate_from_patches(
         tests=tests,
         test_files=tuple(path for path in parts.tests if path in known),
         source_files=parts.source,
+        scope=_find_scope(parts),
+        names=tuple(names),
     )
+
+
+def _find_scope(parts: ChangeParts) -> tuple[str, ...]:
+    """Where work like this belongs: the folders of its source and tests, and its other files.
+
+    Files at the root stand by themselves: their folder would be everything.
+    """
+    globs = []
+    for path in (*parts.source, *parts.tests, *parts.support):
+        folder = str(PurePosixPath(path).parent)
+        globs.append(escape_glob(path) if folder == "." else f"{escape_glob(folder)}/**")
+    globs += map(escape_glob, (*parts.changelog, *parts.rest))
+    wide = [glob.removesuffix("**") for glob in globs if glob.endswith("/**")]
+    within = {glob for glob in globs for one in wide if glob.startswith(one) and glob != f"{one}**"}
+    return tuple(dict.fromkeys(glob for glob in globs if glob not in within))
+
+
+def _read_forms(files: WorkFiles, base_paths: Sequence[str]) -> list[str]:
+    """The forms that pull requests and issues of a project are written in."""
+    forms = [path for path in base_paths if _FORM_PATH.search(path)]
+    return [files.read_base(path) or "" for path in forms[:MAX_FORMS]]
 
 
 @contextmanager
@@ -335,11 +341,34 @@ def _read_patch(repo: Path, work: PastWork, paths: Sequence[str]) -> str:
     return patch.encode("utf-8", "surrogateescape").decode()
 
 
-def _read_change_sizes(repo: Path, since: str | None) -> dict[str, Change]:
-    """What every commit changes against its first parent, in numbers only: one call of git."""
-    limits = [f"--since={since}"] if since else []
+def _read_change_sizes(repo: Path, commits: Sequence[str]) -> tuple[dict[str, Change], set[str]]:
+    """What commits change against their first parent, in numbers only; and which cannot be read.
+
+    One call of git, halved where a part of the history is missing, as in a partial clone.
+    """
+    changes: dict[str, Change] = {}
+    unreadable: set[str] = set()
+    batches = [commits] if commits else []
+    while batches:
+        batch = batches.pop()
+        try:
+            changes |= _read_batch_sizes(repo, batch)
+        except BadInput as fault:
+            if not is_missing_object(str(fault)):
+                raise
+            if len(batch) == 1 or len(unreadable) >= MAX_UNREADABLE:
+                unreadable.update(batch)
+            else:
+                middle = len(batch) // 2
+                batches += [batch[middle:], batch[:middle]]
+    return changes, unreadable
+
+
+def _read_batch_sizes(repo: Path, commits: Sequence[str]) -> dict[str, Change]:
     options = ("--numstat", "-z", "--no-renames", "--diff-merges=first-parent")
-    log_output = read_git_text(repo, "log", "--format=%x01%H%x00", *options, *limits, "HEAD")
+    walk = ("--no-walk=unsorted", "--stdin")
+    listed = "".join(f"{commit}\n" for commit in commits).encode()
+    log_output = read_git_text(repo, "log", "--format=%x01%H%x00", *options, *walk, stdin=listed)
     changes = {}
     for entry in log_output.split("\x01")[1:]:
         commit, _, lines = entry.partition("\0")

@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 
 from closeloop.grading import task_proof as controls
-from closeloop.records.attempt import Proof
+from closeloop.records.attempt import Proof, TestRun
 from closeloop.records.errors import BadInput
 from closeloop.records.record import Record
 from closeloop.records.task import Acceptance, Task
-from closeloop.sandbox.workspaces import WorkspaceBase
+from closeloop.sandbox.workspaces import WorkspaceBase, WorkspacePool
 from closeloop.tasks.exchange.swebench import find_steady_passes, passing_tests
 from closeloop.tasks.mining.candidate_builder import TaskCandidate
 from closeloop.tasks.mining.mining_environments import (
@@ -28,12 +28,24 @@ from closeloop.tasks.mining.mining_environments import (
     narrow_to_files,
     narrow_to_tests,
 )
-from closeloop.tasks.mining.setup_recipes import describe_optional_modules
+from closeloop.tasks.mining.prompt_leaks import find_identifiers, split_patch_lines
+from closeloop.tasks.mining.recipe_repairs import (
+    describe_optional_modules,
+)
+from closeloop.tasks.mining.required_names import describe_untold_names, find_untold_names
 from closeloop.tasks.task_files import with_digests
+from closeloop.text.missing_names import find_missing_names
 
 MAX_PROOFS = 2
 """A second proof, of the tests that the first one showed to be steady."""
 TEST_FILES_SECONDS = 180.0
+MAX_MESSAGES = 50
+MAX_COMPLAINTS = 200
+_MISSING_EXPORT = re.compile(
+    r"does not provide an export named '(\w+)'|(?m:^\S+\.go:\d+:\d+: undefined: (?:\w+\.)?(\w+))"
+)
+UNTESTED_TAG = "untested-statement"
+"""Something beside the tested fix can be changed and no test sees it."""
 FAILING_STATUSES = ("failed", "error")
 
 
@@ -52,23 +64,32 @@ class RefusedCandidate(Record):
     """It would be so tomorrow too."""
     output: str = ""
     """Of tests of which none passes: it may tell what they lack."""
+    complaints: tuple[str, ...] = ()
+    """What tests that fail or are skipped with the work say of it."""
+
+    @property
+    def may_lack_packages(self) -> bool:
+        return bool(self.output or self.complaints)
 
 
 async def prove_candidate(
     candidate: TaskCandidate, environments: EnvironmentCache, repeats: int
 ) -> ProvedTask | RefusedCandidate:
     """A proved task, or why there is none."""
+    if untold := find_untold_names(candidate.prompt, candidate.names):
+        return RefusedCandidate(why=describe_untold_names(untold))
     environment = await environments.find_environment(candidate)
     if isinstance(environment, BrokenEnvironment):
         return RefusedCandidate(why=f"no environment: {environment.why}", lasting=False)
     try:
         base = await environments.open_base(environment, candidate.base)
     except BadInput as fault:
-        return RefusedCandidate(why=f"no environment: {str(fault)[-300:]}", lasting=False)
+        why = f"no environment: {extract_error_line(str(fault))}"
+        return RefusedCandidate(why=why, lasting=False)
     failing_tests = await _find_fail_to_pass(candidate, environments, environment, base)
-    if isinstance(failing_tests, RefusedCandidate) and failing_tests.output:
+    if isinstance(failing_tests, RefusedCandidate) and failing_tests.may_lack_packages:
         completed_environment = await environments.install_missing(
-            environment, candidate, failing_tests.output
+            environment, candidate, failing_tests.output, failing_tests.complaints
         )
         if completed_environment is not None:
             environment, base = completed_environment
@@ -77,10 +98,18 @@ async def prove_candidate(
         return failing_tests
     task = _build_task(candidate, environments.repo, environment, failing_tests)
     # The tests that must turn from failing to passing have been run once each way already.
-    more = max(1, repeats - 1)
     quick_command = narrow_to_tests(environment, candidate.test_files, failing_tests)
+    return await _prove_steady_task(
+        task, environments.workspaces, base, max(1, repeats - 1), quick_command
+    )
+
+
+async def _prove_steady_task(
+    task: Task, workspaces: WorkspacePool, base: WorkspaceBase, repeats: int, quick: str
+) -> ProvedTask | RefusedCandidate:
+    """The controls, and once more with the tests that the first proof showed to be steady."""
     for _ in range(MAX_PROOFS):
-        proof = await controls.prove_task(environments.workspaces, base, task, more, quick_command)
+        proof = await controls.prove_task(workspaces, base, task, repeats, quick)
         if proof.state == "proved" and not _has_flaky_tests(proof):
             break
         steady_task = _with_steady_tests(task, proof)
@@ -89,6 +118,8 @@ async def prove_candidate(
         task = steady_task
     if proof.state != "proved":
         return RefusedCandidate(why=proof.reasons[0] if proof.reasons else "it could not be proved")
+    if proof.reasons:
+        task = msgspec.structs.replace(task, tags=(*task.tags, UNTESTED_TAG))
     return ProvedTask(task=task, proof=proof)
 
 
@@ -118,10 +149,16 @@ async def _find_fail_to_pass(
     if not passing:
         output = first_command_output(after)
         why = f"none of its tests passes with the change ({extract_error_line(output)})"
-        return RefusedCandidate(why=f"{why}: this machine may lack something", output=output)
+        return RefusedCandidate(
+            why=f"{why}: this machine may lack something",
+            output=output,
+            complaints=_list_complaints(after),
+        )
     before = await controls.run_base_tests(environments.workspaces, base, task)
     if before.trouble is not None:
         return RefusedCandidate(why=before.trouble, lasting=False)
+    if untold := _find_unnamed_imports(candidate, before):
+        return RefusedCandidate(why=describe_untold_names(untold))
     newly_passing = passing - passing_tests(before)
     fail_to_pass = tuple(test.id for test in after.tests if test.id in newly_passing)
     if fail_to_pass:
@@ -132,8 +169,36 @@ async def _find_fail_to_pass(
     also += f", and {skipped} are skipped: this machine may lack something" if skipped else ""
     output = describe_optional_modules(candidate.tests) if skipped else ""
     return RefusedCandidate(
-        why=f"none of its tests fails only without the change{also}", output=output
+        why=f"none of its tests fails only without the change{also}",
+        output=output,
+        complaints=_list_complaints(after),
     )
+
+
+def _list_complaints(run: TestRun) -> tuple[str, ...]:
+    """What tests say that did not pass."""
+    messages = (test.message for test in run.tests if test.status != "passed")
+    return tuple(dict.fromkeys(message for message in messages if message))[:MAX_COMPLAINTS]
+
+
+def _find_unnamed_imports(candidate: TaskCandidate, before: TestRun) -> list[str]:
+    """What the base's own run says the tests could not load, and the request does not name."""
+    messages = [test.message or "" for test in before.tests if test.status in FAILING_STATUSES]
+    messages += [command.output for command in before.commands if command.exit_code]
+    missing = {
+        name.name.rpartition(".")[2]
+        for message in messages[:MAX_MESSAGES]
+        for name in find_missing_names(message)
+        if name.sort in ("import", "module")
+    }
+    missing |= {
+        one or other
+        for message in messages[:MAX_MESSAGES]
+        for one, other in _MISSING_EXPORT.findall(message)
+    }
+    brought = find_identifiers(split_patch_lines(candidate.source).added)
+    told = find_identifiers(tuple(re.findall(r"\w+", candidate.prompt)))
+    return [f"`{name}`" for name in sorted((missing & brought) - told)]
 
 
 def _build_task(
@@ -149,6 +214,7 @@ def _build_task(
         )
     tags = ["mined", *(["multi-file"] if len(candidate.source_files) > 1 else [])]
     tags += [] if runs_all or run == environment.recipe.test else ["selected-tests"]
+    tags += [f"without-{name}" for name in environment.recipe.left_out]
     # Slower machines than this one must be able to grade it.
     timeout = max(120.0, 10 * (environment.seconds or 60.0))
     wanted = acceptance_for_command(run, float(round(timeout)))
@@ -162,6 +228,7 @@ def _build_task(
         acceptance=msgspec.structs.replace(wanted, fail_to_pass=failing, patch=candidate.tests),
         reference=candidate.source,
         tags=tuple(tags),
+        scope=candidate.scope,
         origin=f"mined:{candidate.commit}",
     )
     return with_digests(task)

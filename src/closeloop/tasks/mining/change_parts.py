@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
+from typing import Any
 
 from closeloop.records.record import Record
 from closeloop.records.task import TestRunner
@@ -31,6 +33,7 @@ _LOCK_FILES = (
     "yarn.lock",
     "pnpm-lock.yaml",
 )
+_CODE_ENDINGS = (".py", ".js", ".ts", ".mjs", ".cjs", ".jsx", ".tsx", ".go", ".rs", ".java", ".kt")
 _TEST_ROOTS = frozenset({"test", "tests"})
 _SCRIPT_TEST_ROOTS = frozenset({"__tests__", "__snapshots__", "__fixtures__", "__mocks__"})
 _SCRIPT_TESTS = (
@@ -135,12 +138,21 @@ def is_collected_test(path: str, rules: CollectionRules) -> bool:
 
 
 def find_test_roots(known: Iterable[str], rules: CollectionRules) -> frozenset[str]:
-    """Folders of tests: those the runner is told of, and those so named that hold a test."""
-    roots = {place for place in rules.places if "*" not in place and place != "."}
+    """Folders of tests: those so named that hold a test, and those the runner is told of.
+
+    A runner may be told to look for tests in the package itself: then its folder is none.
+    """
+    places = {place for place in rules.places if "*" not in place and place != "."}
+    counts = Counter[tuple[str, bool]]()
+    roots = set[str]()
     for path in known:
-        if is_collected_test(path, rules):
-            above = PurePosixPath(path).parents
+        above = PurePosixPath(path).parents
+        is_test = is_collected_test(path, rules)
+        if is_test:
             roots.update(str(folder) for folder in above if folder.name in rules.roots)
+        if path.endswith(_CODE_ENDINGS):
+            counts.update((str(folder), is_test) for folder in above if str(folder) in places)
+    roots |= {place for place in places if counts[place, True] >= counts[place, False]}
     return frozenset(roots)
 
 
@@ -175,21 +187,11 @@ def _script_folders(folder: ManifestFolder, runner: str) -> tuple[str, ...]:
 
 def _pytest_rules(folder: ManifestFolder) -> CollectionRules:
     """`python_files` and `testpaths`, from wherever pytest reads them."""
-    ini_options = nested_table(folder.pyproject, "tool", "pytest", "ini_options") or nested_table(
-        folder.pyproject, "tool", "pytest"
-    )
-    names, places = (
-        _split_words(ini_options.get("python_files")),
-        _split_words(ini_options.get("testpaths")),
-    )
-    for file, section in (
-        ("pytest.ini", "pytest"),
-        ("tox.ini", "pytest"),
-        ("setup.cfg", "tool:pytest"),
-    ):
-        options = folder.read_section(file, section)
-        names = names or _split_words(options.get("python_files"))
-        places = places or _split_words(options.get("testpaths"))
+    names: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
+    for options in read_pytest_options(folder):
+        names = names or split_option_words(options.get("python_files"))
+        places = places or split_option_words(options.get("testpaths"))
     places = tuple(place.strip("/").removeprefix("./") for place in places)
     files = tuple(place for place in places if place.endswith(".py"))
     return CollectionRules(
@@ -199,7 +201,18 @@ def _pytest_rules(folder: ManifestFolder) -> CollectionRules:
     )
 
 
-def _split_words(value: object) -> tuple[str, ...]:
+def read_pytest_options(folder: ManifestFolder) -> Iterator[dict[str, Any]]:
+    """The tables that pytest's options may stand in."""
+    yield nested_table(folder.pyproject, "tool", "pytest", "ini_options") or nested_table(
+        folder.pyproject, "tool", "pytest"
+    )
+    yield folder.read_section("pytest.ini", "pytest")
+    yield folder.read_section("tox.ini", "pytest")
+    yield folder.read_section("setup.cfg", "tool:pytest")
+
+
+def split_option_words(value: object) -> tuple[str, ...]:
+    """The words of an option, which may be a text or a list."""
     if isinstance(value, str):
         return tuple(value.split())
     return tuple(str(item) for item in value) if isinstance(value, list) else ()

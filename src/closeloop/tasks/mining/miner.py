@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -17,23 +16,19 @@ from anyio import to_thread
 
 from closeloop.concurrency import unwrap_exception_group
 from closeloop.git import try_git_text
-from closeloop.providers.model_opening import open_model_by_name
-from closeloop.providers.structured_reply import ask_json
 from closeloop.records.attempt import Proof
-from closeloop.records.chat import ChatMessage, ModelRequest
 from closeloop.records.errors import BadInput, MachineFailed
-from closeloop.records.protocols import Model
 from closeloop.records.record import Record, content_digest
-from closeloop.records.settings import CommandSettings, Settings
+from closeloop.records.settings import CommandSettings
 from closeloop.records.task import Task
 from closeloop.sandbox.workspaces import WorkspacePool
 from closeloop.store import Store
 from closeloop.tasks.mining import candidate_builder
-from closeloop.tasks.mining.candidate_builder import TaskCandidate
 from closeloop.tasks.mining.candidate_proof import ProvedTask, RefusedCandidate, prove_candidate
 from closeloop.tasks.mining.change_parts import CollectionRules, find_collection_rules
 from closeloop.tasks.mining.mining_environments import EnvironmentCache, acceptance_for_command
-from closeloop.tasks.mining.prompt_leaks import find_leaks, split_patch_lines
+from closeloop.tasks.mining.prompt_leaks import split_patch_lines
+from closeloop.tasks.mining.request_rewording import RewordCandidate
 from closeloop.tasks.mining.setup_recipes import (
     ConfiguredCommands,
     Recipe,
@@ -41,7 +36,6 @@ from closeloop.tasks.mining.setup_recipes import (
     list_recipes,
     package_cutoff_day,
 )
-from closeloop.tasks.mining.task_prompts import MESSAGES_HEADING, NAMES_HEADING
 from closeloop.tasks.mining.work_history import (
     GatheredWork,
     LedgerEntry,
@@ -55,15 +49,12 @@ from closeloop.tasks.projects.manifest_folder import ManifestFolder
 from closeloop.tasks.task_writer import render_task_files
 from closeloop.text.patches import parse_patch
 from closeloop.text.redaction import redact_proof
-from closeloop.text.untrusted import DATA_RULE, fence_texts
 
 MAX_FAILED_ENVIRONMENTS = 12
 """After so many environments in a row that cannot be made, older ones are not tried."""
 
 NEAR_BEST_COUNT = 8
 """So many of the best are about as good: of them, those are tried that need no new environment."""
-
-RewordCandidate = Callable[[TaskCandidate], Awaitable[TaskCandidate]]
 
 
 class MiningContext(Record):
@@ -169,7 +160,7 @@ class _MiningRun:
     async def _prove_work(self, work: PastWork) -> ProvedTask | RefusedCandidate:
         repo = self.ground.repo
         with candidate_builder.open_manifests(repo, work.commit) as folder:
-            rules = _rules_for_recipes(folder, list_recipes(folder, self.known, work.at))
+            rules = rules_for_recipes(folder, list_recipes(folder, self.known, work.at))
         candidate = candidate_builder.build_candidate(repo, work, rules)
         if isinstance(candidate, str):
             return RefusedCandidate(why=candidate)
@@ -235,7 +226,7 @@ async def mine_tasks(
     with candidate_builder.open_manifests(ground.repo, "HEAD") as folder:
         known = detect_edited_commands(ground.commands, folder)
         head_recipes = list_recipes(folder, known, datetime.now(UTC))
-        rules = _rules_for_recipes(folder, head_recipes)
+        rules = rules_for_recipes(folder, head_recipes)
     if not head_recipes:
         raise BadInput(
             f"No command that runs the tests of {ground.repo} was found: name it as `test` under "
@@ -265,7 +256,7 @@ async def mine_tasks(
     )
 
 
-def _rules_for_recipes(folder: ManifestFolder, ways: Sequence[Recipe]) -> CollectionRules:
+def rules_for_recipes(folder: ManifestFolder, ways: Sequence[Recipe]) -> CollectionRules:
     """Which files are tests: as the likeliest way to run them takes it whose runner is seen."""
     runners = (acceptance_for_command(way.test, 1.0).runner for way in ways)
     return find_collection_rules(folder, next(filter(None, runners), None))
@@ -347,56 +338,3 @@ def _change_digest(patch: str) -> str:
     """The same for the same work on another branch, whose patch has other ids and places."""
     lines, files = split_patch_lines(patch), parse_patch(patch).files
     return content_digest([file.path for file in files], lines.added, lines.removed)[:32]
-
-
-# Let a model put a request into a user's words. It is shown the request only, never the fix.
-
-MIN_REQUEST_CHARS = 20
-MAX_REQUEST_CHARS = 4_000
-MAX_DESCRIPTION_CHARS = 24_000
-SYSTEM_PROMPT = (
-    "You are given the description of a change that was made to a program. Write the request that "
-    "a user or colleague would have made before it: what is wrong or missing, and what should be "
-    "so instead. Keep every name, option, value and message that the description has, exactly as "
-    "written. Add no facts, propose no solution, mention no commits, tests or reviews. Two to "
-    f"eight sentences. {DATA_RULE}"
-)
-REPLY_SCHEMA = {
-    "type": "object",
-    "properties": {"request": {"type": "string"}},
-    "required": ["request"],
-    "additionalProperties": False,
-}
-
-
-@asynccontextmanager
-async def open_rewording(
-    name: str, settings: Settings, root: Path, environ: Mapping[str, str]
-) -> AsyncIterator[RewordCandidate]:
-    """A way to reword candidates with the model of that name; it is closed again at the end."""
-    async with open_model_by_name(name, settings, root, environ) as model:
-        yield lambda candidate: reword_candidate(model, candidate)
-
-
-async def reword_candidate(model: Model, candidate: TaskCandidate) -> TaskCandidate:
-    """The candidate with a request in a user's words; as it was, where that gives nothing good."""
-    data = fence_texts({"description": candidate.prompt}, max_chars=MAX_DESCRIPTION_CHARS)
-    message = ChatMessage(role="user", text=data)
-    request = ModelRequest(
-        messages=(message,), system=SYSTEM_PROMPT, schema=REPLY_SCHEMA, temperature=0.0
-    )
-    try:
-        reply = await ask_json(model, request)
-    except MachineFailed:
-        return candidate
-    text = str(reply.value["request"]).strip()
-    if not MIN_REQUEST_CHARS <= len(text) <= MAX_REQUEST_CHARS or find_leaks(
-        text, candidate.source, candidate.tests
-    ):
-        return candidate
-    # What the tests look for must be said, whether or not the model kept it.
-    _, mark, kept = candidate.prompt.partition(f"\n\n{NAMES_HEADING}")
-    if not mark:
-        _, mark, kept = candidate.prompt.partition(f"\n\n{MESSAGES_HEADING}")
-    prompt = f"{text}{mark}{kept}"
-    return msgspec.structs.replace(candidate, prompt=prompt, prompt_by="model")

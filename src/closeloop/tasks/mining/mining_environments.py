@@ -24,11 +24,16 @@ from closeloop.tasks.mining.candidate_builder import (
     open_manifests,
     select_runner_files,
 )
+from closeloop.tasks.mining.recipe_repairs import (
+    add_missing_packages,
+    find_extra_packages,
+    find_lacking_extras,
+    find_named_packages,
+    leave_out_requirement,
+)
 from closeloop.tasks.mining.setup_recipes import (
     ConfiguredCommands,
     Recipe,
-    add_missing_packages,
-    find_named_packages,
     list_recipes,
 )
 from closeloop.tasks.mining.work_history import find_nearest_tag, list_files_at
@@ -46,10 +51,19 @@ _OPTION_WITH_VALUE = re.compile(
     r"-[rRtugfsSC]|--(?:require|reporter|timeout|ui|grep|file|config|slow|spec|import|loader"
     r"|experimental-loader|conditions|test-(?:reporter|timeout|concurrency|name-pattern)[\w-]*)"
 )
-_COMPILER_ERROR = re.compile(
-    r"(?:\[ERROR\] |e: (?:file://)?)?[\w./-]{1,200}\.(?:go|java|kt|tsx?)"
-    r"(?::\[?|\()\d{1,9}[:,]\d{1,9}[\])]?:? "
+_ERROR_SIGNS = (
+    re.compile(
+        r"(?:\[ERROR\] |e: (?:file://)?)?[\w./-]{1,200}\.(?:go|java|kt|tsx?)"
+        r"(?::\[?|\()\d{1,9}[:,]\d{1,9}[\])]?:? "
+    ),
+    # Resolvers give the reason behind the error, option parsers behind how they are called.
+    re.compile(r"Because |Failed to (?:build|download|fetch)|\w{1,40}: error: "),
+    re.compile(r"error: |ERROR: (?!usage)|\[ERROR\] |npm (?:ERR!|error) (?!code|A complete log)"),
+    re.compile(
+        r"E {3}(?! )|(?:\w{1,80}\.){0,6}[A-Z]\w{0,80}(?:Error|Exception|NotFound): |panic: "
+    ),
 )
+"""How lines begin that say why, the most telling first."""
 _COLOUR_CODE = re.compile(r"\x1b\[[0-9;]*m")
 _JUNIT_REPORTS = {
     "mvn": "**/target/surefire-reports/TEST-*.xml",
@@ -113,10 +127,21 @@ class EnvironmentCache:
         return await self.workspaces.prepare_base(str(self.repo), commit, environment.recipe.setup)
 
     async def install_missing(
-        self, environment: MiningEnvironment, candidate: TaskCandidate, output: str
+        self,
+        environment: MiningEnvironment,
+        candidate: TaskCandidate,
+        output: str,
+        complaints: Sequence[str] = (),
     ) -> tuple[MiningEnvironment, WorkspaceBase] | None:
         """With what a candidate's tests lacked in it, from now on for its neighbours too."""
-        recipe = add_missing_packages(environment.recipe, output, self._named_packages(candidate))
+        with open_manifests(self.repo, candidate.commit) as folder:
+            wanted = find_lacking_extras(complaints, find_extra_packages(folder))
+        recipe = add_missing_packages(
+            environment.recipe,
+            "\n".join((output, *complaints)),
+            self._named_packages(candidate),
+            wanted,
+        )
         if recipe is None:
             return None
         completed_environment = replace(environment, recipe=recipe)
@@ -156,7 +181,9 @@ class EnvironmentCache:
                     str(self.repo), candidate.base, recipe.setup
                 )
             except (BadInput, MachineFailed) as fault:
-                troubles[extract_error_line(str(fault))] = recipe.how
+                troubles.setdefault(extract_error_line(str(fault)), recipe.how)
+                if (less := self._leave_out(recipe, candidate, str(fault))) is not None:
+                    remaining.appendleft(less)
                 continue
             prepared += [recipe] if recipe in ways else []
             known = self._find_neighbour(recipe)
@@ -183,6 +210,11 @@ class EnvironmentCache:
         reasons = [f"{how}: {why}" for why, how in troubles.items()]
         why = "; ".join(reasons) or "no command that runs its tests was found"
         return best[1] if best else BrokenEnvironment(why=why[:1000], made=tuple(prepared))
+
+    def _leave_out(self, recipe: Recipe, candidate: TaskCandidate, output: str) -> Recipe | None:
+        """The recipe without a requirement that cannot be installed here."""
+        with open_manifests(self.repo, candidate.base) as folder:
+            return leave_out_requirement(recipe, output, folder)
 
     def _find_neighbour(self, recipe: Recipe) -> MiningEnvironment | None:
         """Another environment that runs its tests alike."""
@@ -316,14 +348,11 @@ def _find_run_trouble(run: TestRun) -> str | None:
 
 
 def extract_error_line(text: str) -> str:
-    """The line that says why: resolvers give a reason first, most others last."""
+    """The first line that says why; the last of all where none reads like an error."""
     stripped_lines = (_COLOUR_CODE.sub("", line).strip(" ╰─▶│×\t") for line in text.splitlines())
-    lines = [line for line in stripped_lines if line]
-    for line in lines:
-        if _COMPILER_ERROR.match(line):
-            return line[:200]
-    for sign in ("Because ", "error: ", "ERROR: ", "[ERROR] "):
+    lines = [line.removeprefix("cause: ") for line in stripped_lines if line]
+    for sign in _ERROR_SIGNS:
         for line in lines:
-            if line.removeprefix("cause: ").startswith(sign):
-                return line.removeprefix("cause: ")[:200]
+            if sign.match(line):
+                return line[:200]
     return lines[-1][:200] if lines else "it said nothing"

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import builtins
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from closeloop.records.record import Record
+from closeloop.tasks.mining.string_literals import (
+    find_message,
+    iter_literals,
+    remove_strings,
+)
 
 # What a patch says, without a parser: the words, names and texts of its lines.
 
 MAX_LINE_CHARS = 2_000
+MAX_TEXTS = 400
+MAX_MESSAGES = 24
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{2,80}")
 _NAME_IN_USE = re.compile(
     r"(?:[.@(\[]|\b(?:def|class|import|func|function|fn|type|const|let|var) )"
@@ -20,7 +27,6 @@ _NAME_IN_USE = re.compile(
 _DEFINITION = re.compile(
     r"\b(?:def|class|func|function|fn)(?: \([^()]{1,80}\))? ([A-Za-z]\w{2,80})\b"
 )
-_STRING_LITERAL = re.compile(r'"([^"\\\n]{8,200})"|' + r"'([^'\\\n]{8,200})'")
 _OWN_NAME = re.compile(r"(?<![.\w])([A-Za-z_]\w{2,80})\b|\.([A-Za-z_]\w{2,80})\b(?!\()")
 _COMMENT = re.compile(r"^\s*(?:#|//|\*|/\*)|\s(?:#|//)\s.*$")
 _REMARK = re.compile(r"^\s*(?:#(?![\[!]|include|define)|//|/?\*(?:\s|\*|$)).*|\s(?:#|//)\s.*$")
@@ -73,12 +79,6 @@ def find_used_names(lines: tuple[str, ...]) -> frozenset[str]:
     )
 
 
-def find_message_literals(lines: tuple[str, ...]) -> frozenset[str]:
-    """String literals that read like a message: a space in them, and some length."""
-    literals = (one or two for line in lines for one, two in _STRING_LITERAL.findall(line))
-    return frozenset(text.strip() for text in literals if " " in text.strip())
-
-
 @lru_cache(maxsize=8)
 def strip_comments(lines: tuple[str, ...]) -> tuple[str, ...]:
     """Lines without comments, and without examples of what an interpreter says."""
@@ -93,7 +93,8 @@ def strip_comments(lines: tuple[str, ...]) -> tuple[str, ...]:
 def find_introduced_names(source: str, tests: str) -> frozenset[str]:
     """Names that both the fix and its tests bring: what the tests need it to be called.
 
-    What the fix only calls behind a dot, it did not make: that is a method of something else.
+    What the fix only calls behind a dot, it did not make: that is a method of something else. Nor
+    are helpers asked for that the tests define for themselves.
     """
     fix, proof = split_patch_lines(source), split_patch_lines(tests)
     old_names = (
@@ -102,11 +103,15 @@ def find_introduced_names(source: str, tests: str) -> frozenset[str]:
         | find_identifiers(proof.removed)
         | find_identifiers(proof.kept)
     )
-    own_names = {one or two for line in fix.added for one, two in _OWN_NAME.findall(line)}
+    fix_code, test_code = (
+        tuple(remove_strings("\n".join(lines)).split("\n")) for lines in (fix.added, proof.added)
+    )
+    own_names = {one or two for line in fix_code for one, two in _OWN_NAME.findall(line)}
     return (
-        (find_used_names(fix.added) & find_used_names(proof.added) & own_names)
+        (find_used_names(fix_code) & find_used_names(test_code) & own_names)
         - old_names
         - frozenset(dir(builtins))
+        - (find_defined_names(tests) - find_defined_names(source))
     )
 
 
@@ -118,22 +123,44 @@ def find_defined_names(patch: str) -> frozenset[str]:
 
 
 def find_expected_messages(source: str, tests: str) -> tuple[str, ...]:
-    """Texts that the tests look for and the fix brings: nobody could guess their wording."""
+    """Texts that the tests look for and the fix brings: nobody could guess their wording.
+
+    Also those that the fix puts together: by f-strings, `%`, `format`, or from several literals.
+    """
     fix, proof = split_patch_lines(source), split_patch_lines(tests)
     old_text = "\n".join((*fix.removed, *fix.kept))
-    new_text = "\n".join(find_message_literals(strip_comments(fix.added)))
-    wanted = (
-        text
-        for text in find_message_literals(proof.added)
-        if text in new_text and text not in old_text
-    )
-    return tuple(sorted(wanted))
+    old_templates = {*iter_literals("\n".join(fix.removed)), *iter_literals("\n".join(fix.kept))}
+    new_templates = [
+        (text, _list_words(text))
+        for text in dict.fromkeys(iter_literals("\n".join(strip_comments(fix.added))))
+        if text not in old_templates and " " in text.strip()
+    ]
+    # Lines without quotes may stand in a text of several lines.
+    unquoted = (line.strip() for line in proof.added if not re.search("[\"'`]", line))
+    texts = [*iter_literals("\n".join(proof.added)), *unquoted]
+    wanted: dict[str, None] = {}
+    for text in dict.fromkeys(texts[:MAX_TEXTS]):
+        words = _list_words(text)
+        for template, template_words in new_templates[:MAX_TEXTS]:
+            found = find_message(text, template) if words & template_words else None
+            if found and found not in old_text:
+                wanted[found] = None
+    whole = sorted(one for one in wanted if not _is_part_of_other(one, wanted))
+    return tuple(whole[:MAX_MESSAGES])
+
+
+def _list_words(text: str) -> set[str]:
+    return {*re.findall(r"\w{3,}", text)}
+
+
+def _is_part_of_other(text: str, others: Iterable[str]) -> bool:
+    return any(text != other and text in other for other in others)
 
 
 MIN_LINE_CHARS = 12
 MIN_KEPT_CHARS = 40
 """Characters that can stand without telling how it was done."""
-COMPOUND_NAME = re.compile(r".*(?:_|[a-z][A-Z]|\d).*")
+COMPOUND_NAME = re.compile(r".*(?:_|[a-z][A-Z]|[A-Z]{2}[a-z]|\d).*")
 _SENTENCE_BREAK = re.compile(r"((?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)[ \n]+(?=[A-Z`\"'])|\n(?=[-*] ))")
 _CODE_SIGN = re.compile(r"[=(){}\[\];.<>]|\w_\w")
 _QUOTED_CODE = re.compile(r"`([^`\n]{3,200})`")

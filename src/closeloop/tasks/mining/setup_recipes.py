@@ -8,8 +8,10 @@ import sys
 from datetime import datetime, timedelta
 from typing import Any
 
+from closeloop.grading.testing.runner_instrumentation import detect_runner
 from closeloop.records.record import Record
 from closeloop.records.settings import CommandSettings
+from closeloop.tasks.mining.change_parts import read_pytest_options, split_option_words
 from closeloop.tasks.project_discovery import detect_project
 from closeloop.tasks.projects.manifest_folder import ManifestFolder, nested_table
 
@@ -36,6 +38,8 @@ class Recipe(Record):
     """In a few words, for people."""
     last: bool = False
     """Only where nothing else works."""
+    left_out: tuple[str, ...] = ()
+    """Requirements that cannot be installed here."""
 
 
 class PythonRequirements(Record):
@@ -74,8 +78,10 @@ def list_recipes(
     """Ways to try, the likeliest first. What people configured comes before what we think."""
     project = detect_project(folder)
     found_recipes = []
-    if project.test and project.kind == "Python":
-        found_recipes = _python_recipes(folder, project.test.line, at, tag)
+    if project.kind == "Python" and (project.test or _has_python_tests(folder)):
+        found_recipes = _python_recipes(
+            folder, project.test.line if project.test else "pytest", at, tag
+        )
     if project.test and (project.kind != "Python" or not find_python_requirements(folder).has_any):
         setup = tuple(command.line for command in project.setup)
         documented_recipe = Recipe(
@@ -83,6 +89,8 @@ def list_recipes(
         )
         # Where nothing but a runner is to be had, its age does not matter.
         found_recipes = [documented_recipe, *found_recipes[:1], *_npm_recipes(project.test.line)]
+        if project.kind == "JavaScript":
+            found_recipes += _runner_recipes(folder, found_recipes[-1])
     if known.commands.test:
         configured_recipe = Recipe(
             setup=known.commands.setup, test=known.commands.test, how="as configured"
@@ -94,6 +102,11 @@ def list_recipes(
         )
     unique = {(recipe.setup, recipe.test): recipe for recipe in reversed(found_recipes)}
     return list(reversed(unique.values()))
+
+
+def _has_python_tests(folder: ManifestFolder) -> bool:
+    """Whether pytest would find tests, also where nothing in the project names a runner."""
+    return any(re.search(r"(?:^|/)(?:test_[^/]*|[^/]*_test)\.py$", name) for name in folder.files)
 
 
 def package_cutoff_day(at: datetime, minor: int = sys.version_info[1]) -> str:
@@ -129,7 +142,15 @@ def find_python_requirements(folder: ManifestFolder) -> PythonRequirements:
         extras=_choose_groups(extras, names),
         groups=_choose_groups(groups, names),
         files=(*plain_files, *(by_name["tests"] or ([] if chosen else by_name["dev"]))),
-        packages=tuple(dict.fromkeys([*_tox_packages(folder), *_poetry_packages(poetry)])),
+        packages=tuple(
+            dict.fromkeys(
+                [
+                    *_tox_packages(folder),
+                    *_poetry_packages(poetry),
+                    *find_addopts_plugins(folder),
+                ]
+            )
+        ),
         installable=bool({"project", "build-system"} & folder.pyproject.keys())
         or "setup.py" in folder,
     )
@@ -151,7 +172,9 @@ def _python_recipes(
     ]
     ways.append(("the newest packages", "", requirements, False))
     ways.append(("the newest packages, without the project's pins", "", requirements, True))
-    bare = PythonRequirements(installable=requirements.installable)
+    bare = PythonRequirements(
+        installable=requirements.installable, packages=find_addopts_plugins(folder)
+    )
     if requirements != bare:
         ways.append((_BARE_INSTALL, "", bare, False))
     python_recipes = []
@@ -175,6 +198,20 @@ def _npm_recipes(test: str) -> list[Recipe]:
     line = re.sub(r"\b(?:pnpm|yarn|bun) run ", "npm run ", line, count=1)
     setup = ("npm install --no-audit --no-fund --no-package-lock --legacy-peer-deps",)
     return [] if line == test else [Recipe(setup=setup, test=line, how="with npm")]
+
+
+def _runner_recipes(folder: ManifestFolder, known: Recipe) -> list[Recipe]:
+    """The runners that a project depends on, where its script hides which one it calls."""
+    package = folder.read_json("package.json")
+    tools = nested_table(package, "devDependencies") | nested_table(package, "dependencies")
+    if detect_runner(known.test) is not None:
+        return []
+    lines = {"vitest": "npx vitest run", "jest": "npx jest", "mocha": "npx mocha"}
+    return [
+        Recipe(setup=known.setup, test=line, how=f"by {name} itself")
+        for name, line in lines.items()
+        if name in tools
+    ]
 
 
 def _uv_sync_command(wanted: PythonRequirements) -> str:
@@ -229,6 +266,56 @@ def _poetry_packages(poetry: dict[str, Any]) -> list[str]:
     return [name for group in groups for name in group if re.fullmatch(r"[\w.-]+", name)]
 
 
+_PLUGIN_OPTIONS = {
+    r"--(?:no-)?cov\b|--cov-": "pytest-cov",
+    r"-n[ =]?(?:\d|auto|logical)|--(?:dist|numprocesses|maxprocesses)\b": "pytest-xdist",
+    r"--timeout": "pytest-timeout",
+    r"--asyncio-mode": "pytest-asyncio",
+    r"--benchmark-": "pytest-benchmark",
+    r"--reruns": "pytest-rerunfailures",
+    r"--random-order": "pytest-random-order",
+    r"--randomly-|-p randomly": "pytest-randomly",
+    r"--(?:self-contained-)?html\b": "pytest-html",
+    r"--doctest-plus|--doctest-rst": "pytest-doctestplus",
+    r"--snapshot-": "syrupy",
+    r"--record-mode|--block-network": "pytest-recording",
+    r"--(?:disable|allow)-(?:socket|hosts|unix-socket)": "pytest-socket",
+    r"--forked": "pytest-forked",
+    r"--xdoctest": "xdoctest",
+    r"--(?:ds|dc|reuse-db|nomigrations|no-migrations|create-db)\b": "pytest-django",
+    r"--mypy": "pytest-mypy",
+    r"--flake8": "pytest-flake8",
+    r"--black": "pytest-black",
+    r"--isort": "pytest-isort",
+    r"--pylint": "pytest-pylint",
+    r"--ruff": "pytest-ruff",
+    r"--mpl": "pytest-mpl",
+    r"--codspeed": "pytest-codspeed",
+    r"--json-report": "pytest-json-report",
+    r"--spec\b": "pytest-spec",
+    r"--picked": "pytest-picked",
+    r"--testmon": "pytest-testmon",
+    r"--sugar|-p sugar": "pytest-sugar",
+    r"--strict-no-cover": "covdefaults",
+}
+"""Options that pytest knows by a plug-in only → its package."""
+
+
+def find_addopts_plugins(folder: ManifestFolder) -> tuple[str, ...]:
+    """The plug-ins without which pytest does not even begin: its own configuration names them."""
+    options, required = "", ""
+    for table in read_pytest_options(folder):
+        options = options or " ".join(split_option_words(table.get("addopts")))
+        required = required or " ".join(split_option_words(table.get("required_plugins")))
+    plugins = [
+        package
+        for pattern, package in _PLUGIN_OPTIONS.items()
+        if re.search(rf"(?:^|\s)(?:{pattern})", options)
+    ]
+    plugins += re.findall(r"(?:^|\s)([A-Za-z][\w.-]*)", required)
+    return tuple(dict.fromkeys(plugins))
+
+
 def _version_variables(folder: ManifestFolder, tag: str | None) -> str:
     """A version for projects that take it from tags: the prepared tree has none."""
     match = _VERSION_NUMBER.search(f" {tag}") if tag else None
@@ -239,69 +326,3 @@ def _version_variables(folder: ManifestFolder, tag: str | None) -> str:
         return ""
     version = match[1] if match else "1.0"
     return f"SETUPTOOLS_SCM_PRETEND_VERSION={version} PBR_VERSION={version} "
-
-
-# What a Python project's tests turn out to lack, of what the project itself names somewhere.
-
-MAX_MODULES = 20
-_MISSING_MODULE = re.compile(r"No module named '([A-Za-z]\w*)")
-_MANIFEST_PATH = re.compile(
-    rf"pyproject\.toml|setup\.(?:py|cfg)|tox\.ini|noxfile\.py|Pipfile|.*{REQUIREMENTS_PATTERN}"
-)
-_PACKAGE_WORD = re.compile(r"[A-Za-z][\w.-]*\w")
-_INSTALL_COMMAND = "uv pip install"
-_OPTIONAL_MODULE = re.compile(
-    r"(?m)^[ +][ \t]+(?:import|from) ([A-Za-z]\w*)|importorskip\([\"']([A-Za-z]\w*)"
-    r"|skipif\([\s+]{0,99}(?:(?:[a-z]\w{0,40}\.){0,3}([A-Za-z]\w*) is None"
-    r"|not HA(?:S|VE)_([A-Z]\w*))"
-)
-
-
-def find_named_packages(folder: ManifestFolder) -> frozenset[str]:
-    """What could be a package: words of the files that say what is needed, but for its own."""
-    texts = (folder.read_text(name) for name in folder.files if _MANIFEST_PATH.fullmatch(name))
-    words = {_normalise_package(word) for text in texts for word in _PACKAGE_WORD.findall(text)}
-    return frozenset(words - {_normalise_package(part) for part in _own_names(folder)})
-
-
-def add_missing_packages(recipe: Recipe, output: str, packages: frozenset[str]) -> Recipe | None:
-    """The recipe with what its run lacked besides; None where the project names none of that."""
-    *before, install = recipe.setup or ("",)
-    if _INSTALL_COMMAND not in install:
-        return None
-    # Packages named like modules of Python are what it once lacked, and break what it has.
-    missing = (
-        name for name in _MISSING_MODULE.findall(output) if name not in sys.stdlib_module_names
-    )
-    modules = list(dict.fromkeys(missing))[:MAX_MODULES]
-    possible_names = (
-        (name, f"python-{name}", f"py{name}") for name in map(_normalise_package, modules)
-    )
-    matched_packages = [
-        next((name for name in names if name in packages), None) for names in possible_names
-    ]
-    added_packages = [
-        name for name in matched_packages if name and name not in shlex.split(install)
-    ]
-    if not added_packages:
-        return None
-    setup = (*before, f"{install} {shlex.join(added_packages)}")
-    return Recipe(
-        setup=setup, test=recipe.test, how=f"{recipe.how}, and {', '.join(added_packages)}"
-    )
-
-
-def describe_optional_modules(tests: str) -> str:
-    """What tests skip themselves without, by their patch, said as Python says it."""
-    modules = dict.fromkeys(next(filter(None, found)) for found in _OPTIONAL_MODULE.findall(tests))
-    return "\n".join(f"No module named '{name}'" for name in modules)
-
-
-def _own_names(folder: ManifestFolder) -> set[str]:
-    """Names of folders and modules in the project: to install those would hide its own code."""
-    names = {part for path in folder.files for part in path.split("/")}
-    return names | {name.removesuffix(".py") for name in names}
-
-
-def _normalise_package(name: str) -> str:
-    return name.lower().replace("_", "-")

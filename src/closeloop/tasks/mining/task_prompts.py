@@ -9,7 +9,9 @@ from closeloop.tasks.mining import prompt_leaks
 from closeloop.tasks.mining.prompt_leaks import COMPOUND_NAME, remove_leaks
 
 MIN_PROMPT_WORDS = 4
-"""One fewer where names that the tests use tell the rest."""
+"""One fewer where it has a name that the tests use."""
+MIN_NAMED_WORDS = 2
+"""Where the names to use, with their places, tell the rest."""
 MIN_WRAPPED_CHARS = 50
 MAX_CODE_SPANS = 6_000
 MAX_PROMPT_CHARS = 6_000
@@ -57,6 +59,30 @@ _IMAGE = re.compile(r"!\[[^\[\]]{0,200}\]\([^\s)]{1,500}\)|<!--.{0,2000}?-->", r
 _CHECKLIST_ITEM = re.compile(r"(?m)^[ \t]*[-*] \[[ xX]\].*(?:\n(?![ \t]*(?:[-*#]|$)).*){0,5}")
 """Of a form that pull requests are written in: what its author declares."""
 _EMPTY_SECTION = re.compile(r"(?m)^#{1,6}[ \t][^\n]*\n*(?=#{1,6}[ \t]|\Z)")
+_FORM_HEADING = re.compile(
+    r"(?i)(?:#{1,6} *|\*\*)(?:\d+[.)] *)?[^\w\n]{0,4}(?:"
+    r"(?P<about_work>(?:pr |pull request )?(?:check ?list|to ?do)[\w ]{0,30}"
+    r"|types? of changes?|how (?:has|have|was|did|can|to) [\w ,'/]{0,40}test\w*"
+    r"|test(?:ing|s| plan| steps)"
+    r"|(?:related|linked|fixed|closes?) (?:issues?|tickets?|prs?|pull requests?)[\w ]{0,30}"
+    r"|(?:does this|is this) [\w ]{0,30}breaking change|screenshots?[\w ()]{0,30}|environment"
+    r"|additional (?:context|information|notes)|other information"
+    r"|(?:notes? (?:for|to) )?reviewers?"
+    r"|(?:your|system) (?:environment|info\w*)|versions?|issue number)"
+    r"|(?:pr |short |brief |bug )?(?:description|summary|overview|details|motivation|context"
+    r"|background|purpose|proposal|problem|goal)[\w ]{0,30}"
+    r"|what (?:does|do|is|kind|changes?|did) [\w ,'/]{0,60}|why[\w ,']{0,60}|describe [\w ,']{0,60}"
+    r"|is your feature request [\w ,']{0,60}|(?:steps )?to reproduce[\w ]{0,30}"
+    r"|(?:expected|actual|current|new) (?:behaviou?r|results?|outcome)|(?:proposed )?changes?"
+    r")\W{0,6}"
+)
+"""Headings of the forms for pull requests and issues that most projects use."""
+_FORM_PROSE = re.compile(
+    r"(?im)^(?:please (?:include|describe|provide|add|make sure|check|delete|fill"
+    r"|explain|list|note that)"
+    r"|a clear and concise description|(?:fixes|closes) # ?\(?issue\)?|delete options that are not)"
+    r"[^\n]{0,400}\n?"
+)
 _URL = re.compile(
     r"(?<=\n\n)[ \t]{0,9}<?https?://\S{1,500}(?=\n\n|\n?\Z)"
     rf"|`{_HOSTED}`|(?:\[[^\]\n]{{1,60}}\]: )?\(?<?{_HOSTED}>?\)?"
@@ -224,30 +250,60 @@ def compose_prompt(
 ) -> str | None:
     """The whole request; None where too little is left of it once the answer is out.
 
-    Names and texts are those that the tests look for: a colleague would be told them.
+    Names, set as code, and texts are those that the tests look for: a colleague would be told them.
     """
     prompt = remove_leaks(message, source, tests)
     words = re.findall(r"[^\W\d_]\w+", prompt)
-    has_names = names or any(
-        map(
-            COMPOUND_NAME.fullmatch,
-            {*words} & prompt_leaks.find_identifiers(prompt_leaks.split_patch_lines(tests).added),
-        )
-    )
+    test_names = prompt_leaks.find_identifiers(prompt_leaks.split_patch_lines(tests).added)
+    names_known = any(map(COMPOUND_NAME.fullmatch, {*words} & test_names))
     # What is left without its title was said to those who had read that.
-    fewest = (
-        MIN_PROMPT_WORDS - bool(has_names) if prompt[:8] == message[:8] else 2 * MIN_PROMPT_WORDS
-    )
+    fewest = 2 * MIN_PROMPT_WORDS
+    if prompt[:8] == message[:8]:
+        fewest = MIN_NAMED_WORDS if names else MIN_PROMPT_WORDS - names_known
     if len(words) < fewest:
         return None
     prompt = re.sub(r"^[—–-]{1,3} ", "", prompt)
-    missing_names = [name for name in names if not re.search(rf"\b{re.escape(name)}\b", prompt)]
-    if missing_names:
-        prompt += f"\n\n{NAMES_HEADING}{', '.join(f'`{name}`' for name in missing_names)}."
+    labels = [name if "`" in name else f"`{name}`" for name in names]
+    missing_labels = [label for label in labels if not is_label_told(label, prompt)]
+    if missing_labels:
+        prompt += f"\n\n{NAMES_HEADING}{', '.join(missing_labels)}."
     missing_texts = [text for text in texts if text not in prompt]
     if missing_texts:
         prompt += f"\n\n{MESSAGES_HEADING}\n" + "\n".join(f"- `{text}`" for text in missing_texts)
     return prompt
+
+
+def is_label_told(label: str, text: str) -> bool:
+    """Whether a text has each name of a label, `load` or `load` of `src/store.ts`, as a word."""
+    return all(
+        re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", text)
+        for name in re.findall(r"`([^`]+)`", label)
+    )
+
+
+def remove_form_lines(message: str, forms: Sequence[str]) -> str:
+    """A message without what stands in the forms that a project has people fill in.
+
+    Of the usual ones, what is asked is taken out, and sections that tell of the work itself go
+    with their answers.
+    """
+    form_lines = {_form_line(line) for form in forms for line in form.splitlines()} - {""}
+    title, *lines = message.split("\n")
+    kept, drops = [title], False
+    for line in lines:
+        heading = _FORM_HEADING.fullmatch(line.strip())
+        if heading is not None:
+            drops = heading["about_work"] is not None
+        elif re.match(r"#{1,6} ", line):
+            drops = False
+        if heading is None and not drops and _form_line(line) not in form_lines:
+            kept.append(line)
+    return _FORM_PROSE.sub("", "\n".join(kept)).strip("\n")
+
+
+def _form_line(line: str) -> str:
+    """A line of a form, whatever marks it there."""
+    return re.sub(r"[^\w ]", "", line).strip().lower() if len(line.split()) > 1 else ""
 
 
 def _imperative_sentence(text: str, begins: bool = True) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -110,16 +110,24 @@ def list_files_at(repo: Path | str, commit: str) -> list[str]:
     return listed.removesuffix("\0").split("\0") if listed else []
 
 
-def find_words_at(repo: Path | str, commit: str, words: Sequence[str]) -> frozenset[str]:
-    """Those of some words that occur anywhere in the files of a commit."""
+def find_words_at(
+    repo: Path | str,
+    commit: str,
+    words: Sequence[str],
+    takes_path: Callable[[str], bool] = lambda path: True,
+) -> frozenset[str]:
+    """Those of some words that occur in the files of a commit, by the paths that are taken."""
     if not words:
         return frozenset()
     grep_options = [part for word in words for part in ("-e", word)]
     try:
-        matches = read_git_text(repo, "grep", "-h", "-o", "-w", "-I", "-F", *grep_options, commit)
+        matches = read_git_text(
+            repo, "grep", "-z", "-o", "-w", "-I", "-F", *grep_options, commit, "--"
+        )
     except BadInput:  # git says "no match" by failing
         return frozenset()
-    return frozenset(matches.split("\n"))
+    found = (line.partition("\0") for line in matches.split("\n"))
+    return frozenset(word for path, _, word in found if takes_path(path))
 
 
 def _read_log(repo: Path | str, since: str | None) -> Iterator[HistoryCommit]:

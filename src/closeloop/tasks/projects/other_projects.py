@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from typing import Any
 
 from closeloop.records.record import Record
@@ -17,15 +18,34 @@ MANIFEST_FILE = "package.json"
 
 _RUNNER_CALL = re.compile(
     r"(?P<environment>(?:\w+=\S+ +)*)"
-    r"(?:(?:nyc|c8)(?: +-\S+)* +)?"
+    r"(?:(?:npx|bunx|pnpm(?: exec)?|yarn) +)?(?:(?:nyc|c8)(?: +-\S+)* +)?"
     r"(?P<line>(?:cross-env +(?:\w+=\S+ +)*)?"
     r"(?:jest|vitest|mocha|(?:node|tsx)(?= [^&|;]*--test(?: |$)))\b[^&|;]*)"
 )
-_CHECKER_CALL = re.compile(
-    r"(?:npx +)?(?:xo|eslint|standard|prettier|tsd|tsc +--noEmit)(?: [^|;]*)?"
-    r"|(?:npm|pnpm|yarn|bun)(?: run)? (?:lint|format|type-?check|types|test:types)(?:[:-][\w:-]+)?"
+_RUNNER_FILE = re.compile(
+    r"\bnode(?P<options>(?: +--[\w=-]+)*) +(?:\./)?node_modules/(?:\.bin/)?"
+    r"(?P<runner>jest|vitest|mocha)(?:/\S*)?(?= |$)"
+)
+"""A runner that Node is told to start by its file."""
+_LINT_CALL = re.compile(
+    r"(?:npx +)?(?:xo|eslint|standard|prettier|biome|attw|publint|knip|depcheck)(?: [^|;]*)?"
+    r"|(?:npm|pnpm|yarn|bun)(?: run)? (?:lint|format)(?:[:-][\w:-]+)?"
+)
+_TYPES_CALL = re.compile(
+    r"(?:npx +)?(?:tsd|tstyche|(?:tsc|tsgo) +--noEmit)(?: [^|;]*)?"
+    r"|(?:npm|pnpm|yarn|bun)(?: run)? (?:type-?check|types|test:types)(?:[:-][\w:-]+)?"
 )
 """What comes before or after the tests in many scripts, and does nothing for them."""
+_COMPILER_CALL = re.compile(r"(?:npx +)?tsc(?: [^|;]*)?")
+"""It makes what later parts run; after the tests, it can only check."""
+_SCRIPT_CALL = re.compile(
+    r"(?:npm|pnpm|yarn|bun)(?: +run)?(?: +(?:-s|--silent))?(?: +run)? +(?P<name>[\w:.-]+)"
+)
+_OWN_PROGRAM = re.compile(
+    r"(?:npm|npx|pnpm|yarn|bun|bunx|node|rm|mkdir|cp|mv|make|sh|bash|\./\S*)\b"
+)
+MAX_SCRIPT_DEPTH = 4
+_BUILD_STEP = re.compile(r"build|compile|tsc|babel|rollup|webpack|generate|prepare")
 _TEST_SCRIPTS = ("test", "test:unit", "test-unit", "unit", "unit-test", "test:ci")
 
 
@@ -86,15 +106,18 @@ def probe_javascript_project(folder: ManifestFolder) -> DetectedProject | None:
                 )
         return None
 
+    type_scripts = ("typecheck", "type-check", "types", "check-types", "check:types", "test:types")
+    type_tools = ("tsc --noEmit",) if "tsconfig.json" in folder else ()
     return DetectedProject(
         kind="JavaScript",
         setup=(_setup_command(folder, manager),),
         test=_test_command(scripts, tools, manager),
-        lint=command(("lint",), "eslint .", "biome check ."),
-        types=command(
-            ("typecheck", "type-check", "types", "check-types", "check:types", "test:types"),
-            *(("tsc --noEmit",) if "tsconfig.json" in folder else ()),
-        ),
+        lint=command(("lint",))
+        or _script_part(scripts, manager, "lint")
+        or command((), "eslint .", "biome check ."),
+        types=command(type_scripts)
+        or _script_part(scripts, manager, "types")
+        or command((), *type_tools),
         build=command(("build",)),
     )
 
@@ -123,28 +146,112 @@ def _setup_command(folder: ManifestFolder, manager: PackageManager) -> ProjectCo
 def _test_command(
     scripts: dict[str, str], tools: dict[str, Any], manager: PackageManager
 ) -> ProjectCommand | None:
-    """The runner itself where a script is nothing but it: so its results can be read per test."""
+    """The runner itself where a script calls one: so its results can be read per test.
+
+    What comes before it may build what is tested; what only checks, and what comes behind, is no
+    part of it.
+    """
     for name in _TEST_SCRIPTS:
-        parts = [part.strip() for part in scripts.get(name, "").split("&&")]
-        called = _RUNNER_CALL.fullmatch(
-            " && ".join(part for part in parts if not _CHECKER_CALL.fullmatch(part))
-        )
-        if called:
-            # Without `run`, vitest waits for files to change.
-            line = re.sub(r"\bvitest(?! run\b)( watch\b)?", "vitest run", called["line"], count=1)
-            execute = "" if line.startswith("node ") else f"{manager.execute} "
-            whole = f"{called['environment']}{execute}{line}".strip()
-            return ProjectCommand(line=whole, source=f"{MANIFEST_FILE}, script {name!r}")
+        parts = _expand_script(scripts, name)
+        calls = [_RUNNER_CALL.fullmatch(part) for part in parts]
+        places = [at for at, call in enumerate(calls) if call is not None]
+        if not places:
+            continue
+        lines = [
+            _runner_line(call, manager) if call is not None else _call_locally(part, manager)
+            for part, call in list(zip(parts, calls, strict=True))[: places[-1] + 1]
+            if call is not None or _find_checker_kind(part) is None
+        ]
+        return ProjectCommand(line=" && ".join(lines), source=f"{MANIFEST_FILE}, script {name!r}")
     script = scripts.get("test", "")
     if script and "no test specified" not in script:
+        alias = _find_alias(scripts)
         line = "npm test" if manager.name == "npm" else f"{manager.run} test"
-        return ProjectCommand(line=line, source=f"{MANIFEST_FILE}, script 'test'")
+        line = f"{manager.run} {alias}" if alias else line
+        return ProjectCommand(line=line, source=f"{MANIFEST_FILE}, script {alias or 'test'!r}")
     for tool, line in {"vitest": "vitest run", "jest": "jest", "mocha": "mocha"}.items():
         if tool in tools:
             return ProjectCommand(
                 line=f"{manager.execute} {line}", source=f"{MANIFEST_FILE}, dependencies"
             )
     return None
+
+
+def _find_alias(scripts: dict[str, str]) -> str | None:
+    """The script that `test` only calls, so that its hooks, such as an audit, are left out.
+
+    Not where something is built before.
+    """
+    called = _SCRIPT_CALL.fullmatch(scripts.get("test", "").strip())
+    if called is None or _BUILD_STEP.search(scripts.get("pretest", "")):
+        return None
+    return called["name"] if called["name"] in scripts else None
+
+
+def _runner_line(call: re.Match[str], manager: PackageManager) -> str:
+    # Without `run`, vitest waits for files to change.
+    line = re.sub(r"\bvitest(?! run\b)( watch\b)?", "vitest run", call["line"].strip(), count=1)
+    execute = "" if line.startswith("node ") else f"{manager.execute} "
+    return f"{call['environment']}{execute}{line}".strip()
+
+
+def _expand_script(scripts: dict[str, str], name: str, depth: int = MAX_SCRIPT_DEPTH) -> list[str]:
+    """The commands of a script, those of other scripts that it calls written out."""
+    if name not in scripts:
+        return []
+    before = _expand_script(scripts, f"pre{name}", depth - 1) if depth else []
+    parts = [part.strip() for part in scripts[name].split("&&") if part.strip()]
+    expanded = []
+    for part in parts:
+        called = _SCRIPT_CALL.fullmatch(part)
+        inner_name = called["name"] if called and depth else name
+        inner = _expand_script(scripts, inner_name, depth - 1) if inner_name != name else []
+        starts_tests = any(_RUNNER_CALL.fullmatch(one) for one in inner)
+        expanded += inner if starts_tests else [_name_runner(part)]
+    return [*before, *expanded]
+
+
+def _name_runner(part: str) -> str:
+    """A command that starts a runner by its name, where it was by its file."""
+
+    def rename(found: re.Match[str]) -> str:
+        options = found["options"].strip()
+        return (
+            f"NODE_OPTIONS={shlex.quote(options)} {found['runner']}" if options else found["runner"]
+        )
+
+    return _RUNNER_FILE.sub(rename, part, count=1)
+
+
+def _find_checker_kind(part: str, *, is_after_tests: bool = False) -> str | None:
+    """Of a part of a test script that does nothing for the tests: `lint` or `types`."""
+    if _LINT_CALL.fullmatch(part):
+        return "lint"
+    is_compiled = is_after_tests and _COMPILER_CALL.fullmatch(part)
+    return "types" if is_compiled or _TYPES_CALL.fullmatch(part) else None
+
+
+def _script_part(
+    scripts: dict[str, str], manager: PackageManager, kind: str
+) -> ProjectCommand | None:
+    """What the test script checks besides, as a command of its own."""
+    for name in _TEST_SCRIPTS:
+        parts = _expand_script(scripts, name)
+        tests = [bool(_RUNNER_CALL.fullmatch(part)) for part in parts]
+        lines = [
+            _call_locally(part, manager)
+            for at, part in enumerate(parts)
+            if _find_checker_kind(part, is_after_tests=any(tests[:at])) == kind
+        ]
+        if lines and any(tests):
+            source = f"{MANIFEST_FILE}, script {name!r}"
+            return ProjectCommand(line=" && ".join(lines), source=source)
+    return None
+
+
+def _call_locally(part: str, manager: PackageManager) -> str:
+    """A part of a script as it is called outside of one: programs are found by the manager."""
+    return part if _OWN_PROGRAM.match(part) else f"{manager.execute} {part}"
 
 
 def _tool_package(line: str) -> str:
@@ -168,9 +275,16 @@ def probe_go_project(folder: ManifestFolder) -> DetectedProject | None:
         ".golangci.yml", ".golangci.yaml", ".golangci.toml", ".golangci.json"
     )
     lint = ProjectCommand(line="golangci-lint run", source=config) if config else None
+    # Vetted and compiled at the base commit, so that nobody has to wait for it again; `-exec=true`
+    # runs no test. What does not compile is for the tests to say.
+    setup = (
+        "go mod download",
+        f"go vet {packages} || true",
+        f"go test -exec=true {packages} || true",
+    )
     return DetectedProject(
         kind="Go",
-        setup=(ProjectCommand(line="go mod download", source=source),),
+        setup=tuple(ProjectCommand(line=line, source=source) for line in setup),
         test=ProjectCommand(line=f"go test {packages}", source=source),
         lint=lint or ProjectCommand(line=f"go vet {packages}", source=source),
         build=ProjectCommand(line=f"go build {packages}", source=source),
@@ -189,7 +303,7 @@ def probe_rust_project(folder: ManifestFolder) -> DetectedProject | None:
 
     return DetectedProject(
         kind="Rust",
-        setup=(cargo("fetch"),),
+        setup=(cargo("fetch"), cargo(f"test{whole} --no-run || true")),
         test=cargo(f"test{whole}"),
         lint=cargo(f"clippy{whole} --all-targets"),
         types=cargo(f"check{whole} --all-targets"),

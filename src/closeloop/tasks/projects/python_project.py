@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -29,6 +30,10 @@ REQUIREMENTS_FILES = (
     "requirements/tests.txt",
 )
 _TEST_GROUPS = frozenset({"test", "tests", "testing", "dev"})
+_VENV_BIN = ".venv/bin/"
+_TOOL_VENV = "~/.tools"
+"""In the home folder of the sandbox, which is kept with what setup made."""
+_UV_OPTIONS = "--python .venv/bin/python --no-cache"
 _TOOL_FILES = {
     "uv": ("uv.lock",),
     "poetry": ("poetry.lock",),
@@ -54,20 +59,22 @@ def find_python_environment(folder: ManifestFolder, programs: Iterable[str]) -> 
     tool, source = _find_environment_tool(folder)
     if source is None:
         return PythonEnvironment()
+    build = _build_command(folder, tool)
+    needed = [*missing, *(_build_requirements(folder) if build else ())]
     if tool is None:
-        lines, prefix = _pip_commands(folder, programs, missing), ".venv/bin/"
+        lines, prefix = _pip_commands(folder, programs, needed), _VENV_BIN
+    elif tool == "uv":
+        lines, prefix = _uv_commands(folder, programs, needed), _VENV_BIN
     else:
-        lines, prefix = [_install_command(tool, folder, programs)], f"{tool} run "
-        if tool == "uv":
-            # What the setup installed is what runs, also without a network.
-            prefix = "uv run --no-sync "
-        if missing:
-            pip = "uv pip" if tool == "uv" else f"{tool} run pip"
-            lines.append(f"{pip} install {' '.join(missing)}")
+        # The tool comes along: the machine on which this is run need not have it.
+        lines = [f"python3 -m venv {_TOOL_VENV}", f"{_TOOL_VENV}/bin/pip install {tool}"]
+        lines.append(f"{_TOOL_VENV}/bin/{_install_command(tool, folder, programs)}")
+        prefix = f"{_TOOL_VENV}/bin/{tool} run "
+        lines += [f"{prefix}pip install {' '.join(needed)}"] if needed else []
     return PythonEnvironment(
         prefix=prefix,
         setup=tuple(ProjectCommand(line=line, source=source) for line in lines),
-        build=_build_command(folder, tool),
+        build=build,
     )
 
 
@@ -122,9 +129,12 @@ def _install_command(tool: str, folder: ManifestFolder, programs: set[str]) -> s
     )
     match tool:
         case "uv":
-            options = [f"--group {name}" for name in groups if name != "dev"]
+            # Inexact, or it would remove itself from the environment that it stands in.
+            options = ["--frozen"] if "uv.lock" in folder else []
+            options += [f"--inexact {_UV_OPTIONS}"]
+            options += [f"--group {name}" for name in groups if name != "dev"]
             options += [f"--extra {name}" for name in extras]
-            return " ".join(["uv sync", *(["--frozen"] if "uv.lock" in folder else []), *options])
+            return " ".join(["uv sync", *options])
         case "poetry":
             written = nested_table(folder.pyproject, "tool", "poetry", "group")
             groups = _choose_test_groups(
@@ -143,7 +153,25 @@ def _install_command(tool: str, folder: ManifestFolder, programs: set[str]) -> s
             return "hatch env create"
 
 
-def _pip_commands(folder: ManifestFolder, programs: set[str], missing: Iterable[str]) -> list[str]:
+_OLD_PACKAGE = "setuptools"
+"""A new environment may have one of years ago, which satisfies most manifests and builds few."""
+
+
+def _needs_newer_builder(needed: Sequence[str]) -> bool:
+    return _OLD_PACKAGE in _package_names([shlex.split(name)[0] for name in needed])
+
+
+def _uv_commands(folder: ManifestFolder, programs: set[str], needed: Sequence[str]) -> list[str]:
+    """uv is installed beside the project: what it installed runs without it, and offline."""
+    sync = f"{_VENV_BIN}{_install_command('uv', folder, programs)}"
+    lines = ["python3 -m venv .venv", f"{_VENV_BIN}pip install uv", sync]
+    if needed:
+        newest = [f"-P {_OLD_PACKAGE}"] if _needs_newer_builder(needed) else []
+        lines.append(f"{_VENV_BIN}uv pip install {' '.join([_UV_OPTIONS, *newest, *needed])}")
+    return lines
+
+
+def _pip_commands(folder: ManifestFolder, programs: set[str], missing: Sequence[str]) -> list[str]:
     groups = _choose_test_groups(nested_table(folder.pyproject, "dependency-groups"), programs)
     extras = _choose_test_groups(
         nested_table(folder.pyproject, "project", "optional-dependencies"), programs
@@ -155,6 +183,7 @@ def _pip_commands(folder: ManifestFolder, programs: set[str], missing: Iterable[
     arguments += [f"-r {name}" for name in REQUIREMENTS_FILES if name in folder]
     # The venv's own pip may be older than --group.
     upgrade = [".venv/bin/pip install --upgrade pip"] if groups else []
+    arguments = ["--upgrade", *arguments] if _needs_newer_builder(missing) else arguments
     install = f".venv/bin/pip install {' '.join([*arguments, *missing])}"
     return ["python3 -m venv .venv", *upgrade, install]
 
@@ -172,10 +201,20 @@ def _choose_test_groups(groups: dict[str, Any], programs: set[str]) -> list[str]
 
 def _build_command(folder: ManifestFolder, tool: str | None) -> ProjectCommand | None:
     source = _installable_manifest(folder)
-    if source is None or tool == "pipenv":
+    if source is None or tool not in (None, "uv"):
         return None
-    line = f"{tool} build" if tool else ".venv/bin/pip wheel --no-deps --wheel-dir dist ."
+    # Its own environment has what builds it: one that is made for the build needs the network.
+    line = f"{_VENV_BIN}pip wheel --no-deps --no-build-isolation --wheel-dir dist ."
     return ProjectCommand(line=line, source=source)
+
+
+def _build_requirements(folder: ManifestFolder) -> list[str]:
+    """What builds the project, as its manifest says; older setuptools need wheel for that."""
+    requires = nested_table(folder.pyproject, "build-system").get("requires")
+    requires = requires if isinstance(requires, list) else ["setuptools"]
+    wheel = ["wheel"] if "setuptools" in _package_names(requires) else []
+    names = [name for name in requires if isinstance(name, str)]
+    return [shlex.quote(name) for name in dict.fromkeys([*names, *wheel])]
 
 
 def _installable_manifest(folder: ManifestFolder) -> str | None:
@@ -203,6 +242,7 @@ _MANIFEST_FILES = (
 )
 _TEST_FOLDERS = ("tests/", "test/")
 MAX_TEST_FILES = 200
+_PRE_COMMIT_LINE = "pre-commit run --all-files"
 
 
 class PythonTool(Record):
@@ -218,10 +258,16 @@ class PythonTool(Record):
 
 _LINTERS = (
     PythonTool(name="ruff", line="ruff check .", table="ruff", files=("ruff.toml", ".ruff.toml")),
-    PythonTool(name="flake8", line="flake8", table="flake8", files=(".flake8",), section="flake8"),
+    PythonTool(
+        name="flake8",
+        line="flake8 --extend-exclude .venv",
+        table="flake8",
+        files=(".flake8",),
+        section="flake8",
+    ),
     PythonTool(
         name="pylint",
-        line="pylint --recursive=y .",
+        line="pylint --recursive=y --ignore-paths '^\\.venv/' .",
         table="pylint",
         files=(".pylintrc", "pylintrc", ".pylintrc.toml"),
         section="pylint.main",
@@ -248,9 +294,15 @@ def probe_python_project(folder: ManifestFolder) -> DetectedProject | None:
     types = _with_mypy_target(_tool_command(_CHECKERS, folder, declared), folder)
     programs = {command.line.split(maxsplit=1)[0] for command in (test, lint, types) if command}
     environment = find_python_environment(folder, programs - {"python3"})
+    setup = environment.setup
+    if lint is not None and lint.line == _PRE_COMMIT_LINE:
+        # Its hooks are installed with the network open; without an environment nobody has it.
+        fill = f"{environment.prefix}pre-commit install-hooks || true"
+        setup = (*setup, ProjectCommand(line=fill, source=lint.source)) if setup else ()
+        lint = lint if setup else None
     return DetectedProject(
         kind="Python",
-        setup=environment.setup,
+        setup=setup,
         test=command_in_environment(environment, test),
         lint=command_in_environment(environment, lint),
         types=command_in_environment(environment, types),
@@ -328,9 +380,7 @@ def _tool_command(
 
 def _pre_commit_command(folder: ManifestFolder) -> ProjectCommand | None:
     name = ".pre-commit-config.yaml"
-    return (
-        ProjectCommand(line="pre-commit run --all-files", source=name) if name in folder else None
-    )
+    return ProjectCommand(line=_PRE_COMMIT_LINE, source=name) if name in folder else None
 
 
 def _with_mypy_target(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from closeloop.changes.change_sides import ChangeSides
-from closeloop.changes.file_kinds import is_test_file, language_of
+from closeloop.changes.file_kinds import classify_file, is_test_file, language_of
 from closeloop.changes.risk.api import go_api, java_api
 from closeloop.changes.risk.api.api_members import (
     ApiChange,
@@ -24,9 +24,10 @@ from closeloop.records.change import (
 from closeloop.records.inspection import (
     ChangeSide,
     Inspection,
+    SourceModule,
 )
 
-__all__ = ["ApiChange", "find_api_changes"]
+__all__ = ["ApiChange", "find_added_names", "find_api_changes"]
 
 _PACKAGE_PREFIX = re.compile(r"^(?:[a-z_]\w*\.)+(?=[A-Z])")
 _INTERNAL_FOLDERS = re.compile(
@@ -49,6 +50,39 @@ def find_api_changes(inspection: Inspection) -> list[ApiChange]:
         if family in files:
             changes += compare(sides, files[family], added)
     return changes
+
+
+def find_added_names(inspection: Inspection) -> dict[str, str]:
+    """Public functions, methods and types that none of the changed files had, with their places."""
+    before: set[str] = set()
+    added: dict[str, str] = {}
+    for file in inspection.files:
+        if not _may_be_public(file.path):
+            continue
+        old = inspection.modules.get(("before", file.old_path or file.path))
+        before |= set(_public_definitions(old)) if old else set()
+        new = inspection.modules.get(("after", file.path))
+        for name, line in _public_definitions(new).items() if new else ():
+            if line in inspection.added.get(file.path, ()):
+                added.setdefault(name, f"{file.path}:{line}")
+    return {name: place for name, place in added.items() if name not in before}
+
+
+def _may_be_public(path: str) -> bool:
+    private = any(re.match(r"_(?!_init__\.)", part) for part in path.split("/"))
+    inner = private or is_test_file(path) or _INTERNAL_FOLDERS.search(path)
+    return classify_file(path) == "source" and not inner
+
+
+def _public_definitions(module: SourceModule) -> dict[str, int]:
+    """What others can reach, with its line; not what is inside of a function."""
+    types = {one.qualified: one.first_line for one in module.types if one.public}
+    functions = {
+        one.qualified: one.first_line
+        for one in module.functions
+        if one.public and one.qualified.rpartition(".")[0] in ("", *types)
+    }
+    return {**types, **functions}
 
 
 def _compare_python(

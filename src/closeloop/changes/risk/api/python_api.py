@@ -26,6 +26,10 @@ _DEPRECATION = re.compile(
     r"DeprecationWarning|\.\. deprecated|deprecated\b.{0,80}(?:removed|version|instead|use )",
     re.IGNORECASE | re.DOTALL,
 )
+_COMMAND_DECORATOR = re.compile(
+    r"@\s*(?:(?:click|rich_click|asyncclick|typer)\.\w+|(?:\w+\.)*(?:command|group|callback))\s*(?:\(|$)"
+)
+"""What click and typer run from a command line: nobody calls the function with arguments."""
 _PATTERN_NODES = ("pattern_list", "tuple_pattern", "list_pattern")
 _TYPING_HELPERS = re.compile(r"^(?:\w+\.)?(?:TypeVar|ParamSpec|TypeVarTuple|getLogger|NewType)\(")
 _SELF_ATTRIBUTE = re.compile(r"\bself\.([a-z]\w{0,80})\b(?:\s*:[^=\n]{0,200})?\s*=(?!=)")
@@ -178,6 +182,8 @@ class _ModuleParser:
                 yield name[0], Member(kind="value", line=node_line(self.content, node))
 
     def _function_member(self, node: Node, decorators: list[str]) -> Member:
+        if any(_COMMAND_DECORATOR.match(one) for one in decorators):
+            return Member(kind="value", line=node_line(self.content, node))
         marks = " ".join(decorators)
         parameters = tuple(_read_parameters(child_field(node, "parameters")))
         is_property = bool(re.search(r"property\b", marks))

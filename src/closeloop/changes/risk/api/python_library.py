@@ -75,6 +75,12 @@ class PythonLibrary:
         choices = (f"{stem}/__init__.py", f"{stem}.py", f"{stem}.pyi")
         return next((path for path in choices if path in self._paths), None)
 
+    def counterpart(self, path: str, root: str, dotted: str) -> str | None:
+        """The file that a module's file became: a stub is compared with the stub beside it."""
+        if path in self._paths:
+            return path
+        return self.module_file(root, dotted)
+
     def public_names(self, path: str) -> Iterator[str]:
         """The names of a module meant for others, those that it takes over from others too."""
         scope = self.load_module_api(path)
@@ -215,10 +221,15 @@ def compare_python_libraries(
     """Differences in the public names that the changed files define or hand on."""
     changed = {path for file in files for path in (file.path, file.old_path) if path}
     comparison = _LibraryComparison(before, after, changed)
+    reported: set[str] = set()
     for module in sorted(
         _affected_modules(before, files), key=lambda path: (path.count("/"), path)
     ):
-        yield from comparison.compare_module(module)
+        for change in comparison.compare_module(module):
+            # A source and its stub say the same of one name.
+            if change.text not in reported:
+                reported.add(change.text)
+                yield change
 
 
 def _affected_modules(before: PythonLibrary, files: Sequence[FileChange]) -> set[str]:
@@ -247,9 +258,8 @@ class _LibraryComparison:
 
     def compare_module(self, path: str) -> Iterator[ApiChange]:
         dotted = self.before.module_name(path)
-        now = self.after.module_file(self.before.import_root(path), dotted) or self.moved.get(
-            dotted
-        )
+        now = self.after.counterpart(path, self.before.import_root(path), dotted)
+        now = now or self.moved.get(dotted)
         if now is None:
             # A module that is gone is one break, with all that is in it and below it.
             if dotted.rpartition(".")[0] not in self.gone:

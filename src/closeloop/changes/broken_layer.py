@@ -1,0 +1,277 @@
+"""broken-layer: an import goes against the direction that the repository's packages keep.
+
+Which package uses which is declared (`check.layers`), or learned from the imports that are there.
+Go needs no such rule: its compiler refuses packages that import each other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+
+from closeloop.changes.file_kinds import classify_file, language_of
+from closeloop.changes.quality.changed_file import (
+    ChangedFile,
+    is_example_file,
+    list_changed_files,
+    make_check_finding,
+)
+from closeloop.changes.risk.import_graph import ImportResolver
+from closeloop.records.finding import Finding, Rule, Unmeasured
+from closeloop.records.inspection import Inspection, SourceImport
+from closeloop.records.record import Record
+from closeloop.text.wording import matches_globs
+
+rules = (
+    Rule(
+        name="broken-layer",
+        version=1,
+        about="An import goes against the direction between packages that all others keep.",
+        severity="warning",
+        mode="context blindness",
+        gates=True,
+        thresholds={"importers": 5},
+    ),
+    Rule(
+        name="bypassed-repository",
+        version=1,
+        about="A file reaches for the database itself, where the others go through a repository.",
+        severity="warning",
+        mode="context blindness",
+        thresholds={"repositories": 2, "callers": 3},
+    ),
+)
+
+MIN_IMPORTERS = 5
+"""So many files of a package use another, and none of the other uses it: that is a direction."""
+MIN_REPOSITORIES = 2
+MIN_CALLERS = 3
+"""So many files reach the database, and so many go through them, where that is a pattern."""
+_DATABASE_CLIENTS = re.compile(
+    r"sqlite3|aiosqlite|psycopg\d?|asyncpg|pymysql|MySQLdb|aiomysql|mysql|oracledb|cx_Oracle|pymongo"
+    r"|motor|redis|boto3|aioboto3|sqlalchemy|sqlmodel|peewee|cassandra|elasticsearch|duckdb"
+    r"|pg|mysql2|mongodb|mongoose|knex|better-sqlite3|ioredis|@prisma/client|typeorm|sequelize"
+    r"|drizzle-orm|@aws-sdk/(?:client|lib)-dynamodb|database/sql|github\.com/jackc/pgx.*"
+    r"|gorm\.io/gorm|github\.com/jmoiron/sqlx|go\.mongodb\.org/mongo-driver.*|java\.sql"
+)
+_HARMLESS_NAME = re.compile(r"(?i)\w*(?:error|exception|type|row)s?|exc|__version__")
+_HARMLESS_MODULE = re.compile(r"\b(?:exc|exceptions|types)\b")
+_REPOSITORY_PATH = re.compile(
+    r"(?i)(?:^|[/_.-])(?:repositor(?:y|ies)|repos?|daos?|stores?|storage|persistence|databases?|db"
+    r"|data_?access|gateways?|queries|crud|models?|entities|migrations?)(?=[/_.-])"
+    r"|(?:Repository|Dao|Store)\.\w+$"
+)
+
+
+class _NewImport(Record):
+    """An import that the change adds to a file."""
+
+    file: ChangedFile
+    line: SourceImport
+    target: str | None
+    """The file of the repository that it leads to."""
+    is_deferred: bool
+    """Whether it stands inside something: made so on purpose."""
+
+
+def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
+    """By the imports that the change adds; what the others import is read only where it matters."""
+    added = _list_new_imports(inspection)
+    findings: list[Finding] = []
+    for one in added:
+        found = _find_declared_breach(one, inspection.settings.layers)
+        if found is not None:
+            findings.append(found)
+    learned = [one for one in added if not one.is_deferred]
+    crossing = [one for one in learned if _layer_pair(one.file.path, one.target) is not None]
+    clients = [one for one in learned if one.target is None and _client_name(one.line)]
+    if (crossing and not inspection.settings.layers) or clients:
+        imports = _imports_before(inspection)
+        if not inspection.settings.layers:
+            findings += _find_learned_breaches(crossing, imports)
+        findings += _find_bypasses(clients, imports)
+    return findings
+
+
+def _list_new_imports(inspection: Inspection) -> list[_NewImport]:
+    """Imports on added lines that the file did not have before, wherever it lay."""
+    changed = [
+        file
+        for file in list_changed_files(inspection, "source")
+        if file.after and not is_example_file(file.path) and file.old_path == file.path
+    ]
+    lines = {file.path: [*_new_import_lines(file)] for file in changed}
+    if not any(lines.values()):
+        return []
+    resolver = ImportResolver(inspection.index.paths(), {})
+    found: list[_NewImport] = []
+    for file in changed:
+        for line in lines[file.path]:
+            if file.after is None:
+                continue
+            targets = [*resolver.resolve_import(file.after.language, file.path, line)]
+            text = file.line_at(line.line)
+            found.append(
+                _NewImport(
+                    file=file,
+                    line=line,
+                    target=targets[0] if targets else None,
+                    is_deferred=text[:1].isspace() and not _is_continued(file, line.line),
+                )
+            )
+    return found
+
+
+def _new_import_lines(file: ChangedFile) -> Iterator[SourceImport]:
+    old = {(one.module, one.name) for one in file.before.imports} if file.before else set()
+    for line in file.after.imports if file.after else ():
+        if line.line in file.added and (line.module, line.name) not in old:
+            yield line
+
+
+def _is_continued(file: ChangedFile, line: int) -> bool:
+    """Whether an indented line is one of several names of a list in brackets."""
+    return file.line_at(line).rstrip().endswith((",", ")")) or "import" not in file.line_at(line)
+
+
+def _find_declared_breach(one: _NewImport, layers: Sequence[str]) -> Finding | None:
+    """An import of a higher layer; the first of them is the highest."""
+    if one.target is None:
+        return None
+    places = [
+        next((at for at, glob in enumerate(layers) if matches_globs(path, [glob])), None)
+        for path in (one.file.path, one.target)
+    ]
+    own, other = places
+    if own is None or other is None or other >= own:
+        return None
+    return make_check_finding(
+        rules[0],
+        f"{one.file.path} belongs to the layer {layers[own]} and imports {one.target} of"
+        f" {layers[other]}, which lies above it (`check.layers`).",
+        f"{one.file.path}:{one.line.line}",
+        severity="error",
+    )
+
+
+def _layer_pair(path: str, target: str | None) -> tuple[str, str] | None:
+    """The packages in which two files lie, where they first part; None unless both are folders."""
+    if target is None or classify_file(target) != "source":
+        return None
+    ours, theirs = PurePosixPath(path).parts, PurePosixPath(target).parts
+    depth = 0
+    while depth < min(len(ours), len(theirs)) - 1 and ours[depth] == theirs[depth]:
+        depth += 1
+    if depth >= len(ours) - 1 or depth >= len(theirs) - 1:
+        return None
+    return "/".join(ours[: depth + 1]), "/".join(theirs[: depth + 1])
+
+
+def _imports_before(inspection: Inspection) -> Mapping[str, Sequence[SourceImport]]:
+    """By path, what product code imported without the change."""
+    imports = {
+        path: lines
+        for path, lines in inspection.index.imports().items()
+        if classify_file(path) == "source" and not is_example_file(path)
+    }
+    for file in inspection.files:
+        module = inspection.modules.get(("before", file.old_path or file.path))
+        if file.path in imports:
+            imports[file.path] = module.imports if module else ()
+    return imports
+
+
+def _find_learned_breaches(
+    crossing: Sequence[_NewImport], imports: Mapping[str, Sequence[SourceImport]]
+) -> Iterator[Finding]:
+    resolver = ImportResolver(imports.keys(), {})
+    reported: set[tuple[str, str]] = set()
+    for one in crossing:
+        pair = _layer_pair(one.file.path, one.target)
+        if pair is None or (one.file.path, pair[1]) in reported:
+            continue
+        ours, theirs = pair
+        against = _count_importers(ours, theirs, imports, resolver)
+        along = _count_importers(theirs, ours, imports, resolver) if not against else 0
+        if along >= MIN_IMPORTERS:
+            reported.add((one.file.path, theirs))
+            yield make_check_finding(
+                rules[0],
+                f"{ours}/ imports {theirs}/ here for the first time, while {along} files of"
+                f" {theirs}/ import {ours}/: keep the direction.",
+                f"{one.file.path}:{one.line.line}",
+                confidence=0.8,
+            )
+
+
+def _count_importers(
+    package: str,
+    other: str,
+    imports: Mapping[str, Sequence[SourceImport]],
+    resolver: ImportResolver,
+) -> int:
+    """How many files of a package import something of another."""
+    count = 0
+    for path, lines in imports.items():
+        if path.startswith(package + "/"):
+            language = language_of(path)
+            count += language is not None and any(
+                target.startswith(other + "/")
+                for line in lines
+                for target in resolver.resolve_import(language, path, line)
+            )
+    return count
+
+
+def _client_name(line: SourceImport) -> str | None:
+    """The database client that is imported to be used, and not for its errors or types."""
+    if _HARMLESS_NAME.fullmatch(line.name or "") or _HARMLESS_MODULE.search(line.module):
+        return None
+    whole = line.module
+    first = whole.partition(".")[0]
+    if _DATABASE_CLIENTS.fullmatch(whole):
+        return whole
+    return first if first and _DATABASE_CLIENTS.fullmatch(first) else None
+
+
+def _find_bypasses(
+    clients: Sequence[_NewImport], imports: Mapping[str, Sequence[SourceImport]]
+) -> Iterator[Finding]:
+    for one in clients:
+        client = _client_name(one.line)
+        if _REPOSITORY_PATH.search(one.file.path):
+            continue
+        users = [
+            path
+            for path, lines in imports.items()
+            if path != one.file.path and any(_client_name(line) == client for line in lines)
+        ]
+        homes = [path for path in users if _REPOSITORY_PATH.search(path)]
+        if len(homes) < MIN_REPOSITORIES or len(homes) < len(users):
+            continue
+        callers = _list_callers(homes, imports)
+        if len(callers) >= MIN_CALLERS:
+            place = homes[0].rpartition("/")[0] or homes[0]
+            yield make_check_finding(
+                rules[1],
+                f"{one.file.path} uses `{client}` itself; {len(callers)} files such as {callers[0]}"
+                f" go through {place}: do the same.",
+                f"{one.file.path}:{one.line.line}",
+                confidence=0.8,
+            )
+
+
+def _list_callers(homes: Sequence[str], imports: Mapping[str, Sequence[SourceImport]]) -> list[str]:
+    """Files outside of the repositories that import one."""
+    resolver, wanted = ImportResolver(imports.keys(), {}), set(homes)
+    callers = []
+    for path, lines in imports.items():
+        language = language_of(path)
+        if language and not _REPOSITORY_PATH.search(path):
+            targets = (
+                target for line in lines for target in resolver.resolve_import(language, path, line)
+            )
+            if not wanted.isdisjoint(targets):
+                callers.append(path)
+    return sorted(callers)

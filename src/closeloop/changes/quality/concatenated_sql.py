@@ -1,0 +1,377 @@
+"""concatenated-sql: a value is written into a query's text, where a parameter belongs."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from closeloop.changes.quality.changed_file import (
+    ChangedFile,
+    is_example_file,
+    list_changed_files,
+    make_check_finding,
+    shorten_line,
+)
+from closeloop.python_trees import parse_python
+from closeloop.records.finding import Finding, Rule, Unmeasured
+from closeloop.records.inspection import Inspection
+from closeloop.records.record import Record
+
+rules = (
+    Rule(
+        name="concatenated-sql",
+        version=1,
+        about="A value is written into the text of a query, where a parameter belongs.",
+        severity="error",
+        gates=True,
+    ),
+)
+
+_STATEMENT = (
+    r"(?:select|insert\s+(?:or\s+\w+\s+)?into|update|delete\s+from|replace\s+into"
+    r"|merge\s+into|with\s+\w+\s+as)\b"
+)
+_SQL = re.compile(rf"\s*{_STATEMENT}", re.IGNORECASE)
+_VALUE_PLACE = re.compile(
+    r"(?:[^<>=!]=|<>|!=|[<>]=?|\b(?:i?like|between|glob))\s*\(?'?%?$|\bvalues\s*\([^()]*$",
+    re.IGNORECASE,
+)
+"""Behind this stands a value, and not the name of a table or column."""
+_QUERY_METHODS = (
+    *("execute", "executemany", "executescript", "exec_driver_sql", "raw", "query"),
+    *("fetch", "fetchrow", "fetchval", "fetch_all", "fetch_one", "read_sql", "read_sql_query"),
+)
+_QUERY_KEYWORDS = frozenset(("sql", "query", "statement", "operation"))
+_WRAPPERS = frozenset(("text", "dedent", "cleandoc", "strip", "raw"))
+_SAFE_CALLS = re.compile(r"(?i)(?:int|float|len|bool|\w*(?:quote|escape|literal|ident|bind)\w*)")
+_PLACEHOLDER = re.compile(r"(?i)\w*(?:place_?holder|param|marker|qmark|slot|bind|arg_list)\w*")
+_CONSTANT = re.compile(r"_*[A-Z][A-Z0-9_]*")
+_FIELD = re.compile(r"%(?:\(\w+\))?[sdrfi]|\{[^{}]*\}")
+_NUMBERS = frozenset(("int", "float", "bool", "Decimal", "date", "datetime", "UUID"))
+_MAX_DEPTH = 40
+
+Piece = str | ast.expr
+"""Of a query: its own text, or a value written into it."""
+
+
+class _WrittenQuery(Record):
+    """A query with a value in its text."""
+
+    line: int
+    lines: tuple[int, ...]
+    """Where its parts stand."""
+    value: str
+    from_outside: bool
+    """Whether the value is a parameter of the function, or is taken from one."""
+
+
+def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
+    """Of product code; what the file did before is not told again."""
+    findings: list[Finding] = []
+    for file in list_changed_files(inspection, "source"):
+        if file.after is None or is_example_file(file.path) or not _adds_query(file):
+            continue
+        if file.after.language == "python":
+            findings += _check_python(file, inspection)
+        else:
+            findings += _check_lines(file)
+    return findings
+
+
+_QUERY_CALL = re.compile(r"(?i)\.(?:execute|query|raw|exec|fetch|read_sql|prepare|create)\w*\(")
+NEAR_LINES = 5
+"""So far from a changed line, a query may be changed by it."""
+_QUERY_TEXT = re.compile(rf"[\"'`]\s*{_STATEMENT}", re.IGNORECASE)
+
+
+def _adds_query(file: ChangedFile) -> bool:
+    """Whether the file runs queries, and a changed line is near one; most files have none."""
+    text = "\n".join(file.lines)
+    if _QUERY_CALL.search(text) is None or _QUERY_TEXT.search(text) is None:
+        return False
+    near = {line + step for line in file.added for step in range(-NEAR_LINES, NEAR_LINES + 1)}
+    around = "\n".join(file.line_at(line) for line in sorted(near))
+    return _QUERY_TEXT.search(around) is not None or _QUERY_CALL.search(around) is not None
+
+
+def _check_python(file: ChangedFile, inspection: Inspection) -> Iterator[Finding]:
+    queries = _list_queries("\n".join(file.lines).encode("utf-8", "surrogateescape"))
+    if all(file.added.isdisjoint(one.lines) for one in queries):
+        return
+    before = inspection.sides.read("before", file.old_path)
+    old = Counter(one.value for one in _list_queries(before or b""))
+    for one in queries:
+        if old[one.value] > 0:
+            old[one.value] -= 1
+        elif not file.added.isdisjoint(one.lines):
+            yield make_check_finding(
+                rules[0],
+                f"`{shorten_line(one.value)}` is written into the text of a query: pass it as a"
+                " parameter.",
+                f"{file.path}:{one.line}",
+                severity="error" if one.from_outside else "warning",
+            )
+
+
+def _list_queries(source: bytes) -> list[_WrittenQuery]:
+    """Every value that stands in a query's text, by the syntax tree; none where there is none."""
+    try:
+        tree = parse_python(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    module_values = _assigned_values(tree.body)
+    queries: list[_WrittenQuery] = []
+    functions: list[tuple[ast.AST, Mapping[str, list[ast.expr]], Mapping[str, str]]] = [
+        (tree, module_values, {})
+    ]
+    while functions:
+        scope, values, parameters = functions.pop()
+        for node in _walk_scope(scope):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                inner = {**module_values, **_assigned_values(node.body)}
+                functions.append((node, inner, {**parameters, **_parameter_types(node)}))
+            elif isinstance(node, ast.Call) and (query := _query_argument(node)) is not None:
+                queries += _find_values(node, query, values, parameters)
+    return sorted(queries, key=lambda one: one.line)
+
+
+def _walk_scope(scope: ast.AST) -> Iterator[ast.AST]:
+    """What is in a function or module, the inside of functions in it left out."""
+    waiting = list(ast.iter_child_nodes(scope))
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            waiting.extend(ast.iter_child_nodes(node))
+
+
+def _assigned_values(body: Sequence[ast.stmt]) -> dict[str, list[ast.expr]]:
+    """By name, what is assigned to it; what is added to it comes behind that."""
+    values: dict[str, list[ast.expr]] = {}
+    for node in _walk_scope(ast.Module(body=list(body), type_ignores=[])):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Name):
+                    values.setdefault(target.id, []).append(node.value)
+        elif isinstance(node, ast.AugAssign | ast.AnnAssign) and isinstance(node.target, ast.Name):
+            if node.value is not None:
+                values.setdefault(node.target.id, []).append(node.value)
+        elif isinstance(node, ast.For | ast.comprehension) and isinstance(node.target, ast.Name):
+            items = node.iter.elts if isinstance(node.iter, ast.Tuple | ast.List) else [node.iter]
+            values.setdefault(node.target.id, []).extend(items)
+    for assigned in values.values():
+        assigned.sort(key=lambda value: value.lineno)
+    return values
+
+
+def _parameter_types(function: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[str, str]:
+    every = function.args
+    arguments = [*every.posonlyargs, *every.args, *every.kwonlyargs, every.vararg, every.kwarg]
+    return {
+        one.arg: ast.unparse(one.annotation) if one.annotation else ""
+        for one in arguments
+        if one is not None and one.arg not in ("self", "cls")
+    }
+
+
+def _query_argument(call: ast.Call) -> ast.expr | None:
+    """What is run as a query."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in _QUERY_METHODS:
+        return None
+    if call.args:
+        return call.args[0]
+    return next((one.value for one in call.keywords if one.arg in _QUERY_KEYWORDS), None)
+
+
+def _find_values(
+    call: ast.Call,
+    query: ast.expr,
+    values: Mapping[str, list[ast.expr]],
+    parameters: Mapping[str, str],
+) -> Iterator[_WrittenQuery]:
+    pieces = list(_split_query(query, values, 0))
+    if not pieces or not isinstance(pieces[0][0], str) or not _SQL.match(pieces[0][0]):
+        return
+    lines = tuple({call.lineno, *(line for _, line in pieces)})
+    text = ""
+    for piece, line in pieces:
+        if isinstance(piece, str):
+            text += piece
+            continue
+        quoted = text.count("'") % 2 == 1
+        if (quoted or _VALUE_PLACE.search(text)) and not _is_safe(piece, values, parameters, 0):
+            yield _WrittenQuery(
+                line=line,
+                lines=(*lines, line),
+                value=ast.unparse(piece),
+                from_outside=_is_from_parameter(piece, parameters),
+            )
+        text += "x"
+
+
+def _split_query(
+    node: ast.expr, values: Mapping[str, list[ast.expr]], depth: int
+) -> Iterator[tuple[Piece, int]]:
+    """The text of a query and what is written into it, in order, each with its line."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value, node.lineno
+    elif (written := _formatted_text(node)) is not None:
+        yield from _fill_fields(*written, node.lineno)
+    elif depth < _MAX_DEPTH and (parts := _query_parts(node, values)) is not None:
+        step = 10 if isinstance(node, ast.Name) else 1
+        for part in parts:
+            yield from _split_query(part, values, depth + step)
+    else:
+        node = node.value if isinstance(node, ast.FormattedValue) else node
+        yield node, node.lineno
+
+
+def _query_parts(node: ast.expr, values: Mapping[str, list[ast.expr]]) -> Sequence[ast.expr] | None:
+    """What a text is put together from, in order; None where it is a value."""
+    if isinstance(node, ast.JoinedStr):
+        return node.values
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return node.left, node.right
+    if isinstance(node, ast.Call) and _called_name(node) in _WRAPPERS:
+        inner = node.args[0] if node.args else getattr(node.func, "value", None)
+        return [inner] if isinstance(inner, ast.expr) else []
+    if isinstance(node, ast.Name) and _is_text(values.get(node.id, ())):
+        return values[node.id]
+    return None
+
+
+def _is_text(assigned: Sequence[ast.expr]) -> bool:
+    """Whether a name holds a text that this function puts together."""
+    first = assigned[0] if assigned else None
+    while isinstance(first, ast.BinOp):
+        first = first.left
+    if isinstance(first, ast.Call) and isinstance(first.func, ast.Attribute):
+        first = first.func.value
+    return isinstance(first, ast.JoinedStr) or (
+        isinstance(first, ast.Constant) and isinstance(first.value, str)
+    )
+
+
+def _formatted_text(node: ast.expr) -> tuple[str, list[ast.expr]] | None:
+    """A text with fields and what is written into them, of `%` and `.format`."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
+        text, filled = node.left, node.right
+        values = list(filled.elts) if isinstance(filled, ast.Tuple) else [filled]
+    elif (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "format"
+    ):
+        text, values = node.func.value, [*node.args, *(one.value for one in node.keywords)]
+    else:
+        return None
+    if isinstance(text, ast.Constant) and isinstance(text.value, str):
+        return text.value, values
+    return None
+
+
+def _fill_fields(text: str, values: Sequence[ast.expr], line: int) -> Iterator[tuple[Piece, int]]:
+    """By place; where a text names its fields, their order is taken to be that of the values."""
+    parts = _FIELD.split(text)
+    for number, part in enumerate(parts):
+        yield part, line
+        if number < len(parts) - 1 and number < len(values):
+            yield values[number], line
+
+
+def _called_name(call: ast.Call) -> str:
+    return _last_name(call.func)
+
+
+def _last_name(node: ast.expr) -> str:
+    """`name` of `name` and of `some.name`; empty for anything else."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _is_safe(
+    node: ast.expr,
+    values: Mapping[str, list[ast.expr]],
+    parameters: Mapping[str, str],
+    depth: int,
+) -> bool:
+    """A constant, a number, a placeholder, or what was made harmless on purpose."""
+    if isinstance(node, ast.Constant):
+        return True
+    if isinstance(node, ast.Call):
+        name = _called_name(node)
+        written = ast.unparse(node)
+        is_placeholder_list = name == "join" and ("?" in written or "%s" in written)
+        return _SAFE_CALLS.fullmatch(name) is not None or is_placeholder_list
+    if isinstance(node, ast.IfExp):
+        return all(_is_safe(one, values, parameters, depth) for one in (node.body, node.orelse))
+    name = _last_name(node)
+    if not name:
+        return isinstance(node, ast.BinOp) and _is_safe(node.left, values, parameters, depth)
+    if _CONSTANT.fullmatch(name) or _PLACEHOLDER.fullmatch(name):
+        return True
+    if isinstance(node, ast.Name):
+        if parameters.get(name, "").partition(" ")[0] in _NUMBERS:
+            return True
+        assigned = values.get(name, ()) if depth < 3 and name not in parameters else ()
+        return bool(assigned) and all(
+            _is_safe(one, values, parameters, depth + 1) for one in assigned
+        )
+    return False
+
+
+def _is_from_parameter(node: ast.expr, parameters: Mapping[str, str]) -> bool:
+    """Whether a parameter is written as it came, or a part of it."""
+    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return isinstance(node, ast.Name) and node.id in parameters
+
+
+# Other languages, by the text of the call: a template, a format or a sum with a value in it.
+
+_VALUE_BEFORE = r"(?:[^<>=!\s]\s*=|<>|!=|[<>]=?|\bi?like|\bbetween|')\s*'?%?"
+_TEMPLATE = re.compile(
+    rf"\.(?:query|execute|raw|exec|unsafe|all|get|run|prepare)\w*\(\s*`\s*{_STATEMENT}[^`]*?"
+    rf"{_VALUE_BEFORE}\$\{{(?!(?-i:\s*[A-Z][A-Z0-9_]*\s*\}}))([^{{}}`]+)\}}",
+    re.IGNORECASE,
+)
+_SUM = re.compile(
+    rf"\.(?:query|execute|raw|exec|prepareStatement|create(?:Native)?Query)\w*\(\s*"
+    rf"([\"'])\s*{_STATEMENT}(?:(?!\1).)*?{_VALUE_BEFORE}\1\s*\+\s*([a-z]\w*(?:\.\w+)*)",
+    re.IGNORECASE,
+)
+_SPRINTF = re.compile(
+    rf"\.(?:Query|QueryRow|Exec)(?:Context)?\((?:\w+,\s*)?fmt\.Sprintf\(\s*[\"`]\s*{_STATEMENT}"
+    rf"[^\"`]*?{_VALUE_BEFORE}%[svq]",
+    re.IGNORECASE,
+)
+_PATTERNS = {
+    "javascript": (_TEMPLATE, _SUM),
+    "typescript": (_TEMPLATE, _SUM),
+    "tsx": (_TEMPLATE, _SUM),
+    "go": (_SPRINTF, _SUM),
+    "java": (_SUM,),
+}
+_CALL_LINES = 8
+"""So many lines of a call are read."""
+
+
+def _check_lines(file: ChangedFile) -> Iterator[Finding]:
+    patterns = _PATTERNS.get(file.after.language, ()) if file.after else ()
+    for number in sorted(file.added) if patterns else ():
+        if not _QUERY_CALL.search(file.line_at(number)):
+            continue
+        text = "\n".join(file.line_at(number + step) for step in range(_CALL_LINES))
+        for pattern in patterns:
+            found = pattern.search(text)
+            if found and "\n" not in text[: found.start()]:
+                yield make_check_finding(
+                    rules[0],
+                    "A value is written into the text of a query: pass it as a parameter.",
+                    f"{file.path}:{number}",
+                    severity="warning",
+                )
+                break
