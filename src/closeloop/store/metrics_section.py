@@ -183,6 +183,42 @@ def find_last_rows(at: Array, *keys: TextColumn) -> Array:
     return np.sort(placed[np.unique(key, return_index=True)[1]])
 
 
+def divide_known(sums: Array, counts: Array) -> Array:
+    """The mean of each place, NaN where nothing is counted."""
+    import numpy as np
+
+    means: Array = np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0)
+    return means
+
+
+class RowPlacer:
+    """Finds the attempts of one list of scores after another in the places of a table.
+
+    One review gives many scores, so that a list is often that of the score before it.
+    """
+
+    def __init__(self, places: Mapping[str, int]) -> None:
+        self.size = len(places)
+        self._places = places
+        self._attempts: list[str] = []
+        self._at: Array | None = None
+
+    def find_places(self, part: AttemptColumns) -> Array:
+        """Where each row's attempt stands; -1 where it does not count."""
+        if self._at is None or part.attempts != self._attempts:
+            self._attempts, self._at = part.attempts, find_row_places(part, self._places)
+        return self._at
+
+    def find_newest(self, part: AttemptColumns) -> tuple[Array, Array]:
+        """The places of the last values of each attempt and person, and those values."""
+        import numpy as np
+
+        at = self.find_places(part)
+        rows = find_last_rows(at, part.held["who"])
+        rows = rows[np.isfinite(part.held["value"][rows])]
+        return at[rows], part.held["value"][rows]
+
+
 FETCH_ROWS = 500
 
 ATTEMPT_FIELDS = (
