@@ -207,11 +207,23 @@ def _keep_last_tries(known: AttemptColumns) -> AttemptColumns:
     is_superseded = np.ones(max(0, len(order) - 1), np.bool_)
     for column in (number, variant.codes, task.codes):
         is_superseded &= column[order][1:] == column[order][:-1]
-    if not is_superseded.any():
-        return known
     is_kept = np.ones(len(known.attempts), np.bool_)
     is_kept[order[:-1][is_superseded]] = False
-    return _filter_rows(known, is_kept)
+    is_kept[_find_resumed_plans(known)] = False
+    return known if is_kept.all() else _filter_rows(known, is_kept)
+
+
+def _find_resumed_plans(known: AttemptColumns) -> Array:
+    """Attempts of plans that went on: the one that took longest has all of it."""
+    import numpy as np
+
+    task, seconds = known.held["task"], known.held["seconds"]
+    is_plan = task.each(lambda name: (name or "").startswith("plan-")) == 1
+    placed = np.flatnonzero(is_plan & ~known.held["task_digest"].known())
+    order = placed[np.lexsort((seconds[placed], task.codes[placed]))]
+    codes = task.codes[order]
+    resumed: Array = order[:-1][codes[1:] == codes[:-1]]
+    return resumed
 
 
 def _measurement_columns(

@@ -280,6 +280,7 @@ def _scores_from_evaluation(evaluation: Evaluation) -> Iterator[Score]:
         "would-merge": None if evaluation.passed is None else float(evaluation.passed),
         "judge-score": evaluation.score,
         **{one.name: one.score for one in evaluation.criteria},
+        **_modes_from_answers(evaluation),
     }
     for name, value in values.items():
         if value is not None:
@@ -292,3 +293,13 @@ def _scores_from_evaluation(evaluation: Evaluation) -> Iterator[Score]:
                 by=evaluation.judge,
                 at=evaluation.at or datetime.now(UTC),
             )
+
+
+def _modes_from_answers(evaluation: Evaluation) -> dict[str, float]:
+    """Failure modes that its checks ask after, as far as the worst answer shows each."""
+    shown: dict[str, float] = {}
+    for answer in evaluation.answers:
+        if answer.mode is not None and answer.verdict is not None:
+            name = name_score(answer.mode)
+            shown[name] = max(shown.get(name, 0.0), 1 - DEGREE_VALUES[answer.verdict])
+    return shown
