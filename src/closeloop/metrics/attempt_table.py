@@ -90,7 +90,7 @@ def load_attempt_table(
     known, sealed_note = _leave_out_sealed(known, held_out_digests([*tasks.values()]))
     places = {name: place for place, name in enumerate(known.attempts)}
     delivered = tables.load_delivery_columns(span)
-    checked = tables.load_check_columns()
+    checked, orchestrated = tables.load_check_columns(), tables.load_plan_columns()
     measured, outdated = _measurement_columns(store, book, span, known, tell, again)
     measured["own_modules"] = measured.pop("modules")
     _forget_unrecorded(measured, np.isnan(known.held["events"]))
@@ -99,6 +99,7 @@ def load_attempt_table(
         **measured,
         **align_columns(delivered, find_row_places(delivered, places), len(places)),
         **align_columns(checked, find_row_places(checked, places), len(places)),
+        **align_columns(orchestrated, find_row_places(orchestrated, places), len(places)),
         **load_said_columns(store, span, places),
         "unreviewed_completes": np.full(len(places), book.unreviewed_completes),
     }

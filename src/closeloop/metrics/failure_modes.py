@@ -1,7 +1,8 @@
 """What people, judges and a team's own programs say of attempts, beside the rules and the grade.
 
 Reviews leave it in the ledger of scores: whether they would merge, how long they took, and which
-failure modes they saw. Who reviews is asked for all five modes, so none is left unexamined.
+failure modes they saw. Who reviews is asked for all five modes, so none is left unexamined; a
+review that a program hands in without them has examined none.
 """
 
 from __future__ import annotations

@@ -224,6 +224,37 @@ def load_attempt_scores(
     return metrics, by_attempt
 
 
+class ScoreCell(Record):
+    """What a list shows of one score of one attempt."""
+
+    value: float | None = None
+    """The mean of who scored it last; None where nobody did."""
+    labels: tuple[str, ...] = ()
+    """Of a score that is a word, the words that were given."""
+
+
+def list_score_cells(work: AttemptTable, names: Sequence[str]) -> dict[str, tuple[ScoreCell, ...]]:
+    """By attempt, a cell for each of the scores, which must be at hand."""
+    columns = [_score_cells(work, name) for name in names]
+    return dict(zip(work.attempts, zip(*columns, strict=True), strict=True))
+
+
+def _score_cells(work: AttemptTable, name: str) -> list[ScoreCell]:
+    """Of each attempt one; of words, those that somebody gave."""
+    words = {
+        full.removeprefix(f"{name}="): values(work.columns).tolist()
+        for full, (_, values) in work.metrics.items()
+        if full.startswith(f"{name}=")
+    }
+    if words:
+        return [
+            ScoreCell(labels=tuple(word for word in words if words[word][place] > 0))
+            for place in range(len(work))
+        ]
+    values = find_metric(work, name)[1](work.columns).tolist()
+    return [ScoreCell(value=value if isfinite(value) else None) for value in values]
+
+
 # Scorers: a team's own code, asked once of each attempt and again when the code changes.
 
 

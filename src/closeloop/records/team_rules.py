@@ -232,7 +232,8 @@ class ReviewAnswers(Record):
     dimensions: dict[CriterionName, AnswerDegree] = {}
     answers: dict[str, AnswerDegree] = {}
     """To the team's own questions, by their names in `[review.questions]`."""
-    tags: tuple[FailureMode, ...] = ()
+    tags: tuple[FailureMode, ...] | None = None
+    """Failure modes that they saw; None where nobody asked them to look for any."""
     notes: str = ""
     seconds: float | None = None
 

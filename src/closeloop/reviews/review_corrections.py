@@ -188,7 +188,7 @@ def corrections_from_review(review: HumanReview, item: ReviewItem) -> list[Corre
         text=review.notes[:MAX_CORRECTION_CHARS],
         by=review.reviewer,
         at=review.at,
-        tags=review.tags,
+        tags=review.tags or (),
     )
     return [replace(correction, suggested=suggest_failure_modes(correction.text))]
 

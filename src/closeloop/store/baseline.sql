@@ -192,6 +192,8 @@ CREATE TABLE measurements (
     modes {text} NOT NULL,
     examined {text},
     modules BIGINT,
+    opened_precision DOUBLE PRECISION,
+    opened_recall DOUBLE PRECISION,
     context_tokens BIGINT,
     drift_slope DOUBLE PRECISION,
     iterations BIGINT NOT NULL,

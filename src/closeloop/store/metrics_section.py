@@ -231,8 +231,8 @@ GRADE_FIELDS = (
 )  # fmt: skip
 SESSION_FIELDS = ("agent", "model", "repo", "branch")
 MEASUREMENT_FIELDS = (
-    "basis", "findings", "category", "modes", "examined", "modules", "context_tokens",
-    "drift_slope", "converged_after",
+    "basis", "findings", "category", "modes", "examined", "modules", "opened_precision",
+    "opened_recall", "context_tokens", "drift_slope", "converged_after",
 )  # fmt: skip
 RATE_NAMES = ("handoff", "feedback", "recovery", "convergence")
 DELIVERY_FIELDS = tuple(
@@ -303,6 +303,30 @@ class MetricsSection(StoreSection):
     def load_check_columns(self) -> AttemptColumns:
         """The failure modes that checks of changes told of and looked for, the newest last."""
         return self._load_columns(_select_checked_modes().order_by(schema.reports.c.number))
+
+    def load_plan_columns(self) -> AttemptColumns:
+        """Of attempts that are plans: whether the plan passed, and whether a task was sent back."""
+        plans, tries = review_tables.plans, review_tables.executions
+        counts = (
+            select(
+                tries.c.plan,
+                func.count().label("tries"),
+                func.count(tries.c.task.distinct()).label("tasks"),
+            )
+            .where(tries.c.exit != "machine")
+            .group_by(tries.c.plan)
+            .subquery()
+        )
+        query = (
+            select(
+                plans.c.attempt,
+                plans.c.overall_pass.label("plan_passed"),
+                (counts.c.tries - counts.c.tasks).label("plan_retries"),
+            )
+            .join_from(plans, counts, plans.c.id == counts.c.plan)
+            .where(plans.c.attempt.is_not(None))
+        )
+        return self._load_columns(query.order_by(plans.c.number))
 
     def list_checked_modes(self, attempts: Collection[str]) -> list[tuple[str, Any, Any]]:
         """Attempt, mode and source, by the newest check of each of these attempts' changes."""

@@ -250,7 +250,10 @@ def _scores_from_review(review: HumanReview, attempt: str) -> Iterator[Score]:
         "approach": review.approach,
         **{name: DEGREE_VALUES[degree] for name, degree in review.dimensions.items()},
         **{name: DEGREE_VALUES[degree] for name, degree in review.answers.items()},
-        **{name_score(mode): mode in review.tags for mode in get_args(FailureMode)},
+        **{
+            name_score(mode): None if review.tags is None else mode in review.tags
+            for mode in get_args(FailureMode)
+        },
         "review-seconds": review.seconds,
     }
     for name, value in values.items():
