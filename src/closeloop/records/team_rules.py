@@ -265,6 +265,8 @@ class QueueStatus(Record):
     golden: int
     mine: int
     """Items that are left for whoever asks."""
+    without_change: int = 0
+    """Pull requests that nobody is asked about, as their diff is not stored."""
 
 
 # Prompts as artefacts: which there are, and what ran under each.
