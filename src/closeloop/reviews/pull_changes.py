@@ -146,21 +146,24 @@ def _join_files(files: Iterable[tuple[FileChange, str | None]]) -> Change:
     changed, sections, size = [], [], 0
     for file, lines in files:
         section = _git_section(file, lines)
-        if lines and size + len(section) <= MAX_PATCH_CHARS and (parsed := _parse(section)):
+        parsed = _parse_section(section) if lines else None
+        if parsed is not None and size + len(section) <= MAX_PATCH_CHARS:
             size += len(section)
             sections.append(section)
             changed.append(replace(parsed, path=file.path, old_path=file.old_path))
-        elif lines or file.added or file.removed:
-            changed.append(replace(file, note=NOT_READ_LARGE))
-        else:
-            binary = file.note is None and file.status != "renamed"
-            changed.append(
-                replace(file, binary=binary, note=file.note or (NO_TEXT * binary or None))
-            )
+            continue
+        # Its place in the patch stays, as files and sections go together.
+        sections.append(_git_section(file, None))
+        note, binary = file.note, False
+        if note is None and (lines or file.added or file.removed):
+            note = NOT_READ_LARGE
+        elif note is None and file.status != "renamed":
+            note, binary = NO_TEXT, True
+        changed.append(replace(file, note=note, binary=binary))
     return Change(files=tuple(changed), patch="".join(sections))
 
 
-def _parse(section: str) -> FileChange | None:
+def _parse_section(section: str) -> FileChange | None:
     try:
         return parse_patch(section).files[0]
     except (BadInput, IndexError):
@@ -177,9 +180,11 @@ def _git_section(file: FileChange, lines: str | None) -> str:
         header.append("new file mode 100644")
     elif file.status == "deleted":
         header.append("deleted file mode 100644")
+    if lines is None:
+        return "\n".join([*header, ""])
     before = "/dev/null" if file.status == "added" else old
     after = "/dev/null" if file.status == "deleted" else new
-    body = (lines or "").rstrip("\n")
+    body = lines.rstrip("\n")
     return "\n".join([*header, f"--- {before}", f"+++ {after}", body, ""])
 
 

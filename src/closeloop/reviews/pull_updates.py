@@ -69,7 +69,12 @@ def refresh_pull(
     if pull.signs and linked is None:
         pull = replace(pull, attempt=_save_placeholder(pull, store))
     pull = add_change_size(pull, store)
-    row = build_pull_row(pull, has_change=load_pull_change(pull, store) is not None)
+    risk = load_checked_risk(pull, store)
+    row = replace(
+        build_pull_row(pull),
+        risk=labelled_risk(pull) or (risk.level if risk else None),
+        has_change=load_pull_change(pull, store) is not None,
+    )
     known = store.pulls.save_pull(row, lambda old: [*events_from_change(old, row, pull)])
     if pull.attempt is not None:
         store.pulls.save_delivery(build_delivery(pull, store))
@@ -105,7 +110,7 @@ def refresh_all_pulls(store: Store, agents: AgentSignsByName) -> int:
     return len(old)
 
 
-def build_pull_row(pull: PullRequest, *, has_change: bool = False) -> PullRow:
+def build_pull_row(pull: PullRequest) -> PullRow:
     """What a list shows of a pull request."""
     return PullRow(
         repo=pull.repo,
@@ -138,7 +143,6 @@ def build_pull_row(pull: PullRequest, *, has_change: bool = False) -> PullRow:
         files=pull.files_changed,
         added=pull.added,
         removed=pull.removed,
-        has_change=has_change,
         version=pull.version,
     )
 
@@ -153,13 +157,14 @@ def load_pull_change(pull: PullRequest, store: Store) -> Change | None:
 
 def add_change_size(pull: PullRequest, store: Store) -> PullRequest:
     """With the sizes of its diff, where nobody told them otherwise."""
+    edits = pull.files or ()
+    is_known = bool(edits) and all(file.added is not None for file in edits)
+    added = sum(file.added or 0 for file in edits) if is_known else None
+    removed = sum(file.removed or 0 for file in edits) if is_known else None
+    files = len(edits) or None
     size = store.pulls.load_change_size(pull.repo, pull.number, pull.head) if pull.head else None
-    if size is None:
-        edits = pull.files or ()
-        known = bool(edits) and all(file.added is not None for file in edits)
-        counts = (file.added or 0 for file in edits), (file.removed or 0 for file in edits)
-        size = (len(edits) or None, *(sum(one) if known else None for one in counts))
-    files, added, removed = size
+    if size is not None:
+        files, added, removed = size
     return replace(
         pull,
         files_changed=files if pull.files_changed is None else pull.files_changed,

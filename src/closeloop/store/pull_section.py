@@ -314,6 +314,21 @@ class PullSection(StoreSection):
 
         self._write(work)
 
+    def load_costs(self, attempts: Sequence[str]) -> dict[str, float]:
+        """What attempts cost in US dollars, as far as that is known."""
+        table = schema.attempts.c
+
+        def work(on: Connection) -> dict[str, float]:
+            costs: dict[str, float] = {}
+            for part in split_values(attempts):
+                query = select(table.id, table.cost).where(table.id.in_(part))
+                rows = on.execute(query.where(table.cost.is_not(None)))
+                costs.update((row[0], row[1]) for row in rows)
+            return costs
+
+        known_costs: dict[str, float] = self._read(work)
+        return known_costs
+
     def attempts_on_branch(self, branch: str) -> list[tuple[str, str | None, datetime | None]]:
         """Recorded work on a branch, latest first: its id, its repository and when it began."""
         table, session = schema.attempts, schema.sessions
