@@ -14,7 +14,7 @@ from closeloop.records.finding import HandoffFacts, Measurement
 from closeloop.records.record import Record, Time
 from closeloop.records.score import Score
 from closeloop.records.session import Exchange, LogEvent, Session
-from closeloop.records.task import Experiment, Task, Variant
+from closeloop.records.task import Experiment, PromptVersion, Task, Variant
 from closeloop.records.task_log import TaskLog
 from closeloop.records.trace import Trace
 
@@ -94,6 +94,8 @@ class AttemptResult(Record):
     grade: Grade | None = None
     exchanges: Sequence[Exchange] = ()
     """Read one by one: together they are many times as long as what they share."""
+    prompt: PromptVersion | None = None
+    """The system prompt that another's program was seen to send."""
     insights: tuple[Insight, ...] = ()
     events: tuple[LogEvent, ...] = ()
     mend: str | None = None

@@ -8,6 +8,7 @@ from closeloop.records.evaluation import CriterionName
 from closeloop.records.finding import FailureMode
 from closeloop.records.record import Record, Time
 from closeloop.records.settings import RepoRule
+from closeloop.records.task import PromptSource
 
 RuleState = Literal["proposed", "active", "retired"]
 RepeatState = Literal["candidate", "confirmed", "denied"]
@@ -276,8 +277,12 @@ class PromptUse(Record):
     """A prompt's version and the work that was done under it."""
 
     id: str
+    name: str | None = None
+    """What people call it."""
+    source: PromptSource = "variant"
+    """Where its text is from."""
     variants: tuple[str, ...] = ()
-    """Names."""
+    """Names; of work that no variant did, those of the agents."""
     attempts: int = 0
     tasks: tuple[str, ...] = ()
     """Ids of the tasks that were tried under it, but for held-out ones."""
