@@ -320,6 +320,34 @@ def _no_text() -> PromptVersion:
     raise BadInput("The file holds no text: name the one with the system prompt.")
 
 
+def find_prompt_id(store: Store, start: str) -> str:
+    """The id of a stored prompt, or a version that pull requests name and nobody stored."""
+    named = {row.prompt for row in store.pulls.list_pulls(agent=True) if row.prompt}
+    index = PromptIndex(store)
+    if index.resolve_name(start) == start and start in named:
+        return start
+    return find_prompt(store, start).id
+
+
+def find_prompt_before(store: Store, prompt: str) -> str:
+    """The version that the same agents or variants used last before this one was first used."""
+    uses = {use.id: use for use in list_prompt_uses(store)}
+    use = uses.get(prompt)
+    if use is None or use.first is None:
+        raise BadInput("Nothing ran under that prompt yet: name the one to hold it against.")
+    earlier = [
+        other
+        for other in uses.values()
+        if other.id != prompt
+        and {*other.variants} & {*use.variants}
+        and other.first is not None
+        and other.first < use.first
+    ]
+    if not earlier:
+        raise BadInput("No prompt came before it: name the one to hold it against.")
+    return sorted(earlier, key=lambda other: (other.first is None, other.first))[-1].id
+
+
 def find_prompt(store: Store, start: str) -> PromptVersion:
     """The prompt with this id, or with the only id that begins so."""
     every = store.prompts.list_prompts()
