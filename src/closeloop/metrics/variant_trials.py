@@ -414,7 +414,7 @@ def measure_prompt_effect(
         known = values[prompts.are({prompt})].tolist()
         sides.append([value for value in known if not isnan(value)])
     is_less = definition.better == "less"
-    compared = ([1 - value for value in side] if is_less else side for side in sides)
+    before, after = ([1 - value for value in side] if is_less else side for side in sides)
     notes = ["Work under two versions differs in more than the prompt: this is observational."]
     if not all(sides):
         lacking = " and ".join(
@@ -427,6 +427,6 @@ def measure_prompt_effect(
         new=new,
         before=estimate_mean(sides[0]),
         after=estimate_mean(sides[1]),
-        comparison=compare_once(*compared, margin),
+        comparison=compare_once(before, after, margin),
         notes=tuple(notes),
     )
