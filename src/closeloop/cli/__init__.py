@@ -91,6 +91,11 @@ COMMAND_CHAPTERS = {
         "purge": ("closeloop.cli.export:purge", "Remove a secret that got in from the store."),
         "export": ("closeloop.cli.export:export", "Write attempts in formats that others read."),
         "pulls": ("closeloop.cli.pulls:pulls", "List pull requests, and what became of them."),
+        "app manifest": (
+            "closeloop.cli.app:manifest",
+            "Write the page that makes a GitHub App.",
+        ),
+        "app register": ("closeloop.cli.app:register", "Fetch the keys of a GitHub App, once."),
         "events": ("closeloop.cli.export:events", "Print what happened, and go on with it."),
     },
     "What reviewers teach": {
@@ -119,11 +124,16 @@ COMMAND_CHAPTERS = {
             "closeloop.cli.context:encoder",
             "What finds rules by meaning, and how to get it.",
         ),
-        "prompt log": ("closeloop.cli.context:log", "List every prompt with what ran under it."),
-        "prompt show": ("closeloop.cli.context:show_", "Print a prompt as it was."),
-        "prompt diff": ("closeloop.cli.context:diff", "Show what differs, and how to test it."),
+        "prompt log": ("closeloop.cli.prompts:log", "List every prompt with what ran under it."),
+        "prompt show": ("closeloop.cli.prompts:show_", "Print a prompt as it was."),
+        "prompt diff": ("closeloop.cli.prompts:diff", "Show what differs, and how to test it."),
+        "prompt results": (
+            "closeloop.cli.prompts:results",
+            "Say whether a rate improved after a prompt.",
+        ),
+        "prompt add": ("closeloop.cli.prompts:add", "Store a prompt that is used elsewhere."),
         "prompt restore": (
-            "closeloop.cli.context:restore",
+            "closeloop.cli.prompts:restore",
             "Write a prompt into a file, as it was.",
         ),
     },
@@ -142,6 +152,7 @@ COMMAND_GROUPS = {
     "risk": "How likely changes go wrong here.",
     "memory": "What reviewers taught, and what agents are told of it.",
     "prompt": "The prompts that agents ran under.",
+    "app": "A GitHub App that asks, reports and hears for your repositories.",
 }
 
 

@@ -341,7 +341,7 @@ def ab(  # noqa: PLR0913 - one parameter for each flag
     action
         `start`, `assign` or `status`.
     name
-        Of the trial.
+        Of the trial; `memory` is that of the control arm of memory, by `memory.control`.
     key
         What is assigned: a task's id, a branch or an attempt's id.
     variants
@@ -369,7 +369,7 @@ def ab(  # noqa: PLR0913 - one parameter for each flag
                 f"Trial {name!r} is on: {started.metric} decides."
             )
             return 0
-        trial = find_trial(store, name)
+        trial = find_trial(store, name, score)
         if action == "assign":
             assignment = assign_variant(store, trial, key or "", datetime.now(UTC))
             print_json(assignment) if json else print_line(assignment.variant)
@@ -390,12 +390,14 @@ def start_trial(
     """Written once: a trial that is changed while it runs shows nothing."""
     from msgspec.structs import replace
 
-    from closeloop.metrics.variant_trials import parse_shares, require_rate
+    from closeloop.metrics.variant_trials import MEMORY_TRIAL, parse_shares, require_rate
     from closeloop.records.errors import BadInput
     from closeloop.records.experiment_plan import Trial
 
     if variants is None or len(shares := parse_shares(variants)) < 2:
         raise BadInput("A trial needs two variants or more: add --variants a=0.5,b=0.5.")
+    if name == MEMORY_TRIAL:
+        raise BadInput(f"{name!r} is the trial of the control arm of memory: choose another name.")
     if horizon is not None and horizon < 2:
         raise BadInput(f"A horizon of {horizon} shows nothing: give the number of outcomes.")
     require_rate(score, catalogue)
@@ -408,13 +410,17 @@ def start_trial(
     return saved_trial
 
 
-def find_trial(store: Store, name: str) -> Trial:
+def find_trial(store: Store, name: str, score: str) -> Trial:
+    """A trial that runs; of memory's, the score that decides is chosen when one looks."""
+    from closeloop.cli.config import load_project
+    from closeloop.metrics.variant_trials import list_trials
     from closeloop.records.errors import unknown_name_error
 
-    trial = store.trials.load_trial(name)
-    if trial is None:
-        raise unknown_name_error("trial", name, store.trials.list_trial_names())
-    return trial
+    memory = load_project(Path.cwd()).settings.memory
+    trials = {one.name: one for one in list_trials(store, memory, score)}
+    if name not in trials:
+        raise unknown_name_error("trial", name, sorted(trials))
+    return trials[name]
 
 
 def render_trial_report(report: TrialReport) -> Iterator[RenderableType]:
@@ -422,7 +428,7 @@ def render_trial_report(report: TrialReport) -> Iterator[RenderableType]:
     from rich.table import Table
     from rich.text import Text
 
-    from closeloop.metrics.variant_trials import REPORTED_METRICS
+    from closeloop.metrics.variant_trials import REPORTED_METRICS, describe_needed
 
     names = dict.fromkeys((report.trial.metric, *REPORTED_METRICS))
     table = Table(box=None)
@@ -448,7 +454,9 @@ def render_trial_report(report: TrialReport) -> Iterator[RenderableType]:
             if difference
             else ""
         )
-        text = Text(f"{make_visible(standing.variant)}{bounds}: ")
+        text = Text(f"{make_visible(standing.variant)}{bounds}: {standing.comparison.verdict}; ")
         yield text.append(standing.why, style=f"bold {CALL_COLOURS.get(standing.call, 'default')}")
+        if needed := describe_needed(standing.comparison):
+            yield Text(f"  {needed}", style="dim")
     if report.refusal:
         yield Text(make_visible(report.refusal), style="bold yellow")

@@ -15,7 +15,7 @@ from cyclopts import Parameter
 from msgspec.structs import replace
 
 from closeloop.cli.config import current_user, open_review_context
-from closeloop.cli.console import print_json, print_line
+from closeloop.cli.console import print_json, print_line, print_warning
 from closeloop.records.finding import FailureMode
 from closeloop.records.record import Record
 from closeloop.records.team_rules import HumanReview, ReviewItem, ReviewOutput, ReviewQuestion
@@ -78,6 +78,11 @@ def review(
             print_json(queue_counts) if json else print_line(
                 f"{counts}; {queue_counts.mine} for {reviewer_name}."
             )
+            if queue_counts.without_change:
+                print_warning(
+                    f"{count_with_noun(queue_counts.without_change, 'pull request')} cannot be "
+                    "judged, as the diff is not known: `closeloop pulls --fetch` asks for it."
+                )
             return 0
         if assign is not None:
             if item is None:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from closeloop.metrics.attempt_measuring import BATCH_ATTEMPTS, basis_from_grade, measure_from_store
+from closeloop.metrics.attempt_origins import load_arm_column, load_origin_columns
 from closeloop.metrics.failure_modes import load_said_columns
 from closeloop.process.rulebook import Rulebook
 from closeloop.records.errors import BadInput, unknown_name_error
 from closeloop.records.estimate import Metric
 from closeloop.records.record import Record
 from closeloop.records.task import Task, Variant
+from closeloop.reviews.agent_prompts import MIN_PROMPT_ID_CHARS
 from closeloop.store import Store
 from closeloop.store.metrics_section import (
     RATE_NAMES,
@@ -26,7 +28,7 @@ from closeloop.store.metrics_section import (
     find_row_places,
 )
 from closeloop.tasks.sealed_tasks import held_out_digests, hide_task
-from closeloop.text.wording import count_with_noun, repository_name
+from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
     import numpy as np
@@ -103,7 +105,8 @@ def load_attempt_table(
         **load_said_columns(store, span, places),
         "unreviewed_completes": np.full(len(places), book.unreviewed_completes),
     }
-    columns["arm"] = _memory_arms(store, known)
+    columns.update(load_origin_columns(store, known, variants))
+    columns["arm"] = load_arm_column(store, known)
     columns["unchecked"] = _mask_unchecked(columns, tasks)
     notes = (
         *_exclude_unusable(columns),
@@ -168,23 +171,6 @@ def _mask_unchecked(columns: Mapping[str, Column], tasks: Mapping[str, Task]) ->
     graded = columns["outcome"].are(SCORED_OUTCOMES)
     mask: Array = columns["task_digest"].are(unchecked) & ~graded
     return mask
-
-
-def _memory_arms(store: Store, known: AttemptColumns) -> TextColumn:
-    """Whether each attempt was told what reviewers taught, by its own name or by its branch."""
-    import numpy as np
-
-    arms: dict[tuple[str | None, ...], str] = {}
-    for offer in store.memory.list_offers():
-        arms[(offer.key,)] = arms[(offer.repo, offer.key)] = offer.arm
-    codes = np.zeros(len(known.attempts), np.intp)
-    labels = (None, "memory", "control")
-    if arms:
-        repos = known.held["repo"].translated(lambda repo: repo and repository_name(repo))
-        branches = zip(repos.tolist(), known.held["branch"].tolist(), strict=True)
-        for place, (name, branch) in enumerate(zip(known.attempts, branches, strict=True)):
-            codes[place] = labels.index(arms.get((name,)) or arms.get(branch))
-    return TextColumn(codes=codes, labels=labels)
 
 
 def _forget_needless_questions(columns: dict[str, Column], tasks: dict[str, Task]) -> None:
@@ -372,11 +358,13 @@ VARIANT_FIELDS = ("agent", "model", "prompt")
 
 
 class AttemptSelection(Record):
-    """Attempts by their variants or by their time."""
+    """Attempts by their variants, by their prompt or by their time."""
 
     name: str
     variants: tuple[str, ...] | None = None
     """Digests; None is any."""
+    prompt: str | None = None
+    """The beginning of the id of the prompt that they were seen to run under."""
     since: datetime | None = None
     until: datetime | None = None
     note: str | None = None
@@ -395,6 +383,8 @@ def select_attempts(name: str, variants: Mapping[str, Variant]) -> AttemptSelect
             for key, one in variants.items()
             if _matches_field(getattr(one, field), value, field)
         ]
+        if not matches and field == "prompt" and len(value) >= MIN_PROMPT_ID_CHARS:
+            return AttemptSelection(name=name, prompt=value)
         if not matches:
             known = {getattr(one, field) for one in variants.values()} - {None}
             raise unknown_name_error(field, value, sorted(known))

@@ -138,6 +138,8 @@ PRODUCTION_METRICS: tuple[MetricRow, ...] = (
     ("best-of-n rate", "any of n", "", "more", pass_values,
      "Tasks that at least one repeat of a variant passed ÷ tasks that it tried twice or more; "
      "`repeats` is their mean number."),
+    ("merge rate", "rate", "", "more", partial(column_values, "merged"),
+     "Changes that were merged ÷ changes that people decided about: merged or closed."),
     ("merged without review", "rate", "", "less", unreviewed_values,
      "Merged pull requests that nobody but their author had looked at ÷ merged pull requests."),
     ("reviewer time", "mean", "s", "less", partial(column_values, "reviewer_seconds"),

@@ -29,10 +29,10 @@ from closeloop.records.task_log import (
 )
 from closeloop.records.team_rules import HumanReview, ReviewItem
 from closeloop.reviews.authorship import AgentSignsByName
-from closeloop.reviews.pull_updates import load_pull
+from closeloop.reviews.pull_updates import load_pull, load_pull_change
 from closeloop.reviews.review_corrections import corrections_from_review, list_corrections
 from closeloop.store import Store
-from closeloop.text.patches import count_changed_lines, parse_patch
+from closeloop.text.patches import count_changed_lines, has_line_counts, parse_patch
 from closeloop.text.wording import matches_globs
 
 MAX_FAILING = 50
@@ -61,6 +61,9 @@ def load_task_log(store: Store, name: str, agents: AgentSignsByName) -> TaskLog:
     plan = attempt.links.get("plan")
     story = store.plans.load_story(plan) if plan else None
     people = load_human_verdicts(store, attempt, agents)
+    if change is None and people.pull is not None:
+        row = people.pull
+        change = load_pull_change(load_pull(row.repo, row.pull, store, agents), store)
     after = build_suite_counts(grade.after if grade else None)
     if story is not None and story.ending is not None:
         after = count_commands(story.ending.checks)
@@ -123,8 +126,8 @@ def list_touched_files(
         TouchedFile(
             path=file.path,
             status=file.status,
-            added=file.added,
-            removed=file.removed,
+            added=file.added if has_line_counts(file) else None,
+            removed=file.removed if has_line_counts(file) else None,
             in_scope=file.path not in outside if has_scope else None,
             in_reference=file.path in reference_paths if reference_paths else None,
         )

@@ -142,6 +142,10 @@ def selection_mask(work: AttemptTable, choice: AttemptSelection) -> Array:
     mask: Array = columns["task_digest"].known()
     if choice.variants is not None:
         mask = mask & columns["variant"].are(choice.variants)
+    if choice.prompt is not None:
+        start = choice.prompt
+        prompts = [one for one in columns["prompt"].labels if one and one.startswith(start)]
+        mask = mask & columns["prompt"].are(prompts)
     if choice.since is not None:
         mask = mask & (columns["started"] >= choice.since.timestamp() * 1e6)
     if choice.until is not None:

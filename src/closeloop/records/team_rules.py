@@ -8,6 +8,7 @@ from closeloop.records.evaluation import CriterionName
 from closeloop.records.finding import FailureMode
 from closeloop.records.record import Record, Time
 from closeloop.records.settings import RepoRule
+from closeloop.records.task import PromptSource
 
 RuleState = Literal["proposed", "active", "retired"]
 RepeatState = Literal["candidate", "confirmed", "denied"]
@@ -266,6 +267,8 @@ class QueueStatus(Record):
     golden: int
     mine: int
     """Items that are left for whoever asks."""
+    without_change: int = 0
+    """Pull requests that nobody is asked about, as their diff is not stored."""
 
 
 # Prompts as artefacts: which there are, and what ran under each.
@@ -275,8 +278,12 @@ class PromptUse(Record):
     """A prompt's version and the work that was done under it."""
 
     id: str
+    name: str | None = None
+    """What people call it."""
+    source: PromptSource = "variant"
+    """Where its text is from."""
     variants: tuple[str, ...] = ()
-    """Names."""
+    """Names; of work that no variant did, those of the agents."""
     attempts: int = 0
     tasks: tuple[str, ...] = ()
     """Ids of the tasks that were tried under it, but for held-out ones."""

@@ -67,6 +67,25 @@ prompts = Table(
     Column("body", LargeBinary, nullable=False),
 )
 
+attempt_prompts = Table(
+    "attempt_prompts",
+    metadata,
+    Column("number", BigInteger, primary_key=True),
+    Column("attempt", Text, nullable=False),
+    Column("prompt", Text, nullable=False),
+    Column("source", Text, nullable=False),
+)
+
+prompt_rollouts = Table(
+    "prompt_rollouts",
+    metadata,
+    Column("number", BigInteger, primary_key=True),
+    Column("prompt", Text, nullable=False),
+    Column("agent", Text, nullable=False),
+    Column("repo", Text),
+    Column("since", Moment, nullable=False),
+)
+
 variants = Table(
     "variants",
     metadata,

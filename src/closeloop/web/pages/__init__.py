@@ -17,9 +17,11 @@ from closeloop.web.pages import (
     outcome,
     overview,
     plans,
+    prompts,
     review,
     scores,
     tasks,
+    trials,
 )
 from closeloop.web.render import load_assets, template_environment
 
@@ -41,7 +43,8 @@ PAGES: tuple[Page, ...] = (
     *changes.PULL_PAGES,
     *plans.PAGES,
     *memory.PAGES,
-    *memory.PROMPT_PAGES,
+    *prompts.PAGES,
+    *trials.PAGES,
     *tasks.PAGES,
     *tasks.RULE_PAGES,
     *overview.HEALTH_PAGES,
