@@ -304,7 +304,7 @@ async def run_check(
 
 async def open_fixer(opened: AsyncExitStack, found: ProjectConfiguration, name: str) -> Fixer:
     """The variant that mends, with its model open."""
-    from closeloop.changes.check_verdict import Fixer
+    from closeloop.changes.check_verdict import AgentFixer
     from closeloop.gateway import Gateway
     from closeloop.grading.variants import resolve_variant
 
@@ -318,7 +318,7 @@ async def open_fixer(opened: AsyncExitStack, found: ProjectConfiguration, name: 
             resolved_variant.variant.limits,
         )
         model_proxy = await opened.enter_async_context(opening_proxy)
-    return Fixer(
+    return AgentFixer(
         agent=resolved_variant.agent,
         door=model_proxy,
         variant=resolved_variant.variant,
