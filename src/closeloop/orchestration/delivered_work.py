@@ -36,6 +36,7 @@ from closeloop.records.request_delivery import (
     SavedDelivery,
 )
 from closeloop.records.trace import AnyEvent, Handoff, Lane, Trace
+from closeloop.reviews.authorship import ATTEMPT_TRAILER
 from closeloop.sandbox.workspaces import resolve_commit
 from closeloop.sandbox.workspaces.source_repository import branch_name, make_branch
 from closeloop.store.plan_section import unpack_exchanges
@@ -72,7 +73,8 @@ def build_delivered_attempt(
         exit=first.exit,
         cause=first.cause,
         usage=sum_usage(run.made.attempt.usage for run in runs),
-        summary=last.summary or first.summary,
+        summary="\n\n".join(dict.fromkeys(filter(None, (run.made.attempt.summary for run in runs))))
+        or None,
         sandbox=first.sandbox,
         branch=delivery_branch_name(order) if checked else None,
         repo=repo,
@@ -155,7 +157,7 @@ def list_trailers(order: DeliveryOrder, prompt: str | None) -> Iterator[str]:
     yield f"Task-Id: {order.task.id}"
     if prompt:
         yield f"Prompt-Version: {prompt[:PROMPT_ID_CHARS]}"
-    yield f"Attempt-Id: {order.id}"
+    yield f"{ATTEMPT_TRAILER}: {order.id}"
 
 
 def build_pull_body(
@@ -218,7 +220,7 @@ async def make_delivery_branch(
     base = order.task.base or ""
 
     def make() -> DeliveryBranch:
-        ours = f"\nAttempt-Id: {order.id}\n"
+        ours = f"\n{ATTEMPT_TRAILER}: {order.id}\n"
         # One that was made before the last stop may have been gone on with.
         if ours not in try_git_text(run.repo, "log", "-1", "--format=%B", f"refs/heads/{name}"):
             message = build_commit_message(order, run.crew.variant.prompt, attempt.summary)

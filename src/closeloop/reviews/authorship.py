@@ -55,7 +55,10 @@ KNOWN_AGENTS: dict[str, AgentSigns] = {
 _TRAILER = re.compile(r"^([A-Za-z][A-Za-z-]{1,40}): *(\S.{0,299}?) *$", re.MULTILINE)
 _CO_AUTHOR = re.compile(r"([^<>]{0,200}?) *<([^<>\s]{1,200})>")
 
+ATTEMPT_TRAILER = "Attempt-Id"
+"""Names the attempt that `closeloop deliver` made a commit of."""
 _AGENT_TRAILERS = {
+    "attempt-id": ATTEMPT_TRAILER,
     "co-authored-by": "Co-Authored-By",
     "task-id": "Task-Id",
     "prompt-version": "Prompt-Version",
@@ -155,7 +158,7 @@ def is_agent_commit(commit: PullCommit, agents: AgentSignsByName) -> bool:
     if _commit_agent(commit, agents) is not None:
         return True
     return any(
-        key in ("task-id", "prompt-version")
+        key in ("attempt-id", "task-id", "prompt-version")
         or (key == "co-authored-by" and find_co_author(value, agents) is not None)
         for key, value in parse_trailers(commit.message)
     )
