@@ -6,9 +6,11 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from subprocess import CalledProcessError
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 from fake_github import NUMBER, REPO, TOKEN, FakeGitHub, answer, serving
 from starlette.requests import Request
@@ -61,8 +63,6 @@ def build(
     origin: str | None = None,
 ) -> Path:
     """The project, with what its scripted agent does: first, and in each fix cycle."""
-    import msgspec
-
     # A cycle is known by what the tests print, which tells what the last one left.
     dialogues = [
         {"prompt": f"breaks checks[\\s\\S]*{mark}", "turns": turns}
@@ -134,7 +134,7 @@ class DeliveryGitHub(FakeGitHub):
     def _commit(self, _: Request, __: Any, sha: str) -> Response:
         try:
             git(self.bare, "cat-file", "-e", f"{sha}^{{commit}}")
-        except Exception:  # noqa: BLE001 - git says only that it fails
+        except CalledProcessError:
             return answer(422, f"No commit found for SHA: {sha}")()
         return JSONResponse({"sha": sha, "html_url": "…"})
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from delivered_project import (
@@ -26,7 +25,7 @@ from small_project import git
 
 def test_a_request_becomes_a_pull_request_with_its_report_and_its_label(tmp_path: Path) -> None:
     project = build(tmp_path / "project", first=writes(DOUBLE))
-    mark, before = plant_hooks(project), work_tree(project)
+    mark = plant_hooks(project)
     with hosted(project) as github:
         before = work_tree(project)
         result = ask(project, environ=github.environ)
@@ -39,7 +38,11 @@ def test_a_request_becomes_a_pull_request_with_its_report_and_its_label(tmp_path
     assert f"Attempt-Id: {result.attempt}" in pull["body"].splitlines()
     assert "Not resolved" not in pull["body"]
     assert result.branch is not None
-    assert pull["head"]["ref"] == result.branch.name == f"closeloop/add-double-a-to-calc-py/{result.id}"
+    assert (
+        pull["head"]["ref"]
+        == result.branch.name
+        == f"closeloop/add-double-a-to-calc-py/{result.id}"
+    )
     assert git(github.bare, "show", f"{result.branch.name}:calc.py") == DOUBLE
     assert git(project, "rev-parse", result.branch.name).strip() == github.head
     trailers = git(project, "log", "-1", "--format=%(trailers:only)", result.branch.name)
@@ -59,7 +62,8 @@ def test_what_was_delivered_is_an_attempt_with_cost_report_and_what_the_agent_la
         (row,) = store.list_attempts()
         assert (row.id, row.origin, row.variant_name) == (result.attempt, "production", "worker")
         assert row.task == "add-double-a-to-calc-py"
-        assert row.cost == result.cost is not None and row.cost > 0
+        assert row.cost == result.cost
+        assert row.cost
         (report,) = store.reports.list_reports(10, attempt=row.id)
         assert (report.level, report.title) == ("low", REQUEST)
         (insight,) = store.course.list_insights(attempt=row.id)
@@ -153,10 +157,9 @@ def test_an_agent_that_changes_nothing_delivers_nothing(tmp_path: Path) -> None:
     assert git(project, "branch", "--list", "closeloop/*") == ""
 
 
-def test_the_project_is_as_it_was_after_a_change_that_was_not_delivered(tmp_path: Path) -> None:
+def test_work_of_the_user_that_is_not_committed_is_left_alone(tmp_path: Path) -> None:
     project = build(tmp_path / "project", first=writes(CALC + "# more\n"))
     (project / "calc.py").write_text("# work of the user\n")
     before = work_tree(project)
     ask(project)
     assert work_tree(project) == before
-    assert json.dumps(before.get("calc.py", b"").decode()) == json.dumps("# work of the user\n")
