@@ -331,7 +331,7 @@ class MemorySettings(Record, forbid_unknown_fields=True):
     """The share of work that is told nothing, to see what memory is worth."""
     seed: int = 0
     hydrate: bool = False
-    """Whether `run` and `orchestrate` tell their agents, too: in their system prompts."""
+    """Whether `run`, `orchestrate` and `deliver` tell their agents, too: in system prompts."""
 
 
 class DueSettings(Record, forbid_unknown_fields=True):
