@@ -157,8 +157,10 @@ def test_a_base_that_the_host_lacks_is_named_and_not_pushed_along(tmp_path: Path
         (project / "private.txt").write_text("not for others yet\n")
         git(project, "add", "private.txt")
         git(project, "commit", "-qm", "Private")
-        with pytest.raises(BadInput, match="push it, then run the same command again"):
-            ask(project, environ=github.environ)
+        refused = typed(project, "deliver", REQUEST, **github.environ)
+        assert refused.returncode == 2
+        assert "push it, then run the same command again" in refused.stderr
+        assert "closeloop deliver --resume" in refused.stderr
         assert github.pulls == []
         assert git(github.bare, "branch", "--list", "closeloop/*") == ""
         git(project, "push", "-q", str(github.bare), "main")

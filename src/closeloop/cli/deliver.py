@@ -125,21 +125,32 @@ def run_and_print_delivery(wanted: DeliveryRequest, *, json: bool) -> int:
     import anyio
 
     from closeloop import flow
-    from closeloop.cli.console import print_json, print_parts, show_progress
+    from closeloop.cli.console import print_json, print_parts, print_warning, show_progress
     from closeloop.cli.orchestrate import warn_of_uncommitted_files
+    from closeloop.records.errors import Fault
 
     if wanted.order is None and wanted.base == "HEAD":
         warn_of_uncommitted_files(wanted.repo)
-    with show_progress("reading the request") as tell:
-        result = anyio.run(flow.deliver_request, wanted, tell_steps(tell))
+    begun: list[str] = []
+    try:
+        with show_progress("reading the request") as tell:
+            result = anyio.run(flow.deliver_request, wanted, tell_steps(tell, begun.append))
+    except (Fault, KeyboardInterrupt):
+        if begun:
+            print_warning(f"`closeloop deliver --resume {begun[0]}` goes on with what is done.")
+        raise
     print_json(result) if json else print_parts(*render_delivery(result))
     return 0 if result.state == "delivered" else 1
 
 
-def tell_steps(tell: Callable[[str], None]) -> Callable[[DeliveryProgress], None]:
+def tell_steps(
+    tell: Callable[[str], None], begin: Callable[[str], None]
+) -> Callable[[DeliveryProgress], None]:
     """A line for each step that begins, and for each that was done before."""
 
     def tell_step(progress: DeliveryProgress) -> None:
+        if progress.done:
+            begin(progress.delivery)
         if progress.known:
             tell(f"{progress.text}: done before")
         elif not progress.done:

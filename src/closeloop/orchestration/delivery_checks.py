@@ -28,7 +28,7 @@ from closeloop.orchestration.request_delivery import (
 from closeloop.records.change import ChangeReport, MendingResult
 from closeloop.records.finding import Unmeasured
 from closeloop.records.protocols import Model
-from closeloop.records.request_delivery import CheckedChange, DeliveryProgress
+from closeloop.records.request_delivery import CheckedChange
 from closeloop.records.session import EventDetails
 from closeloop.reviews.rule_editing import with_learned_rules
 from closeloop.sandbox.workspaces import WorkspacePool
@@ -128,7 +128,7 @@ async def _check_patch(
     checks = replace(settings.check, hold_at=settings.check.hold_at or "critical")
 
     def tell(text: str) -> None:
-        run.tell(DeliveryProgress(step="checked", done=False, text=text))
+        run.tell_progress("checked", done=False, text=text)
 
     reviewer = None
     if checks.model:

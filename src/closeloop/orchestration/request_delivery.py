@@ -155,11 +155,10 @@ class DeliveryRun:
     ) -> Kept:
         """What a step makes: as it was kept, or made now and kept, with the event that says so."""
         known = self.load_step(name or step, kind)
-        text = STEP_TEXTS[step]
         if known is not None:
-            self.tell(DeliveryProgress(step=step, done=True, text=text, known=True))
+            self.tell_progress(step, done=True, known=True)
             return known
-        self.tell(DeliveryProgress(step=step, done=False, text=text))
+        self.tell_progress(step, done=False)
         made = await make()
         event = LogEvent(
             kind=f"delivery.{step}",
@@ -172,8 +171,22 @@ class DeliveryRun:
         with anyio.CancelScope(shield=True):
             key = step_key(self.order.id, name or step)
             await to_thread.run_sync(self.store.steps.save_step, key, made, [event])
-        self.tell(DeliveryProgress(step=step, done=True, text=text))
+        self.tell_progress(step, done=True)
         return made
+
+    def tell_progress(
+        self, step: DeliveryStep, *, done: bool, known: bool = False, text: str | None = None
+    ) -> None:
+        """Say that a step begins, goes on or is done."""
+        self.tell(
+            DeliveryProgress(
+                delivery=self.order.id,
+                step=step,
+                done=done,
+                text=text or STEP_TEXTS[step],
+                known=known,
+            )
+        )
 
     def list_runs(self) -> list[FinishedAttempt]:
         """What the agent did so far: the work, and its fix cycles."""

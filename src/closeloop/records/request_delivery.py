@@ -12,9 +12,6 @@ from closeloop.records.task import Task
 DeliveryStep = Literal[
     "requested", "worked", "fixed", "checked", "saved", "branched", "opened", "ended"
 ]
-DELIVERY_STEPS: tuple[DeliveryStep, ...] = (
-    "requested", "worked", "fixed", "checked", "saved", "branched", "opened", "ended",
-)  # fmt: skip
 DeliveryState = Literal["delivered", "unresolved", "held", "nothing"]
 """Unresolved: delivered, with what fails written down. Held: its risk waits for a person. Nothing:
 the agent changed nothing, so there is nothing to merge."""
@@ -135,6 +132,7 @@ class DeliveryResult(Record):
 class DeliveryProgress(Record):
     """What there is to tell while a request is delivered."""
 
+    delivery: str
     step: DeliveryStep
     done: bool
     """False where the step begins."""
