@@ -53,6 +53,10 @@ COMMAND_CHAPTERS = {
             "closeloop.cli.orchestrate:orchestrate",
             "Have a request done by sub-agents, judged and tried again.",
         ),
+        "deliver": (
+            "closeloop.cli.deliver:deliver",
+            "Bring a request to a checked pull request.",
+        ),
         "plans": ("closeloop.cli.plans:plans", "List orchestrated plans, their tries and rates."),
     },
     "How they work": {
