@@ -331,10 +331,12 @@ class CodeMasker:
         if path in self.known.paths or path == "/dev/null":
             return path
         *folders, name = path.split("/")
-        stem, _, suffix = name.partition(".")
-        suffix = suffix if suffix in CODE_SUFFIXES | PROSE_SUFFIXES else ""
+        stem, _, suffix = name.rpartition(".") if "." in name else (name, "", "")
+        ending = f".{suffix}" if suffix in CODE_SUFFIXES | PROSE_SUFFIXES else ""
+        if stem.endswith((".test", ".spec")):
+            stem, ending = stem[:-5], f".test{ending}"
         shown = [self._mask_path_part(folder) for folder in folders[-8:]]
-        return "/".join([*shown, self._mask_path_part(stem) + (f".{suffix}" if suffix else "")])
+        return "/".join([*shown, self._mask_path_part(stem) + ending])
 
     def _mask_path_part(self, part: str) -> str:
         if part in PATH_WORDS or part in self.known.words:
