@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judging_models import BAD, CODE, GOOD, TASK, Asked, all_of, bench, fair
@@ -141,6 +142,17 @@ def test_any_text_is_masked_line_by_line(text: str) -> None:
     lines = "".join(f"+{line}\n" for line in text.split("\n"))
     shown, _ = mask_patch(lines, collect_known_texts([text]), base_known=False)
     assert all(line.isprintable() or "\t" in line for line in shown.split("\n"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["x", "_", "a.", "'", '"\\', "a(", "`", "a/", "<", "a ", "# x\n", "+-.*", "/* ", "1e", "aA"],
+)
+def test_masking_takes_time_in_proportion_to_the_text(text: str) -> None:
+    # Quadratic, this would take hours.
+    patch, long = mask_patch, text * (200_000 // len(text))
+    patch("+" + long.replace("\n", "\n+"), collect_known_texts([long]), base_known=False)
+    split_addressed_sentences(long)
 
 
 def test_facts_keep_their_verdicts_and_lose_their_texts_and_other_tasks_are_left_out() -> None:

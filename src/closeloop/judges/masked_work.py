@@ -13,6 +13,7 @@ from unicodedata import normalize
 
 from msgspec.structs import replace
 
+from closeloop.judges.rubric import reaches_threshold
 from closeloop.records.evaluation import (
     CRITERIA,
     CriterionScore,
@@ -50,6 +51,8 @@ MASKING_VERSION = 1
 MAX_CRITERION_DROP = 0.3
 """By how much a criterion may score less without the text."""
 MAX_CITED_CHARS = 160
+MAX_MASKED_CHARS = 240_000
+"""Of one text: twice what a judge is shown of a change."""
 _ASKS_FOR_TEXT = re.compile(
     r"\b(?:readme|documentation|docs?|changelog|release notes|docstrings?|tutorial|man page)\b"
     r"|\.(?:md|rst|txt|adoc)\b",
@@ -83,6 +86,12 @@ def mask_output(
     case: JudgeCase, rubric: Rubric, output: TaskOutput
 ) -> tuple[TaskOutput, list[str]]:
     """One output for the case's task, and what was masked of it."""
+    output = replace(
+        output,
+        text=_cut_lines(output.text),
+        change=output.change and _cut_lines(output.change),
+        reference=output.reference and _cut_lines(output.reference),
+    )
     prose = (case.request, case.task.prompt, case.task.wanted or "")
     base_lines = _lines_of_base(output.change or "") if case.base_known else ""
     known = collect_known_texts(prose, [output.reference or "", base_lines])
@@ -99,6 +108,15 @@ def mask_output(
         hidden = output.text.splitlines()
     masked = replace(output, text=text, change=change or None if output.change else output.change)
     return masked, hidden
+
+
+def _cut_lines(text: str) -> str:
+    """As much of both ends of a long text as a judge could be shown, in whole lines."""
+    if len(text) <= MAX_MASKED_CHARS:
+        return text
+    half = MAX_MASKED_CHARS // 2
+    head, tail = text[:half].rpartition("\n")[0], text[-half:].partition("\n")[2]
+    return f"{head}\n{tail}"
 
 
 def _lines_of_base(patch: str) -> str:
@@ -152,7 +170,7 @@ def withhold_unless_confirmed(
         for name in CRITERIA
         if (before := first.criterion_score(name)) is not None
         and (after := second.criterion_score(name)) is not None
-        and before - after > MAX_CRITERION_DROP
+        and not reaches_threshold(after, before - MAX_CRITERION_DROP)
     ]
     if second.passed is True and not drops:
         return replace(first, without_text=sample)
@@ -244,7 +262,7 @@ _ADDRESSED = re.compile(
     r"|судь\w+|оцен\w+|инструкц\w+|проверк\w+|للمقيم|تعليمات|المقيّم"
     r"|निर्णायक|मूल्यांकन|निर्देश|जाँच|심사|평가|채점|지시"
     r"|\"(?:verdict|seal|better|answers|findings|role)\"\s*:|^\s*(?:BEGIN|END) \w+"
-    r"|<\W?\w*(?:system|im_start|im_end|inst)\w*\W?>|[A-Za-z0-9+/]{24,}={0,2}|(?:%[0-9a-f]{2}){4,}"
+    r"|<\W?\w{0,20}(?:system|im_start|im_end|inst)\w{0,20}\W?>|[A-Za-z0-9+/]{24,}={0,2}|(?:%[0-9a-f]{2}){4,}"
     r"|(?:\b\w ){6,}",
     re.IGNORECASE | re.MULTILINE,
 )

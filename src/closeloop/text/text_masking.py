@@ -103,6 +103,8 @@ _STRING_END = {
     for quote in ('"""', "'''", '"', "'", "`")
 }
 _RUST_CHARACTER = re.compile(r"'(?:\\.[^']{0,8}|[^'\\])'")
+_TEXT_STARTS = frozenset("#/<-'\"`")
+"""Signs with which a comment or a string may begin."""
 _BLOCK_ENDS = {"/*": "*/", "<!--": "-->"}
 
 
@@ -119,12 +121,19 @@ class KnownTexts(Record):
 # Names in the prose of a request: only what is written as code is, else any word of it could be
 # used to speak.
 
-_CODE_SPAN = re.compile(r"```\w*\n(.*?)```|`([^`\n]{1,200})`", re.DOTALL)
-_CALL_SPAN = re.compile(r"[^\W\d][\w.]*\([^()\n]{0,80}\)")
-_CODE_NAME = re.compile(r"\b(?:[^\W\d]\w*_\w+|[^\W\d_]+(?:\.[^\W\d]\w*)+|[a-z]+[A-Z]\w*)\b")
+_CODE_SPAN = re.compile(r"```\w{0,20}\n(.{1,4000}?)```|`([^`\n]{1,200})`", re.DOTALL)
+_CALL_SPAN = re.compile(r"(?<![\w.])[^\W\d][\w.]{0,80}\([^()\n]{0,80}\)")
+_CODE_NAME = re.compile(
+    r"(?<!\w)(?:[^\W\d_]{1,40}_\w{1,80}|_\w{1,80}|[^\W\d_]{1,40}(?:\.[^\W\d]\w{0,80}){1,8}"
+    r"|[a-z]{1,40}[A-Z]\w{0,80})(?!\w)"
+)
 _QUOTED_SPAN = re.compile(r"\"([^\"\n]{1,80})\"|'([^'\n]{1,80})'(?!\w)|“([^”\n]{1,80})”")
-_PATH = re.compile(r"[\w.-]+(?:/[\w.-]+)+|[\w-]+\.[A-Za-z]{1,8}\b")
-_NUMBER = re.compile(r"\d[\d_]*(?:\.\d+)?")
+_PATH = re.compile(
+    r"(?<![\w./-])(?:[\w.-]{1,80}(?:/[\w.-]{1,80}){1,12}|[\w-]{1,80}\.[A-Za-z]{1,8})(?![\w/])"
+)
+_NUMBER = re.compile(r"(?<![\w.])\d[\d_]{0,20}(?:\.\d{1,20})?(?!\w)")
+MAX_KNOWN_CHARS = 200_000
+"""Characters of a text of others that are searched for names."""
 
 
 def collect_known_texts(prose: Iterable[str], code: Iterable[str] = ()) -> KnownTexts:
@@ -133,7 +142,7 @@ def collect_known_texts(prose: Iterable[str], code: Iterable[str] = ()) -> Known
     texts: set[str] = set()
     numbers: set[str] = set()
     paths: set[str] = set()
-    for text in prose:
+    for text in (one[:MAX_KNOWN_CHARS] for one in prose):
         spans = [first or second for first, second in _CODE_SPAN.findall(text)]
         spans += _CALL_SPAN.findall(text) + _CODE_NAME.findall(text)
         words.update(word for span in spans for word in _WORD.findall(span))
@@ -230,6 +239,11 @@ class CodeMasker:
         return TEXT_LINE if _SIGNS_ALONE.fullmatch(shown) else shown
 
     def _mask_token(self, line: str, at: int, parts: list[str]) -> int:
+        if line[at] not in _TEXT_STARTS:
+            token = _CODE_TOKEN.match(line, at)
+            assert token is not None
+            parts.append(self._mask_plain(token))
+            return token.end()
         if mark := self._comment_mark(line, at):
             end = _BLOCK_ENDS.get(mark)
             stop = line.find(end, at + len(mark)) if end else -1
@@ -243,17 +257,11 @@ class CodeMasker:
                 )
             return stop
         quote = next((one for one in _STRING_END if line.startswith(one, at)), None)
-        if quote == "'" and self.suffix == "rs":
-            match = _RUST_CHARACTER.match(line, at)
-            if match is None:
-                parts.append("'")
-                return at + 1
-        if quote is not None:
-            return self._mask_string(line, at, quote, parts)
-        token = _CODE_TOKEN.match(line, at)
-        assert token is not None
-        parts.append(self._mask_plain(token))
-        return token.end()
+        is_lifetime = quote == "'" and self.suffix == "rs" and not _RUST_CHARACTER.match(line, at)
+        if quote is None or is_lifetime:
+            parts.append(line[at])
+            return at + 1
+        return self._mask_string(line, at, quote, parts)
 
     def _comment_mark(self, line: str, at: int) -> str | None:
         if line.startswith("<!--", at):
@@ -434,7 +442,8 @@ def _mask_header_path(path: str, masker: CodeMasker, trusted: bool) -> str:
 
 
 def _hunk_lines(lines: list[str], start: int) -> Iterator[str]:
-    for line in lines[start:]:
+    for number in range(start, len(lines)):
+        line = lines[number]
         if line[:1] not in ("+", "-", " ", "\\") or line.startswith("--- "):
             return
         yield line
