@@ -34,7 +34,7 @@ from closeloop.judges.trace_questions import (
 from closeloop.records.chat import ModelRequest
 from closeloop.records.evaluation import ComputedFact, JudgeCase, Subtask
 from closeloop.records.trace import AnyEvent, Command, Message, Read, ToolUse
-from closeloop.text.text_masking import LANGUAGE_WORDS
+from closeloop.text.language_words import LANGUAGE_WORDS
 from closeloop.text.untrusted import reveal_hidden_text
 from prompt_injections import FORGED_SEAL, INJECTIONS, LATER_INJECTIONS, REQUEST, Injection
 

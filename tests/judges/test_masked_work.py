@@ -24,8 +24,8 @@ from closeloop.judges.rubric import load_rubric
 from closeloop.records.chat import ModelRequest
 from closeloop.records.evaluation import ComputedFact, Evaluation, JudgeCase, Subtask, TaskOutput
 from closeloop.records.trace import Command, Edit, Message, Read, ToolUse
+from closeloop.text.language_words import LANGUAGE_WORDS
 from closeloop.text.text_masking import (
-    LANGUAGE_WORDS,
     collect_known_texts,
     mask_patch,
 )

@@ -17,57 +17,8 @@ from itertools import groupby
 from posixpath import basename
 
 from closeloop.records.record import Record
+from closeloop.text.language_words import KEYWORDS, LANGUAGE_WORDS, SPEAKING_WORDS
 
-_KEYWORDS_TEXT = """
-False None True and as assert async await break case class continue def del elif else except
-finally for from global if import in is lambda match nonlocal not or pass raise return try type
-while with yield self cls super const let var function new this typeof instanceof export default
-extends implements interface enum switch throw catch null undefined true false void static public
-private protected abstract readonly of get set delete debugger require module exports func package
-go defer chan select range map struct fallthrough nil iota make append cap copy fn mut pub impl
-trait use mod crate where unsafe ref move dyn loop Some Ok Err Self Option Result Vec Box String
-str usize isize u8 u16 u32 u64 i8 i16 i32 i64 f32 f64 bool char byte rune int8 int16 int32 int64
-uint uint8 uint16 uint32 uint64 float32 float64 unwrap clone iter final throws synchronized
-boolean double long short Integer Boolean List Map Set begin end do then fi done esac echo exit
-include define ifdef ifndef endif namespace template typename using unsigned signed sizeof goto
-extern inline virtual override union
-"""
-_BUILT_IN_NAMES_TEXT = """
-abs all any bin bytearray bytes callable chr classmethod complex dict dir divmod enumerate eval
-exec filter float format frozenset getattr hasattr hash hex id input int isinstance issubclass len
-list locals max memoryview min next object oct open ord pow print property repr reversed round
-setattr slice sorted staticmethod sum tuple vars zip ArithmeticError AssertionError AttributeError
-BaseException Exception FileNotFoundError ImportError IndexError KeyError KeyboardInterrupt
-LookupError ModuleNotFoundError NameError NotImplemented NotImplementedError OSError OverflowError
-PermissionError RecursionError RuntimeError StopIteration SyntaxError SystemExit TimeoutError
-TypeError UnicodeDecodeError UnicodeEncodeError UnicodeError ValueError ZeroDivisionError Warning
-DeprecationWarning UserWarning __init__ __new__ __call__ __enter__ __exit__ __aenter__ __aexit__
-__iter__ __next__ __len__ __getitem__ __setitem__ __delitem__ __contains__ __eq__ __ne__ __lt__
-__le__ __gt__ __ge__ __hash__ __repr__ __str__ __bool__ __add__ __sub__ __mul__ __getattr__
-__setattr__ __name__ __main__ __all__ __file__ __doc__ __class__ __dict__ __slots__ __version__
-__future__ annotations capitalize casefold count decode encode endswith extend find index insert
-isalnum isalpha isdigit isspace items join keys ljust lower lstrip partition pop popitem remove
-replace reverse rfind rjust rpartition rsplit rstrip setdefault sort split splitlines startswith
-strip title translate update upper values zfill Any Callable ClassVar Generic Iterable Iterator
-Literal Mapping Optional Protocol Sequence TYPE_CHECKING TypeVar Union abc collections contextlib
-dataclass dataclasses datetime functools itertools json logging math operator os path pathlib Path
-random re subprocess sys time typing unittest TestCase Array Date Error JSON Math Number Object
-Promise Proxy RegExp Symbol concat console forEach includes indexOf isArray length lastIndexOf log
-parse push reduce shift some splice stringify substring toFixed toLowerCase toString toUpperCase
-trim unshift window document fmt errors strings strconv Println Printf Sprintf Errorf pytest
-raises fixture parametrize mark monkeypatch tmp_path capsys skip xfail setUp tearDown assertEqual
-assertNotEqual assertTrue assertFalse assertIn assertIsNone assertRaises describe it test expect
-toBe toEqual toThrow beforeEach afterEach assert_eq assert_ne cfg testing
-"""
-_USUAL_NAMES_TEXT = """
-a b c d f i j k n m x z _ args kwargs key value item node line text data path file name size start
-stop left right first last total amount price user config options settings result error message
-callback cache timeout logger request response client server host port url headers body token width
-height color row column table parent child children root buffer stream handler event state
-"""
-"""Nouns with which nobody can give an order, and letters that do not spell one."""
-LANGUAGE_WORDS = frozenset(f"{_KEYWORDS_TEXT} {_BUILT_IN_NAMES_TEXT} {_USUAL_NAMES_TEXT}".split())
-KEYWORDS = frozenset(_KEYWORDS_TEXT.split())
 KEPT_NUMBERS = frozenset(map(str, range(17))) | {"0.0", "0.5", "1.0", "100", "1000"}
 _CODE_SUFFIXES_TEXT = """
 py pyi js jsx ts tsx mjs cjs go rs java kt c h cc cpp hpp cs rb php swift scala sh bash sql lua r
@@ -118,8 +69,11 @@ class KnownTexts(Record):
     paths: frozenset[str] = frozenset()
 
 
-# Names in the prose of a request: only what is written as code is, else any word of it could be
-# used to speak.
+# Names in the prose of a request: what is written as code, and its words but for those with which
+# one could speak to a judge.
+
+_NAME_PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+MAX_NAME_PARTS = 3
 
 _CODE_SPAN = re.compile(r"```\w{0,20}\n(.{1,4000}?)```|`([^`\n]{1,200})`", re.DOTALL)
 _CALL_SPAN = re.compile(r"(?<![\w.])[^\W\d][\w.]{0,80}\([^()\n]{0,80}\)")
@@ -146,6 +100,8 @@ def collect_known_texts(prose: Iterable[str], code: Iterable[str] = ()) -> Known
         spans = [first or second for first, second in _CODE_SPAN.findall(text)]
         spans += _CALL_SPAN.findall(text) + _CODE_NAME.findall(text)
         words.update(word for span in spans for word in _WORD.findall(span))
+        plain = {word for word in _WORD.findall(text) if 2 < len(word) < 40}
+        words.update(word for word in plain if word.lower() not in SPEAKING_WORDS)
         texts.update(part for found in _QUOTED_SPAN.findall(text) for part in found if part)
         texts.update(spans)
         numbers.update(_NUMBER.findall(text))
@@ -172,6 +128,8 @@ class CodeMasker:
 
     def __init__(self, known: KnownTexts, *, keep: bool = False) -> None:
         self.known = known
+        self._parts = {word.lower() for word in known.words if len(word) > 2} - SPEAKING_WORDS
+        """Words of others, of which names may be put together."""
         self.seen_words: set[str] = set()
         self.seen_texts: set[str] = set()
         self.seen_numbers: set[str] = set()
@@ -323,6 +281,9 @@ class CodeMasker:
 
     def mask_word(self, word: str) -> str:
         if self._keep or word in LANGUAGE_WORDS or word in self.known.words:
+            return word
+        parts = _NAME_PART.findall(word)
+        if 1 < len(parts) <= MAX_NAME_PARTS and all(part.lower() in self._parts for part in parts):
             return word
         if word[:4] in ("test", "Test"):
             kind = word[:4]
