@@ -128,7 +128,8 @@ class CodeMasker:
 
     def __init__(self, known: KnownTexts, *, keep: bool = False) -> None:
         self.known = known
-        self._parts = {word.lower() for word in known.words if len(word) > 2} - SPEAKING_WORDS
+        words = {word.lower() for word in known.words if len(word) > 2}
+        self._parts = (words | {"test"}) - SPEAKING_WORDS
         """Words of others, of which names may be put together."""
         self.seen_words: set[str] = set()
         self.seen_texts: set[str] = set()
@@ -282,8 +283,7 @@ class CodeMasker:
     def mask_word(self, word: str) -> str:
         if self._keep or word in LANGUAGE_WORDS or word in self.known.words:
             return word
-        parts = _NAME_PART.findall(word)
-        if 1 < len(parts) <= MAX_NAME_PARTS and all(part.lower() in self._parts for part in parts):
+        if self._is_put_together(word):
             return word
         if word[:4] in ("test", "Test"):
             kind = word[:4]
@@ -294,6 +294,11 @@ class CodeMasker:
         else:
             kind = "Name" if word[0].isupper() else "name"
         return self._placeholder(kind, word)
+
+    def _is_put_together(self, word: str) -> bool:
+        """Whether a name consists of a few words of others: `test_gross`, `totalPrice`."""
+        parts = [part.lower() for part in _NAME_PART.findall(word)]
+        return 1 < len(parts) <= MAX_NAME_PARTS and self._parts.issuperset(parts)
 
     def mask_path(self, path: str) -> str:
         """With folders, ending and the mark of a test as they are, where those are usual."""
@@ -308,7 +313,7 @@ class CodeMasker:
         return "/".join([*shown, self._mask_path_part(stem) + ending])
 
     def _mask_path_part(self, part: str) -> str:
-        if part in PATH_WORDS or part in self.known.words:
+        if part in PATH_WORDS or part in self.known.words or self._is_put_together(part):
             return part
         return self._placeholder("test_file" if part.startswith("test_") else "file", part)
 
