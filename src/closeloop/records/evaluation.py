@@ -93,6 +93,9 @@ class JudgeCase(Record):
     facts: tuple[ComputedFact, ...] = ()
     site: RepositoryState | None = None
     """For a judge that looks at files."""
+    base_known: bool = False
+    """closeloop made the change's patch itself: lines that it does not add are those of the base,
+    which whoever did the work has not written."""
     seals: QuestionSeals | None = None
     """None: they are drawn when the question is put."""
 
@@ -144,6 +147,8 @@ class Rubric(Record, forbid_unknown_fields=True):
     pass_at: float = 0.7
     floor: float = 0.5
     """Under which no criterion may be."""
+    subject: Literal["code", "text"] = "code"
+    """What is judged: where it is text, that is shown when words of its author are masked."""
 
 
 class JudgeVersion(Record):
@@ -243,6 +248,8 @@ class Evaluation(Record):
     """None for a single asking."""
     spread: float | None = None
     """Standard deviation of the samples' scores."""
+    without_text: JudgeSample | None = None
+    """A pass, asked for again with the words of whoever did the work masked."""
     same_family: bool | None = None
     """The judge's model is of the family that made the output; None where that is not known."""
     cut: int = 0
@@ -280,4 +287,7 @@ class OutputPreference(Record):
     """What it said in each order, of the outputs as they are named here."""
     reasons: tuple[str, ...] = ()
     abstained: str | None = None
+    without_text: Literal["first", "second", "tie"] | None = None
+    """The winner where the words of whoever did the work are masked; None: that has none, or was
+    not asked."""
     usage: Usage = Usage()
