@@ -149,6 +149,9 @@ def _is_repeatable(step: TraceStep) -> bool:
         return False
     if not isinstance(event, Command) or event.output is None or event.stopped:
         return False
+    if not event.command.strip():
+        # An empty line waits for what is still running.
+        return False
     if step.check is not None and step.check.tool != "script":
         return False
     return all(name in LOOK_PROGRAMS or name in _INTERPRETERS for name in doing.programs)
