@@ -71,7 +71,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from closeloop.process.check_results import LOOK_PROGRAMS
 from closeloop.process.edit_contents import find_created_files
 from closeloop.process.measures.verification import EVENT_NUMBER
-from closeloop.process.printed_output import last_line, prints_all_the_same
+from closeloop.process.printed_output import last_line
 from closeloop.process.rule_helpers import truncate_line
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.inspection import LaneReading, TraceReading, TraceStep
@@ -86,6 +86,8 @@ rule = Rule(
 )
 
 MAX_CITED = 12
+MAX_COMMAND_CHARS = 500
+"""Longer commands are programs; their numbers are not looked at."""
 COUNTING_MARGIN = 2
 """So many more times than the same again: a number may be searched for."""
 MIN_RETURNS = 2
@@ -128,18 +130,27 @@ def _list_rows(lane: LaneReading, least: int) -> Iterator[tuple[str, Sequence[in
 
 def _same_results(lane: LaneReading, least: int) -> Iterator[Sequence[TraceStep]]:
     """The same command in one state of the workspace, with the same output."""
-    if len(lane.commands) < least:
-        return
-    rows: dict[tuple[object, ...], list[TraceStep]] = {}
-    for step in lane.commands:
-        if _is_repeatable(step):
-            assert isinstance(step.event, Command), "it is a command"
-            text = " ".join(step.event.command.split())
-            rows.setdefault((step.state, _count_breaks(lane, step), text), []).append(step)
+    rows: dict[tuple[int, str], list[TraceStep]] = {}
+    for step in lane.commands if len(lane.commands) >= least else ():
+        if isinstance(step.event, Command):
+            rows.setdefault((step.state, step.event.command), []).append(step)
     for row in rows.values():
-        same = [step for step in row if prints_all_the_same(row[0], step)]
+        if len(row) < least or not _is_repeatable(row[0]):
+            continue
+        begun = _count_breaks(lane, row[0])
+        same = [
+            step
+            for step in row
+            if _is_repeatable(step)
+            and _count_breaks(lane, step) == begun
+            and _output_of(step) == _output_of(row[0])
+        ]
         if len(same) >= least:
             yield same
+
+
+def _output_of(step: TraceStep) -> str | None:
+    return step.event.output if isinstance(step.event, Command) else None
 
 
 def _is_repeatable(step: TraceStep) -> bool:
@@ -166,31 +177,42 @@ def _count_breaks(lane: LaneReading, step: TraceStep) -> tuple[int, int]:
 def _counting_rows(lane: LaneReading, least: int) -> Iterator[Sequence[TraceStep]]:
     """Tries in a row of one command, or of one name of a file, with one number after the other."""
     row: list[TraceStep] = []
-    texts: set[str] = set()
-    last: str | None = None
-    for step in lane.steps if len(lane.steps) >= least else ():
-        text = _name_attempt(step)
-        key = _NUMBER.sub("#", text) if text is not None else None
-        if key is None or key != last:
-            if len(texts) >= least:
+    last = ""
+    for step in (*lane.steps, None) if len(lane.steps) >= least else ():
+        text = _name_attempt(step) if step is not None else ""
+        if not _differ_in_number(last, text):
+            if len(row) >= least and _come_out_alike(row, least):
                 yield row
-            row, texts = [], set()
-        last = key
-        if text is not None:
+            row = []
+        last = text
+        if step is not None and text:
             row.append(step)
-            texts.add(text)
-    if len(texts) >= least:
-        yield row
 
 
-def _name_attempt(step: TraceStep) -> str | None:
-    """What was tried and what came of it, where nothing is there or nothing is shown."""
+def _name_attempt(step: TraceStep) -> str:
+    """What was tried: a file that is not there, or a command."""
     event = step.event
-    if isinstance(event, Read):
-        return f"{event.path}\n{event.error}" if event.ok is False else None
-    if isinstance(event, Command) and _is_repeatable(step):
-        return f"{event.command}\n{last_line(step)}" if _NUMBER.search(event.command) else None
-    return None
+    if type(event) is Command:
+        return event.command if len(event.command) <= MAX_COMMAND_CHARS else ""
+    return event.path if type(event) is Read and event.ok is False else ""
+
+
+def _differ_in_number(one: str, other: str) -> bool:
+    """They are the same but for their numbers; most begin otherwise, and are not looked at."""
+    if not one or one[:8] != other[:8]:
+        return False
+    return one == other or _NUMBER.sub("#", one) == _NUMBER.sub("#", other)
+
+
+def _come_out_alike(row: Sequence[TraceStep], least: int) -> bool:
+    """They differ in a number, and nothing differs in what came of them."""
+    if isinstance(row[0].event, Read):
+        tried = {step.event.path for step in row if isinstance(step.event, Read)}
+        return len(tried) >= least
+    tried = {step.event.command for step in row if isinstance(step.event, Command)}
+    if len(tried) < least or not all(map(_is_repeatable, row)):
+        return False
+    return len({_NUMBER.sub("#", last_line(step)) for step in row}) == 1
 
 
 def _alike_scripts(lane: LaneReading, least: int) -> Iterator[tuple[Sequence[TraceStep], str]]:
@@ -200,10 +222,14 @@ def _alike_scripts(lane: LaneReading, least: int) -> Iterator[tuple[Sequence[Tra
     if len(lane.commands) < least or len(lane.changes) < least:
         return
     created = set(map(_base_name, find_created_files(lane.changes)))
+    if not created:
+        return
     runs: dict[str, list[TraceStep]] = {}
     for name, step in _own_runs(lane, created):
         runs.setdefault(name, []).append(step)
-    for steps in runs.values() if created else ():
+    for steps in runs.values():
+        if len(steps) < least:
+            continue
         rows = list(_rows_of_errors(lane, steps, created))
         longest = max(rows, key=len, default=[])
         turns = [row[0] for row in rows]
@@ -283,12 +309,16 @@ def _rows_of_answers(lane: LaneReading, least: int) -> Iterator[Sequence[Message
     """Answers between which the client spoke, and nobody did anything."""
     row: list[Message] = []
     is_prompted = False
-    for message in lane.messages:
+    prompts = sum(message.role == "system" for message in lane.messages)
+    for message in lane.messages if prompts >= least - 1 else ():
         if message.role == "system":
             is_prompted = True
             continue
-        acted = row and _has_step_between(lane, row[-1].number, message.number)
-        if row and (message.role == "user" or acted or not is_prompted):
+        if row and (
+            message.role == "user"
+            or not is_prompted
+            or _has_step_between(lane, row[-1].number, message.number)
+        ):
             if len(row) >= least:
                 yield row
             row = []
