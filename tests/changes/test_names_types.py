@@ -91,6 +91,16 @@ def test_a_base_class_that_another_base_follows_may_take_arguments(tmp_path: Pat
     assert found(tmp_path, added) == []
 
 
+def test_a_module_that_fills_itself_as_it_runs_has_the_names_that_stand_in_it(
+    tmp_path: Path,
+) -> None:
+    filled = "for name in ('mode', 'mean'):\n    globals()[name] = name.upper\n"
+    before = {**SHOP, "shop/sums.py": filled}
+    assert found(tmp_path, "from shop.sums import mode\n", before) == []
+    (finding,) = found(tmp_path / "other", "from shop.sums import median_all\n", before)
+    assert "`median_all`" in finding.message
+
+
 def test_arguments_that_do_not_fit_are_a_warning(tmp_path: Path) -> None:
     (finding,) = found(tmp_path, "stock.take(1, True, 3)\n")
     assert finding.severity == "warning"

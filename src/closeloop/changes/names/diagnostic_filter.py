@@ -28,6 +28,9 @@ _PLAIN_TYPE = re.compile(
 _DYNAMIC_CLASS = re.compile(
     rb"metaclass\s*=|setattr\(|__getattr|__dict__|__init_subclass__|__set_name__"
 )
+_DYNAMIC_MODULE = re.compile(
+    rb"(?:globals|vars|locals)\(\)(?:\[|\.update)|sys\.modules\[__name__\]"
+)
 _IGNORE_COMMENT = re.compile(
     rb"#\s*(?:(?:type|ty|pyright|mypy|pyre)\s*:\s*ignore(?:\[([^\]\n]*)\])?|noqa(?::\s*([\w, ]+))?)"
 )
@@ -121,6 +124,9 @@ def _examine_module_name(one: TypeDiagnostic, use: NameUse, search: NameSearch) 
     names: set[str] = set()
     for path in around.find_python_files(one.path, where):
         names |= around.file_words(path)
+        content = search.inspection.sides.read("after", path) or b""
+        if use.text in around.file_words(path) and _DYNAMIC_MODULE.search(content):
+            return None
     installed = around.installed.package_names("python", where.partition(".")[0])
     near = find_nearest_name(
         use.text, names or around.standard_module_names(where) or installed or set()
