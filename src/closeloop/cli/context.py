@@ -245,7 +245,7 @@ def encoder(
     """
     from closeloop import plugins
     from closeloop.cli.config import load_project
-    from closeloop.reviews.rule_index import open_encoder
+    from closeloop.reviews.rule_vectors import open_encoder
 
     if action == "install":
         install_encoder()

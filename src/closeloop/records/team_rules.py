@@ -38,6 +38,10 @@ class RuleExample(Record):
     path: str | None = None
     by: str | None = None
     at: Time
+    put_by: str | None = None
+    """Who said that it is one, where a person did; otherwise its own words do."""
+    withdrawn: bool = False
+    """Its remark was deleted, or says something else now."""
 
 
 class TeamRule(Record):
@@ -73,10 +77,15 @@ class RuleMatch(Record):
     """Whether polarity agrees, or cannot be told; contraries are left out."""
     exact: bool = False
     """In the same words."""
+    earlier: RuleExample | None = None
+    """The nearest of the times that it was said; None where it was only written down."""
 
 
 class RepeatedRemark(Record):
-    """A remark that restates, or may restate, an active rule that is older than the work."""
+    """A remark that restates, or may restate, what was said before the work began.
+
+    A candidate is not confirmed: the rule may not be accepted yet, or the words leave room.
+    """
 
     key: str
     """Of the remark."""
@@ -99,6 +108,10 @@ class RepeatedRemark(Record):
     """Seconds from when the rule was first said to the remark."""
     offered: bool | None = None
     """Whether the agent had been told the rule; None where nothing was logged of its work."""
+    earlier: str = ""
+    """What was said before, in the words that are likest."""
+    earlier_pull: int | None = None
+    earlier_by: str | None = None
 
 
 class ContextRecord(Record):

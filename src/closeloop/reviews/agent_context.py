@@ -25,7 +25,8 @@ from closeloop.records.team_rules import (
     TeamRule,
 )
 from closeloop.reviews.remark_polarity import compare_remarks, content_words
-from closeloop.reviews.rule_index import RuleIndex, text_key, vectors_for_texts
+from closeloop.reviews.rule_index import RuleIndex
+from closeloop.reviews.rule_vectors import text_key, vectors_for_texts
 from closeloop.store import Store
 from closeloop.text.wording import count_with_noun, matches_globs, repository_name
 

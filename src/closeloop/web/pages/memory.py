@@ -26,7 +26,7 @@ from closeloop.reviews.agent_prompts import (
     list_prompt_uses,
     propose_prompt_runs,
 )
-from closeloop.reviews.rule_index import open_encoder
+from closeloop.reviews.rule_vectors import open_encoder
 from closeloop.web.event_views import FigureTable, build_figure_table
 from closeloop.web.page import NoQuery, Page, find_or_404
 from closeloop.web.page_context import CachedValue, PageContext
