@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
     from closeloop.store import Store
 
 
+ENCODER_LOSS = (
+    "Without the encoder repeats are found by like words only, and about half of those in other "
+    "words are missed: `closeloop encoder install`."
+)
+
+
 def learn(repo: str | None = None, *, model: str | None = None, json: JsonFlag = False) -> None:
     """Look at agents' pull requests that have changed: corrections, rules, and what came again.
 
@@ -37,6 +44,8 @@ def learn(repo: str | None = None, *, model: str | None = None, json: JsonFlag =
         This model puts remarks into rules, and says what it thinks of likenesses.
     """
     with open_review_context() as at:
+        if not json and not at.store.events.list_positions("memory:"):
+            offer_encoder(at.settings.memory.encoder)
         learned = run_learning(at, repo, model or at.settings.memory.model)
     if json:
         print_json(learned)
@@ -46,8 +55,14 @@ def learn(repo: str | None = None, *, model: str | None = None, json: JsonFlag =
         f" {count_with_noun(learned.corrections, 'correction')},"
         f" {count_with_noun(learned.proposed, 'rule')} proposed,"
         f" {count_with_noun(learned.examples, 'more example')},"
-        f" {count_with_noun(learned.repeated, 'remark')} repeated, {learned.candidates} to be"
-        " confirmed."
+        f" {count_with_noun(learned.withdrawn, 'correction')} withdrawn."
+    )
+    print_line(
+        f"{count_with_noun(learned.compared, 'remark')} compared with what was said before:"
+        f" {learned.repeated} repeated, {learned.candidates} likely."
+        + (" `closeloop memory confirm` asks about those." if learned.candidates else "")
+        if learned.compared
+        else "No remark was compared: nothing had been said before the work that it is about."
     )
 
 
@@ -161,22 +176,32 @@ def show_(rule: str, *, json: JsonFlag = False) -> None:
 
 
 def repeats(repo: str | None = None, *, json: JsonFlag = False) -> None:
-    """List remarks that restate a rule which was there before the work: surely, or perhaps.
+    """List remarks that restate what was said before the work: surely, or perhaps.
+
+    Those that are likely and not confirmed by anybody stand with both quotes.
 
     Parameters
     ----------
     repo
         Only of this repository, as owner/name.
     """
+    from closeloop.reviews.rule_editing import count_compared
+
     with open_review_context() as at:
         repeats_found = at.store.memory.list_repeats(repo=repo)
         texts = {rule.id: rule.text for rule in at.store.memory.list_rules()}
+        compared = count_compared(at.store, repo)
     if json:
         print_json(repeats_found)
     elif repeats_found:
         print_parts(repeats_table(repeats_found, texts))
+    elif compared:
+        print_line(
+            f"Remarks on {count_with_noun(compared, 'pull request')} were compared with what was"
+            " said before: none is a repeat."
+        )
     else:
-        print_line("Nothing was said twice, as far as is known.")
+        print_line("Not compared: `closeloop memory learn` holds remarks against earlier ones.")
 
 
 def repeats_table(found: list[RepeatedRemark], texts: dict[str, str]) -> Table:
@@ -184,21 +209,28 @@ def repeats_table(found: list[RepeatedRemark], texts: dict[str, str]) -> Table:
     from rich.text import Text
 
     table = Table(box=None)
-    for title in ("remark", "held", "by", "like", "rule's age", "told?", "what was said", "rule"):
+    for title in ("remark", "held", "by", "like", "age", "told?", "what was said", "said before"):
         table.add_column(title)
     for repeat in found:
         offered_text = {None: "not known", True: "yes", False: "no"}[repeat.offered]
+        earlier = repeat.earlier or texts.get(repeat.rule, repeat.rule)
         table.add_row(
             repeat.key,
-            repeat.state,
+            {"candidate": "unconfirmed"}.get(repeat.state, repeat.state),
             repeat.by or (f"a model says {repeat.opinion}" if repeat.opinion else "–"),
             f"{repeat.likeness:.2f}",
             count_with_noun(round(repeat.rule_age / 86400), "day"),
             offered_text,
-            Text(make_visible(" ".join(repeat.text.split())[:200])),
-            Text(make_visible(texts.get(repeat.rule, repeat.rule))),
+            Text(quote_remark(repeat.text, repeat.pull, None)),
+            Text(quote_remark(earlier, repeat.earlier_pull, repeat.earlier_by)),
         )
     return table
+
+
+def quote_remark(text: str, pull: int | None, by: str | None) -> str:
+    """A remark in quotes, with where it was said and by whom."""
+    where = f" (#{pull}{f', {by}' if by else ''})" if pull is not None else ""
+    return make_visible(f"“{' '.join(text.split())[:200]}”{where}")
 
 
 def corrections(repo: str | None = None, *, json: JsonFlag = False) -> None:
@@ -342,8 +374,10 @@ def join(rule: str, into: str, *, by: str | None = None, json: JsonFlag = False)
         print_rule(find_rule(at.store, remaining_rule.id), json=json)
 
 
-def confirm(remark: str, *, by: str | None = None, json: JsonFlag = False) -> None:
+def confirm(remark: str | None = None, *, by: str | None = None, json: JsonFlag = False) -> None:
     """Say that a remark restates the rule it is likest to: a repeated mistake.
+
+    Without a remark, go through those that are likely, one key each: y, n, s to skip, q to quit.
 
     Parameters
     ----------
@@ -352,7 +386,36 @@ def confirm(remark: str, *, by: str | None = None, json: JsonFlag = False) -> No
     by
         Who says so; the user of this machine when not given.
     """
-    record_repeat_decision(remark, "confirmed", by, json=json)
+    if remark is not None:
+        record_repeat_decision(remark, "confirmed", by, json=json)
+    else:
+        ask_about_repeats(by, json=json)
+
+
+def ask_about_repeats(by: str | None, *, json: bool) -> None:
+    """Both quotes of each likely repeat, and a key that says whether it is one."""
+    from closeloop.cli.review import END_OF_INPUT, read_key
+    from closeloop.reviews.rule_editing import list_unconfirmed
+
+    with open_review_context() as at:
+        waiting = list_unconfirmed(at.store)
+    if json:
+        print_json(waiting)
+        return
+    if not waiting:
+        print_line("No likely repeat waits to be confirmed.")
+    states: dict[str, RepeatState] = {"y": "confirmed", "n": "denied"}
+    for number, repeat in enumerate(waiting, 1):
+        print_line(f"{number} of {len(waiting)}, like {repeat.likeness:.2f}")
+        print_line(f"  before: {quote_remark(repeat.earlier, repeat.earlier_pull, None)}")
+        print_line(f"  now:    {quote_remark(repeat.text, repeat.pull, None)}")
+        print_line("The same mistake? (y yes, n no, s skip, q quit)")
+        while (pressed := read_key()) not in ("y", "n", "s", "q", END_OF_INPUT):
+            print_line("y yes, n no, s skip, q quit")
+        if pressed in ("q", END_OF_INPUT):
+            return
+        if pressed in states:
+            record_repeat_decision(repeat.key, states[pressed], by, json=False)
 
 
 def deny(remark: str, *, by: str | None = None, json: JsonFlag = False) -> None:
@@ -381,6 +444,22 @@ def record_repeat_decision(remark: str, state: RepeatState, by: str | None, *, j
             if pull.attempt:
                 update_delivery(at.store, pull)
     print_json(repeats) if json else print_line(f"{state}: {' '.join(first_repeat.text.split())}")
+
+
+def offer_encoder(wanted: str) -> None:
+    """Offer what tells paraphrases apart where it is not here; ask only at a terminal."""
+    from closeloop.reviews.encoders import minilm
+
+    if wanted not in ("auto", "minilm") or minilm.ready():
+        return
+    print_warning(ENCODER_LOSS)
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        from closeloop.cli.context import install_encoder
+        from closeloop.cli.review import read_key
+
+        print_line("Install it now, 84 MB? (y, or any other key)")
+        if read_key() == "y":
+            install_encoder()
 
 
 def print_rule(rule: TeamRule, *, json: bool) -> None:
