@@ -22,7 +22,13 @@ from closeloop.text.wording import count_with_noun
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from closeloop.records.team_rules import RepeatedRemark, RepeatState, RuleState, TeamRule
+    from closeloop.records.team_rules import (
+        CheckProof,
+        RepeatedRemark,
+        RepeatState,
+        RuleState,
+        TeamRule,
+    )
     from closeloop.reviews.rule_learning import LearningSummary
     from closeloop.store import Store
 
@@ -295,6 +301,63 @@ def accept(rule: str, *, by: str | None = None, json: JsonFlag = False) -> None:
         Who says so; the user of this machine when not given.
     """
     print_rule(change_rule_state(rule, "active", by), json=json)
+
+
+def check(
+    rule: str, *, accept: bool = False, model: str | None = None, json: JsonFlag = False
+) -> int:
+    """Prove a check for a rule on the pull request it came from, and count what it finds today.
+
+    A check is proved when it fires on the code that the reviewer spoke of and is silent on the
+    correction. Exits with 1 where none is.
+
+    Parameters
+    ----------
+    rule
+        By its id or the beginning of it.
+    accept
+        Keep the check that is proved: `closeloop check` looks for it once the rule is active.
+    model
+        This model proposes a check beside the templates; memory.model when not given.
+    """
+    import anyio
+
+    from closeloop.git import find_repository
+    from closeloop.providers.model_opening import open_model_by_name
+    from closeloop.records.errors import BadInput
+    from closeloop.reviews.pull_updates import load_pull
+    from closeloop.reviews.rule_checks import describe_proof, prove_rule
+    from closeloop.reviews.rule_editing import find_rule, keep_proved_check
+
+    with open_review_context() as at:
+        learned_rule = find_rule(at.store, rule)
+        repository = find_repository(at.root)
+        if repository is None:
+            raise BadInput("A check is proved in a clone: run this in one of the repository.")
+        places = dict.fromkeys((one.repo, one.pull) for one in learned_rule.examples)
+        pulls = [
+            load_pull(repo, pull, at.store, at.agents) for repo, pull in places if repo and pull
+        ]
+        model_name = model or at.settings.memory.model
+
+        async def prove() -> CheckProof:
+            if model_name is None:
+                return await prove_rule(learned_rule, pulls, at.root, repository)
+            async with open_model_by_name(model_name, at.settings, at.root, os.environ) as opened:
+                return await prove_rule(learned_rule, pulls, at.root, repository, opened)
+
+        proof = anyio.run(prove)
+        if accept and proof.proved:
+            keep_proved_check(at.store, learned_rule, proof)
+    if json:
+        print_json(proof)
+    else:
+        print_line(describe_proof(proof))
+        for place in proof.places:
+            print_line(f"  {place}")
+        if proof.proved and not accept:
+            print_line("Add --accept to keep it.")
+    return 0 if proof.proved else 1
 
 
 def retire(rule: str, *, by: str | None = None, json: JsonFlag = False) -> None:

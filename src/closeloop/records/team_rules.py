@@ -44,6 +44,26 @@ class RuleExample(Record):
     """Its remark was deleted, or says something else now."""
 
 
+class CheckProof(Record):
+    """Whether a check that a program can do is right for a rule, and what it would cost."""
+
+    proved: bool
+    """It fires on what was corrected, and is silent on the correction."""
+    why: str
+    """In words; where it is not proved, what is missing."""
+    check: RepoRule | None = None
+    pull: int | None = None
+    """The pull request that it was tried on."""
+    fires: tuple[str, ...] = ()
+    """Places in the code that was reviewed."""
+    today: int = 0
+    """How often it would fire in the repository as it is."""
+    files: int = 0
+    """In how many files."""
+    places: tuple[str, ...] = ()
+    """The first of them."""
+
+
 class TeamRule(Record):
     """What a repository's reviewers want, in one sentence; agents are told it while active."""
 
@@ -55,7 +75,7 @@ class TeamRule(Record):
     paths: tuple[str, ...] = ()
     """Globs of the files that it holds for; none is all."""
     check: RepoRule | None = None
-    """How a program sees that it is broken, where one can."""
+    """How a program sees that it is broken, where one was proved to."""
     state: RuleState = "proposed"
     since: Time
     """When it came into this state."""

@@ -448,11 +448,11 @@ def build_rule_check(name: str, text: str, paths: tuple[str, ...]) -> RepoRule |
     if code is None:
         return None
     call = _CODE_CALL.fullmatch(code)
-    literal = f"{_escape_code(call[1])}\\(" if call else _escape_code(code)
+    literal = f"{escape_code(call[1])}\\(" if call else escape_code(code)
     before = r"\b" if code[0].isalnum() or code[0] == "_" else ""
     after = r"\b" if literal[-1].isalnum() or literal[-1] == "_" else ""
     return RepoRule(name=name, message=text, text=f"{before}{literal}{after}", paths=paths)
 
 
-def _escape_code(code: str) -> str:
+def escape_code(code: str) -> str:
     return "".join(f"\\{sign}" if sign in r".^$*+?()[]{}|\\" else sign for sign in code)

@@ -13,6 +13,7 @@ from closeloop.records.record import content_digest
 from closeloop.records.session import LogEvent
 from closeloop.records.settings import CheckSettings
 from closeloop.records.team_rules import (
+    CheckProof,
     RepeatedRemark,
     RepeatState,
     RuleExample,
@@ -70,10 +71,18 @@ def reword_rule(store: Store, rule: TeamRule, text: str, paths: Sequence[str]) -
         text=text,
         paths=rule_paths,
         canonical=parse_rule_parts(text) if text != rule.text else rule.canonical,
-        check=build_rule_check(rule.id, text, rule_paths),
+        # What was proved was proved of other words, or for other files.
+        check=rule.check if text == rule.text and rule_paths == rule.paths else None,
     )
+    if rule.check is not None and is_written_down(rule):
+        changed = replace(changed, check=build_rule_check(rule.id, text, rule_paths))
     store.memory.save_rule(changed)
     return changed
+
+
+def is_written_down(rule: TeamRule) -> bool:
+    """Whether a person wrote a rule down, so that no pull request can prove its check."""
+    return bool(rule.examples) and all(one.source == "person" for one in rule.examples)
 
 
 def add_rule(
@@ -89,6 +98,8 @@ def add_rule(
     key = content_digest(source, repo, comparable_words(text))[:16]
     origin = RuleExample(key=key, source=source, text=text, repo=repo, by=who, at=now)
     new_rule = build_rule(text, origin)
+    if source == "person":
+        new_rule = replace(new_rule, check=build_rule_check(new_rule.id, text, new_rule.paths))
     known = next((rule for rule in store.memory.list_rules() if rule.id == new_rule.id), None)
     return set_rule_state(store, known or new_rule, "active", who, now)
 
@@ -167,6 +178,15 @@ def count_compared(store: Store, repo: str | None) -> int:
         for row in store.pulls.list_pulls(repo=repo, agent=True)
         if row.attempt
     )
+
+
+def keep_proved_check(store: Store, rule: TeamRule, proof: CheckProof) -> TeamRule:
+    """A rule with the check that was proved for it; nothing else becomes one."""
+    if not proof.proved or proof.check is None:
+        raise BadInput(f"No check is kept that is not proved: {proof.why}.")
+    changed = replace(rule, check=proof.check)
+    store.memory.save_rule(changed)
+    return changed
 
 
 def with_learned_rules(settings: CheckSettings, store: Store, repo: str | None) -> CheckSettings:

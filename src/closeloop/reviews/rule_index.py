@@ -24,7 +24,6 @@ from closeloop.records.team_rules import (
 )
 from closeloop.reviews.remark_polarity import (
     RemarkRelation,
-    build_rule_check,
     comparable_words,
     compare_remarks,
     extract_rule_text,
@@ -82,7 +81,6 @@ def build_rule(text: str, origin: RuleExample) -> TeamRule:
         text=text,
         canonical=parts,
         paths=paths,
-        check=build_rule_check(name, text, paths),
         since=origin.at,
         examples=(origin,),
     )
