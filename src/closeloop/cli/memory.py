@@ -191,12 +191,10 @@ def repeats(repo: str | None = None, *, json: JsonFlag = False) -> None:
     repo
         Only of this repository, as owner/name.
     """
-    from closeloop.reviews.rule_editing import count_compared
-
     with open_review_context() as at:
         repeats_found = at.store.memory.list_repeats(repo=repo)
         texts = {rule.id: rule.text for rule in at.store.memory.list_rules()}
-        compared = count_compared(at.store, repo)
+        compared = at.store.memory.count_compared(repo)
     if json:
         print_json(repeats_found)
     elif repeats_found:

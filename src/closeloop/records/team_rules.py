@@ -174,6 +174,22 @@ class AgentContext(Record):
     """All of it as one block: quoted, and said to be data."""
 
 
+class ContextPreview(Record):
+    """What would be written into a file that agents read, and what that costs."""
+
+    file: str
+    hints: tuple[ContextItem, ...] = ()
+    """Each with its origin and its tokens."""
+    left_out: int = 0
+    tokens: int = 0
+    """Of the block that is written, by an estimate on the high side."""
+    file_tokens: int = 0
+    """Of the whole file, as it would be."""
+    changed: bool = False
+    written: bool = False
+    diff: str = ""
+
+
 class InsightTheme(Record):
     """What agents said more than once that they lacked."""
 

@@ -170,16 +170,6 @@ def list_unconfirmed(store: Store, repo: str | None = None) -> list[RepeatedRema
     return sorted(best.values(), key=lambda one: one.at, reverse=True)
 
 
-def count_compared(store: Store, repo: str | None) -> int:
-    """Pull requests whose remarks were held against what had been said before."""
-    return sum(
-        (delivery := store.pulls.load_delivery(row.attempt)) is not None
-        and delivery.repeated is not None
-        for row in store.pulls.list_pulls(repo=repo, agent=True)
-        if row.attempt
-    )
-
-
 def keep_proved_check(store: Store, rule: TeamRule, proof: CheckProof) -> TeamRule:
     """A rule with the check that was proved for it; nothing else becomes one."""
     if not proof.proved or proof.check is None:

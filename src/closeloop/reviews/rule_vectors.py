@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +15,7 @@ from closeloop.records.record import Record, content_digest
 from closeloop.records.settings import Settings
 from closeloop.records.team_rules import TeamRule
 from closeloop.reviews.encoders import ngrams
+from closeloop.reviews.remark_polarity import find_words
 from closeloop.store import Store
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ MAX_EXAMPLES = 24
 """Of a rule, the oldest, that it is found by."""
 MIN_WORDS_LIKENESS = 0.2
 """Reviewers who want the same again mostly use some of the same words."""
+CODE_NAME_WEIGHT = 0.4
+_QUOTED_NAME = re.compile(r"`(\w{2,60})(?:\(\))?`")
 
 
 class RuleVectors(Record):
@@ -217,9 +221,24 @@ def encode_texts(texts: Sequence[str], encoder: Encoder) -> NDArray[np.float32]:
 
 
 def likeness_of_words(text: str, others: Sequence[str]) -> float:
-    """How like a text is to the nearest of others in the pieces of its words."""
+    """How like a text is to the nearest of others in the pieces of its words.
+
+    A name of code that one of them quotes and both have weighs as much as a like sentence, be it
+    a word as small as `any`.
+    """
     rows = ngrams.encode([text, *others])
-    return float((rows[1:] @ rows[0]).max()) if others else 0.0
+    shared = (CODE_NAME_WEIGHT * has_shared_code(text, other) for other in others)
+    likenesses = (rows[1:] @ rows[0]).tolist()
+    return max(
+        (min(1.0, like + more) for like, more in zip(likenesses, shared, strict=True)), default=0.0
+    )
+
+
+def has_shared_code(one: str, other: str) -> bool:
+    """Whether both have a name that one of them quotes as code."""
+    quoted = {name.casefold() for text in (one, other) for name in _QUOTED_NAME.findall(text)}
+    ours, theirs = ({*find_words(text.casefold())} for text in (one, other))
+    return not quoted.isdisjoint(ours & theirs)
 
 
 def likeness_floor(encoder: Encoder) -> float:

@@ -32,7 +32,7 @@ from closeloop.store.review_tables import (
     pulls,
     review_assignments,
 )
-from closeloop.store.schema import reports
+from closeloop.store.schema import deliveries, reports
 from closeloop.store.score_section import add_review_scores
 
 if TYPE_CHECKING:
@@ -192,6 +192,16 @@ class MemorySection(StoreSection):
             table, "key", "rule", repo=short_column_text(repo), pull=pull
         )
         return self._load_records(query, RepeatedRemark)
+
+    def count_compared(self, repo: str | None = None) -> int:
+        """Agents' pull requests whose remarks were held against what had been said before."""
+        last = select(func.max(deliveries.c.number)).group_by(deliveries.c.attempt)
+        query = select(func.count()).select_from(pulls)
+        query = query.join(deliveries, deliveries.c.attempt == pulls.c.attempt)
+        query = query.where(deliveries.c.number.in_(last), deliveries.c.repeated.is_not(None))
+        if repo is not None:
+            query = query.where(pulls.c.repo == short_column_text(repo))
+        return int(self._read(lambda on: on.execute(query).scalar_one()))
 
     # What agents were told
 

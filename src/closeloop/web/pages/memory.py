@@ -26,7 +26,7 @@ from closeloop.reviews.agent_prompts import (
     list_prompt_uses,
     propose_prompt_runs,
 )
-from closeloop.reviews.rule_editing import count_compared, list_unconfirmed
+from closeloop.reviews.rule_editing import list_unconfirmed
 from closeloop.reviews.rule_vectors import open_encoder
 from closeloop.web.event_views import FigureTable, build_figure_table
 from closeloop.web.page import NoQuery, Page, find_or_404
@@ -109,7 +109,7 @@ def memory(desk: PageContext, asked: MemoryAsked) -> MemoryView:
         repos=tuple(sorted({rule.repo for rule in rules if rule.repo})),
         repeats=tuple(repeats[:MAX_REPEATS]),
         waiting=len(likely),
-        compared=count_compared(desk.store, asked.repo),
+        compared=memory_store.count_compared(asked.repo),
         texts={rule.id: rule.text for rule in rules if rule.id in repeated_rules},
         weeks=cached_weeks.value,
         fresh=cached_weeks.fresh,
