@@ -395,7 +395,7 @@ class ReviewContext:
 
     @cached_property
     def encoder(self) -> Encoder:
-        from closeloop.reviews.rule_index import open_encoder
+        from closeloop.reviews.rule_vectors import open_encoder
 
         return open_encoder(self.settings, self.root, os.environ)
 

@@ -91,6 +91,9 @@ def init(
         print_line(
             f"  Also seen: {', '.join(discovery.seen[:8])}{' …' if len(discovery.seen) > 8 else ''}"
         )
+    from closeloop.cli.memory import offer_encoder
+
+    offer_encoder("auto")
     print_line("Next: look it over, then make tasks of past work with `closeloop mine`,")
     print_line("or write one with `closeloop task new NAME`.")
 

@@ -764,7 +764,7 @@ CREATE TABLE rule_examples (
     body {bytes} NOT NULL
 );
 
-CREATE UNIQUE INDEX rule_examples_by_key ON rule_examples (rule, key);
+CREATE INDEX rule_examples_by_key ON rule_examples (rule, key, number);
 
 CREATE TABLE vectors (
     encoder {text} NOT NULL,
