@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import anyio
@@ -37,8 +38,10 @@ from closeloop.records.trace import Lane, Note, Trace
 from closeloop.sandbox.workspaces import UnreadableChange, Workspace, WorkspaceBase
 from closeloop.store import Store
 from closeloop.text.patches import parse_patch
+from closeloop.text.prompt_text import build_prompt_version
 from closeloop.text.redaction import redact_grade, redact_record
 from closeloop.text.wording import count_with_noun
+from closeloop.traces.readers.gateway import find_system_prompt
 from closeloop.traces.recording_files import session_from_gateway, session_from_recordings
 
 GRACE_SECONDS = 60.0
@@ -65,7 +68,7 @@ async def make_attempt(one: AttemptOrder, tools: RunResources) -> AttemptResult:
     if slot.task.digest not in tools.bases:
         tools.bases[slot.task.digest] = await prepare_task_base(slot.task, tools.workspaces)
     base, started = tools.bases[slot.task.digest], datetime.now(UTC)
-    agent_run = await run_agent(slot, base, tools)
+    agent_run = await run_agent(slot, base, tools, before=partial(lay_out_patches, one))
     work, _ = redact_record(with_refusals(with_trace(agent_run), agent_run.refused))
     attempt = Attempt(
         **attempt_identity(one),
@@ -87,6 +90,9 @@ async def make_attempt(one: AttemptOrder, tools: RunResources) -> AttemptResult:
         change=agent_run.change,
         grade=redact_grade(grade),
         exchanges=agent_run.exchanges,
+        prompt=build_prompt_version(
+            find_system_prompt(agent_run.exchanges), "gateway", slot.variant.agent
+        ),
         insights=feedback_insights(attempt, slot.task, work.feedback),
         mend=agent_run.mend,
     )
@@ -118,6 +124,14 @@ def attempt_identity(one: AttemptOrder) -> dict[str, Any]:
         "retry": one.retry,
         "parent": one.parent,
     }
+
+
+async def lay_out_patches(one: AttemptOrder, workspace: Workspace) -> None:
+    """The change that an agent goes on with; BadInput where it does not apply."""
+    if one.beneath.strip():
+        await workspace.apply_patch(one.beneath)
+        await workspace.settle_changes()
+    await workspace.apply_patch(one.draft)
 
 
 async def do_nothing(workspace: Workspace) -> None:

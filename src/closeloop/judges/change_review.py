@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
+from closeloop.gateway import Gateway
 from closeloop.judges.checks import build_sealed_question, find_quote_fault, find_seal_fault
+from closeloop.providers.model_opening import find_model_settings
 from closeloop.providers.structured_reply import ask_with_repair
 from closeloop.records.chat import ModelRequest
+from closeloop.records.errors import Fault
 from closeloop.records.evaluation import PosedQuestion
-from closeloop.records.finding import Finding, Rule
+from closeloop.records.finding import Finding, Rule, Unmeasured
 from closeloop.records.protocols import Model
 from closeloop.records.record import Record
+from closeloop.records.settings import Settings
 from closeloop.text.text_masking import CodeMasker, collect_known_texts
 from closeloop.text.untrusted import build_text_block, reveal_hidden_text
 
@@ -203,6 +208,19 @@ def _locate_quote(said: Mapping[str, Any], chunk: ReviewChunk) -> str | None:
 
 def _contains_quote(quotes: Iterable[str], text: str) -> bool:
     return any(find_quote_fault([quote], {"change": text}, ["change"]) is None for quote in quotes)
+
+
+async def open_reviewer(
+    opened: AsyncExitStack, gateway: Gateway, name: str, settings: Settings
+) -> Model | Unmeasured:
+    """The model that reviews; one that cannot be used, as without its key, stops nothing else."""
+    model = find_model_settings(name, settings.models)
+    try:
+        return await opened.enter_async_context(
+            gateway.open_proxy(name, model, settings.limits, first=True)
+        )
+    except Fault as fault:
+        return Unmeasured(rule=RULE.name, reason=str(fault))
 
 
 # One part of a change, asked about; and again without its author's words where nothing was found.

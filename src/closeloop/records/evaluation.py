@@ -8,6 +8,7 @@ from msgspec import Meta
 
 from closeloop.records.attempt import Usage
 from closeloop.records.chat import ModelRequest
+from closeloop.records.finding import FailureMode
 from closeloop.records.record import Record, Time
 
 RubricVerdict = Literal["yes", "partly", "no"]
@@ -130,6 +131,8 @@ class RubricQuestion(Record, forbid_unknown_fields=True):
     """A fact of this name answers it."""
     needs: RequiredInput | None = None
     """Counted only where the output has this."""
+    mode: FailureMode | None = None
+    """What a judge's `no` or `partly` shows; `yes` says that it looked and saw nothing of it."""
     example: str | None = None
 
 
@@ -193,6 +196,8 @@ class RubricAnswer(Record):
     """Quotes, found verbatim in what was shown."""
     reasoning: str = ""
     source: Literal["judge", "fact"] = "judge"
+    mode: FailureMode | None = None
+    """Of which a verdict that is not `yes` is a sign."""
     void: str | None = None
     """Why the judge's verdict does not count."""
 

@@ -24,7 +24,7 @@ from closeloop.store import exchange_rows, fact_rows, job_leases, plan_section, 
 from closeloop.store.attempt_rows import AttemptQuery, attempt_columns, list_attempt_rows
 from closeloop.store.engine import Reconnection, translate_database_errors
 from closeloop.store.evaluation_section import EvaluationSection, ReportSection
-from closeloop.store.event_section import AccessSection, EventSection, add_events
+from closeloop.store.event_section import AccessSection, EventSection, StepSection, add_events
 from closeloop.store.experiment_section import (
     ExperimentSection,
     HeldOutSection,
@@ -91,6 +91,8 @@ class Store:
         """What people answered in the queue."""
         self.scores = ScoreSection(self._read, self._write)
         """What is said of attempts, name by name."""
+        self.steps = StepSection(self._read, self._write)
+        """Work in steps, such as deliveries: what each has made."""
         self.trials = TrialSection(self._read, self._write)
         """Variants that share the work in production."""
 
@@ -272,6 +274,8 @@ class Store:
                 fact_rows.save_blobs(on, before)
                 fact_rows.insert_grade(on, grade_row, first=first)
             add_insights(on, made.insights)
+            if made.prompt is not None:
+                fact_rows.add_attempt_prompts(on, [(made.attempt.id, made.prompt)])
             exchange_rows.insert_exchanges(on, packed_exchanges)
             add_events(on, made.events if first else ())
             return True
