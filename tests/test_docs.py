@@ -48,7 +48,10 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 SOURCES = (*ROOT.glob("src/closeloop/**/*.py"), *ROOT.glob("tests/**/*.py"))
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted(DOCS.glob("*.md"))}
-WALK = ("first-task.md", "run.md", "commands.md", "record.md", "triage.md", "orchestrate.md")
+WALK = (
+    *("first-task.md", "run.md", "commands.md", "record.md", "triage.md", "orchestrate.md"),
+    "deliver.md",
+)
 """Pages with blocks to run, in the order that a reader takes."""
 HOME = "/home/ann/billing"
 HIDDEN_TESTS = """\
@@ -60,6 +63,7 @@ HIDDEN_TESTS = """\
 """
 
 _BLOCK = re.compile(r"(?:^<!-- (.+?) -->\n)?^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_CAGED = re.compile(r"(closeloop (?:run|task check|orchestrate|deliver))")
 _ID = re.compile(r"\b(?:[0-9a-f]{40}|[0-9a-f]{12})\b")
 
 
@@ -164,7 +168,7 @@ def test_the_commands_on_the_pages_do_what_the_pages_show(project: Path) -> None
             exit_code = int(detail.removeprefix("exit ") or 0)
             for command, expected in steps(block.text):
                 ours = _ID.sub(lambda shown: ids.get(shown[0], shown[0]), command)
-                ours = re.sub(r"(closeloop (?:run|task check|orchestrate))", rf"\1{cages}", ours)
+                ours = _CAGED.sub(rf"\1{cages}", ours)
                 came = shell(project, ours, exit_code).replace(str(project.resolve()), HOME)
                 compare(command, expected, came, ids)
         elif action in ("file", "add"):

@@ -28,7 +28,9 @@ from closeloop.store import Store, open_store
 from closeloop.tasks.mining.work_history import read_ledger
 from patience import PATIENCE, until
 
+sys.path.insert(0, str(Path(__file__).parent / "changes"))
 sys.path.insert(0, str(Path(__file__).parent / "orchestration"))
+import delivered_project
 import orchestrated
 
 KILLS = int(os.environ.get("CLOSELOOP_TEST_KILLS", "2"))
@@ -157,7 +159,27 @@ def tries_of_plan(place: Place, store: Store, printed: str) -> Any:
     )
 
 
+def build_delivered(folder: Path) -> Path:
+    first, mended = map(
+        delivered_project.writes, (delivered_project.WRONG, delivered_project.DOUBLE)
+    )
+    return delivered_project.build(folder, first=first, fixes=(mended,))
+
+
+def steps_of_delivery(place: Place, store: Store, printed: str) -> Any:
+    result = json.loads(printed)
+    assert [row.id for row in store.list_attempts()] == [result["attempt"]]
+    code = small_project.git(place.folder, "show", f"{result['branch']['name']}:calc.py")
+    kinds = [event.kind for event in store.events.list_after(0)]
+    return result["id"], result["state"], result["cycles"], result["cost"], code, kinds
+
+
 CASES = {
+    "deliver": Case(
+        build_delivered,
+        lambda place: ["deliver", delivered_project.REQUEST, "--json"],
+        steps_of_delivery,
+    ),
     "run": Case(small_project.build, lambda place: ["run", "--json"], attempts_of_run),
     "import": Case(
         write_sessions, lambda place: ["import", "recorded", "--jobs", "2"], sessions_of_import
@@ -200,7 +222,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tup
     [
         pair
         for pair in itertools.product(CASES, ("sqlite", "postgresql"))
-        if pair != ("run", "sqlite")  # as test_kill.py does
+        # As test_kill.py and test_deliver_resumed.py do.
+        if pair not in (("run", "sqlite"), ("deliver", "postgresql"))
     ],
 )
 def test_a_command_that_is_killed_loses_nothing(

@@ -11,6 +11,8 @@
     judge outputs       each by itself, with the facts first ──► evaluations, kept as they end;
                         those of somebody else's plan ──► tries of its tasks, and what it comes to
     learn from review   corrections ──► does one restate a rule? a repeat; else a rule is proposed
+    deliver a request   an agent works ──► check, mended by the agent ──► one attempt with report
+                        ──► branch ──► pull request; each step is kept, and is an event
 
 Features do not know each other: this page passes records between them. The command line and the
 web go through it for these jobs. Each story imports what it tells, so that a command loads only
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from closeloop.changes.change_check import CheckRequest
     from closeloop.changes.check_verdict import Fixer
     from closeloop.judges.judge_panel import JudgePanel
+    from closeloop.orchestration.request_delivery import DeliveryRequest, TellDelivery
     from closeloop.records.change import ChangeReport
     from closeloop.records.errors import Fault
     from closeloop.records.evaluation import Evaluations, JudgeCase, Submission
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
     )
     from closeloop.records.finding import Unmeasured
     from closeloop.records.protocols import Model
+    from closeloop.records.request_delivery import DeliveryResult
     from closeloop.records.session import ImportSummary, SessionFilter
     from closeloop.records.settings import ExperimentSettings, Settings
     from closeloop.records.task import Task
@@ -211,15 +215,38 @@ async def learn_from_reviews(context: LearningContext, repo: str | None = None) 
             return total
         pull = load_pull(changed.row.repo, changed.row.pull, store, context.agents)
         remarks, offered = list_corrections(pull), learning.find_context_record(store, pull)
+        gone = learning.withdraw_corrections(context, pull, remarks)
         learned = await learning.learn_from_corrections(context, remarks, pull.opened, offered)
         repeated = await learning.learn_from_findings(context, pull, offered)
-        learning.update_delivery(store, pull)
+        learning.update_delivery(store, pull, compared=learning.was_compared(context, pull))
         learning.mark_pull_learned(context, changed)
-        total = learning.add_summaries(total, learned, repeated, learning.LearningSummary(pulls=1))
+        looked_at = learning.LearningSummary(pulls=1)
+        total = learning.add_summaries(total, gone, learned, repeated, looked_at)
     for note in learning.list_changed_notes(context, repo):
         learned = await learning.learn_from_corrections(
-            context, [note.correction], note.began, None, taught=()
+            context, [note.correction], note.began, None, again=True
         )
         learning.mark_note_learned(context, note)
         total = learning.add_summaries(total, learned)
     return total
+
+
+async def deliver_request(
+    request: DeliveryRequest, tell: TellDelivery = lambda progress: None
+) -> DeliveryResult:
+    """Bring a request to a branch or a pull request; gone on with where an earlier call stopped."""
+    from closeloop.metrics.attempt_measuring import measure_attempts, project_rulebook
+    from closeloop.orchestration import delivered_work as delivered
+    from closeloop.orchestration import delivery_checks as checks
+    from closeloop.orchestration import request_delivery as delivery
+
+    async with delivery.open_delivery(request, tell) as run:
+        work = await delivery.work_on_request(run)
+        checked = await checks.check_and_mend(run, work, check_change)
+        checked = await checks.check_mended(run, work, checked, check_change)
+        attempt = await delivered.save_delivered_attempt(run, checked)
+        rows = run.store.list_attempts(task=attempt.task)
+        list(measure_attempts(run.store, rows, project_rulebook(request.settings)))
+        branch = await delivered.make_delivery_branch(run, attempt, checked)
+        pull = await delivered.open_delivery_pull(run, attempt, branch, checked)
+        return await delivered.finish_delivery(run, attempt, branch, pull, checked)

@@ -14,6 +14,7 @@ from closeloop.changes.change_check import CheckRequest
 from closeloop.changes.change_sides import ChangeQuery, open_sides
 from closeloop.changes.check_context import CheckContext
 from closeloop.changes.check_verdict import (
+    AgentFixer,
     Fixer,
     FixSubject,
     MendedChange,
@@ -194,7 +195,7 @@ class Mender:
 
 def fixer(agent: Mender) -> Fixer:
     variant = Variant(name="mender", agent="mender", limits=Limits(seconds=PATIENCE))
-    return Fixer(agent=agent, door=None, variant=variant)
+    return AgentFixer(agent=agent, door=None, variant=variant)
 
 
 def test_an_agent_gets_what_broke_and_up_to_two_tries(repo: Path) -> None:
@@ -246,7 +247,7 @@ def test_errors_of_the_code_start_a_fix_cycle_too(repo: Path) -> None:
     query = "def find(db, name):\n    {}\n"
     (repo / "cart.py").write_text(query.format('db.execute(f"SELECT 1 FROM c WHERE n = {name}")'))
     mender = Mender(query.format('db.execute("SELECT 1 FROM c WHERE n = ?", (name,))'))
-    fixer = Fixer(agent=mender, door=None, variant=Variant(name="mender", agent="mender"))
+    fixer = AgentFixer(agent=mender, door=None, variant=Variant(name="mender", agent="mender"))
     order = CheckRequest(root=repo, cache=repo.parent / "cache", tiers=("quality", "tools"))
 
     async def check() -> ChangeReport:
@@ -268,7 +269,7 @@ def test_an_error_that_stays_is_told_and_no_patch_is_offered(repo: Path) -> None
     (repo / "cart.py").write_text(text)
     mender = Mender(text.replace("find", "look_for"))
     mender.prompts.append("")
-    fixer = Fixer(agent=mender, door=None, variant=Variant(name="mender", agent="mender"))
+    fixer = AgentFixer(agent=mender, door=None, variant=Variant(name="mender", agent="mender"))
     settings = CheckSettings(fix_cycles=1)
     order = CheckRequest(root=repo, cache=repo.parent / "cache", settings=settings)
 

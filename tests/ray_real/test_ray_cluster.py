@@ -107,3 +107,32 @@ def test_a_node_that_is_lost_loses_no_finished_attempt_and_makes_none_twice(clus
     assert len(stored(project)) == 2 * REPEATS + len(lost)
     cluster.start("other", processors=1)
     cluster.wait(2)
+
+
+MENDER = """name: mender
+dialogues:
+  - prompt: breaks checks
+    turns:
+      - do: {edit: {path: calculator.py, old: return a * 3, new: return a + a}}
+      - do: {finish: Mended.}
+  - turns:
+      - do: {run: "printf '# more\\n' >> calculator.py"}
+      - do: {edit: {path: calculator.py, old: return a + a, new: return a * 3}}
+      - do: {finish: Done.}
+      - say: Nothing was missing.
+"""
+
+
+def test_a_delivery_and_its_fix_cycle_are_worked_on_by_nodes(cluster, project):
+    (project / "mender.yaml").write_text(MENDER)
+    with (project / "closeloop.toml").open("a") as file:
+        file.write("[commands]\ntest = \"grep -q 'a + a' calculator.py\"\n")
+    asked = ("Add a remark", "--model", "scripted:mender.yaml")
+    driver = cluster.closeloop(project, *asked, command="deliver")
+    printed, said = driver.communicate(timeout=180)
+    assert driver.returncode == 0, said
+    result = json.loads(printed)
+    assert (result["state"], result["cycles"]) == ("delivered", 1)
+    assert result["feedback"] == "Nothing was missing."
+    code = small_project.git(project, "show", f"{result['branch']['name']}:calculator.py")
+    assert code == small_project.CALCULATOR + "# more\n"

@@ -69,8 +69,10 @@ class Cluster:
             start_new_session=True,
         )
 
-    def closeloop(self, project: Path, *arguments: str) -> subprocess.Popen[str]:
-        argv = [str(BIN / "python"), "-m", "closeloop", "run", "--executor", "ray"]
+    def closeloop(
+        self, project: Path, *arguments: str, command: str = "run"
+    ) -> subprocess.Popen[str]:
+        argv = [str(BIN / "python"), "-m", "closeloop", command, "--executor", "ray"]
         argv += ["--address", self.address, "--json", *arguments]
         return subprocess.Popen(
             self.inside("head", argv),

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import anyio
@@ -67,7 +68,7 @@ async def make_attempt(one: AttemptOrder, tools: RunResources) -> AttemptResult:
     if slot.task.digest not in tools.bases:
         tools.bases[slot.task.digest] = await prepare_task_base(slot.task, tools.workspaces)
     base, started = tools.bases[slot.task.digest], datetime.now(UTC)
-    agent_run = await run_agent(slot, base, tools)
+    agent_run = await run_agent(slot, base, tools, before=partial(lay_out_patches, one))
     work, _ = redact_record(with_refusals(with_trace(agent_run), agent_run.refused))
     attempt = Attempt(
         **attempt_identity(one),
@@ -123,6 +124,14 @@ def attempt_identity(one: AttemptOrder) -> dict[str, Any]:
         "retry": one.retry,
         "parent": one.parent,
     }
+
+
+async def lay_out_patches(one: AttemptOrder, workspace: Workspace) -> None:
+    """The change that an agent goes on with; BadInput where it does not apply."""
+    if one.beneath.strip():
+        await workspace.apply_patch(one.beneath)
+        await workspace.settle_changes()
+    await workspace.apply_patch(one.draft)
 
 
 async def do_nothing(workspace: Workspace) -> None:

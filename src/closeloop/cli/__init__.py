@@ -53,6 +53,10 @@ COMMAND_CHAPTERS = {
             "closeloop.cli.orchestrate:orchestrate",
             "Have a request done by sub-agents, judged and tried again.",
         ),
+        "deliver": (
+            "closeloop.cli.deliver:deliver",
+            "Bring a request to a checked pull request.",
+        ),
         "plans": ("closeloop.cli.plans:plans", "List orchestrated plans, their tries and rates."),
     },
     "How they work": {
@@ -110,6 +114,7 @@ COMMAND_CHAPTERS = {
         ),
         "memory add": ("closeloop.cli.memory:add", "Write a rule down."),
         "memory accept": ("closeloop.cli.memory:accept", "Let agents be told a rule."),
+        "memory check": ("closeloop.cli.memory:check", "Prove a check for a rule."),
         "memory retire": ("closeloop.cli.memory:retire", "Take a rule back."),
         "memory reword": ("closeloop.cli.memory:reword", "Say a rule in better words."),
         "memory join": ("closeloop.cli.memory:join", "Make one rule of two."),

@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
+    from closeloop.metrics.score_columns import ScoreCell
     from closeloop.metrics.score_definitions import ScoreCatalogue
     from closeloop.records.attempt import AttemptRow
     from closeloop.records.experiment_plan import ExperimentStatus, Trial, TrialReport
+    from closeloop.records.settings import Settings
     from closeloop.store import Store
 
 
@@ -155,6 +157,7 @@ def attempts(
     task: str | None = None,
     variant: str | None = None,
     outcome: Literal["pass", "fail", "unscored"] | None = None,
+    score: list[str] | None = None,
     limit: int = 50,
     json: JsonFlag = False,
 ) -> None:
@@ -168,12 +171,20 @@ def attempts(
         Only attempts of this variant.
     outcome
         Only attempts that ended so.
+    score
+        A column for this one: any that `closeloop scores` lists; may be given again.
     limit
         How many at the most.
     """
     from closeloop.attempts.experiment_run import merging_shares
     from closeloop.cli.config import load_project
-    from closeloop.cli.console import print_json, print_line, print_parts, require_positive_flags
+    from closeloop.cli.console import (
+        print_json,
+        print_line,
+        print_parts,
+        record_to_map,
+        require_positive_flags,
+    )
     from closeloop.metrics.task_repeats import require_tried
     from closeloop.store.metrics_section import AttemptSpan
     from closeloop.store.store_opening import open_existing_store
@@ -190,19 +201,60 @@ def attempts(
         )
         if not rows:
             require_tried(store, task, variant)
-        would_merge = merging_shares(store, AttemptSpan())
-    if json:
+        unchecked = tuple(row.id for row in rows if row.is_for_review)
+        would_merge = merging_shares(store, AttemptSpan(attempts=unchecked))
+        names = tuple(dict.fromkeys(score or ()))
+        cells = load_cells(store, project.settings, rows, names)
+    if json and names:
+        print_json(
+            [record_to_map(row) | {"scores": cells_to_map(cells[row.id], names)} for row in rows]
+        )
+    elif json:
         print_json(rows)
     elif rows:
-        print_parts(attempts_table(rows, would_merge))
+        print_parts(attempts_table(rows, would_merge, cells, names))
     else:
         is_all = not (task or variant or outcome)
         advice = "No attempt is like that: leave out a filter."
         print_line("No attempts: `closeloop run` makes some." if is_all else advice)
 
 
-def attempts_table(rows: Sequence[AttemptRow], would_merge: Mapping[str, float]) -> Table:
-    """A row an attempt; what only people can score, by their reviews."""
+def load_cells(
+    store: Store, settings: Settings, rows: Sequence[AttemptRow], names: Sequence[str]
+) -> dict[str, tuple[ScoreCell, ...]]:
+    """By attempt a cell for each of the scores; no trace is read for them."""
+    if not names:
+        return {}
+    from closeloop.metrics.attempt_measuring import project_rulebook
+    from closeloop.metrics.attempt_table import load_attempt_table
+    from closeloop.metrics.score_columns import attach_scores, list_score_cells, project_scores
+    from closeloop.store.metrics_section import AttemptSpan
+
+    span = AttemptSpan(attempts=tuple(row.id for row in rows))
+    work = load_attempt_table(store, project_rulebook(settings), span, again=None)
+    return list_score_cells(
+        attach_scores(work, store, project_scores(settings), names, span), names
+    )
+
+
+def cells_to_map(cells: Sequence[ScoreCell], names: Sequence[str]) -> dict[str, Any]:
+    """By name a number, words, or None where nobody said anything."""
+    return {name: [*cell.labels] or cell.value for name, cell in zip(names, cells, strict=True)}
+
+
+def format_cell(cell: ScoreCell) -> str:
+    if cell.labels:
+        return ", ".join(cell.labels)
+    return "–" if cell.value is None else f"{cell.value:.4g}"
+
+
+def attempts_table(
+    rows: Sequence[AttemptRow],
+    would_merge: Mapping[str, float],
+    cells: Mapping[str, Sequence[ScoreCell]],
+    names: Sequence[str],
+) -> Table:
+    """A row an attempt; what only people can score, by their reviews; then the scores."""
     from rich.table import Table
     from rich.text import Text
 
@@ -211,6 +263,8 @@ def attempts_table(rows: Sequence[AttemptRow], would_merge: Mapping[str, float])
     table = Table(box=None)
     for name in ("attempt", "task", "variant", "no.", "", "exit", "turns", "seconds", "why"):
         table.add_column(name, no_wrap=name != "why")
+    for name in names:
+        table.add_column(name, justify="right")
     for row in rows:
         imported = row.origin == "production" and row.outcome is None
         by_review = row.is_for_review and row.id in would_merge
@@ -230,6 +284,7 @@ def attempts_table(rows: Sequence[AttemptRow], would_merge: Mapping[str, float])
             "–" if row.turns is None else str(row.turns),
             "–" if row.seconds is None else f"{row.seconds:.1f}",
             Text("by review" if by_review else failure_reason(row), style="dim"),
+            *(Text(make_visible(format_cell(cell))) for cell in cells.get(row.id, ())),
         )
     return table
 

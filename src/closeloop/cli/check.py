@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from closeloop.changes.risk.risk_model import RiskFit
     from closeloop.cli.config import ProjectConfiguration
     from closeloop.records.change import ChangeReport
-    from closeloop.records.finding import Unmeasured
-    from closeloop.records.protocols import Model
     from closeloop.records.settings import CheckSettings
 
 
@@ -192,6 +190,7 @@ def build_check_order(
         tiers=tiers,
         task=chosen_task,
         coverage=coverage,
+        rewritten_commands=found.rewritten_commands,
     )
 
 
@@ -287,6 +286,8 @@ async def run_check(
     order: CheckRequest, found: ProjectConfiguration, fix: str | None
 ) -> ChangeReport:
     from closeloop.flow import check_change
+    from closeloop.gateway import Gateway
+    from closeloop.judges.change_review import open_reviewer
     from closeloop.sandbox.workspaces import WorkspacePool
 
     async with AsyncExitStack() as exit_stack:
@@ -296,7 +297,10 @@ async def run_check(
         fixer = await open_fixer(exit_stack, found, fix) if fix else None
         reviewer = None
         if order.settings.model and "quality" in order.tiers:
-            reviewer = await open_reviewer(exit_stack, found, order.settings.model)
+            gateway = await exit_stack.enter_async_context(Gateway(os.environ, found.root))
+            reviewer = await open_reviewer(
+                exit_stack, gateway, order.settings.model, found.settings
+            )
         report = await check_change(order, workspaces, fixer, reviewer)
         workspaces.trim_unused_bases()
         return report
@@ -304,7 +308,7 @@ async def run_check(
 
 async def open_fixer(opened: AsyncExitStack, found: ProjectConfiguration, name: str) -> Fixer:
     """The variant that mends, with its model open."""
-    from closeloop.changes.check_verdict import Fixer
+    from closeloop.changes.check_verdict import AgentFixer
     from closeloop.gateway import Gateway
     from closeloop.grading.variants import resolve_variant
 
@@ -318,31 +322,12 @@ async def open_fixer(opened: AsyncExitStack, found: ProjectConfiguration, name: 
             resolved_variant.variant.limits,
         )
         model_proxy = await opened.enter_async_context(opening_proxy)
-    return Fixer(
+    return AgentFixer(
         agent=resolved_variant.agent,
         door=model_proxy,
         variant=resolved_variant.variant,
         system=resolved_variant.system,
     )
-
-
-async def open_reviewer(
-    opened: AsyncExitStack, found: ProjectConfiguration, name: str
-) -> Model | Unmeasured:
-    """The model that reviews; one that cannot be used, as without its key, stops nothing else."""
-    from closeloop.gateway import Gateway
-    from closeloop.judges.change_review import RULE
-    from closeloop.providers.model_opening import find_model_settings
-    from closeloop.records.errors import Fault
-    from closeloop.records.finding import Unmeasured
-
-    model = find_model_settings(name, found.settings.models)
-    gateway = await opened.enter_async_context(Gateway(os.environ, found.root))
-    opening_model = gateway.open_proxy(name, model, found.settings.limits, first=True)
-    try:
-        return await opened.enter_async_context(opening_model)
-    except Fault as fault:
-        return Unmeasured(rule=RULE.name, reason=str(fault))
 
 
 def parse_report_formats(formats: Sequence[str]) -> dict[Path | None, str]:

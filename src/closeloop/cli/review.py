@@ -234,7 +234,8 @@ def ask_for_review(keyboard: ReviewKeyboard, draft: HumanReview) -> HumanReview:
     while place <= len(questions):
         pressed = ""
         if place == len(questions):
-            tags = ask_failure_tags(draft.tags or keyboard.item.suggested, keyboard)
+            suggested = keyboard.item.suggested
+            tags = ask_failure_tags(suggested if draft.tags is None else draft.tags, keyboard)
             draft = draft if tags is None else replace(draft, tags=tags)
             pressed = "b" if tags is None else ""
         else:
@@ -246,7 +247,10 @@ def ask_for_review(keyboard: ReviewKeyboard, draft: HumanReview) -> HumanReview:
         place = max(0, place - 1) if pressed == "b" else place + 1
     notes = "" if pressed == "a" else ask_for_notes()
     spent = (draft.seconds or 0.0) + time.monotonic() - began
-    return replace(draft, notes=notes or draft.notes, seconds=round(spent, 1), state="done")
+    tags = draft.tags or ()  # by `a`, nothing went wrong
+    return replace(
+        draft, tags=tags, notes=notes or draft.notes, seconds=round(spent, 1), state="done"
+    )
 
 
 def ask_for_notes() -> str:

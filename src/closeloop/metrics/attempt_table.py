@@ -92,7 +92,7 @@ def load_attempt_table(
     known, sealed_note = _leave_out_sealed(known, held_out_digests([*tasks.values()]))
     places = {name: place for place, name in enumerate(known.attempts)}
     delivered = tables.load_delivery_columns(span)
-    checked = tables.load_check_columns()
+    checked, orchestrated = tables.load_check_columns(), tables.load_plan_columns()
     measured, outdated = _measurement_columns(store, book, span, known, tell, again)
     measured["own_modules"] = measured.pop("modules")
     _forget_unrecorded(measured, np.isnan(known.held["events"]))
@@ -101,6 +101,7 @@ def load_attempt_table(
         **measured,
         **align_columns(delivered, find_row_places(delivered, places), len(places)),
         **align_columns(checked, find_row_places(checked, places), len(places)),
+        **align_columns(orchestrated, find_row_places(orchestrated, places), len(places)),
         **load_said_columns(store, span, places),
         "unreviewed_completes": np.full(len(places), book.unreviewed_completes),
     }
@@ -193,11 +194,23 @@ def _keep_last_tries(known: AttemptColumns) -> AttemptColumns:
     is_superseded = np.ones(max(0, len(order) - 1), np.bool_)
     for column in (number, variant.codes, task.codes):
         is_superseded &= column[order][1:] == column[order][:-1]
-    if not is_superseded.any():
-        return known
     is_kept = np.ones(len(known.attempts), np.bool_)
     is_kept[order[:-1][is_superseded]] = False
-    return _filter_rows(known, is_kept)
+    is_kept[_find_resumed_plans(known)] = False
+    return known if is_kept.all() else _filter_rows(known, is_kept)
+
+
+def _find_resumed_plans(known: AttemptColumns) -> Array:
+    """Attempts of plans that went on: the one that took longest has all of it."""
+    import numpy as np
+
+    task, seconds = known.held["task"], known.held["seconds"]
+    is_plan = task.each(lambda name: (name or "").startswith("plan-")) == 1
+    placed = np.flatnonzero(is_plan & ~known.held["task_digest"].known())
+    order = placed[np.lexsort((seconds[placed], task.codes[placed]))]
+    codes = task.codes[order]
+    resumed: Array = order[:-1][codes[1:] == codes[:-1]]
+    return resumed
 
 
 def _measurement_columns(

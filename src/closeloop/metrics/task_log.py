@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 
 from closeloop.changes.file_kinds import is_test_file
 from closeloop.judges.judge_cases import first_user_message
+from closeloop.metrics.failure_modes import LEAST_SHOWN, VERDICT
 from closeloop.orchestration.plan_ending import measure_plan_rates
 from closeloop.records.attempt import Attempt, CommandResult, Grade, TestRun, count_prompt_tokens
 from closeloop.records.change import Change
@@ -45,6 +46,8 @@ class HumanVerdicts(Record):
     delivery: Delivery | None = None
     pull: PullRow | None = None
     reviews: tuple[HumanReview, ...] = ()
+    would_merge: tuple[bool, ...] = ()
+    """The last word of each person, in a review or as a score."""
     corrections: tuple[Correction, ...] = ()
 
 
@@ -204,18 +207,22 @@ def load_human_verdicts(store: Store, attempt: Attempt, agents: AgentSignsByName
         delivery=store.pulls.load_delivery(attempt.id),
         pull=pull,
         reviews=done,
+        would_merge=tuple(
+            one.value >= LEAST_SHOWN
+            for one in store.scores.list_scores(attempt.id)
+            if (one.name, one.source) == (VERDICT, "person") and one.value is not None
+        ),
         corrections=tuple(sorted(newest.values(), key=lambda one: (one.at, one.id))),
     )
 
 
 def count_review_cycles(people: HumanVerdicts) -> int | None:
-    """Rounds of correction of the pull request; else how many reviews sent the work back."""
+    """Rounds of correction of the pull request; else one where somebody refused to merge it."""
     if people.delivery is not None and people.delivery.cycles is not None:
         return people.delivery.cycles
     if people.pull is not None:
         return people.pull.rounds
-    answers = [one.merge for one in people.reviews if one.merge is not None]
-    return answers.count(False) if answers else None
+    return int(False in people.would_merge) if people.would_merge else None
 
 
 def decide_merge(people: HumanVerdicts) -> MergeDecision | None:
@@ -225,7 +232,7 @@ def decide_merge(people: HumanVerdicts) -> MergeDecision | None:
         return "open"
     if merged is not None:
         return "merged" if merged else "not merged"
-    answers = {one.merge for one in people.reviews if one.merge is not None}
+    answers = {*people.would_merge}
     if len(answers) > 1:
         return "split"
     return None if not answers else "would merge" if True in answers else "would not merge"
@@ -236,7 +243,7 @@ def _logged_review(review: HumanReview) -> LoggedReview:
         by=review.reviewer,
         at=review.at,
         merge=review.merge,
-        tags=review.tags,
+        tags=review.tags or (),
         notes=review.notes,
         seconds=review.seconds,
     )

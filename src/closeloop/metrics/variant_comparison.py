@@ -217,8 +217,9 @@ def _refuse_incomparable(
     """Sides without an attempt; and without a common task, where they are to be compared."""
     for one in held:
         if not one.side.attempts:
+            task = "a task with a check" if primary.score == "resolved" else "a task"
             raise BadInput(
-                f"{one.side.name!r} has no attempt at a task: `closeloop run` makes some."
+                f"{one.side.name!r} has no attempt at {task}: `closeloop run` makes some."
             )
     first = held[0]
     for other in held[1:] if left_out is not None else ():

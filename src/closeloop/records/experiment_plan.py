@@ -85,6 +85,10 @@ class AttemptOrder(Record):
     parent: str | None
     """The attempt that this one retries."""
     proof: Proof
+    beneath: str = ""
+    """A patch that is there when it begins, as if it had always been."""
+    draft: str = ""
+    """A patch on top of that, which is part of what it hands in."""
 
     @property
     def key(self) -> str:

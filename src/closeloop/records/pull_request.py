@@ -300,6 +300,8 @@ class Correction(Record):
     tags: tuple[FailureMode, ...] = ()
     suggested: tuple[FailureMode, ...] = ()
     """What it may be, until somebody says so."""
+    withdrawn: bool = False
+    """What it was read from is gone: a deleted comment, or a commit that was forced away."""
 
 
 class PullRow(Record):
@@ -380,5 +382,8 @@ class Delivery(Record):
     seconds_to_open: float | None = None
     """From the task's start to the pull request."""
     repeated: int | None = None
-    """Comments that restate a rule which was stored before the pull request: confirmed."""
+    """Comments that restate what was said before the pull request: confirmed.
+
+    None where there was nothing to compare them with, or nobody compared them yet.
+    """
     repeated_unconfirmed: int | None = None

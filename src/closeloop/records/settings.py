@@ -166,8 +166,9 @@ class CheckSettings(Record, forbid_unknown_fields=True):
     """Block on anything red, on what is not shown to be as good as before, or on nothing."""
     block_at: Literal["error", "warning", "never"] = "error"
     """The lowest severity of a finding that blocks."""
-    hold_at: Literal["medium", "high", "critical", "never"] = "never"
-    """The lowest risk level that blocks."""
+    hold_at: Literal["medium", "high", "critical", "never"] | None = None
+    """The lowest risk level that waits for a person; None is never in `check`, and critical in
+    `deliver`."""
     risk_levels: dict[ImpactRow, tuple[RiskLevel, RiskLevel, RiskLevel, RiskLevel]] = {}
     """Rows of the matrix of risk that differ: the levels of a small, medium, large, huge change."""
     risk_rows: dict[str, ImpactRow] = {}
@@ -220,6 +221,8 @@ class JudgeSettings(Record, forbid_unknown_fields=True):
     """Whose agent judges, looking at the files, which it cannot change."""
     samples: int = 1
     """How often each model is asked about each output."""
+    confirm: bool = True
+    """Ask again about what passes, with the words of whoever did the work masked."""
     temperature: float = 0.1
     concurrency: int = 8
     pass_at: float | None = None
@@ -330,7 +333,7 @@ class MemorySettings(Record, forbid_unknown_fields=True):
     """The share of work that is told nothing, to see what memory is worth."""
     seed: int = 0
     hydrate: bool = False
-    """Whether `run` and `orchestrate` tell their agents, too: in their system prompts."""
+    """Whether `run`, `orchestrate` and `deliver` tell their agents, too: in system prompts."""
 
 
 class DueSettings(Record, forbid_unknown_fields=True):

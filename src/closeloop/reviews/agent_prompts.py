@@ -18,7 +18,8 @@ from closeloop.records.settings import MemorySettings, Settings
 from closeloop.records.task import PromptRollout, PromptVersion, Task
 from closeloop.records.team_rules import ContextRecord, PromptProposal, PromptUse
 from closeloop.reviews.agent_context import UpcomingWork, prepare_context
-from closeloop.reviews.rule_index import RuleIndex, open_encoder
+from closeloop.reviews.rule_index import RuleIndex
+from closeloop.reviews.rule_vectors import open_encoder
 from closeloop.store import Store
 from closeloop.text.prompt_text import build_prompt_version, normalise_system_prompt
 from closeloop.text.redaction import redact_record

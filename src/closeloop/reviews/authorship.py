@@ -63,7 +63,10 @@ _BOT_ACCOUNT = re.compile(r"\[bot\]$|-bot$|(?:project|group)_\d{1,12}_bot", re.I
 PROMPT_LABEL = "prompt:"
 """How a label begins that names the prompt."""
 
+ATTEMPT_TRAILER = "Attempt-Id"
+"""Names the attempt that `closeloop deliver` made a commit of."""
 _AGENT_TRAILERS = {
+    "attempt-id": ATTEMPT_TRAILER,
     "co-authored-by": "Co-Authored-By",
     "task-id": "Task-Id",
     "prompt-version": "Prompt-Version",
@@ -203,7 +206,7 @@ def is_agent_commit(commit: PullCommit, agents: AgentSignsByName) -> bool:
     if _commit_agent(commit, agents) is not None:
         return True
     return any(
-        key in ("task-id", "prompt-version")
+        key in ("attempt-id", "task-id", "prompt-version")
         or (key == "co-authored-by" and find_co_author(value, agents) is not None)
         for key, value in parse_trailers(commit.message)
     )

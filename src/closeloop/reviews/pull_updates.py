@@ -15,7 +15,7 @@ from closeloop.records.record import content_digest
 from closeloop.records.session import Session
 from closeloop.records.trace import Trace
 from closeloop.reviews.agent_prompts import MIN_PROMPT_ID_CHARS
-from closeloop.reviews.authorship import AgentSignsByName
+from closeloop.reviews.authorship import ATTEMPT_TRAILER, AgentSignsByName
 from closeloop.reviews.pull_lifecycle import (
     RecordedWork,
     build_pull_request,
@@ -182,6 +182,10 @@ def find_recorded_attempt(pull: PullRequest, store: Store) -> str | None:
     if branch.startswith("closeloop/"):
         name = branch.rpartition("/")[2]
         if store.pulls.has_attempt(name):
+            return name
+    for sign in pull.signs:
+        key, _, name = sign.value.partition(": ")
+        if sign.kind == "trailer" and key == ATTEMPT_TRAILER and store.pulls.has_attempt(name):
             return name
     own = placeholder_id(pull)
     for name in store.pulls.attempts_naming(pull.url) if pull.url else ():

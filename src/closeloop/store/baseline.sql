@@ -213,6 +213,8 @@ CREATE TABLE measurements (
     modes {text} NOT NULL,
     examined {text},
     modules BIGINT,
+    opened_precision DOUBLE PRECISION,
+    opened_recall DOUBLE PRECISION,
     context_tokens BIGINT,
     drift_slope DOUBLE PRECISION,
     iterations BIGINT NOT NULL,
@@ -762,7 +764,7 @@ CREATE TABLE rule_examples (
     body {bytes} NOT NULL
 );
 
-CREATE UNIQUE INDEX rule_examples_by_key ON rule_examples (rule, key);
+CREATE INDEX rule_examples_by_key ON rule_examples (rule, key, number);
 
 CREATE TABLE vectors (
     encoder {text} NOT NULL,

@@ -1,24 +1,27 @@
-"""The log of events; tokens and logins, by the hash of their secret."""
+"""The log of events; work in steps; tokens and logins, by the hash of their secret."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, Select, func, insert, select
+from sqlalchemy import ColumnElement, Connection, Select, func, insert, select
 
 from closeloop.records.errors import unknown_name_error
+from closeloop.records.record import Record
 from closeloop.records.session import LogEvent
 from closeloop.records.settings import AccessToken
 from closeloop.store.attempt_rows import short_column_text
 from closeloop.store.fact_rows import StoreSection, insert_new_rows
 from closeloop.store.job_leases import build_insert
+from closeloop.store.record_bodies import pack_record, unpack_record
 from closeloop.store.review_tables import events, places
-from closeloop.store.schema import logins, revocations, tokens
+from closeloop.store.schema import logins, private_bodies, revocations, tokens
 
+Kept = TypeVar("Kept", bound=Record)
 MAX_EVENTS = 500
 # PostgreSQL gives numbers before others commit: who reads on must not step over one of those.
 _EVENT_LOCK_KEY = 0x6576656E74
@@ -64,6 +67,37 @@ class EventSection(StoreSection):
             on.execute(new.on_conflict_do_update(index_elements=["name"], set_={"place": place}))
 
         self._write(work)
+
+
+class StepSection(StoreSection):
+    """The part of an open store that holds work in steps: each is kept once, and is an event."""
+
+    def save_step(self, key: str, body: Record, new: Sequence[LogEvent]) -> None:
+        """Keep what a step made, with the events that say so; one that is kept stays as it is."""
+        row = {"owner": key, "body": pack_record(body)}
+
+        def work(on: Connection) -> None:
+            if on.execute(select(private_bodies.c.owner).where(_is_step(key))).first() is None:
+                insert_new_rows(on, private_bodies, [row])
+                add_events(on, new)
+
+        self._write(work)
+
+    def load_step(self, key: str, kind: type[Kept]) -> Kept | None:
+        """What a step made; None where it is not done yet."""
+        query = select(private_bodies.c.body).where(_is_step(key))
+        body = self._read(lambda on: on.execute(query).scalar())
+        return None if body is None else unpack_record(body, kind)
+
+    def list_steps(self, start: str) -> list[str]:
+        """The keys that begin so."""
+        is_named = private_bodies.c.owner.startswith(start, autoescape=True)
+        query = select(private_bodies.c.owner).where(is_named).order_by(private_bodies.c.owner)
+        return list(self._read(lambda on: on.execute(query).scalars().all()))
+
+
+def _is_step(key: str) -> ColumnElement[bool]:
+    return private_bodies.c.owner == key
 
 
 def add_events(connection: Connection, new: Sequence[LogEvent]) -> None:

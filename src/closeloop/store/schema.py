@@ -233,6 +233,8 @@ measurements = Table(
     Column("modes", Text, nullable=False),
     Column("examined", Text),
     Column("modules", BigInteger),
+    Column("opened_precision", Float),
+    Column("opened_recall", Float),
     Column("context_tokens", BigInteger),
     Column("drift_slope", Float),
     Column("iterations", BigInteger, nullable=False),

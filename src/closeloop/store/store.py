@@ -24,7 +24,7 @@ from closeloop.store import exchange_rows, fact_rows, job_leases, plan_section, 
 from closeloop.store.attempt_rows import AttemptQuery, attempt_columns, list_attempt_rows
 from closeloop.store.engine import Reconnection, translate_database_errors
 from closeloop.store.evaluation_section import EvaluationSection, ReportSection
-from closeloop.store.event_section import AccessSection, EventSection, add_events
+from closeloop.store.event_section import AccessSection, EventSection, StepSection, add_events
 from closeloop.store.experiment_section import (
     ExperimentSection,
     HeldOutSection,
@@ -91,6 +91,8 @@ class Store:
         """What people answered in the queue."""
         self.scores = ScoreSection(self._read, self._write)
         """What is said of attempts, name by name."""
+        self.steps = StepSection(self._read, self._write)
+        """Work in steps, such as deliveries: what each has made."""
         self.trials = TrialSection(self._read, self._write)
         """Variants that share the work in production."""
 

@@ -59,3 +59,4 @@ def warm_up_pages(desk: PageContext) -> None:
     # No more than a head start: whoever asks is told what is wrong.
     with suppress(Exception):
         overview.overview(desk, NoQuery())
+        attempts.attempts(desk, attempts.AttemptsAsked(limit=1, score=("would-merge",)))

@@ -17,7 +17,8 @@ from closeloop.records.team_rules import (
     TeamRule,
 )
 from closeloop.reviews.agent_context import hidden_attempts, list_themes
-from closeloop.reviews.rule_index import open_encoder
+from closeloop.reviews.rule_editing import list_unconfirmed
+from closeloop.reviews.rule_vectors import open_encoder
 from closeloop.web.event_views import FigureTable, build_figure_table
 from closeloop.web.page import NoQuery, Page
 from closeloop.web.page_context import PageContext
@@ -49,7 +50,12 @@ class MemoryView(Record):
     more: int
     repos: tuple[str, ...]
     repeats: tuple[RepeatedRemark, ...]
-    """Remarks that restate a rule or may do so, the latest first."""
+    """Remarks that restate what was said before or may do so: first those that nobody confirmed,
+    each the latest first."""
+    waiting: int
+    """Remarks that nobody confirmed yet."""
+    compared: int
+    """Pull requests whose remarks were compared with what was said before."""
     texts: dict[str, str]
     """What the rules say that those repeat."""
     weeks: FigureTable | None
@@ -82,7 +88,10 @@ def memory(desk: PageContext, asked: MemoryAsked) -> MemoryView:
         key=lambda line: (STATE_ORDER.index(line.rule.state), -line.confirmed, line.rule.text)
     )
     cached_weeks = desk.metric_cache.compute_from_work("memory", _weekly_memory_table)
+    likely = list_unconfirmed(desk.store, asked.repo)
+    repeats = [one for one in repeats if one.state != "candidate"]
     repeats.sort(key=lambda one: one.at, reverse=True)
+    repeats = [*likely, *repeats]
     repeated_rules = {one.rule for one in repeats[:MAX_REPEATS]}
     return MemoryView(
         asked=asked,
@@ -90,6 +99,8 @@ def memory(desk: PageContext, asked: MemoryAsked) -> MemoryView:
         more=max(0, len(lines) - MAX_RULES),
         repos=tuple(sorted({rule.repo for rule in rules if rule.repo})),
         repeats=tuple(repeats[:MAX_REPEATS]),
+        waiting=len(likely),
+        compared=memory_store.count_compared(asked.repo),
         texts={rule.id: rule.text for rule in rules if rule.id in repeated_rules},
         weeks=cached_weeks.value,
         fresh=cached_weeks.fresh,

@@ -1,0 +1,269 @@
+"""`closeloop deliver`: from a request to a pull request."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from closeloop.cli.console import JsonFlag
+from closeloop.records.settings import ExecutorKind, SandboxKind, Settings
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from closeloop.orchestration.request_delivery import DeliveryRequest
+    from closeloop.records.request_delivery import (
+        AskedWork,
+        DeliveryOrder,
+        DeliveryProgress,
+        DeliveryResult,
+        HostIssue,
+    )
+
+MAX_REQUEST_BYTES = 1 << 20
+
+
+def deliver(  # noqa: PLR0913 - one parameter for each flag
+    request: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
+    /,
+    *,
+    issue: str | None = None,
+    variant: str | None = None,
+    agent: str | None = None,
+    model: str | None = None,
+    base: str = "HEAD",
+    budget: float | None = None,
+    dry_run: bool = False,
+    again: bool = False,
+    resume: str | None = None,
+    executor: ExecutorKind | None = None,
+    address: str | None = None,
+    sandbox: SandboxKind | None = None,
+    json: JsonFlag = False,
+) -> int:
+    """Let an agent do what is asked, check it, have it mended, and open a pull request.
+
+    Every step is kept: stop it at any moment and run the same command again to go on.
+    Exits with 0 when it is delivered, with 1 when something is unresolved or waits for a person.
+
+    Parameters
+    ----------
+    request
+        What is wanted: a text, a file with it, or `-` for standard input.
+    issue
+        An issue of the repository at its host, by number, or a JSON file that holds one.
+    variant
+        The variant of closeloop.toml that works; the first when none is named.
+    agent
+        The agent that works, instead: builtin when only --model is given.
+    model
+        Its model: a name of closeloop.toml, openai/, anthropic/ or gemini/NAME, or scripted:FILE.
+    base
+        The branch or commit to start from; what is checked out when not given.
+    budget
+        US dollars for all of it: once they are spent, nothing more is asked of the agent.
+    dry_run
+        Make the branch, and open no pull request.
+    again
+        Deliver the same request once more.
+    resume
+        Go on with a delivery, by its id or the beginning of it.
+    executor
+        Where the agent works: local, or ray.
+    address
+        Of the Ray cluster; one is started on this machine when none is given.
+    sandbox
+        How agents are caged: auto, bwrap, landlock, or none.
+    """
+    from closeloop.cli.config import find_repository_root, load_project
+    from closeloop.cli.console import refuse_option, require_positive_flags
+    from closeloop.cli.run import apply_executor_flags, apply_run_flags
+    from closeloop.orchestration.request_delivery import DeliveryRequest
+    from closeloop.records.errors import BadInput
+
+    refuse_option(request or "-", "deliver")
+    require_positive_flags(budget=budget)
+    if (resume is None) == (request is None and issue is None):
+        raise BadInput("Give a REQUEST, --issue or both; or --resume alone.")
+    if variant and (agent or model):
+        raise BadInput("Give either --variant, or --agent and --model: a variant names both.")
+    project = load_project(Path.cwd())
+    repo = find_repository_root(project.root)
+    if repo is None:
+        raise BadInput(f"{project.root} lies in no git repository: run it in one.")
+    settings = apply_run_flags(
+        project.settings,
+        agents=[agent] if agent else None,
+        models=[model] if model else None,
+        sandbox=sandbox,
+    )
+    settings = apply_executor_flags(settings, executor, address)
+    order = load_order(resume, settings, project.root) if resume is not None else None
+    wanted = DeliveryRequest(
+        settings=settings,
+        root=project.root,
+        environ=os.environ,
+        repo=repo,
+        variant=order.variant if order else choose_variant(settings, variant),
+        asked=read_request(request, issue, repo),
+        base=base,
+        budget=budget,
+        dry_run=dry_run,
+        again=again,
+        order=order,
+    )
+    return run_and_print_delivery(wanted, json=json)
+
+
+def run_and_print_delivery(wanted: DeliveryRequest, *, json: bool) -> int:
+    """Deliver it, print what came of it, and say how it went by the exit code."""
+    import anyio
+
+    from closeloop import flow
+    from closeloop.cli.console import print_json, print_parts, print_warning, show_progress
+    from closeloop.cli.orchestrate import warn_of_uncommitted_files
+    from closeloop.records.errors import Fault
+
+    if wanted.order is None and wanted.base == "HEAD":
+        warn_of_uncommitted_files(wanted.repo)
+    begun: list[str] = []
+    try:
+        with show_progress("reading the request") as tell:
+            result = anyio.run(flow.deliver_request, wanted, tell_steps(tell, begun.append))
+    except (Fault, KeyboardInterrupt):
+        if begun:
+            print_warning(f"`closeloop deliver --resume {begun[0]}` goes on with what is done.")
+        raise
+    print_json(result) if json else print_parts(*render_delivery(result))
+    return 0 if result.state == "delivered" else 1
+
+
+def tell_steps(
+    tell: Callable[[str], None], begin: Callable[[str], None]
+) -> Callable[[DeliveryProgress], None]:
+    """A line for each step that begins, and for each that was done before."""
+
+    def tell_step(progress: DeliveryProgress) -> None:
+        if progress.done:
+            begin(progress.delivery)
+        if progress.known:
+            tell(f"{progress.text}: done before")
+        elif not progress.done:
+            tell(progress.text)
+
+    return tell_step
+
+
+def choose_variant(settings: Settings, name: str | None) -> str:
+    """The variant that is named, else the first."""
+    from closeloop.records.errors import BadInput, unknown_name_error
+
+    if name is not None and name not in settings.variants:
+        raise unknown_name_error("variant", name, settings.variants)
+    chosen = name or next(iter(settings.variants), None)
+    if chosen is None:
+        raise BadInput(
+            "There is nobody to work: name a model with --model openai/NAME, "
+            "or add a [variants.NAME] section to closeloop.toml."
+        )
+    return chosen
+
+
+def load_order(name: str, settings: Settings, root: Path) -> DeliveryOrder:
+    from closeloop.orchestration.request_delivery import load_delivery_order
+    from closeloop.store.store_opening import open_existing_store
+
+    with open_existing_store(settings, root) as store:
+        return load_delivery_order(store, name)
+
+
+def read_request(request: str | None, issue: str | None, repo: Path) -> AskedWork:
+    """What somebody typed, a file of it, or standard input; and the issue that they name."""
+    from closeloop.cli.config import current_user
+    from closeloop.cli.console import read_file_content, require_utf8_text
+    from closeloop.records.errors import BadInput
+    from closeloop.records.request_delivery import AskedWork
+
+    text = request or ""
+    if request == "-":
+        text = decode_text(sys.stdin.buffer.read(MAX_REQUEST_BYTES), "standard input")
+    elif request and "\n" not in request and len(request) < 255 and Path(request).is_file():
+        text = decode_text(read_file_content(Path(request), MAX_REQUEST_BYTES), request)
+    require_utf8_text(text, "The request")
+    if request is not None and not text.strip():
+        raise BadInput("The request is empty: say what is wanted.")
+    known_issue = read_issue(issue, repo) if issue is not None else None
+    return AskedWork(text=text, issue=known_issue, user=current_user())
+
+
+def decode_text(content: bytes, name: str) -> str:
+    from closeloop.records.errors import BadInput
+
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise BadInput(f"{name} is not UTF-8 text: save it as UTF-8.") from None
+
+
+def read_issue(name: str, repo: Path) -> HostIssue:
+    """By its number at the host, or from a file as the host's API or `gh issue view` writes it."""
+    import anyio
+
+    from closeloop.changes.pull_opening import fetch_issue, find_code_host, issue_from_map
+    from closeloop.cli.console import read_file_content
+    from closeloop.records.errors import BadInput
+    from closeloop.text.record_reading import parse_json
+
+    number = name.removeprefix("#")
+    if not number.isdecimal():
+        content = read_file_content(Path(name), MAX_REQUEST_BYTES)
+        return issue_from_map(parse_json(content, name), name)
+    host = find_code_host(repo, os.environ)
+    if host is None:
+        raise BadInput(
+            "An issue is asked of the host of `origin`, for which there is no token: set "
+            "GITHUB_TOKEN or GITLAB_TOKEN, or name a file with --issue."
+        )
+    return anyio.run(fetch_issue, host, int(number[:18]))
+
+
+STATE_TEXTS = {
+    "delivered": "Delivered",
+    "unresolved": "Delivered, with failures that are not resolved",
+    "held": "Delivered, and held: a person must look at it",
+    "nothing": "Nothing to deliver",
+}
+
+
+def render_delivery(result: DeliveryResult) -> Iterator[RenderableType]:
+    """What came of it, in a few lines."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from closeloop.cli.console import make_visible
+
+    yield Text(f"{STATE_TEXTS[result.state]}: {make_visible(result.title)}")
+    lines = {
+        "pull request": result.pull.url if result.pull else None,
+        "branch": result.branch.name if result.branch else None,
+        "checks": result.verdict,
+        "risk": result.risk,
+        "fix cycles": str(result.cycles) if result.cycles else None,
+        "cost": f"${result.cost:.2f}" if result.cost is not None else None,
+        "attempt": result.attempt,
+        "it lacked": result.feedback,
+    }
+    table = Table(box=None, show_header=False)
+    for name, value in lines.items():
+        if value is not None:
+            table.add_row(name, Text(make_visible(value)))
+    yield table
+    for reason in result.reasons:
+        yield Text(f"- {make_visible(reason)}")
+    for note in result.notes:
+        yield Text(make_visible(note), style="dim")
