@@ -23,7 +23,12 @@ from closeloop.records.session import Exchange, Session
 from closeloop.records.settings import Settings
 from closeloop.records.task import PromptVersion, Variant
 from closeloop.records.trace import Trace
-from closeloop.reviews.agent_context import CONTEXT_TITLE, build_context, rank_themes
+from closeloop.reviews.agent_context import (
+    CONTEXT_TITLE,
+    THEMES_TITLE,
+    build_context,
+    rank_themes,
+)
 from closeloop.reviews.agent_prompts import (
     add_prompt,
     diff_prompts,
@@ -36,7 +41,7 @@ from closeloop.store import Store, open_store
 from closeloop.store.record_bodies import pack_record
 from closeloop.store.session_rows import build_packed_session, session_key
 from closeloop.text.prompt_text import (
-    CONTEXT_HEADING,
+    CONTEXT_HEADINGS,
     build_prompt_version,
     normalise_system_prompt,
 )
@@ -125,7 +130,7 @@ def test_another_rule_makes_another_version_and_the_diff_shows_it_alone() -> Non
 
 
 def test_what_memory_tells_makes_no_other_version() -> None:
-    assert CONTEXT_HEADING == CONTEXT_TITLE
+    assert CONTEXT_HEADINGS == (CONTEXT_TITLE, THEMES_TITLE)
     from closeloop.records.team_rules import InsightTheme
 
     theme = InsightTheme(

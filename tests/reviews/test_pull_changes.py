@@ -28,6 +28,7 @@ from closeloop.reviews.pull_changes import (
     change_from_github,
     fetch_missing_changes,
     list_pulls_without_change,
+    run_change_worker,
 )
 from closeloop.reviews.pull_updates import load_pull, save_facts
 from closeloop.store import Store, open_store
@@ -111,6 +112,32 @@ def test_what_cannot_be_had_is_told_and_is_not_zero(store: Store) -> None:
     row = store.pulls.load_pull(REPO, 1)
     assert row is not None
     assert (row.has_change, row.added) == (False, None)
+
+
+def test_a_server_fetches_the_diff_by_itself_and_keeps_the_token_to_itself(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "closeloop.db"
+    files = [{"sha": "a", "filename": "shop.py", "status": "modified", "additions": 1,
+              "deletions": 1, "changes": 2, "patch": "@@ -1 +1 @@\n-a\n+b"}]  # fmt: skip
+    host = CodeHosts("github", lambda method, path, payload: (200, files))
+    host.tokens[TOKEN] = FULL
+
+    async def serve_until_fetched() -> None:
+        environ = {"GITHUB_TOKEN": TOKEN, "GITHUB_API_URL": host.address}
+        opener = partial(open_code_host, environ=environ)
+        async with anyio.create_task_group() as group:
+            group.start_soon(run_change_worker, store, AGENTS, opener, ())
+            while list_pulls_without_change(store):  # noqa: ASYNC110 - a row, which wakes nobody
+                await anyio.sleep(0.01)
+            group.cancel_scope.cancel()
+
+    with open_store(str(path)) as store, caplog.at_level("DEBUG"), serving_host(host):
+        save_facts([*described(), *described(2)], store, AGENTS)
+        anyio.run(serve_until_fetched)
+    assert TOKEN not in caplog.text
+    stored = b"".join(file.read_bytes() for file in tmp_path.glob("closeloop.db*"))
+    assert TOKEN.encode() not in stored
 
 
 def git(folder: Path, *arguments: str) -> str:

@@ -47,6 +47,7 @@ READ = (
     "/prompts",
     f"/prompts/{NEW}",
     f"/prompts/{OLD}?against={NEW}",
+    "/trials",
     "/review",
 )
 

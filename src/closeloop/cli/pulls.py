@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from closeloop.store import Store
 
 RISK_COLOURS = {"critical": "bold red", "high": "red", "medium": "yellow"}
+NO_CHANGE_REASON = "its diff is not known: `closeloop pulls --fetch` asks for it"
 CHECK_MARKS = {"passed": "✓", "failed": "✗", "running": "…", "skipped": "·"}
 
 
@@ -84,7 +85,11 @@ def pulls(  # noqa: PLR0913 - one parameter for each flag
                 store,
                 merge_known_agents(project.settings.pulls.agents),
             )
-            print_json(pull_request) if json else print_parts(*render_pull_life(pull_request))
+            row = store.pulls.load_pull(pull_request.repo, pull_request.number)
+            has_change = row is not None and row.has_change
+            print_json(pull_request) if json else print_parts(
+                *render_pull_life(pull_request, has_change=has_change)
+            )
             return
         by_agent = None if by is None else by == "agents"
         rows = store.pulls.list_pulls(repo=repo, state=state, agent=by_agent)
@@ -202,7 +207,7 @@ def format_size(added: int | None, removed: int | None) -> str:
     return "–" if added is None or removed is None else f"+{added:,} −{removed:,}"
 
 
-def render_pull_life(pull: PullRequest) -> Iterator[RenderableType]:
+def render_pull_life(pull: PullRequest, *, has_change: bool) -> Iterator[RenderableType]:
     """What happened to one, in order."""
     from rich.table import Table
     from rich.text import Text
@@ -223,7 +228,9 @@ def render_pull_life(pull: PullRequest) -> Iterator[RenderableType]:
         "task": pull.task,
         "prompt": pull.prompt,
         "first push": pull.first_push,
-        "held": block_reason(pull) if pull.state == "open" else None,
+        "held": (block_reason(pull) or (None if has_change else NO_CHANGE_REASON))
+        if pull.state == "open" and pull.agent
+        else None,
     }
     facts = Table(box=None, show_header=False)
     for name, value in pull_facts.items():

@@ -208,21 +208,32 @@ def compute_trends(
 def list_version_marks(work: AttemptTable) -> Iterator[VersionMark]:
     """When each variant, model and prompt version was first seen, but for those of the start."""
     first: dict[str, float] = {}
-    labels_by_variant = {key: _version_labels(variant) for key, variant in work.variants.items()}
     for (variant, agent, model), started in first_version_times(work):
-        for what in labels_by_variant.get(variant or "") or (
-            f"{agent or 'an agent'} with {model or 'a model'}",
-        ):
-            first[what] = min(started, first.get(what, started))
+        known = work.variants.get(variant or "")
+        what = (
+            f"variant {known.name} {known.digest[:8]}"
+            if known
+            else f"{agent or 'an agent'} with {model or 'a model'}"
+        )
+        first[what] = min(started, first.get(what, started))
+    for prompt, started in _first_prompt_times(work):
+        first[f"prompt {prompt[:12]}"] = started
     earliest = min(first.values(), default=0.0)
     for what, at in sorted(first.items(), key=lambda pair: (pair[1], pair[0])):
         if at > earliest:
             yield VersionMark(at=_moment_from_seconds(at), what=what)
 
 
-def _version_labels(variant: Any) -> tuple[str, ...]:
-    named = f"variant {variant.name} {variant.digest[:8]}"
-    return (named, f"prompt {variant.prompt[:12]}") if variant.prompt else (named,)
+def _first_prompt_times(work: AttemptTable) -> Iterator[tuple[str, float]]:
+    """When work under each prompt version first began, in seconds."""
+    import numpy as np
+
+    prompts, started = work.columns["prompt"], work.columns["started"]
+    for place, prompt in enumerate(prompts.labels):
+        times = started[prompts.codes == place]
+        times = times[np.isfinite(times)]
+        if prompt is not None and len(times):
+            yield prompt, float(times.min()) / 1e6
 
 
 def _compute_series(

@@ -12,7 +12,7 @@ import re
 from closeloop.records.record import content_digest
 from closeloop.records.task import PromptSource, PromptVersion
 
-CONTEXT_HEADING = "## What this repository's reviewers taught"
+CONTEXT_HEADINGS = ("## What this repository's reviewers taught", "## What agents lacked here")
 """How the context begins that we add ourselves, which differs from task to task."""
 MAX_PROMPT_CHARS = 400_000
 
@@ -23,7 +23,7 @@ _SECTIONS = re.compile(
 )
 _GIT_STATUS = re.compile(r"^gitStatus:.*\Z", re.DOTALL | re.MULTILINE)
 _CONTEXT = re.compile(
-    rf"{re.escape(CONTEXT_HEADING)}\n"
+    rf"(?:{'|'.join(map(re.escape, CONTEXT_HEADINGS))})\n"
     r"(?:\n|The lines in quotes [^\n]*\n|- [^\n]*(?:\n|\Z)|What agents said they lacked here:\n)*"
 )
 _LABELS = (
