@@ -128,5 +128,6 @@ def _pull(number: int, chance: random.Random) -> dict[str, Any]:
         "edits": 0,
         "pointers": 0,
         "reviewed": True,
+        "has_change": True,
         "version": 1,
     }

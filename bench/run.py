@@ -27,7 +27,8 @@ from table import LEGEND, Row, compare_tables, describe_run, format_row, keep_ta
 
 PARTS = (
     "startup", "attempts", "crowd", "cluster", "sandbox", "workspaces", "grading", "changes",
-    "mining", "imports", "measure", "metrics", "dashboard", "gateway", "webhooks", "harbor",
+    "mining", "imports", "measure", "metrics", "scores", "dashboard", "gateway", "webhooks",
+    "harbor",
 )  # fmt: skip
 """Each is a module beside this one, whose `measure` yields rows."""
 

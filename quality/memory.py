@@ -1,17 +1,27 @@
 """How often is the right rule found for a remark, and is a contrary ever taken for the same?
 
     python quality/memory.py
+    python quality/memory.py msg-test.jsonl
 
 Over the paraphrases of tests/reviews: each rule lies among all the others, those that only sound
 alike and the contraries; a remark is held against them with the rule's other paraphrase as its
 only example, and without any.
+
+With the comments that quality/review_pairs.toml labels, over pairs of real ones: is a comment
+offered as a repeat of another one, and is the one it repeats among the three nearest of many?
 """
 
 from __future__ import annotations
 
+import hashlib
+import itertools
+import json
+import random
 import sys
 import time
-from collections.abc import Iterator
+import tomllib
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,12 +31,18 @@ from closeloop.records.estimate import Rate, wilson_rate
 from closeloop.records.protocols import Encoder
 from closeloop.records.record import Record
 from closeloop.records.team_rules import RuleExample, TeamRule
-from closeloop.reviews.remark_polarity import compare_remarks
-from closeloop.reviews.rule_index import (
+from closeloop.reviews.remark_polarity import (
+    comparable_words,
+    compare_remarks,
+    is_teaching_remark,
+)
+from closeloop.reviews.rule_index import find_restated_rules
+from closeloop.reviews.rule_vectors import (
     RuleVectors,
     build_rule_vectors,
-    find_restated_rules,
+    likeness_floor,
     nearest_rules,
+    rate_rules,
     text_key,
 )
 
@@ -95,11 +111,11 @@ def score(encoder: Encoder) -> Score:
     alone = [rank(bare, name, vectors[text_key(text)]) for name, _, text in tries]
     ranks = [rank(places[which], name, vectors[text_key(text)]) for name, which, text in tries]
     found = [
-        candidates(places[which], text, vectors[text_key(text)], encoder.floor)
+        candidates(places[which], text, vectors[text_key(text)], likeness_floor(encoder))
         for _, which, text in tries
     ]
     turned = [
-        str(at) not in candidates(bare, text, vectors[text_key(text)], encoder.floor)
+        str(at) not in candidates(bare, text, vectors[text_key(text)], likeness_floor(encoder))
         for at, one in enumerate(known)
         for text in one["opposite"]
     ]
@@ -127,7 +143,7 @@ def candidates(known: RuleVectors, text: str, vector: Any, floor: float) -> list
 
 
 def rank(known: RuleVectors, name: str, vector: Any) -> int:
-    likeness = known.matrix @ vector
+    likeness = rate_rules(known, vector)
     own = [one.id for one in known.rules].index(name)
     return int((likeness > likeness[own]).sum())
 
@@ -138,7 +154,13 @@ def speed(encoder: Encoder) -> float:
 
     width = encoder.encode(["one"]).shape[1]
     rows = np.random.default_rng(0).random((MANY, width), np.float32)
-    known = RuleVectors(rules=(rule("one", "one"),) * MANY, matrix=rows)
+    known = RuleVectors(
+        rules=(rule("one", "one"),) * MANY,
+        matrix=rows,
+        starts=np.arange(MANY),
+        lengths=np.ones(MANY, np.float32),
+        said=np.zeros(MANY),
+    )
     times = []
     for _ in range(7):
         began = time.process_time()
@@ -179,9 +201,186 @@ def table(encoders: Iterator[Encoder]) -> str:
     return "\n".join(lines)
 
 
+# Real comments: labels are kept here, the comments are not.
+
+LABELS = Path(__file__).with_name("review_pairs.toml")
+FILLERS = 150
+"""Other comments among which the right one must be found."""
+TRIES = 3
+"""For each comment: with other ones of its group as what was said before."""
+
+
+class RealScore(Record):
+    """How an encoder did with one half of the labelled comments."""
+
+    encoder: str
+    half: str
+    pairs: dict[str, int]
+    recall: Rate | None
+    """Of paraphrases, those that are offered as repeats."""
+    precision: Rate | None
+    """Of pairs that are offered, paraphrases."""
+    contraries: Rate | None
+    near: Rate | None
+    others: Rate | None
+    """Of those pairs, offered though they should not be."""
+    top3: tuple[Rate | None, ...]
+    """The right one among the three nearest, when it was said once, twice and three times."""
+    confirmed: int
+    """Pairs, contrary or not the same, that a model's word alone would confirm."""
+
+
+def read_comments(file: Path) -> list[str]:
+    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    return [str(line.get("msg", line.get("gold"))) for line in lines]
+
+
+def label_groups(half: str) -> list[dict[str, Any]]:
+    """The groups of the families on one side: `development` or `measurement`."""
+    groups = tomllib.loads(LABELS.read_text(encoding="utf-8"))["group"]
+    return [one for one in groups if half_of_family(one["family"]) == half]
+
+
+def half_of_family(family: str) -> str:
+    digest = hashlib.sha256(family.encode()).hexdigest()
+    return "measurement" if int(digest, 16) % 2 else "development"
+
+
+def relation(one: dict[str, Any], other: dict[str, Any]) -> str | None:
+    """What comments of two groups are to each other; None where that is open."""
+    if one["name"] == other["name"]:
+        return "same"
+    for ours, theirs in ((one, other), (other, one)):
+        if theirs["name"] in ours.get("contrary", ()):
+            return "contrary"
+        if theirs["name"] in ours.get("related", ()):
+            return None
+    return "near" if one["family"] == other["family"] else "other"
+
+
+def labelled_pairs(groups: Sequence[dict[str, Any]], said: Sequence[str]) -> list[tuple[str, ...]]:
+    """Relation and both comments of every pair that is not in the same words."""
+    items = [(group, said[number]) for group in groups for number in group["comments"]]
+    pairs = [
+        (found, one, two)
+        for (first, one), (second, two) in itertools.combinations(items, 2)
+        if (found := relation(first, second)) and comparable_words(one) != comparable_words(two)
+    ]
+    return list(dict.fromkeys(pairs))
+
+
+def score_real(encoder: Encoder, half: str, said: Sequence[str]) -> RealScore:
+    groups = label_groups(half)
+    pairs = labelled_pairs(groups, said)
+    fillers = filler_comments(said)
+    texts = [text for _, one, two in pairs for text in (one, two)]
+    vectors = vectors_of([*texts, *fillers], encoder)
+    width = len(next(iter(vectors.values())))
+    kinds = Counter(kind for kind, _, _ in pairs)
+    offered: Counter[str] = Counter()
+    for kind, one, two in pairs:
+        known = build_rule_vectors([rule("one", one)], vectors, width)
+        offered[kind] += bool(
+            candidates(known, two, vectors[text_key(two)], likeness_floor(encoder))
+        )
+    rates = {kind: wilson_rate(offered[kind], kinds[kind]) for kind in kinds}
+    return RealScore(
+        encoder=encoder.id,
+        half=half,
+        pairs=dict(kinds),
+        recall=rates["same"],
+        precision=wilson_rate(offered["same"], sum(offered.values())),
+        contraries=rates["contrary"],
+        near=rates["near"],
+        others=rates["other"],
+        top3=tuple(top_three(groups, said, fillers, vectors, times) for times in (1, 2, 3)),
+        confirmed=sum(
+            compare_remarks(one, two) == "same" for kind, one, two in pairs if kind != "same"
+        ),
+    )
+
+
+def filler_comments(said: Sequence[str]) -> list[str]:
+    """Comments without a label that ask for something."""
+    groups = tomllib.loads(LABELS.read_text(encoding="utf-8"))["group"]
+    labelled = {number for group in groups for number in group["comments"]}
+    asking = [
+        text
+        for number, text in enumerate(said)
+        if number not in labelled and 15 < len(text) < 200 and is_teaching_remark(text)
+    ]
+    return random.Random(3).sample(asking, FILLERS)  # noqa: S311 - the same each time
+
+
+def top_three(
+    groups: Sequence[dict[str, Any]],
+    said: Sequence[str],
+    fillers: Sequence[str],
+    vectors: dict[str, Any],
+    times: int,
+) -> Rate | None:
+    """How often the rule of a comment's group is one of the three nearest that are not contrary."""
+    width = len(next(iter(vectors.values())))
+    hits = tries = 0
+    for group in groups:
+        texts = list(dict.fromkeys(said[number] for number in group["comments"]))
+        for text in texts:
+            others = [one for one in texts if comparable_words(one) != comparable_words(text)]
+            for turn in range(TRIES if len(others) >= times else 0):
+                draw = random.Random(f"{text}{turn}")  # noqa: S311
+                rules = [rule("right", *draw.sample(others, times))]
+                for other in groups:
+                    if relation(group, other) not in ("same", None):
+                        numbers = other["comments"]
+                        chosen = draw.sample(numbers, min(times, len(numbers)))
+                        rules.append(rule(other["name"], *(said[number] for number in chosen)))
+                rules += [rule(f"other-{at}", one) for at, one in enumerate(fillers)]
+                known = build_rule_vectors(rules, vectors, width)
+                nearest = [
+                    found.id
+                    for found, _ in nearest_rules(known, vectors[text_key(text)])
+                    if all(
+                        compare_remarks(one, text) != "opposite"
+                        for one in (found.text, *(example.text for example in found.examples))
+                    )
+                ]
+                hits += "right" in nearest[:3]
+                tries += 1
+    return wilson_rate(hits, tries)
+
+
+def real_table(scores: Sequence[RealScore]) -> str:
+    """Markdown, as in docs/memory.md."""
+    lines = [
+        "| encoder | half | pairs: same, contrary, near, other | recall | precision | contraries "
+        "offered | near misses offered | others offered | right one in the top 3, said once | "
+        "twice | three times |",
+        f"|{' --- |' * 3}{' --: |' * 8}",
+    ]
+    for one in scores:
+        counts = ", ".join(str(one.pairs[kind]) for kind in ("same", "contrary", "near", "other"))
+        rates = (one.recall, one.precision, one.contraries, one.near, one.others, *one.top3)
+        cells = [f"`{one.encoder}`", one.half, counts, *map(show_rate, rates)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def show_rate(rate: Rate | None) -> str:
+    return "–" if rate is None else f"{rate.value:.0%} ({rate.low:.0%}–{rate.high:.0%})"
+
+
 def main() -> None:
     sys.stdout.write(f"{table(encoders())}\n")
     sys.stdout.write(f"\ncontraries confirmed: {len(confirmed())}\n")
+    if len(sys.argv) > 1:
+        said = read_comments(Path(sys.argv[1]))
+        scores = [
+            score_real(encoder, half, said)
+            for half in ("development", "measurement")
+            for encoder in encoders()
+        ]
+        sys.stdout.write(f"\n{real_table(scores)}\n")
+        sys.stdout.write(f"\nconfirmed wrongly: {sum(one.confirmed for one in scores)}\n")
 
 
 if __name__ == "__main__":

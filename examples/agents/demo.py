@@ -5,7 +5,8 @@
 
 Each agent meets a failing test, edits, and sees it pass, in its cage, by way of the gateway. Their
 own recordings are read, measured and graded; the tokens that the gateway counted are held against
-those that the model's server gave out.
+those that the model's server gave out. At the end each is asked in one more turn what it lacked:
+that is stored, counted with what others said, and told to the next agent.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ import subprocess
 import sys
 from collections import Counter
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
 import msgspec
-from dialogues import Project, dialogues, node, python
+from dialogues import LACKED, Project, dialogues, node, python
 
 from closeloop.providers import script_server as serving
 from closeloop.providers import scripted_model
@@ -92,7 +94,7 @@ async def run(project: Project, agents: dict[str, Path], folder: Path) -> list[d
     """All agents on one repository; a row for each."""
     lay_out(project, folder)
     served: Served = Counter()
-    vars(serving)["speak"] = lambda script, turn, request: counted(script, turn, request, served)
+    vars(serving)["reply_from_turn"] = partial(counted, served)
     async with AsyncExitStack() as opened:
         addresses = {}
         for agent in agents:
@@ -110,10 +112,30 @@ async def run(project: Project, agents: dict[str, Path], folder: Path) -> list[d
     return rows(json.loads(ran.stdout), project, served)
 
 
-def counted(script: Any, turn: Any, request: Any, served: Served) -> Any:
+def counted(served: Served, script: Any, turn: Any, request: Any) -> Any:
     reply = scripted_model.reply_from_turn(script, turn, request)
     served[script.name] += (reply.usage.input_tokens or 0) + (reply.usage.output_tokens or 0)
+    served[f"{script.name} asked"] += reply.text == LACKED
     return reply
+
+
+def told_next(folder: Path, told: int) -> str:
+    """What became of the answers: themes, and what the next agent would be told."""
+
+    def answer(*words: str) -> Any:
+        program = shutil.which("closeloop") or "closeloop"
+        ran = subprocess.run([program, *words, "--json"], cwd=folder, check=True, stdout=-1)
+        return json.loads(ran.stdout)
+
+    themes = answer("insights")
+    hints = answer("context", "--repo", str(folder / "repo"), "--task", "Round half a cent up.")
+    counts = [theme["count"] for theme in themes]
+    given = sum(LACKED in hint["text"] for hint in hints["hints"])
+    well = sum(counts) == told and given == (told > 1)
+    return (
+        f"{folder.name}: {len(counts)} theme of {sum(counts)} attempts, {given} told to the next"
+        f" agent: {'as it should be' if well else 'WRONG'}"
+    )
 
 
 def rows(results: dict[str, Any], project: Project, served: Served) -> list[dict[str, Any]]:
@@ -131,6 +153,7 @@ def rows(results: dict[str, Any], project: Project, served: Served) -> list[dict
                 "server": served[name], "seconds": round(row["seconds"] or 0, 1),
                 "findings": " ".join(one["rule"] for one in found) or "none",
                 "lacked": "told" if row["id"] in told else "–",
+                "asked": served[f"{name} asked"],
                 "cause": row["cause"] or row["reason"] or "",
             }
         )  # fmt: skip
@@ -139,6 +162,9 @@ def rows(results: dict[str, Any], project: Project, served: Served) -> list[dict
 
 def is_well(row: dict[str, Any]) -> bool:
     counted_alike = row["gateway"] == row["server"] > 0
+    # What it lacked costs one turn, no more.
+    if row["lacked"] == "told" and row["asked"] != 1:
+        return False
     return counted_alike and row["outcome"] == "pass" and (row["turns"] or 0) > 1
 
 
@@ -149,18 +175,22 @@ def main(installed: Path, folder: Path, names: list[str]) -> int:
     if not agents:
         print(f"No agent is installed in {installed}: is `npm` there, and its registry in reach?")
         return 2
-    table = []
+    table, lessons = [], []
     for project in (python(), node()):
-        table += anyio.run(run, project, agents, folder / project.name)
+        made = anyio.run(run, project, agents, folder / project.name)
+        told = sum(row["lacked"] == "told" for row in made)
+        lessons.append(told_next(folder / project.name, told))
+        table += made
     wide = {name: max(len(name), *(len(str(row[name])) for row in table)) for name in COLUMNS}
     for row in ({name: name for name in COLUMNS}, *table):
         print("  ".join(str(row[name]).ljust(wide[name]) for name in COLUMNS).rstrip())
+    print("\n".join(lessons))
     bad = [row for row in table if not is_well(row)]
     for row in bad:
         print(f"{row['agent']} on {row['repository']}: {row['cause'] or 'tokens or turns'}")
     print(f"{len(table) - len(bad)} of {len(table)} are as they should be: graded pass, several "
           f"turns read, tokens by the gateway = tokens by the server.")  # fmt: skip
-    return 1 if bad else 0
+    return 1 if bad or any("WRONG" in lesson for lesson in lessons) else 0
 
 
 if __name__ == "__main__":

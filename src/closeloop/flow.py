@@ -215,14 +215,16 @@ async def learn_from_reviews(context: LearningContext, repo: str | None = None) 
             return total
         pull = load_pull(changed.row.repo, changed.row.pull, store, context.agents)
         remarks, offered = list_corrections(pull), learning.find_context_record(store, pull)
+        gone = learning.withdraw_corrections(context, pull, remarks)
         learned = await learning.learn_from_corrections(context, remarks, pull.opened, offered)
         repeated = await learning.learn_from_findings(context, pull, offered)
-        learning.update_delivery(store, pull)
+        learning.update_delivery(store, pull, compared=learning.was_compared(context, pull))
         learning.mark_pull_learned(context, changed)
-        total = learning.add_summaries(total, learned, repeated, learning.LearningSummary(pulls=1))
+        looked_at = learning.LearningSummary(pulls=1)
+        total = learning.add_summaries(total, gone, learned, repeated, looked_at)
     for note in learning.list_changed_notes(context, repo):
         learned = await learning.learn_from_corrections(
-            context, [note.correction], note.began, None, taught=()
+            context, [note.correction], note.began, None, again=True
         )
         learning.mark_note_learned(context, note)
         total = learning.add_summaries(total, learned)

@@ -72,6 +72,7 @@ LOOSENING_SETTINGS: Mapping[str, str] = {
     "judge.judge": "chooses a program that runs",
     "judge.variant": "chooses a program that runs",
     "judge.samples": "bounds what is spent",
+    "judge.confirm": "lets text in the work speak for it",
     "orchestrate.planner": "says who receives code",
     "orchestrate.workers": "chooses programs that run",
     "orchestrate.judges": "says who receives code",

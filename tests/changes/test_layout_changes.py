@@ -45,8 +45,20 @@ def test_a_file_that_was_only_formatted_anew_is_left_out(tmp_path: Path) -> None
         ("for a in b:\n    run(a)\n    stop(a)\n", "for a in b:\n    run(a)\nstop(a)\n"),
         ("name = 'a b'\n", "name = 'a  b'\n"),
         ("both = (a)\n", "both = (a,)\n"),
+        ("from a import b, c\nb()\n", "from a import b\nfrom a import c\nfrom a import b\nc()\n"),
+        ("from a import b as c\nfrom c import a\n", "from c import a, b as c\n"),
+        ("x = [0]\n", "x = []\n"),
     ],
-    ids=["operator", "parentheses", "indentation", "inside a string", "a tuple"],
+    ids=[
+        "operator",
+        "parentheses",
+        "indentation",
+        "inside a string",
+        "a tuple",
+        "split imports and a call",
+        "another module",
+        "a zero",
+    ],
 )
 def test_the_same_words_that_say_something_else_are_kept(
     tmp_path: Path, before: str, after: str
@@ -54,6 +66,27 @@ def test_the_same_words_that_say_something_else_are_kept(
     with inspected(tmp_path, {"a.py": before}, {"a.py": after}) as inspection:
         assert [file.path for file in inspection.files] == ["a.py"]
         assert inspection.added["a.py"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            "from a import b, c as d, e\n",
+            "from a import b\nfrom a import c as d\nfrom a import e\n",
+        ),
+        ("from a import e, b\nb()\n", "from a import b\nfrom a import e\n\nb()\n"),
+        ("if a:\n    from .b import c, d\n", "if a:\n    from .b import c\n    from .b import d\n"),
+        ("half = .5 + 1.\n", "half = 0.5 + 1.0\n"),
+        ("name = br'a' + Rb'b'\n", 'name = rb"a" + rb"b"\n'),
+    ],
+    ids=["one name a line", "sorted", "in a block", "numbers", "prefixes of strings"],
+)
+def test_what_black_and_isort_write_otherwise_is_left_out(
+    tmp_path: Path, before: str, after: str
+) -> None:
+    with inspected(tmp_path, {"a.py": before}, {"a.py": after}) as inspection:
+        assert inspection.files == ()
 
 
 def test_a_weaker_test_beside_a_formatted_file_is_found(tmp_path: Path) -> None:

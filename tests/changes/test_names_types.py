@@ -58,6 +58,49 @@ def test_an_attribute_of_the_class_itself_is_an_error(tmp_path: Path) -> None:
     assert "did you mean `size_left`" not in finding.message
 
 
+@pytest.mark.parametrize(
+    ("line", "is_told"),
+    [
+        ("stock.take_all()[1] = 2  # type: ignore[index]", True),
+        ("stock.take(1, force_mode=True)  # noqa: SIM115", True),
+        ("stock.take_all()  # type: ignore[attr-defined]", False),
+        ("stock.take_all()  # type: ignore", False),
+        ("stock.take(1, force_mode=True)  # noqa", False),
+        ("stock.take(1, force_mode=True)  # pyright: ignore[reportCallIssue]", False),
+    ],
+)
+def test_a_comment_silences_only_what_it_names(tmp_path: Path, line: str, is_told: bool) -> None:
+    assert bool(found(tmp_path, f"{line}\n")) is is_told
+
+
+def test_an_attribute_beside_those_of_a_standard_class_is_an_error(tmp_path: Path) -> None:
+    before = {
+        "tests/test_use.py": (
+            "import unittest\nfrom threading import Thread\n\n\n"
+            "class Worker(Thread):\n    def run(self):\n        pass\n\n\n"
+            "class Uses(unittest.TestCase):\n    def test_one(self):\n        self.assertTrue(1)\n"
+        )
+    }
+    added = "        self.assertTrue_safe(1)\n"
+    (finding,) = found(tmp_path, added, before, path="tests/test_use.py")
+    assert (finding.severity, finding.places) == ("error", ("tests/test_use.py:13",))
+
+
+def test_a_base_class_that_another_base_follows_may_take_arguments(tmp_path: Path) -> None:
+    added = "\n\nclass Mixed:\n    def __init__(self, size):\n        super().__init__(size)\n"
+    assert found(tmp_path, added) == []
+
+
+def test_a_module_that_fills_itself_as_it_runs_has_the_names_that_stand_in_it(
+    tmp_path: Path,
+) -> None:
+    filled = "for name in ('mode', 'mean'):\n    globals()[name] = name.upper\n"
+    before = {**SHOP, "shop/sums.py": filled}
+    assert found(tmp_path, "from shop.sums import mode\n", before) == []
+    (finding,) = found(tmp_path / "other", "from shop.sums import median_all\n", before)
+    assert "`median_all`" in finding.message
+
+
 def test_arguments_that_do_not_fit_are_a_warning(tmp_path: Path) -> None:
     (finding,) = found(tmp_path, "stock.take(1, True, 3)\n")
     assert finding.severity == "warning"

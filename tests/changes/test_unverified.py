@@ -89,6 +89,21 @@ def test_json_has_it_as_the_verdict_and_a_strict_gate_blocks_it(tmp_path: Path) 
     assert report["reasons"] == [f"not verified: {NO_COMMAND_REASON}"]
 
 
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_a_change_that_chooses_its_own_tests_is_not_verified_by_them(
+    tmp_path: Path, is_committed: bool
+) -> None:
+    repo = make_repo(tmp_path / "repo", 'test = "false"')
+    settings = repo / "closeloop.toml"
+    settings.write_text(settings.read_text().replace("false", "true"))
+    if is_committed:
+        git(repo, "commit", "-qam", "Choose other tests")
+    wanted = ["HEAD"] if is_committed else []
+    cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    said = typed(repo, "check", *wanted, "--tier", "tools", **cache)
+    assert said.stdout.startswith("Not verified: the change itself rewrites commands.test"), said
+
+
 def tool(after: ToolState, output: str = "", **more: object) -> ToolRun:
     more = {"name": "test", "command": "pytest", "before": after, **more}
     return ToolRun(after=after, output=output, **more)  # type: ignore[arg-type]

@@ -43,15 +43,27 @@ class Asked:
         return ModelReply(text=text, usage=Usage(input_tokens=100, output_tokens=10))
 
 
-def opened(model: Asked, rubric: Rubric = CODE, samples: int = 1) -> OpenJudge:
+def opened(
+    model: Asked, rubric: Rubric = CODE, samples: int = 1, *, confirms: bool = True
+) -> OpenJudge:
     def door(before: Usage) -> AbstractAsyncContextManager[Any]:
         return nullcontext(model)
 
-    return OpenJudge(judge=checks, model=model.name, door=door, rubric=rubric, samples=samples)
+    return OpenJudge(
+        judge=checks,
+        model=model.name,
+        door=door,
+        rubric=rubric,
+        samples=samples,
+        confirms=confirms,
+    )
 
 
-def bench(*models: Asked, rubric: Rubric = CODE, samples: int = 1) -> JudgePanel:
-    return JudgePanel(judges=tuple(opened(model, rubric, samples) for model in models))
+def bench(
+    *models: Asked, rubric: Rubric = CODE, samples: int = 1, confirms: bool = True
+) -> JudgePanel:
+    judges = (opened(model, rubric, samples, confirms=confirms) for model in models)
+    return JudgePanel(judges=tuple(judges))
 
 
 def seal_in(request: ModelRequest) -> str:

@@ -233,8 +233,12 @@ def test_recorded_requests_share_all_that_a_provider_can_cache(tmp_path: Path) -
     plan = [Subtask(id=f"t{number}", prompt=f"Write sum {number}.") for number in range(4)]
     made, heard = asked_of_plan(plan, tmp_path)
     assert made.passed is True
-    requests = [json.loads(one.request) for one in heard]
+    both = [json.loads(one.request) for one in heard]
+    assert len(both) == 8  # what passes is asked about once more, without the plan
+    requests = [one for one in both if "END plan" in one["messages"][0]["text"]]
     assert len(requests) == 4
+    assert len({one["system"] for one in both}) == 1
+    assert len({one["messages"][0]["text"].partition("END request")[0] for one in both}) == 1
     assert len({one["system"] for one in requests}) == 1
     assert len({json.dumps(one["schema"]) for one in requests}) == 1
     texts = [one["messages"][0]["text"] for one in requests]
@@ -319,7 +323,7 @@ def test_a_judge_that_is_killed_leaves_what_it_had_said(tmp_path: Path) -> None:
 
     def then_killed(request: ModelRequest) -> Any:
         asked.append(1)
-        if len(asked) == 3:
+        if len(asked) == 5:  # each that passes is asked about twice
             raise KeyboardInterrupt
         return fair(request)
 

@@ -71,7 +71,9 @@ def test_what_all_requests_share_comes_first_so_that_prefix_caches_hit() -> None
     system = {each.system for each in model.requests}
     assert system == {checks.judge_instructions(CODE)}
     assert len({str(each.schema) for each in model.requests}) == 1
-    texts = [each.messages[0].text for each in model.requests]
+    every = [each.messages[0].text for each in model.requests]
+    texts = [text for text in every if "END plan" in text]
+    assert (len(texts), len(every)) == (3, 6)  # again, without the plan
     shared = len(min(texts, key=len))
     while len({text[:shared] for text in texts}) > 1:
         shared -= 1
@@ -171,9 +173,7 @@ def test_one_bad_quote_among_good_ones_voids_the_verdict() -> None:
 
 
 def test_a_short_output_may_be_quoted_whole() -> None:
-    made = one(
-        Asked(lambda request: all_of("yes", "42", request)), TaskOutput(task="add", text="42")
-    )
+    made = one(Asked(lambda request: all_of("yes", "7", request)), TaskOutput(task="add", text="7"))
     assert made.passed is True
 
 
@@ -325,7 +325,7 @@ def test_a_judge_adds_little_to_what_the_model_takes(lines: int) -> None:
     patch = "".join(f"+    value_{number} = compute({number})\n" for number in range(lines))
     output = TaskOutput(task="add", text="return a + b", change=patch)
     model = Asked(fair)
-    judge = bench(model)
+    judge = bench(model, confirms=False)
 
     async def go() -> None:
         for _ in range(40):

@@ -51,7 +51,8 @@ def test_the_better_one_wins_in_both_orders() -> None:
     made = preferred(fair)
     assert (made.winner, made.flipped) == ("first", False)
     assert made.answers == ("first", "first")
-    assert made.usage.input_tokens == 200
+    assert made.without_text == "first"
+    assert made.usage.input_tokens == 400
 
 
 def test_what_the_first_order_used_counts_against_the_limits_of_the_second() -> None:
@@ -63,7 +64,7 @@ def test_what_the_first_order_used_counts_against_the_limits_of_the_second() -> 
 
     (judge,) = bench(Asked(fair)).judges
     anyio.run(compare_outputs, replace(judge, door=door), case(GOOD), BAD)
-    assert told == [Usage(), Usage(input_tokens=100, output_tokens=10)]
+    assert [one.input_tokens for one in told] == [None, 100, 200, 300]  # twice in both orders
 
 
 @pytest.mark.parametrize("place", ["A", "B"])

@@ -48,9 +48,12 @@ def asked_for(output: TaskOutput, samples: int = 1) -> list[ModelRequest]:
 
 
 def test_samples_of_one_evaluation_are_one_request_and_the_next_evaluation_is_another() -> None:
-    first, second, third = asked_for(GOOD, samples=3)
+    first, second, third, *masked = asked_for(GOOD, samples=3)
     assert first == second == third
-    (later,) = asked_for(GOOD)
+    assert masked[0] == masked[1] == masked[2]
+    one, other = (find_seals(each.messages[0].text) for each in (first, masked[0]))
+    assert (one[0] == other[0], one[1] == other[1]) == (True, False)
+    later, _ = asked_for(GOOD)
     then, now = (find_seals(one.messages[0].text) for one in (first, later))
     assert len({*then, *now}) == 4
     text = later.messages[0].text
@@ -64,9 +67,10 @@ def test_tasks_of_one_evaluation_share_the_first_seal_and_answer_with_their_own(
     plan = [TASK, msgspec.structs.replace(TASK, id="sub")]
     outputs = {"add": GOOD, "sub": BAD}
     anyio.run(evaluate_outputs, bench(model), REQUEST, plan, outputs, {})
-    one, other = (find_seals(each.messages[0].text) for each in model.requests)
-    assert one[0] == other[0]
-    assert one[1] != other[1]
+    seals = [find_seals(each.messages[0].text) for each in model.requests]
+    assert len(seals) == 3  # the one that passes is asked about again
+    assert len({common for common, _ in seals}) == 1
+    assert len({own for _, own in seals}) == 3
 
 
 def test_no_seal_is_part_of_a_judges_version() -> None:

@@ -312,7 +312,7 @@ def work(values: Sequence[Sequence[Sequence[bool | None]]]) -> AttemptTable:
     columns: dict[str, Any] = {name: np.full(len(rows), np.nan) for name in names}
     texts = ("origin", "grading", "category", "risk", *chain.from_iterable(MODE_COLUMNS))
     columns |= dict.fromkeys(texts, blank)
-    people = ("would_merge", "reviewer_seconds", "own_modules")
+    people = ("would_merge", "reviewer_seconds", "own_modules", "plan_passed", "plan_retries")
     columns |= dict.fromkeys(people, np.full(len(rows), np.nan))
     columns["unreviewed_completes"] = np.zeros(len(rows), bool)
     columns["variant"] = make_text_column([row[0] for row in rows])

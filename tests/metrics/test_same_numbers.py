@@ -1,4 +1,4 @@
-"""One experiment, one set of numbers: `metrics`, `compare`, the HTML report and the export agree.
+"""One experiment, one set of numbers: commands, pages, the HTML report and the export agree.
 
 The export has the single scores, so from it every number is computed again, by hand.
 """
@@ -16,12 +16,21 @@ from typing import Any
 import msgspec
 import pytest
 from scripted_work import START, add_attempt, add_task, add_variant
+from starlette.testclient import TestClient
 
+from closeloop.cli.config import load_project
 from closeloop.metrics.metric_figures import format_bounds, format_metric_value
 from closeloop.metrics.variant_pairs import format_secondary
-from closeloop.records.estimate import Metric, MetricValue, SecondaryMetric
-from closeloop.records.score import Score
+from closeloop.records.estimate import (
+    Metric,
+    MetricValue,
+    SecondaryMetric,
+    VariantComparison,
+)
+from closeloop.records.score import Score, ScoreSummary
 from closeloop.store import Store, open_store
+from closeloop.web.app import build_web_app
+from closeloop.web.page_context import PageContext
 from command_line import typed
 
 PASSES = {"old": (1, 0, 0, 1, 0, 0), "new": (1, 1, 1, 1, 0, 1)}
@@ -175,3 +184,39 @@ def test_the_html_report_says_what_compare_says(project: Path) -> None:
     for side, name in (("first", "old"), ("second", "new")):
         figure = by_variant["would-merge", name][1]
         assert pair["comparison"][side] == pytest.approx(figure.value), "both on all scored tasks"
+
+
+def read_page(project: Path, address: str) -> Any:
+    """A page as its API has it, with all that it counts counted."""
+    settings = load_project(project).settings
+    with open_store(str(settings.store)) as store:
+        desk = PageContext(store, settings, project)
+        desk.metric_cache.patience = None
+        app = build_web_app(store, token=None, desk=desk)
+        with TestClient(app, base_url="http://127.0.0.1:4318") as web:
+            answer = web.get(f"/api{address}")
+            assert answer.status_code == 200, answer.text
+            return answer.json()
+
+
+def test_pages_say_what_the_commands_say(project: Path) -> None:
+    query = "&".join(f"score={name}" for name in SCORES[1::2])
+    page = read_page(project, f"/compare?variants=old&variants=new&{query}")
+    told = read_json(project, "compare", "old", "new", *SCORES)
+    pairs = msgspec.convert(page["report"]["pairs"], list[VariantComparison])
+    assert pairs == msgspec.convert(told["pairs"], list[VariantComparison])
+    listed = msgspec.convert(read_json(project, "scores"), list[ScoreSummary])
+    on_page = msgspec.convert(read_page(project, "/scores")["scores"], list[ScoreSummary])
+    assert on_page == listed
+    assert len(listed) >= 10
+    lines = read_page(project, f"/attempts?{query}")["lines"]
+    cells = {one["row"]["id"]: [cell.get("value") for cell in one["scores"]] for one in lines}
+    rows = read_json(project, "attempts", *SCORES)
+    assert cells == {row["id"]: [*row["scores"].values()] for row in rows}
+    by_name = {name: figure for (name,), (_, figure) in figures(project).items()}
+    numbers = read_page(project, "/overview")["numbers"]
+    on_overview = {
+        one["figure"]["metric"]: one["figure"].get("value") for one in numbers["production"]
+    }
+    assert on_overview == {name: by_name[name].value for name in on_overview}
+    assert on_overview["task completion rate"] is not None

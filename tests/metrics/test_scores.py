@@ -24,7 +24,13 @@ from closeloop.metrics.score_definitions import (
 )
 from closeloop.metrics.variant_comparison import compare_by_name
 from closeloop.records.errors import BadInput
-from closeloop.records.evaluation import CriterionScore, Evaluation, Evaluations, JudgeVersion
+from closeloop.records.evaluation import (
+    CriterionScore,
+    Evaluation,
+    Evaluations,
+    JudgeVersion,
+    RubricAnswer,
+)
 from closeloop.records.protocols import ScoredAttempt
 from closeloop.records.score import Score, ScoreDefinition, ScoreSettings
 from closeloop.records.task import Acceptance
@@ -125,6 +131,12 @@ def test_a_review_and_an_evaluation_become_scores(store: Store) -> None:
         task="t",
         attempt=attempt,
         judge="j1",
+        answers=(
+            RubricAnswer(check="a", criterion="quality", verdict="yes", mode="context blindness"),
+            RubricAnswer(check="b", criterion="quality", verdict="yes", mode="scope creep"),
+            RubricAnswer(check="c", criterion="quality", verdict="partly", mode="scope creep"),
+            RubricAnswer(check="d", criterion="quality", verdict=None, mode="hallucinated API"),
+        ),
         criteria=(CriterionScore(name="quality", score=0.25),),
         score=0.25,
         passed=False,
@@ -146,7 +158,15 @@ def test_a_review_and_an_evaluation_become_scores(store: Store) -> None:
         ("would-merge", "judge"): 0,
         ("judge-score", "judge"): 0.25,
         ("quality", "judge"): 0.25,
+        ("context-blindness", "judge"): 0,
+        ("scope-creep", "judge"): 0.5,
     }
+
+
+def test_a_review_that_was_not_asked_for_failure_modes_has_examined_none(store: Store) -> None:
+    attempt = scored_task(store, "a", "t")
+    store.reviews.save_review(HumanReview(item=attempt, reviewer="ann", at=START, merge=True))
+    assert [one.name for one in store.scores.list_scores(attempt)] == ["would-merge"]
 
 
 def test_a_draft_of_a_review_is_no_score(store: Store) -> None:

@@ -134,6 +134,39 @@ def test_results_on_standard_input_fill_the_three_tables_and_go_on_with_a_retry(
     assert rates == {"first_try": (1, 2), "after_feedback": (1, 1)}
 
 
+def test_a_plan_of_others_is_one_attempt_with_the_scores_of_its_last_verdict(
+    project: Path, store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    open_plan = {**HANDED, "results": HANDED["results"][:1]}
+    assert hand_in(open_plan, monkeypatch, "--json") == 0
+    assert capsys.readouterr()
+    assert typed("attempts", "--json") == 0
+    assert said(capsys) == [], "a plan without a verdict is none yet"
+    assert hand_in(HANDED, monkeypatch, "--json") == 0
+    plan = said(capsys)["plan"]
+    again = {"request": "A market report.", "continues": plan, "results": [AGAIN]}
+    assert hand_in(again, monkeypatch, "--json") == 0
+    capsys.readouterr()
+    last = store.plans.load_story(plan).ending
+    assert last is not None
+    assert last.attempt is not None
+    values = {one.name: one.value for one in store.scores.list_scores(last.attempt)}
+    assert values == dict.fromkeys(
+        ("would-merge", "judge-score", "completeness", "quality", "relevance"), 1.0
+    )
+    assert typed("metrics", "--json") == 0
+    told = {one["metric"]: one for one in said(capsys)["figures"]}
+    names = ("would-merge", "first-try rate", "after-feedback rate")
+    counted = {name: (told[name]["value"], told[name]["attempts"]) for name in names}
+    assert counted == {
+        "would-merge": (1.0, 1),
+        "first-try rate": (0.0, 1),
+        "after-feedback rate": (1.0, 1),
+    }, "of a plan that went on, the last attempt alone"
+    assert typed("show", last.attempt) == 0
+    assert "A market report." in capsys.readouterr().out
+
+
 def test_a_trend_says_by_day_how_plans_and_tries_went(
     project: Path,
     store_url: str,

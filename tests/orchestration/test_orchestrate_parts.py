@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import anyio
@@ -25,6 +27,7 @@ from closeloop.orchestration.plan_request import (
     read_blueprint,
 )
 from closeloop.orchestration.subtask_brief import common_section, write_subtask_brief
+from closeloop.orchestration.subtask_execution import WholeChange, run_failing_again
 from closeloop.process.handoff_briefs import BRIEF_PARTS, count_brief_parts
 from closeloop.process.measures.measure_summary import handoff_rates_by_lane
 from closeloop.process.trace_reading import build_reading
@@ -392,3 +395,19 @@ def test_a_command_that_fails_without_a_word_is_told_so() -> None:
         "`grep x y` fails (exit code 1), and prints nothing",
         "`make` fails (exit code 2):\nno rule",
     ]
+
+
+def test_a_merged_command_that_passes_when_run_again_is_flaky_and_nobodys_fault() -> None:
+    failing = CommandResult(command="make test", exit_code=1, seconds=1.0, output="timed out")
+
+    async def run_commands(commands: Sequence[str], code: int) -> WholeChange:
+        (command,) = commands
+        return WholeChange(checks=(replace(failing, command=command, exit_code=code),))
+
+    again = anyio.run(run_failing_again, failing, partial(run_commands, code=0))
+    assert (again.exit_code, "flaky" in again.output, "timed out" in again.output) == (
+        0,
+        True,
+        True,
+    )
+    assert anyio.run(run_failing_again, failing, partial(run_commands, code=1)) == failing

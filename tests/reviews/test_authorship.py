@@ -118,7 +118,7 @@ def test_recorded_work_is_found_by_what_it_names_and_where_it_was_done(
     save_facts(team.facts(), store, AGENTS)
     row = store.pulls.load_pull(REPO, 1)
     assert row is not None
-    assert (row.attempt, row.agent) == (("the-session", "agent") if linked else (None, None))
+    assert (row.attempt, row.agent) == (("the-session", "claude-code") if linked else (None, None))
 
 
 def test_an_attempts_own_branch_leads_back_to_it(store: Store) -> None:
@@ -132,4 +132,4 @@ def test_an_attempts_own_branch_leads_back_to_it(store: Store) -> None:
     save_facts(team.facts(), store, AGENTS)
     row = store.pulls.load_pull(REPO, 1)
     assert row is not None
-    assert (row.attempt, row.agent) == ("abc123", "closeloop")
+    assert (row.attempt, row.agent) == ("abc123", "agent")

@@ -23,7 +23,7 @@ from closeloop.records.settings import MemorySettings, ModelSettings, Settings
 from closeloop.reviews.encoders import minilm, ngrams
 from closeloop.reviews.encoders.encoder_contract import check_encoder
 from closeloop.reviews.encoders.minilm import encode_pieces, split_words
-from closeloop.reviews.rule_index import encode_texts, open_encoder, vectors_for_texts
+from closeloop.reviews.rule_vectors import encode_texts, open_encoder, vectors_for_texts
 from closeloop.store import open_store
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "quality"))
@@ -63,8 +63,10 @@ def test_the_nearest_of_a_hundred_thousand_rules_are_found_in_a_moment() -> None
 @local
 def test_the_local_encoder_finds_the_right_rule_in_the_top_three() -> None:
     found = quality.score(minilm)
+    assert found.top3 is not None
     assert found.kept is not None
-    assert found.kept.value >= 0.85
+    assert found.top3.value >= 0.86
+    assert found.kept.value >= 0.80
 
 
 @local

@@ -275,9 +275,9 @@ def test_examples_make_a_rule_better_found():
         since=day(0),
         examples=(RuleExample(key="k", source="comment", text="Call what is there.", at=day(0)),),
     )
-    from closeloop.reviews.rule_index import rule_texts
+    from closeloop.reviews.rule_vectors import rule_texts
 
-    assert rule_texts(rule) == ["Reuse helpers.", "Call what is there."]
+    assert rule_texts(rule) == [("Reuse helpers.", day(0)), ("Call what is there.", day(0))]
 
 
 def test_a_check_of_a_change_knows_what_reviewers_taught(store, project):

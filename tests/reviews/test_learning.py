@@ -32,6 +32,7 @@ from closeloop.reviews.rule_editing import (
     add_rule,
     decide_repeat,
     find_rule,
+    list_unconfirmed,
     merge_rules,
     set_rule_state,
 )
@@ -124,6 +125,50 @@ def test_only_active_rules_are_repeated(store):
     set_rule_state(store, rule, "retired", "ann", day(4))
     pull_request(store, 3, day(5), SAID)
     assert learned(store).repeated == 0
+
+
+def test_the_same_mistake_shows_at_once_with_both_quotes_before_a_rule_is_accepted(store):
+    """Seed 004: said on #10 and, in other words, on #15."""
+    pull_request(store, 10, day(0), "Don't use `any` types")
+    later = pull_request(store, 15, day(5), "avoid the any type")
+    found = learned(store)
+    assert (found.repeated, found.candidates, found.compared) == (0, 1, 1)
+    (likely,) = list_unconfirmed(store)
+    assert (likely.state, likely.text, likely.earlier) == (
+        "candidate",
+        "avoid the any type",
+        "Don't use `any` types",
+    )
+    assert (likely.pull, likely.earlier_pull, likely.earlier_by) == (15, 10, "ann")
+    told = store.pulls.load_delivery(later.attempt)
+    assert (told.repeated, told.repeated_unconfirmed) == (0, 1)
+
+
+def test_zero_is_said_only_where_there_was_something_to_compare_with(store):
+    first = pull_request(store, 1, day(0), SAID)
+    later = pull_request(store, 2, day(5), "Rename the module to something shorter please.")
+    assert store.memory.count_compared(REPO) == 0
+    learned(store)
+    assert store.pulls.load_delivery(first.attempt).repeated is None
+    assert store.pulls.load_delivery(later.attempt).repeated == 0
+    assert store.memory.count_compared(REPO) == 1
+
+
+def test_a_remark_that_is_confirmed_for_one_rule_is_not_offered_for_others(store):
+    pull_request(store, 1, day(0), "Use the logger of the project.", "Use the project's clock.")
+    learned(store)
+    pull_request(store, 2, day(2), "Use the logger in this project, please.")
+    learned(store)
+    before = store.memory.list_repeats(pull=2)
+    assert {one.state for one in before} == {"candidate"}
+    best = max(before, key=lambda one: one.likeness)
+    decide_repeat(store, best.key, "confirmed", "bob", best.rule)
+    after = {one.rule: one.state for one in store.memory.list_repeats(pull=2)}
+    assert after.pop(best.rule) == "confirmed"
+    assert {*after.values()} <= {"denied"}
+    save_facts([note(2, day(3), "Rename the module to something shorter please.")], store, AGENTS)
+    learned(store)
+    assert not [one for one in list_unconfirmed(store) if one.key == best.key]
 
 
 def test_learning_again_adds_nothing(store):

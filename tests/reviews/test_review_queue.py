@@ -21,10 +21,11 @@ from closeloop.records.pull_request import CiCheck, Fact, PullDescription, Push
 from closeloop.records.settings import ReviewSettings, Settings
 from closeloop.records.task import Task, Variant
 from closeloop.records.team_rules import HumanReview
-from closeloop.reviews.pull_updates import save_facts
+from closeloop.reviews.pull_updates import refresh_pull, save_facts
 from closeloop.reviews.review_queue import (
     ReviewQueue,
     assign_reviewer,
+    list_pulls_awaiting_change,
     load_review_item,
     needs_two_reviews,
     next_item,
@@ -34,7 +35,15 @@ from closeloop.reviews.review_queue import (
 )
 from closeloop.reviews.rule_learning import LearningSummary
 from closeloop.store import Store, open_store
+from closeloop.text.patches import parse_patch
 
+PATCH = """diff --git a/shop.py b/shop.py
+--- a/shop.py
++++ b/shop.py
+@@ -1 +1 @@
+-price = 1
++price = 2
+"""
 SINGLE = Settings(review=ReviewSettings(double=0.0, golden=0.0))
 
 
@@ -103,7 +112,14 @@ def test_what_fails_its_checks_is_put_before_nobody(store):
         save_facts(facts, store, AGENTS)
         assert store.pulls.load_pull(REPO, number).last_push == result
     queue = queue_of(store)
-    assert next_item(queue, "ann", day(9)).id == f"{REPO}#3"
+    assert next_item(queue, "ann", day(9)) is None
+    assert list_pulls_awaiting_change(store) == [f"{REPO}#3"]
+    assert queue_status(queue, "ann", day(9)).without_change == 1
+    store.pulls.save_change(REPO, 3, sha, parse_patch(PATCH), day(2))
+    refresh_pull(REPO, 3, store, AGENTS)
+    item = next_item(queue, "ann", day(9))
+    assert (item.id, item.output.files) == (f"{REPO}#3", ("shop.py",))
+    assert "+price = 2" in item.output.patch
     assert next_item(queue, "bob", day(9)) is None
 
 
@@ -132,7 +148,7 @@ def test_a_pull_request_of_a_trial_is_shown_without_the_page_that_names_its_auth
         Trial(name="t", shares={"a": 0.5, "b": 0.5}, metric="m", started=day(0))
     )
     store.trials.save_assignment(TrialAssignment(trial="t", key="agent/1", variant="a", at=day(0)))
-    shown = next_item(queue_of(store), "ann", day(9))
+    shown = load_review_item(queue_of(store), f"{REPO}#1")
     assert (shown.blind, shown.url) == (True, None)
     assert "robot" not in str(shown)
 
@@ -140,7 +156,7 @@ def test_a_pull_request_of_a_trial_is_shown_without_the_page_that_names_its_auth
 def test_what_reviewers_said_of_a_pull_request_suggests_tags(store):
     pull_request(store, 1, day(0), "This method does not exist in our version.", "Out of scope.")
     learned(store)
-    shown = next_item(queue_of(store), "ann", day(9))
+    shown = load_review_item(queue_of(store), f"{REPO}#1")
     assert shown.suggested == ("hallucinated API", "scope creep")
 
 

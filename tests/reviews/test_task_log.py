@@ -17,6 +17,7 @@ from closeloop.metrics.task_log import compare_with_reference, load_task_log
 from closeloop.records.attempt import Attempt, Grade, Outcome
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.pull_request import Fact, PullCommit, PullDescription
+from closeloop.records.score import Score
 from closeloop.records.task import Task
 from closeloop.records.task_log import TaskLog
 from closeloop.records.team_rules import HumanReview
@@ -160,6 +161,18 @@ def save_attempt(store: Store, name: str = "abc123", **fields: Any) -> None:
 
 def review(merge: bool | None, reviewer: str = "ann", **fields: Any) -> HumanReview:
     return HumanReview(item="abc123", reviewer=reviewer, at=day(1), merge=merge, **fields)
+
+
+def test_a_verdict_that_is_given_as_a_score_decides_as_a_review_does(store: Store) -> None:
+    save_attempt(store)
+    said = {"attempt": "abc123", "name": "would-merge", "at": day(1)}
+    judged = Score(**said, value=0, source="judge", by="j")  # type: ignore[arg-type]
+    store.scores.add_scores([judged])
+    log = load_task_log(store, "abc", AGENTS)
+    assert (log.review_cycles, log.merge_decision) == (None, None), "a judge is no person"
+    store.scores.add_scores([Score(**said, value=0, source="person", by="ann")])  # type: ignore[arg-type]
+    log = load_task_log(store, "abc", AGENTS)
+    assert (log.review_cycles, log.merge_decision) == (1, "would not merge")
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,8 @@ def answer_reviews(store: Store, team: Team) -> None:
     """What people say of two of them in the review queue."""
     queue = ReviewQueue(store=store, settings=Settings(), agents=AGENTS)
     good = HumanReview(item=f"{REPO}#1", reviewer="bob", at=team.now, contained=True,
-                       outside="none", approach=True, merge=True, seconds=120.0)  # fmt: skip
+                       outside="none", approach=True, merge=True, tags=(),
+                       seconds=120.0)  # fmt: skip
     bad = replace(good, item=f"{REPO}#{FIRST_REFUSED}", merge=False, contained=False,
                   outside="no", notes="It rewrote lib/c, too.", seconds=60.0,
                   tags=("scope creep", "context blindness"))  # fmt: skip

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from closeloop.records.settings import CommandSettings
-from closeloop.tasks.project_discovery import Discovery, discover_commands
+from closeloop.tasks.project_discovery import Discovery, discover_commands, use_npm_instead
+from closeloop.tasks.projects.other_projects import NPM_INSTALL
 
 PACKAGE_LOCKS = {"npm": "package-lock.json", "pnpm": "pnpm-lock.yaml", "yarn": "yarn.lock"}
 
@@ -224,6 +225,18 @@ def test_the_lock_file_names_the_package_manager(
     found = discover_commands(tmp_path)
     assert found.commands.setup == (setup,)
     assert (found.commands.test, found.commands.lint) == (test, lint)
+
+
+@pytest.mark.parametrize("manager", ["pnpm", "yarn"])
+def test_where_the_package_manager_is_missing_npm_does(tmp_path: Path, manager: str) -> None:
+    manifest = package(scripts={"test": "jest --ci", "lint": "eslint ."})
+    make(tmp_path, {"package.json": manifest, PACKAGE_LOCKS[manager]: ""})
+    found = use_npm_instead(discover_commands(tmp_path), manager)
+    assert found is not None
+    assert (found.commands.test, found.commands.lint) == ("npx jest --ci", "npm run lint")
+    assert found.commands.setup == (NPM_INSTALL,)
+    assert f"{manager} is not installed" in found.sources["setup"]
+    assert use_npm_instead(found, "npm") is None
 
 
 @pytest.mark.parametrize(

@@ -355,6 +355,20 @@ def test_an_experiment_shows_what_each_variant_came_to_and_what_awaits_review(
     assert "What did not pass" not in page, "nothing was checked"
 
 
+def test_an_experiment_shows_the_scores_that_are_asked_for(client: TestClient) -> None:
+    view = read(client, f"/experiments/{EXPERIMENT}?score=readability", ExperimentView)
+    assert view.now is not None
+    shown = {
+        (line.metric.name, line.figure.group["variant"]): line.figure.value
+        for line in view.now.scores.lines
+    }
+    assert {name for name, _ in shown} == {"would-merge", "readability"}
+    assert [shown["readability", name] for name in ("a", "b")] == [2, 3]
+    answer = client.get(f"/experiments/{EXPERIMENT}?score=nonsense")
+    assert answer.status_code == 400
+    assert "No score named" in answer.text
+
+
 def test_the_overview_leads_with_what_people_would_merge(client: TestClient) -> None:
     numbers = read(client, "/overview", OverviewView).numbers
     assert numbers is not None

@@ -12,10 +12,17 @@ from by_hand import T, wilson
 from scripted_work import BOOK, START, add_attempt, add_task, add_variant, fill
 
 from closeloop.metrics.attempt_measuring import MeasuredAttempt
+from closeloop.metrics.attempt_table import load_attempt_table
 from closeloop.metrics.baseline_gate import compare_with_baseline as gate
 from closeloop.metrics.baseline_gate import scored_share
+from closeloop.metrics.metric_figures import compute_metrics
 from closeloop.metrics.variant_comparison import compare_by_name
-from closeloop.metrics.variant_trials import draw_variant, report_trial
+from closeloop.metrics.variant_trials import (
+    compare_once,
+    draw_variant,
+    memory_trial,
+    report_trial,
+)
 from closeloop.records.attempt import AttemptRow
 from closeloop.records.estimate import PairTable, wilson_rate
 from closeloop.records.experiment_plan import (
@@ -27,6 +34,8 @@ from closeloop.records.experiment_plan import (
 )
 from closeloop.records.finding import Finding, Measurement, ProcessScore
 from closeloop.records.pull_request import Delivery
+from closeloop.records.settings import MemorySettings
+from closeloop.records.team_rules import ContextRecord
 from closeloop.store import Store, open_store
 
 
@@ -285,3 +294,61 @@ def test_a_key_falls_to_the_variant_that_its_hash_names() -> None:
     0.108, 0.949, 0.940, 0.064. Under ½ is a.
     """
     assert [draw_variant(TRIAL, f"PR {number}") for number in range(1, 9)] == list("babbabba")
+
+
+def test_the_outcomes_that_are_still_needed_are_those_of_one_look_at_80_percent_power() -> None:
+    """10 of 20 against 14 of 20: +0.2. Wilson: 0.5 (0.2993 … 0.7007), 0.7 (0.4810 … 0.8545), and
+    Newcombe's bounds 0.2 − √(0.2190² + 0.2007²) = −0.0970, 0.2 + √(0.1545² + 0.2007²) = 0.4533:
+    not enough data. By Jeffreys' rates 10.5 of 21 and 14.5 of 21 an outcome varies by 0.25 and
+    0.21372, halves: (1.959964 + 0.841621)² × (0.25 + 0.21372) ÷ ½ ÷ 0.2² = 181.99, so 182 outcomes
+    in all, and 142 more than the 40.
+    """
+    first, second = [1.0] * 10 + [0.0] * 10, [1.0] * 14 + [0.0] * 6
+    found = compare_once(first, second, 0.05)
+    assert found.difference is not None
+    bounds = (found.difference.low, found.difference.high)
+    assert bounds == (pytest.approx(-0.0970, abs=1e-4), pytest.approx(0.4533, abs=1e-4))
+    assert found.verdict == "not enough data"
+    assert (found.effect, found.needed) == (pytest.approx(0.2), 142)
+    assert compare_once([0.0] * 20, [1.0] * 20).verdict == "better"
+    assert compare_once([0.0] * 20, [1.0] * 20).needed is None
+
+
+def test_memory_is_held_against_the_work_that_was_told_nothing_task_by_task(store: Store) -> None:
+    """Two tasks with memory (passed 1 of 1, and 1 and 0 of two repeats) and one without (failed):
+    control 0 of 1, memory (1 + ½) ÷ 2 = 0.75 over 2 outcomes, as repeats of a task are one draw.
+    `--by arm` counts attempts: 1 of control, 3 of memory.
+    """
+    told = (
+        ("one", "memory", (True,)),
+        ("two", "memory", (True, False)),
+        ("three", "control", (False,)),
+    )
+    for task, arm, passes in told:
+        for number, passed in enumerate(passes, 1):
+            made = add_attempt(store, add_task(store, task), None, passed,
+                               number=number, started=START + timedelta(hours=1))  # fmt: skip
+            store.memory.save_offer(
+                ContextRecord(key=made.id, repo="ann/tally", arm=arm, at=START)  # type: ignore[arg-type]
+            )
+    trial = memory_trial(store, MemorySettings(control=0.5), "pass rate")
+    assert trial is not None
+    report = report_trial(store, BOOK, trial)
+    arms = {
+        arm.variant: (arm.assigned, arm.outcomes, arm.rates["pass rate"]) for arm in report.arms
+    }
+    assert arms == {"control": (1, 1, 0.0), "memory": (2, 2, 0.75)}
+    (standing,) = report.standings
+    assert (standing.variant, standing.comparison.verdict) == ("memory", "not enough data")
+    figures = compute_metrics(load_attempt_table(store, BOOK), ("arm",), ("pass rate",)).figures
+    assert {one.group["arm"]: one.attempts for one in figures} == {"control": 1, "memory": 3}
+
+
+def test_by_arm_shows_trials_beside_memory(store: Store) -> None:
+    """One attempt in both kinds of arm counts in each of the two groups."""
+    made = add_attempt(store, add_task(store, "t"), None, True, started=START + timedelta(hours=1))
+    store.trials.start_trial(TRIAL)
+    store.trials.save_assignment(TrialAssignment(trial="x", key="t", variant="b", at=START))
+    store.memory.save_offer(ContextRecord(key=made.id, repo="r", arm="control", at=START))
+    figures = compute_metrics(load_attempt_table(store, BOOK), ("arm",), ("pass rate",)).figures
+    assert {one.group["arm"] for one in figures} == {"control", "x: b"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from measured import measure_events
 from rules import edit
 from story import story
 
@@ -121,6 +122,33 @@ def test_new_tests_speak_neither_for_nor_against_the_files_changed() -> None:
 def test_without_a_change_precision_is_unmeasured_and_without_a_reference_both_are() -> None:
     assert files(("src/a.py",)) == (None, 0.0)
     assert files(None, "src/a.py") == (None, None)
+
+
+def opened(reference: str, *events: dict[str, Any]) -> tuple[float | None, float | None]:
+    task = Task(id="t", prompt="Mend it", reference=reference, acceptance=Acceptance(run="pytest"))
+    made = Change(files=(FileChange(path="src/new.py", status="added"),))
+    measured = measure_events(*events, task=task, change=made)
+    return measured.opened_precision, measured.opened_recall
+
+
+def test_files_opened_are_held_against_the_reference_as_well() -> None:
+    """Reference: a, b, c, a new file and a test. Opened: a by reading, b by a command, x and a
+    test; a new file was written. Of a, b and x two are right; of a, b and c two were opened.
+    """
+    added = (
+        "diff --git a/src/d.py b/src/d.py\nnew file mode 100644\n--- /dev/null\n+++ b/src/d.py\n"
+    )
+    reference = patch("src/a.py", "src/b.py", "src/c.py", "tests/test_a.py")
+    events = (
+        {"user": "Mend it"},
+        {"read": "src/a.py"},
+        {"run": {"command": "cat src/b.py", "exit": 0}},
+        {"read": "src/x.py"},
+        {"read": "tests/test_a.py"},
+        {"edit": "src/new.py"},
+    )
+    assert opened(f"{reference}{added}@@ -0,0 +1 @@\n+b\n", *events) == (2 / 3, 2 / 3)
+    assert opened(reference, {"user": "Mend it"}) == (None, 0.0)
 
 
 # Asked when it should, scope

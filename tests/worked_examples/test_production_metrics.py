@@ -561,7 +561,7 @@ def test_the_rate_of_a_mode_joins_grades_checks_judges_people_and_later_reverts(
         save_report(report, store, None, "b")
     seen = Score(attempt="c", name="hallucinated-api", value=1, source="judge", by="j", at=LATER)
     store.scores.add_scores([seen])
-    review(store, "c", True)
+    review(store, "c", True, tags=())
     review(store, "d", True, tags=("scope creep",))
     found = figures(store)
     assert_rate(found["hallucinated API"], 3, 4)

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from github_team import CLAUDE, REPO, Team
 from scripted_work import START
 
+from closeloop.metrics.attempt_measuring import project_rulebook
+from closeloop.metrics.attempt_table import load_attempt_table
+from closeloop.metrics.metric_figures import compute_metrics
 from closeloop.records.attempt import Attempt
 from closeloop.records.experiment_plan import AttemptResult
-from closeloop.records.pull_request import Correction, Delivery
+from closeloop.records.pull_request import (
+    Correction,
+    Delivery,
+    Fact,
+    PullDescription,
+    PullRow,
+)
+from closeloop.records.settings import Settings
 from closeloop.records.team_rules import RepeatedRemark, RuleExample, RuleMatch, TeamRule
 from closeloop.reviews.authorship import merge_known_agents
+from closeloop.reviews.pull_board import assess_care, rank_band
 from closeloop.reviews.pull_updates import save_facts
 from closeloop.reviews.rule_index import apply_opinion, count_repeats, find_repeats
 from closeloop.store import Store, open_store
@@ -240,3 +251,47 @@ def test_each_remark_counts_once_as_confirmed_or_as_unconfirmed() -> None:
         ]
     )  # fmt: skip
     assert (found.repeated, found.unconfirmed) == (1, 1)
+
+
+def test_what_deserves_care_is_counted_in_points() -> None:
+    """A change of high risk (4), larger than 24 of 25 others (0.96: large, 2), sent back twice (2),
+    whose checks fail (3): 11. One merged without review (2) of unknown risk (1) and unknown size
+    (1), later taken back (4): 8. A small one of low risk: 0.
+    """
+    sizes = [*range(24), 50, 100]
+    grave = pull_row(added=50, rounds=2, last_push="failed")
+    assert rank_band(grave, sizes) == "large"
+    assert assess_care(grave, "high", "large", 2.0).care == 4 + 2 + 2 + 3
+    taken_back = pull_row(state="merged", pointers=1)
+    assert rank_band(taken_back, sizes) is None
+    assert assess_care(taken_back, None, None, None).care == 2 + 1 + 1 + 4
+    small = assess_care(pull_row(added=1, reviewed=True), "low", "small", None)
+    assert (small.care, small.reasons) == (0, ())
+    reasons = assess_care(grave, "high", "large", 2.0).reasons
+    assert reasons == ("risk high", "checks fail", "a large change here", "2 review rounds")
+
+
+def pull_row(**known: Any) -> PullRow:
+    opened = datetime(2026, 1, 5, tzinfo=UTC)
+    return PullRow(**{"repo": "ann/tally", "pull": 1, "source": "github", "title": "T",
+                      "state": "open", "opened": opened, "told": opened, **known})  # fmt: skip
+
+
+def test_merge_rate_is_merged_of_what_was_decided() -> None:
+    """Two merged, one closed, one still open: 2 ÷ 3; the open one is not counted."""
+    opened = datetime(2026, 1, 5, tzinfo=UTC)
+    with open_store(":memory:") as store:
+        for number, state in enumerate(("merged", "merged", "closed", "open"), 1):
+            ended = None if state == "open" else opened
+            what = PullDescription(
+                title="T", author="copilot-swe-agent[bot]", bot=True, branch=f"copilot/{number}",
+                state=state, opened=opened, closed=ended,
+                merged=ended if state == "merged" else None,
+            )  # fmt: skip
+            fact = Fact(source="github", repo="ann/tally", pull=number, at=opened,
+                        key=str(number), what=what)  # fmt: skip
+            save_facts([fact], store, merge_known_agents({}))
+        work = load_attempt_table(store, project_rulebook(Settings()))
+        (figure,) = compute_metrics(work, (), ("merge rate",)).figures
+    assert figure.value == pytest.approx(2 / 3)
+    assert figure.attempts == 3

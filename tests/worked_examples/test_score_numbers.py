@@ -102,3 +102,19 @@ def test_without_repeats_only_tasks_show_noise() -> None:
     assert compared.alike is not None
     # Differences 1 and 2: mean 1.5, variance 0.5.
     assert compared.alike.high == pytest.approx(1.5 + T[1] * sqrt(0.5 / 2), abs=1e-3)
+
+
+def test_marks_that_do_not_vary_have_the_noise_of_their_rounding() -> None:
+    """Six tasks, 2 against 4 in each. The marks are 2 apart, so that each may be off by 1: the
+    variance of a difference is 2 · 2² ÷ 12 = 2/3, the bounds −2 ± t(5) · √(2/3 ÷ 6).
+    """
+    tasks = "abcdef"
+    compared = compare_means(
+        {task: [4.0] for task in tasks}, {task: [2.0] for task in tasks}, margin=0.2
+    )
+    assert compared.alike is not None
+    half = 2.570582 * sqrt(2 / 3 / 6)
+    assert (compared.alike.low, compared.alike.high) == pytest.approx((-2 - half, -2 + half))
+    assert compared.alike_word == "worse"
+    same = {task: [4.0] for task in tasks}
+    assert compare_means(same, same, margin=0.2).alike is None, "one mark shows no step"

@@ -38,8 +38,10 @@ from closeloop.records.trace import Lane, Note, Trace
 from closeloop.sandbox.workspaces import UnreadableChange, Workspace, WorkspaceBase
 from closeloop.store import Store
 from closeloop.text.patches import parse_patch
+from closeloop.text.prompt_text import build_prompt_version
 from closeloop.text.redaction import redact_grade, redact_record
 from closeloop.text.wording import count_with_noun
+from closeloop.traces.readers.gateway import find_system_prompt
 from closeloop.traces.recording_files import session_from_gateway, session_from_recordings
 
 GRACE_SECONDS = 60.0
@@ -88,6 +90,9 @@ async def make_attempt(one: AttemptOrder, tools: RunResources) -> AttemptResult:
         change=agent_run.change,
         grade=redact_grade(grade),
         exchanges=agent_run.exchanges,
+        prompt=build_prompt_version(
+            find_system_prompt(agent_run.exchanges), "gateway", slot.variant.agent
+        ),
         insights=feedback_insights(attempt, slot.task, work.feedback),
         mend=agent_run.mend,
     )

@@ -77,6 +77,8 @@ class CheckRequest(Record):
     """Of the attempt whose change it is."""
     coverage: bool = False
     """Whether the tests are run once more to see which lines they reach."""
+    rewritten_commands: tuple[str, ...] = ()
+    """Settings by which the change itself says how it is tested."""
     tell: Callable[[str], None] = lambda text: None
 
 
@@ -320,7 +322,7 @@ async def check_tools(
     return ToolTierResult(
         runs=runs,
         unmeasured=lacking,
-        unverified=explain_unverified(runs),
+        unverified=explain_unverified(runs, order.rewritten_commands),
         tools=tools,
         comparisons=comparisons,
     )

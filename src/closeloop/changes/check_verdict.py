@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,11 +30,9 @@ from closeloop.judges.change_review import (
     PatchLine,
     ReviewAnswer,
     ReviewChunk,
-    build_review_question,
-    read_review_answer,
+    review_chunk,
     split_into_chunks,
 )
-from closeloop.providers.structured_reply import ask_with_repair
 from closeloop.records.attempt import Outcome
 from closeloop.records.change import ChangeReport, MendingResult, ReportVerdict, Risk, ToolRun
 from closeloop.records.errors import BadInput
@@ -258,12 +255,8 @@ async def review_with_model(
 
     async def one(item: tuple[int, ReviewChunk]) -> None:
         number, chunk = item
-        posed = build_review_question(chunk, facts, inspection.request)
         try:
-            reply = await ask_with_repair(
-                reviewer, posed.request, partial(read_review_answer, posed=posed, chunk=chunk)
-            )
-            answers[number] = reply.answer or reply.why or ""
+            answers[number] = await review_chunk(reviewer, chunk, facts, inspection.request)
         except BadInput as fault:
             answers[number] = str(fault)
 

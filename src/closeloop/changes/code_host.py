@@ -33,6 +33,7 @@ _NEXT_LINK = re.compile(r'<([^<>]{1,2000})>;\s*rel="next"')
 _LOCAL_HOSTS = ("127.0.0.1", "::1", "localhost")
 
 Pause = Callable[[float], Awaitable[None]]
+TokenSource = Callable[[], Awaitable[str]]
 Kind = TypeVar("Kind")
 
 
@@ -58,9 +59,17 @@ class CodeHostClient:
     """One repository at its host. Whatever this says, it does not say the token."""
 
     def __init__(
-        self, client: httpx.AsyncClient, api: str, root: str, token: str, pause: Pause
+        self,
+        client: httpx.AsyncClient,
+        api: str,
+        root: str,
+        token: str,
+        pause: Pause,
+        renew: TokenSource | None = None,
     ) -> None:
         self._client, self._api, self._token, self._pause = client, api, token, pause
+        self._renew = renew
+        """What gives another token when this one has run out."""
         self._root = f"{api}/{root}"
         self._kind = "GitLab" if root.startswith("projects/") else "GitHub"
         self.host = urlsplit(api).netloc
@@ -138,6 +147,10 @@ class CodeHostClient:
             else:
                 if answer.status < 300:
                     return answer
+                if answer.status == 401 and self._renew is not None and number == 0:
+                    self._token = await self._renew()
+                    self._client.headers["authorization"] = f"Bearer {self._token}"
+                    continue
                 wait = self._rate_limit_wait(answer, number)
                 trouble = f"{self.host} answered {answer.status}{self._error_message(answer.body)}"
                 if wait is None and answer.status < 500:
@@ -220,12 +233,7 @@ async def open_github(
     repo: str, token: str, api: str = GITHUB_API, pause: Pause = anyio.sleep
 ) -> AsyncIterator[CodeHostClient]:
     """A connection while the block runs; `api` is another one with GitHub Enterprise."""
-    headers = {
-        "authorization": f"Bearer {_require_token(token, 'GitHub', 'GITHUB_TOKEN')}",
-        "accept": "application/vnd.github+json",
-        "x-github-api-version": "2022-11-28",
-    }
-    async with _open_http_client(api, headers) as client:
+    async with open_github_http(api, require_token(token, "GitHub", "GITHUB_TOKEN")) as client:
         yield CodeHostClient(client, api.rstrip("/"), f"repos/{repo}", token, pause)
 
 
@@ -234,16 +242,24 @@ async def open_gitlab(
     project: str, token: str, api: str = GITLAB_API, pause: Pause = anyio.sleep
 ) -> AsyncIterator[CodeHostClient]:
     """The same for a project at GitLab, which has pages and limits as GitHub has."""
-    headers = {"private-token": _require_token(token, "GitLab", "GITLAB_TOKEN")}
+    headers = {"private-token": require_token(token, "GitLab", "GITLAB_TOKEN")}
     async with _open_http_client(api, headers) as client:
         root = f"projects/{quote(project, safe='')}"
         yield CodeHostClient(client, api.rstrip("/"), root, token, pause)
 
 
-def _require_token(token: str, host: str, variable: str) -> str:
+def require_token(token: str, host: str, variable: str) -> str:
     if not token or not token.isascii() or not token.isprintable():
         raise BadInput(f"There is no token for {host}: set {variable}.")
     return token
+
+
+def open_github_http(api: str, token: str | None = None) -> httpx.AsyncClient:
+    """What GitHub is asked through; without a token, as anybody."""
+    headers = {"accept": "application/vnd.github+json", "x-github-api-version": "2022-11-28"}
+    if token is not None:
+        headers["authorization"] = f"Bearer {token}"
+    return _open_http_client(api, headers)
 
 
 def _open_http_client(api: str, headers: Mapping[str, str]) -> httpx.AsyncClient:

@@ -7,6 +7,7 @@ import inspect
 import re
 import subprocess
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from closeloop.python_trees import parse_python
 from closeloop.records.change import FileChange
 
 RUFF_SECONDS = 60
-MAX_PARSED_FILES = 100
+MAX_PARSED_FILES = 200
 """So many files that ruff formats differently have their syntax trees compared."""
 MAX_PARSED_BYTES = 500_000
 _WORD = re.compile(rb"\w+")
@@ -33,23 +34,35 @@ def find_layout_changes(sides: ChangeSides, files: Iterable[FileChange]) -> froz
     A change of anything else nearly always changes a word, so that it costs nothing to look.
     """
     candidates: dict[str, _Ends] = {}
+    imports_split: dict[str, _Ends] = {}
     for file in files:
         # What moved is a change of its own, however little else was done to it.
         if file.path.endswith((".py", ".pyi")) and file.status == "changed":
             before = sides.read("before", file.path)
             after = sides.read("after", file.path)
-            if before and after and _list_words(before) == _list_words(after):
-                candidates[file.path] = before, after
-    if not candidates:
-        return frozenset()
-    same = _find_same_formatting(candidates)
-    others = [path for path in candidates if path not in same][:MAX_PARSED_FILES]
-    return same | {path for path in others if _has_same_syntax(*candidates[path])}
+            if before and after:
+                words = _count_words(before), _count_words(after)
+                if words[0] == words[1]:
+                    candidates[file.path] = before, after
+                elif _splits_imports(*words):
+                    imports_split[file.path] = before, after
+    same = _find_same_formatting(candidates) if candidates else frozenset()
+    left = {path: ends for path, ends in candidates.items() if path not in same} | imports_split
+    parsed = list(left.items())[:MAX_PARSED_FILES]
+    return same | {path for path, ends in parsed if _has_same_syntax(*ends)}
 
 
-def _list_words(content: bytes) -> list[bytes]:
-    """In no order, because a formatter may move a comment."""
-    return sorted(_WORD.findall(content.lower()))
+def _count_words(content: bytes) -> Counter[bytes]:
+    """In no order, because a formatter may move a comment; it writes `.5` as `0.5` too."""
+    words = Counter(_WORD.findall(content.lower()))
+    del words[b"0"]
+    words[b"rb"] += words.pop(b"br", 0)
+    return words
+
+
+def _splits_imports(before: Counter[bytes], after: Counter[bytes]) -> bool:
+    """Whether a module is named more or less often, as by isort, and no word is new or gone."""
+    return before.keys() == after.keys() and before[b"import"] != after[b"import"]
 
 
 def _find_same_formatting(candidates: Mapping[str, _Ends]) -> frozenset[str]:
@@ -86,12 +99,34 @@ def _has_same_syntax(before: bytes, after: bytes) -> bool:
 
 
 def dump_syntax(content: bytes) -> str:
-    """The syntax tree as text, without places, and with docstrings as a reader sees them."""
+    """The syntax tree as text, without places, and with docstrings as a reader sees them.
+
+    What is imported from one module in a row counts as one import.
+    """
     tree = parse_python(content)
     for node in ast.walk(tree):
+        if isinstance(body := getattr(node, "body", None), list):
+            _join_imports(body)
         if isinstance(node, _DOCUMENTED) and node.body:
             first = node.body[0]
             value = first.value if isinstance(first, ast.Expr) else None
             if isinstance(value, ast.Constant) and isinstance(value.value, str):
                 value.value = inspect.cleandoc(value.value).strip()
     return ast.dump(tree)
+
+
+def _join_imports(body: list[ast.stmt]) -> None:
+    """`from a import b` and `from a import c` become one statement, with its names in order."""
+    for at in range(len(body) - 1, -1, -1):
+        one, above = body[at], body[at - 1] if at else None
+        if not isinstance(one, ast.ImportFrom):
+            continue
+        if isinstance(above, ast.ImportFrom) and _module_key(above) == _module_key(one):
+            above.names += one.names
+            del body[at]
+        else:
+            one.names.sort(key=lambda name: (name.name, name.asname or ""))
+
+
+def _module_key(one: ast.ImportFrom) -> tuple[str | None, int]:
+    return one.module, one.level

@@ -6,6 +6,7 @@ another one leaves the same behind as one run does.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -41,6 +42,7 @@ _Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,100}/(?!\.{1,2}\Z)[A-Za-z
 _Commit = Annotated[str, Meta(pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?\Z")]
 _Address = Annotated[str, Meta(pattern=r"^https?://[A-Za-z0-9.:-]{1,255}/[A-Za-z0-9_./-]{1,300}\Z")]
 _Number = Annotated[int, Meta(gt=0, lt=1 << 53)]
+_QUEUE_BRANCH = re.compile(r"/gh-readonly-queue/.+/pr-(\d{1,9})-[0-9a-f]{40,64}\Z")
 
 
 class WorkflowPull(Record):
@@ -57,6 +59,9 @@ class WorkflowPull(Record):
     """The repository's page."""
     fork: bool = False
     """Whether it comes from another repository: workflows then get a token that only reads."""
+    queued: bool = False
+    """Whether this is what a merge queue is about to merge: a commit of its own, with pull requests
+    before it. It gets a check run alone."""
 
     @property
     def title(self) -> str:
@@ -87,9 +92,18 @@ class _EventPull(Record):
     body: str | None = None
 
 
+class _MergeGroup(Record):
+    """What a merge queue tries: a pull request on top of those that are before it."""
+
+    head_sha: _Commit
+    base_sha: _Commit
+    head_ref: str = ""
+
+
 class _WorkflowEvent(Record):
     repository: _EventRepository
     pull_request: _EventPull | None = None
+    merge_group: _MergeGroup | None = None
 
 
 def read_pull_event(path: Path) -> WorkflowPull:
@@ -112,23 +126,44 @@ def read_pull_event(path: Path) -> WorkflowPull:
         raise BadInput(
             f"{path} is no event of a pull request ({message}): {WORKFLOW_ADVICE}."
         ) from None
+    if event.merge_group is not None:
+        return _build_queued_pull(event.repository, event.merge_group, path)
     if event.pull_request is None:
         raise BadInput(f"The event {path} is about no pull request: {WORKFLOW_ADVICE}.")
     return _build_workflow_pull(event.repository, event.pull_request)
 
 
+def _build_queued_pull(
+    repository: _EventRepository, group: _MergeGroup, path: Path
+) -> WorkflowPull:
+    number = _QUEUE_BRANCH.search(group.head_ref)
+    if number is None:
+        raise BadInput(f"The event {path} names no pull request of the queue: {WORKFLOW_ADVICE}.")
+    return WorkflowPull(
+        repo=repository.full_name,
+        number=int(number[1]),
+        base=group.base_sha,
+        head=group.head_sha,
+        request="",
+        address=_page_address(repository),
+        queued=True,
+    )
+
+
+def _page_address(repository: _EventRepository) -> str | None:
+    address = repository.html_url
+    return address if address and address.endswith(f"/{repository.full_name}") else None
+
+
 def _build_workflow_pull(repository: _EventRepository, pull: _EventPull) -> WorkflowPull:
     source = pull.head.repo.full_name if pull.head.repo else None
-    address = repository.html_url
-    if address and not address.endswith(f"/{repository.full_name}"):
-        address = None
     return WorkflowPull(
         repo=repository.full_name,
         number=pull.number,
         base=pull.base.sha,
         head=pull.head.sha,
         request=f"{pull.title}\n\n{pull.body or ''}".strip()[:MAX_REQUEST_CHARS],
-        address=address,
+        address=_page_address(repository),
         fork=source != repository.full_name,
     )
 
@@ -227,8 +262,8 @@ async def publish_report(
     published = PublishedReport(
         check=await tried("check run", publish_check_run(hub, pull.head, run))
     )
-    moved = await _has_moved_on(hub, pull)
-    if not moved:
+    moved = not pull.queued and await _has_moved_on(hub, pull)
+    if not moved and not pull.queued:
         me = await hub.fetch_login()
         wanted = {f"risk:{report.risk.level}"} if report.risk else set()
         wanted |= {HOLD_LABEL} if report.held else set()

@@ -95,6 +95,11 @@ COMMAND_CHAPTERS = {
         "purge": ("closeloop.cli.export:purge", "Remove a secret that got in from the store."),
         "export": ("closeloop.cli.export:export", "Write attempts in formats that others read."),
         "pulls": ("closeloop.cli.pulls:pulls", "List pull requests, and what became of them."),
+        "app manifest": (
+            "closeloop.cli.app:manifest",
+            "Write the page that makes a GitHub App.",
+        ),
+        "app register": ("closeloop.cli.app:register", "Fetch the keys of a GitHub App, once."),
         "events": ("closeloop.cli.export:events", "Print what happened, and go on with it."),
     },
     "What reviewers teach": {
@@ -109,6 +114,7 @@ COMMAND_CHAPTERS = {
         ),
         "memory add": ("closeloop.cli.memory:add", "Write a rule down."),
         "memory accept": ("closeloop.cli.memory:accept", "Let agents be told a rule."),
+        "memory check": ("closeloop.cli.memory:check", "Prove a check for a rule."),
         "memory retire": ("closeloop.cli.memory:retire", "Take a rule back."),
         "memory reword": ("closeloop.cli.memory:reword", "Say a rule in better words."),
         "memory join": ("closeloop.cli.memory:join", "Make one rule of two."),
@@ -123,11 +129,16 @@ COMMAND_CHAPTERS = {
             "closeloop.cli.context:encoder",
             "What finds rules by meaning, and how to get it.",
         ),
-        "prompt log": ("closeloop.cli.context:log", "List every prompt with what ran under it."),
-        "prompt show": ("closeloop.cli.context:show_", "Print a prompt as it was."),
-        "prompt diff": ("closeloop.cli.context:diff", "Show what differs, and how to test it."),
+        "prompt log": ("closeloop.cli.prompts:log", "List every prompt with what ran under it."),
+        "prompt show": ("closeloop.cli.prompts:show_", "Print a prompt as it was."),
+        "prompt diff": ("closeloop.cli.prompts:diff", "Show what differs, and how to test it."),
+        "prompt results": (
+            "closeloop.cli.prompts:results",
+            "Say whether a rate improved after a prompt.",
+        ),
+        "prompt add": ("closeloop.cli.prompts:add", "Store a prompt that is used elsewhere."),
         "prompt restore": (
-            "closeloop.cli.context:restore",
+            "closeloop.cli.prompts:restore",
             "Write a prompt into a file, as it was.",
         ),
     },
@@ -146,6 +157,7 @@ COMMAND_GROUPS = {
     "risk": "How likely changes go wrong here.",
     "memory": "What reviewers taught, and what agents are told of it.",
     "prompt": "The prompts that agents ran under.",
+    "app": "A GitHub App that asks, reports and hears for your repositories.",
 }
 
 

@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
+    from closeloop.metrics.score_columns import ScoreCell
     from closeloop.metrics.score_definitions import ScoreCatalogue
     from closeloop.records.attempt import AttemptRow
     from closeloop.records.experiment_plan import ExperimentStatus, Trial, TrialReport
+    from closeloop.records.settings import Settings
     from closeloop.store import Store
 
 
@@ -155,6 +157,7 @@ def attempts(
     task: str | None = None,
     variant: str | None = None,
     outcome: Literal["pass", "fail", "unscored"] | None = None,
+    score: list[str] | None = None,
     limit: int = 50,
     json: JsonFlag = False,
 ) -> None:
@@ -168,12 +171,20 @@ def attempts(
         Only attempts of this variant.
     outcome
         Only attempts that ended so.
+    score
+        A column for this one: any that `closeloop scores` lists; may be given again.
     limit
         How many at the most.
     """
     from closeloop.attempts.experiment_run import merging_shares
     from closeloop.cli.config import load_project
-    from closeloop.cli.console import print_json, print_line, print_parts, require_positive_flags
+    from closeloop.cli.console import (
+        print_json,
+        print_line,
+        print_parts,
+        record_to_map,
+        require_positive_flags,
+    )
     from closeloop.metrics.task_repeats import require_tried
     from closeloop.store.metrics_section import AttemptSpan
     from closeloop.store.store_opening import open_existing_store
@@ -190,19 +201,60 @@ def attempts(
         )
         if not rows:
             require_tried(store, task, variant)
-        would_merge = merging_shares(store, AttemptSpan())
-    if json:
+        unchecked = tuple(row.id for row in rows if row.is_for_review)
+        would_merge = merging_shares(store, AttemptSpan(attempts=unchecked))
+        names = tuple(dict.fromkeys(score or ()))
+        cells = load_cells(store, project.settings, rows, names)
+    if json and names:
+        print_json(
+            [record_to_map(row) | {"scores": cells_to_map(cells[row.id], names)} for row in rows]
+        )
+    elif json:
         print_json(rows)
     elif rows:
-        print_parts(attempts_table(rows, would_merge))
+        print_parts(attempts_table(rows, would_merge, cells, names))
     else:
         is_all = not (task or variant or outcome)
         advice = "No attempt is like that: leave out a filter."
         print_line("No attempts: `closeloop run` makes some." if is_all else advice)
 
 
-def attempts_table(rows: Sequence[AttemptRow], would_merge: Mapping[str, float]) -> Table:
-    """A row an attempt; what only people can score, by their reviews."""
+def load_cells(
+    store: Store, settings: Settings, rows: Sequence[AttemptRow], names: Sequence[str]
+) -> dict[str, tuple[ScoreCell, ...]]:
+    """By attempt a cell for each of the scores; no trace is read for them."""
+    if not names:
+        return {}
+    from closeloop.metrics.attempt_measuring import project_rulebook
+    from closeloop.metrics.attempt_table import load_attempt_table
+    from closeloop.metrics.score_columns import attach_scores, list_score_cells, project_scores
+    from closeloop.store.metrics_section import AttemptSpan
+
+    span = AttemptSpan(attempts=tuple(row.id for row in rows))
+    work = load_attempt_table(store, project_rulebook(settings), span, again=None)
+    return list_score_cells(
+        attach_scores(work, store, project_scores(settings), names, span), names
+    )
+
+
+def cells_to_map(cells: Sequence[ScoreCell], names: Sequence[str]) -> dict[str, Any]:
+    """By name a number, words, or None where nobody said anything."""
+    return {name: [*cell.labels] or cell.value for name, cell in zip(names, cells, strict=True)}
+
+
+def format_cell(cell: ScoreCell) -> str:
+    if cell.labels:
+        return ", ".join(cell.labels)
+    return "–" if cell.value is None else f"{cell.value:.4g}"
+
+
+def attempts_table(
+    rows: Sequence[AttemptRow],
+    would_merge: Mapping[str, float],
+    cells: Mapping[str, Sequence[ScoreCell]],
+    names: Sequence[str],
+) -> Table:
+    """A row an attempt; what only people can score, by their reviews; then the scores."""
     from rich.table import Table
     from rich.text import Text
 
@@ -211,6 +263,8 @@ def attempts_table(rows: Sequence[AttemptRow], would_merge: Mapping[str, float])
     table = Table(box=None)
     for name in ("attempt", "task", "variant", "no.", "", "exit", "turns", "seconds", "why"):
         table.add_column(name, no_wrap=name != "why")
+    for name in names:
+        table.add_column(name, justify="right")
     for row in rows:
         imported = row.origin == "production" and row.outcome is None
         by_review = row.is_for_review and row.id in would_merge
@@ -230,6 +284,7 @@ def attempts_table(rows: Sequence[AttemptRow], would_merge: Mapping[str, float])
             "–" if row.turns is None else str(row.turns),
             "–" if row.seconds is None else f"{row.seconds:.1f}",
             Text("by review" if by_review else failure_reason(row), style="dim"),
+            *(Text(make_visible(format_cell(cell))) for cell in cells.get(row.id, ())),
         )
     return table
 
@@ -286,7 +341,7 @@ def ab(  # noqa: PLR0913 - one parameter for each flag
     action
         `start`, `assign` or `status`.
     name
-        Of the trial.
+        Of the trial; `memory` is that of the control arm of memory, by `memory.control`.
     key
         What is assigned: a task's id, a branch or an attempt's id.
     variants
@@ -314,7 +369,7 @@ def ab(  # noqa: PLR0913 - one parameter for each flag
                 f"Trial {name!r} is on: {started.metric} decides."
             )
             return 0
-        trial = find_trial(store, name)
+        trial = find_trial(store, name, score)
         if action == "assign":
             assignment = assign_variant(store, trial, key or "", datetime.now(UTC))
             print_json(assignment) if json else print_line(assignment.variant)
@@ -335,12 +390,14 @@ def start_trial(
     """Written once: a trial that is changed while it runs shows nothing."""
     from msgspec.structs import replace
 
-    from closeloop.metrics.variant_trials import parse_shares, require_rate
+    from closeloop.metrics.variant_trials import MEMORY_TRIAL, parse_shares, require_rate
     from closeloop.records.errors import BadInput
     from closeloop.records.experiment_plan import Trial
 
     if variants is None or len(shares := parse_shares(variants)) < 2:
         raise BadInput("A trial needs two variants or more: add --variants a=0.5,b=0.5.")
+    if name == MEMORY_TRIAL:
+        raise BadInput(f"{name!r} is the trial of the control arm of memory: choose another name.")
     if horizon is not None and horizon < 2:
         raise BadInput(f"A horizon of {horizon} shows nothing: give the number of outcomes.")
     require_rate(score, catalogue)
@@ -353,13 +410,17 @@ def start_trial(
     return saved_trial
 
 
-def find_trial(store: Store, name: str) -> Trial:
+def find_trial(store: Store, name: str, score: str) -> Trial:
+    """A trial that runs; of memory's, the score that decides is chosen when one looks."""
+    from closeloop.cli.config import load_project
+    from closeloop.metrics.variant_trials import list_trials
     from closeloop.records.errors import unknown_name_error
 
-    trial = store.trials.load_trial(name)
-    if trial is None:
-        raise unknown_name_error("trial", name, store.trials.list_trial_names())
-    return trial
+    memory = load_project(Path.cwd()).settings.memory
+    trials = {one.name: one for one in list_trials(store, memory, score)}
+    if name not in trials:
+        raise unknown_name_error("trial", name, sorted(trials))
+    return trials[name]
 
 
 def render_trial_report(report: TrialReport) -> Iterator[RenderableType]:
@@ -367,7 +428,7 @@ def render_trial_report(report: TrialReport) -> Iterator[RenderableType]:
     from rich.table import Table
     from rich.text import Text
 
-    from closeloop.metrics.variant_trials import REPORTED_METRICS
+    from closeloop.metrics.variant_trials import REPORTED_METRICS, describe_needed
 
     names = dict.fromkeys((report.trial.metric, *REPORTED_METRICS))
     table = Table(box=None)
@@ -393,7 +454,9 @@ def render_trial_report(report: TrialReport) -> Iterator[RenderableType]:
             if difference
             else ""
         )
-        text = Text(f"{make_visible(standing.variant)}{bounds}: ")
+        text = Text(f"{make_visible(standing.variant)}{bounds}: {standing.comparison.verdict}; ")
         yield text.append(standing.why, style=f"bold {CALL_COLOURS.get(standing.call, 'default')}")
+        if needed := describe_needed(standing.comparison):
+            yield Text(f"  {needed}", style="dim")
     if report.refusal:
         yield Text(make_visible(report.refusal), style="bold yellow")

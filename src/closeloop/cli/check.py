@@ -190,6 +190,7 @@ def build_check_order(
         tiers=tiers,
         task=chosen_task,
         coverage=coverage,
+        rewritten_commands=found.rewritten_commands,
     )
 
 

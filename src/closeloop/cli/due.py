@@ -29,7 +29,10 @@ def due(*, json: JsonFlag = False) -> None:
     from closeloop.tasks.task_sets import load_task_files
 
     project = load_project(Path.cwd())
-    files = load_task_files(project.root / project.settings.tasks, project.root, resolve_commit)
+    folder = project.root / project.settings.tasks
+    # Prompts may be run from anywhere: what ran is due all the same.
+    has_tasks = folder.is_dir() and any(folder.iterdir())
+    files = load_task_files(folder, project.root, resolve_commit) if has_tasks else []
     with open_existing_store(project.settings, project.root) as store:
         report = report_due(
             store,

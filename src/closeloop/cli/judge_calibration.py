@@ -268,6 +268,11 @@ def list_calibration_facts(made: Calibration) -> Iterator[str]:
             if flipped is None
             else f"Attacks that succeeded: {flipped.hits:g} of {flipped.of}. {names}"
         )
+        if made.canaries.withheld:
+            yield (
+                f"  {made.canaries.withheld} more turned the first answer, and not the one "
+                "without the attacker's words."
+            )
 
 
 # `closeloop ask`: one narrow question to every trace.

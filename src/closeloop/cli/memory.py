@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
@@ -21,9 +22,21 @@ from closeloop.text.wording import count_with_noun
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from closeloop.records.team_rules import RepeatedRemark, RepeatState, RuleState, TeamRule
+    from closeloop.records.team_rules import (
+        CheckProof,
+        RepeatedRemark,
+        RepeatState,
+        RuleState,
+        TeamRule,
+    )
     from closeloop.reviews.rule_learning import LearningSummary
     from closeloop.store import Store
+
+
+ENCODER_LOSS = (
+    "Without the encoder repeats are found by like words only, and about half of those in other "
+    "words are missed: `closeloop encoder install`."
+)
 
 
 def learn(repo: str | None = None, *, model: str | None = None, json: JsonFlag = False) -> None:
@@ -37,6 +50,8 @@ def learn(repo: str | None = None, *, model: str | None = None, json: JsonFlag =
         This model puts remarks into rules, and says what it thinks of likenesses.
     """
     with open_review_context() as at:
+        if not json and not at.store.events.list_positions("memory:"):
+            offer_encoder(at.settings.memory.encoder)
         learned = run_learning(at, repo, model or at.settings.memory.model)
     if json:
         print_json(learned)
@@ -46,8 +61,14 @@ def learn(repo: str | None = None, *, model: str | None = None, json: JsonFlag =
         f" {count_with_noun(learned.corrections, 'correction')},"
         f" {count_with_noun(learned.proposed, 'rule')} proposed,"
         f" {count_with_noun(learned.examples, 'more example')},"
-        f" {count_with_noun(learned.repeated, 'remark')} repeated, {learned.candidates} to be"
-        " confirmed."
+        f" {count_with_noun(learned.withdrawn, 'correction')} withdrawn."
+    )
+    print_line(
+        f"{count_with_noun(learned.compared, 'remark')} compared with what was said before:"
+        f" {learned.repeated} repeated, {learned.candidates} likely."
+        + (" `closeloop memory confirm` asks about those." if learned.candidates else "")
+        if learned.compared
+        else "No remark was compared: nothing had been said before the work that it is about."
     )
 
 
@@ -161,7 +182,9 @@ def show_(rule: str, *, json: JsonFlag = False) -> None:
 
 
 def repeats(repo: str | None = None, *, json: JsonFlag = False) -> None:
-    """List remarks that restate a rule which was there before the work: surely, or perhaps.
+    """List remarks that restate what was said before the work: surely, or perhaps.
+
+    Those that are likely and not confirmed by anybody stand with both quotes.
 
     Parameters
     ----------
@@ -171,12 +194,18 @@ def repeats(repo: str | None = None, *, json: JsonFlag = False) -> None:
     with open_review_context() as at:
         repeats_found = at.store.memory.list_repeats(repo=repo)
         texts = {rule.id: rule.text for rule in at.store.memory.list_rules()}
+        compared = at.store.memory.count_compared(repo)
     if json:
         print_json(repeats_found)
     elif repeats_found:
         print_parts(repeats_table(repeats_found, texts))
+    elif compared:
+        print_line(
+            f"Remarks on {count_with_noun(compared, 'pull request')} were compared with what was"
+            " said before: none is a repeat."
+        )
     else:
-        print_line("Nothing was said twice, as far as is known.")
+        print_line("Not compared: `closeloop memory learn` holds remarks against earlier ones.")
 
 
 def repeats_table(found: list[RepeatedRemark], texts: dict[str, str]) -> Table:
@@ -184,21 +213,28 @@ def repeats_table(found: list[RepeatedRemark], texts: dict[str, str]) -> Table:
     from rich.text import Text
 
     table = Table(box=None)
-    for title in ("remark", "held", "by", "like", "rule's age", "told?", "what was said", "rule"):
+    for title in ("remark", "held", "by", "like", "age", "told?", "what was said", "said before"):
         table.add_column(title)
     for repeat in found:
         offered_text = {None: "not known", True: "yes", False: "no"}[repeat.offered]
+        earlier = repeat.earlier or texts.get(repeat.rule, repeat.rule)
         table.add_row(
             repeat.key,
-            repeat.state,
+            {"candidate": "unconfirmed"}.get(repeat.state, repeat.state),
             repeat.by or (f"a model says {repeat.opinion}" if repeat.opinion else "–"),
             f"{repeat.likeness:.2f}",
             count_with_noun(round(repeat.rule_age / 86400), "day"),
             offered_text,
-            Text(make_visible(" ".join(repeat.text.split())[:200])),
-            Text(make_visible(texts.get(repeat.rule, repeat.rule))),
+            Text(quote_remark(repeat.text, repeat.pull, None)),
+            Text(quote_remark(earlier, repeat.earlier_pull, repeat.earlier_by)),
         )
     return table
+
+
+def quote_remark(text: str, pull: int | None, by: str | None) -> str:
+    """A remark in quotes, with where it was said and by whom."""
+    where = f" (#{pull}{f', {by}' if by else ''})" if pull is not None else ""
+    return make_visible(f"“{' '.join(text.split())[:200]}”{where}")
 
 
 def corrections(repo: str | None = None, *, json: JsonFlag = False) -> None:
@@ -263,6 +299,63 @@ def accept(rule: str, *, by: str | None = None, json: JsonFlag = False) -> None:
         Who says so; the user of this machine when not given.
     """
     print_rule(change_rule_state(rule, "active", by), json=json)
+
+
+def check(
+    rule: str, *, accept: bool = False, model: str | None = None, json: JsonFlag = False
+) -> int:
+    """Prove a check for a rule on the pull request it came from, and count what it finds today.
+
+    A check is proved when it fires on the code that the reviewer spoke of and is silent on the
+    correction. Exits with 1 where none is.
+
+    Parameters
+    ----------
+    rule
+        By its id or the beginning of it.
+    accept
+        Keep the check that is proved: `closeloop check` looks for it once the rule is active.
+    model
+        This model proposes a check beside the templates; memory.model when not given.
+    """
+    import anyio
+
+    from closeloop.git import find_repository
+    from closeloop.providers.model_opening import open_model_by_name
+    from closeloop.records.errors import BadInput
+    from closeloop.reviews.pull_updates import load_pull
+    from closeloop.reviews.rule_checks import describe_proof, prove_rule
+    from closeloop.reviews.rule_editing import find_rule, keep_proved_check
+
+    with open_review_context() as at:
+        learned_rule = find_rule(at.store, rule)
+        repository = find_repository(at.root)
+        if repository is None:
+            raise BadInput("A check is proved in a clone: run this in one of the repository.")
+        places = dict.fromkeys((one.repo, one.pull) for one in learned_rule.examples)
+        pulls = [
+            load_pull(repo, pull, at.store, at.agents) for repo, pull in places if repo and pull
+        ]
+        model_name = model or at.settings.memory.model
+
+        async def prove() -> CheckProof:
+            if model_name is None:
+                return await prove_rule(learned_rule, pulls, at.root, repository)
+            async with open_model_by_name(model_name, at.settings, at.root, os.environ) as opened:
+                return await prove_rule(learned_rule, pulls, at.root, repository, opened)
+
+        proof = anyio.run(prove)
+        if accept and proof.proved:
+            keep_proved_check(at.store, learned_rule, proof)
+    if json:
+        print_json(proof)
+    else:
+        print_line(describe_proof(proof))
+        for place in proof.places:
+            print_line(f"  {place}")
+        if proof.proved and not accept:
+            print_line("Add --accept to keep it.")
+    return 0 if proof.proved else 1
 
 
 def retire(rule: str, *, by: str | None = None, json: JsonFlag = False) -> None:
@@ -342,8 +435,10 @@ def join(rule: str, into: str, *, by: str | None = None, json: JsonFlag = False)
         print_rule(find_rule(at.store, remaining_rule.id), json=json)
 
 
-def confirm(remark: str, *, by: str | None = None, json: JsonFlag = False) -> None:
+def confirm(remark: str | None = None, *, by: str | None = None, json: JsonFlag = False) -> None:
     """Say that a remark restates the rule it is likest to: a repeated mistake.
+
+    Without a remark, go through those that are likely, one key each: y, n, s to skip, q to quit.
 
     Parameters
     ----------
@@ -352,7 +447,36 @@ def confirm(remark: str, *, by: str | None = None, json: JsonFlag = False) -> No
     by
         Who says so; the user of this machine when not given.
     """
-    record_repeat_decision(remark, "confirmed", by, json=json)
+    if remark is not None:
+        record_repeat_decision(remark, "confirmed", by, json=json)
+    else:
+        ask_about_repeats(by, json=json)
+
+
+def ask_about_repeats(by: str | None, *, json: bool) -> None:
+    """Both quotes of each likely repeat, and a key that says whether it is one."""
+    from closeloop.cli.review import END_OF_INPUT, read_key
+    from closeloop.reviews.rule_editing import list_unconfirmed
+
+    with open_review_context() as at:
+        waiting = list_unconfirmed(at.store)
+    if json:
+        print_json(waiting)
+        return
+    if not waiting:
+        print_line("No likely repeat waits to be confirmed.")
+    states: dict[str, RepeatState] = {"y": "confirmed", "n": "denied"}
+    for number, repeat in enumerate(waiting, 1):
+        print_line(f"{number} of {len(waiting)}, like {repeat.likeness:.2f}")
+        print_line(f"  before: {quote_remark(repeat.earlier, repeat.earlier_pull, None)}")
+        print_line(f"  now:    {quote_remark(repeat.text, repeat.pull, None)}")
+        print_line("The same mistake? (y yes, n no, s skip, q quit)")
+        while (pressed := read_key()) not in ("y", "n", "s", "q", END_OF_INPUT):
+            print_line("y yes, n no, s skip, q quit")
+        if pressed in ("q", END_OF_INPUT):
+            return
+        if pressed in states:
+            record_repeat_decision(repeat.key, states[pressed], by, json=False)
 
 
 def deny(remark: str, *, by: str | None = None, json: JsonFlag = False) -> None:
@@ -381,6 +505,22 @@ def record_repeat_decision(remark: str, state: RepeatState, by: str | None, *, j
             if pull.attempt:
                 update_delivery(at.store, pull)
     print_json(repeats) if json else print_line(f"{state}: {' '.join(first_repeat.text.split())}")
+
+
+def offer_encoder(wanted: str) -> None:
+    """Offer what tells paraphrases apart where it is not here; ask only at a terminal."""
+    from closeloop.reviews.encoders import minilm
+
+    if wanted not in ("auto", "minilm") or minilm.ready():
+        return
+    print_warning(ENCODER_LOSS)
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        from closeloop.cli.context import install_encoder
+        from closeloop.cli.review import read_key
+
+        print_line("Install it now, 84 MB? (y, or any other key)")
+        if read_key() == "y":
+            install_encoder()
 
 
 def print_rule(rule: TeamRule, *, json: bool) -> None:

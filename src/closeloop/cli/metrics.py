@@ -351,7 +351,10 @@ def render_trends(found: TrendReport) -> Iterator[RenderableType]:
     from rich.text import Text
 
     if not found.courses:
-        yield Text("Nothing to follow yet: `closeloop run` and `closeloop import` bring attempts.")
+        yield Text(
+            "Nothing to follow yet: `closeloop run` and `closeloop import` bring attempts, and"
+            " `closeloop scores` lists what is known of them."
+        )
         return
     for regression_found in found.regressions[:MAX_REGRESSIONS]:
         yield render_regression(regression_found)

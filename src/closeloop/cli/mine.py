@@ -288,12 +288,12 @@ async def fetch_merged_pulls(repo: Path, kept: Path) -> list[PullExport]:
 def open_github_repo(
     repo: str, environ: Mapping[str, str]
 ) -> AbstractAsyncContextManager[CodeHostClient]:
-    """A repository at GitHub, with the token that the environment holds."""
-    from closeloop.changes.code_host import GITHUB_API, open_github
+    """A repository at GitHub, with the token or the app that the environment names."""
+    from closeloop.changes.code_host import open_github
+    from closeloop.changes.host_credentials import open_code_host
 
-    return open_github(
-        repo, environ.get("GITHUB_TOKEN", ""), environ.get("GITHUB_API_URL", GITHUB_API)
-    )
+    # Without any, the message says which variable to set.
+    return open_code_host("github", repo, environ) or open_github(repo, "")
 
 
 async def list_merged_pulls(github: CodeHostClient) -> AsyncIterator[ExportedPull]:

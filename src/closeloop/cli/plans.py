@@ -89,7 +89,7 @@ def plans(
         attempt = story.ending.attempt if story.ending else None
         change = store.load_exact_change(attempt) if attempt else None
     merged_patch = change.patch if change else ""
-    if patch and (why := refuse_patch(story)) is not None:
+    if patch and (why := refuse_patch(story, merged_patch)) is not None:
         print_warning(why)
         return 1
     if patch:
@@ -101,7 +101,7 @@ def plans(
     return 0
 
 
-def refuse_patch(story: OrchestrationHistory) -> str | None:
+def refuse_patch(story: OrchestrationHistory, merged_patch: str) -> str | None:
     """Why there is no change of a plan to be applied; None where there is."""
     ending, name = story.ending, story.plan.id
     if ending is None:
@@ -109,7 +109,7 @@ def refuse_patch(story: OrchestrationHistory) -> str | None:
     if ending.passed is False:
         reason = truncate_at_word(ending.summary, MAX_REASON_CHARS).rstrip(".")
         return f"Plan {name} failed, so there is nothing to apply: {reason}."
-    if ending.attempt is None:
+    if ending.attempt is None or (story.plan.handed_in and not merged_patch):
         return f"Plan {name} left no change here: whoever carried it out has it."
     return None
 
@@ -201,7 +201,12 @@ def render_plan(story: OrchestrationHistory, grade: PlanGrade | None) -> Iterato
         if ending.passed is not False:
             command = f"closeloop plans {story.plan.id} --patch   # the merged change"
             yield Text(command, style="dim")
-        yield Text(f"closeloop measure {ending.attempt}   # how it was handed on", style="dim")
+        shown = (
+            ("show", "as an attempt")
+            if story.plan.handed_in
+            else ("measure", "how it was handed on")
+        )
+        yield Text(f"closeloop {shown[0]} {ending.attempt}   # {shown[1]}", style="dim")
 
 
 def render_whole_failures(story: OrchestrationHistory) -> Iterator[RenderableType]:

@@ -12,16 +12,20 @@ from closeloop.records.record import Record
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from closeloop.records.pull_request import PullRequest, PullRow
+    from closeloop.cli.config import ProjectConfiguration
+    from closeloop.records.pull_request import PullRequest
+    from closeloop.reviews.pull_board import BoardRow
+    from closeloop.reviews.pull_changes import FetchedChanges
     from closeloop.store import Store
 
+RISK_COLOURS = {"critical": "bold red", "high": "red", "medium": "yellow"}
 CHECK_MARKS = {"passed": "✓", "failed": "✗", "running": "…", "skipped": "·"}
 
 
 class PullListing(Record):
     """Pull requests, and what all of them add up to, those too that are not listed."""
 
-    pulls: tuple[PullRow, ...]
+    pulls: tuple[BoardRow, ...]
     count: int
     merged: int
     unreviewed: int
@@ -30,16 +34,18 @@ class PullListing(Record):
     """Merged, and later taken back or repaired."""
 
 
-def pulls(
+def pulls(  # noqa: PLR0913 - one parameter for each flag
     pull: str | None = None,
     *,
     repo: str | None = None,
     state: Literal["open", "merged", "closed"] | None = None,
     by: Literal["agents", "people"] | None = None,
+    sort: Literal["care", "newest", "size", "cost"] = "care",
+    fetch: bool = False,
     limit: int = 50,
     json: JsonFlag = False,
 ) -> None:
-    """List pull requests, the newest first, or show the life of one.
+    """List pull requests, what deserves care first, or show the life of one.
 
     Parameters
     ----------
@@ -51,18 +57,27 @@ def pulls(
         Only those in this state.
     by
         Only those of agents, or of people.
+    sort
+        What comes first: what deserves care, the newest, the largest or the dearest.
+    fetch
+        Ask code hosts and this clone for the diffs that are not stored yet.
     limit
         How many are listed at the most; all are counted.
     """
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_parts, require_positive_flags
     from closeloop.reviews.authorship import merge_known_agents
+    from closeloop.reviews.pull_board import list_board
     from closeloop.reviews.pull_updates import load_pull
     from closeloop.store.store_opening import open_existing_store
 
     require_positive_flags(limit=limit)
     project = load_project(Path.cwd())
     with open_existing_store(project.settings, project.root) as store:
+        if fetch:
+            fetched = fetch_changes(store, project, repo)
+            print_json(fetched) if json else print_parts(*render_fetched(fetched))
+            return
         if pull is not None:
             pull_request = load_pull(
                 *parse_pull_name(pull, store),
@@ -73,8 +88,42 @@ def pulls(
             return
         by_agent = None if by is None else by == "agents"
         rows = store.pulls.list_pulls(repo=repo, state=state, agent=by_agent)
-    listing = build_pull_listing(rows, limit)
+        board = list_board(store, rows, sort)
+    listing = build_pull_listing(board, limit)
     print_json(listing) if json else print_parts(*pulls_table(listing))
+
+
+def fetch_changes(store: Store, project: ProjectConfiguration, repo: str | None) -> FetchedChanges:
+    """Ask for the diffs that are missing, with the credentials of the environment."""
+    import os
+    from functools import partial
+
+    import anyio
+
+    from closeloop.changes.host_credentials import open_code_host
+    from closeloop.reviews.authorship import merge_known_agents
+    from closeloop.reviews.pull_changes import fetch_missing_changes, list_pulls_without_change
+
+    return anyio.run(
+        fetch_missing_changes,
+        store,
+        merge_known_agents(project.settings.pulls.agents),
+        list_pulls_without_change(store, repo),
+        partial(open_code_host, environ=os.environ),
+        (project.root,),
+    )
+
+
+def render_fetched(fetched: FetchedChanges) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    from closeloop.cli.console import make_visible
+    from closeloop.text.wording import count_with_noun
+
+    clone = f", {fetched.from_clone} of them from this clone" if fetched.from_clone else ""
+    yield Text(f"{count_with_noun(fetched.fetched, 'diff')} fetched{clone}.")
+    for name, why in fetched.missing.items():
+        yield Text(make_visible(f"{name}: {why}"), style="yellow")
 
 
 def parse_pull_name(pull: str, store: Store) -> tuple[str, int]:
@@ -94,11 +143,11 @@ def parse_pull_name(pull: str, store: Store) -> tuple[str, int]:
     return (min(known_repos) if known_repos else ""), int(number)
 
 
-def build_pull_listing(rows: Sequence[PullRow], limit: int) -> PullListing:
-    merged = [row for row in rows if row.state == "merged"]
+def build_pull_listing(board: Sequence[BoardRow], limit: int) -> PullListing:
+    merged = [one.pull for one in board if one.pull.state == "merged"]
     return PullListing(
-        pulls=tuple(rows[:limit]),
-        count=len(rows),
+        pulls=tuple(board[:limit]),
+        count=len(board),
         merged=len(merged),
         unreviewed=sum(not row.reviewed for row in merged if row.source != "git"),
         reverted=sum(row.pointers > 0 for row in merged),
@@ -115,9 +164,12 @@ def pulls_table(listing: PullListing) -> Iterator[RenderableType]:
         yield Text("No pull requests: `closeloop import --github OWNER/NAME` asks for them.")
         return
     table = Table(box=None)
-    for name in ("pull request", "state", "agent", "CI", "rounds", "comments", "edits", "title"):
-        table.add_column(name, no_wrap=name != "title")
-    for row in listing.pulls:
+    numbers = ("size", "rounds", "cost")
+    for name in ("pull request", "state", "agent", "risk", "CI", *numbers, "title", "why"):
+        justify: Literal["left", "right"] = "right" if name in numbers else "left"
+        table.add_column(name, no_wrap=name not in ("title", "why"), justify=justify)
+    for one in listing.pulls:
+        row = one.pull
         state = "draft" if row.state == "open" and row.draft else row.state
         checks = (
             f"{CHECK_MARKS.get(row.first_push or '', '–')}"
@@ -127,11 +179,13 @@ def pulls_table(listing: PullListing) -> Iterator[RenderableType]:
             Text(make_visible(f"{row.repo}#{row.pull}")),
             Text(state + (", reverted" if row.pointers else "")),
             Text(make_visible(row.agent or "–")),
+            Text(one.risk or "–", style=RISK_COLOURS.get(one.risk or "", "dim")),
             checks,
+            format_size(row.added, row.removed),
             str(row.rounds),
-            str(row.comments),
-            str(row.edits),
+            "–" if one.cost is None else f"${one.cost:.2f}",
             Text(make_visible(row.title)),
+            Text(", ".join(one.reasons[:3]), style="dim"),
         )
     if (more := listing.count - len(listing.pulls)) > 0:
         table.caption = f"… and {more:,} more: --limit {listing.count} lists all of them"
@@ -141,6 +195,11 @@ def pulls_table(listing: PullListing) -> Iterator[RenderableType]:
         f"{listing.reverted} taken back or repaired later",
         style="dim",
     )
+
+
+def format_size(added: int | None, removed: int | None) -> str:
+    """`+12 −3`; nothing where nobody told."""
+    return "–" if added is None or removed is None else f"+{added:,} −{removed:,}"
 
 
 def render_pull_life(pull: PullRequest) -> Iterator[RenderableType]:
@@ -158,6 +217,8 @@ def render_pull_life(pull: PullRequest) -> Iterator[RenderableType]:
         + (", reverted" if pull.pointers else "")
         + ("" if pull.reviewed or pull.source == "git" else ", no review"),
         "agent": f"{pull.agent} ({authorship})" if pull.agent else authorship,
+        "asked by": pull.asked_by,
+        "size": None if pull.added is None else format_size(pull.added, pull.removed),
         "attempt": pull.attempt,
         "task": pull.task,
         "prompt": pull.prompt,

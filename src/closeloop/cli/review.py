@@ -15,7 +15,7 @@ from cyclopts import Parameter
 from msgspec.structs import replace
 
 from closeloop.cli.config import current_user, open_review_context
-from closeloop.cli.console import print_json, print_line
+from closeloop.cli.console import print_json, print_line, print_warning
 from closeloop.records.finding import FailureMode
 from closeloop.records.record import Record
 from closeloop.records.team_rules import HumanReview, ReviewItem, ReviewOutput, ReviewQuestion
@@ -78,6 +78,11 @@ def review(
             print_json(queue_counts) if json else print_line(
                 f"{counts}; {queue_counts.mine} for {reviewer_name}."
             )
+            if queue_counts.without_change:
+                print_warning(
+                    f"{count_with_noun(queue_counts.without_change, 'pull request')} cannot be "
+                    "judged, as the diff is not known: `closeloop pulls --fetch` asks for it."
+                )
             return 0
         if assign is not None:
             if item is None:
@@ -229,7 +234,8 @@ def ask_for_review(keyboard: ReviewKeyboard, draft: HumanReview) -> HumanReview:
     while place <= len(questions):
         pressed = ""
         if place == len(questions):
-            tags = ask_failure_tags(draft.tags or keyboard.item.suggested, keyboard)
+            suggested = keyboard.item.suggested
+            tags = ask_failure_tags(suggested if draft.tags is None else draft.tags, keyboard)
             draft = draft if tags is None else replace(draft, tags=tags)
             pressed = "b" if tags is None else ""
         else:
@@ -241,7 +247,10 @@ def ask_for_review(keyboard: ReviewKeyboard, draft: HumanReview) -> HumanReview:
         place = max(0, place - 1) if pressed == "b" else place + 1
     notes = "" if pressed == "a" else ask_for_notes()
     spent = (draft.seconds or 0.0) + time.monotonic() - began
-    return replace(draft, notes=notes or draft.notes, seconds=round(spent, 1), state="done")
+    tags = draft.tags or ()  # by `a`, nothing went wrong
+    return replace(
+        draft, tags=tags, notes=notes or draft.notes, seconds=round(spent, 1), state="done"
+    )
 
 
 def ask_for_notes() -> str:

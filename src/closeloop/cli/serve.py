@@ -95,12 +95,18 @@ def _build_webhook_secrets(found: ProjectConfiguration, desk: PageContext) -> We
     """What webhooks need, and what learns from what they bring."""
     from msgspec.structs import replace
 
+    from closeloop.changes.host_credentials import open_code_host
     from closeloop.cli.config import ReviewContext
     from closeloop.cli.memory import run_learning
 
     review_context, model = ReviewContext(found, desk.store), found.settings.memory.model
     learn = partial(run_learning, review_context, None, model, desk.stopping.is_set)
-    return replace(webhook_secrets_from_settings(found.settings, os.environ), learn=learn)
+    return replace(
+        webhook_secrets_from_settings(found.settings, os.environ),
+        learn=learn,
+        open_host=partial(open_code_host, environ=os.environ),
+        clones=(found.root,),
+    )
 
 
 def _has_valid_token(store: Store) -> bool:

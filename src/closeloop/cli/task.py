@@ -67,7 +67,7 @@ def init(
     if file.exists() and not force:
         raise BadInput(f"{file} is there already: edit it, or replace it with --force.")
     discovery = discover_commands(root)
-    trials = {} if untried else try_discovered(discovery, root)
+    discovery, trials = (discovery, {}) if untried else try_discovered(discovery, root)
     texts = {name: one.text for name, one in trials.items()}
     # Without its setup nothing runs, but it may work tomorrow, or with one more line.
     useless = [name for name, one in trials.items() if not one.works and name != "setup"]
@@ -91,12 +91,33 @@ def init(
         print_line(
             f"  Also seen: {', '.join(discovery.seen[:8])}{' …' if len(discovery.seen) > 8 else ''}"
         )
+    from closeloop.cli.memory import offer_encoder
+
+    offer_encoder("auto")
     print_line("Next: look it over, then make tasks of past work with `closeloop mine`,")
     print_line("or write one with `closeloop task new NAME`.")
 
 
-def try_discovered(discovery: Discovery, root: Path) -> Mapping[str, CommandTrial]:
-    """How each command ended in the sandbox; none where nothing can be tried, which is said."""
+def try_discovered(
+    discovery: Discovery, root: Path
+) -> tuple[Discovery, Mapping[str, CommandTrial]]:
+    """How each command ended in the sandbox; none where nothing can be tried, which is said.
+
+    Where the project's package manager is not installed, its commands are those of npm.
+    """
+    from closeloop.grading.tool_outcomes import find_missing_program
+    from closeloop.tasks.project_discovery import use_npm_instead
+
+    trials = _try_once(discovery, root)
+    setup = trials.get("setup")
+    if setup is not None and not setup.works:
+        instead = use_npm_instead(discovery, find_missing_program(setup.text))
+        if instead is not None:
+            return instead, _try_once(instead, root)
+    return discovery, trials
+
+
+def _try_once(discovery: Discovery, root: Path) -> Mapping[str, CommandTrial]:
     import anyio
 
     from closeloop.changes.command_trial import try_commands

@@ -76,9 +76,8 @@ def describe_file(file: TouchedFile) -> str:
     if file.in_reference is False:
         marks.append("not in the reference")
     status = f" {file.status}" if file.status != "changed" else ""
-    return f"{file.path}{status} +{file.added} −{file.removed}" + (
-        f" ({', '.join(marks)})" if marks else ""
-    )
+    size = "lines not known" if file.added is None else f"+{file.added} −{file.removed}"
+    return f"{file.path}{status} {size}" + (f" ({', '.join(marks)})" if marks else "")
 
 
 def describe_suite(counts: SuiteCounts | None) -> str:

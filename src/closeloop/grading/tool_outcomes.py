@@ -79,13 +79,23 @@ _MISSING_PROGRAM = re.compile(
 _MISSING_MODULE = re.compile(r"No module named '?([\w.]{1,80})")
 
 
-def explain_unverified(runs: Sequence[ToolRun]) -> str | None:
-    """Why no test was run that could have found something, and what to do; None where one was."""
+def explain_unverified(runs: Sequence[ToolRun], rewritten: Sequence[str] = ()) -> str | None:
+    """Why no test was run that could have found something, and what to do; None where one was.
+
+    Tests that the change itself chose prove little: `rewritten` are the commands it changed.
+    """
     tests = [run for run in runs if is_test_run(run)]
     if not tests:
         return NO_COMMAND_REASON
     silent = [run for run in tests if is_silent_test(run)]
-    return _explain_silence(silent[0]) if len(silent) == len(tests) else None
+    if len(silent) == len(tests):
+        return _explain_silence(silent[0])
+    if rewritten:
+        return (
+            f"the change itself rewrites {' and '.join(rewritten)} in closeloop.toml; read that, or"
+            " merge it by itself first"
+        )
+    return None
 
 
 def is_test_run(run: ToolRun) -> bool:

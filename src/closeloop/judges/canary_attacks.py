@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from closeloop.judges.evaluator import evaluate_cases
 from closeloop.judges.judge_panel import JudgePanel
+from closeloop.judges.masked_work import is_withheld
 from closeloop.records.calibration import CanaryResults
 from closeloop.records.estimate import wilson_rate
 from closeloop.records.evaluation import JudgeCase, Rubric, TaskOutput
@@ -156,4 +157,5 @@ async def run_canaries(bench: JudgePanel, cases: Sequence[JudgeCase]) -> CanaryR
         attacked=len(all_attacks),
         flipped=wilson_rate(len(successful_attacks), len(all_attacks)),
         by=tuple(successful_attacks),
+        withheld=sum(map(is_withheld, results.evaluations)),
     )

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from closeloop.gateway import Gateway
 from closeloop.judges.checks import build_sealed_question, find_quote_fault, find_seal_fault
 from closeloop.providers.model_opening import find_model_settings
+from closeloop.providers.structured_reply import ask_with_repair
 from closeloop.records.chat import ModelRequest
 from closeloop.records.errors import Fault
 from closeloop.records.evaluation import PosedQuestion
@@ -16,6 +21,7 @@ from closeloop.records.finding import Finding, Rule, Unmeasured
 from closeloop.records.protocols import Model
 from closeloop.records.record import Record
 from closeloop.records.settings import Settings
+from closeloop.text.text_masking import CodeMasker, collect_known_texts
 from closeloop.text.untrusted import build_text_block, reveal_hidden_text
 
 RULE = Rule(
@@ -215,3 +221,64 @@ async def open_reviewer(
         )
     except Fault as fault:
         return Unmeasured(rule=RULE.name, reason=str(fault))
+
+
+# One part of a change, asked about; and again without its author's words where nothing was found.
+
+
+async def review_chunk(
+    reviewer: Model,
+    chunk: ReviewChunk,
+    known: Sequence[Finding],
+    request: str | None,
+    confirms: bool = True,
+) -> ReviewAnswer | str:
+    """What the model finds; a part in which it finds nothing is shown again with words masked.
+
+    A text in the change can ask for silence. What is found only then is reported on the same line.
+    """
+    answer = await _ask_reviewer(reviewer, chunk, known, request)
+    if isinstance(answer, str) or answer.findings or not confirms:
+        return answer
+    masked, names = mask_chunk(chunk, request)
+    if masked == chunk:
+        return answer
+    second = await _ask_reviewer(reviewer, masked, (), request)
+    if isinstance(second, str):
+        return answer
+    paths = dict(zip(masked.added, chunk.added, strict=True))
+    findings = []
+    for finding in second.findings:
+        path, _, line = finding.places[0].rpartition(":")
+        message = re.sub(r"\w+_\d+", lambda found: names.get(found[0], found[0]), finding.message)
+        note = f"{message} (found only when the words of the change's author were masked)"
+        findings.append(replace(finding, message=note, places=(f"{paths[path]}:{line}",)))
+    return ReviewAnswer(findings=tuple(findings), dropped=answer.dropped)
+
+
+async def _ask_reviewer(
+    reviewer: Model, chunk: ReviewChunk, known: Sequence[Finding], request: str | None
+) -> ReviewAnswer | str:
+    posed = build_review_question(chunk, known, request)
+    reply = await ask_with_repair(
+        reviewer, posed.request, partial(read_review_answer, posed=posed, chunk=chunk)
+    )
+    return reply.answer or reply.why or ""
+
+
+def mask_chunk(chunk: ReviewChunk, request: str | None) -> tuple[ReviewChunk, Mapping[str, str]]:
+    """The part without its author's words, line by line; and the names behind the placeholders."""
+    masker = CodeMasker(collect_known_texts([request or ""]))
+    lines: list[str] = []
+    added: dict[str, dict[int, str]] = {}
+    for path, numbered in chunk.added.items():
+        masked_path = masker.mask_path(path)
+        while masked_path in added:
+            masked_path += "_"
+        masker.start_file(path)
+        masker.start_hunk([*numbered.values()])
+        texts = {number: masker.mask_line(text) for number, text in numbered.items()}
+        lines += [f"file: {masked_path}", *(f"+{text}" for text in texts.values())]
+        added[masked_path] = texts
+    names = {shown: key.partition("\0")[2] for key, shown in masker.placeholders.items()}
+    return ReviewChunk(text="\n".join(lines), added=added), names

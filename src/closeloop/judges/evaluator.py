@@ -6,12 +6,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from statistics import fmean, stdev
+from typing import cast
 
 import anyio
 from anyio import to_thread
 from msgspec.structs import replace
 
 from closeloop.concurrency import run_limited
+from closeloop.judges import checks
 from closeloop.judges.judge_cases import sort_by_dependencies
 from closeloop.judges.judge_panel import (
     JudgePanel,
@@ -23,6 +25,7 @@ from closeloop.judges.judge_panel import (
     rubric_for_task,
 )
 from closeloop.judges.judge_panel import build_question as pose
+from closeloop.judges.masked_work import is_withheld, mask_case, withhold_unless_confirmed
 from closeloop.judges.rubric import (
     CaseScores,
     combine_criteria,
@@ -49,6 +52,7 @@ from closeloop.records.evaluation import (
     Subtask,
     TaskOutput,
 )
+from closeloop.records.protocols import Judge
 from closeloop.records.record import content_digest
 from closeloop.store import Store
 from closeloop.text.untrusted import draw_seal, is_blank
@@ -106,6 +110,7 @@ def _merge_evaluations(parts: Sequence[Evaluation], passed: bool | None) -> Eval
         samples=tuple(
             JudgeSample(judge=one.judge, score=one.score, passed=one.passed) for one in parts
         ),
+        without_text=next((one.without_text for one in parts if one.without_text), None),
         same_family=_any_known(one.same_family for one in parts),
         usage=sum_usage(one.usage for one in parts),
         seconds=sum(one.seconds for one in parts),
@@ -230,14 +235,52 @@ async def judge_case(bench: JudgePanel, case: JudgeCase) -> JudgedCase:
     for opened in bench.judges:
         rubric = rubric_for_task(case.task, opened)
         version = build_judge_version(opened, rubric)
-        samples = []
-        for _ in range(opened.samples):
-            samples.append(await judge_once(opened, case, rubric, version, used))
-            used = sum_usage((used, samples[-1].usage))
-        votes.append(merge_samples(samples, rubric))
+        vote = await judge_samples(opened, case, rubric, version, used)
+        if vote.passed and opened.confirms:
+            vote = await confirm_pass(opened, case, rubric, version, vote, used)
+        used = sum_usage((used, vote.usage))
+        votes.append(vote)
         versions.append(version)
     by = merge_judge_versions(versions)
     return merge_panel_votes(votes, by), by
+
+
+async def judge_samples(
+    opened: OpenJudge, case: JudgeCase, rubric: Rubric, version: JudgeVersion, used: Usage
+) -> Evaluation:
+    """One judge, asked as often as it is to be."""
+    samples = []
+    for _ in range(opened.samples):
+        samples.append(await judge_once(opened, case, rubric, version, used))
+        used = sum_usage((used, samples[-1].usage))
+    return merge_samples(samples, rubric)
+
+
+async def confirm_pass(
+    opened: OpenJudge,
+    case: JudgeCase,
+    rubric: Rubric,
+    version: JudgeVersion,
+    vote: Evaluation,
+    used: Usage,
+) -> Evaluation:
+    """The pass, if the judge comes to it without the words of whoever did the work.
+
+    An agent that looks at files would read those words there: its model alone is asked.
+    """
+    masked = mask_case(case, rubric)
+    if masked is None:
+        return vote
+    plain = opened
+    if opened.look is not None:
+        plain = replace(opened, judge=cast("Judge", checks), agent=None, look=None)
+    used = sum_usage((used, vote.usage))
+    second = await judge_samples(plain, masked.case, rubric, version, used)
+    return replace(
+        withhold_unless_confirmed(vote, second, masked, rubric),
+        usage=sum_usage((vote.usage, second.usage)),
+        seconds=vote.seconds + second.seconds,
+    )
 
 
 async def judge_once(
@@ -348,6 +391,8 @@ def summarise_evaluations(evaluations: Sequence[Evaluation]) -> str:
     }
     told = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
     lines = [f"{len(evaluations)} {'task' if len(evaluations) == 1 else 'tasks'}: {told}."]
+    if withheld := sum(map(is_withheld, evaluations)):
+        lines.append(f"{withheld} would pass only by text the agent wrote.")
     lines += [
         f"{one.task}: {one.issues[0].text}" for one in evaluations if not one.passed and one.issues
     ]

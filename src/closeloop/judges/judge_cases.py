@@ -62,6 +62,7 @@ def case_from_story(story: AttemptDetails, exact: Change | None = None) -> Judge
         output=output,
         facts=tuple(facts_from_story(story)),
         site=site_from_task(task, exact),
+        base_known=task is not None and attempt.origin == "experiment",
     )
 
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from closeloop import plugins
 from closeloop.grading.variants import resolve_variant
+from closeloop.judges.masked_work import MASKING_VERSION
 from closeloop.judges.rubric import digest_rubric, load_rubric, require_valid_rubric
 from closeloop.providers.model_opening import digest_model, find_model_settings
 from closeloop.records.attempt import Usage
@@ -72,6 +73,8 @@ class OpenJudge(Record):
     """Finds the one that a task names."""
     temperature: float = 0.1
     samples: int = 1
+    confirms: bool = True
+    """Asks again about what it favours, with the words of whoever did the work masked."""
 
 
 class JudgePanel(Record):
@@ -131,6 +134,7 @@ def open_judge_panel(
                 named=None if rubric else find_named_rubric,
                 temperature=judge_settings.temperature,
                 samples=sample_count,
+                confirms=judge_settings.confirm,
             )
             for name in names
         ),
@@ -211,9 +215,11 @@ def build_judge_version(opened: OpenJudge, rubric: Rubric) -> JudgeVersion:
     request = build_question(opened, empty, rubric).request
     prompt = content_digest(judge.name, judge.version, request.system, request.schema)[:16]
     parts = (digest_rubric(rubric), prompt, opened.model, opened.model_digest, opened.temperature)
+    marks = [opened.agent] if opened.agent else []
+    marks += [f"confirms {MASKING_VERSION}"] if opened.confirms else []
     judge_name = f"{judge.name} {judge.version}"
     return JudgeVersion(
-        id=content_digest(*parts, *([opened.agent] if opened.agent else ()))[:12],
+        id=content_digest(*parts, *marks)[:12],
         judge=f"{judge_name}, {opened.agent}" if opened.agent else judge_name,
         rubric=rubric.name,
         rubric_digest=parts[0],

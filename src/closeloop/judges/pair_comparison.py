@@ -17,6 +17,7 @@ from closeloop.judges.checks import (
     find_seal_fault,
 )
 from closeloop.judges.judge_panel import JudgePanel, OpenJudge, build_judge_version, rubric_for_task
+from closeloop.judges.masked_work import cite_hidden_text, mask_output
 from closeloop.providers.structured_reply import ask_with_repair
 from closeloop.records.attempt import Usage, sum_usage
 from closeloop.records.chat import ModelRequest
@@ -142,7 +143,10 @@ async def compare_pairs(
 
 
 async def compare_outputs(judge: OpenJudge, case: JudgeCase, other: TaskOutput) -> OutputPreference:
-    """One judge, one pair, twice; it abstains unless both answers count."""
+    """One judge, one pair, twice; it abstains unless both answers count.
+
+    A winner must win without the words of those who made the two as well.
+    """
     rubric = rubric_for_task(case.task, judge)
     # Two outputs are laid side by side: there is nothing to look at, so the model alone is asked.
     version = build_judge_version(replace(judge, agent=None), rubric).id
@@ -151,10 +155,39 @@ async def compare_outputs(judge: OpenJudge, case: JudgeCase, other: TaskOutput) 
         winner: Winner = "tie" if blank and blank_too else "second" if blank else "first"
         reason = "Nothing came back for the other." if winner != "tie" else "Nothing came back."
         return OutputPreference(task=case.task.id, judge=version, winner=winner, reasons=(reason,))
+    first = await ask_both_orders(judge, case, other, rubric, version, Usage())
+    if not judge.confirms or first.winner in (None, "tie"):
+        return first
+    masked, hidden = mask_output(case, rubric, case.output)
+    masked_other, hidden_other = mask_output(case, rubric, other)
+    if (masked, masked_other) == (case.output, other):
+        return first
+    bare = replace(case, output=masked)
+    if is_blank(work_text(masked)) or is_blank(work_text(masked_other)):
+        second = OutputPreference(task=case.task.id, judge=version, winner=None)
+    else:
+        second = await ask_both_orders(judge, bare, masked_other, rubric, version, first.usage)
+    made = replace(first, without_text=second.winner, usage=sum_usage((first.usage, second.usage)))
+    if second.winner == first.winner:
+        return made
+    hidden = hidden if first.winner == "first" else hidden_other
+    why = f"the verdict depends on text an agent wrote: “{cite_hidden_text(hidden)}”"
+    return replace(made, winner=None, abstained=why)
+
+
+async def ask_both_orders(
+    judge: OpenJudge,
+    case: JudgeCase,
+    other: TaskOutput,
+    rubric: Rubric,
+    version: str,
+    used: Usage,
+) -> OutputPreference:
+    """The case's output against another, first and second in turn."""
     verdicts, usages = [], list[Usage]()
     for a, b in ((case.output, other), (other, case.output)):
         posed = build_pair_question(case, a, b, rubric, judge.temperature)
-        async with judge.door(sum_usage(usages)) as model:
+        async with judge.door(sum_usage((used, *usages))) as model:
             reply = await ask_with_repair(
                 model, posed.request, partial(read_pair_answer, posed=posed)
             )

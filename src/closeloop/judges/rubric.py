@@ -9,6 +9,8 @@ from importlib.resources import files
 from math import isfinite
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from closeloop.records.errors import BadInput, unknown_name_error
 from closeloop.records.evaluation import (
     CRITERIA,
@@ -168,7 +170,7 @@ def _final_answer(
     )
     fact = facts.get(check.fact or "")
     if fact is None:
-        return judge_answer
+        return replace(judge_answer, mode=check.mode)
     return RubricAnswer(
         check=check.id,
         criterion=check.criterion,

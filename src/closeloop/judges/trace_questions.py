@@ -12,8 +12,9 @@ from closeloop.concurrency import run_limited
 from closeloop.judges.checks import build_sealed_question, find_quote_fault, find_seal_fault
 from closeloop.judges.judge_calibration import find_consensus
 from closeloop.judges.judge_panel import OpenJudge
+from closeloop.judges.masked_work import MASKING_VERSION, mask_events
 from closeloop.providers.structured_reply import ask_with_repair
-from closeloop.records.attempt import Usage
+from closeloop.records.attempt import Usage, sum_usage
 from closeloop.records.calibration import (
     Analysis,
     AnalysisResult,
@@ -275,6 +276,8 @@ class TraceExcerpt(Record):
 
     attempt: str
     events: Mapping[int, str]
+    masked: Mapping[int, str] = {}
+    """The same without words of the agent; empty where nobody asks for them."""
 
 
 def build_trace_excerpt(story: AttemptDetails, question: TraceQuestion) -> TraceExcerpt | None:
@@ -291,15 +294,16 @@ def build_trace_excerpt(story: AttemptDetails, question: TraceQuestion) -> Trace
         event_numbers = [number for one in findings for number in one.events]
         if not event_numbers:
             return None
-    return TraceExcerpt(
-        attempt=story.attempt.id, events=select_window_events(story.trace, event_numbers)
-    )
+    events = select_window_events(story.trace, event_numbers)
+    shown = [one for one in story.trace.events if one.number in events]
+    return TraceExcerpt(attempt=story.attempt.id, events=events, masked=mask_events(shown))
 
 
 def question_version(judge: OpenJudge, question: TraceQuestion) -> str:
     """Another wording, model or temperature is another judge."""
     parts = (QUESTION_VERSION, question, judge.model, judge.model_digest, judge.temperature)
-    return content_digest("question", *parts)[:12]
+    marks = (f"confirms {MASKING_VERSION}",) if judge.confirms else ()
+    return content_digest("question", *parts, *marks)[:12]
 
 
 async def ask_about_traces(
@@ -326,11 +330,33 @@ async def ask_about_traces(
 async def ask_about_trace(
     judge: OpenJudge, question: TraceQuestion, item: TraceExcerpt
 ) -> TraceAnswer:
-    posed = build_trace_question(question, item.events, judge.temperature)
-    read_reply = partial(read_trace_answer, posed=posed, attempt=item.attempt, events=item.events)
-    async with judge.door(Usage()) as model:
+    """What the judge says; a no only where it does not say yes once the agent's words are masked.
+
+    A yes cites events and quotes them; a no needs nothing to show for it.
+    """
+    answer = await _ask_about_events(judge, question, item.attempt, item.events, Usage())
+    if answer.verdict != "no" or not judge.confirms or item.masked in ({}, item.events):
+        return answer
+    second = await _ask_about_events(judge, question, item.attempt, item.masked, answer.usage)
+    usage = sum_usage((answer.usage, second.usage))
+    if second.verdict != "yes":
+        return replace(answer, usage=usage)
+    why = f"the no depends on text the agent wrote; without it: {second.text}"
+    return replace(answer, verdict=None, abstained=why, usage=usage)
+
+
+async def _ask_about_events(
+    judge: OpenJudge,
+    question: TraceQuestion,
+    attempt: str,
+    events: Mapping[int, str],
+    used: Usage,
+) -> TraceAnswer:
+    posed = build_trace_question(question, events, judge.temperature)
+    read_reply = partial(read_trace_answer, posed=posed, attempt=attempt, events=events)
+    async with judge.door(used) as model:
         reply = await ask_with_repair(model, posed.request, read_reply)
-    answer = reply.answer or TraceAnswer(attempt=item.attempt, verdict=None, abstained=reply.why)
+    answer = reply.answer or TraceAnswer(attempt=attempt, verdict=None, abstained=reply.why)
     return replace(answer, question=question, usage=reply.usage)
 
 

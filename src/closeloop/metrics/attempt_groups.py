@@ -29,7 +29,7 @@ def group_attempts(
 ) -> tuple[list[tuple[str, ...]], Array, Array]:
     """The groups in order; and for each attempt in each of its groups its place, and the group's.
 
-    With several tags, an attempt counts in each of their groups.
+    With several tags or arms, an attempt counts in each of their groups.
     """
     import numpy as np
 
@@ -41,7 +41,7 @@ def group_attempts(
     groups = np.zeros(len(work), dtype=np.intp)
     for name in by:
         dimension = DIMENSIONS[name](work)[places]
-        if name == "tag":
+        if name in ("tag", "arm"):
             rows, dimension = _split_labels(dimension)
             places, groups = places[rows], groups[rows]
         labels = sorted({label or UNKNOWN_LABEL for label in dimension.labels}, key=order_label)
@@ -143,7 +143,7 @@ DIMENSIONS: dict[str, Callable[[AttemptTable], TextColumn]] = {
     "user": _column_dimension("user"),
     "agent": _variant_dimension("agent", "agent"),
     "model": _variant_dimension("model", "model"),
-    "prompt": _variant_dimension("prompt", None),
+    "prompt": _column_dimension("prompt"),
     "variant": _variant_dimension("name", None),
     "tag": _tag_labels,
     "task": _column_dimension("task"),

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from closeloop.metrics.attempt_measuring import BATCH_ATTEMPTS, basis_from_grade, measure_from_store
+from closeloop.metrics.attempt_origins import load_arm_column, load_origin_columns
 from closeloop.metrics.failure_modes import load_said_columns
 from closeloop.process.rulebook import Rulebook
 from closeloop.records.errors import BadInput, unknown_name_error
 from closeloop.records.estimate import Metric
 from closeloop.records.record import Record
 from closeloop.records.task import Task, Variant
+from closeloop.reviews.agent_prompts import MIN_PROMPT_ID_CHARS
 from closeloop.store import Store
 from closeloop.store.metrics_section import (
     RATE_NAMES,
@@ -26,7 +28,7 @@ from closeloop.store.metrics_section import (
     find_row_places,
 )
 from closeloop.tasks.sealed_tasks import held_out_digests, hide_task
-from closeloop.text.wording import count_with_noun, repository_name
+from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
     import numpy as np
@@ -90,7 +92,7 @@ def load_attempt_table(
     known, sealed_note = _leave_out_sealed(known, held_out_digests([*tasks.values()]))
     places = {name: place for place, name in enumerate(known.attempts)}
     delivered = tables.load_delivery_columns(span)
-    checked = tables.load_check_columns()
+    checked, orchestrated = tables.load_check_columns(), tables.load_plan_columns()
     measured, outdated = _measurement_columns(store, book, span, known, tell, again)
     measured["own_modules"] = measured.pop("modules")
     _forget_unrecorded(measured, np.isnan(known.held["events"]))
@@ -99,10 +101,12 @@ def load_attempt_table(
         **measured,
         **align_columns(delivered, find_row_places(delivered, places), len(places)),
         **align_columns(checked, find_row_places(checked, places), len(places)),
+        **align_columns(orchestrated, find_row_places(orchestrated, places), len(places)),
         **load_said_columns(store, span, places),
         "unreviewed_completes": np.full(len(places), book.unreviewed_completes),
     }
-    columns["arm"] = _memory_arms(store, known)
+    columns.update(load_origin_columns(store, known, variants))
+    columns["arm"] = load_arm_column(store, known)
     columns["unchecked"] = _mask_unchecked(columns, tasks)
     notes = (
         *_exclude_unusable(columns),
@@ -169,23 +173,6 @@ def _mask_unchecked(columns: Mapping[str, Column], tasks: Mapping[str, Task]) ->
     return mask
 
 
-def _memory_arms(store: Store, known: AttemptColumns) -> TextColumn:
-    """Whether each attempt was told what reviewers taught, by its own name or by its branch."""
-    import numpy as np
-
-    arms: dict[tuple[str | None, ...], str] = {}
-    for offer in store.memory.list_offers():
-        arms[(offer.key,)] = arms[(offer.repo, offer.key)] = offer.arm
-    codes = np.zeros(len(known.attempts), np.intp)
-    labels = (None, "memory", "control")
-    if arms:
-        repos = known.held["repo"].translated(lambda repo: repo and repository_name(repo))
-        branches = zip(repos.tolist(), known.held["branch"].tolist(), strict=True)
-        for place, (name, branch) in enumerate(zip(known.attempts, branches, strict=True)):
-            codes[place] = labels.index(arms.get((name,)) or arms.get(branch))
-    return TextColumn(codes=codes, labels=labels)
-
-
 def _forget_needless_questions(columns: dict[str, Column], tasks: dict[str, Task]) -> None:
     """Whether somebody asked first is only known of tasks that lack a decision."""
     import numpy as np
@@ -207,11 +194,23 @@ def _keep_last_tries(known: AttemptColumns) -> AttemptColumns:
     is_superseded = np.ones(max(0, len(order) - 1), np.bool_)
     for column in (number, variant.codes, task.codes):
         is_superseded &= column[order][1:] == column[order][:-1]
-    if not is_superseded.any():
-        return known
     is_kept = np.ones(len(known.attempts), np.bool_)
     is_kept[order[:-1][is_superseded]] = False
-    return _filter_rows(known, is_kept)
+    is_kept[_find_resumed_plans(known)] = False
+    return known if is_kept.all() else _filter_rows(known, is_kept)
+
+
+def _find_resumed_plans(known: AttemptColumns) -> Array:
+    """Attempts of plans that went on: the one that took longest has all of it."""
+    import numpy as np
+
+    task, seconds = known.held["task"], known.held["seconds"]
+    is_plan = task.each(lambda name: (name or "").startswith("plan-")) == 1
+    placed = np.flatnonzero(is_plan & ~known.held["task_digest"].known())
+    order = placed[np.lexsort((seconds[placed], task.codes[placed]))]
+    codes = task.codes[order]
+    resumed: Array = order[:-1][codes[1:] == codes[:-1]]
+    return resumed
 
 
 def _measurement_columns(
@@ -359,11 +358,13 @@ VARIANT_FIELDS = ("agent", "model", "prompt")
 
 
 class AttemptSelection(Record):
-    """Attempts by their variants or by their time."""
+    """Attempts by their variants, by their prompt or by their time."""
 
     name: str
     variants: tuple[str, ...] | None = None
     """Digests; None is any."""
+    prompt: str | None = None
+    """The beginning of the id of the prompt that they were seen to run under."""
     since: datetime | None = None
     until: datetime | None = None
     note: str | None = None
@@ -382,6 +383,8 @@ def select_attempts(name: str, variants: Mapping[str, Variant]) -> AttemptSelect
             for key, one in variants.items()
             if _matches_field(getattr(one, field), value, field)
         ]
+        if not matches and field == "prompt" and len(value) >= MIN_PROMPT_ID_CHARS:
+            return AttemptSelection(name=name, prompt=value)
         if not matches:
             known = {getattr(one, field) for one in variants.values()} - {None}
             raise unknown_name_error(field, value, sorted(known))

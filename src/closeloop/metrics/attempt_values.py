@@ -154,7 +154,9 @@ def blast_radius_values(name: str, columns: Columns) -> Array:
 
 
 def first_try_values(columns: Columns) -> Array:
-    """Right before anybody said a word: graded so, or merged as it was opened."""
+    """Right before anybody said a word: graded so, merged as it was opened, or a plan without
+    a task that was sent back.
+    """
     import numpy as np
 
     untouched = (sent_back_values(columns) == 0) & (columns["corrected"] == 0)
@@ -163,11 +165,13 @@ def first_try_values(columns: Columns) -> Array:
     is_denied |= (passes == 0) | ((sent_back_values(columns) == 1) & ~np.isnan(passes))
     is_right = untouched & (columns["merged"] == 1) & (passes == 1)
     delivered = np.where(is_denied, 0.0, np.where(is_right, 1.0, np.nan))
-    return np.where(is_delivered(columns), delivered, pass_values(columns))
+    planned = np.where(columns["plan_retries"] > 0, 0.0, columns["plan_passed"])
+    tried = np.where(np.isnan(planned), pass_values(columns), planned)
+    return np.where(is_delivered(columns), delivered, tried)
 
 
 def after_feedback_values(columns: Columns) -> Array:
-    """Of pull requests that were sent back: right in the end, by the agent's own hand."""
+    """Of pull requests that were sent back, and of plans of which a task was: right in the end."""
     import numpy as np
 
     was_sent_back = is_delivered(columns) & (columns["cycles"] > 0)
@@ -176,7 +180,8 @@ def after_feedback_values(columns: Columns) -> Array:
     is_right = (columns["merged"] == 1) & (columns["corrected"] == 0)
     is_right &= correctness_values(columns) == 1
     value = np.where(is_denied, 0.0, np.where(is_right, 1.0, np.nan))
-    return np.where(was_sent_back, value, np.nan)
+    planned = np.where(columns["plan_retries"] > 0, columns["plan_passed"], np.nan)
+    return np.where(was_sent_back, value, np.where(is_delivered(columns), np.nan, planned))
 
 
 # Review itself: whether there was any, and what it took.

@@ -1,26 +1,27 @@
 """What people, judges and a team's own programs say of attempts, beside the rules and the grade.
 
 Reviews leave it in the ledger of scores: whether they would merge, how long they took, and which
-failure modes they saw. Who reviews is asked for all five modes, so none is left unexamined.
+failure modes they saw. Who reviews is asked for all five modes, so none is left unexamined; a
+review that a program hands in without them has examined none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, get_args
+from itertools import product
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from closeloop.metrics.attempt_values import FAILURE_MODES
 from closeloop.records.finding import ModeSource, ModeTag
-from closeloop.records.score import Score
+from closeloop.records.score import Score, ScoreSource
 from closeloop.store import Store
 from closeloop.store.attempt_rows import join_modes
 from closeloop.store.metrics_section import (
-    AttemptColumns,
     AttemptSpan,
     Column,
+    RowPlacer,
     TextColumn,
-    find_last_rows,
-    find_row_places,
+    divide_known,
 )
 from closeloop.text.wording import name_score, truncate_words
 
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 
 VERDICT, SECONDS = "would-merge", "review-seconds"
 MODE_NAMES = {name_score(mode): mode for mode in FAILURE_MODES}
-GIVING_SOURCES: tuple[ModeSource, ...] = ("person", "judge", "code")
+GivenSource = Literal["person", "judge", "code"]
+GIVING_SOURCES: tuple[GivenSource, ...] = get_args(GivenSource)
 LEAST_SHOWN = 0.5
 """A value from here on says yes."""
 MAX_REASON_CHARS = 200
@@ -40,51 +42,59 @@ MAX_REASON_CHARS = 200
 def load_said_columns(
     store: Store, span: AttemptSpan, places: Mapping[str, int]
 ) -> dict[str, Column]:
-    """What was said of each attempt in its place: the verdict of people, their time, the modes."""
+    """What was said of each attempt in its place: the verdict of people, their time, the modes.
+
+    And of each name and source it was taken from the scores themselves, as `given_column` has it.
+    """
     import numpy as np
 
-    held = store.scores.load_named_columns(span, [VERDICT, SECONDS, *MODE_NAMES])
-    rows = _newest_rows(held, places)
-    at, name, source = (rows[key] for key in ("at", "name", "source"))
-    value, size = rows["value"], len(places)
-    by_people = source.are(("person",))
-    is_verdict, is_time = by_people & name.are((VERDICT,)), by_people & name.are((SECONDS,))
-    refused = np.bincount(at[is_verdict], value[is_verdict] < LEAST_SHOWN, minlength=size)
-    asked = np.bincount(at[is_verdict], minlength=size)
-    timed = np.bincount(at[is_time], minlength=size)
-    seconds = np.bincount(at[is_time], value[is_time], minlength=size)
-    is_mode = name.are(MODE_NAMES) & source.are(GIVING_SOURCES)
-    modes = {key: column[is_mode] for key, column in rows.items()}
-    return {
-        "would_merge": np.where(asked > 0, refused == 0, np.nan),
-        "reviewer_seconds": np.where(timed > 0, seconds, np.nan),
-        "said_modes": _join_rows(modes, modes["value"] >= LEAST_SHOWN, size),
-        "said_examined": _join_rows(modes, np.isfinite(modes["value"]), size),
-    }
+    size, placer = len(places), RowPlacer(places)
+    unknown = np.full(size, np.nan)
+    columns: dict[str, Column] = {"would_merge": unknown, "reviewer_seconds": unknown}
+    shown, examined = np.zeros((2, size), np.int64)
+    asked: list[tuple[str, GivenSource]] = [(VERDICT, "person"), (SECONDS, "person"), *_MODE_BITS]
+    sources = store.scores.list_sources()
+    for name, source in asked:
+        if source not in sources.get(name, ()):
+            continue
+        held = store.scores.load_score_columns(span, name, source)
+        at, value = placer.find_newest(held)
+        count = np.bincount(at, minlength=size)
+        total = np.bincount(at, value, minlength=size)
+        yes = np.bincount(at, value >= LEAST_SHOWN, minlength=size)
+        if source == "person":  # of others not every last word counts
+            columns[given_column(name, source)] = divide_known(total, count)
+        if name == VERDICT:
+            columns["would_merge"] = np.where(count > 0, yes == count, np.nan)
+        elif name == SECONDS:
+            columns["reviewer_seconds"] = np.where(count > 0, total, np.nan)
+        else:
+            shown |= np.where(yes > 0, _MODE_BITS[name, source], 0)
+            examined |= np.where(count > 0, _MODE_BITS[name, source], 0)
+    return {**columns, "said_modes": _name_modes(shown), "said_examined": _name_modes(examined)}
 
 
-def _newest_rows(held: AttemptColumns, places: Mapping[str, int]) -> dict[str, Any]:
-    """Of each attempt, name, source and person the last, with the attempt's place."""
-    at = find_row_places(held, places)
-    name, source, who = (held.held[key] for key in ("name", "source", "who"))
-    rows = find_last_rows(at, name, source, who)
-    value = held.held["value"][rows]
-    return {"at": at[rows], "name": name[rows], "source": source[rows], "value": value}
+def given_column(name: str, source: ScoreSource) -> str:
+    """Where the table of attempts has the scores of a name and source, if it has them."""
+    return f"given {source}:{name}"
 
 
-def _join_rows(rows: Mapping[str, Any], chosen: Array, size: int) -> TextColumn:
-    """For each place the modes of its chosen rows with their sources, as one text."""
+_MODE_BITS: dict[tuple[str, GivenSource], int] = {
+    (name, source): 1 << place
+    for place, (name, source) in enumerate(product(MODE_NAMES, GIVING_SOURCES))
+}
+
+
+def _name_modes(marks: Array) -> TextColumn:
+    """For each place its modes with their sources, as one text."""
     import numpy as np
 
-    pairs = [(mode, source) for mode in FAILURE_MODES for source in GIVING_SOURCES]
-    mode = rows["name"].each({name: place for place, name in enumerate(MODE_NAMES)}.get)
-    source = rows["source"].each({name: place for place, name in enumerate(GIVING_SOURCES)}.get)
-    bits = np.left_shift(1, (mode * len(GIVING_SOURCES) + source).astype(np.int64))
-    marks = np.zeros(size, np.int64)
-    np.bitwise_or.at(marks, rows["at"][chosen], bits[chosen])
     kinds, codes = np.unique(marks, return_inverse=True)
     labels = [
-        join_modes(pair for place, pair in enumerate(pairs) if kind >> place & 1) or None
+        join_modes(
+            (MODE_NAMES[name], source) for (name, source), bit in _MODE_BITS.items() if kind & bit
+        )
+        or None
         for kind in kinds.tolist()
     ]
     return TextColumn(codes=codes, labels=tuple(labels))

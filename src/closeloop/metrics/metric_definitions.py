@@ -129,13 +129,17 @@ PRODUCTION_METRICS: tuple[MetricRow, ...] = (
        "tasks, worst attempt.")
       for name in ("files", "modules", "dependents")),
     ("first-try rate", "rate", "", "more", first_try_values,
-     "Right before anybody said a word ÷ scored tasks: graded as passed, or merged with CI passing "
-     "and neither a round of review nor an edit by a person."),
+     "Right before anybody said a word ÷ scored tasks: graded as passed, merged with CI passing "
+     "and neither a round of review nor an edit by a person, or a plan that passed without a task "
+     "that was sent back."),
     ("after-feedback rate", "rate", "", "more", after_feedback_values,
-     "Of pull requests that were sent back: merged with CI passing and no edit by a person."),
+     "Of pull requests that were sent back: merged with CI passing and no edit by a person. Of "
+     "plans of which a task was sent back with what was wrong: passed."),
     ("best-of-n rate", "any of n", "", "more", pass_values,
      "Tasks that at least one repeat of a variant passed ÷ tasks that it tried twice or more; "
      "`repeats` is their mean number."),
+    ("merge rate", "rate", "", "more", partial(column_values, "merged"),
+     "Changes that were merged ÷ changes that people decided about: merged or closed."),
     ("merged without review", "rate", "", "less", unreviewed_values,
      "Merged pull requests that nobody but their author had looked at ÷ merged pull requests."),
     ("reviewer time", "mean", "s", "less", partial(column_values, "reviewer_seconds"),
@@ -173,6 +177,12 @@ PROCESS_METRICS: tuple[MetricRow, ...] = (
      "Mean findings of the rules in an attempt."),
     ("without findings", "rate", "", "more", _clean_values,
      "Attempts in which no rule found anything ÷ measured attempts."),
+    ("right files opened, precision", "rate", "", None, partial(column_values, "opened_precision"),
+     "Of the files that the agent opened or changed, the share that the reference changes; tests "
+     "and new files left out. Who looks around opens more, so it never decides."),
+    ("right files opened, recall", "rate", "", "more", partial(column_values, "opened_recall"),
+     "Of the files that the reference changes, the share that the agent opened or changed; tests "
+     "and new files left out."),
 )
 ENDING_METRICS: tuple[MetricRow, ...] = tuple(
     (name, "rate", "", "more" if name == "clean" else "less",

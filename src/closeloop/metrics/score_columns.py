@@ -14,6 +14,7 @@ from closeloop import plugins
 from closeloop.code_digest import digest_code
 from closeloop.metrics.attempt_measuring import BATCH_ATTEMPTS
 from closeloop.metrics.attempt_table import AttemptTable, MeasuringProgress
+from closeloop.metrics.failure_modes import given_column
 from closeloop.metrics.metric_definitions import METRICS, column_values
 from closeloop.metrics.score_definitions import (
     ScoreCatalogue,
@@ -39,8 +40,9 @@ from closeloop.store import Store
 from closeloop.store.metrics_section import (
     AttemptColumns,
     AttemptSpan,
+    RowPlacer,
+    divide_known,
     find_last_rows,
-    find_row_places,
 )
 from closeloop.store.score_section import order_scores
 from closeloop.text.wording import count_with_noun
@@ -81,7 +83,7 @@ def attach_scores(
     sources = store.scores.list_sources()
     wanted = [one for one in sources if one in catalogue.given] if names is None else names
     metrics, columns, notes = dict(work.metrics), dict(work.columns), [*work.notes]
-    places = {one: place for place, one in enumerate(work.attempts)}
+    placer = RowPlacer({one: place for place, one in enumerate(work.attempts)})
     for name in wanted:
         shown_name, _, label = name.partition("=")
         source, score = split_source(shown_name)
@@ -98,20 +100,24 @@ def attach_scores(
         definition = catalogue.given[score]
         if label and definition.labels and label not in definition.labels:
             raise unknown_name_error(f"label of {score}", label, definition.labels)
-        held = store.scores.load_score_columns(
-            span or AttemptSpan(),
-            score,
-            chosen,
-            labels=definition.kind == "label",
-            version=find_scorer_version(scorer) if scorer and chosen == "code" else None,
-        )
-        values, versions_note = _align_scores(held, places, chosen, score, label)
+        loaded = work.columns.get(given_column(score, chosen))
+        if loaded is not None and definition.kind != "label" and not scorer:
+            values = {"": loaded}
+        else:
+            held = store.scores.load_score_columns(
+                span or AttemptSpan(),
+                score,
+                chosen,
+                labels=definition.kind == "label",
+                version=find_scorer_version(scorer) if scorer and chosen == "code" else None,
+            )
+            values, versions_note = _align_scores(held, placer, chosen, score, label)
+            notes += versions_note
         for word, column in values.items():
             full = f"{shown_name}={word}" if word else shown_name
             columns[f"score {full}"] = column
             metric = make_score_metric(full, definition, chosen)
             metrics[full] = (metric, partial(column_values, f"score {full}"))
-        notes += versions_note
         others = [one for one in known_sources if one != chosen]
         if source is None and others and names is not None:
             beside = " and ".join(f"`--score {one}:{score}`" for one in others)
@@ -164,7 +170,7 @@ def _choose_metrics(every: Sequence[Metric], only: Sequence[str]) -> list[Metric
 
 
 def _align_scores(
-    held: AttemptColumns, places: Mapping[str, int], source: ScoreSource, name: str, label: str
+    held: AttemptColumns, placer: RowPlacer, source: ScoreSource, name: str, label: str
 ) -> tuple[dict[str, Array], list[str]]:
     """Of each attempt the mean of who scored it last; of a label, a column for each word.
 
@@ -172,7 +178,7 @@ def _align_scores(
     """
     import numpy as np
 
-    at = find_row_places(held, places)
+    at = placer.find_places(held)
     rows = find_last_rows(at, *(() if source == "code" else (held.held["who"],)))
     notes = []
     if source == "judge" and len(rows):
@@ -183,14 +189,13 @@ def _align_scores(
             notes.append(f"{count} of {name} by other versions of the judge were left out.")
         rows = rows[is_newest]
     if "value" in held.held:
-        values = held.held["value"][rows]
-        return {"": _mean_by_place(at[rows], values, len(places))}, notes
+        return {"": _mean_by_place(at[rows], held.held["value"][rows], placer.size)}, notes
     said = held.held["label"][rows]
     # Of no word at all there is a column, too: nothing is known, and the name is.
     words = [label] if label else sorted({*said.tolist()} - {None}) or [""]
     return {
         word: _mean_by_place(
-            at[rows], np.where(said.known(), said.are((word,)), np.nan), len(places)
+            at[rows], np.where(said.known(), said.are((word,)), np.nan), placer.size
         )
         for word in words
     }, notes
@@ -201,9 +206,7 @@ def _mean_by_place(at: Array, values: Array, rows: int) -> Array:
 
     known = np.isfinite(values)
     counts = np.bincount(at[known], minlength=rows)
-    sums = np.bincount(at[known], values[known], minlength=rows)
-    means: Array = np.divide(sums, counts, out=np.full(rows, np.nan), where=counts > 0)
-    return means
+    return divide_known(np.bincount(at[known], values[known], minlength=rows), counts)
 
 
 def load_attempt_scores(
@@ -219,6 +222,37 @@ def load_attempt_scores(
             if value == value:  # noqa: PLR0124 - not NaN
                 by_attempt.setdefault(attempt, {})[name] = value
     return metrics, by_attempt
+
+
+class ScoreCell(Record):
+    """What a list shows of one score of one attempt."""
+
+    value: float | None = None
+    """The mean of who scored it last; None where nobody did."""
+    labels: tuple[str, ...] = ()
+    """Of a score that is a word, the words that were given."""
+
+
+def list_score_cells(work: AttemptTable, names: Sequence[str]) -> dict[str, tuple[ScoreCell, ...]]:
+    """By attempt, a cell for each of the scores, which must be at hand."""
+    columns = [_score_cells(work, name) for name in names]
+    return dict(zip(work.attempts, zip(*columns, strict=True), strict=True))
+
+
+def _score_cells(work: AttemptTable, name: str) -> list[ScoreCell]:
+    """Of each attempt one; of words, those that somebody gave."""
+    words = {
+        full.removeprefix(f"{name}="): values(work.columns).tolist()
+        for full, (_, values) in work.metrics.items()
+        if full.startswith(f"{name}=")
+    }
+    if words:
+        return [
+            ScoreCell(labels=tuple(word for word in words if words[word][place] > 0))
+            for place in range(len(work))
+        ]
+    values = find_metric(work, name)[1](work.columns).tolist()
+    return [ScoreCell(value=value if isfinite(value) else None) for value in values]
 
 
 # Scorers: a team's own code, asked once of each attempt and again when the code changes.

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 
 from closeloop.changes.file_kinds import is_test_file
 from closeloop.judges.judge_cases import first_user_message
+from closeloop.metrics.failure_modes import LEAST_SHOWN, VERDICT
 from closeloop.orchestration.plan_ending import measure_plan_rates
 from closeloop.records.attempt import Attempt, CommandResult, Grade, TestRun, count_prompt_tokens
 from closeloop.records.change import Change
@@ -28,10 +29,10 @@ from closeloop.records.task_log import (
 )
 from closeloop.records.team_rules import HumanReview, ReviewItem
 from closeloop.reviews.authorship import AgentSignsByName
-from closeloop.reviews.pull_updates import load_pull
+from closeloop.reviews.pull_updates import load_pull, load_pull_change
 from closeloop.reviews.review_corrections import corrections_from_review, list_corrections
 from closeloop.store import Store
-from closeloop.text.patches import count_changed_lines, parse_patch
+from closeloop.text.patches import count_changed_lines, has_line_counts, parse_patch
 from closeloop.text.wording import matches_globs
 
 MAX_FAILING = 50
@@ -45,6 +46,8 @@ class HumanVerdicts(Record):
     delivery: Delivery | None = None
     pull: PullRow | None = None
     reviews: tuple[HumanReview, ...] = ()
+    would_merge: tuple[bool, ...] = ()
+    """The last word of each person, in a review or as a score."""
     corrections: tuple[Correction, ...] = ()
 
 
@@ -58,6 +61,9 @@ def load_task_log(store: Store, name: str, agents: AgentSignsByName) -> TaskLog:
     plan = attempt.links.get("plan")
     story = store.plans.load_story(plan) if plan else None
     people = load_human_verdicts(store, attempt, agents)
+    if change is None and people.pull is not None:
+        row = people.pull
+        change = load_pull_change(load_pull(row.repo, row.pull, store, agents), store)
     after = build_suite_counts(grade.after if grade else None)
     if story is not None and story.ending is not None:
         after = count_commands(story.ending.checks)
@@ -120,8 +126,8 @@ def list_touched_files(
         TouchedFile(
             path=file.path,
             status=file.status,
-            added=file.added,
-            removed=file.removed,
+            added=file.added if has_line_counts(file) else None,
+            removed=file.removed if has_line_counts(file) else None,
             in_scope=file.path not in outside if has_scope else None,
             in_reference=file.path in reference_paths if reference_paths else None,
         )
@@ -201,18 +207,22 @@ def load_human_verdicts(store: Store, attempt: Attempt, agents: AgentSignsByName
         delivery=store.pulls.load_delivery(attempt.id),
         pull=pull,
         reviews=done,
+        would_merge=tuple(
+            one.value >= LEAST_SHOWN
+            for one in store.scores.list_scores(attempt.id)
+            if (one.name, one.source) == (VERDICT, "person") and one.value is not None
+        ),
         corrections=tuple(sorted(newest.values(), key=lambda one: (one.at, one.id))),
     )
 
 
 def count_review_cycles(people: HumanVerdicts) -> int | None:
-    """Rounds of correction of the pull request; else how many reviews sent the work back."""
+    """Rounds of correction of the pull request; else one where somebody refused to merge it."""
     if people.delivery is not None and people.delivery.cycles is not None:
         return people.delivery.cycles
     if people.pull is not None:
         return people.pull.rounds
-    answers = [one.merge for one in people.reviews if one.merge is not None]
-    return answers.count(False) if answers else None
+    return int(False in people.would_merge) if people.would_merge else None
 
 
 def decide_merge(people: HumanVerdicts) -> MergeDecision | None:
@@ -222,7 +232,7 @@ def decide_merge(people: HumanVerdicts) -> MergeDecision | None:
         return "open"
     if merged is not None:
         return "merged" if merged else "not merged"
-    answers = {one.merge for one in people.reviews if one.merge is not None}
+    answers = {*people.would_merge}
     if len(answers) > 1:
         return "split"
     return None if not answers else "would merge" if True in answers else "would not merge"
@@ -233,7 +243,7 @@ def _logged_review(review: HumanReview) -> LoggedReview:
         by=review.reviewer,
         at=review.at,
         merge=review.merge,
-        tags=review.tags,
+        tags=review.tags or (),
         notes=review.notes,
         seconds=review.seconds,
     )

@@ -142,6 +142,10 @@ def selection_mask(work: AttemptTable, choice: AttemptSelection) -> Array:
     mask: Array = columns["task_digest"].known()
     if choice.variants is not None:
         mask = mask & columns["variant"].are(choice.variants)
+    if choice.prompt is not None:
+        start = choice.prompt
+        prompts = [one for one in columns["prompt"].labels if one and one.startswith(start)]
+        mask = mask & columns["prompt"].are(prompts)
     if choice.since is not None:
         mask = mask & (columns["started"] >= choice.since.timestamp() * 1e6)
     if choice.until is not None:
@@ -213,8 +217,9 @@ def _refuse_incomparable(
     """Sides without an attempt; and without a common task, where they are to be compared."""
     for one in held:
         if not one.side.attempts:
+            task = "a task with a check" if primary.score == "resolved" else "a task"
             raise BadInput(
-                f"{one.side.name!r} has no attempt at a task: `closeloop run` makes some."
+                f"{one.side.name!r} has no attempt at {task}: `closeloop run` makes some."
             )
     first = held[0]
     for other in held[1:] if left_out is not None else ():

@@ -27,7 +27,7 @@ from closeloop.records.estimate import (
 )
 from closeloop.records.record import Record
 from closeloop.statistics.log_ratios import estimate_ratio
-from closeloop.statistics.mean_comparison import compare_means
+from closeloop.statistics.mean_comparison import compare_means, rounding_variance
 from closeloop.statistics.rate_comparison import (
     MIN_PAIRED_TASKS,
     classify_difference,
@@ -122,7 +122,9 @@ def _compare_secondary_metric(
         float(jeffreys_variances(sums[both], counts[both]).mean()) if is_rate else 0.0
         for sums, counts in (first, second)
     )
-    spread = sqrt(max(float(differences.var(ddof=1)), floor) / tasks)
+    variance = max(float(differences.var(ddof=1)), floor)
+    variance = variance or rounding_variance(one for side in means for one in side.tolist())
+    spread = sqrt(variance / tasks)
     value, half = float(differences.mean()), t_quantile(0.975, tasks - 1) * spread
     p = (
         t_tails(value / spread, tasks - 1)

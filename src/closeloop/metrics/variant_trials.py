@@ -9,6 +9,8 @@ from datetime import datetime
 from math import isclose, isnan
 from statistics import fmean
 
+from msgspec.structs import replace
+
 from closeloop.metrics.attempt_table import AttemptTable, MeasuringProgress, load_attempt_table
 from closeloop.metrics.attempt_values import correctness_values
 from closeloop.metrics.metric_definitions import METRICS
@@ -24,6 +26,8 @@ from closeloop.process.rulebook import Rulebook
 from closeloop.records.errors import BadInput, unknown_name_error
 from closeloop.records.estimate import Estimate
 from closeloop.records.experiment_plan import (
+    OutcomeComparison,
+    PromptEffect,
     Trial,
     TrialArm,
     TrialAssignment,
@@ -31,11 +35,21 @@ from closeloop.records.experiment_plan import (
     TrialReport,
     TrialStanding,
 )
-from closeloop.statistics.rate_comparison import classify_difference
-from closeloop.statistics.sequences import check_sample_ratio, monitor_difference
+from closeloop.records.settings import MemorySettings
+from closeloop.statistics.rate_comparison import (
+    DEFAULT_MARGIN,
+    classify_difference,
+    outcomes_needed,
+)
+from closeloop.statistics.sequences import check_sample_ratio, estimate_mean, monitor_difference
 from closeloop.store import Store
 from closeloop.store.metrics_section import AttemptSpan
 
+MEMORY_TRIAL = "memory"
+"""The name of the trial that every piece of work is in which may be told what reviewers taught."""
+DEFAULT_TRIAL_METRIC = "task completion rate"
+MAX_PROJECTED = 20_000
+"""Outcomes: no trial is projected further."""
 REPORTED_METRICS = ("merge rate", "failure rate", "revision cycles", "tokens in")
 TrialOutcomes = Mapping[str, Mapping[str, float]]
 """By metric and key, what is known."""
@@ -86,6 +100,39 @@ def draw_variant(trial: Trial, key: str) -> str:
     return [*trial.shares][-1]
 
 
+def memory_trial(store: Store, settings: MemorySettings, metric: str) -> Trial | None:
+    """The control arm of memory as a trial; None where no work was told anything."""
+    offers = store.memory.list_offers()
+    if not offers:
+        return None
+    control = settings.control or 0.5
+    return Trial(
+        name=MEMORY_TRIAL,
+        shares={"control": control, "memory": 1 - control},
+        metric=metric,
+        started=min(offer.at for offer in offers),
+    )
+
+
+def list_trials(
+    store: Store, settings: MemorySettings, metric: str = DEFAULT_TRIAL_METRIC
+) -> list[Trial]:
+    """All that run: those that were started, then memory's."""
+    trials = (store.trials.load_trial(name) for name in store.trials.list_trial_names())
+    return [one for one in (*trials, memory_trial(store, settings, metric)) if one is not None]
+
+
+def list_assigned(store: Store, trial: Trial) -> list[TrialAssignment]:
+    """Which arm each piece of work is in, in the order that was said."""
+    if trial.name != MEMORY_TRIAL:
+        return store.trials.list_assignments(trial.name)
+    first: dict[str, TrialAssignment] = {}
+    for offer in sorted(store.memory.list_offers(), key=lambda one: one.at):
+        one = TrialAssignment(trial=trial.name, key=offer.key, variant=offer.arm, at=offer.at)
+        first.setdefault(offer.key, one)
+    return [*first.values()]
+
+
 def report_trial(
     store: Store,
     book: Rulebook,
@@ -94,21 +141,33 @@ def report_trial(
     catalogue: ScoreCatalogue | None = None,
 ) -> TrialReport:
     """How the variants do, and whether the trial may stop."""
-    assigned = store.trials.list_assignments(trial.name)
     span = AttemptSpan(since=trial.started)
     work = load_attempt_table(store, book, span, tell)
     work = attach_scores(work, store, catalogue or build_catalogue({}), (trial.metric,), span, tell)
+    return report_on_work(work, trial, list_assigned(store, trial))
+
+
+def report_on_work(
+    work: AttemptTable, trial: Trial, assigned: Sequence[TrialAssignment]
+) -> TrialReport:
+    """The same, of attempts that are at hand with the score that decides."""
+    is_memory = trial.name == MEMORY_TRIAL
     outcomes = join_outcomes(work, assigned, trial)
+    drawn, drawn_outcomes = (
+        _merge_tasks(work, assigned, outcomes) if is_memory else (assigned, outcomes)
+    )
     less_is_better = find_metric(work, trial.metric)[0].better == "less"
-    counts = Counter(one.variant for one in assigned)
+    counts = Counter(one.variant for one in drawn)
     ratio = check_sample_ratio(counts, trial.shares)
     refusal = None
-    if ratio is not None and not ratio.holds:
+    if is_memory and "control" not in counts:
+        refusal = "Nothing was kept without memory: set memory.control to the share that is to be."
+    elif ratio is not None and not ratio.holds:
         refusal = (
             f"The work was not shared as it should have been ({dict(counts)}, p {ratio.p:.1g}): "
             "find out which work is missing before anything is compared."
         )
-    arms = tuple(_summarise_arm(trial, name, assigned, outcomes) for name in trial.shares)
+    arms = tuple(_summarise_arm(trial, name, drawn, drawn_outcomes) for name in trial.shares)
     others = [*trial.shares][1:]
     return TrialReport(
         trial=trial,
@@ -117,11 +176,33 @@ def report_trial(
         standings=()
         if refusal
         else tuple(
-            _compare_arm(trial, name, assigned, outcomes[trial.metric], less_is_better)
+            _compare_arm(trial, name, drawn, drawn_outcomes[trial.metric], less_is_better)
             for name in others
         ),
         refusal=refusal,
     )
+
+
+def _merge_tasks(
+    work: AttemptTable, assigned: Sequence[TrialAssignment], outcomes: TrialOutcomes
+) -> tuple[list[TrialAssignment], dict[str, dict[str, float]]]:
+    """One outcome a task: all who try a task are told what reviewers taught, or none is.
+
+    Its repeats and variants are no further draws, so that their mean counts once.
+    """
+    tasks = dict(zip(work.attempts, work.columns["task_digest"].tolist(), strict=True))
+    merged: dict[str, TrialAssignment] = {}
+    values: dict[str, dict[str, list[float]]] = {name: {} for name in outcomes}
+    for one in assigned:
+        key = f"task {task}" if (task := tasks.get(one.key)) else one.key
+        merged.setdefault(key, replace(one, key=key))
+        for name, held in outcomes.items():
+            if one.key in held:
+                values[name].setdefault(key, []).append(held[one.key])
+    means = {
+        name: {key: fmean(some) for key, some in held.items()} for name, held in values.items()
+    }
+    return [*merged.values()], means
 
 
 def join_outcomes(
@@ -185,35 +266,114 @@ def _compare_arm(
         for one in assigned
         if one.key in held and one.variant in (first, name)
     ]
+    share = trial.shares[name] / (trial.shares[first] + trial.shares[name])
     if trial.horizon is not None and len(outcomes) < trial.horizon:
         why = f"{len(outcomes):,} of the {trial.horizon:,} outcomes that were asked for are known"
-        return TrialStanding(variant=name, call="go on", why=why)
+        open_comparison = OutcomeComparison(
+            margin=trial.margin, needed=trial.horizon - len(outcomes)
+        )
+        return TrialStanding(variant=name, call="go on", why=why, comparison=open_comparison)
     if trial.horizon is None:
-        share = trial.shares[name] / (trial.shares[first] + trial.shares[name])
-        difference = monitor_difference(outcomes, share)
+        comparison = compare_any_time(outcomes, share, trial.margin)
     else:
-        difference = _fixed_horizon_difference(outcomes[: trial.horizon])
-    if difference is None:
-        return TrialStanding(variant=name, call="go on", why="no outcome is known for both yet")
-    call = _decide_call(difference, trial)
-    return TrialStanding(variant=name, call=call, why=CALL_REASONS[call], difference=difference)
+        comparison = compare_once(*split_sides(outcomes[: trial.horizon]), trial.margin)
+    if comparison.difference is None:
+        why = "no outcome is known for both yet"
+        return TrialStanding(variant=name, call="go on", why=why, comparison=comparison)
+    call = _decide_call(comparison, trial)
+    return TrialStanding(variant=name, call=call, why=CALL_REASONS[call], comparison=comparison)
 
 
-def _fixed_horizon_difference(outcomes: Sequence[tuple[bool, float]]) -> Estimate | None:
-    sides = [[value for second, value in outcomes if second is side] for side in (False, True)]
-    shift = estimate_shift(*sides)
+def split_sides(outcomes: Sequence[tuple[bool, float]]) -> tuple[list[float], list[float]]:
+    """Those of the first, and those of the second."""
+    first = [value for second, value in outcomes if not second]
+    return first, [value for second, value in outcomes if second]
+
+
+def compare_any_time(
+    outcomes: Sequence[tuple[bool, float]], share: float, margin: float
+) -> OutcomeComparison:
+    """Bounds that hold however often one looks; each outcome says whether the second made it."""
+    first, second = split_sides(outcomes)
+    difference = monitor_difference(outcomes, share) if first and second else None
+    verdict = classify_difference(difference, margin)
+    if difference is None or verdict != "not enough data":
+        return OutcomeComparison(verdict=verdict, difference=difference, margin=margin)
+    rates = fmean(first), fmean(second)
+    total = project_outcomes(*rates, share, margin, len(outcomes))
+    return OutcomeComparison(
+        verdict=verdict,
+        difference=difference,
+        margin=margin,
+        effect=max(margin, abs(rates[1] - rates[0])),
+        needed=None if total is None else total - len(outcomes),
+    )
+
+
+def project_outcomes(
+    first: float, second: float, share: float, margin: float, known: int
+) -> int | None:
+    """After how many outcomes a verdict would be there, if both went on at these rates."""
+
+    def is_decided(count: int) -> bool:
+        path = _even_outcomes(first, second, share, count)
+        return classify_difference(monitor_difference(path, share), margin) != "not enough data"
+
+    low, high = known, max(known, 8)
+    while not is_decided(high):
+        low, high = high, 2 * high
+        if low >= MAX_PROJECTED:
+            return None
+    while high - low > max(1, high // 20):
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_decided(middle) else (middle, high)
+    return high
+
+
+def _even_outcomes(
+    first: float, second: float, share: float, count: int
+) -> list[tuple[bool, float]]:
+    """Outcomes at these rates, spread as evenly as can be."""
+    path, seen = [], [0, 0]
+    for place in range(count):
+        is_second = int((place + 1) * share) > int(place * share)
+        rate, number = (first, second)[is_second], seen[is_second]
+        path.append((is_second, float(int((number + 1) * rate) - int(number * rate))))
+        seen[is_second] += 1
+    return path
+
+
+def compare_once(
+    first: Sequence[float], second: Sequence[float], margin: float = DEFAULT_MARGIN
+) -> OutcomeComparison:
+    """Two groups of independent outcomes from 0 to 1, looked at once."""
+    shift = estimate_shift(first, second)
     if shift is None:
-        return None
-    value = shift.after.value - shift.before.value
-    method = "difference of two Wilson intervals"
-    return Estimate(value=value, low=shift.low, high=shift.high, n=len(outcomes), method=method)
+        return OutcomeComparison(margin=margin)
+    value, total = shift.after.value - shift.before.value, len(first) + len(second)
+    difference = Estimate(
+        value=value,
+        low=shift.low,
+        high=shift.high,
+        n=total,
+        method="difference of two Wilson intervals",
+    )
+    verdict = classify_difference(difference, margin)
+    effect = max(margin, abs(value))
+    wanted = outcomes_needed(first, second, effect) if verdict == "not enough data" else None
+    return OutcomeComparison(
+        verdict=verdict,
+        difference=difference,
+        margin=margin,
+        effect=effect if verdict == "not enough data" else None,
+        needed=None if wanted is None else max(1, wanted - total),
+    )
 
 
-def _decide_call(seen: Estimate, trial: Trial) -> TrialCall:
-    verdict = classify_difference(seen, trial.margin)
-    if verdict in ("better", "worse"):
-        return verdict
-    return "go on" if verdict == "not enough data" and trial.horizon is None else "hopeless"
+def _decide_call(seen: OutcomeComparison, trial: Trial) -> TrialCall:
+    if seen.verdict in ("better", "worse"):
+        return "better" if seen.verdict == "better" else "worse"
+    return "go on" if seen.verdict == "not enough data" and trial.horizon is None else "hopeless"
 
 
 CALL_REASONS: dict[TrialCall, str] = {
@@ -222,3 +382,51 @@ CALL_REASONS: dict[TrialCall, str] = {
     "hopeless": "stop: waiting longer shows no difference that matters",
     "go on": "go on: the bounds still hold both better and worse",
 }
+
+
+def describe_needed(comparison: OutcomeComparison) -> str:
+    """What would say more, in words; nothing where it is decided."""
+    if comparison.verdict != "not enough data" or comparison.effect is None:
+        return ""
+    size = f"a difference of {comparison.effect:.2f}"
+    if comparison.needed is None:
+        return f"no number of outcomes within reach would show {size}"
+    return f"about {comparison.needed:,} more outcomes would show {size}"
+
+
+# Did it get better after a version of a prompt?
+
+
+def measure_prompt_effect(
+    work: AttemptTable,
+    old: str,
+    new: str,
+    metric: str = "merge rate",
+    margin: float = DEFAULT_MARGIN,
+) -> PromptEffect:
+    """Work under a prompt against work under another; times and tasks differ as well."""
+    definition, values_of = find_metric(work, metric)
+    if definition.kind != "rate":
+        raise BadInput(f"{metric!r} is no rate: name one, such as 'merge rate'.")
+    values, prompts = values_of(work.columns), work.columns["prompt"]
+    sides = []
+    for prompt in (old, new):
+        known = values[prompts.are({prompt})].tolist()
+        sides.append([value for value in known if not isnan(value)])
+    is_less = definition.better == "less"
+    before, after = ([1 - value for value in side] if is_less else side for side in sides)
+    notes = ["Work under two versions differs in more than the prompt: this is observational."]
+    if not all(sides):
+        lacking = " and ".join(
+            name[:12] for name, side in zip((old, new), sides, strict=True) if not side
+        )
+        notes.append(f"No {metric} is known of work under {lacking}.")
+    return PromptEffect(
+        metric=metric,
+        old=old,
+        new=new,
+        before=estimate_mean(sides[0]),
+        after=estimate_mean(sides[1]),
+        comparison=compare_once(before, after, margin),
+        notes=tuple(notes),
+    )

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from msgspec.structs import asdict, replace
 
 from closeloop.agents.trace_recorder import replace_surrogates, shorten_middle
-from closeloop.orchestration.plan_ending import build_plan_ending
+from closeloop.orchestration.plan_ending import (
+    build_plan_ending,
+    index_last_tries,
+    scores_from_plan,
+)
 from closeloop.orchestration.subtask_execution import MAX_REPORT_CHARACTERS
 from closeloop.orchestration.subtask_loop import ignores_feedback
+from closeloop.records.attempt import Attempt
+from closeloop.records.change import Change
 from closeloop.records.errors import BadInput
 from closeloop.records.evaluation import (
     ComputedFact,
@@ -20,8 +26,11 @@ from closeloop.records.evaluation import (
     Subtask,
     TaskOutput,
 )
+from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.orchestration import (
     Orchestration,
+    OrchestrationHistory,
+    OrchestrationResult,
     SubtaskAssessment,
     SubtaskExecution,
     SubtaskResult,
@@ -29,6 +38,7 @@ from closeloop.records.orchestration import (
     SubtaskTry,
 )
 from closeloop.records.record import content_digest
+from closeloop.records.task import Variant
 from closeloop.store import Store
 from closeloop.text.patches import parse_patch
 from closeloop.text.redaction import redact_patch, redact_text
@@ -86,9 +96,57 @@ def save_handed_in_plan(
         tried.append(SubtaskResult(execution=execution))
         assessed.append(_assessment_from_evaluation(execution, evaluation, before))
     store.plans.save(tried, assessed)
-    ending = build_plan_ending(store.plans.load_story(plan.id), {}, None)
+    story = store.plans.load_story(plan.id)
+    ending = build_plan_ending(story, {}, None)
+    if ending.passed is not None:
+        ending = replace(ending, attempt=_save_plan_attempt(story, ending, store))
+        store.scores.add_scores(scores_from_plan(story, ending))
     store.plans.save_ending(plan, ending)
     return replace(made, plan=plan.id, passed=ending.passed, summary=ending.summary)
+
+
+def _save_plan_attempt(
+    story: OrchestrationHistory, ending: OrchestrationResult, store: Store
+) -> str:
+    """The plan as one attempt, without a trace: nobody knows what its agents did."""
+    last = [one.execution for one in index_last_tries(story).values()]
+    agents, models = (_name_all(one.agent for one in last), _name_all(one.model for one in last))
+    variant = Variant(
+        name=agents or OTHERS,
+        agent=agents or UNKNOWN_NAME,
+        model=models,
+        digest=content_digest("handed in", agents, models),
+    )
+    attempt = Attempt(
+        id=content_digest("plan", story.plan.id, len(story.tries), ending.summary)[:12],
+        origin="production",
+        task=f"plan-{story.plan.id}",
+        variant=variant.digest,
+        started=story.plan.at,
+        ended=ending.at,
+        exit="finished",
+        usage=ending.usage,
+        summary=ending.summary,
+        links={"plan": story.plan.id},
+    )
+    store.save_variant(variant)
+    store.save_attempt(AttemptResult(attempt=attempt, change=_join_changes(last)))
+    return attempt.id
+
+
+def _name_all(names: Iterable[str | None]) -> str | None:
+    """Those that are known, each once."""
+    return ", ".join(dict.fromkeys(one for one in names if one not in (None, UNKNOWN_NAME))) or None
+
+
+def _join_changes(last: Sequence[SubtaskExecution]) -> Change | None:
+    """All changes as one; None where one cannot be read, or two change the same file."""
+    try:
+        change = parse_patch("".join(one.patch for one in last))
+    except BadInput:
+        return None
+    paths = [file.path for file in change.files]
+    return change if paths and len(paths) == len({*paths}) else None
 
 
 def _spec_from_subtask(task: Subtask) -> SubtaskSpec:

@@ -29,6 +29,7 @@ from closeloop.orchestration.plan_ending import (
     build_plan_ending,
     is_finished,
     merge_plan_traces,
+    scores_from_plan,
     sum_try_usage,
 )
 from closeloop.orchestration.plan_request import PlanBudget, describe_repository, plan_with_model
@@ -365,6 +366,8 @@ async def finish_plan(
     store.save_attempt(
         AttemptResult(attempt=attempt, trace=trace, change=parse_patch(whole.patch, base=plan.base))
     )
-    store.plans.save_ending(plan, replace(plan_ending, attempt=attempt.id))
+    plan_ending = replace(plan_ending, attempt=attempt.id)
+    store.scores.add_scores(scores_from_plan(story, plan_ending))
+    store.plans.save_ending(plan, plan_ending)
     merge_context(store, clone_repository_name(plan.repo or ""), f"{plan.id}/", attempt.id)
     return store.plans.load_story(plan.id)

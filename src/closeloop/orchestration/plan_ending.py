@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from statistics import fmean
 
 from msgspec.structs import replace
 
 from closeloop.records.attempt import CommandResult, Usage, sum_usage
 from closeloop.records.estimate import Rate, wilson_rate
+from closeloop.records.evaluation import CRITERIA
 from closeloop.records.orchestration import (
     OrchestrationHistory,
     OrchestrationResult,
@@ -17,6 +19,7 @@ from closeloop.records.orchestration import (
     SubtaskTry,
 )
 from closeloop.records.record import Record
+from closeloop.records.score import Score
 from closeloop.records.trace import (
     AnyEvent,
     Command,
@@ -140,6 +143,43 @@ def build_plan_ending(
         usage=sum_usage([*planning_usage, sum_try_usage(story.tries)]),
         seconds=(at - story.plan.at).total_seconds(),
     )
+
+
+def scores_from_plan(story: OrchestrationHistory, ending: OrchestrationResult) -> list[Score]:
+    """What the judge says of a plan's attempt: the verdict on the whole, else means over tasks.
+
+    None where a task has no verdict, or judges of several versions gave them.
+    """
+    last = index_last_tries(story).values()
+    assessed = [one.assessment for one in last if one.assessment is not None]
+    made = [one.evaluation for one in assessed if one.evaluation is not None]
+    versions = {one.judge for one in made}
+    if len(made) < len(story.plan.tasks) or len(versions) != 1 or ending.attempt is None:
+        return []
+    values: dict[str, list[float | None]] = {
+        "judge-score": [one.score for one in assessed],
+        **{name: [one.criterion_score(name) for one in made] for name in CRITERIA},
+    }
+    means = {name: fmean(known) for name, each in values.items() if (known := _all_known(each))}
+    verdict = {} if ending.passed is None else {"would-merge": float(ending.passed)}
+    (version,) = versions
+    return [
+        Score(
+            attempt=ending.attempt,
+            name=name,
+            value=value,
+            source="judge",
+            version=version,
+            by=version,
+            at=ending.at,
+        )
+        for name, value in {**verdict, **means}.items()
+    ]
+
+
+def _all_known(values: Sequence[float | None]) -> list[float]:
+    known = [value for value in values if value is not None]
+    return known if len(known) == len(values) else []
 
 
 def describe_failing_checks(

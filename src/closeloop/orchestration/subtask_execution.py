@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -214,16 +215,33 @@ async def check_whole_change(
         return await merge_executions(order_by_plan(plan, chosen), base, tools, commands)
 
     whole = await run_together({*accepted}, [*owners])
+    if not {one.command for one in whole.checks} <= {*owners}:
+        return whole  # the changes do not even apply
+    checks = [
+        one
+        if one.exit_code == 0
+        else await run_failing_again(one, partial(run_together, {*accepted}))
+        for one in whole.checks
+    ]
     broken_by: dict[str, str] = {}
-    for command in [one.command for one in whole.checks if one.exit_code != 0]:
-        if command not in owners:
-            continue  # the changes do not even apply
+    for command in [one.command for one in checks if one.exit_code != 0]:
 
         async def holds(names: set[str], command: str = command) -> bool:
             return not describe_failing_checks((await run_together(names, [command])).checks)
 
         broken_by[command] = await find_breaking_task(plan, accepted, owners[command], holds)
-    return replace(whole, broken_by=broken_by)
+    return replace(whole, checks=tuple(checks), broken_by=broken_by)
+
+
+async def run_failing_again(
+    failing: CommandResult, run_commands: Callable[[Sequence[str]], Awaitable[WholeChange]]
+) -> CommandResult:
+    """A command that failed, run once more: what passes then is flaky, and nobody's fault."""
+    for again in (await run_commands([failing.command])).checks:
+        if again.command == failing.command and again.exit_code == 0:
+            note = f"It failed at first and passed when it was run again: flaky.\n{failing.output}"
+            return replace(again, output=note)
+    return failing
 
 
 async def find_breaking_task(

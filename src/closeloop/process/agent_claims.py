@@ -32,6 +32,7 @@ from closeloop.records.inspection import (
 from closeloop.records.record import Record
 from closeloop.records.trace import (
     Message,
+    ToolUse,
 )
 
 MAX_MESSAGE_CHARS = 6000
@@ -39,7 +40,7 @@ MAX_MESSAGE_CHARS = 6000
 MAX_MESSAGES = 50
 """So many messages after a failing check are searched for what the agent says of it."""
 
-
+END_TOOLS = frozenset(("finish", "submit", "exit"))
 NO_END = float("inf")
 
 
@@ -80,6 +81,11 @@ _claim_word_automaton = cache(
     lambda: build_automaton([word for words in CLAIM_WORDS for word in words])
 )
 _CLAIM_WORD_KINDS = [kind for kind, words in enumerate(CLAIM_WORDS) for _ in words]
+
+
+def ends_work(event: object) -> bool:
+    """A call of the tool by which an agent says that it is done."""
+    return isinstance(event, ToolUse) and event.name.lower() in END_TOOLS
 
 
 @cache_on_reading

@@ -20,8 +20,11 @@ _SUCCESS = re.compile(
     r"|^(?:ok|pass|correct|fixed|true|done)[.!]?$|[✓✔✅]",
     re.IGNORECASE | re.MULTILINE,
 )
+_COMPLAINT = re.compile(r"(?:[A-Z]\w*)?(?:Error|Exception|FAIL(?:ED|URE)?)\b *[:!]", re.IGNORECASE)
+"""A last line that begins so takes back what the lines before it say."""
 _CLIENT_LINE = re.compile(
-    r"^\[(?:Python Interpreter|Command finished|The command).*\]?$|^[\w.-]+@[\w.-]+:\S* [#$] ?$",
+    r"^\[(?:Python [Ii]nterpreter|Command finished|The command|Current working directory).*\]?$"
+    r"|^\[\d+\][+-]? +(?:Exit|Done|Terminated).*$|^[\w.-]+@[\w.-]+:\S* [#$] ?$",
     re.MULTILINE,
 )
 """Lines that a client adds to what a program prints."""
@@ -57,7 +60,9 @@ def states_success(step: TraceStep) -> bool:
     text = _normalise_tail(_output_tail(step))
     if not text.strip():
         return step.failed is not True
-    return step.failed is not True and _SUCCESS.search(text) is not None
+    if step.failed is True or _COMPLAINT.match(text.rstrip().rpartition("\n")[2]):
+        return False
+    return _SUCCESS.search(text) is not None
 
 
 def prints_nothing(step: TraceStep) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from closeloop.process.edit_contents import is_source_path, list_code_changes
+from closeloop.process.edit_contents import is_source_path, is_test_source, list_code_changes
 from closeloop.process.measures.measure_summary import measure_lanes, process_score
 from closeloop.process.measures.session_features import collect_features
 from closeloop.process.measures.verification import (
@@ -245,23 +245,66 @@ def _tags_from_grade(reading: TraceReading) -> Iterable[ModeTag]:
 
 def _tags_from_unopened_files(reading: TraceReading) -> Iterable[ModeTag]:
     """Program text that the known good change needed, and that the agent never saw."""
-    task, grade = reading.task, reading.grade
-    failed = grade is not None and grade.outcome.result == "fail"
-    if task is None or task.reference is None or not failed or not reading.trace.events:
+    grade = reading.grade
+    if grade is None or grade.outcome.result != "fail" or not reading.trace.events:
         return
-    seen = {
+    opened = _opened_files(reading)
+    for needed in _files_of_reference(reading):
+        if is_source_path(needed) and not _is_among(needed, opened):
+            reason = f"{needed} had to be changed and was never opened."
+            yield ModeTag(mode="context blindness", reason=reason, source="grade")
+            return
+
+
+# Files that the agent opened, against those that the reference changes.
+
+
+def _opened_files(reading: TraceReading) -> set[str]:
+    return {
         path
         for lane in reading.lanes.values()
         for step in lane.steps
         for path in (*step.read, *step.written)
     }
-    for file in parse_patch(task.reference).files:
-        needed = file.old_path or file.path
-        opened = any(path == needed or path.endswith("/" + needed) for path in seen)
-        if file.status != "added" and is_source_path(needed) and not opened:
-            reason = f"{needed} had to be changed and was never opened."
-            yield ModeTag(mode="context blindness", reason=reason, source="grade")
-            return
+
+
+def _files_of_reference(reading: TraceReading) -> list[str]:
+    """What the known good change needed of what was there."""
+    if reading.task is None or reading.task.reference is None:
+        return []
+    files = parse_patch(reading.task.reference).files
+    return [file.old_path or file.path for file in files if file.status != "added"]
+
+
+def _is_among(needed: str, paths: Iterable[str]) -> bool:
+    """Whether one of the paths is of this file; not all are relative to the project."""
+    return any(path == needed or path.endswith("/" + needed) for path in paths)
+
+
+def measure_opened_files(reading: TraceReading) -> tuple[float | None, float | None]:
+    """Precision and recall of the files that were there and were opened; tests left out.
+
+    A file that the change adds could not be opened, and one that was only written counts: who
+    changes a file has it open.
+    """
+    if not reading.trace.events:
+        return None, None
+    needed = [path for path in _files_of_reference(reading) if not is_test_source(path)]
+    added = (
+        {file.path for file in reading.change.files if file.status == "added"}
+        if reading.change
+        else set()
+    )
+    opened = {
+        path
+        for path in _opened_files(reading)
+        if not is_test_source(path) and not any(_is_among(one, [path]) for one in added)
+    }
+    if not needed:
+        return None, None
+    right = sum(any(_is_among(one, [path]) for one in needed) for path in opened)
+    found = sum(_is_among(one, opened) for one in needed)
+    return right / len(opened) if opened else None, found / len(needed)
 
 
 def list_examined_modes(
@@ -306,6 +349,7 @@ def measure_reading(reading: TraceReading, book: Rulebook) -> Measurement:
         findings = [_apply_silences(finding, reading, book.silences) for finding in findings]
     findings.sort(key=lambda finding: (min(finding.events, default=0), finding.rule))
     whole, lanes = measure_lanes(reading, findings, unmeasured)
+    opened_precision, opened_recall = measure_opened_files(reading)
     return Measurement(
         rules=book.identity,
         findings=tuple(findings),
@@ -318,6 +362,8 @@ def measure_reading(reading: TraceReading, book: Rulebook) -> Measurement:
         modules=len({package_folder(file.path) for file in reading.change.files})
         if reading.change
         else None,
+        opened_precision=opened_precision,
+        opened_recall=opened_recall,
         ending=classify_ending(reading, findings),
         features=collect_features(reading, whole, findings),
     )

@@ -66,6 +66,8 @@ class CanaryResults(Record):
     """The attack-success rate."""
     by: tuple[str, ...] = ()
     """Names of the attacks that turned a verdict."""
+    withheld: int = 0
+    """Attacks that turned the first answer, and not the one without the attacker's words."""
 
 
 class Calibration(Record):

@@ -8,6 +8,7 @@ from msgspec import Meta
 
 from closeloop.records.attempt import Usage
 from closeloop.records.chat import ModelRequest
+from closeloop.records.finding import FailureMode
 from closeloop.records.record import Record, Time
 
 RubricVerdict = Literal["yes", "partly", "no"]
@@ -92,6 +93,9 @@ class JudgeCase(Record):
     facts: tuple[ComputedFact, ...] = ()
     site: RepositoryState | None = None
     """For a judge that looks at files."""
+    base_known: bool = False
+    """closeloop made the change's patch itself: lines that it does not add are those of the base,
+    which whoever did the work has not written."""
     seals: QuestionSeals | None = None
     """None: they are drawn when the question is put."""
 
@@ -127,6 +131,8 @@ class RubricQuestion(Record, forbid_unknown_fields=True):
     """A fact of this name answers it."""
     needs: RequiredInput | None = None
     """Counted only where the output has this."""
+    mode: FailureMode | None = None
+    """What a judge's `no` or `partly` shows; `yes` says that it looked and saw nothing of it."""
     example: str | None = None
 
 
@@ -141,6 +147,8 @@ class Rubric(Record, forbid_unknown_fields=True):
     pass_at: float = 0.7
     floor: float = 0.5
     """Under which no criterion may be."""
+    subject: Literal["code", "text"] = "code"
+    """What is judged: where it is text, that is shown when words of its author are masked."""
 
 
 class JudgeVersion(Record):
@@ -188,6 +196,8 @@ class RubricAnswer(Record):
     """Quotes, found verbatim in what was shown."""
     reasoning: str = ""
     source: Literal["judge", "fact"] = "judge"
+    mode: FailureMode | None = None
+    """Of which a verdict that is not `yes` is a sign."""
     void: str | None = None
     """Why the judge's verdict does not count."""
 
@@ -238,6 +248,8 @@ class Evaluation(Record):
     """None for a single asking."""
     spread: float | None = None
     """Standard deviation of the samples' scores."""
+    without_text: JudgeSample | None = None
+    """A pass, asked for again with the words of whoever did the work masked."""
     same_family: bool | None = None
     """The judge's model is of the family that made the output; None where that is not known."""
     cut: int = 0
@@ -275,4 +287,7 @@ class OutputPreference(Record):
     """What it said in each order, of the outputs as they are named here."""
     reasons: tuple[str, ...] = ()
     abstained: str | None = None
+    without_text: Literal["first", "second", "tie"] | None = None
+    """The winner where the words of whoever did the work are masked; None: that has none, or was
+    not asked."""
     usage: Usage = Usage()

@@ -8,13 +8,19 @@ from typing import Literal
 
 from closeloop.records.attempt import Attempt, AttemptRow, Grade, Insight, Proof
 from closeloop.records.change import Change
-from closeloop.records.estimate import BetterDirection, Estimate, Metric, SampleRatio
+from closeloop.records.estimate import (
+    BetterDirection,
+    ComparisonVerdict,
+    Estimate,
+    Metric,
+    SampleRatio,
+)
 from closeloop.records.evaluation import Evaluation
 from closeloop.records.finding import HandoffFacts, Measurement
 from closeloop.records.record import Record, Time
 from closeloop.records.score import Score
 from closeloop.records.session import Exchange, LogEvent, Session
-from closeloop.records.task import Experiment, Task, Variant
+from closeloop.records.task import Experiment, PromptVersion, Task, Variant
 from closeloop.records.task_log import TaskLog
 from closeloop.records.trace import Trace
 
@@ -98,6 +104,8 @@ class AttemptResult(Record):
     grade: Grade | None = None
     exchanges: Sequence[Exchange] = ()
     """Read one by one: together they are many times as long as what they share."""
+    prompt: PromptVersion | None = None
+    """The system prompt that another's program was seen to send."""
     insights: tuple[Insight, ...] = ()
     events: tuple[LogEvent, ...] = ()
     mend: str | None = None
@@ -262,13 +270,44 @@ class TrialArm(Record):
     """Means of what else is looked at, by metric; None is not known."""
 
 
+class OutcomeComparison(Record):
+    """Outcomes of two groups of work: what may be said, in the words of `compare`."""
+
+    verdict: ComparisonVerdict = "not enough data"
+    difference: Estimate | None = None
+    """How much more the second has; more is better. None where one has no outcome."""
+    margin: float
+    effect: float | None = None
+    """The difference that `needed` is for: that seen, or the margin where it is larger."""
+    needed: int | None = None
+    """Outcomes of both that are still lacking; None where it is decided, or no reachable number
+    would do."""
+
+
 class TrialStanding(Record):
     """One variant against the first."""
 
     variant: str
     call: TrialCall
     why: str
-    difference: Estimate | None = None
+    comparison: OutcomeComparison
+
+    @property
+    def difference(self) -> Estimate | None:
+        return self.comparison.difference
+
+
+class PromptEffect(Record):
+    """Work under one version of a prompt against work under the one before it; observational."""
+
+    metric: str
+    old: str
+    new: str
+    before: Estimate | None
+    after: Estimate | None
+    """None where nothing is known."""
+    comparison: OutcomeComparison
+    notes: tuple[str, ...] = ()
 
 
 class TrialReport(Record):
@@ -279,7 +318,7 @@ class TrialReport(Record):
     arms: tuple[TrialArm, ...]
     standings: tuple[TrialStanding, ...]
     refusal: str | None = None
-    """Why nothing can be called: work that was not shared as it should have been."""
+    """Why nothing can be called: work that was not shared as it should have been, or not at all."""
 
 
 # A baseline: attempts that later ones are held against; and what came of doing so.

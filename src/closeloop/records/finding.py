@@ -209,6 +209,9 @@ class Measurement(Record):
     """Which modes were looked for, and by what: only there is a mode that is not shown absent."""
     modules: int | None = None
     """Packages or top folders that the change touches; None without one on record."""
+    opened_precision: float | None = None
+    opened_recall: float | None = None
+    """Of the files that the agent opened, against those that the reference changes."""
     ending: AttemptEnding | None = None
     features: dict[str, float] = {}
     """What triage estimates success from; what is not known is not there."""

@@ -37,6 +37,7 @@ class PullDescription(Record, tag="description"):
     """The newest commit."""
     merge_commit: str | None = None
     labels: tuple[str, ...] = ()
+    assignees: tuple[str, ...] = ()
     opened: Time
     closed: Time | None = None
     merged: Time | None = None
@@ -240,6 +241,8 @@ class PullRequest(Record):
     body: str = ""
     url: str | None = None
     author: str | None = None
+    asked_by: str | None = None
+    """The person who wanted it, never a bot; None where nobody says."""
     state: PullRequestState
     draft: bool = False
     branch: str | None = None
@@ -257,7 +260,7 @@ class PullRequest(Record):
     agent: str | None = None
     task: str | None = None
     prompt: str | None = None
-    """What its commits say in `Task-Id:` and `Prompt-Version:`."""
+    """What its commits say in `Task-Id:` and `Prompt-Version:`, or a label says."""
     attempt: str | None = None
     files: tuple[FileEdit, ...] | None = None
     files_changed: int | None = None
@@ -297,6 +300,8 @@ class Correction(Record):
     tags: tuple[FailureMode, ...] = ()
     suggested: tuple[FailureMode, ...] = ()
     """What it may be, until somebody says so."""
+    withdrawn: bool = False
+    """What it was read from is gone: a deleted comment, or a commit that was forced away."""
 
 
 class PullRow(Record):
@@ -308,6 +313,8 @@ class PullRow(Record):
     title: str
     url: str | None = None
     author: str | None = None
+    asked_by: str | None = None
+    """The person who wanted it, never a bot; None where nobody says."""
     agent: str | None = None
     """None for a person's."""
     attempt: str | None = None
@@ -330,6 +337,12 @@ class PullRow(Record):
     last_push: CheckResult | None = None
     risk: RiskLevel | None = None
     reviewed: bool = False
+    files: int | None = None
+    added: int | None = None
+    removed: int | None = None
+    """Lines; None where nobody told, which is not 0."""
+    has_change: bool = False
+    """Whether the diff of its newest commit is stored."""
     version: int = 1
 
 
@@ -369,5 +382,8 @@ class Delivery(Record):
     seconds_to_open: float | None = None
     """From the task's start to the pull request."""
     repeated: int | None = None
-    """Comments that restate a rule which was stored before the pull request: confirmed."""
+    """Comments that restate what was said before the pull request: confirmed.
+
+    None where there was nothing to compare them with, or nobody compared them yet.
+    """
     repeated_unconfirmed: int | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from closeloop.records.record import Record
+from closeloop.records.record import Record, Time
 
 TaskSplit = Literal["dev", "held-out"]
 SplitMethod = Literal["time", "tags"]
@@ -85,13 +85,35 @@ class Task(Record):
 # A variant: which agent, exactly. An experiment: what to run it on.
 
 
+PromptSource = Literal["variant", "gateway", "session", "file"]
+
+
 class PromptVersion(Record):
-    """A rendered system prompt with its tools and settings; any byte changes the id."""
+    """A system prompt. Of our own agent, any byte of text, tools and settings changes the id.
+
+    One that was seen at the gateway, in a session or in a file is known by its text alone, without
+    what changes from session to session; the text is as it was first seen.
+    """
 
     id: str
     text: str
     tools: str = ""
     settings: str = ""
+    source: PromptSource = "variant"
+    agent: str | None = None
+    """Whose it is, where it was seen."""
+    name: str | None = None
+    """What people call it."""
+
+
+class PromptRollout(Record):
+    """Since when the work of an agent that names no prompt runs under one."""
+
+    prompt: str
+    agent: str
+    repo: str | None = None
+    """None is every repository."""
+    since: Time
 
 
 class Limits(Record, forbid_unknown_fields=True):

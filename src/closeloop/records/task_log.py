@@ -20,8 +20,9 @@ class TouchedFile(Record):
 
     path: str
     status: Literal["added", "changed", "deleted", "renamed"]
-    added: int = 0
-    removed: int = 0
+    added: int | None = 0
+    removed: int | None = 0
+    """Lines; None where they were not told, which is not 0."""
     in_scope: bool | None = None
     """None where no scope was declared, or nothing was graded."""
     in_reference: bool | None = None

@@ -8,6 +8,7 @@ from closeloop.records.evaluation import CriterionName
 from closeloop.records.finding import FailureMode
 from closeloop.records.record import Record, Time
 from closeloop.records.settings import RepoRule
+from closeloop.records.task import PromptSource
 
 RuleState = Literal["proposed", "active", "retired"]
 RepeatState = Literal["candidate", "confirmed", "denied"]
@@ -38,6 +39,30 @@ class RuleExample(Record):
     path: str | None = None
     by: str | None = None
     at: Time
+    put_by: str | None = None
+    """Who said that it is one, where a person did; otherwise its own words do."""
+    withdrawn: bool = False
+    """Its remark was deleted, or says something else now."""
+
+
+class CheckProof(Record):
+    """Whether a check that a program can do is right for a rule, and what it would cost."""
+
+    proved: bool
+    """It fires on what was corrected, and is silent on the correction."""
+    why: str
+    """In words; where it is not proved, what is missing."""
+    check: RepoRule | None = None
+    pull: int | None = None
+    """The pull request that it was tried on."""
+    fires: tuple[str, ...] = ()
+    """Places in the code that was reviewed."""
+    today: int = 0
+    """How often it would fire in the repository as it is."""
+    files: int = 0
+    """In how many files."""
+    places: tuple[str, ...] = ()
+    """The first of them."""
 
 
 class TeamRule(Record):
@@ -51,7 +76,7 @@ class TeamRule(Record):
     paths: tuple[str, ...] = ()
     """Globs of the files that it holds for; none is all."""
     check: RepoRule | None = None
-    """How a program sees that it is broken, where one can."""
+    """How a program sees that it is broken, where one was proved to."""
     state: RuleState = "proposed"
     since: Time
     """When it came into this state."""
@@ -73,10 +98,15 @@ class RuleMatch(Record):
     """Whether polarity agrees, or cannot be told; contraries are left out."""
     exact: bool = False
     """In the same words."""
+    earlier: RuleExample | None = None
+    """The nearest of the times that it was said; None where it was only written down."""
 
 
 class RepeatedRemark(Record):
-    """A remark that restates, or may restate, an active rule that is older than the work."""
+    """A remark that restates, or may restate, what was said before the work began.
+
+    A candidate is not confirmed: the rule may not be accepted yet, or the words leave room.
+    """
 
     key: str
     """Of the remark."""
@@ -99,6 +129,10 @@ class RepeatedRemark(Record):
     """Seconds from when the rule was first said to the remark."""
     offered: bool | None = None
     """Whether the agent had been told the rule; None where nothing was logged of its work."""
+    earlier: str = ""
+    """What was said before, in the words that are likest."""
+    earlier_pull: int | None = None
+    earlier_by: str | None = None
 
 
 class ContextRecord(Record):
@@ -139,6 +173,22 @@ class AgentContext(Record):
     tokens: int = 0
     text: str = ""
     """All of it as one block: quoted, and said to be data."""
+
+
+class ContextPreview(Record):
+    """What would be written into a file that agents read, and what that costs."""
+
+    file: str
+    hints: tuple[ContextItem, ...] = ()
+    """Each with its origin and its tokens."""
+    left_out: int = 0
+    tokens: int = 0
+    """Of the block that is written, by an estimate on the high side."""
+    file_tokens: int = 0
+    """Of the whole file, as it would be."""
+    changed: bool = False
+    written: bool = False
+    diff: str = ""
 
 
 class InsightTheme(Record):
@@ -232,7 +282,8 @@ class ReviewAnswers(Record):
     dimensions: dict[CriterionName, AnswerDegree] = {}
     answers: dict[str, AnswerDegree] = {}
     """To the team's own questions, by their names in `[review.questions]`."""
-    tags: tuple[FailureMode, ...] = ()
+    tags: tuple[FailureMode, ...] | None = None
+    """Failure modes that they saw; None where nobody asked them to look for any."""
     notes: str = ""
     seconds: float | None = None
 
@@ -265,6 +316,8 @@ class QueueStatus(Record):
     golden: int
     mine: int
     """Items that are left for whoever asks."""
+    without_change: int = 0
+    """Pull requests that nobody is asked about, as their diff is not stored."""
 
 
 # Prompts as artefacts: which there are, and what ran under each.
@@ -274,8 +327,12 @@ class PromptUse(Record):
     """A prompt's version and the work that was done under it."""
 
     id: str
+    name: str | None = None
+    """What people call it."""
+    source: PromptSource = "variant"
+    """Where its text is from."""
     variants: tuple[str, ...] = ()
-    """Names."""
+    """Names; of work that no variant did, those of the agents."""
     attempts: int = 0
     tasks: tuple[str, ...] = ()
     """Ids of the tasks that were tried under it, but for held-out ones."""

@@ -15,12 +15,14 @@ from closeloop.grading.variants import ResolvedVariant, add_agent_context, promp
 from closeloop.records.errors import BadInput, unknown_name_error
 from closeloop.records.record import Record
 from closeloop.records.settings import MemorySettings, Settings
-from closeloop.records.task import PromptVersion, Task
+from closeloop.records.task import PromptRollout, PromptVersion, Task
 from closeloop.records.team_rules import ContextRecord, PromptProposal, PromptUse
 from closeloop.reviews.agent_context import UpcomingWork, prepare_context
-from closeloop.reviews.rule_index import RuleIndex, open_encoder
+from closeloop.reviews.rule_index import RuleIndex
+from closeloop.reviews.rule_vectors import open_encoder
 from closeloop.store import Store
-from closeloop.store.experiment_section import VariantTaskAttempts
+from closeloop.text.prompt_text import build_prompt_version, normalise_system_prompt
+from closeloop.text.redaction import redact_record
 from closeloop.text.wording import count_with_noun, repository_name
 
 
@@ -110,7 +112,7 @@ PROPOSED_REPEATS = 3
 def diff_prompts(old: PromptVersion, new: PromptVersion) -> Iterator[str]:
     """Lines of a unified diff: of the text, then of tools and settings."""
     for name in ("text", "tools", "settings"):
-        before, after = getattr(old, name), getattr(new, name)
+        before, after = _compared_part(old, name), _compared_part(new, name)
         if before != after:
             yield from difflib.unified_diff(
                 before.splitlines(),
@@ -119,6 +121,12 @@ def diff_prompts(old: PromptVersion, new: PromptVersion) -> Iterator[str]:
                 f"{name} of {new.id[:SHORT_ID_CHARS]}",
                 lineterm="",
             )
+
+
+def _compared_part(prompt: PromptVersion, name: str) -> str:
+    """A part of a prompt; of one that was seen, without what changes from session to session."""
+    part: str = getattr(prompt, name)
+    return normalise_system_prompt(part) if name == "text" and prompt.source != "variant" else part
 
 
 def propose_prompt_runs(old: PromptUse, new: PromptUse) -> PromptProposal:
@@ -154,61 +162,198 @@ MIN_PROMPT_ID_CHARS = 8
 """Of a prompt's id, the signs by which a trailer has to name it at least."""
 
 
+class PromptIndex:
+    """Which prompt a piece of work ran under, by the best that is known of it.
+
+    What was seen at the gateway or in the session's files comes first; then what a pull request
+    names by trailer or label; then the prompt of the variant; then, since when its agent was said
+    to work under one.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.prompts = {one.id: one for one in store.prompts.list_prompts()}
+        self._ids_by_name = {one.name: one.id for one in self.prompts.values() if one.name}
+        self._seen = store.prompts.list_attempt_prompts()
+        self._rollouts = store.prompts.list_rollouts()
+
+    @property
+    def tells_of_attempts(self) -> bool:
+        """Whether more is known than the prompts of variants."""
+        return bool(self._seen or self._rollouts)
+
+    def resolve_name(self, name: str) -> str:
+        """The id that a trailer or label means; itself where no such prompt is stored."""
+        if name in self._ids_by_name:
+            return self._ids_by_name[name]
+        ids = [key for key in self.prompts if key.startswith(name)]
+        return ids[0] if len(name) >= MIN_PROMPT_ID_CHARS and len(ids) == 1 else name
+
+    def find_prompt_id(
+        self,
+        attempt: str,
+        *,
+        variant: str | None = None,
+        named: str | None = None,
+        agent: str | None = None,
+        repo: str | None = None,
+        started: datetime | None = None,
+    ) -> str | None:
+        """`variant` is the prompt of the variant, `named` what a pull request says."""
+        if attempt in self._seen:
+            return self._seen[attempt]
+        if named:
+            return self.resolve_name(named)
+        own = self.prompts.get(variant or "")
+        if own is not None and (own.text.strip() or own.tools):
+            return own.id
+        for rollout in reversed(self._rollouts if agent and started else ()):
+            same_repo = rollout.repo is None or rollout.repo.lower() == (repo or "").lower()
+            if rollout.agent == agent and same_repo and started and rollout.since <= started:
+                return rollout.prompt
+        # A program's own prompt that nobody saw: its settings are no version of it.
+        return None if own is not None else variant
+
+
+class PromptWork(Record):
+    """One attempt, as far as the log of prompts tells of it."""
+
+    id: str
+    prompt: str
+    task: str | None
+    variant: str | None
+    started: datetime | None
+
+
+def list_prompt_work(store: Store, index: PromptIndex) -> Iterator[PromptWork]:
+    """Every attempt whose prompt is known."""
+    variants = store.numbers.load_variants()
+    pulls = {row.attempt: row for row in store.pulls.list_pulls(agent=True) if row.attempt}
+    sealed = store.held_out.list_sealed_digests()
+    for row in store.list_attempts():
+        variant, pull = variants.get(row.variant or ""), pulls.get(row.id)
+        prompt = index.find_prompt_id(
+            row.id,
+            variant=variant.prompt if variant else None,
+            named=pull.prompt if pull else None,
+            agent=pull.agent if pull else row.agent,
+            repo=repository_name(pull.repo if pull else row.repo or ""),
+            started=row.started,
+        )
+        if prompt is not None:
+            yield PromptWork(
+                id=row.id,
+                prompt=prompt,
+                task=None if row.task_digest in sealed else row.task,
+                variant=variant.name if variant else pull.agent if pull else row.agent,
+                started=row.started,
+            )
+
+
 def list_prompt_uses(store: Store) -> list[PromptUse]:
     """Every prompt, the newest first; without the names of tasks that are held out."""
-    by_prompt: dict[str, list[str]] = {}
-    names = {}
-    for variant in store.numbers.load_variants().values():
-        names[variant.digest] = variant.name
-        if variant.prompt:
-            by_prompt.setdefault(variant.prompt, []).append(variant.digest)
+    index = PromptIndex(store)
     sealed = store.held_out.list_sealed_digests()
     hidden = {task.id for key, task in store.numbers.load_tasks().items() if key in sealed}
-    work: dict[str, list[VariantTaskAttempts]] = {}
-    for row in store.prompts.list_variant_attempts():
-        work.setdefault(row.variant, []).append(row)
-    contexts_by_prompt: dict[str, list[ContextRecord]] = {}
+    work: dict[str, list[PromptWork]] = {}
+    for one in list_prompt_work(store, index):
+        work.setdefault(one.prompt, []).append(one)
+    variants: dict[str, list[str]] = {}
+    for variant in store.numbers.load_variants().values():
+        variants.setdefault(variant.prompt or "", []).append(variant.name)
+    contexts: dict[str, list[ContextRecord]] = {}
     for offer in store.memory.list_offers():
-        if offer.prompt:
-            contexts_by_prompt.setdefault(offer.prompt, []).append(offer)
-    pulls_by_prefix: dict[str, list[tuple[str, str]]] = {}
+        contexts.setdefault(offer.prompt or "", []).append(offer)
+    pulls: dict[str, list[str]] = {}
     for pull in store.pulls.list_pulls():
-        if pull.prompt and len(pull.prompt) >= MIN_PROMPT_ID_CHARS:
-            name = f"{pull.repo}#{pull.pull}"
-            pulls_by_prefix.setdefault(pull.prompt[:MIN_PROMPT_ID_CHARS], []).append(
-                (pull.prompt, name)
-            )
+        if pull.prompt:
+            key = index.resolve_name(pull.prompt)
+            pulls.setdefault(key, []).append(f"{pull.repo}#{pull.pull}")
+    unstored = {key: PromptVersion(id=key, text="") for key in pulls if key not in index.prompts}
     uses = []
-    for prompt in reversed(store.prompts.list_prompts()):
-        digests = by_prompt.get(prompt.id, [])
-        rows = [row for digest in digests for row in work.get(digest, ())]
-        tried = {row.task for row in rows if row.task and row.digest not in sealed}
-        offers = contexts_by_prompt.get(prompt.id, [])
-        began = [row.first for row in rows if row.first] + [offer.at for offer in offers]
-        ended = [row.last for row in rows if row.last] + [offer.at for offer in offers]
+    for prompt in reversed([*unstored.values(), *index.prompts.values()]):
+        known, offers = work.get(prompt.id, []), contexts.get(prompt.id, [])
+        if not (prompt.text.strip() or prompt.tools or known or offers or prompt.id in pulls):
+            continue
+        days = [one.started for one in known if one.started] + [offer.at for offer in offers]
+        names = [*variants.get(prompt.id, ()), *(one.variant for one in known if one.variant)]
         uses.append(
             PromptUse(
                 id=prompt.id,
-                variants=tuple(dict.fromkeys(names[one] for one in digests)),
-                attempts=sum(row.attempts for row in rows) + len(offers),
-                tasks=tuple(sorted(tried - hidden)),
-                pulls=tuple(
-                    name
-                    for said, name in pulls_by_prefix.get(prompt.id[:MIN_PROMPT_ID_CHARS], ())
-                    if prompt.id.startswith(said)
-                ),
-                first=min(began, default=None),
-                last=max(ended, default=None),
+                name=prompt.name,
+                source=prompt.source,
+                variants=tuple(dict.fromkeys(names)),
+                attempts=len(known) + len(offers),
+                tasks=tuple(sorted({one.task for one in known if one.task} - hidden)),
+                pulls=tuple(pulls.get(prompt.id, ())),
+                first=min(days, default=None),
+                last=max(days, default=None),
                 opening=next(iter(prompt.text.strip().splitlines()), ""),
             )
         )
     return uses
 
 
+def add_prompt(
+    store: Store,
+    text: str,
+    *,
+    name: str | None = None,
+    agent: str | None = None,
+    repo: str | None = None,
+    since: datetime | None = None,
+) -> PromptVersion:
+    """Store a prompt that is used elsewhere; with an agent, its work runs under it since then."""
+    prompt, _ = redact_record(build_prompt_version(text, "file", agent, name) or _no_text())
+    taken = PromptIndex(store).resolve_name(name) if name else prompt.id
+    if taken not in (name, prompt.id):
+        raise BadInput(f"Another prompt is called {name!r}: choose another name.")
+    known = store.load_prompt(prompt.id)
+    if known is None or (name and known.name != name):
+        store.save_prompt(replace(known, name=name) if known else prompt)
+    if agent:
+        start = since or datetime.now(UTC)
+        rollout = PromptRollout(prompt=prompt.id, agent=agent, repo=repo, since=start)
+        store.prompts.add_rollout(rollout)
+    return store.load_prompt(prompt.id) or prompt
+
+
+def _no_text() -> PromptVersion:
+    raise BadInput("The file holds no text: name the one with the system prompt.")
+
+
+def find_prompt_id(store: Store, start: str) -> str:
+    """The id of a stored prompt, or a version that pull requests name and nobody stored."""
+    named = {row.prompt for row in store.pulls.list_pulls(agent=True) if row.prompt}
+    index = PromptIndex(store)
+    if index.resolve_name(start) == start and start in named:
+        return start
+    return find_prompt(store, start).id
+
+
+def find_prompt_before(store: Store, prompt: str) -> str:
+    """The version that the same agents or variants used last before this one was first used."""
+    uses = {use.id: use for use in list_prompt_uses(store)}
+    use = uses.get(prompt)
+    if use is None or use.first is None:
+        raise BadInput("Nothing ran under that prompt yet: name the one to hold it against.")
+    earlier = [
+        other
+        for other in uses.values()
+        if other.id != prompt
+        and {*other.variants} & {*use.variants}
+        and other.first is not None
+        and other.first < use.first
+    ]
+    if not earlier:
+        raise BadInput("No prompt came before it: name the one to hold it against.")
+    return sorted(earlier, key=lambda other: (other.first is None, other.first))[-1].id
+
+
 def find_prompt(store: Store, start: str) -> PromptVersion:
     """The prompt with this id, or with the only id that begins so."""
     every = store.prompts.list_prompts()
-    matching_prompts = [one for one in every if one.id.startswith(start)]
+    named = [one for one in every if one.name == start]
+    matching_prompts = named or [one for one in every if one.id.startswith(start)]
     if not start or not matching_prompts:
         raise unknown_name_error("prompt", start, [one.id[:SHORT_ID_CHARS] for one in every])
     if len(matching_prompts) > 1:

@@ -17,7 +17,6 @@ KNOWN_AGENTS: dict[str, AgentSigns] = {
     "claude-code": AgentSigns(
         authors=("claude[bot]",), branches=("claude/*",), co_authors=("noreply@anthropic.com",)
     ),
-    "closeloop": AgentSigns(branches=("closeloop/*",)),
     "codex": AgentSigns(
         authors=("chatgpt-codex-connector[bot]",),
         labels=("codex",),
@@ -50,10 +49,19 @@ KNOWN_AGENTS: dict[str, AgentSigns] = {
         co_authors=("openhands@all-hands.dev",),
     ),
     "qwen-code": AgentSigns(co_authors=("qwen-coder*", "qwen-coder@alibabacloud.com")),
-    UNNAMED_AGENT: AgentSigns(labels=("agent", "ai-agent", "ai-generated"), branches=("agent/*",)),
+    UNNAMED_AGENT: AgentSigns(
+        labels=("agent", "ai-agent", "ai-generated", "prompt:*"),
+        # Our own branches hold the work of whichever agent was run.
+        branches=("agent/*", "closeloop/*"),
+    ),
 }
 _TRAILER = re.compile(r"^([A-Za-z][A-Za-z-]{1,40}): *(\S.{0,299}?) *$", re.MULTILINE)
 _CO_AUTHOR = re.compile(r"([^<>]{0,200}?) *<([^<>\s]{1,200})>")
+_HOST_ADDRESS = re.compile(r"(?:\d+\+)?([^+@\s]{1,100})@users\.noreply\.[\w.-]{1,100}")
+"""An address that a code host gives to an account."""
+_BOT_ACCOUNT = re.compile(r"\[bot\]$|-bot$|(?:project|group)_\d{1,12}_bot", re.IGNORECASE)
+PROMPT_LABEL = "prompt:"
+"""How a label begins that names the prompt."""
 
 ATTEMPT_TRAILER = "Attempt-Id"
 """Names the attempt that `closeloop deliver` made a commit of."""
@@ -74,6 +82,7 @@ class Authorship(Record):
     agent: str | None = None
     task: str | None = None
     prompt: str | None = None
+    asked_by: str | None = None
 
 
 def merge_known_agents(own: AgentSignsByName) -> dict[str, AgentSigns]:
@@ -104,8 +113,47 @@ def detect_authorship(
         signs=tuple(signs),
         agent=named[0] if named else None,
         task=next((value for key, value in reversed(lines) if key == "task-id"), None),
-        prompt=next((value for key, value in reversed(lines) if key == "prompt-version"), None),
+        prompt=next(
+            (value for key, value in reversed(lines) if key == "prompt-version"),
+            _labelled_prompt(told.labels),
+        ),
+        asked_by=find_requester(told, lines, agents),
     )
+
+
+def _labelled_prompt(labels: Sequence[str]) -> str | None:
+    names = [one[len(PROMPT_LABEL) :].strip() for one in labels if one.startswith(PROMPT_LABEL)]
+    return next(filter(None, names), None)
+
+
+def find_requester(
+    told: PullDescription, lines: Sequence[tuple[str, str]], agents: AgentSignsByName
+) -> str | None:
+    """The person who asked for the work, never a bot or an agent; None where nobody says.
+
+    That is whom `Requested-By:` names; else the author; else, where an agent or a bot opened it, a
+    person who is a co-author of its commits; else a person whom it is assigned to.
+    """
+    named = [account_name(value) for key, value in lines if key == "requested-by"]
+    authors = [] if told.bot or told.author is None else [told.author]
+    co_authors = [
+        account_name(value)
+        for key, value in lines
+        if key == "co-authored-by" and find_co_author(value, agents) is None
+    ]
+    for account in (*reversed(named), *authors, *co_authors, *told.assignees):
+        if account and not _BOT_ACCOUNT.search(account) and not is_agent_account(account, agents):
+            return account
+    return None
+
+
+def account_name(signature: str) -> str:
+    """The account of `Ann <ann@…>` where the address is one that a host gives, else the name."""
+    match = _CO_AUTHOR.match(signature)
+    if match is None:
+        return signature.strip().lstrip("@")
+    hosted = _HOST_ADDRESS.fullmatch(match[2])
+    return hosted[1] if hosted else match[1].strip() or match[2]
 
 
 def _signs_in_description(

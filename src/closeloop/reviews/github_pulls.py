@@ -65,6 +65,7 @@ class GithubPull(Record):
     draft: bool | None = None
     user: GithubUser | None = None
     labels: tuple[GithubLabel, ...] = ()
+    assignees: tuple[GithubUser, ...] = ()
     head: GithubPullEnd = GithubPullEnd()
     base: GithubPullEnd = GithubPullEnd()
     created_at: datetime
@@ -141,7 +142,12 @@ class GithubCommitParent(Record):
 
 
 class GithubFile(Record):
+    """A file of a commit or a pull request; large and binary ones come without their patch."""
+
     filename: str
+    previous_filename: str | None = None
+    status: str = "modified"
+    patch: str | None = None
     additions: int | None = None
     deletions: int | None = None
 
@@ -275,6 +281,9 @@ def describe_github_pull(pull: GithubPull) -> PullDescription:
         # Before the merge, GitHub names a commit that only tries it.
         merge_commit=pull.merge_commit_sha if merged else None,
         labels=tuple(label.name for label in pull.labels[:MAX_ITEMS]),
+        assignees=tuple(
+            one.login for one in pull.assignees[:MAX_ITEMS] if one.login and not is_github_bot(one)
+        ),
         opened=pull.created_at,
         closed=pull.closed_at,
         merged=pull.merged_at,

@@ -126,6 +126,7 @@ class GitlabPayload(Record):
     object_attributes: GitlabAttributes = GitlabAttributes()
     merge_request: GitlabAttributes | None = None
     labels: tuple[GitlabLabel, ...] | None = None
+    assignees: tuple[GitlabUser, ...] = ()
     ref: str = ""
     before: str = ""
     after: str = ""
@@ -216,6 +217,12 @@ def is_gitlab_bot(person: GitlabUser | None) -> bool:
     return person is not None and bool(_BOT_NAME.match(person.username))
 
 
+def name_people(accounts: tuple[GitlabUser, ...]) -> tuple[str, ...]:
+    """The accounts of those who are no bots."""
+    people = (one for one in accounts[:MAX_ITEMS] if not is_gitlab_bot(one))
+    return tuple(one.username for one in people if one.username)
+
+
 def describe_merge_request(
     payload: GitlabPayload, told: GitlabAttributes, tell: GitlabFacts
 ) -> tuple[PullDescription, datetime]:
@@ -241,6 +248,7 @@ def describe_merge_request(
         if state == "merged"
         else None,
         labels=tuple(label.title for label in (payload.labels or ())[:MAX_ITEMS]),
+        assignees=name_people(payload.assignees),
         opened=opened,
         closed=at if state != "open" else None,
         merged=at if state == "merged" else None,

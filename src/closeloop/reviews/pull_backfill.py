@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
+from closeloop.records.change import Change
 from closeloop.records.errors import MachineFailed
 from closeloop.records.pull_request import (
     Fact,
@@ -41,8 +42,10 @@ from closeloop.reviews.gitlab_pulls import (
     GitlabPosition,
     GitlabUser,
     is_gitlab_bot,
+    name_people,
     parse_gitlab_time,
 )
+from closeloop.reviews.pull_changes import GitlabFileDiff, change_from_github, change_from_gitlab
 from closeloop.reviews.pull_facts import MAX_ITEMS, MAX_TEXT_CHARS
 from closeloop.reviews.pull_lifecycle import build_pull_request
 from closeloop.reviews.pull_updates import find_recorded_attempt, save_facts
@@ -106,6 +109,12 @@ class BackfillRequest(Record):
         if since is not None:
             return since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return self.store.events.load_position(self.place) or BEGINNING_TIME
+
+    def save_change(self, pull: PullRequest, change: Change) -> None:
+        """Keep the diff of its newest commit."""
+        if pull.head and change.files:
+            at = datetime.now(UTC)
+            self.store.pulls.save_change(self.repo, pull.number, pull.head, change, at)
 
     def save_pull(self, facts: list[Fact], updated: str) -> None:
         """Keep what was told of one; the next time begins here."""
@@ -207,14 +216,17 @@ async def fetch_github_facts(hub: CodeHost, wanted: BackfillRequest, number: int
     if pull_request is not None and (
         pull_request.signs or find_recorded_attempt(pull_request, wanted.store)
     ):
-        facts += await _fetch_agent_details(hub, tell, pull_request)
+        facts += await _fetch_agent_details(hub, tell, pull_request, wanted)
     return facts
 
 
-async def _fetch_agent_details(hub: CodeHost, tell: GithubFacts, pull: PullRequest) -> list[Fact]:
+async def _fetch_agent_details(
+    hub: CodeHost, tell: GithubFacts, pull: PullRequest, wanted: BackfillRequest
+) -> list[Fact]:
     """What an agent's pull request changed, what CI said of it, and what people mended."""
     number = pull.number
     files = tuple(await fetch_list(hub, f"pulls/{number}/files", GithubFile))
+    wanted.save_change(pull, change_from_github(files))
     facts = [tell.extent_fact(number, PullExtent(files=to_file_edits(files)), pull.told)]
     shas = [commit.sha for commit in pull.commits]
     half = MAX_CHECKED_COMMITS // 2
@@ -259,6 +271,7 @@ class _GitlabMergeRequest(Record):
     author: GitlabUser | None = None
     merged_by: GitlabUser | None = None
     labels: tuple[str, ...] = ()
+    assignees: tuple[GitlabUser, ...] = ()
     source_branch: str | None = None
     target_branch: str | None = None
     sha: str | None = None
@@ -300,10 +313,6 @@ class _GitlabPipeline(Record):
     updated_at: str | None = None
 
 
-class _GitlabDiff(Record):
-    new_path: str = ""
-
-
 async def backfill_gitlab(
     hub: CodeHost, wanted: BackfillRequest, since: datetime | None = None
 ) -> int:
@@ -340,8 +349,9 @@ async def fetch_gitlab_facts(
     files: tuple[FileEdit, ...] | None = None
     pull_request = build_pull_request(facts, one.iid, wanted.agents)
     if pull_request is not None and pull_request.signs:
-        diffs = await fetch_list(hub, f"{root}/diffs", _GitlabDiff)
-        files = tuple(FileEdit(path=diff.new_path) for diff in diffs)
+        change = change_from_gitlab(await fetch_list(hub, f"{root}/diffs", GitlabFileDiff))
+        wanted.save_change(pull_request, change)
+        files = tuple(FileEdit(path=file.path) for file in change.files)
         for run in await fetch_list(hub, f"{root}/pipelines", _GitlabPipeline):
             ended = (
                 parse_gitlab_time(run.updated_at) or parse_gitlab_time(run.created_at) or tell.heard
@@ -366,6 +376,7 @@ def _describe_listed_request(one: _GitlabMergeRequest, tell: GitlabFacts) -> Pul
         head=one.sha,
         merge_commit=(one.squash_commit_sha or one.merge_commit_sha) if state == "merged" else None,
         labels=one.labels,
+        assignees=name_people(one.assignees),
         opened=parse_gitlab_time(one.created_at) or tell.heard,
         closed=parse_gitlab_time(one.closed_at) or parse_gitlab_time(one.merged_at),
         merged=parse_gitlab_time(one.merged_at) if state == "merged" else None,

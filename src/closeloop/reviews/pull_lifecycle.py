@@ -143,8 +143,21 @@ def compute_version() -> int:
     return int(digest_code(FOLDING_MODULE)[:12], 16)
 
 
+class RecordedWork(Record):
+    """The work that a pull request came from, as far as it was recorded."""
+
+    attempt: str
+    agent: str | None = None
+    """The program that did it."""
+    user: str | None = None
+    """Who ran it."""
+
+
 def build_pull_request(
-    facts: Sequence[Fact], number: int, agents: AgentSignsByName, attempt: str | None = None
+    facts: Sequence[Fact],
+    number: int,
+    agents: AgentSignsByName,
+    recorded: RecordedWork | None = None,
 ) -> PullRequest | None:
     """What became of a pull request; None while nobody has described it."""
     descriptions = list_descriptions(facts)
@@ -155,9 +168,14 @@ def build_pull_request(
     pushes = list_pushes(facts, last.opened, until)
     commits = list_pull_commits(facts, number, pushes)
     whose = detect_authorship(last, commits, agents)
-    if attempt is not None:
-        sign = AuthorshipSign(kind="attempt", value=attempt)
-        whose = replace(whose, signs=(*whose.signs, sign), agent=whose.agent or UNNAMED_AGENT)
+    if recorded is not None:
+        sign = AuthorshipSign(kind="attempt", value=recorded.attempt)
+        whose = replace(
+            whose,
+            signs=(*whose.signs, sign),
+            agent=recorded.agent or whose.agent or UNNAMED_AGENT,
+            asked_by=whose.asked_by or recorded.user,
+        )
     checks = latest_checks(facts)
     activity = PullActivity(
         opened=last.opened,
@@ -170,7 +188,7 @@ def build_pull_request(
     )
     return replace(
         _build_outline(facts, number, descriptions, whose),
-        attempt=attempt,
+        attempt=recorded.attempt if recorded else None,
         files=list_pull_files(facts, commits),
         commits=commits,
         pushes=pushes,
@@ -191,6 +209,8 @@ def _build_outline(
 ) -> PullRequest:
     """What a pull request says of itself."""
     last = descriptions[-1]
+    # Sizes that were told of an earlier commit are not those of the newest.
+    sizes = [one for one in descriptions if one.head == last.head]
     return PullRequest(
         repo=facts[0].repo,
         number=number,
@@ -199,6 +219,7 @@ def _build_outline(
         body=last.body,
         url=last.url,
         author=last.author,
+        asked_by=whose.asked_by,
         state=last.state,
         draft=last.draft,
         branch=last.branch,
@@ -214,9 +235,9 @@ def _build_outline(
         agent=whose.agent,
         task=whose.task,
         prompt=whose.prompt,
-        files_changed=last_known_number(one.files for one in descriptions),
-        added=last_known_number(one.added for one in descriptions),
-        removed=last_known_number(one.removed for one in descriptions),
+        files_changed=last_known_number(one.files for one in sizes),
+        added=last_known_number(one.added for one in sizes),
+        removed=last_known_number(one.removed for one in sizes),
         version=compute_version(),
     )
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from closeloop.records.attempt import Attempt
-from closeloop.records.change import Risk, RiskLevel
+from closeloop.records.change import Change, Risk, RiskLevel
 from closeloop.records.errors import BadInput
 from closeloop.records.pull_request import Delivery, Fact, PullRequest, PullRow
 from closeloop.records.record import content_digest
@@ -17,6 +17,7 @@ from closeloop.records.trace import Trace
 from closeloop.reviews.agent_prompts import MIN_PROMPT_ID_CHARS
 from closeloop.reviews.authorship import ATTEMPT_TRAILER, AgentSignsByName
 from closeloop.reviews.pull_lifecycle import (
+    RecordedWork,
     build_pull_request,
     compute_version,
     events_from_change,
@@ -34,6 +35,8 @@ RISK_LABELS: dict[str, RiskLevel] = {
     "risk:high": "high",
     "risk:critical": "critical",
 }
+UNKNOWN_AGENT = "unknown"
+"""What readers call a program that a recording does not name."""
 MAX_CHECKS_READ = 20
 """Not every one looks at the risk."""
 
@@ -60,11 +63,18 @@ def refresh_pull(
     if bare is None:
         return None
     linked = find_recorded_attempt(bare, store)
-    pull = build_pull_request(facts, number, agents, linked) if linked else bare
+    recorded = load_recorded_work(linked, store) if linked else None
+    pull = build_pull_request(facts, number, agents, recorded) if recorded else bare
     assert pull is not None
     if pull.signs and linked is None:
         pull = replace(pull, attempt=_save_placeholder(pull, store))
-    row = build_pull_row(pull)
+    pull = add_change_size(pull, store)
+    risk = load_checked_risk(pull, store)
+    row = replace(
+        build_pull_row(pull),
+        risk=labelled_risk(pull) or (risk.level if risk else None),
+        has_change=load_pull_change(pull, store) is not None,
+    )
     known = store.pulls.save_pull(row, lambda old: [*events_from_change(old, row, pull)])
     if pull.attempt is not None:
         store.pulls.save_delivery(build_delivery(pull, store))
@@ -83,10 +93,13 @@ def load_pull(repo: str, number: int, store: Store, agents: AgentSignsByName) ->
     pull = build_pull_request(facts, number, agents)
     if pull is None:
         raise BadInput(f"No pull request {repo}#{number}: `closeloop pulls` lists them.")
+    pull = add_change_size(pull, store)
     attempt = row.attempt if row else None
     if attempt in (None, placeholder_id(pull)):
         return replace(pull, attempt=attempt)
-    return build_pull_request(facts, number, agents, attempt) or pull
+    assert attempt is not None
+    recorded = load_recorded_work(attempt, store)
+    return build_pull_request(facts, number, agents, recorded) or pull
 
 
 def refresh_all_pulls(store: Store, agents: AgentSignsByName) -> int:
@@ -106,6 +119,7 @@ def build_pull_row(pull: PullRequest) -> PullRow:
         title=pull.title,
         url=pull.url,
         author=pull.author,
+        asked_by=pull.asked_by,
         agent=pull.agent,
         attempt=pull.attempt,
         task=pull.task,
@@ -126,7 +140,36 @@ def build_pull_row(pull: PullRequest) -> PullRow:
         last_push=pull.last_push,
         risk=labelled_risk(pull),
         reviewed=pull.reviewed,
+        files=pull.files_changed,
+        added=pull.added,
+        removed=pull.removed,
         version=pull.version,
+    )
+
+
+def load_pull_change(pull: PullRequest, store: Store) -> Change | None:
+    """The diff of its newest commit; of a branch that nobody pushed to, that of the work."""
+    change = store.pulls.load_change(pull.repo, pull.number, pull.head) if pull.head else None
+    if change is None and pull.attempt and not pull.edits and len(pull.pushes) <= 1:
+        change = store.load_change(pull.attempt)
+    return change if change is not None and change.files else None
+
+
+def add_change_size(pull: PullRequest, store: Store) -> PullRequest:
+    """With the sizes of its diff, where nobody told them otherwise."""
+    edits = pull.files or ()
+    is_known = bool(edits) and all(file.added is not None for file in edits)
+    added = sum(file.added or 0 for file in edits) if is_known else None
+    removed = sum(file.removed or 0 for file in edits) if is_known else None
+    files = len(edits) or None
+    size = store.pulls.load_change_size(pull.repo, pull.number, pull.head) if pull.head else None
+    if size is not None:
+        files, added, removed = size
+    return replace(
+        pull,
+        files_changed=files if pull.files_changed is None else pull.files_changed,
+        added=added if pull.added is None else pull.added,
+        removed=removed if pull.removed is None else pull.removed,
     )
 
 
@@ -156,6 +199,17 @@ def find_recorded_attempt(pull: PullRequest, store: Store) -> str | None:
     return None
 
 
+def load_recorded_work(attempt: str, store: Store) -> RecordedWork:
+    """Which program did a piece of work, and who ran it."""
+    work = store.load_attempt(attempt)
+    variant = store.load_variant(work.variant) if work.variant else None
+    session = None if variant else store.load_session(attempt)
+    agent = variant.agent if variant else session.agent if session else None
+    return RecordedWork(
+        attempt=attempt, agent=None if agent == UNKNOWN_AGENT else agent, user=work.user
+    )
+
+
 def _is_same_repo(address: str | None, repo: str) -> bool:
     """Whether the address of a clone is that of a repository: `git@host:owner/name.git`."""
     return address is not None and repository_name(address).lower() == repo.lower()
@@ -183,7 +237,7 @@ def _save_placeholder(pull: PullRequest, store: Store) -> str:
             exit="finished",
             branch=pull.branch,
             repo=pull.repo,
-            user=pull.author,
+            user=pull.asked_by,
             links={"pull request": pull.url} if pull.url else {},
         )
         session = Session(
@@ -246,10 +300,15 @@ def build_delivery(pull: PullRequest, store: Store) -> Delivery:
         first_review=merged and not pull.rounds if ended and told_all and pull.reviewed else None,
         first_push=has_passed(pull.first_push),
         comments=count_remarks(pull) if ended and told_all else None,
-        seconds_to_open=(pull.opened - started).total_seconds() if started else None,
+        seconds_to_open=_seconds_between(started, pull.opened),
         repeated=before.repeated if before else None,
         repeated_unconfirmed=before.repeated_unconfirmed if before else None,
     )
+
+
+def _seconds_between(started: datetime | None, opened: datetime) -> float | None:
+    """None where the work began after the pull request: then it is not where it came from."""
+    return None if started is None or started > opened else (opened - started).total_seconds()
 
 
 def labelled_risk(pull: PullRequest) -> RiskLevel | None:

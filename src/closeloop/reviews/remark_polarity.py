@@ -67,6 +67,18 @@ NEGATIVE_ANTONYMS = frozenset(
     """.split()  # noqa: SIM905 - a hundred quotes are hard to read
 )
 """Those among them that mean the contrary of what they are held against."""
+SYNONYMS = {"newlin": "lin", "empty": "blank", "nil": "null", "delet": "remov"}
+"""Stems that reviewers use for the same thing, by the one they are counted as."""
+GENERAL_VERBS = frozenset(
+    "add avoid chang keep mak need prefer put remov us use want".split()  # noqa: SIM905
+)
+"""Stems of what can be done with anything: alone they are about nothing."""
+JUDGING_WORDS = frozenset(
+    """
+    extra extraneou miss needles redundant spuriou stray superfluou unneed unnecessary unus
+    """.split()  # noqa: SIM905
+)
+"""Stems that say what somebody thinks of a thing, and are themselves neither wanted nor not."""
 
 
 # Clauses and the words that carry their meaning, in English as reviewers write it.
@@ -152,7 +164,16 @@ _WISH_WORDS = re.compile(
     r"\b(?:should|must|needs?|has to|have to|ought|never|always|don't|do not|avoid|prefer|please|"
     r"let's|no longer|not our style|belongs?|could you|can you|would you|shall|instead|rather)\b"
 )
-_COMPLAINT_WORDS = re.compile(r"\b(?:lacks?|missing|has no|have no|there is no|there's no)\b")
+_MISSING_WORDS = re.compile(r"\b(?:lacks?|missing|has no|have no|there is no|there's no)\b")
+_NEEDLESS_WORDS = re.compile(
+    r"\b(?:unnecessary|unneeded|needless|redundant|superfluous|spurious|stray|extraneous|"
+    r"not (?:needed|necessary|required|used)|(?:is|are)n't (?:needed|necessary|required|used)|"
+    r"no need (?:to|for|of)|(?:do|does)n't need|do(?:es)? not need|no longer (?:needed|used)|"
+    r"(?:can|could|should|must|to) (?:now )?be (?:removed|deleted|dropped)|"
+    r"unused|never used|what's the point of|what is the point of)\b"
+)
+"""What is called so is not wanted, though nobody asks for anything in so many words."""
+_DOUBTING_QUESTION = re.compile(r"why (?:do |did |does |is |are |the |a |an |this |these |change)")
 _NEGATIVE_QUESTION = re.compile(
     r"(?:why|(?:is|are|do|does|did|should|would|could)n't (?:it|this|that|there|we|you|these)\b)"
 )
@@ -175,7 +196,33 @@ _ANTONYM_TARGETS = frozenset(ANTONYMS.values())
 
 def compare_remarks(one: str, other: str) -> RemarkRelation:
     """What two remarks are to each other, as far as a program can tell."""
-    ours, theirs = word_signs(one), word_signs(other)
+    whole = _compare_signs(one, other, word_signs(one), word_signs(other))
+    if whole != "unclear":
+        return whole
+    # A long remark hides its one request among reasons: each that asks is held against each.
+    agreements = {
+        _compare_objects(word_signs(ours), word_signs(theirs))
+        for ours in split_clauses(one)
+        for theirs in split_clauses(other)
+    }
+    return "opposite" if -1 in agreements and 1 not in agreements else "unclear"
+
+
+def _compare_objects(ours: dict[str, int], theirs: dict[str, int]) -> int:
+    """-1 where two clauses want the contrary of the same things, 1 where they want the same."""
+    ours, theirs = (
+        {word: sign for word, sign in signs.items() if word not in GENERAL_VERBS}
+        for signs in (ours, theirs)
+    )
+    signed = [ours[word] * theirs[word] for word in ours.keys() & theirs.keys()]
+    if not any(signed) or len(signed) * 2 < min(len(ours), len(theirs)):
+        return 0
+    return -1 if sum(signed) < 0 else 1
+
+
+def _compare_signs(
+    one: str, other: str, ours: dict[str, int], theirs: dict[str, int]
+) -> RemarkRelation:
     shared = ours.keys() & theirs.keys()
     if not shared or len(shared) < MIN_SHARED_SHARE * min(len(ours), len(theirs)):
         return "unclear"
@@ -225,14 +272,41 @@ def word_signs(text: str) -> dict[str, int]:
 
 def is_directive(clause: str) -> bool:
     """Whether a clause asks for something, where others only tell."""
-    first = strip_politeness(clause).split()[:1]
-    if not first or _COMPLAINT_WORDS.search(clause) or _NEGATIVE_QUESTION.match(clause):
+    first = strip_politeness(clause).split()[:2]
+    if not first:
+        return False
+    if is_complaint(clause):
+        return True
+    if _MISSING_WORDS.search(clause) or _NEGATIVE_QUESTION.match(clause):
         return False
     return (
-        first[0] in REQUEST_VERBS
+        (first[0] in REQUEST_VERBS and len(first) > 1)
         or strip_politeness(clause) != clause
         or bool(_WISH_WORDS.search(clause))
     )
+
+
+def is_complaint(clause: str) -> bool:
+    """Whether a clause calls something missing, needless or strange, and asks for nothing else."""
+    return _complaint_sign(clause)[0] != 0
+
+
+def _complaint_sign(clause: str) -> tuple[int, str]:
+    """1 for a clause that misses something, -1 for one that could do without, else 0.
+
+    With the clause as it is without the words that say so.
+    """
+    for sign, pattern in ((1, _MISSING_WORDS), (-1, _NEEDLESS_WORDS), (-1, _DOUBTING_QUESTION)):
+        match = pattern.search(clause)
+        if match is None or (pattern is _DOUBTING_QUESTION and match.start() > 0):
+            continue
+        rest = clause[: match.start()] + " " * len(match[0]) + clause[match.end() :]
+        first = strip_politeness(rest.strip()).split()[:1]
+        asks = bool(first) and first[0] in REQUEST_VERBS
+        rejects = pattern is not _DOUBTING_QUESTION and _REJECTION.search(rest)
+        if not asks and not rejects and not _NEGATION.search(rest):
+            return sign, rest
+    return 0, clause
 
 
 def strip_politeness(clause: str) -> str:
@@ -242,13 +316,14 @@ def strip_politeness(clause: str) -> str:
 
 def _clause_signs(clause: str) -> list[tuple[str, int]]:
     """ "Not" turns its whole clause round; "without" and the like what comes after them."""
-    sign = -1 if len(_NEGATION.findall(clause)) % 2 else 1
+    complaint, clause = _complaint_sign(clause)
+    sign = complaint or (-1 if len(_NEGATION.findall(clause)) % 2 else 1)
     # In "X must not do Y" nothing is said against X.
     modal = _NEGATED_MODAL.search(clause)
     neutral = modal.start() if modal else 0
     turns = [found.end() for found in _REJECTION.finditer(clause)]
     turns += [found.end() for found in _PREFERENCE.finditer(clause)]
-    asks = is_directive(clause)
+    asks = complaint != 0 or is_directive(clause)
     clause_signs = []
     for match in WORD.finditer(_POLITE_WORDS.sub(lambda cut: " " * len(cut[0]), clause)):
         word = match[0]
@@ -261,7 +336,8 @@ def _clause_signs(clause: str) -> list[tuple[str, int]]:
         key = stem_word(word)
         turned = sum(end <= match.start() for end in turns) + (key in NEGATIVE_ANTONYMS)
         says = asks and match.start() >= neutral
-        value = sign * (-1) ** turned if says else 0
+        value = sign * (-1) ** turned if says and key not in JUDGING_WORDS else 0
+        key = SYNONYMS.get(key, key)
         clause_signs.append((ANTONYMS.get(key, key), value))
     return clause_signs
 
@@ -269,7 +345,7 @@ def _clause_signs(clause: str) -> list[tuple[str, int]]:
 # A remark as a rule: one sentence that asks for something, and its parts.
 
 MAX_RULE_CHARS = 300
-MIN_RULE_WORDS = 3
+MIN_RULE_WORDS = 2
 """Words with a meaning that a remark needs before it can teach anything."""
 
 _CODE_BLOCK = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
@@ -372,11 +448,11 @@ def build_rule_check(name: str, text: str, paths: tuple[str, ...]) -> RepoRule |
     if code is None:
         return None
     call = _CODE_CALL.fullmatch(code)
-    literal = f"{_escape_code(call[1])}\\(" if call else _escape_code(code)
+    literal = f"{escape_code(call[1])}\\(" if call else escape_code(code)
     before = r"\b" if code[0].isalnum() or code[0] == "_" else ""
     after = r"\b" if literal[-1].isalnum() or literal[-1] == "_" else ""
     return RepoRule(name=name, message=text, text=f"{before}{literal}{after}", paths=paths)
 
 
-def _escape_code(code: str) -> str:
+def escape_code(code: str) -> str:
     return "".join(f"\\{sign}" if sign in r".^$*+?()[]{}|\\" else sign for sign in code)

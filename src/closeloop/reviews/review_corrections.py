@@ -101,7 +101,7 @@ def _corrections_from_remarks(pull: PullRequest) -> Iterator[Correction]:
             yield _complete_correction(
                 pull,
                 Correction(
-                    id=_correction_id(pull, "comment", comment.id),
+                    id=correction_id(pull, "comment", comment.id),
                     repo=pull.repo,
                     kind="comment",
                     text=comment.body[:MAX_CORRECTION_CHARS],
@@ -117,7 +117,7 @@ def _corrections_from_remarks(pull: PullRequest) -> Iterator[Correction]:
             yield _complete_correction(
                 pull,
                 Correction(
-                    id=_correction_id(pull, "review", review.id),
+                    id=correction_id(pull, "review", review.id),
                     repo=pull.repo,
                     kind="note",
                     text=review.body[:MAX_CORRECTION_CHARS],
@@ -133,7 +133,7 @@ def _corrections_from_edits(pull: PullRequest) -> Iterator[Correction]:
         yield _complete_correction(
             pull,
             Correction(
-                id=_correction_id(pull, "edit", edit.sha),
+                id=correction_id(pull, "edit", edit.sha),
                 repo=pull.repo,
                 kind="edit",
                 text=_describe_edit(edit),
@@ -155,7 +155,7 @@ def _corrections_from_pointers(pull: PullRequest) -> Iterator[Correction]:
         correction = _complete_correction(
             pull,
             Correction(
-                id=_correction_id(pull, pointer.kind, pointer.by),
+                id=correction_id(pull, pointer.kind, pointer.by),
                 repo=pull.repo,
                 kind=pointer.kind,
                 text=_describe_pointer(pointer),
@@ -188,7 +188,7 @@ def corrections_from_review(review: HumanReview, item: ReviewItem) -> list[Corre
         text=review.notes[:MAX_CORRECTION_CHARS],
         by=review.reviewer,
         at=review.at,
-        tags=review.tags,
+        tags=review.tags or (),
     )
     return [replace(correction, suggested=suggest_failure_modes(correction.text))]
 
@@ -199,7 +199,8 @@ def _complete_correction(pull: PullRequest, one: Correction) -> Correction:
     )
 
 
-def _correction_id(pull: PullRequest, kind: str, name: str) -> str:
+def correction_id(pull: PullRequest, kind: str, name: str) -> str:
+    """The name of what is read from one comment, review or commit of a pull request."""
     return content_digest("correction", pull.repo, pull.number, kind, name)[:16]
 
 

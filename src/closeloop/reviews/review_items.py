@@ -15,7 +15,7 @@ from closeloop.records.task import Task
 from closeloop.records.team_rules import ReviewItem, ReviewOutput
 from closeloop.records.trace import Trace
 from closeloop.reviews.authorship import AgentSignsByName
-from closeloop.reviews.pull_updates import load_pull
+from closeloop.reviews.pull_updates import load_pull, load_pull_change
 from closeloop.reviews.review_blinding import NameMask, make_name_mask, mask_trace
 from closeloop.reviews.review_questions import list_questions
 from closeloop.store import Store
@@ -167,9 +167,9 @@ def _suggest_modes(grade: Grade | None) -> tuple[FailureMode, ...]:
 def _item_from_pull(queue: ReviewQueue, repo: str, number: int) -> ReviewItem:
     store = queue.store
     pull = load_pull(repo, number, store, queue.agents)
-    change = store.load_change(pull.attempt) if pull.attempt else None
+    change = load_pull_change(pull, store)
     task = load_open_task(store, store.load_attempt(pull.attempt)) if pull.attempt else None
-    files = tuple(file.path for file in pull.files or ())
+    files = tuple(file.path for file in (change.files if change else pull.files or ()))
     blind = _is_in_trial(store, {pull.branch, pull.attempt, pull.task})
     scope = task.scope if task else ()
     return ReviewItem(

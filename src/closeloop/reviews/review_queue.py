@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from closeloop.records.calibration import HumanLabel, JudgedAspect
 from closeloop.records.errors import BadInput
+from closeloop.records.pull_request import PullRow
 from closeloop.records.record import Record, stable_fraction
 from closeloop.records.session import LogEvent
 from closeloop.records.settings import ReviewSettings
@@ -189,6 +190,7 @@ def queue_status(queue: ReviewQueue, reviewer: str, now: datetime) -> QueueStatu
         reviewed=len(done & {*desk.waiting}),
         doubled=sum(needs_two_reviews(one, desk.policy) for one in desk.waiting),
         golden=len(desk.golden),
+        without_change=len(list_pulls_awaiting_change(queue.store)),
         mine=sum(1 for _ in list_free_items(desk, reviewer)),
     )
 
@@ -209,17 +211,26 @@ def list_waiting_items(store: Store) -> list[str]:
     """Stage 1 is behind them: graded and passed, not checked by any machine, or open with no check
     that fails or runs.
 
-    What was made for a held-out task stays out of sight.
+    What was made for a held-out task stays out of sight, and nobody is asked about a pull request
+    whose diff is not stored.
     """
-    names = [
-        f"{row.repo}#{row.pull}"
-        for row in reversed(store.pulls.list_pulls(state="open", agent=True))
-        if not row.draft and row.last_push not in BLOCKING_RESULTS
-    ]
+    names = [f"{row.repo}#{row.pull}" for row in _list_ready_pulls(store, has_change=True)]
     names += _list_unchecked_attempts(store)
     names += [name for name, _ in store.counts.list_passed_attempts()]
     hidden = hidden_items(store)
     return [name for name in names if name not in hidden]
+
+
+def list_pulls_awaiting_change(store: Store) -> list[str]:
+    """Pull requests that would wait for a person, if only their diff were known."""
+    return [f"{row.repo}#{row.pull}" for row in _list_ready_pulls(store, has_change=False)]
+
+
+def _list_ready_pulls(store: Store, *, has_change: bool) -> list[PullRow]:
+    rows = store.pulls.list_pulls(state="open", agent=True, has_change=has_change)
+    return [
+        row for row in reversed(rows) if not row.draft and row.last_push not in BLOCKING_RESULTS
+    ]
 
 
 def _list_unchecked_attempts(store: Store) -> list[str]:

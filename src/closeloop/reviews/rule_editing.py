@@ -13,6 +13,7 @@ from closeloop.records.record import content_digest
 from closeloop.records.session import LogEvent
 from closeloop.records.settings import CheckSettings
 from closeloop.records.team_rules import (
+    CheckProof,
     RepeatedRemark,
     RepeatState,
     RuleExample,
@@ -70,10 +71,18 @@ def reword_rule(store: Store, rule: TeamRule, text: str, paths: Sequence[str]) -
         text=text,
         paths=rule_paths,
         canonical=parse_rule_parts(text) if text != rule.text else rule.canonical,
-        check=build_rule_check(rule.id, text, rule_paths),
+        # What was proved was proved of other words, or for other files.
+        check=rule.check if text == rule.text and rule_paths == rule.paths else None,
     )
+    if rule.check is not None and is_written_down(rule):
+        changed = replace(changed, check=build_rule_check(rule.id, text, rule_paths))
     store.memory.save_rule(changed)
     return changed
+
+
+def is_written_down(rule: TeamRule) -> bool:
+    """Whether a person wrote a rule down, so that no pull request can prove its check."""
+    return bool(rule.examples) and all(one.source == "person" for one in rule.examples)
 
 
 def add_rule(
@@ -89,6 +98,8 @@ def add_rule(
     key = content_digest(source, repo, comparable_words(text))[:16]
     origin = RuleExample(key=key, source=source, text=text, repo=repo, by=who, at=now)
     new_rule = build_rule(text, origin)
+    if source == "person":
+        new_rule = replace(new_rule, check=build_rule_check(new_rule.id, text, new_rule.paths))
     known = next((rule for rule in store.memory.list_rules() if rule.id == new_rule.id), None)
     return set_rule_state(store, known or new_rule, "active", who, now)
 
@@ -101,36 +112,71 @@ def merge_rules(store: Store, rule: TeamRule, into: TeamRule, who: str, now: dat
         raise BadInput(
             f"{rule.text!r} and {into.text!r} want the contrary: retire the one that does not hold."
         )
-    store.memory.save_examples(replace(into, examples=rule.examples))
+    moved = tuple(replace(one, put_by=who) for one in rule.examples)
+    store.memory.save_examples(replace(into, examples=moved))
     set_rule_state(store, rule, "retired", who, now)
 
 
-def decide_repeat(store: Store, key: str, state: RepeatState, who: str) -> list[RepeatedRemark]:
+def decide_repeat(
+    store: Store, key: str, state: RepeatState, who: str, rule: str | None = None
+) -> list[RepeatedRemark]:
     """Somebody's word on whether a remark restates a rule. `key`: the remark's, or its beginning.
 
-    Confirming takes the likest rule, and makes the remark an example of it.
+    Confirming takes the named rule, else the likest, makes the remark an example of it, and
+    denies the other rules that the remark was like: nobody is asked about those again.
     """
     repeats = [one for one in store.memory.list_repeats() if one.key.startswith(key)]
     if not key or len({one.key for one in repeats}) != 1:
         raise unknown_name_error(
             "remark", key, sorted({one.key for one in store.memory.list_repeats()})[:20]
         )
-    best = max(repeats, key=lambda one: one.likeness)
-    chosen = [best] if state == "confirmed" else repeats
-    decided = [replace(one, state=state, by="person", who=who) for one in chosen]
+    named = [one for one in repeats if rule is None or one.rule == rule]
+    if not named:
+        raise unknown_name_error("rule", rule or "", [one.rule for one in repeats])
+    best = max(named, key=lambda one: one.likeness)
+    chosen = [best.rule] if state == "confirmed" else [one.rule for one in named]
+    decided = [
+        replace(one, state=state if one.rule in chosen else "denied", by="person", who=who)
+        for one in repeats
+        if one.rule in chosen or (state == "confirmed" and one.state == "candidate")
+    ]
+    decided.sort(key=lambda one: one.rule not in chosen)
     store.memory.save_repeats(decided)
-    if state == "confirmed":
-        example = RuleExample(
-            key=best.key,
-            source="comment",
-            text=best.text,
-            repo=best.repo,
-            pull=best.pull,
-            path=best.path,
-            at=best.at,
-        )
-        store.memory.save_examples(replace(find_rule(store, best.rule), examples=(example,)))
+    example = RuleExample(
+        key=best.key,
+        source="comment",
+        text=best.text,
+        repo=best.repo,
+        pull=best.pull,
+        path=best.path,
+        at=best.at,
+        put_by=who,
+        withdrawn=state != "confirmed",
+    )
+    learned_rule = find_rule(store, best.rule)
+    was_put = any(one.key == best.key and one.put_by for one in learned_rule.examples)
+    if state == "confirmed" or was_put:
+        store.memory.save_examples(replace(learned_rule, examples=(example,)))
     return decided
+
+
+def list_unconfirmed(store: Store, repo: str | None = None) -> list[RepeatedRemark]:
+    """Remarks that somebody should look at, each with the rule it is likest to, newest first."""
+    best: dict[str, RepeatedRemark] = {}
+    for one in store.memory.list_repeats(repo=repo):
+        known = best.get(one.key)
+        if one.state == "candidate" and (known is None or one.likeness > known.likeness):
+            best[one.key] = one
+    return sorted(best.values(), key=lambda one: one.at, reverse=True)
+
+
+def keep_proved_check(store: Store, rule: TeamRule, proof: CheckProof) -> TeamRule:
+    """A rule with the check that was proved for it; nothing else becomes one."""
+    if not proof.proved or proof.check is None:
+        raise BadInput(f"No check is kept that is not proved: {proof.why}.")
+    changed = replace(rule, check=proof.check)
+    store.memory.save_rule(changed)
+    return changed
 
 
 def with_learned_rules(settings: CheckSettings, store: Store, repo: str | None) -> CheckSettings:

@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import accumulate
 from operator import xor
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import replace
 
-from closeloop import plugins
-from closeloop.records.errors import BadInput, Fault, PluginFailed
 from closeloop.records.protocols import Encoder
 from closeloop.records.pull_request import Correction
 from closeloop.records.record import Record, content_digest
-from closeloop.records.settings import Settings
 from closeloop.records.team_rules import (
     ContextRecord,
     RepeatedRemark,
     RuleExample,
     RuleMatch,
+    RuleState,
     TeamRule,
 )
 from closeloop.reviews.remark_polarity import (
     RemarkRelation,
-    build_rule_check,
     comparable_words,
     compare_remarks,
     extract_rule_text,
@@ -35,15 +31,24 @@ from closeloop.reviews.remark_polarity import (
     is_teaching_remark,
     parse_rule_parts,
 )
+from closeloop.reviews.rule_vectors import (
+    RuleVectors,
+    build_rule_vectors,
+    first_reported_at,
+    likeness_floor,
+    likeness_of_words,
+    nearest_rules,
+    rate_rules,
+    replace_rule_vectors,
+    rule_texts,
+    text_key,
+    vectors_for_texts,
+)
 from closeloop.store import Store
 from closeloop.text.wording import matches_globs
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Vector = NDArray[np.float32]
-    Vectors = dict[str, NDArray[np.float32]]
+    from closeloop.reviews.rule_vectors import Vector, Vectors
 
 
 # Rules learned from remarks: found by meaning, held apart by polarity and scope.
@@ -51,19 +56,10 @@ if TYPE_CHECKING:
 # a remark ──► the ten rules nearest to it ──► without contraries, and those of other files ──►
 # the same words confirm themselves; everything else waits for somebody to confirm
 
-MAX_RETRIEVED = 10
 MAX_CANDIDATES = 3
 """Of them, that somebody is asked about."""
-MAX_EXAMPLES = 8
-"""Of a rule, that its vector is made of."""
-
-
-class RuleVectors(Record):
-    """Rules that can be searched by meaning."""
-
-    rules: tuple[TeamRule, ...]
-    matrix: Any
-    """A row for each rule, of length one."""
+MAX_CANDIDATE_GAP = 0.2
+"""So much less like than the likest: nobody is asked about those."""
 
 
 def propose_rule(example: RuleExample) -> TeamRule | None:
@@ -85,86 +81,59 @@ def build_rule(text: str, origin: RuleExample) -> TeamRule:
         text=text,
         canonical=parts,
         paths=paths,
-        check=build_rule_check(name, text, paths),
         since=origin.at,
         examples=(origin,),
     )
 
 
-def rule_texts(rule: TeamRule) -> list[str]:
-    """What a rule is found by: its own words, and those of people who said it."""
-    example_texts = dict.fromkeys(one.text for one in rule.examples[:MAX_EXAMPLES])
-    return [rule.text, *(text for text in example_texts if text != rule.text)]
-
-
-def text_key(text: str) -> str:
-    """Under which a text's vector is kept."""
-    return content_digest("text", text.encode("utf-8", "replace"))[:32]
-
-
-def build_rule_vectors(
-    rules: Iterable[TeamRule], vectors: Mapping[str, Vector], width: int
-) -> RuleVectors:
-    """A rule lies amid its texts: by one example more it is found a good deal more often."""
-    import numpy as np
-
-    kept = tuple(rules)
-    matrix = np.zeros((len(kept), width), np.float32)
-    for place, rule in enumerate(kept):
-        matrix[place] = sum(vectors[text_key(text)] for text in rule_texts(rule))
-    lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
-    matrix /= np.where(lengths == 0, 1, lengths)
-    return RuleVectors(rules=kept, matrix=matrix)
-
-
-def merge_rule_vectors(known: RuleVectors, more: RuleVectors) -> RuleVectors:
-    """Both together; a rule that is in both is as the second has it."""
-    import numpy as np
-
-    if not known.rules:
-        return more
-    anew = {rule.id for rule in more.rules}
-    kept = [place for place, rule in enumerate(known.rules) if rule.id not in anew]
-    whole = len(kept) == len(known.rules)
-    rows = known.matrix if whole else known.matrix[kept]
-    rules = known.rules if whole else tuple(known.rules[place] for place in kept)
-    return RuleVectors(rules=rules + more.rules, matrix=np.vstack([rows, more.matrix]))
-
-
-def nearest_rules(known: RuleVectors, vector: Vector) -> list[tuple[TeamRule, float]]:
-    """The rules most like a text, the likest first: every one is looked at."""
-    import numpy as np
-
-    likeness = known.matrix @ vector
-    most = min(MAX_RETRIEVED, len(known.rules))
-    if most == 0:
-        return []
-    top = np.argpartition(-likeness, most - 1)[:most]
-    top = top[np.lexsort((top, -likeness[top]))]
-    return [(known.rules[place], float(likeness[place])) for place in top]
-
-
 def find_restated_rules(
-    known: RuleVectors, text: str, vector: Vector, *, floor: float, path: str | None = None
+    known: RuleVectors,
+    text: str,
+    vector: Vector,
+    *,
+    floor: float,
+    path: str | None = None,
+    before: datetime | None = None,
 ) -> list[RuleMatch]:
-    """The rules that a remark may restate: no contraries, none that hold for other files only."""
-    rule_matches = []
+    """The rules that a remark may restate: no contraries, none that hold for other files only.
+
+    With a moment, only what had been said before it counts.
+    """
+    rule_matches: list[tuple[float, RuleMatch]] = []
     words = comparable_words(text)
-    for rule, likeness in nearest_rules(known, vector):
-        exact = bool(words) and any(comparable_words(said) == words for said in rule_texts(rule))
-        if not applies_to_path(rule, path) or (likeness < floor and not exact):
+    for rule, likeness in nearest_rules(known, vector, before):
+        said = [one for one, at in rule_texts(rule) if before is None or at < before]
+        exact = bool(words) and any(comparable_words(one) == words for one in said)
+        score = (likeness + likeness_of_words(text, said)) / 2
+        if not applies_to_path(rule, path) or (score < floor and not exact):
             continue
-        rule_relation: RemarkRelation = "same" if exact else compare_with_rule(rule, text)
+        rule_relation: RemarkRelation = "same" if exact else compare_with_texts(said, text)
         if rule_relation != "opposite":
-            rule_matches.append(
-                RuleMatch(rule=rule, likeness=likeness, relation=rule_relation, exact=exact)
+            match = RuleMatch(
+                rule=rule,
+                likeness=likeness,
+                relation=rule_relation,
+                exact=exact,
+                earlier=first_example(rule, before),
             )
-    return sorted(rule_matches, key=lambda near: not near.exact)[:MAX_CANDIDATES]
+            rule_matches.append((score, match))
+    if exact_matches := [near for _, near in rule_matches if near.exact]:
+        # What is said in so many words is about that rule, and not about those near it.
+        return exact_matches
+    best = max((score for score, _ in rule_matches), default=0.0)
+    offered = [near for score, near in rule_matches if score >= best - MAX_CANDIDATE_GAP]
+    return offered[:MAX_CANDIDATES]
 
 
-def compare_with_rule(rule: TeamRule, text: str) -> RemarkRelation:
+def first_example(rule: TeamRule, before: datetime | None = None) -> RuleExample | None:
+    """The first time that a rule was said, if that was before a moment."""
+    earlier = [one for one in rule.examples if before is None or one.at < before]
+    return min(earlier, key=lambda one: (one.at, one.key), default=None)
+
+
+def compare_with_texts(said: Iterable[str], text: str) -> RemarkRelation:
     """What a remark is to a rule: contrary when it is so to any of its texts."""
-    relations = [compare_remarks(said, text) for said in rule_texts(rule)]
+    relations = [compare_remarks(one, text) for one in said]
     if "opposite" in relations:
         return "opposite"
     return "same" if "same" in relations else "unclear"
@@ -173,68 +142,6 @@ def compare_with_rule(rule: TeamRule, text: str) -> RemarkRelation:
 def applies_to_path(rule: TeamRule, path: str | None) -> bool:
     """Whether a rule holds at a place; nobody knows where a remark on the whole belongs."""
     return path is None or not rule.paths or matches_globs(path, rule.paths)
-
-
-def exact_match(near: Sequence[RuleMatch]) -> RuleMatch | None:
-    """The rule that needs nobody to confirm it: said in the same words."""
-    return next((one for one in near if one.exact), None)
-
-
-# Which encoder is used, and vectors that are made once and kept.
-
-ENCODERS_BEST_FIRST = ("minilm", "ngrams")
-
-
-def open_encoder(settings: Settings, root: Path, environ: Mapping[str, str]) -> Encoder:
-    """The one that the settings name; by `auto` the best of ours that is ready."""
-    name = settings.memory.encoder
-    if name == "auto":
-        name = next(
-            one for one in ENCODERS_BEST_FIRST if plugins.load_plugin("encoders", one).ready()
-        )
-    if name in plugins.installed_plugins("encoders"):
-        encoder: Encoder = plugins.load_plugin("encoders", name)
-        if not encoder.ready():
-            raise BadInput(f"The encoder {name!r} is not here: run `closeloop encoder install`.")
-        return encoder
-    from closeloop.providers.provider_embeddings import open_provider_encoder as open_provider
-
-    if name in settings.models or "/" in name:
-        return open_provider(name, settings, environ, root)
-    return plugins.load_plugin("encoders", name)  # type: ignore[no-any-return]
-
-
-def vectors_for_texts(texts: Iterable[str], encoder: Encoder, store: Store) -> Vectors:
-    """By key, a vector for each text; only those that nobody made before are made now."""
-    wanted = {text_key(text): text for text in texts}
-    known = store.memory.load_vectors(encoder.id, list(wanted))
-    missing = [key for key in wanted if key not in known]
-    if missing:
-        rows = encode_texts([wanted[key] for key in missing], encoder)
-        new = dict(zip(missing, rows, strict=True))
-        store.memory.save_vectors(encoder.id, new)
-        known |= new
-    return known
-
-
-def encode_texts(texts: Sequence[str], encoder: Encoder) -> NDArray[np.float32]:
-    """A row for each text; what a plug-in does wrong is its fault."""
-    try:
-        rows = encoder.encode(texts)
-        wrong = rows.ndim != 2 or len(rows) != len(texts)
-    except Fault:
-        raise
-    except Exception as error:
-        raise PluginFailed(
-            f"The encoder {encoder.id!r} failed ({error}): report it to its author, or name "
-            "another in memory.encoder."
-        ) from error
-    if wrong:
-        raise PluginFailed(
-            f"The encoder {encoder.id!r} gave {rows.shape} for {len(texts)} texts: report it to "
-            "its author."
-        )
-    return rows
 
 
 # Whether a remark restates a rule that was there before the work began.
@@ -252,11 +159,6 @@ class RepeatCounts(Record):
 def is_worded_remark(one: Correction) -> bool:
     """Whether it is in a person's words; what an edit or a revert says is only its title."""
     return one.kind in ("comment", "note") and bool(one.text.strip())
-
-
-def first_reported_at(rule: TeamRule) -> datetime:
-    """When it was first said."""
-    return min((one.at for one in rule.examples), default=rule.since)
 
 
 def find_repeats(
@@ -279,13 +181,16 @@ def find_repeats(
             at=remark.at,
             likeness=round(one.likeness, 4),
             encoder=encoder,
-            state="confirmed" if one.exact else "candidate",
-            by="words" if one.exact else None,
+            state="confirmed" if one.exact and one.rule.state == "active" else "candidate",
+            by="words" if one.exact and one.rule.state == "active" else None,
             rule_age=(remark.at - first_reported_at(one.rule)).total_seconds(),
             offered=None if told is None else one.rule.id in told.rules,
+            earlier=one.earlier.text if one.earlier else one.rule.text,
+            earlier_pull=one.earlier.pull if one.earlier else None,
+            earlier_by=one.earlier.by if one.earlier else None,
         )
         for one in near
-        if one.rule.state == "active" and first_reported_at(one.rule) < began
+        if one.rule.state != "retired" and first_reported_at(one.rule) < began
     ]
 
 
@@ -302,7 +207,7 @@ def apply_opinion(found: RepeatedRemark, near: RuleMatch, opinion: ModelOpinion)
 def select_new_repeats(
     new: Sequence[RepeatedRemark], known: Sequence[RepeatedRemark]
 ) -> list[RepeatedRemark]:
-    """What is not known yet, is surer now, or was put into other words.
+    """What is not known yet, is held otherwise now, or was put into other words.
 
     What a person said stays, and what a model said of these words.
     """
@@ -311,23 +216,39 @@ def select_new_repeats(
         one
         for one in new
         if (before := known_by_key.get((one.key, one.rule))) is None
-        or (before.by is None and one.state != before.state)
         or (before.by != "person" and one.text != before.text)
+        or (before.by not in ("person", "model") and one != replace(before, opinion=None))
     ]
 
 
-def withdraw_repeats(
-    remark: Correction, near: Iterable[RuleMatch], known: Iterable[RepeatedRemark]
+def keep_to_confirmed(
+    remark: Correction, found: Sequence[RepeatedRemark], known: Iterable[RepeatedRemark]
 ) -> list[RepeatedRemark]:
-    """What a remark repeated in older words, whoever confirmed it, and does not in these."""
-    still = {one.rule.id for one in near}
+    """Without rules that nobody need be asked about: a person said which one it restates."""
+    confirmed = {
+        one.rule
+        for one in known
+        if one.key == remark.id and one.state == "confirmed" and one.by == "person"
+    }
+    settled = confirmed & {one.rule for one in found}
+    return [one for one in found if not settled or one.rule in settled]
+
+
+def withdraw_repeats(
+    remark: Correction, still: Iterable[RepeatedRemark], known: Iterable[RepeatedRemark]
+) -> list[RepeatedRemark]:
+    """What was held of a remark and is no longer, whoever confirmed it in older words.
+
+    What a person said of these very words stays.
+    """
+    rules = {one.rule for one in still}
     return [
         replace(one, text=remark.text, state="denied", by="words", who=None, opinion=None)
         for one in known
         if one.key == remark.id
-        and one.text != remark.text
         and one.state != "denied"
-        and one.rule not in still
+        and one.rule not in rules
+        and (one.text != remark.text or one.by != "person" or remark.withdrawn)
     ]
 
 
@@ -341,6 +262,13 @@ def count_repeats(found: Iterable[RepeatedRemark]) -> RepeatCounts:
     return RepeatCounts(repeated=sure, unconfirmed=perhaps)
 
 
+def is_touched(rule: TeamRule) -> bool:
+    """Whether a person had a hand in a rule: then nothing but a person takes it away."""
+    return rule.by is not None or any(
+        one.put_by is not None or one.source in ("person", "insight") for one in rule.examples
+    )
+
+
 class RuleIndex:
     """The rules of a store, with their vectors by one encoder."""
 
@@ -350,8 +278,8 @@ class RuleIndex:
         self._rules = {rule.id: rule for rule in store.memory.list_rules()}
         self._indexes: dict[str | None, RuleVectors] = {}
         self._ages: dict[str, tuple[list[datetime], list[str]]] = {}
-        texts = [text for rule in self._rules.values() for text in rule_texts(rule)]
-        self._vectors = vectors_for_texts(texts, encoder, store)
+        texts = [text for rule in self._rules.values() for text, _ in rule_texts(rule)]
+        self._vectors: Vectors = vectors_for_texts(texts, encoder, store)
 
     def list_rules(self, repo: str | None) -> list[TeamRule]:
         """Those that hold for a repository and are not retired."""
@@ -361,51 +289,115 @@ class RuleIndex:
             if rule.state != "retired" and rule.repo in (None, repo)
         ]
 
-    def get_rule(self, name: str) -> TeamRule | None:
-        return self._rules.get(name)
+    def rules_of_example(self, key: str, repo: str | None) -> list[TeamRule]:
+        """The rules that a remark is an example of."""
+        return [
+            rule
+            for rule in self._rules.values()
+            if rule.repo == repo and any(one.key == key for one in rule.examples)
+        ]
 
-    def save_rule(self, rule: TeamRule) -> None:
-        """Save a rule, or one more example of it, and find it from now on."""
-        self.store.memory.save_examples(rule)
-        before = self._rules.get(rule.id)
-        examples_by_key = {
-            one.key: one for one in (*(before.examples if before else ()), *rule.examples)
-        }
-        rule = self._rules[rule.id] = replace(rule, examples=tuple(examples_by_key.values()))
+    def find_touched(self, text: str, repo: str | None, path: str | None) -> TeamRule | None:
+        """The rule with a person's hand in it that was said in just these words."""
+        words = comparable_words(text)
+        matching = [
+            rule
+            for rule in self.list_rules(repo)
+            if words
+            and is_touched(rule)
+            and applies_to_path(rule, path)
+            and any(comparable_words(said) == words for said, _ in rule_texts(rule))
+        ]
+        return min(matching, key=lambda rule: rule.id, default=None)
+
+    def add_example(self, rule: TeamRule, *, always: bool) -> bool:
+        """Add the examples of a rule, which may be new; whether it is. `always`: active at once."""
+        known = self._rules.get(rule.id)
+        examples = {one.key: one for one in (*(known.examples if known else ()), *rule.examples)}
+        in_order = sorted(examples.values(), key=lambda one: (one.at, one.key))
+        self._save_learned(
+            replace(known or rule, examples=tuple(in_order)), rule.examples, always=always
+        )
+        return known is None or not known.examples
+
+    def withdraw_examples(self, key: str, repo: str | None, text: str | None, always: bool) -> None:
+        """Take a remark back as an example of rules, unless this is what it says still."""
+        for rule in self.rules_of_example(key, repo):
+            gone = [one for one in rule.examples if one.key == key and one.text != text]
+            if gone:
+                left = tuple(one for one in rule.examples if one not in gone)
+                withdrawn = [replace(one, withdrawn=True) for one in gone]
+                self._save_learned(replace(rule, examples=left), withdrawn, always=always)
+
+    def _save_learned(
+        self, rule: TeamRule, changed: Sequence[RuleExample], *, always: bool
+    ) -> None:
+        """Save a rule with its examples as they are now, and find it by them from now on."""
+        if not is_touched(rule):
+            rule = self._derive_rule(rule, always=always)
+        self.store.memory.save_learned_rule(replace(rule, examples=tuple(changed)))
+        self._rules[rule.id] = rule
         self._ages.clear()
-        self._vectors |= vectors_for_texts(rule_texts(rule), self.encoder, self.store)
+        missing = [text for text, _ in rule_texts(rule) if text_key(text) not in self._vectors]
+        self._vectors |= vectors_for_texts(missing, self.encoder, self.store)
         for repo, known in self._indexes.items():
             if rule.repo in (None, repo):
-                self._indexes[repo] = merge_rule_vectors(known, self._build_vectors([rule]))
+                new_rows = self._build_vectors([rule] if rule.state != "retired" else [])
+                self._indexes[repo] = replace_rule_vectors(known, rule.id, new_rows)
 
-    def rules_before(self, repo: str, moment: datetime) -> str:
-        """A name for the active rules that were first said before a moment; others have another."""
+    def _derive_rule(self, rule: TeamRule, *, always: bool) -> TeamRule:
+        """A rule that no person touched says what its first example says, or nothing."""
+        first = first_example(rule)
+        if first is None:
+            return replace(rule, state="retired", activated=None)
+        if rule.canonical.by == "patterns":
+            derived = propose_rule(first)
+            if derived is not None and derived.id == rule.id:
+                rule = replace(derived, examples=rule.examples, check=rule.check)
+        since, activated = first.at, first.at if always else None
+        state: RuleState = "active" if always else "proposed"
+        return replace(rule, state=state, since=since, activated=activated)
+
+    def texts_before(self, repo: str, moment: datetime) -> tuple[int, str]:
+        """How many texts had been said before a moment, and a name for them; others differ."""
         if repo not in self._ages:
-            active = [rule for rule in self.list_rules(repo) if rule.state == "active"]
-            aged = sorted((first_reported_at(rule), rule.id) for rule in active)
-            marks = accumulate((int(name, 16) for _, name in aged), xor, initial=0)
-            self._ages[repo] = [at for at, _ in aged], [f"{mark:x}" for mark in marks]
+            said = sorted(
+                (at, content_digest(rule.id, rule.state == "active", rule.paths, text)[:12])
+                for rule in self.list_rules(repo)
+                for text, at in rule_texts(rule)
+            )
+            marks = accumulate((int(name, 16) for _, name in said), xor, initial=0)
+            self._ages[repo] = [at for at, _ in said], [f"{mark:x}" for mark in marks]
         births, marks_of = self._ages[repo]
-        return marks_of[bisect_left(births, moment)]
+        place = bisect_left(births, moment)
+        return place, marks_of[place]
 
     def find_restated(
-        self, text: str, repo: str | None, path: str | None = None
+        self,
+        text: str,
+        repo: str | None,
+        path: str | None = None,
+        before: datetime | None = None,
     ) -> list[RuleMatch]:
-        """The rules of a repository that a remark may restate."""
+        """The rules of a repository that a remark may restate, as they had been said by then."""
         known = self._vectors_of_repo(repo)
         if not known.rules:
             return []
-        vector = vectors_for_texts([text], self.encoder, self.store)[text_key(text)]
-        return find_restated_rules(known, text, vector, floor=self.encoder.floor, path=path)
+        floor = likeness_floor(self.encoder)
+        return find_restated_rules(
+            known, text, self._vector(text), floor=floor, path=path, before=before
+        )
 
     def likeness_by_rule(self, text: str, repo: str | None) -> dict[str, float]:
         """How like each rule of a repository is to a text, by the rule's id."""
         known = self._vectors_of_repo(repo)
         if not known.rules or not text.strip():
             return {}
-        vector = vectors_for_texts([text], self.encoder, self.store)[text_key(text)]
-        scores = (known.matrix @ vector).tolist()
+        scores = rate_rules(known, self._vector(text)).tolist()
         return dict(zip((rule.id for rule in known.rules), scores, strict=True))
+
+    def _vector(self, text: str) -> Vector:
+        return vectors_for_texts([text], self.encoder, self.store)[text_key(text)]
 
     def _vectors_of_repo(self, repo: str | None) -> RuleVectors:
         if repo not in self._indexes:

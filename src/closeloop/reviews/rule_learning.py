@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -43,9 +43,9 @@ from closeloop.reviews.rule_index import (
     apply_opinion,
     build_rule,
     count_repeats,
-    exact_match,
     find_repeats,
     is_worded_remark,
+    keep_to_confirmed,
     propose_rule,
     select_new_repeats,
     withdraw_repeats,
@@ -148,7 +148,11 @@ class LearningSummary(Record):
     """Remarks that are one more example of a rule."""
     repeated: int = 0
     candidates: int = 0
-    """Remarks that may restate a rule: somebody should look."""
+    """Remarks that may restate what was said before: somebody should look."""
+    compared: int = 0
+    """Remarks that were held against what had been said before the work."""
+    withdrawn: int = 0
+    """Corrections whose comment or commit is gone: what they taught went with them."""
 
 
 class LearningContext(Record):
@@ -176,13 +180,17 @@ class ChangedPull(Record):
 
 
 def list_changed_pulls(school: LearningContext, repo: str | None) -> Iterator[ChangedPull]:
-    """Every agent's pull request that has changed, the oldest first."""
+    """Every agent's pull request of which there is more to be learned, the oldest first.
+
+    What came in counts, and not when it happened: a comment may arrive after later ones.
+    """
     store = school.store
     known = store.events.list_positions("memory:")
-    findings = store.memory.finding_markers()
-    for row in sorted(store.pulls.list_pulls(repo=repo, agent=True), key=lambda row: row.opened):
-        about = f"{row.told.isoformat()}{findings.get(row.attempt or '', '')}"
-        changed = ChangedPull(row=row, about=about)
+    arrived, findings = store.memory.fact_markers(), store.memory.finding_markers()
+    rows = store.pulls.list_pulls(repo=repo, agent=True)
+    for row in sorted(rows, key=lambda row: (row.opened, row.repo, row.pull)):
+        about = f"{arrived.get((row.repo, row.pull))} {findings.get(row.attempt or '', '')}"
+        changed = ChangedPull(row=row, about=content_digest(about, row))
         if known.get(_pull_place(row)) != _progress_mark(school.shelf, changed):
             yield changed
 
@@ -198,9 +206,10 @@ def _pull_place(row: PullRow) -> str:
 
 
 def _progress_mark(shelf: RuleIndex, changed: ChangedPull) -> str:
-    """Changes when there is more to be learned: more was told, or an older rule became active."""
+    """Changes when there is more to be learned: more came in, or more had been said before it."""
     row = changed.row
-    return f"{content_digest(changed.about)[:12]} {shelf.rules_before(row.repo, row.opened)}"
+    count, said = shelf.texts_before(row.repo, row.opened)
+    return f"{changed.about[:12]} {count} {said} {shelf.encoder.id}"
 
 
 class ChangedNote(Record):
@@ -245,11 +254,11 @@ def _work_started_at(store: Store, note: Correction) -> datetime | None:
 async def learn_from_findings(
     school: LearningContext, pull: PullRequest, told: ContextRecord | None
 ) -> LearningSummary:
-    """Whether a judge or a check found again what reviewers had said."""
+    """Whether a judge or a check found again what reviewers had said, and people accepted."""
     total = LearningSummary()
     for finding in corrections_from_findings(school.store, pull):
-        again, _ = await record_repeats(school, finding, pull.opened, told)
-        total = add_summaries(total, again)
+        again = await record_repeats(school, finding, pull.opened, told, active_only=True)
+        total = add_summaries(total, replace(again, compared=0))
     return total
 
 
@@ -258,44 +267,79 @@ async def learn_from_corrections(
     found: Sequence[Correction],
     began: datetime,
     told: ContextRecord | None,
-    taught: Collection[str] | None = None,
+    *,
+    again: bool = False,
 ) -> LearningSummary:
     """Keep corrections of one piece of work, and what they repeat and propose.
 
-    Of those that were `taught` before, which are all that are known in these words unless it is
-    said, no rule is made again.
+    A correction is saved after all that was learned from it: whoever is interrupted learns it
+    anew, and finds what is there. Of those that are known in these words no rule is made again,
+    unless that is wanted.
     """
     if not found:
         return LearningSummary()
     memory = school.store.memory
-    repo, pull = found[0].repo, found[0].pull
-    words = {one.id: one.text for one in memory.list_corrections(repo=repo, pull=pull)}
-    new_corrections = [one for one in found if words.get(one.id) != one.text]
-    known = {one.id for one in found} - {one.id for one in new_corrections}
-    memory.save_corrections(new_corrections)
-    total = LearningSummary(corrections=len(new_corrections))
-    for remark in filter(is_worded_remark, found):
-        again, near = await record_repeats(school, remark, began, told)
-        total = add_summaries(total, again)
-        if remark.id not in (known if taught is None else taught):
-            total = add_summaries(total, await _learn_rule(school, remark, near))
+    known = {one.id: one for one in memory.list_corrections(repo=found[0].repo, pull=found[0].pull)}
+    total = LearningSummary()
+    for one in found:
+        before = known.get(one.id)
+        if is_worded_remark(one):
+            total = add_summaries(total, await record_repeats(school, one, began, told))
+            if again or before is None or before.text != one.text:
+                school.shelf.withdraw_examples(one.id, one.repo or None, one.text, school.always)
+                total = add_summaries(total, await _learn_rule(school, one))
+        if before != one:
+            memory.save_corrections([one])
+            is_new = before is None or before.text != one.text
+            total = add_summaries(total, LearningSummary(corrections=int(is_new)))
     return total
 
 
-async def record_repeats(
-    school: LearningContext, remark: Correction, began: datetime, told: ContextRecord | None
-) -> tuple[LearningSummary, list[RuleMatch]]:
-    """Keep what a remark repeats of the rules that are older than the work; the rules near it."""
+def withdraw_corrections(
+    school: LearningContext, pull: PullRequest, found: Sequence[Correction]
+) -> LearningSummary:
+    """Take back what was learned from comments and commits that are no longer there."""
     memory = school.store.memory
-    near = school.shelf.find_restated(remark.text, remark.repo or None, remark.path)
-    candidates = find_repeats(remark, near, began, school.shelf.encoder.id, told)
+    still = {one.id for one in found}
+    reviewed = {review_note_id(one) for one in school.store.reviews.list_reviews()}
+    gone = [
+        replace(one, withdrawn=True)
+        for one in memory.list_corrections(repo=pull.repo, pull=pull.number)
+        if one.id not in still and one.id not in reviewed
+    ]
+    known_repeats = memory.list_repeats(repo=pull.repo, pull=pull.number) if gone else []
+    for one in gone:
+        school.shelf.withdraw_examples(one.id, one.repo or None, None, school.always)
+        memory.save_repeats(withdraw_repeats(one, (), known_repeats))
+        memory.save_corrections([one])
+    return LearningSummary(withdrawn=len(gone))
+
+
+async def record_repeats(
+    school: LearningContext,
+    remark: Correction,
+    began: datetime,
+    told: ContextRecord | None,
+    *,
+    active_only: bool = False,
+) -> LearningSummary:
+    """Keep what a remark repeats of what had been said before the work began."""
+    memory = school.store.memory
+    repo = remark.repo or None
+    near = school.shelf.find_restated(remark.text, repo, remark.path, began)
+    near = [one for one in near if one.rule.state == "active" or not active_only]
     known_repeats = memory.list_repeats(repo=remark.repo, pull=remark.pull)
+    candidates = find_repeats(remark, near, began, school.shelf.encoder.id, told)
+    candidates = keep_to_confirmed(remark, candidates, known_repeats)
     new_repeats = await _add_opinions(
         school.model, select_new_repeats(candidates, known_repeats), near
     )
-    memory.save_repeats([*new_repeats, *withdraw_repeats(remark, near, known_repeats)])
+    memory.save_repeats([*new_repeats, *withdraw_repeats(remark, candidates, known_repeats)])
     counts = count_repeats(new_repeats)
-    return LearningSummary(repeated=counts.repeated, candidates=counts.unconfirmed), near
+    texts, _ = school.shelf.texts_before(remark.repo, began)
+    return LearningSummary(
+        repeated=counts.repeated, candidates=counts.unconfirmed, compared=int(texts > 0)
+    )
 
 
 async def _add_opinions(
@@ -313,23 +357,32 @@ async def _add_opinions(
     return repeats
 
 
-async def _learn_rule(
-    school: LearningContext, remark: Correction, near: Sequence[RuleMatch]
-) -> LearningSummary:
-    """One more example of a rule that is known, or a rule of its own for somebody to look at."""
+async def _learn_rule(school: LearningContext, remark: Correction) -> LearningSummary:
+    """One more example of a rule that is known, or a rule of its own for somebody to look at.
+
+    Which rule that is depends on the remark's words alone, or on what people did with rules: so
+    it does not matter which of several remarks comes first.
+    """
     example = example_from_remark(remark)
-    if (same := exact_match(near)) is not None:
-        school.shelf.save_rule(replace(same.rule, examples=(example,)))
+    shelf, repo = school.shelf, remark.repo or None
+    if any(
+        one.text == remark.text
+        for rule in shelf.rules_of_example(remark.id, repo)
+        for one in rule.examples
+        if one.key == remark.id
+    ):
+        return LearningSummary()
+    touched = shelf.find_touched(remark.text, repo, remark.path)
+    if touched is not None:
+        shelf.add_example(replace(touched, examples=(example,)), always=school.always)
         return LearningSummary(examples=1)
     rule = propose_rule(example)
     if school.model is not None:
         rule = await reword_as_rule(school.model, example, rule)
-    if rule is None or school.shelf.get_rule(rule.id) is not None:
+    if rule is None:
         return LearningSummary()
-    if school.always:
-        rule = replace(rule, state="active", activated=rule.since)
-    school.shelf.save_rule(rule)
-    return LearningSummary(proposed=1)
+    is_new = shelf.add_example(rule, always=school.always)
+    return LearningSummary(proposed=1) if is_new else LearningSummary(examples=1)
 
 
 def find_context_record(store: Store, pull: PullRequest) -> ContextRecord | None:
@@ -339,15 +392,27 @@ def find_context_record(store: Store, pull: PullRequest) -> ContextRecord | None
     return offers[-1] if offers else None
 
 
-def update_delivery(store: Store, pull: PullRequest) -> None:
-    """Say how many of the remarks on a piece of work repeat what was known."""
+def update_delivery(store: Store, pull: PullRequest, *, compared: bool = True) -> None:
+    """Say how many of the remarks on a piece of work repeat what was known.
+
+    That none does is only said where there was something to compare them with.
+    """
     if pull.attempt is None:
         return
     counts = count_repeats(store.memory.list_repeats(repo=pull.repo, pull=pull.number))
     before = store.pulls.load_delivery(pull.attempt) or Delivery(attempt=pull.attempt, at=pull.told)
-    now = replace(before, repeated=counts.repeated, repeated_unconfirmed=counts.unconfirmed)
+    now = replace(
+        before,
+        repeated=counts.repeated if compared else None,
+        repeated_unconfirmed=counts.unconfirmed if compared else None,
+    )
     if asdict(now) != asdict(before):
         store.pulls.save_delivery(now)
+
+
+def was_compared(school: LearningContext, pull: PullRequest) -> bool:
+    """Whether anything had been said before a piece of work, that remarks on it could repeat."""
+    return school.shelf.texts_before(pull.repo, pull.opened)[0] > 0
 
 
 def add_summaries(*parts: LearningSummary) -> LearningSummary:

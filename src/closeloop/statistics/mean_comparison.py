@@ -5,7 +5,9 @@ On exactly these tasks the repeats of a task are chance; on tasks like these, th
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from fractions import Fraction
+from itertools import pairwise
 from math import sqrt
 from statistics import fmean, variance
 
@@ -41,7 +43,8 @@ def compare_means(
         half = t_quantile(1 - 0.025 / comparisons, freedom) * sqrt(floor / len(tasks))
         here = _make_estimate(value, half, len(tasks), "noise of repeats, pooled")
     alike = None
-    if len(tasks) > 1 and (spread := max(variance(differences), floor)):
+    marks = {value for side in (first, second) for task in tasks for value in side[task]}
+    if len(tasks) > 1 and (spread := max(variance(differences), floor) or rounding_variance(marks)):
         half = t_quantile(0.975, len(tasks) - 1) * sqrt(spread / len(tasks))
         alike = _make_estimate(value, half, len(tasks), "paired t, variance floored")
     test = (
@@ -64,6 +67,16 @@ def compare_means(
         test=test,
         notes=(*_repeat_notes(freedom), *comparison_notes(first, second, tasks)),
     )
+
+
+def rounding_variance(values: Iterable[float]) -> float:
+    """Of a difference between two values, where nothing else shows any: what rounding makes.
+
+    Marks are a step apart, the least that two of them differ by: each may be off by half of it.
+    """
+    marks = sorted({*values})
+    step = min((after - before for before, after in pairwise(marks)), default=0.0)
+    return 2 * step**2 / 12
 
 
 def _make_estimate(value: float, half: float, tasks: int, method: str) -> Estimate:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from math import hypot, lcm, sqrt
+from math import ceil, hypot, lcm, sqrt
 from statistics import fmean, harmonic_mean
 from statistics import variance as spread
 
@@ -215,6 +215,8 @@ def _draw_signs(sizes: Sequence[float], seen: float) -> float:
 # at 5 % and with 80 % power.
 
 SIGNIFICANCE, POWER = 0.05, 0.8
+NORMAL_975, NORMAL_POWER = 1.959964, 0.841621
+"""Quantiles of the normal distribution at 97.5 % and at the power."""
 DEFAULT_REPEAT_VARIANCE = 0.2
 """Of one repeat: that of a task which three of four attempts pass, or one of four."""
 MAX_ADDITIONS = 10_000
@@ -256,6 +258,21 @@ def advise_sample_size(
         tasks=_smallest_sufficient(lambda more: shows(tasks + more, repeats)),
         repeats=_smallest_sufficient(lambda more: shows(tasks, repeats + more)),
     )
+
+
+def outcomes_needed(first: Sequence[float], second: Sequence[float], effect: float) -> int | None:
+    """How many outcomes of two groups together would show a difference, looked at once.
+
+    At 5 % and with 80 % power, by how much either was seen to vary and in the shares they have.
+    """
+    total = len(first) + len(second)
+    if not first or not second or effect <= 0:
+        return None
+    share = len(second) / total
+    noise = _repeat_variance(first) / (1 - share) + _repeat_variance(second) / share
+    steps = NORMAL_975 + NORMAL_POWER
+    count = ceil(steps * steps * noise / (effect * effect))
+    return count if count <= 2 * MAX_ADDITIONS else None
 
 
 def _smallest_sufficient(enough: Callable[[int], bool]) -> int | None:

@@ -13,6 +13,7 @@ from closeloop.records.change import Change
 from closeloop.records.task import find_replayed_attempt
 from closeloop.records.trace import Trace
 from closeloop.store.schema import attempts, grades, sessions, variants
+from closeloop.text.patches import sum_line_counts
 
 OWN_KEY_CHARACTERS = 32
 """How much of a session's key is of the session itself: its copies have the same."""
@@ -29,6 +30,7 @@ def attempt_columns(attempt: Attempt, trace: Trace | None, change: Change | None
     """What `attempts` holds of an attempt."""
     usage = attempt.usage
     started, ended = attempt.started, attempt.ended
+    added, removed = sum_line_counts(change.files) if change else (None, None)
     return {
         "id": attempt.id,
         "origin": attempt.origin,
@@ -51,10 +53,8 @@ def attempt_columns(attempt: Attempt, trace: Trace | None, change: Change | None
         "turns": sum(len(lane.turns) for lane in trace.lanes) if trace else None,
         "events": len(trace.events) if trace else None,
         "files_changed": len(change.files) if change else None,
-        "lines_added": column_integer(sum(file.added for file in change.files)) if change else None,
-        "lines_removed": column_integer(sum(file.removed for file in change.files))
-        if change
-        else None,
+        "lines_added": column_integer(added),
+        "lines_removed": column_integer(removed),
         "user": short_column_text(attempt.user),
     }
 

@@ -30,6 +30,27 @@ CREATE TABLE prompts (
 
 CREATE INDEX prompts_by_id ON prompts (id, number);
 
+-- The system prompt that an attempt was seen to run under.
+CREATE TABLE attempt_prompts (
+    number {number},
+    attempt {text} NOT NULL,
+    prompt {text} NOT NULL,
+    source {text} NOT NULL
+);
+
+CREATE UNIQUE INDEX attempt_prompts_by_attempt ON attempt_prompts (attempt);
+
+CREATE INDEX attempt_prompts_by_prompt ON attempt_prompts (prompt);
+
+-- Since when the work of an agent that names no prompt runs under one.
+CREATE TABLE prompt_rollouts (
+    number {number},
+    prompt {text} NOT NULL,
+    agent {text} NOT NULL,
+    repo {text},
+    since BIGINT NOT NULL
+);
+
 CREATE TABLE variants (
     number {number},
     digest {text} NOT NULL,
@@ -192,6 +213,8 @@ CREATE TABLE measurements (
     modes {text} NOT NULL,
     examined {text},
     modules BIGINT,
+    opened_precision DOUBLE PRECISION,
+    opened_recall DOUBLE PRECISION,
     context_tokens BIGINT,
     drift_slope DOUBLE PRECISION,
     iterations BIGINT NOT NULL,
@@ -642,6 +665,7 @@ CREATE TABLE pulls (
     title {text} NOT NULL,
     url {text},
     author {text},
+    asked_by {text},
     agent {text},
     attempt {text},
     task {text},
@@ -662,6 +686,10 @@ CREATE TABLE pulls (
     last_push {text},
     risk {text},
     reviewed BOOLEAN NOT NULL,
+    files BIGINT,
+    added BIGINT,
+    removed BIGINT,
+    has_change BOOLEAN NOT NULL,
     version BIGINT NOT NULL,
     PRIMARY KEY (repo, pull)
 );
@@ -673,6 +701,21 @@ CREATE INDEX pulls_by_merge_commit ON pulls (repo, merge_commit);
 CREATE INDEX pulls_by_attempt ON pulls (attempt);
 
 CREATE INDEX pulls_by_opened ON pulls (opened);
+
+-- The diffs of pull requests, as their host or a clone had them at one commit.
+CREATE TABLE pull_changes (
+    number {number},
+    repo {text} NOT NULL,
+    pull BIGINT NOT NULL,
+    head {text} NOT NULL,
+    at BIGINT NOT NULL,
+    files BIGINT NOT NULL,
+    added BIGINT,
+    removed BIGINT,
+    body {bytes} NOT NULL
+);
+
+CREATE UNIQUE INDEX pull_changes_by_head ON pull_changes (repo, pull, head);
 
 -- Addresses that recordings of work name, such as that of a pull request.
 CREATE TABLE links (
@@ -721,7 +764,7 @@ CREATE TABLE rule_examples (
     body {bytes} NOT NULL
 );
 
-CREATE UNIQUE INDEX rule_examples_by_key ON rule_examples (rule, key);
+CREATE INDEX rule_examples_by_key ON rule_examples (rule, key, number);
 
 CREATE TABLE vectors (
     encoder {text} NOT NULL,

@@ -157,6 +157,8 @@ def measurement_columns(attempt: str, basis: str, measurement: Measurement) -> d
         "modes": join_modes((tag.mode, tag.source) for tag in measurement.modes),
         "examined": join_modes(measurement.examined),
         "modules": measurement.modules,
+        "opened_precision": column_number(measurement.opened_precision),
+        "opened_recall": column_number(measurement.opened_recall),
         "context_tokens": column_integer(measurement.whole.context_tokens),
         "drift_slope": column_number(measurement.whole.drift_slope),
         "iterations": measurement.whole.iterations,

@@ -14,16 +14,24 @@ from closeloop.records.attempt import Insight
 from closeloop.records.experiment_plan import Trial, TrialAssignment
 from closeloop.records.held_out import HeldOutRun
 from closeloop.records.record import Record, Time
-from closeloop.records.task import Experiment, PromptVersion, Variant, find_replayed_attempt
+from closeloop.records.task import (
+    Experiment,
+    PromptRollout,
+    PromptVersion,
+    Variant,
+    find_replayed_attempt,
+)
 from closeloop.store import fact_rows, job_leases, schema
 from closeloop.store.attempt_rows import column_text
-from closeloop.store.fact_rows import StoreSection, insert_new_rows
+from closeloop.store.fact_rows import StoreSection, append_fact, insert_new_rows
 from closeloop.store.record_bodies import pack_record, unpack_record
 from closeloop.store.schema import (
     Moment,
     assignments,
+    attempt_prompts,
     attempts,
     looks,
+    prompt_rollouts,
     prompts,
     tasks,
     trials,
@@ -286,17 +294,6 @@ class HeldOutSection(StoreSection):
 # Which prompts there are, and which attempts ran under them.
 
 
-class VariantTaskAttempts(Record):
-    """Attempts of one variant at one task."""
-
-    variant: str
-    task: str | None
-    digest: str | None
-    attempts: int
-    first: Time | None
-    last: Time | None
-
-
 class PromptSection(StoreSection):
     """The part of an open store that is about prompts."""
 
@@ -305,17 +302,21 @@ class PromptSection(StoreSection):
         query = select(prompts.c.body).order_by(prompts.c.number)
         return list({one.id: one for one in self._load_records(query, PromptVersion)}.values())
 
-    def list_variant_attempts(self) -> list[VariantTaskAttempts]:
-        """By variant and task: how many attempts, and when the first and the last began."""
-        began = attempts.c.started
-        first = func.min(began, type_=Moment)
-        last = func.max(began, type_=Moment)
-        keys = (attempts.c.variant, attempts.c.task, attempts.c.task_digest)
-        query = select(*keys, func.count(), first, last).where(attempts.c.variant.is_not(None))
-        rows = self._read(lambda on: on.execute(query.group_by(*keys)).all())
-        return [
-            VariantTaskAttempts(
-                **dict(zip(VariantTaskAttempts.__struct_fields__, row, strict=True))
-            )
-            for row in rows
-        ]
+    def list_attempt_prompts(self) -> dict[str, str]:
+        """By attempt, the prompt that it was seen to run under."""
+        table = attempt_prompts.c
+        rows = self._read(lambda on: on.execute(select(table.attempt, table.prompt)).all())
+        return {row[0]: row[1] for row in rows}
+
+    def add_rollout(self, rollout: PromptRollout) -> None:
+        """Say under which prompt an agent works from some time on."""
+        self._write(
+            lambda on: append_fact(on, prompt_rollouts, ("agent", "repo", "since"), asdict(rollout))
+        )
+
+    def list_rollouts(self) -> list[PromptRollout]:
+        """In the order in which they begin; of those of one time, the last that was said last."""
+        fields = [prompt_rollouts.c[name] for name in PromptRollout.__struct_fields__]
+        query = select(*fields).order_by(prompt_rollouts.c.since, prompt_rollouts.c.number)
+        rows = self._read(lambda on: on.execute(query).mappings().all())
+        return [PromptRollout(**row) for row in rows]

@@ -12,10 +12,18 @@ from sqlalchemy import Connection, Select, Table, bindparam, func, insert, selec
 from closeloop.records.attempt import Grade, TestRun
 from closeloop.records.errors import BadInput
 from closeloop.records.record import Record
+from closeloop.records.task import PromptVersion
 from closeloop.store import attempt_rows
 from closeloop.store.job_leases import build_insert
 from closeloop.store.record_bodies import Blob, is_same_body, pack_record, unpack_record
-from closeloop.store.schema import attempt_bodies, attempts, blobs, grades
+from closeloop.store.schema import (
+    attempt_bodies,
+    attempt_prompts,
+    attempts,
+    blobs,
+    grades,
+    prompts,
+)
 
 RowValues = dict[str, Any]
 Each = TypeVar("Each")
@@ -74,6 +82,27 @@ def insert_new_rows(connection: Connection, table: Table, rows: Sequence[RowValu
     """Add rows; what is known already stays as it is."""
     if rows:
         connection.execute(insert_or_ignore(table, connection.dialect.name), list(rows))
+
+
+def add_attempt_prompts(connection: Connection, seen: Sequence[tuple[str, PromptVersion]]) -> None:
+    """Which system prompt attempts ran under; a prompt is saved as it was first seen."""
+    if not seen:
+        return
+    ids = sorted({prompt.id for _, prompt in seen})
+    known: set[str] = set()
+    for part in split_values(ids):
+        known.update(
+            connection.execute(select(prompts.c.id).where(prompts.c.id.in_(part))).scalars()
+        )
+    new = {prompt.id: prompt for _, prompt in reversed(seen) if prompt.id not in known}
+    insert_new_rows(
+        connection, prompts, [{"id": key, "body": pack_record(one)} for key, one in new.items()]
+    )
+    rows = [
+        {"attempt": attempt, "prompt": prompt.id, "source": prompt.source}
+        for attempt, prompt in seen
+    ]
+    insert_new_rows(connection, attempt_prompts, rows)
 
 
 def save_blobs(connection: Connection, *content: Blob | None) -> None:

@@ -32,7 +32,7 @@ from closeloop.store.review_tables import (
     pulls,
     review_assignments,
 )
-from closeloop.store.schema import reports
+from closeloop.store.schema import deliveries, reports
 from closeloop.store.score_section import add_review_scores
 
 if TYPE_CHECKING:
@@ -73,6 +73,14 @@ class MemorySection(StoreSection):
 
         return self._read(work)  # type: ignore[no-any-return]
 
+    def fact_markers(self) -> dict[tuple[str, int], str]:
+        """By pull request, a name for what came in about it so far, whenever it happened."""
+        table = pull_facts
+        query = select(table.c.repo, table.c.pull, func.count(), func.max(table.c.number))
+        query = query.where(table.c.pull.is_not(None)).group_by(table.c.repo, table.c.pull)
+        rows = self._read(lambda on: on.execute(query).all())
+        return {(repo, pull): f"{count}.{newest}" for repo, pull, count, newest in rows}
+
     def save_rule(self, rule: TeamRule) -> None:
         """Say a rule, or say it anew; its examples are added to those that are known."""
 
@@ -84,11 +92,16 @@ class MemorySection(StoreSection):
 
     def save_examples(self, rule: TeamRule) -> None:
         """Add a rule's examples; a rule that is known stays as people last put it."""
-        known = select(tables.learned_rules.c.number).where(tables.learned_rules.c.id == rule.id)
+        self._write(lambda on: _add_examples(on, rule))
+
+    def save_learned_rule(self, rule: TeamRule) -> None:
+        """Say a rule as it was learned, and its examples; what a person said of it stays."""
+        known = fact_rows.select_newest(tables.learned_rules, "id", id=rule.id)
 
         def work(on: Connection) -> None:
-            if on.execute(known.limit(1)).first() is None:
-                on.execute(insert(tables.learned_rules), _rule_columns(rule))
+            body = on.execute(known).scalar()
+            if body is None or unpack_record(body, TeamRule).by is None:
+                fact_rows.append_fact(on, tables.learned_rules, ("id",), _rule_columns(rule))
             _add_examples(on, rule)
 
         self._write(work)
@@ -108,26 +121,19 @@ class MemorySection(StoreSection):
             if state is not None:
                 query = query.where(rules.c.state == state)
             bodies = on.execute(query).scalars().all()
-            example_query = select(tables.rule_examples.c.rule, tables.rule_examples.c.body)
-            example_query = example_query.order_by(
-                tables.rule_examples.c.at, tables.rule_examples.c.number
-            )
-            return bodies, on.execute(example_query).all()
+            table = tables.rule_examples
+            last = select(func.max(table.c.number)).group_by(table.c.rule, table.c.key)
+            example_query = select(table.c.rule, table.c.body).where(table.c.number.in_(last))
+            return bodies, on.execute(example_query.order_by(table.c.at, table.c.key)).all()
 
         bodies, example_rows = self._read(work)
-        examples: dict[str, list[bytes]] = {}
-        for rule, body in example_rows:
-            examples.setdefault(rule, []).append(body)
+        examples: dict[str, list[RuleExample]] = {}
+        for rule_id, body in example_rows:
+            example = unpack_record(body, RuleExample)
+            if not example.withdrawn:
+                examples.setdefault(rule_id, []).append(example)
         learned_rules = [unpack_record(body, TeamRule) for body in bodies]
-        return [
-            replace(
-                rule,
-                examples=tuple(
-                    unpack_record(body, RuleExample) for body in examples.get(rule.id, ())
-                ),
-            )
-            for rule in learned_rules
-        ]
+        return [replace(rule, examples=tuple(examples.get(rule.id, ()))) for rule in learned_rules]
 
     # Vectors
 
@@ -186,6 +192,16 @@ class MemorySection(StoreSection):
             table, "key", "rule", repo=short_column_text(repo), pull=pull
         )
         return self._load_records(query, RepeatedRemark)
+
+    def count_compared(self, repo: str | None = None) -> int:
+        """Agents' pull requests whose remarks were held against what had been said before."""
+        last = select(func.max(deliveries.c.number)).group_by(deliveries.c.attempt)
+        query = select(func.count()).select_from(pulls)
+        query = query.join(deliveries, deliveries.c.attempt == pulls.c.attempt)
+        query = query.where(deliveries.c.number.in_(last), deliveries.c.repeated.is_not(None))
+        if repo is not None:
+            query = query.where(pulls.c.repo == short_column_text(repo))
+        return int(self._read(lambda on: on.execute(query).scalar_one()))
 
     # What agents were told
 
@@ -246,10 +262,10 @@ class MemorySection(StoreSection):
     def list_corrections(
         self, *, repo: str | None = None, pull: int | None = None
     ) -> list[Correction]:
-        """As they are now, oldest first."""
+        """As they are now, oldest first, without those that were withdrawn."""
         table = tables.corrections
         query = fact_rows.select_newest(table, "id", repo=short_column_text(repo), pull=pull)
-        return self._load_records(query, Correction)
+        return [one for one in self._load_records(query, Correction) if not one.withdrawn]
 
 
 def _rule_columns(rule: TeamRule) -> dict[str, Any]:
@@ -266,7 +282,7 @@ def _add_examples(on: Connection, rule: TeamRule) -> None:
         {"rule": rule.id, "key": short_column_text(one.key), "at": one.at, "body": pack_record(one)}
         for one in rule.examples
     ]
-    fact_rows.insert_new_rows(on, tables.rule_examples, rows)
+    fact_rows.append_facts(on, tables.rule_examples, ("rule", "key"), rows)
 
 
 # What people answered in the review queue, and whose turn an item is.

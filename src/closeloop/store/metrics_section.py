@@ -183,6 +183,42 @@ def find_last_rows(at: Array, *keys: TextColumn) -> Array:
     return np.sort(placed[np.unique(key, return_index=True)[1]])
 
 
+def divide_known(sums: Array, counts: Array) -> Array:
+    """The mean of each place, NaN where nothing is counted."""
+    import numpy as np
+
+    means: Array = np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0)
+    return means
+
+
+class RowPlacer:
+    """Finds the attempts of one list of scores after another in the places of a table.
+
+    One review gives many scores, so that a list is often that of the score before it.
+    """
+
+    def __init__(self, places: Mapping[str, int]) -> None:
+        self.size = len(places)
+        self._places = places
+        self._attempts: list[str] = []
+        self._at: Array | None = None
+
+    def find_places(self, part: AttemptColumns) -> Array:
+        """Where each row's attempt stands; -1 where it does not count."""
+        if self._at is None or part.attempts != self._attempts:
+            self._attempts, self._at = part.attempts, find_row_places(part, self._places)
+        return self._at
+
+    def find_newest(self, part: AttemptColumns) -> tuple[Array, Array]:
+        """The places of the last values of each attempt and person, and those values."""
+        import numpy as np
+
+        at = self.find_places(part)
+        rows = find_last_rows(at, part.held["who"])
+        rows = rows[np.isfinite(part.held["value"][rows])]
+        return at[rows], part.held["value"][rows]
+
+
 FETCH_ROWS = 500
 
 ATTEMPT_FIELDS = (
@@ -195,8 +231,8 @@ GRADE_FIELDS = (
 )  # fmt: skip
 SESSION_FIELDS = ("agent", "model", "repo", "branch")
 MEASUREMENT_FIELDS = (
-    "basis", "findings", "category", "modes", "examined", "modules", "context_tokens",
-    "drift_slope", "converged_after",
+    "basis", "findings", "category", "modes", "examined", "modules", "opened_precision",
+    "opened_recall", "context_tokens", "drift_slope", "converged_after",
 )  # fmt: skip
 RATE_NAMES = ("handoff", "feedback", "recovery", "convergence")
 DELIVERY_FIELDS = tuple(
@@ -267,6 +303,30 @@ class MetricsSection(StoreSection):
     def load_check_columns(self) -> AttemptColumns:
         """The failure modes that checks of changes told of and looked for, the newest last."""
         return self._load_columns(_select_checked_modes().order_by(schema.reports.c.number))
+
+    def load_plan_columns(self) -> AttemptColumns:
+        """Of attempts that are plans: whether the plan passed, and whether a task was sent back."""
+        plans, tries = review_tables.plans, review_tables.executions
+        counts = (
+            select(
+                tries.c.plan,
+                func.count().label("tries"),
+                func.count(tries.c.task.distinct()).label("tasks"),
+            )
+            .where(tries.c.exit != "machine")
+            .group_by(tries.c.plan)
+            .subquery()
+        )
+        query = (
+            select(
+                plans.c.attempt,
+                plans.c.overall_pass.label("plan_passed"),
+                (counts.c.tries - counts.c.tasks).label("plan_retries"),
+            )
+            .join_from(plans, counts, plans.c.id == counts.c.plan)
+            .where(plans.c.attempt.is_not(None))
+        )
+        return self._load_columns(query.order_by(plans.c.number))
 
     def list_checked_modes(self, attempts: Collection[str]) -> list[tuple[str, Any, Any]]:
         """Attempt, mode and source, by the newest check of each of these attempts' changes."""

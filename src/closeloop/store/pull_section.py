@@ -11,6 +11,7 @@ from msgspec.structs import asdict
 from sqlalchemy import Connection, Select, delete, func, insert, or_, select
 
 from closeloop.records.attempt import Attempt
+from closeloop.records.change import Change
 from closeloop.records.pull_request import Delivery, Fact, PullRow
 from closeloop.records.record import Record
 from closeloop.records.session import LogEvent, Session
@@ -32,14 +33,18 @@ from closeloop.store.record_bodies import (
     pack_record,
     unpack_record,
 )
-from closeloop.store.review_tables import arrivals, inbox, links, pull_facts, pulls
+from closeloop.store.review_tables import arrivals, inbox, links, pull_changes, pull_facts, pulls
 from closeloop.store.session_rows import session_key
+from closeloop.text.patches import sum_line_counts
+from closeloop.text.redaction import redact_change
 
 SHORT_SHA_DIGITS = 7
 """Digits of a commit that are searched by: people shorten them."""
 MAX_PULL_ROWS = 400
 MAX_UNREAD_BYTES = 32 << 20
-_TEXT_COLUMNS = ("repo", "title", "url", "author", "agent", "task", "prompt", "branch")
+_TEXT_COLUMNS = (
+    "repo", "title", "url", "author", "asked_by", "agent", "task", "prompt", "branch",
+)  # fmt: skip
 _DELIVERY_COLUMNS = Delivery.__struct_fields__
 
 
@@ -71,6 +76,7 @@ class PullQuery(TypedDict, total=False):
     state: str | None
     agent: bool | None
     attempt: str | None
+    has_change: bool | None
     limit: int | None
 
 
@@ -239,9 +245,45 @@ class PullSection(StoreSection):
             query = query.where(pulls.c.agent.is_not(None) if agent else pulls.c.agent.is_(None))
         if (attempt := wanted.get("attempt")) is not None:
             query = query.where(pulls.c.attempt == attempt)
+        if (has_change := wanted.get("has_change")) is not None:
+            query = query.where(pulls.c.has_change.is_(has_change))
         query = query.limit(wanted.get("limit"))
         pull_rows = self._read(lambda on: on.execute(query).mappings().all())
         return [PullRow(**row) for row in pull_rows]
+
+    # What they change
+
+    def save_change(self, repo: str, pull: int, head: str, change: Change, at: datetime) -> None:
+        """Save the diff of a pull request at its newest commit, rid of secrets, once."""
+        added, removed = sum_line_counts(change.files)
+        columns = {
+            "repo": short_column_text(repo),
+            "pull": pull,
+            "head": head,
+            "at": at,
+            "files": len(change.files),
+            "added": added,
+            "removed": removed,
+            "body": pack_record(redact_change(change)),
+        }
+        self._write(lambda on: insert_new_rows(on, pull_changes, [columns]))
+
+    def load_change(self, repo: str, pull: int, head: str) -> Change | None:
+        """The diff of a pull request at a commit; None where nobody fetched it."""
+        query = _select_change(pull_changes.c.body, repo, pull, head)
+        body = self._read(lambda on: on.execute(query).scalar())
+        return None if body is None else unpack_record(body, Change)
+
+    def load_change_size(
+        self, repo: str, pull: int, head: str
+    ) -> tuple[int, int | None, int | None] | None:
+        """Files, and lines added and removed, of that diff."""
+        table = pull_changes.c
+        query = _select_change(table.files, repo, pull, head).add_columns(
+            table.added, table.removed
+        )
+        row = self._read(lambda on: on.execute(query).first())
+        return None if row is None else (row[0], row[1], row[2])
 
     # The attempts behind them
 
@@ -271,6 +313,21 @@ class PullSection(StoreSection):
                 on.execute(insert(schema.sessions), session_columns)
 
         self._write(work)
+
+    def load_costs(self, attempts: Sequence[str]) -> dict[str, float]:
+        """What attempts cost in US dollars, as far as that is known."""
+        table = schema.attempts.c
+
+        def work(on: Connection) -> dict[str, float]:
+            costs: dict[str, float] = {}
+            for part in split_values(attempts):
+                query = select(table.id, table.cost).where(table.id.in_(part))
+                rows = on.execute(query.where(table.cost.is_not(None)))
+                costs.update((row[0], row[1]) for row in rows)
+            return costs
+
+        known_costs: dict[str, float] = self._read(work)
+        return known_costs
 
     def attempts_on_branch(self, branch: str) -> list[tuple[str, str | None, datetime | None]]:
         """Recorded work on a branch, latest first: its id, its repository and when it began."""
@@ -381,6 +438,12 @@ def _upsert_statement(dialect: str) -> Any:
 
 def _select_pull(repo: str, pull: int) -> Select[Any]:
     return select(pulls).where(pulls.c.repo == repo, pulls.c.pull == pull)
+
+
+def _select_change(column: Any, repo: str, pull: int, head: str) -> Select[Any]:
+    table = pull_changes.c
+    same = (table.repo == short_column_text(repo), table.pull == pull, table.head == head)
+    return select(column).where(*same)
 
 
 def _pull_from_row(row: Any) -> PullRow | None:

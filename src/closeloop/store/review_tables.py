@@ -292,6 +292,7 @@ pulls = Table(
     Column("title", Text, nullable=False),
     Column("url", Text),
     Column("author", Text),
+    Column("asked_by", Text),
     Column("agent", Text),
     Column("attempt", Text),
     Column("task", Text),
@@ -312,7 +313,25 @@ pulls = Table(
     Column("last_push", Text),
     Column("risk", Text),
     Column("reviewed", Boolean, nullable=False),
+    Column("files", BigInteger),
+    Column("added", BigInteger),
+    Column("removed", BigInteger),
+    Column("has_change", Boolean, nullable=False),
     Column("version", BigInteger, nullable=False),
+)
+
+pull_changes = Table(
+    "pull_changes",
+    metadata,
+    Column("number", BigInteger, primary_key=True),
+    Column("repo", Text, nullable=False),
+    Column("pull", BigInteger, nullable=False),
+    Column("head", Text, nullable=False),
+    Column("at", Moment, nullable=False),
+    Column("files", BigInteger, nullable=False),
+    Column("added", BigInteger),
+    Column("removed", BigInteger),
+    Column("body", LargeBinary, nullable=False),
 )
 
 links = Table(

@@ -67,6 +67,25 @@ prompts = Table(
     Column("body", LargeBinary, nullable=False),
 )
 
+attempt_prompts = Table(
+    "attempt_prompts",
+    metadata,
+    Column("number", BigInteger, primary_key=True),
+    Column("attempt", Text, nullable=False),
+    Column("prompt", Text, nullable=False),
+    Column("source", Text, nullable=False),
+)
+
+prompt_rollouts = Table(
+    "prompt_rollouts",
+    metadata,
+    Column("number", BigInteger, primary_key=True),
+    Column("prompt", Text, nullable=False),
+    Column("agent", Text, nullable=False),
+    Column("repo", Text),
+    Column("since", Moment, nullable=False),
+)
+
 variants = Table(
     "variants",
     metadata,
@@ -214,6 +233,8 @@ measurements = Table(
     Column("modes", Text, nullable=False),
     Column("examined", Text),
     Column("modules", BigInteger),
+    Column("opened_precision", Float),
+    Column("opened_recall", Float),
     Column("context_tokens", BigInteger),
     Column("drift_slope", Float),
     Column("iterations", BigInteger, nullable=False),

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, get_args
 
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import Connection, exists, func, insert, select
 
 from closeloop.records.errors import BadInput
 from closeloop.records.evaluation import Evaluation
@@ -100,22 +100,9 @@ class ScoreSection(StoreSection):
         query = query.where(scores.c.name == name, scores.c.source == source)
         if version is not None:
             query = query.where(scores.c.version == version)
-        columns: AttemptColumns = self._read(
-            lambda on: load_columns(on, query.order_by(scores.c.number))
-        )
-        return columns
-
-    def load_named_columns(self, span: AttemptSpan, names: Collection[str]) -> AttemptColumns:
-        """All of these names, from whatever source; of an attempt's, the newest last."""
-        table = scores.c
-        query = select_within(span, scores, ("name", "source", "who", "value"))
-        query = query.where(table.name.in_(names), table.value.is_not(None))
-        if span.attempts is not None:
-            # All there are: so the index is entered at each attempt, not walked for each name.
-            query = query.where(table.source.in_(SCORE_SOURCES))
-        # As the index has them: nothing need be sorted.
-        query = query.order_by(table.name, table.source, table.attempt, table.number)
-        columns: AttemptColumns = self._read(lambda on: load_columns(on, query))
+        # As the index has them, so that nothing is sorted; of judges the newest of all counts.
+        order = (scores.c.number,) if source == "judge" else (scores.c.attempt, scores.c.number)
+        columns: AttemptColumns = self._read(lambda on: load_columns(on, query.order_by(*order)))
         return columns
 
     def list_attempts_scores(self, ids: Collection[str]) -> list[Score]:
@@ -132,23 +119,19 @@ class ScoreSection(StoreSection):
 
 
 def _list_sources(on: Connection) -> dict[str, list[ScoreSource]]:
-    """By steps through the index, whatever it holds.
-
-    The next name is looked up by itself: SQLite would walk all scores of a name to get to the next
-    pair of a name and a source.
-    """
+    """By steps through the index, from each name to the next, whatever it holds of them."""
     table = scores.c
-    sources: dict[str, list[ScoreSource]] = {}
-    name = on.execute(select(func.min(table.name))).scalar()
-    while name is not None:
-        own = select(table.number).where(table.name == name).limit(1)
-        sources[name] = [
-            one
-            for one in SCORE_SOURCES
-            if on.execute(own.where(table.source == one)).scalar() is not None
-        ]
-        name = on.execute(select(func.min(table.name)).where(table.name > name)).scalar()
-    return sources
+    names = select(func.min(table.name).label("name")).cte(recursive=True)
+    following = select(func.min(table.name)).where(table.name > names.c.name).scalar_subquery()
+    names = names.union_all(select(following).where(names.c.name.is_not(None)))
+    is_given = (
+        exists().where(table.name == names.c.name, table.source == one) for one in SCORE_SOURCES
+    )
+    query = select(names.c.name, *is_given).where(names.c.name.is_not(None))
+    return {
+        name: [one for one, given in zip(SCORE_SOURCES, by_source, strict=True) if given]
+        for name, *by_source in on.execute(query)
+    }
 
 
 def _count_source(
@@ -267,7 +250,10 @@ def _scores_from_review(review: HumanReview, attempt: str) -> Iterator[Score]:
         "approach": review.approach,
         **{name: DEGREE_VALUES[degree] for name, degree in review.dimensions.items()},
         **{name: DEGREE_VALUES[degree] for name, degree in review.answers.items()},
-        **{name_score(mode): mode in review.tags for mode in get_args(FailureMode)},
+        **{
+            name_score(mode): None if review.tags is None else mode in review.tags
+            for mode in get_args(FailureMode)
+        },
         "review-seconds": review.seconds,
     }
     for name, value in values.items():
@@ -297,6 +283,7 @@ def _scores_from_evaluation(evaluation: Evaluation) -> Iterator[Score]:
         "would-merge": None if evaluation.passed is None else float(evaluation.passed),
         "judge-score": evaluation.score,
         **{one.name: one.score for one in evaluation.criteria},
+        **_modes_from_answers(evaluation),
     }
     for name, value in values.items():
         if value is not None:
@@ -309,3 +296,13 @@ def _scores_from_evaluation(evaluation: Evaluation) -> Iterator[Score]:
                 by=evaluation.judge,
                 at=evaluation.at or datetime.now(UTC),
             )
+
+
+def _modes_from_answers(evaluation: Evaluation) -> dict[str, float]:
+    """Failure modes that its checks ask after, as far as the worst answer shows each."""
+    shown: dict[str, float] = {}
+    for answer in evaluation.answers:
+        if answer.mode is not None and answer.verdict is not None:
+            name = name_score(answer.mode)
+            shown[name] = max(shown.get(name, 0.0), 1 - DEGREE_VALUES[answer.verdict])
+    return shown

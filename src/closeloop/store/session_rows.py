@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Table, func, insert, select
 from closeloop.records.attempt import Attempt
 from closeloop.records.record import Record, content_digest
 from closeloop.records.session import Session
+from closeloop.records.task import PromptVersion
 from closeloop.records.trace import Trace
 from closeloop.store.attempt_rows import (
     COPY_MARKS,
@@ -19,10 +20,16 @@ from closeloop.store.attempt_rows import (
     attempt_columns,
     short_column_text,
 )
-from closeloop.store.fact_rows import insert_or_ignore, resolve_attempt_id, split_values
+from closeloop.store.fact_rows import (
+    add_attempt_prompts,
+    insert_or_ignore,
+    resolve_attempt_id,
+    split_values,
+)
 from closeloop.store.record_bodies import pack_record
 from closeloop.store.review_tables import links
 from closeloop.store.schema import attempt_bodies, attempts, imports, sessions, spans
+from closeloop.text.prompt_text import build_prompt_version
 
 # Which recorded work names which address.
 
@@ -49,6 +56,8 @@ class PackedSession(Record):
     columns: dict[str, Any]
     session: bytes
     trace: bytes
+    prompt: PromptVersion | None = None
+    """The system prompt that its files hold."""
 
 
 class ImportedFile(Record):
@@ -92,7 +101,18 @@ def build_packed_session(
         **attempt_columns(attempt, session.trace, None),
     }
     body = pack_record(replace(session, trace=bare))
-    return PackedSession(attempt=attempt, key=key, columns=columns, session=body, trace=trace)
+    return PackedSession(
+        attempt=attempt,
+        key=key,
+        columns=columns,
+        session=body,
+        trace=trace,
+        prompt=build_prompt_version(
+            session.system,
+            "gateway" if session.trace.reader == "gateway" else "session",
+            session.agent,
+        ),
+    )
 
 
 def save_sessions(
@@ -115,6 +135,9 @@ def save_sessions(
     for target, values in zip((attempts, attempt_bodies, sessions), rows, strict=True):
         _insert_rows(connection, target, values)
     add_links(connection, (each.attempt for each in added))
+    add_attempt_prompts(
+        connection, [(each.attempt.id, each.prompt) for each in added if each.prompt]
+    )
     _insert_rows(connection, imports, [_import_row(file) for file in files])
     return [each.attempt.id for each in added]
 

@@ -274,6 +274,8 @@ class Store:
                 fact_rows.save_blobs(on, before)
                 fact_rows.insert_grade(on, grade_row, first=first)
             add_insights(on, made.insights)
+            if made.prompt is not None:
+                fact_rows.add_attempt_prompts(on, [(made.attempt.id, made.prompt)])
             exchange_rows.insert_exchanges(on, packed_exchanges)
             add_events(on, made.events if first else ())
             return True

@@ -56,6 +56,25 @@ class Discovery(Record):
     """Other projects in the repository, for people to look at."""
 
 
+def use_npm_instead(discovery: Discovery, missing: str | None) -> Discovery | None:
+    """The same commands by npm, where the package manager of the project is not installed."""
+    if missing not in ("pnpm", "yarn", "bun"):
+        return None
+    commands = discovery.commands
+    lines = {kind: getattr(commands, kind) for kind in ("test", "lint", "types", "build")}
+    by_npm = {
+        kind: line and other_projects.call_with_npm(line.replace(f"{missing} test", "npm test"))
+        for kind, line in lines.items()
+    }
+    setup = (other_projects.NPM_INSTALL,)
+    source = f"{discovery.sources.get('setup', 'package.json')}, by npm: {missing} is not installed"
+    return replace(
+        discovery,
+        commands=replace(commands, setup=setup, **by_npm),
+        sources={**discovery.sources, "setup": source},
+    )
+
+
 def discover_commands(repo: Path) -> Discovery:
     """The root first, and there the language with most files; Make fills the gaps.
 

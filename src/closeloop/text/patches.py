@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from closeloop.records.change import Change, FileChange, Hunk
@@ -286,6 +286,19 @@ def count_changed_lines(patch: str, paths: Collection[str]) -> Counter[tuple[str
         for sign, _, line in parse_hunk_lines(section)
         if sign in "+-" and any(map(str.isalnum, line))
     )
+
+
+def sum_line_counts(files: Iterable[FileChange]) -> tuple[int | None, int | None]:
+    """Lines added and removed by all of them; None where the content of one was not told."""
+    known = [*files]
+    if not all(map(has_line_counts, known)):
+        return None, None
+    return sum(file.added for file in known), sum(file.removed for file in known)
+
+
+def has_line_counts(file: FileChange) -> bool:
+    """Whether it is known how many lines of a file changed: one that was not read has none."""
+    return bool(file.added or file.removed) or not (file.note or "").startswith("not read")
 
 
 def _freeze_lines(numbers: Mapping[str, set[int]]) -> LineNumbers:

@@ -30,6 +30,7 @@ from closeloop.records.change import (
 from closeloop.records.finding import SEVERITIES, Finding, Unmeasured
 from closeloop.records.record import Record
 from closeloop.records.trace import Edit, Trace
+from closeloop.text.patches import has_line_counts
 
 MAX_LINES = 4000
 MAX_LINE_CHARS = 1000
@@ -51,8 +52,9 @@ class DiffFile(Record):
     path: str
     old_path: str | None
     status: str
-    added: int
-    removed: int
+    added: int | None
+    removed: int | None
+    """Lines; None where they were not told, which is not 0."""
     binary: bool
     note: str | None
     marks: tuple[str, ...]
@@ -135,8 +137,8 @@ def _build_diff_file(
         path=file.path,
         old_path=file.old_path,
         status=file.status,
-        added=file.added,
-        removed=file.removed,
+        added=file.added if has_line_counts(file) else None,
+        removed=file.removed if has_line_counts(file) else None,
         binary=file.binary,
         note=file.note,
         marks=tuple(marks),

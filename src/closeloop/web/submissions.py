@@ -346,7 +346,7 @@ def _apply_decision(desk: PageContext, given: dict[str, str], who: str) -> None:
     if "remark" in given:
         for repeat_state in get_args(RepeatState):
             if repeat_state == state:
-                decide_repeat(store, given["remark"], repeat_state, who)
+                decide_repeat(store, given["remark"], repeat_state, who, given.get("of"))
                 return
         raise unknown_name_error("state", state, get_args(RepeatState))
     rule = find_rule(store, given.get("rule", ""))

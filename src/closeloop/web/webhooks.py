@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 
 import anyio
 import anyio.to_thread
@@ -28,6 +29,7 @@ from closeloop.records.errors import Fault, MachineFailed, ReadOnlyStore
 from closeloop.records.record import Record
 from closeloop.reviews import github_webhooks, gitlab_pulls
 from closeloop.reviews.authorship import AgentSignsByName
+from closeloop.reviews.pull_changes import OpenHost, run_change_worker
 from closeloop.reviews.pull_updates import refresh_all_pulls
 from closeloop.reviews.rule_learning import run_learning_worker
 from closeloop.reviews.webhook_delivery import WebhookTarget, send_all_events
@@ -65,6 +67,10 @@ class WebhookSecrets(Record):
     """Who is told of events."""
     learn: Callable[[], object] | None = None
     """What makes rules of what people said."""
+    open_host: OpenHost | None = None
+    """What opens a code host to ask it for diffs."""
+    clones: tuple[Path, ...] = ()
+    """Where diffs may be found otherwise."""
 
 
 class _JsonObject(msgspec.Struct):
@@ -103,6 +109,14 @@ class WebhookMiddleware:
         """What goes on beside the requests, and writes what comes of it."""
         group.start_soon(self._read_arrivals_forever)
         group.start_soon(send_all_events, self._store, self._doors.targets)
+        if self._doors.open_host is not None:
+            group.start_soon(
+                run_change_worker,
+                self._store,
+                self._doors.agents,
+                self._doors.open_host,
+                self._doors.clones,
+            )
         if self._doors.learn is not None:
             group.start_soon(run_learning_worker, self._store, self._doors.learn)
 

@@ -15,6 +15,7 @@ from closeloop.changes.names.suspect_names import (
     Suspect,
     find_nearest_name,
     is_test_input,
+    load_standard_library,
 )
 from closeloop.changes.names.type_diagnostics import TypeDiagnostic
 from closeloop.records.inspection import SourceType
@@ -27,7 +28,17 @@ _PLAIN_TYPE = re.compile(
 _DYNAMIC_CLASS = re.compile(
     rb"metaclass\s*=|setattr\(|__getattr|__dict__|__init_subclass__|__set_name__"
 )
-_IGNORE_COMMENT = re.compile(rb"#\s*(?:type|ty|pyright|mypy|pyre)\s*:\s*ignore|#\s*noqa")
+_DYNAMIC_MODULE = re.compile(
+    rb"(?:globals|vars|locals)\(\)(?:\[|\.update)|sys\.modules\[__name__\]"
+)
+_IGNORE_COMMENT = re.compile(
+    rb"#\s*(?:(?:type|ty|pyright|mypy|pyre)\s*:\s*ignore(?:\[([^\]\n]*)\])?|noqa(?::\s*([\w, ]+))?)"
+)
+_NAME_CODE = re.compile(
+    rb"attr|arg|call|name|import|member|unresolved|undefined|overload|general|misc|F8\d\d|E1\d\d\d",
+    re.IGNORECASE,
+)
+"""Rules of type checkers and linters that such a comment silences, as far as names go."""
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 _DYNAMIC_PARAMETERS = ("object.__init__", "replace", "_replace", "__replace__")
 """What takes the fields of a class, which a decorator may have made as it runs."""
@@ -46,7 +57,9 @@ def filter_diagnostics(
 
 def _has_ignore_comment(one: TypeDiagnostic, search: NameSearch) -> bool:
     lines = (search.inspection.sides.read("after", one.path) or b"").split(b"\n")
-    return one.line <= len(lines) and _IGNORE_COMMENT.search(lines[one.line - 1]) is not None
+    comments = _IGNORE_COMMENT.finditer(lines[one.line - 1]) if one.line <= len(lines) else ()
+    codes = [found[1] or found[2] for found in comments]
+    return any(code is None or _NAME_CODE.search(code) for code in codes)
 
 
 def _examine_diagnostic(one: TypeDiagnostic, search: NameSearch) -> Suspect | None:
@@ -96,8 +109,9 @@ def _examine_call(one: TypeDiagnostic, use: NameUse, search: NameSearch) -> Susp
             if not search.name_exists(name.text, keyword) and not search.is_library_name(keyword):
                 where = one.name.rpartition(" ")[2]
                 return Suspect(use=keyword, where=where, certain=True)
-    # A test may call what must not be called so.
-    return None if is_test_file(one.path) else Suspect(use=use, reason=one.message)
+    # A test may call what must not be called so; beside other bases, `object` is not the next one.
+    is_exempt = is_test_file(one.path) or one.name.rpartition(" ")[2] in _DYNAMIC_PARAMETERS
+    return None if is_exempt else Suspect(use=use, reason=one.message)
 
 
 def _examine_module_name(one: TypeDiagnostic, use: NameUse, search: NameSearch) -> Suspect | None:
@@ -110,6 +124,9 @@ def _examine_module_name(one: TypeDiagnostic, use: NameUse, search: NameSearch) 
     names: set[str] = set()
     for path in around.find_python_files(one.path, where):
         names |= around.file_words(path)
+        content = search.inspection.sides.read("after", path) or b""
+        if use.text in around.file_words(path) and _DYNAMIC_MODULE.search(content):
+            return None
     installed = around.installed.package_names("python", where.partition(".")[0])
     near = find_nearest_name(
         use.text, names or around.standard_module_names(where) or installed or set()
@@ -161,21 +178,37 @@ def _class_words(owner: str, search: NameSearch) -> set[str] | None:
     """Every word of the files that define a class and its bases; None where some are not known."""
     waiting, seen = [owner], set[str]()
     names: set[str] = set()
+    standard: set[str] = set()
     while waiting:
         name = waiting.pop()
         if name in seen or name in ("object", "Generic", "Protocol", "ABC", "Exception", "Enum"):
             continue
         seen.add(name)
         definition = _find_class(name, search)
+        if definition is None and name in standard:
+            continue
         if definition is None or len(seen) > MAX_BASES:
             return None
         path, kind = definition
+        standard |= _standard_imports(path, search)
         lines = (search.inspection.sides.read("after", path) or b"").split(b"\n")
         if _DYNAMIC_CLASS.search(b"\n".join(lines[kind.first_line - 1 : kind.last_line])):
             return None
         names |= search.words_without_uses(path)
         waiting += [base.partition("[")[0].rpartition(".")[2] for base in kind.bases]
     return names
+
+
+def _standard_imports(path: str, search: NameSearch) -> set[str]:
+    """What a file imports from Python's own modules, whose classes the type checker knows."""
+    library = load_standard_library("python")
+    module = search.inspection.index.module(path)
+    return {
+        name
+        for one in (module.imports if module else ())
+        if one.module in library
+        for name in ({one.alias or one.name} if one.name else library[one.module])
+    }
 
 
 def _find_class(name: str, search: NameSearch) -> tuple[str, SourceType] | None:

@@ -51,13 +51,13 @@ def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
         return findings
     files = list(list_changed_files(inspection))
     for rule in inspection.settings.rules:
-        reason = _unusable_reason(rule)
+        reason = unusable_reason(rule)
         if reason:
             findings.append(Unmeasured(rule=rules[0].name, reason=f"{rule.name}: {reason}"))
             continue
         for file in files:
             if not rule.paths or matches_globs(file.path, rule.paths):
-                lines = sorted(set(_find_matches(rule, file)))[:MAX_FINDINGS]
+                lines = sorted(set(find_matches(rule, file)))[:MAX_FINDINGS]
                 findings += [_rule_finding(rule, file.path, line) for line in lines]
     return findings
 
@@ -67,7 +67,7 @@ def _rule_finding(rule: RepoRule, path: str, line: int) -> Finding:
     return make_check_finding(rules[0], message, f"{path}:{line}", severity=rule.severity)
 
 
-def _unusable_reason(rule: RepoRule) -> str | None:
+def unusable_reason(rule: RepoRule) -> str | None:
     """Why nothing can be looked for by it."""
     if (rule.pattern is None) == (rule.text is None):
         return "give it either a `pattern` or a `text`"
@@ -84,13 +84,13 @@ def _unusable_reason(rule: RepoRule) -> str | None:
     return None
 
 
-def _find_matches(rule: RepoRule, file: ChangedFile) -> Iterator[int]:
+def find_matches(rule: RepoRule, file: ChangedFile) -> Iterator[int]:
     if rule.text is not None:
         lines = {number: file.line_at(number).strip() for number in sorted(file.added)}
         anchored = any(sign in rule.text for sign in (r"\A", r"\z"))
         if anchored or _matches_regex(f"(?m){rule.text}", "\n".join(lines.values())):
             yield from (number for number, line in lines.items() if _matches_regex(rule.text, line))
-    language = _ast_grep_language(file.path)
+    language = ast_grep_language(file.path)
     text = "\n".join(file.lines) if rule.pattern else ""
     if not rule.pattern or language is None or len(text) > MAX_TEXT_CHARS:
         return
@@ -103,7 +103,7 @@ def _find_matches(rule: RepoRule, file: ChangedFile) -> Iterator[int]:
             yield min(inside)
 
 
-def _ast_grep_language(path: str) -> str | None:
+def ast_grep_language(path: str) -> str | None:
     return language_of(path) or _LANGUAGES_BY_ENDING.get(path.rpartition(".")[2].lower())
 
 

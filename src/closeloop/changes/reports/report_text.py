@@ -20,6 +20,7 @@ from closeloop.records.change import (
 )
 from closeloop.records.finding import SEVERITIES, Finding, Unmeasured
 from closeloop.records.record import Record
+from closeloop.text.patches import sum_line_counts
 from closeloop.text.untrusted import make_visible
 
 if TYPE_CHECKING:
@@ -135,8 +136,9 @@ def report_subject(report: ChangeReport) -> str:
 def describe_change_size(report: ChangeReport) -> str:
     """`3 files, +20 −4`."""
     files = report.change.files
-    added, removed = sum(file.added for file in files), sum(file.removed for file in files)
-    return f"{plural_phrase(len(files), 'file')}, +{added} −{removed}"
+    added, removed = sum_line_counts(files)
+    lines = "lines not all known" if added is None else f"+{added} −{removed}"
+    return f"{plural_phrase(len(files), 'file')}, {lines}"
 
 
 def rerun_command(report: ChangeReport) -> str:

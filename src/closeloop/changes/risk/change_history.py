@@ -32,7 +32,8 @@ from closeloop.records.inspection import (
 from closeloop.records.record import Record
 from closeloop.text.wording import package_folder
 
-MAX_STEPS = 20_000
+MAX_STEPS = 5_000
+"""A first reading of more costs a large repository minutes, and what is older ranks no better."""
 _MAX_CACHED_HISTORIES = 4
 _MAX_UNLABELLED_SHARE = 0.05
 """When so much was added since the labels were made, they are made anew."""

@@ -72,7 +72,8 @@ def read_manifest(path: str, content: bytes) -> Manifest | None:
         dependencies = {one.name: one for one in reader(text)}
         scripts = _install_scripts(text) if PurePosixPath(path).suffix == ".json" else {}
     except (ValueError, TypeError, AttributeError, RecursionError, *_PARSE_ERRORS) as error:
-        raise ValueError(f"it cannot be parsed ({error})"[:200]) from None
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"it cannot be parsed ({reason})"[:200]) from None
     return Manifest(ecosystem=ecosystem, dependencies=dependencies, scripts=scripts)
 
 

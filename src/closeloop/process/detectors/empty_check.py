@@ -12,6 +12,8 @@ whether the change is right:
   fault, or the fault is still there. Tests that passed before and pass again are meant to.
 - **Nothing of the project is used**: a script of the agent's own that imports the standard library
   alone, opens no file and starts no program. It tries a copy of the logic, or only prints.
+- **No value is shown**: a script of the agent's own calls the code and neither compares nor prints
+  what comes of it, and what was asked for is not about something that breaks off.
 
 The agent then hands over without a word of doubt, or goes on to other things, and tries no new
 edit.
@@ -70,7 +72,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from closeloop.process.agent_claims import MAX_MESSAGE_CHARS, admits_problem
+from closeloop.process.agent_claims import MAX_MESSAGE_CHARS, admits_problem, ends_work
 from closeloop.process.check_results import LOOK_PROGRAMS
 from closeloop.process.edit_contents import (
     find_created_files,
@@ -98,7 +100,7 @@ from closeloop.records.trace import (
 
 rule = Rule(
     name="empty-check",
-    version=3,
+    version=4,
     about="All that ran after the last change could not have failed, and is taken as proof.",
     severity="error",
     gates=True,
@@ -106,10 +108,22 @@ rule = Rule(
 
 MAX_SCRIPT_CHARS = 20_000
 """Longer scripts are not looked at."""
+MAX_REQUEST_CHARS = 12_000
 MAX_CITED = 5
 _NO_CALL = "it defines functions or classes and calls none"
 _NOTHING_USED = "it uses nothing of the project"
+_NO_VALUE = "it shows no value and compares nothing: only an exception could have made it fail"
 _SAME_AS_BEFORE = "it prints what it printed before the code was changed"
+_SHOWING_CALL = re.compile(
+    r"^(?:print|pprint|write\w*|save\w*|dump\w*|exit|_exit|main|run\w*|test\w*|check\w*|verify\w*"
+    r"|assert\w*|show_\w+|execute\w*|call\w*|exec|eval|doctest|log|info|debug|warning|error)$"
+)
+"""Calls that may show a value, or compare it."""
+_CRASH = re.compile(
+    r"Traceback|\b\w+(?:Error|Exception|Warning)\b|\b(?:crash|rais(?:es?|ed|ing)|throws?|exception"
+    r"|fails?\b|cannot|can't|unable|not allowed|not accept|unexpected keyword|doesn't work)\w*",
+)
+"""A request about something that breaks off: then a run that ends shows something."""
 _INLINE_CODE = re.compile(
     r"\b(?:python[\d.]*|node|ruby|php|perl)\s+(?:-\w+\s+)*(?:-[ce]\b|-?\s*<<)"
 )
@@ -167,7 +181,8 @@ def _list_runs(root: LaneReading, change: TraceStep) -> Sequence[TraceStep]:
     return [
         step
         for step in root.steps[at:]
-        if isinstance(step.event, Handoff) or (is_run(step) and not _is_cut_off(step))
+        if isinstance(step.event, Handoff)
+        or (is_run(step) and not _is_cut_off(step) and not ends_work(step.event))
     ]
 
 
@@ -206,11 +221,18 @@ def _find_unchanged(
     before = earlier.get(_name_target(step))
     if before is None or step.failed or before.failed or not _is_own_script(root, step):
         return None
-    if not any(one.role == "agent" and one.number > step.number for one in root.messages):
+    if not _hands_over_after(root, step):
         return None
     if not prints_all_the_same(before, step) or _prints_test_results(step):
         return None
     return None if _is_script_changed(root, before, step) else _SAME_AS_BEFORE
+
+
+def _hands_over_after(root: LaneReading, step: TraceStep) -> bool:
+    """By words, or by calling the tool that ends the work."""
+    return ends_work(root.steps[-1].event) or any(
+        one.role == "agent" and one.number > step.number for one in root.messages
+    )
 
 
 def _is_script_changed(root: LaneReading, before: TraceStep, after: TraceStep) -> bool:
@@ -249,7 +271,8 @@ def _goes_on(root: LaneReading, runs: Sequence[TraceStep]) -> bool:
         return False
     words = [one for one in root.messages if one.role == "agent" and one.number > runs[0].number]
     if not words:
-        return root.steps[-1].index > runs[0].index + 1
+        last = root.steps[-1]
+        return ends_work(last.event) or last.index > runs[0].index + 1
     return not _has_doubt(words[-1]) and not any(
         _STILL_THERE.search(one.text[:MAX_MESSAGE_CHARS].lower()) for one in words
     )
@@ -293,9 +316,9 @@ def _is_python(part: ShellCommand) -> bool:
 def _explain_part(root: LaneReading, step: TraceStep, part: ShellCommand) -> str | None:
     words = [word for word in part.words[1:] if word not in ("-u", "-B", "-")]
     if words[:1] == ["-c"]:
-        return _explain_code(words[1]) if len(words) > 1 else None
+        return _explain_text(root, step, words[1]) if len(words) > 1 else None
     if not words:
-        return _explain_code(part.body) if part.body else None
+        return _explain_text(root, step, part.body) if part.body else None
     path = words[0]
     if not path.endswith(".py"):
         return None
@@ -308,7 +331,43 @@ def _explain_part(root: LaneReading, step: TraceStep, part: ShellCommand) -> str
         return None
     if prints_nothing(step) and "__main__" not in code and _only_defines(code):
         return _NO_CALL
-    return _explain_code(code)
+    return _explain_text(root, step, code)
+
+
+def _explain_text(root: LaneReading, step: TraceStep, code: str) -> str | None:
+    if reason := _explain_code(code):
+        return reason
+    if not _shows_no_value(code) or _CRASH.search((root.request or "")[:MAX_REQUEST_CHARS]):
+        return None
+    if not prints_nothing(step) and "print(" not in code:
+        return None
+    target = _name_target(step)
+    failed_before = any(_name_target(one) == target for one in root.failing)
+    return None if failed_before else _NO_VALUE
+
+
+def _shows_no_value(code: str) -> bool:
+    """It calls the project and neither compares, writes nor prints what comes of it."""
+    tree = _parse_code(code)
+    if tree is None or not tree.body or not _REACHING_NAMES.isdisjoint(_names_used(tree)):
+        return False
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assert | ast.Raise | ast.Try | ast.If | ast.With | ast.While):
+            return False
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            modules = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+            modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            if any(name.partition(".")[0] in _REACHING_MODULES for name in modules):
+                return False
+        if isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+            name = node.func.id if isinstance(node.func, ast.Name) else name
+            if name in ("print", "pprint"):
+                if not all(isinstance(one, ast.Constant) for one in node.args):
+                    return False
+            elif _SHOWING_CALL.search(name):
+                return False
+    return True
 
 
 def _find_script(root: LaneReading, run: TraceStep, name: str) -> str | None:

@@ -1,12 +1,17 @@
-"""The agent stopped with a failing check after too few tries, and asked nobody.
+"""The agent stopped after too few tries, with a failing check or with nothing done.
 
 ## What it looks for
 
-The root's end: its last check failed, nothing was changed since, fewer than two iterations
-(changes, then a check) were tried, and the agent gave up: its exit says so, or its last words do
-("I was unable to …", "still fails").
+The root's end, in two forms:
 
-It keeps quiet where the agent asked, where the user spoke since, where the attempt was stopped
+- its last check failed, nothing was changed since, fewer than two iterations (changes, then a
+  check) were tried, and the agent gave up: its exit says so, or its last words do ("I was unable
+  to …", "still fails");
+- a change was asked for, and the agent ends without having changed anything but scratch files: with
+  advice, with a claim, or without a word.
+
+It keeps quiet where the agent says that nothing is to be changed or that something is missing
+(second form); where the agent asked, where the user spoke since, where the attempt was stopped
 from outside, where the check could not run, where nothing was changed and nothing was to be
 repaired (a review, a question), and where the agent names a reason that is not its own: access,
 credentials, network, the environment, something that was failing before.
@@ -33,7 +38,8 @@ Budget was left, and the output of the check said where to look.
 
 ## When it can be measured
 
-When at least one check says, by exit code or by output, whether it passed.
+The first form: when at least one check says, by exit code or by output, whether it passed. The
+second one always.
 
 ## Thresholds and silencing
 
@@ -59,7 +65,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from closeloop.process.agent_claims import admits_problem
+from closeloop.process.agent_claims import admits_problem, ends_work
+from closeloop.process.edit_contents import is_scratch_path
 from closeloop.process.measures.verification import could_not_run
 from closeloop.process.rule_helpers import (
     describe_failures,
@@ -75,15 +82,38 @@ from closeloop.records.inspection import (
 from closeloop.records.trace import (
     Message,
 )
+from closeloop.text.client_markup import strip_client_markup
 
 rule = Rule(
     name="gave-up-early",
-    version=3,
-    about="The agent stopped with a failing check after too few tries, and asked nobody.",
+    version=4,
+    about="The agent stopped after too few tries, with a failing check or with nothing done.",
     severity="warning",
     thresholds={"iterations": 2},
 )
 
+MAX_REQUEST_CHARS = 12_000
+MAX_LAST_WORDS_CHARS = 2000
+MIN_ANSWERS = 2
+"""One answer and nothing else may be of a client that has no tools."""
+INSTALLERS = frozenset(("pip", "pip3", "conda", "apt", "apt-get", "npm", "python"))
+"""What writes outside of the code, or leaves only what a program writes."""
+CHANGE_WISH = re.compile(
+    r"(?:^|[.!?:;]\s+|\bplease |\bhelp me (?:to )?|\b(?:can|could) you (?:please )?|\bto )"
+    r"(?:implement|fix|add|change|update|rewrite|refactor|remove|rename|repair)\b",
+    re.MULTILINE,
+)
+_NO_CHANGE_WISH = re.compile(
+    r"\b(?:do not|don't|without) (?:chang|edit|modify|implement|fix)\w* (?:any|the code|code)\b"
+    r"|^\W*(?:plan|review|explain|investigate|analy[sz]e|research)\b|\bread-only\b|\bplan mode\b",
+    re.MULTILINE,
+)
+"""Who is to look, to plan or to answer changes nothing."""
+_NOTHING_TO_CHANGE = re.compile(
+    r"\bno (?:\w+ )?(?:changes?|fix|action|modifications?) (?:is|are|was|were)? ?(?:needed|required"
+    r"|necessary)|\balready\b|\bnot (?:reproduc|present|a bug|possible|able to)\w*"
+    r"|\b(?:don't|do not) need to\b|\bplease (?:provide|confirm|share|let me know which|clarify)"
+)
 _JUSTIFICATION = re.compile(
     r"\b(?:permission|credential|access|network|offline|internet|api key|token|password"
     r"|not installed|unavailable|sandbox|environments?|runtime|tooling|timed? ?out|pre-?existing"
@@ -108,11 +138,14 @@ _REPAIR_WISH = re.compile(
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """The root's end: its last check failed, and fewer iterations than the limit were tried."""
+    """The root's end: nothing was changed, or its last check failed after too few iterations."""
+    exit_ = reading.attempt.exit if reading.attempt else None
+    stopped = exit_ not in (None, "finished", "gave_up") or not reading.lanes
+    if not stopped and (ending := _find_empty_ending(reading)):
+        return [ending]
     if reason := explain_unreadable_checks(reading):
         return Unmeasured(rule=rule.name, reason=reason)
-    exit_ = reading.attempt.exit if reading.attempt else None
-    if exit_ not in (None, "finished", "gave_up") or not reading.lanes:
+    if stopped:
         return []
     root = next(iter(reading.lanes.values()))
     failing = _last_failing_check(root)
@@ -139,6 +172,38 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
             confidence=0.9 if exit_ == "gave_up" else 0.75,
         )
     ]
+
+
+def _find_empty_ending(reading: TraceReading) -> Finding | None:
+    """A change was asked for once; the agent ended, and nothing that lasts was changed."""
+    root = next(iter(reading.lanes.values()))
+    last = reading.trace.events[-1] if reading.trace.events else None
+    by_words = isinstance(last, Message) and last.role == "agent" and last.intent != "question"
+    if last is None or not (by_words or ends_work(last)) or any(map(_may_last, root.changes)):
+        return None
+    if not root.steps and sum(one.role == "agent" for one in root.messages) < MIN_ANSWERS:
+        return None
+    request = strip_client_markup((root.request or "")[:MAX_REQUEST_CHARS]).lower()
+    if len(root.users) > 1 or not CHANGE_WISH.search(request) or _NO_CHANGE_WISH.search(request):
+        return None
+    words = last.text[-MAX_LAST_WORDS_CHARS:].lower() if isinstance(last, Message) else ""
+    if words.rstrip().endswith("?") or _NOTHING_TO_CHANGE.search(words):
+        return None
+    return make_finding(
+        rule,
+        "A change was asked for, and the agent ended without having changed anything.",
+        [*([root.steps[-1].number] if root.steps else []), last.number],
+        lane=root.lane.id,
+        confidence=0.9,
+    )
+
+
+def _may_last(step: TraceStep) -> bool:
+    """It may have changed something that is to be kept: only scratch files surely do not last."""
+    if step.written:
+        return not all(map(is_scratch_path, step.written))
+    programs = step.doing.programs if step.doing else ()
+    return INSTALLERS.isdisjoint(name.partition(" ")[0] for name in programs)
 
 
 def _last_failing_check(root: LaneReading) -> TraceStep | None:

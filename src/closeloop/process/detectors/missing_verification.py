@@ -93,7 +93,7 @@ from closeloop.records.inspection import (
 
 rule = Rule(
     name="missing-verification",
-    version=4,
+    version=5,
     about="The agent ended with code that neither a check nor a run of it has tried.",
     severity="warning",
     gates=True,
@@ -102,6 +102,9 @@ rule = Rule(
 _NO_CHECK_WISH = re.compile(
     r"\bno need to (?:run|test|check|verify|execute)"
     r"|\b(?:do not|don't|without) (?:run|test|check|execut|verify)"
+)
+_RUN_WISH = re.compile(
+    r"\b(?:re-?run|run|execute)\b[^.\n]{0,40}\b(?:tests?|scripts?|suite|it|pytest|python\d?|bash)\b"
 )
 
 
@@ -168,10 +171,12 @@ def _standing_code_changes(reading: TraceReading, root: LaneReading) -> Sequence
 
 
 def _could_run_commands(reading: TraceReading) -> bool:
-    """It ran some command, or it is one of ours, which can."""
+    """It ran some command, is one of ours, which can, or was asked to run something."""
     if reading.attempt is not None and reading.attempt.origin == "experiment":
         return True
-    return any(step.doing for lane in reading.lanes.values() for step in lane.steps)
+    if any(step.doing for lane in reading.lanes.values() for step in lane.steps):
+        return True
+    return _RUN_WISH.search(collect_user_requests(reading)) is not None
 
 
 def _is_claimed(root: LaneReading, last: TraceStep, *, checked: bool) -> bool:

@@ -14,6 +14,7 @@ from closeloop.records.settings import CommandSettings
 from closeloop.tasks.mining.change_parts import read_pytest_options, split_option_words
 from closeloop.tasks.project_discovery import detect_project
 from closeloop.tasks.projects.manifest_folder import ManifestFolder, nested_table
+from closeloop.tasks.projects.other_projects import NPM_INSTALL, call_with_npm
 
 REQUIREMENTS_PATTERN = r"requirements[^/]*(/[^/]+)?\.txt"
 _VENV_BIN = ".venv/bin/"
@@ -194,10 +195,8 @@ def _python_recipes(
 
 def _npm_recipes(test: str) -> list[Recipe]:
     """Without the package manager that a project is made with, which may not be installed."""
-    line = re.sub(r"\b(?:pnpm exec|bunx|yarn(?! run\b)) ", "npx ", test, count=1)
-    line = re.sub(r"\b(?:pnpm|yarn|bun) run ", "npm run ", line, count=1)
-    setup = ("npm install --no-audit --no-fund --no-package-lock --legacy-peer-deps",)
-    return [] if line == test else [Recipe(setup=setup, test=line, how="with npm")]
+    line = call_with_npm(test)
+    return [] if line == test else [Recipe(setup=(NPM_INSTALL,), test=line, how="with npm")]
 
 
 def _runner_recipes(folder: ManifestFolder, known: Recipe) -> list[Recipe]:

@@ -65,6 +65,7 @@ class ExportedCheckRun(Record):
     """One check of one push."""
 
     head_sha: str = ""
+    name: str = ""
     conclusion: str | None = None
 
 
@@ -156,17 +157,22 @@ def _work_from_pull(request: PullExport, work: PastWork, modes: Sequence[str]) -
     ]
     tags = ["pull-request"]
     tags += ["reviewed"] if remarks else []
-    tags += (
-        ["failed-in-ci"]
-        if any(run.conclusion in _FAILED_CONCLUSIONS for run in request.checks)
-        else []
+    failed = [run for run in request.checks if run.conclusion in _FAILED_CONCLUSIONS]
+    tags += ["failed-in-ci"] if failed else []
+    failures = dict.fromkeys(
+        f"{run.name or 'a check'}: {run.conclusion} at {run.head_sha[:7] or 'an earlier push'}"
+        for run in failed
+    )
+    asked = format_remarks("Reviewers of the original change asked for this", remarks)
+    broke = format_remarks(
+        "Checks of the original change failed before it was accepted", list(failures)
     )
     return SourcedWork(
         work=msgspec.structs.replace(
             work, message=message.strip(), hindsight=request.issue is None
         ),
         tags=(*tags, *modes),
-        rubric=format_remarks("Reviewers of the original change asked for this", remarks),
+        rubric="\n\n".join(part for part in (asked, broke) if part),
     )
 
 

@@ -49,6 +49,16 @@ _BUILD_STEP = re.compile(r"build|compile|tsc|babel|rollup|webpack|generate|prepa
 _TEST_SCRIPTS = ("test", "test:unit", "test-unit", "unit", "unit-test", "test:ci")
 
 
+NPM_INSTALL = "npm install --no-audit --no-fund --no-package-lock --legacy-peer-deps"
+"""For a project of another package manager, which may not be installed."""
+
+
+def call_with_npm(line: str) -> str:
+    """A command as npm runs it, of whichever package manager it was."""
+    line = re.sub(r"\b(?:pnpm exec|bunx|yarn(?! run\b)) ", "npx ", line)
+    return re.sub(r"\b(?:pnpm|yarn|bun) run ", "npm run ", line)
+
+
 class PackageManager(Record):
     """How a package manager is spoken to."""
 

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from closeloop.providers.provider_streams import read_provider_reply
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.session import Exchange, Session
 from closeloop.records.trace import Handoff, Turn
-from closeloop.text.untrusted import clean_unicode
+from closeloop.text.untrusted import clean_unicode, truncate_middle
 from closeloop.traces.edit_texts import files_in_patch
 from closeloop.traces.message_parts import MessagePart, parse_message_parts
+from closeloop.traces.provider_values import content_text
 from closeloop.traces.request_history import RequestHistory, handoff_from_call
 from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder, count_skip, derive_id
 from closeloop.traces.untrusted_json import as_list, as_mapping, try_decode_json
 
 name = "gateway"
-version = 2
+version = 3
 LAYOUT_VERSION = 1
 """Of the lines that are written, whatever is read from them."""
 _EXCHANGE_KEY = "closeloop_exchange"
@@ -89,7 +92,42 @@ def session_from_exchanges(exchanges: Sequence[Exchange], skipped: dict[str, int
     talk = _ExchangeSession(skipped, with_tools=any(map(_offers_tools, exchanges)))
     for exchange in exchanges:
         talk.add_exchange(exchange)
-    return talk.build_session()
+    session = talk.build_session()
+    system = find_system_prompt(exchanges)
+    return session if system is None else replace(session, system=truncate_middle(system))
+
+
+MAX_PROMPT_EXCHANGES = 30
+"""Requests of an attempt in which its system prompt is looked for."""
+
+
+def find_system_prompt(exchanges: Sequence[Exchange]) -> str | None:
+    """The system prompt that a program sent with its work: of several, the commonest.
+
+    Requests without tools (titles, summaries, topics) count only where none offers tools.
+    """
+    texts: dict[bool, list[str]] = {True: [], False: []}
+    for exchange in islice(exchanges, MAX_PROMPT_EXCHANGES):
+        if exchange.path == OWN_REPLY_PATH:
+            return None
+        payload = as_mapping(try_decode_json(exchange.request))
+        if text := _join_system_parts(payload):
+            texts[bool(payload.get("tools"))].append(text)
+    candidates = texts[True] or texts[False]
+    return max(candidates, key=candidates.count, default=None)
+
+
+def _join_system_parts(payload: Mapping[str, Any]) -> str:
+    """What a request says as the system, in the format of any provider."""
+    gemini = as_mapping(payload.get("systemInstruction") or payload.get("system_instruction"))
+    messages = payload.get("messages") or payload.get("input")
+    told = [
+        one.get("content")
+        for one in (messages if isinstance(messages, list) else ())
+        if isinstance(one, dict) and one.get("role") in ("system", "developer")
+    ]
+    sources = (payload.get("system"), payload.get("instructions"), gemini.get("parts"), *told)
+    return "\n\n".join(filter(None, map(content_text, sources)))
 
 
 class _ExchangeLane:

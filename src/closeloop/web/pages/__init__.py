@@ -17,9 +17,11 @@ from closeloop.web.pages import (
     outcome,
     overview,
     plans,
+    prompts,
     review,
     scores,
     tasks,
+    trials,
 )
 from closeloop.web.render import load_assets, template_environment
 
@@ -41,7 +43,8 @@ PAGES: tuple[Page, ...] = (
     *changes.PULL_PAGES,
     *plans.PAGES,
     *memory.PAGES,
-    *memory.PROMPT_PAGES,
+    *prompts.PAGES,
+    *trials.PAGES,
     *tasks.PAGES,
     *tasks.RULE_PAGES,
     *overview.HEALTH_PAGES,
@@ -56,3 +59,4 @@ def warm_up_pages(desk: PageContext) -> None:
     # No more than a head start: whoever asks is told what is wrong.
     with suppress(Exception):
         overview.overview(desk, NoQuery())
+        attempts.attempts(desk, attempts.AttemptsAsked(limit=1, score=("would-merge",)))

@@ -10,8 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from closeloop.attempts.experiment_run import merging_shares
-from closeloop.metrics.task_repeats import outcome_with_review
+from closeloop.metrics.score_columns import ScoreCell
 from closeloop.records.attempt import (
     AttemptFilter,
     AttemptMarks,
@@ -21,16 +20,14 @@ from closeloop.records.attempt import (
 )
 from closeloop.records.errors import BadInput
 from closeloop.records.record import Record
-from closeloop.store.metrics_section import AttemptSpan
 from closeloop.web.page import Page
 from closeloop.web.page_context import PageContext
+from closeloop.web.pages.outcome import list_results
 from closeloop.web.pages.scores import (
-    ScoreCell,
     ScoreName,
     list_score_names,
     load_score_cells,
 )
-from closeloop.web.render import attempt_result
 
 # Cursors: where the next page of a list begins, as text that an address can hold.
 
@@ -150,12 +147,11 @@ def attempt_lines(
     """Attempts as a list shows them, with what was found in each and how it scores."""
     marks = desk.load_attempt_marks(rows)
     cells = load_score_cells(desk, [row.id for row in rows], scores)
-    unchecked = tuple(row.id for row in rows if row.is_for_review)
-    merges = merging_shares(desk.store, AttemptSpan(attempts=unchecked)) if unchecked else {}
+    results = list_results(desk.store, rows)
     return tuple(
         AttemptLine(
             row=row,
-            result=outcome_with_review(row, merges) if row.is_for_review else attempt_result(row),
+            result=results[row.id],
             marks=marks.get(row.id, AttemptMarks()),
             scores=cells.get(row.id, ()),
         )

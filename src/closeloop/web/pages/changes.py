@@ -18,12 +18,15 @@ from closeloop.records.pull_request import (
     PullRow,
 )
 from closeloop.records.record import Record
+from closeloop.records.team_rules import TeamRule
 from closeloop.reviews.authorship import merge_known_agents
-from closeloop.reviews.pull_updates import load_pull
+from closeloop.reviews.pull_board import BoardRow, PullOrder, list_board
+from closeloop.reviews.pull_updates import load_pull, load_pull_change
 from closeloop.reviews.review_items import load_open_task
+from closeloop.reviews.review_queue import list_pulls_awaiting_change
 from closeloop.store.listing_section import DeliveredChange
 from closeloop.tasks.sealed_tasks import task_alias
-from closeloop.web.diff_view import ReportShown, build_report_view
+from closeloop.web.diff_view import DiffFile, ReportShown, build_diff_files, build_report_view
 from closeloop.web.event_views import FigureTable, build_figure_table
 from closeloop.web.page import Page, PageNotFound, find_or_404
 from closeloop.web.page_context import PageContext
@@ -166,15 +169,22 @@ class PullsAsked(Record):
     repo: str | None = None
     state: PullRequestState | None = None
     by: Literal["agents", "people"] | None = None
+    find: str | None = None
+    """Only those whose title, number or author holds this."""
+    sort: PullOrder = "care"
 
 
 class PullsView(Record):
     asked: PullsAsked
-    pulls: tuple[PullRow, ...]
-    """The latest first."""
+    pulls: tuple[BoardRow, ...]
+    """What deserves care first, or as it was asked."""
+    count: int
+    """All that are like that, those too that are not listed."""
     repos: tuple[str, ...]
     cut: bool
     """Whether there are more."""
+    without_change: int
+    """Open ones whose diff is not stored, so that nobody is asked about them."""
 
 
 class PullAsked(Record):
@@ -184,28 +194,63 @@ class PullAsked(Record):
 
 class PullView(Record):
     pull: PullRequest
+    board: BoardRow
+    """Risk, size, rounds and cost, and why it deserves care."""
+    files: tuple[DiffFile, ...]
+    """Its diff; none where that is not stored."""
+    report: ReportShown | None
+    """What the last check of it said."""
     corrections: tuple[Correction, ...]
+    rules: tuple[TeamRule, ...]
+    """What was learned from it."""
 
 
 def pulls(desk: PageContext, asked: PullsAsked) -> PullsView:
     agent = None if asked.by is None else asked.by == "agents"
-    rows = desk.store.pulls.list_pulls(
-        repo=asked.repo, state=asked.state, agent=agent, limit=MAX_PULLS + 1
-    )
-    first = tuple(rows[:MAX_PULLS])
+    rows = desk.store.pulls.list_pulls(repo=asked.repo, state=asked.state, agent=agent)
+    words = (asked.find or "").lower().split()
+    rows = [row for row in rows if all(word in _searched_text(row) for word in words)]
+    board = list_board(desk.store, rows, asked.sort)
     return PullsView(
         asked=asked,
-        pulls=first,
-        repos=tuple(sorted({row.repo for row in first})),
-        cut=len(rows) > MAX_PULLS,
+        pulls=tuple(board[:MAX_PULLS]),
+        count=len(board),
+        repos=tuple(sorted({row.repo for row in rows})),
+        cut=len(board) > MAX_PULLS,
+        without_change=len(list_pulls_awaiting_change(desk.store)),
     )
+
+
+def _searched_text(row: PullRow) -> str:
+    names = (row.title, f"{row.repo}#{row.pull}", row.agent, row.asked_by, row.branch)
+    return " ".join(filter(None, names)).lower()
 
 
 def pull(desk: PageContext, asked: PullAsked) -> PullView:
     agents = merge_known_agents(desk.settings.pulls.agents)
     pull_request = find_or_404(load_pull, asked.repo, asked.number, desk.store, agents)
-    pull_corrections = desk.store.memory.list_corrections(repo=asked.repo, pull=asked.number)
-    return PullView(pull=pull_request, corrections=tuple(pull_corrections))
+    store = desk.store
+    row = store.pulls.load_pull(asked.repo, asked.number)
+    if row is None:
+        raise PageNotFound(f"There is no pull request {asked.repo}#{asked.number} in the list.")
+    if row.attempt is not None:
+        # Refused where the task is sealed.
+        load_open_task(store, store.load_attempt(row.attempt))
+    change = load_pull_change(pull_request, store)
+    corrections = store.memory.list_corrections(repo=asked.repo, pull=asked.number)
+    learned = [
+        rule
+        for rule in store.memory.list_rules(repo=asked.repo)
+        if any(one.pull == asked.number and one.repo == asked.repo for one in rule.examples)
+    ]
+    return PullView(
+        pull=pull_request,
+        board=list_board(store, [row])[0],
+        files=build_diff_files(change, (), {}) if change else (),
+        report=newest_attempt_report(desk, row.attempt) if row.attempt else None,
+        corrections=tuple(corrections),
+        rules=tuple(learned),
+    )
 
 
 PULL_PAGES = (

@@ -23,6 +23,7 @@ from closeloop.web.event_views import FigureLine, build_figure_lines
 from closeloop.web.page import NoQuery, Page, find_or_404
 from closeloop.web.page_context import PageContext
 from closeloop.web.pages.attempts import MAX_DOTS, AttemptGrid, build_attempt_grid
+from closeloop.web.pages.scores import ScoreName, list_score_names, require_few_scores
 
 MAX_EXPERIMENTS = 50
 MAX_FAILED_ATTEMPTS = 100
@@ -39,6 +40,8 @@ class ExperimentsView(Record):
 class ExperimentAsked(Record):
     experiment: str
     """The id, or the beginning of it."""
+    score: tuple[ScoreName, ...] = ()
+    """What is shown beside the score that decides."""
 
 
 class Ends(Record):
@@ -68,7 +71,8 @@ class ExperimentScores(Record):
     """`resolved`, or `would-merge` where no task has a check."""
     source: ScoreSource
     lines: tuple[FigureLine, ...]
-    """Variant by variant; where only some tasks have a check, by both scores."""
+    """Variant by variant; where only some tasks have a check, by both scores; then what is asked
+    for."""
     awaiting: int
     """Attempts at tasks without a check of which no person has said whether they would merge."""
 
@@ -93,6 +97,9 @@ class ExperimentNow(Record):
 
 
 class ExperimentView(Record):
+    asked: ExperimentAsked
+    scores: tuple[str, ...]
+    """Names of those that may be shown."""
     experiment: Experiment
     now: ExperimentNow | None
     """None until it was looked at the first time."""
@@ -119,24 +126,32 @@ def current_experiment_statuses(desk: PageContext) -> tuple[tuple[ExperimentStat
 
 
 def experiment(desk: PageContext, asked: ExperimentAsked) -> ExperimentView:
+    require_few_scores(asked.score)
     chosen_experiment = find_or_404(find_experiment, desk.store, asked.experiment)
+    names = tuple(dict.fromkeys(asked.score))
     in_hand = sorted(desk.store.course.list_claimed_jobs())
     cached_experiment = desk.metric_cache.compute_from_store(
-        f"experiment {chosen_experiment.id}",
+        f"experiment {chosen_experiment.id} {names}",
         f"{desk.store_mark()} {in_hand}",
-        lambda: _current_experiment(desk, chosen_experiment, in_hand),
+        lambda: _current_experiment(desk, chosen_experiment, in_hand, names),
     )
     return ExperimentView(
-        experiment=chosen_experiment, now=cached_experiment.value, fresh=cached_experiment.fresh
+        asked=asked,
+        scores=list_score_names(desk),
+        experiment=chosen_experiment,
+        now=cached_experiment.value,
+        fresh=cached_experiment.fresh,
     )
 
 
-def _current_experiment(desk: PageContext, chosen: Experiment, in_hand: list[str]) -> ExperimentNow:
+def _current_experiment(
+    desk: PageContext, chosen: Experiment, in_hand: list[str], names: Sequence[str]
+) -> ExperimentNow:
     course = read_experiment_status(desk.store, chosen, in_hand)
     sealed = desk.store.held_out.list_sealed_digests()
     all_rows = list_experiment_attempts(desk.store, chosen)
     rows = [row for row in all_rows if row.task_digest not in sealed]
-    work = _load_experiment_work(desk, chosen, rows)
+    work = _load_experiment_work(desk, chosen, rows, names)
     unchecked = {work.attempts[place] for place in work.columns["unchecked"].nonzero()[0].tolist()}
     merges = {
         name: scores[REVIEW_SCORE]
@@ -151,7 +166,7 @@ def _current_experiment(desk: PageContext, chosen: Experiment, in_hand: list[str
         ends=Ends(**_count_ends([row for row in rows if row.id not in unchecked])),
         failed=tuple(failed_rows[:MAX_FAILED_ATTEMPTS]),
         more=max(0, len(failed_rows) - MAX_FAILED_ATTEMPTS),
-        scores=_experiment_scores(work, course, awaiting=len(unchecked - merges.keys())),
+        scores=_experiment_scores(work, course, len(unchecked - merges.keys()), names),
         grid=build_attempt_grid(desk, rows, tuple(dict.fromkeys(course.variants)), merges),
         tasks=tuple(group_task_repeats(rows, desk.load_attempt_marks(rows), merges))[
             :MAX_TASK_TABLES
@@ -165,23 +180,24 @@ def _current_experiment(desk: PageContext, chosen: Experiment, in_hand: list[str
 
 
 def _load_experiment_work(
-    desk: PageContext, chosen: Experiment, rows: Sequence[AttemptRow]
+    desk: PageContext, chosen: Experiment, rows: Sequence[AttemptRow], names: Sequence[str]
 ) -> AttemptTable:
-    """These attempts, with what people would merge; nothing is measured."""
+    """These attempts, with what people would merge and what is asked for; nothing is measured."""
     span = AttemptSpan(variants=chosen.variants)
     work = load_attempt_table(desk.store, desk.rulebook, span, again=None)
     work = work.select_rows({row.id for row in rows})
-    return attach_scores(work, desk.store, desk.score_catalogue, [REVIEW_SCORE], span)
+    return attach_scores(work, desk.store, desk.score_catalogue, [REVIEW_SCORE, *names], span)
 
 
 def _experiment_scores(
-    work: AttemptTable, course: ExperimentStatus, awaiting: int
+    work: AttemptTable, course: ExperimentStatus, awaiting: int, more: Sequence[str]
 ) -> ExperimentScores:
     """As `closeloop metrics --by variant` has them."""
     names = default_scores(work, [AttemptSelection(name="all")])
     metric, _ = find_metric(work, names[0])
     if metric.name != REVIEW_SCORE and work.columns["unchecked"].any():
         names += (REVIEW_SCORE,)
+    names = tuple(dict.fromkeys((*names, *more)))
     lines = build_figure_lines(compute_metrics(work, ("variant",), names))
     order = {name: place for place, name in enumerate(course.variants)}
     return ExperimentScores(

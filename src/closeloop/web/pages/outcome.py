@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from msgspec.structs import replace
 
+from closeloop.attempts.experiment_run import merging_shares
 from closeloop.metrics.task_log import load_task_log
+from closeloop.metrics.task_repeats import outcome_with_review
 from closeloop.records.attempt import (
     Attempt,
     AttemptMarks,
@@ -25,10 +28,13 @@ from closeloop.records.task import Task
 from closeloop.records.task_log import TaskLog
 from closeloop.reviews.authorship import merge_known_agents
 from closeloop.reviews.review_items import load_open_task
+from closeloop.store import Store
+from closeloop.store.metrics_section import AttemptSpan
 from closeloop.web.diff_view import DiffFile, ReportShown, build_diff_files, locate_findings
 from closeloop.web.page import Page, find_or_404
 from closeloop.web.page_context import PageContext
 from closeloop.web.pages.changes import newest_attempt_report
+from closeloop.web.render import attempt_result
 
 # What stands above every page of one attempt: who tried what, how it ended, where to look.
 
@@ -48,6 +54,8 @@ class AttemptHead(Record):
     """One attempt, in a few lines."""
 
     row: AttemptRow
+    result: str
+    """Pass, fail, unscored or session; where nothing is checked, what people say."""
     attempt: Attempt
     marks: AttemptMarks
     title: str
@@ -67,6 +75,7 @@ def load_attempt_head(desk: PageContext, name: str) -> tuple[AttemptHead, Task |
     session = desk.store.load_session(attempt.id) if attempt.origin == "production" else None
     head = AttemptHead(
         row=row,
+        result=list_results(desk.store, [row])[row.id],
         attempt=attempt,
         marks=marks,
         title=attempt.task or _session_title(attempt, session),
@@ -74,6 +83,16 @@ def load_attempt_head(desk: PageContext, name: str) -> tuple[AttemptHead, Task |
         newer=desk.store.listing.find_newer_version(attempt.id) if session else None,
     )
     return head, task
+
+
+def list_results(store: Store, rows: Sequence[AttemptRow]) -> dict[str, str]:
+    """By attempt, how it ended; where nothing is checked, whether most reviewers would merge it."""
+    unchecked = tuple(row.id for row in rows if row.is_for_review)
+    merges = merging_shares(store, AttemptSpan(attempts=unchecked)) if unchecked else {}
+    return {
+        row.id: outcome_with_review(row, merges) if row.is_for_review else attempt_result(row)
+        for row in rows
+    }
 
 
 def with_marks(head: AttemptHead, measurement: Measurement | None) -> AttemptHead:

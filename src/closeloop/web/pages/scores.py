@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite
 from typing import Annotated
 
 from msgspec import Meta
 
 from closeloop.metrics.attempt_table import AttemptTable, load_attempt_table
 from closeloop.metrics.score_columns import (
+    ScoreCell,
     ScoreRow,
     attach_scores,
-    find_metric,
+    list_score_cells,
     list_score_rows,
     summarise_scores,
 )
@@ -57,15 +57,6 @@ class AttemptScoresView(Record):
     given: tuple[ScoreLine, ...]
     computed: tuple[ScoreLine, ...]
     """From grades, rules, deliveries and the attempt itself."""
-
-
-class ScoreCell(Record):
-    """What a list shows of one score of one attempt."""
-
-    value: float | None = None
-    """The mean of who scored it last; None where nobody did."""
-    labels: tuple[str, ...] = ()
-    """Of a score that is a word, the words that were given."""
 
 
 def scores(desk: PageContext, asked: NoQuery) -> ScoresView:
@@ -140,24 +131,7 @@ def load_score_cells(
     work = attach_scores(
         _load_attempts(desk, attempts), desk.store, desk.score_catalogue, names, span
     )
-    columns = [_score_cells(work, name) for name in names]
-    return dict(zip(work.attempts, zip(*columns, strict=True), strict=True))
-
-
-def _score_cells(work: AttemptTable, name: str) -> list[ScoreCell]:
-    """Of each attempt one; of words, those that somebody gave."""
-    words = {
-        full.removeprefix(f"{name}="): values(work.columns).tolist()
-        for full, (_, values) in work.metrics.items()
-        if full.startswith(f"{name}=")
-    }
-    if words:
-        return [
-            ScoreCell(labels=tuple(word for word in words if words[word][place] > 0))
-            for place in range(len(work))
-        ]
-    values = find_metric(work, name)[1](work.columns).tolist()
-    return [ScoreCell(value=value if isfinite(value) else None) for value in values]
+    return list_score_cells(work, names)
 
 
 def require_few_scores(names: Sequence[str]) -> None:

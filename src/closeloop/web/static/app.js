@@ -77,7 +77,10 @@ class KeyHelp extends HTMLElement {
       this.links().find((link) => link.dataset.key === event.key)?.click();
       return;
     }
-    if (this.own().some(([key]) => key === event.key)) return;
+    if (this.own().some(([key]) => key === event.key)) {
+      document.querySelector(`main [data-press="${CSS.escape(event.key)}"]`)?.click();
+      return;
+    }
     const action = {
       g: () => { this.waiting = true; setTimeout(() => { this.waiting = false; }, 1500); },
       "?": () => this.list(),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from importlib import import_module
 from typing import Literal
 
@@ -88,8 +90,13 @@ def parse_syntax_root(language: Language, content: bytes) -> Node:
     return _load_parser(language).parse(content).root_node
 
 
+@lru_cache(maxsize=4)
+def _find_line_ends(content: bytes) -> Sequence[int]:
+    return [end.start() for end in re.finditer(b"\n", content)]
+
+
 def node_line(content: bytes, node: Node) -> int:
-    return content.count(b"\n", 0, node.start_byte) + 1
+    return bisect_left(_find_line_ends(content), node.start_byte) + 1
 
 
 def node_source(node: Node | None) -> str:

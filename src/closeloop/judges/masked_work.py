@@ -1,0 +1,293 @@
+"""Work with the words of whoever made it masked: a verdict in its favour must survive that.
+
+What an agent wrote can speak to a judge, and nothing in the answer of a model that obeys tells it
+from an honest one. So a verdict that favours the work counts only where the same judge, asked again
+about the same work without the words of its author, comes to it too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from unicodedata import normalize
+
+from msgspec.structs import replace
+
+from closeloop.judges.rubric import reaches_threshold
+from closeloop.records.evaluation import (
+    CRITERIA,
+    CriterionScore,
+    Evaluation,
+    JudgeCase,
+    JudgeSample,
+    QuestionSeals,
+    Rubric,
+    TaskOutput,
+)
+from closeloop.records.record import Record
+from closeloop.records.trace import (
+    AnyEvent,
+    Command,
+    Edit,
+    Handoff,
+    Message,
+    Read,
+    Thought,
+    ToolUse,
+)
+from closeloop.text.text_masking import (
+    PROSE_SUFFIXES,
+    TEXT_LINE,
+    CodeMasker,
+    KnownTexts,
+    collect_known_texts,
+    mask_patch,
+)
+from closeloop.text.untrusted import draw_seal, is_blank, reveal_hidden_text
+from closeloop.text.wording import truncate_words
+
+MASKING_VERSION = 1
+"""Part of a judge's version: what is masked decides what counts."""
+MAX_CRITERION_DROP = 0.3
+"""By how much a criterion may score less without the text."""
+MAX_CITED_CHARS = 160
+MAX_MASKED_CHARS = 240_000
+"""Of one text: twice what a judge is shown of a change."""
+_ASKS_FOR_TEXT = re.compile(
+    r"\b(?:readme|documentation|docs?|changelog|release notes|docstrings?|tutorial|man page)\b"
+    r"|\.(?:md|rst|txt|adoc)\b",
+    re.IGNORECASE,
+)
+
+
+class MaskedCase(Record):
+    """A case to ask about again, and what was masked of it."""
+
+    case: JudgeCase
+    hidden: tuple[str, ...]
+    """Texts of the author, those that speak to a reader first."""
+
+
+def mask_case(case: JudgeCase, rubric: Rubric) -> MaskedCase | None:
+    """The case without words of whoever did the work; None where there are none."""
+    output, hidden = mask_output(case, rubric, case.output)
+    facts = tuple(replace(fact, text="(text left out)") for fact in case.facts)
+    # Other tasks of a plan are no business of this verdict; a planner may have written them.
+    others = [task for task in case.plan if task != case.task]
+    if output == case.output and not facts and not others:
+        return None
+    hidden += [*(fact.text for fact in case.facts), *(task.prompt for task in others)]
+    seals = QuestionSeals(common=case.seals.common if case.seals else draw_seal(), own=draw_seal())
+    masked = replace(case, output=output, facts=facts, plan=(), site=None, seals=seals)
+    return MaskedCase(case=masked, hidden=tuple(hidden))
+
+
+def mask_output(
+    case: JudgeCase, rubric: Rubric, output: TaskOutput
+) -> tuple[TaskOutput, list[str]]:
+    """One output for the case's task, and what was masked of it."""
+    output = replace(
+        output,
+        text=_cut_lines(output.text),
+        change=output.change and _cut_lines(output.change),
+        reference=output.reference and _cut_lines(output.reference),
+    )
+    prose = (case.request, case.task.prompt, case.task.wanted or "")
+    base_lines = _lines_of_base(output.change or "") if case.base_known else ""
+    known = collect_known_texts(prose, [output.reference or "", base_lines])
+    asks_for_text = rubric.subject == "text" or bool(_ASKS_FOR_TEXT.search("\n".join(prose)))
+    change, hidden = _mask_change(output.change or "", known, case.base_known, asks_for_text)
+    text = ""
+    if not is_blank(output.change or ""):
+        hidden += output.text.splitlines()  # a closing message proves nothing
+    elif rubric.subject == "text":
+        text, hidden = split_addressed_sentences(output.text)
+    else:
+        masker = CodeMasker(known)
+        text = "\n".join(map(masker.mask_line, output.text.splitlines()))
+        hidden = output.text.splitlines()
+    masked = replace(output, text=text, change=change or None if output.change else output.change)
+    return masked, hidden
+
+
+def _cut_lines(text: str) -> str:
+    """As much of both ends of a long text as a judge could be shown, in whole lines."""
+    if len(text) <= MAX_MASKED_CHARS:
+        return text
+    half = MAX_MASKED_CHARS // 2
+    head, tail = text[:half].rpartition("\n")[0], text[-half:].partition("\n")[2]
+    return f"{head}\n{tail}"
+
+
+def _lines_of_base(patch: str) -> str:
+    """The patch without what it adds."""
+    return "\n".join(line for line in patch.splitlines() if line[:1] in ("-", " ", "@"))
+
+
+def _mask_change(
+    patch: str, known: KnownTexts, base_known: bool, asks_for_text: bool
+) -> tuple[str, list[str]]:
+    """Code masked; files of prose without what speaks to a reader, where prose was asked for."""
+    if is_blank(patch):
+        return patch, []
+    if not asks_for_text:
+        masked, masker = mask_patch(patch, known, base_known=base_known)
+        return masked, list(masker.hidden)
+    parts, hidden = [], list[str]()
+    for section in re.split(r"^(?=diff --git |--- (?!.*\n(?!\+\+\+ )))", patch, flags=re.MULTILINE):
+        path = re.search(r"^\+\+\+ (?:\"?b/)?([^\t\n\"]+)", section, re.MULTILINE)
+        suffix = path[1].strip().rpartition(".")[2].lower() if path else ""
+        masked, masker = mask_patch(section, known, base_known=base_known)
+        if suffix in PROSE_SUFFIXES:
+            head, _, _ = masked.partition("\n@@")
+            body, removed = split_addressed_sentences(section.partition("\n@@")[2])
+            hidden += removed
+            masked = f"{head}\n@@{body}"
+        else:
+            hidden += masker.hidden
+        parts.append(masked)
+    return "\n".join(part for part in parts if part.strip()), hidden
+
+
+# What the second asking makes of the first
+
+
+def cite_hidden_text(hidden: Sequence[str]) -> str:
+    """The text that most likely speaks to the judge."""
+    texts = [truncate_words(one.strip().strip("#/*<>!-\"' "), MAX_CITED_CHARS) for one in hidden]
+    texts = [one for one in texts if one]
+    chosen = next((one for one in texts if is_addressed_to_reader(one)), None)
+    return chosen or max(texts, key=len, default="")
+
+
+def withhold_unless_confirmed(
+    first: Evaluation, second: Evaluation, masked: MaskedCase, rubric: Rubric
+) -> Evaluation:
+    """The first evaluation, a pass, where the second one bears it out; else no verdict."""
+    sample = JudgeSample(judge=second.judge, score=second.score, passed=second.passed)
+    drops = [
+        f"{name} is {after:.2f} instead of {before:.2f}"
+        for name in CRITERIA
+        if (before := first.criterion_score(name)) is not None
+        and (after := second.criterion_score(name)) is not None
+        and not reaches_threshold(after, before - MAX_CRITERION_DROP)
+    ]
+    if second.passed is True and not drops:
+        return replace(first, without_text=sample)
+    return replace(
+        first,
+        passed=None,
+        score=None,
+        spread=None,
+        criteria=tuple(CriterionScore(name=name, score=None) for name in CRITERIA),
+        abstained=_withholding_reason(second, drops, masked, rubric),
+        without_text=sample,
+    )
+
+
+def is_withheld(evaluation: Evaluation) -> bool:
+    """Whether the judge favoured the work, and did not without its author's words."""
+    return evaluation.passed is None and evaluation.without_text is not None
+
+
+def _withholding_reason(
+    second: Evaluation, drops: Sequence[str], masked: MaskedCase, rubric: Rubric
+) -> str:
+    if rubric.subject == "code" and is_blank(masked.case.output.change or ""):
+        return (
+            "all there is to judge is text the agent wrote: if the task asks for text, judge it "
+            'by a rubric with subject = "text"'
+        )
+    if second.passed is None:
+        why = f" ({second.abstained})" if second.abstained else ""
+        return f"the judge could not confirm it without text the agent wrote{why}"
+    cited = cite_hidden_text(masked.hidden)
+    change = "; ".join(drops) if second.passed else "it fails"
+    quote = f"; the agent wrote: “{cited}”" if cited else ""
+    return f"the verdict depends on text the agent wrote: without it {change}{quote}"
+
+
+# Events of a trace
+
+MAX_EVENT_CHARS = 700
+
+
+def mask_events(events: Sequence[AnyEvent]) -> dict[int, str]:
+    """By number, what was done, without words of the agent or of what it ran."""
+    prose = [one.text for one in events if isinstance(one, Message) and one.role == "user"]
+    masker = CodeMasker(collect_known_texts(prose))
+    return {one.number: _describe_masked_event(one, masker) for one in events}
+
+
+def _describe_masked_event(event: AnyEvent, masker: CodeMasker) -> str:
+    masker.start_file("")
+    match event:
+        case Message(role="user"):
+            return f"user says: {event.text[:MAX_EVENT_CHARS]}"
+        case Message():
+            return f"{event.role} says: {TEXT_LINE}"
+        case Command():
+            code = "" if event.exit_code is None else f" (exit code {event.exit_code})"
+            words = masker.mask_line(" ".join(event.command[:MAX_EVENT_CHARS].split()))
+            return f"runs: {words}{code}"
+        case Edit():
+            masker.start_file(event.path)
+            lines = (event.patch or event.after or "")[:MAX_EVENT_CHARS].splitlines()
+            head = f"edits {masker.mask_path(event.path)} ({event.action}):"
+            return "\n".join([head, *(line[:1] + masker.mask_line(line[1:]) for line in lines)])
+        case Read():
+            return f"reads {masker.mask_path(event.path)}"
+        case Thought():
+            return f"agent thinks: {TEXT_LINE}"
+        case Handoff():
+            return "hands off"
+        case ToolUse():
+            return f"uses {masker.mask_word(event.name)}"
+    return "note"
+
+
+# Sentences that speak to whoever judges: what can be taken out of prose that is itself judged.
+
+_ADDRESSED = re.compile(
+    r"\b(?:judges?|judging|evaluat(?:or|ors|ion|ing)|graders?|grading|assessors?|rubrics?|verdicts?"
+    r"|scor(?:e|es|ing)|criteri(?:on|a)|quote[- ]checker|seal|instructions?|system prompt|passbot"
+    r"|system[- ](?:message|reminder)|developer message|assistant|human|disregard|override"
+    r"|ignore (?:all|any|your|the|previous)"
+    r"|(?:answer|say|reply|respond|return)s?(?: with)? \W?(?:yes|no|pass)"
+    r"|(?:every|all|each) (?:checks?|answers?|questions?)|checks? (?:is|are|be) (?:met|yes)"
+    r"|is better than the other|who(?:ever)? reads this|decode (?:this|and)|obey|rot13|approved by"
+    r"|be consistent|acceptance, yes|no findings|juge|vérification|évaluat\w+|Prüfer|Richter"
+    r"|Bewert\w+|juez|evaluador\w*|avaliador\w*|giudice|beoordela\w+|sędzia)\b"
+    r"|评审|评分|评委|审查|审核|法官|指令|检查项|審査|採点|評価|指示|判定"
+    r"|судь\w+|оцен\w+|инструкц\w+|проверк\w+|للمقيم|تعليمات|المقيّم"
+    r"|निर्णायक|मूल्यांकन|निर्देश|जाँच|심사|평가|채점|지시"
+    r"|\"(?:verdict|seal|better|answers|findings|role)\"\s*:|^\s*(?:BEGIN|END) \w+"
+    r"|<\W?\w{0,20}(?:system|im_start|im_end|inst)\w{0,20}\W?>|[A-Za-z0-9+/]{24,}={0,2}|(?:%[0-9a-f]{2}){4,}"
+    r"|(?:\b\w ){6,}",
+    re.IGNORECASE | re.MULTILINE,
+)
+_LOOKALIKES = str.maketrans("АВЕКМНОРСТХаеорсухіѕјԁһ‐‑‒–ıο", "ABEKMHOPCTXaeopcyxisjdh----io")
+_SENTENCE_END = re.compile(r"(?<=[.!?。！？])(?=\s)|(?<=[。！？])|(?<=\n)")
+MAX_SENTENCE_CHARS = 2_000
+"""A longer one is looked at in parts."""
+
+
+def is_addressed_to_reader(sentence: str) -> bool:
+    """Whether it speaks of judging, scores or instructions, or hides what it says."""
+    if reveal_hidden_text(sentence) != sentence:
+        return True
+    plain = normalize("NFKC", sentence)
+    return bool(_ADDRESSED.search(plain) or _ADDRESSED.search(plain.translate(_LOOKALIKES)))
+
+
+def split_addressed_sentences(text: str) -> tuple[str, list[str]]:
+    """The text without the sentences that speak to its judge, and those."""
+    kept, removed = [], []
+    for sentence in _SENTENCE_END.split(text):
+        parts = range(0, len(sentence), MAX_SENTENCE_CHARS)
+        if any(is_addressed_to_reader(sentence[at : at + MAX_SENTENCE_CHARS]) for at in parts):
+            removed.append(sentence.strip())
+            kept.append("\n" if sentence.endswith("\n") else " ")
+        else:
+            kept.append(sentence)
+    return "".join(kept), removed

@@ -1,0 +1,97 @@
+"""Whose work each attempt is: the agent, the person who asked, the prompt, the arm of a trial."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from math import isnan
+
+from closeloop.records.experiment_plan import TrialAssignment
+from closeloop.records.pull_request import PullRow
+from closeloop.records.task import Variant
+from closeloop.reviews.agent_prompts import PromptIndex
+from closeloop.store import Store
+from closeloop.store.metrics_section import AttemptColumns, TextColumn, make_text_column
+from closeloop.text.wording import repository_name
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def load_origin_columns(
+    store: Store, known: AttemptColumns, variants: Mapping[str, Variant]
+) -> dict[str, TextColumn]:
+    """The agent, the person who asked and the prompt of each attempt.
+
+    What a pull request says counts where nothing was recorded, or what was does not say it.
+    """
+    pulls = {row.attempt: row for row in store.pulls.list_pulls(agent=True) if row.attempt}
+    index, held = PromptIndex(store), known.held
+    agents, users = held["agent"].tolist(), held["user"].tolist()
+    if not pulls and not index.tells_of_attempts:
+        ids = {key: index.find_prompt_id("", variant=one.prompt) for key, one in variants.items()}
+        return {"prompt": held["variant"].translated(ids.get)}
+    prompts = []
+    names = ("variant", "repo", "started", "events")
+    rows = zip(known.attempts, *(held[name].tolist() for name in names), strict=True)
+    for place, (name, digest, repo, started, events) in enumerate(rows):
+        pull, variant = pulls.get(name), variants.get(digest)
+        if pull is not None:
+            agents[place], users[place] = _pull_origin(
+                pull, agents[place], users[place], is_recorded=not isnan(events)
+            )
+        prompt = index.find_prompt_id(
+            name,
+            variant=variant.prompt if variant else None,
+            named=pull.prompt if pull else None,
+            agent=variant.agent if variant else agents[place],
+            repo=pull.repo if pull else repo and repository_name(repo),
+            started=None if isnan(started) else _EPOCH + timedelta(microseconds=started),
+        )
+        prompts.append(prompt)
+    return {
+        "agent": make_text_column(agents),
+        "user": make_text_column(users),
+        "prompt": make_text_column(prompts),
+    }
+
+
+def _pull_origin(
+    pull: PullRow, agent: str | None, user: str | None, *, is_recorded: bool
+) -> tuple[str | None, str | None]:
+    """Agent and person; of work that only stands for a pull request, as that says now."""
+    if not is_recorded:
+        return pull.agent, pull.asked_by
+    return agent or pull.agent, user or pull.asked_by
+
+
+def load_arm_column(store: Store, known: AttemptColumns) -> TextColumn:
+    """The arms of each attempt: of memory (`memory`, `control`), and of trials (`TRIAL: VARIANT`).
+
+    An attempt is found by its own name, its branch or its task.
+    """
+    arms: dict[str | tuple[str | None, str | None], dict[str, None]] = {}
+    for offer in store.memory.list_offers():
+        for key in (offer.key, (offer.repo, offer.key)):
+            arms.setdefault(key, {})[offer.arm] = None
+    assigned: dict[str, list[TrialAssignment]] = {}
+    for trial in store.trials.list_trial_names():
+        for one in store.trials.list_assignments(trial):
+            assigned.setdefault(one.key, []).append(one)
+    if not arms and not assigned:
+        return make_text_column([None] * len(known.attempts))
+    held = known.held
+    repos = held["repo"].translated(lambda repo: repo and repository_name(repo))
+    labels: list[tuple[str, ...] | None] = []
+    columns = (repos, held["branch"], held["task"], held["started"])
+    for name, repo, branch, task, started in zip(
+        known.attempts, *(column.tolist() for column in columns), strict=True
+    ):
+        own = [*(arms.get(name) or arms.get((repo, branch)) or ())]
+        own += [
+            f"{one.trial}: {one.variant}"
+            for key in dict.fromkeys((name, branch, task))
+            for one in assigned.get(key or "", ())
+            if started >= one.at.timestamp() * 1e6
+        ]
+        labels.append(tuple(own) or None)
+    return make_text_column(labels)

@@ -1,0 +1,334 @@
+"""What the agent does comes out the same again and again, and it does not stop.
+
+## What it looks for
+
+Three kinds of standing still, in each lane:
+
+- **The same look or run**: the same command shows exactly the same three times, and nothing was
+  changed in between, by the agent or by anybody else. Commands and names of missing files that
+  differ in a number alone count, too, from the fifth in a row.
+- **An own script that fails alike**: a script that the agent wrote to try something fails with the
+  same error three times in a row, though the agent rewrote it, or what it needs, each time; or two
+  errors come back that others had replaced. What a script writes into a log is read where the
+  agent opens the log.
+- **Answers without action**: the client tells the agent to go on three times, and it answers in
+  words each time and does nothing.
+
+It keeps quiet where the user spoke or the context was cut in between, where the agent waits or
+polls, on tests (a second run may be meant to show that they are stable), and on commands that
+failed ([repeated-failure](repeated-failure.md) is about those). Fixes of the code itself that leave
+the same failure are a [spiral](spiral.md).
+
+## Why it matters
+
+Each round costs as much as the first and brings nothing new: the agent has lost track of what it
+knows, or tries what it cannot do.
+
+## Bad
+
+```text
+#3  ls src     cart.py rates.py
+#5  ls src     cart.py rates.py
+#7  ls src     cart.py rates.py
+```
+
+## Good
+
+```text
+#3  ls src     cart.py rates.py
+#5  cat src/cart.py
+```
+
+## When it can be measured
+
+In every trace that holds events.
+
+## Thresholds and silencing
+
+`times` (3): so often the same has to come out.
+
+```toml
+[rules.standstill]
+times = 5
+
+[[silence]]
+rule = "standstill"
+task = "watch-*"
+reason = "these are to look until something changes"
+```
+
+## How sure it is
+
+It advises: it is exact in what it counts, but a second look may have its reasons.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+
+from closeloop.process.check_results import LOOK_PROGRAMS
+from closeloop.process.edit_contents import find_created_files
+from closeloop.process.measures.verification import EVENT_NUMBER
+from closeloop.process.printed_output import last_line
+from closeloop.process.rule_helpers import truncate_line
+from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.records.inspection import LaneReading, TraceReading, TraceStep
+from closeloop.records.trace import Command, Message, Read
+
+rule = Rule(
+    name="standstill",
+    version=1,
+    about="What the agent does comes out the same again and again: no look, run or word is new.",
+    severity="warning",
+    thresholds={"times": 3},
+)
+
+MAX_CITED = 12
+MAX_COMMAND_CHARS = 500
+"""Longer commands are programs; their numbers are not looked at."""
+COUNTING_MARGIN = 2
+"""So many more times than the same again: a number may be searched for."""
+MIN_RETURNS = 2
+MIN_ANSWER_CHARS = 20
+"""A shorter answer only ends the work."""
+_INTERPRETERS = frozenset(("python", "node", "ruby", "php", "perl", "cd", "echo"))
+_ERROR_LINE = re.compile(r"[A-Z]\w*(?:Error|Exception)\b|^(?:error|fatal)\b|\b[Ee]rror:|\bcannot\b")
+_NUMBER = re.compile(r"\d+")
+_REDIRECTION = re.compile(r"[^2<>&|]>>?\s*([\w./-]+)\s*(?:2>&1\s*)?&?\s*$")
+
+
+def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
+    """Rows of looks, runs and answers that bring nothing new."""
+    if not reading.trace.events:
+        return Unmeasured(rule=rule.name, reason="the trace is empty")
+    least = int(limits["times"])
+    findings = [
+        make_finding(rule, message, numbers[:MAX_CITED], lane=lane.lane.id, confidence=0.9)
+        for lane in reading.lanes.values()
+        for message, numbers in _list_rows(lane, least)
+    ]
+    return sorted(findings, key=lambda finding: finding.events)
+
+
+def _list_rows(lane: LaneReading, least: int) -> Iterator[tuple[str, Sequence[int]]]:
+    for row in _same_results(lane, least):
+        text = truncate_line(getattr(row[0].event, "command", ""))
+        message = f"`{text}` showed the same {len(row)} times, with nothing changed between."
+        yield message, [step.number for step in row]
+    for row in _counting_rows(lane, least + COUNTING_MARGIN):
+        message = f"{len(row)} tries in a row differ in a number alone, and come out the same."
+        yield message, [step.number for step in row]
+    for row, how in _alike_scripts(lane, least):
+        message = f"The agent's own script {how}: {truncate_line(last_line(row[-1]), 100)}"
+        yield message, [step.number for step in row]
+    for answers in _rows_of_answers(lane, least):
+        message = f"{len(answers)} answers in a row hold words alone: nothing was done in between."
+        yield message, [answer.number for answer in answers]
+
+
+def _same_results(lane: LaneReading, least: int) -> Iterator[Sequence[TraceStep]]:
+    """The same command in one state of the workspace, with the same output."""
+    rows: dict[tuple[int, str], list[TraceStep]] = {}
+    for step in lane.commands if len(lane.commands) >= least else ():
+        if isinstance(step.event, Command):
+            rows.setdefault((step.state, step.event.command), []).append(step)
+    for row in rows.values():
+        if len(row) < least or not _is_repeatable(row[0]):
+            continue
+        begun = _count_breaks(lane, row[0])
+        same = [
+            step
+            for step in row
+            if _is_repeatable(step)
+            and _count_breaks(lane, step) == begun
+            and _output_of(step) == _output_of(row[0])
+        ]
+        if len(same) >= least:
+            yield same
+
+
+def _output_of(step: TraceStep) -> str | None:
+    return step.event.output if isinstance(step.event, Command) else None
+
+
+def _is_repeatable(step: TraceStep) -> bool:
+    """A look or a run of a script that did not fail: to do it again unchanged shows the same."""
+    doing, event = step.doing, step.event
+    if doing is None or doing.waits or step.changed or step.failed:
+        return False
+    if not isinstance(event, Command) or event.output is None or event.stopped:
+        return False
+    if not event.command.strip():
+        # An empty line waits for what is still running.
+        return False
+    if step.check is not None and step.check.tool != "script":
+        return False
+    return all(name in LOOK_PROGRAMS or name in _INTERPRETERS for name in doing.programs)
+
+
+def _count_breaks(lane: LaneReading, step: TraceStep) -> tuple[int, int]:
+    """How often the user had spoken, and the context had been cut, by then."""
+    users = bisect_left(lane.users, step.number, key=lambda message: message.number)
+    return users, bisect_left(lane.compactions, step.number)
+
+
+def _counting_rows(lane: LaneReading, least: int) -> Iterator[Sequence[TraceStep]]:
+    """Tries in a row of one command, or of one name of a file, with one number after the other."""
+    row: list[TraceStep] = []
+    last = ""
+    for step in (*lane.steps, None) if len(lane.steps) >= least else ():
+        text = _name_attempt(step) if step is not None else ""
+        if not _differ_in_number(last, text):
+            if len(row) >= least and _come_out_alike(row, least):
+                yield row
+            row = []
+        last = text
+        if step is not None and text:
+            row.append(step)
+
+
+def _name_attempt(step: TraceStep) -> str:
+    """What was tried: a file that is not there, or a command."""
+    event = step.event
+    if type(event) is Command:
+        return event.command if len(event.command) <= MAX_COMMAND_CHARS else ""
+    return event.path if type(event) is Read and event.ok is False else ""
+
+
+def _differ_in_number(one: str, other: str) -> bool:
+    """They are the same but for their numbers; most begin otherwise, and are not looked at."""
+    if not one or one[:8] != other[:8]:
+        return False
+    return one == other or _NUMBER.sub("#", one) == _NUMBER.sub("#", other)
+
+
+def _come_out_alike(row: Sequence[TraceStep], least: int) -> bool:
+    """They differ in a number, and nothing differs in what came of them."""
+    if isinstance(row[0].event, Read):
+        tried = {step.event.path for step in row if isinstance(step.event, Read)}
+        return len(tried) >= least
+    tried = {step.event.command for step in row if isinstance(step.event, Command)}
+    if len(tried) < least or not all(map(_is_repeatable, row)):
+        return False
+    return len({_NUMBER.sub("#", last_line(step)) for step in row}) == 1
+
+
+def _alike_scripts(lane: LaneReading, least: int) -> Iterator[tuple[Sequence[TraceStep], str]]:
+    """Runs of one script of the agent's own that end in the same error after each rewrite, or go
+    back and forth between errors.
+    """
+    if len(lane.commands) < least or len(lane.changes) < least:
+        return
+    created = set(map(_base_name, find_created_files(lane.changes)))
+    if not created:
+        return
+    runs: dict[str, list[TraceStep]] = {}
+    for name, step in _own_runs(lane, created):
+        runs.setdefault(name, []).append(step)
+    for steps in runs.values():
+        if len(steps) < least:
+            continue
+        rows = list(_rows_of_errors(lane, steps, created))
+        longest = max(rows, key=len, default=[])
+        turns = [row[0] for row in rows]
+        if len(longest) >= least:
+            yield longest, "failed alike, however it was rewritten"
+        elif _count_returns(turns) >= MIN_RETURNS:
+            yield turns, "went back and forth between errors"
+
+
+def _own_runs(lane: LaneReading, created: set[str]) -> Iterator[tuple[str, TraceStep]]:
+    """Runs of scripts that the agent wrote; where one writes a log, the looks at that."""
+    logs: dict[str, str] = {}
+    for step in lane.commands:
+        name = _own_script(step, created)
+        if name is not None and not step.failed and (log := _log_of(step)):
+            logs[log] = name
+            continue
+        name = name or next((logs[log] for log in map(_base_name, step.read) if log in logs), None)
+        if name is not None:
+            yield name, step
+
+
+def _rows_of_errors(
+    lane: LaneReading, steps: Sequence[TraceStep], created: set[str]
+) -> Iterator[list[TraceStep]]:
+    """Runs in a row that end in one error, each after a rewrite; a run that goes well ends it."""
+    row: list[TraceStep] = []
+    for step in steps:
+        fails = _ERROR_LINE.search(last_line(step)) is not None
+        if row and (not fails or last_line(step) != last_line(row[-1])):
+            yield row
+            row = []
+        if fails and (not row or _is_rewritten(lane, row[-1], step, created)):
+            row.append(step)
+    if row:
+        yield row
+
+
+def _count_returns(turns: Sequence[TraceStep]) -> int:
+    """How often an error came back that another one had replaced."""
+    seen: list[str] = []
+    returns = 0
+    for step in turns:
+        error = last_line(step)
+        returns += error in seen[:-1]
+        seen.append(error)
+    return returns
+
+
+def _own_script(step: TraceStep, created: set[str]) -> str | None:
+    """The last script that a command runs, where the agent wrote it."""
+    names = list(map(_base_name, step.doing.runs if step.doing else ()))
+    return names[-1] if names and names[-1] in created else None
+
+
+def _log_of(step: TraceStep) -> str | None:
+    """The file into which a command writes what it prints, in the background or not."""
+    match = _REDIRECTION.search(getattr(step.event, "command", ""))
+    return _base_name(match[1]) if match else None
+
+
+def _base_name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _is_rewritten(
+    lane: LaneReading, before: TraceStep, after: TraceStep, created: set[str]
+) -> bool:
+    """Only files of the agent's own were changed since: no fix of the code was tried."""
+    begin = bisect_left(lane.changes, before.number + 1, key=EVENT_NUMBER)
+    end = bisect_left(lane.changes, after.number + 1, key=EVENT_NUMBER)
+    written = {_base_name(path) for step in lane.changes[begin:end] for path in step.written}
+    return bool(written) and written <= created
+
+
+def _rows_of_answers(lane: LaneReading, least: int) -> Iterator[Sequence[Message]]:
+    """Answers between which the client spoke, and nobody did anything."""
+    row: list[Message] = []
+    is_prompted = False
+    prompts = sum(message.role == "system" for message in lane.messages)
+    for message in lane.messages if prompts >= least - 1 else ():
+        if message.role == "system":
+            is_prompted = True
+            continue
+        if row and (
+            message.role == "user"
+            or not is_prompted
+            or _has_step_between(lane, row[-1].number, message.number)
+        ):
+            if len(row) >= least:
+                yield row
+            row = []
+        if message.role == "agent" and len(message.text.strip()) >= MIN_ANSWER_CHARS:
+            row.append(message)
+        is_prompted = False
+    if len(row) >= least:
+        yield row
+
+
+def _has_step_between(lane: LaneReading, first: int, last: int) -> bool:
+    at = bisect_left(lane.steps, first, key=EVENT_NUMBER)
+    return at < len(lane.steps) and lane.steps[at].number < last

@@ -1,0 +1,315 @@
+"""The diffs of pull requests: asked of their code host, else taken from a clone, and stored."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeVar
+
+import anyio
+import anyio.to_thread
+from msgspec.structs import replace
+
+from closeloop.git import read_git_text, try_git_text
+from closeloop.records.change import Change, FileChange
+from closeloop.records.errors import BadInput, Fault, MachineFailed
+from closeloop.records.pull_request import PullRow
+from closeloop.records.record import Record
+from closeloop.reviews.agent_prompts import clone_repository_name
+from closeloop.reviews.authorship import AgentSignsByName
+from closeloop.reviews.github_pulls import GithubFile
+from closeloop.reviews.pull_facts import MAX_ITEMS
+from closeloop.reviews.pull_updates import refresh_pull
+from closeloop.store import Store
+from closeloop.text.patches import parse_patch
+
+MAX_PATCH_CHARS = 4_000_000
+"""Of one pull request; files beyond that come without their lines."""
+MAX_FETCHED = 50
+"""Pull requests in one go."""
+RETRY_SECONDS = 600.0
+"""What was refused is asked for again after that."""
+POLL_SECONDS = 2.0
+NOT_READ_LARGE = "not read: its host does not tell the lines of so large a file"
+NO_TEXT = "no lines are told: binary, or only its mode changed"
+_SHA = re.compile(r"[0-9a-f]{40,64}")
+_log = logging.getLogger(__name__)
+
+Kind = TypeVar("Kind")
+
+
+class ChangeHost(Protocol):
+    """One repository at its host, as far as diffs are asked for."""
+
+    def list_pages(self, path: str, kind: type[Kind]) -> AsyncIterator[Kind]: ...
+
+
+OpenHost = Callable[[str, str], AbstractAsyncContextManager[Any] | None]
+"""Opens the host of a source for a repository; None where there is no token for it."""
+
+
+class GitlabFileDiff(Record):
+    """One file of a merge request, as GitLab lists it."""
+
+    new_path: str
+    old_path: str = ""
+    diff: str = ""
+    new_file: bool = False
+    renamed_file: bool = False
+    deleted_file: bool = False
+    too_large: bool | None = False
+    collapsed: bool | None = False
+
+
+class FetchedChanges(Record):
+    """What came of fetching diffs."""
+
+    fetched: int = 0
+    from_clone: int = 0
+    """Of these."""
+    missing: dict[str, str] = {}
+    """By pull request, why there is none."""
+
+
+# As hosts tell them
+
+FileStatus = Literal["added", "changed", "deleted", "renamed"]
+_GITHUB_STATUSES: dict[str, FileStatus] = {
+    "added": "added",
+    "copied": "added",
+    "removed": "deleted",
+    "renamed": "renamed",
+}
+
+
+async def fetch_github_change(hub: ChangeHost, number: int) -> Change:
+    """What a pull request changes, as GitHub lists its files."""
+    files = [
+        one
+        async for page in hub.list_pages(f"pulls/{number}/files", list[GithubFile])
+        for one in page
+    ]
+    return change_from_github(files)
+
+
+def change_from_github(files: Sequence[GithubFile]) -> Change:
+    """The diff that is made of a list of files."""
+    return _join_files(
+        (
+            FileChange(
+                path=one.filename,
+                old_path=one.previous_filename,
+                status=_GITHUB_STATUSES.get(one.status, "changed"),
+                added=one.additions or 0,
+                removed=one.deletions or 0,
+            ),
+            one.patch,
+        )
+        for one in files[:MAX_ITEMS]
+    )
+
+
+async def fetch_gitlab_change(hub: ChangeHost, number: int) -> Change:
+    """What a merge request changes, as GitLab lists its files."""
+    path = f"merge_requests/{number}/diffs"
+    files = [one async for page in hub.list_pages(path, list[GitlabFileDiff]) for one in page]
+    return change_from_gitlab(files)
+
+
+def change_from_gitlab(files: Sequence[GitlabFileDiff]) -> Change:
+    """The same of GitLab's list, which counts no lines."""
+    return _join_files((_gitlab_file(one), one.diff or None) for one in files[:MAX_ITEMS])
+
+
+def _gitlab_file(one: GitlabFileDiff) -> FileChange:
+    status: FileStatus = "changed"
+    if one.new_file or one.deleted_file:
+        status = "added" if one.new_file else "deleted"
+    elif one.renamed_file:
+        status = "renamed"
+    hidden = not one.diff and (one.too_large or one.collapsed)
+    return FileChange(
+        path=one.new_path,
+        old_path=one.old_path if one.renamed_file else None,
+        status=status,
+        note=NOT_READ_LARGE if hidden else None,
+    )
+
+
+def _join_files(files: Iterable[tuple[FileChange, str | None]]) -> Change:
+    """One patch of all of them; a file whose lines are not told says so."""
+    changed, sections, size = [], [], 0
+    for file, lines in files:
+        section = _git_section(file, lines)
+        parsed = _parse_section(section) if lines else None
+        if parsed is not None and size + len(section) <= MAX_PATCH_CHARS:
+            size += len(section)
+            sections.append(section)
+            changed.append(replace(parsed, path=file.path, old_path=file.old_path))
+            continue
+        # Its place in the patch stays, as files and sections go together.
+        sections.append(_git_section(file, None))
+        note, binary = file.note, False
+        if note is None and (lines or file.added or file.removed):
+            note = NOT_READ_LARGE
+        elif note is None and file.status != "renamed":
+            note, binary = NO_TEXT, True
+        changed.append(replace(file, note=note, binary=binary))
+    return Change(files=tuple(changed), patch="".join(sections))
+
+
+def _parse_section(section: str) -> FileChange | None:
+    try:
+        return parse_patch(section).files[0]
+    except (BadInput, IndexError):
+        return None
+
+
+def _git_section(file: FileChange, lines: str | None) -> str:
+    """One file as git writes it."""
+    old, new = _quote_path(file.old_path or file.path, "a"), _quote_path(file.path, "b")
+    header = [f"diff --git {old} {new}"]
+    if file.status == "renamed" and file.old_path:
+        header += [f"rename from {old[2:]}", f"rename to {new[2:]}"]
+    elif file.status == "added":
+        header.append("new file mode 100644")
+    elif file.status == "deleted":
+        header.append("deleted file mode 100644")
+    if lines is None:
+        return "\n".join([*header, ""])
+    before = "/dev/null" if file.status == "added" else old
+    after = "/dev/null" if file.status == "deleted" else new
+    body = lines.rstrip("\n")
+    return "\n".join([*header, f"--- {before}", f"+++ {after}", body, ""])
+
+
+def _quote_path(path: str, side: str) -> str:
+    whole = f"{side}/{path}"
+    if not any(sign in '"\\' or not sign.isprintable() for sign in whole):
+        return whole
+    escaped = "".join(
+        chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:03o}"
+        for byte in whole.encode("utf-8", "replace")
+    )
+    return f'"{escaped}"'
+
+
+# As a clone has them
+
+
+def change_from_clone(folder: Path, row: PullRow, head: str, base: str | None) -> Change | None:
+    """What a pull request changes, by a clone of its repository; None where its commits are not."""
+    if clone_repository_name(str(folder)).lower() != row.repo.lower():
+        return None
+    if not _SHA.fullmatch(head) or not try_git_text(folder, "cat-file", "-t", head):
+        return None
+    merged = row.merge_commit if row.state == "merged" else None
+    names = [f"{merged}^1"] if merged and re.fullmatch(r"[0-9a-f]{7,64}", merged) else []
+    names += [f"refs/remotes/origin/{base}", f"refs/heads/{base}"] if base else []
+    for name in names:
+        start = try_git_text(folder, "merge-base", name, head).strip()
+        if _SHA.fullmatch(start) and start != head:
+            patch = read_git_text(folder, "diff", "--no-color", "--find-renames", start, head)
+            return replace(parse_patch(patch, start), head=head)
+    return None
+
+
+# Those that lack one
+
+
+def list_pulls_without_change(store: Store, repo: str | None = None) -> list[PullRow]:
+    """Agents' pull requests whose diff is not stored, the open ones first."""
+    rows = store.pulls.list_pulls(agent=True, has_change=False, repo=repo)
+    with_host = [row for row in rows if row.source != "git"]
+    return sorted(with_host, key=lambda row: row.state != "open")
+
+
+async def fetch_missing_changes(
+    store: Store,
+    agents: AgentSignsByName,
+    rows: Sequence[PullRow],
+    open_host: OpenHost,
+    clones: Sequence[Path] = (),
+) -> FetchedChanges:
+    """Fetch the diffs of some pull requests and store them; what cannot be had is told."""
+    from closeloop.reviews.pull_updates import load_pull
+
+    fetched = from_clone = 0
+    missing: dict[str, str] = {}
+    for row in rows:
+        name = f"{row.repo}#{row.pull}"
+        pull = await anyio.to_thread.run_sync(load_pull, row.repo, row.pull, store, agents)
+        if pull.head is None:
+            missing[name] = "nobody told its newest commit"
+            continue
+        try:
+            change, why = await _fetch_from_host(row, open_host), "there is no token for its host"
+        except MachineFailed as fault:
+            change, why = None, str(fault)
+        local = None if change else next(_clone_changes(clones, row, pull.head, pull.base), None)
+        if (change or local) is None:
+            missing[name] = f"{why.rstrip('.')}, and no clone here has its commits"
+            continue
+        at = datetime.now(UTC)
+        change = replace(change or local or Change(), head=pull.head)
+        store.pulls.save_change(row.repo, row.pull, pull.head, change, at)
+        refresh_pull(row.repo, row.pull, store, agents)
+        fetched, from_clone = fetched + 1, from_clone + (local is not None)
+    return FetchedChanges(fetched=fetched, from_clone=from_clone, missing=missing)
+
+
+def _clone_changes(
+    clones: Sequence[Path], row: PullRow, head: str, base: str | None
+) -> Iterator[Change]:
+    for folder in clones:
+        try:
+            change = change_from_clone(folder, row, head, base)
+        except Fault:
+            continue
+        if change is not None:
+            yield change
+
+
+async def _fetch_from_host(row: PullRow, open_host: OpenHost) -> Change | None:
+    """None where there is no token."""
+    opened = open_host(row.source, row.repo)
+    if opened is None:
+        return None
+    async with opened as hub:
+        fetch = fetch_gitlab_change if row.source == "gitlab" else fetch_github_change
+        return await fetch(hub, row.pull)
+
+
+async def run_change_worker(
+    store: Store, agents: AgentSignsByName, open_host: OpenHost, clones: Sequence[Path]
+) -> None:
+    """Fetch the diff of every pull request that a webhook names, until cancelled."""
+    tried: dict[tuple[str, int, str | None], float] = {}
+    while True:
+        try:
+            rows = await anyio.to_thread.run_sync(list_pulls_without_change, store)
+            now = time.monotonic()
+            due = [
+                row
+                for row in rows
+                if now - tried.get(_version(row), -RETRY_SECONDS) >= RETRY_SECONDS
+            ]
+            tried.update((_version(row), now) for row in due[:MAX_FETCHED])
+            fetched = await fetch_missing_changes(
+                store, agents, due[:MAX_FETCHED], open_host, clones
+            )
+            for name, why in fetched.missing.items():
+                _log.warning("The diff of %s is not known: %s.", name, why)
+        except Exception as error:
+            # Receiving goes on; what failed is tried again.
+            _log.warning("Diffs cannot be fetched (%s)", type(error).__name__)
+        await anyio.sleep(POLL_SECONDS)
+
+
+def _version(row: PullRow) -> tuple[str, int, str | None]:
+    return row.repo, row.pull, row.head

@@ -1,0 +1,431 @@
+"""Code without the words its author chose: what is left of work when nobody can speak through it.
+
+Masking goes by what is kept, not by what looks dangerous. Kept are punctuation, the words of a
+closed vocabulary (keywords, built-in names, common names of test libraries), and names, texts and
+numbers that stand in texts of others, such as the request. Comments go, strings become `text_1`,
+names become `name_1`, numbers `number_1`, the same ones alike. So two changes that differ only in
+words of their author are the same change after masking, whatever those words say. Every line stays
+a line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from posixpath import basename
+
+from closeloop.records.record import Record
+from closeloop.text.language_words import KEYWORDS, LANGUAGE_WORDS, SPEAKING_WORDS
+
+KEPT_NUMBERS = frozenset(map(str, range(17))) | {"0.0", "0.5", "1.0", "100", "1000"}
+_CODE_SUFFIXES_TEXT = """
+py pyi js jsx ts tsx mjs cjs go rs java kt c h cc cpp hpp cs rb php swift scala sh bash sql lua r
+jl vue svelte css scss html xml json yaml yml toml ini cfg lock mod sum gradle dart ex exs erl hs
+ml clj tf proto graphql ipynb
+"""
+CODE_SUFFIXES = frozenset(_CODE_SUFFIXES_TEXT.split())
+PROSE_SUFFIXES = frozenset({"md", "markdown", "rst", "txt", "adoc", "org", "tex", "po", "rtf"})
+_PATH_WORDS_TEXT = """
+src lib pkg cmd app tests test docs doc scripts bin internal main index conftest setup __init__
+__main__ pyproject package Makefile Dockerfile Cargo go
+"""
+PATH_WORDS = frozenset(_PATH_WORDS_TEXT.split())
+_SLASH_COMMENTS_TEXT = """
+js jsx ts tsx mjs cjs go rs java kt c h cc cpp hpp cs php swift scala css scss dart gradle proto
+vue svelte
+"""
+_SLASH_COMMENTS = frozenset(_SLASH_COMMENTS_TEXT.split())
+_DASH_COMMENTS = frozenset({"sql", "lua", "hs"})
+
+TEXT_LINE = "(text)"
+_WORD = re.compile(r"[^\W\d]\w*")
+_CODE_TOKEN = re.compile(
+    r"(?P<space>[ \t]+)"
+    r"|(?P<number>(?:0[xXobOB][0-9a-fA-F_]+|\d[\d_]*(?:\.\d[\d_]*)?(?:[eE][+-]?\d+)?)\w*)"
+    r"|(?P<word>[^\W\d]\w*)"
+    r"|(?P<sign>[!-/:-@\[-^`{-~])"
+    r"|(?P<other>.)",
+    re.DOTALL,
+)
+_STRING_END = {
+    quote: re.compile(rf"(?:\\.|(?!{quote})[^\\])*({quote})", re.DOTALL)
+    for quote in ('"""', "'''", '"', "'", "`")
+}
+_RUST_CHARACTER = re.compile(r"'(?:\\.[^']{0,8}|[^'\\])'")
+_TEXT_STARTS = frozenset("#/<-'\"`")
+"""Signs with which a comment or a string may begin."""
+_BLOCK_ENDS = {"/*": "*/", "<!--": "-->"}
+
+
+class KnownTexts(Record):
+    """What others wrote: it may stand in masked work as it is."""
+
+    words: frozenset[str] = frozenset()
+    texts: frozenset[str] = frozenset()
+    """What stands between quotes."""
+    numbers: frozenset[str] = frozenset()
+    paths: frozenset[str] = frozenset()
+
+
+# Names in the prose of a request: what is written as code, and its words but for those with which
+# one could speak to a judge.
+
+_NAME_PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+MAX_NAME_PARTS = 3
+
+_CODE_SPAN = re.compile(r"```\w{0,20}\n(.{1,4000}?)```|`([^`\n]{1,200})`", re.DOTALL)
+_CALL_SPAN = re.compile(r"(?<![\w.])[^\W\d][\w.]{0,80}\([^()\n]{0,80}\)")
+_CODE_NAME = re.compile(
+    r"(?<!\w)(?:[^\W\d_]{1,40}_\w{1,80}|_\w{1,80}|[^\W\d_]{1,40}(?:\.[^\W\d]\w{0,80}){1,8}"
+    r"|[a-z]{1,40}[A-Z]\w{0,80})(?!\w)"
+)
+_QUOTED_SPAN = re.compile(r"\"([^\"\n]{1,80})\"|'([^'\n]{1,80})'(?!\w)|“([^”\n]{1,80})”")
+_PATH = re.compile(
+    r"(?<![\w./-])(?:[\w.-]{1,80}(?:/[\w.-]{1,80}){1,12}|[\w-]{1,80}\.[A-Za-z]{1,8})(?![\w/])"
+)
+_NUMBER = re.compile(r"(?<![\w.])\d[\d_]{0,20}(?:\.\d{1,20})?(?!\w)")
+MAX_KNOWN_CHARS = 200_000
+"""Characters of a text of others that are searched for names."""
+
+
+def collect_known_texts(prose: Iterable[str], code: Iterable[str] = ()) -> KnownTexts:
+    """The names, texts, numbers and paths in what others wrote; of prose, only what is code."""
+    words: set[str] = set()
+    texts: set[str] = set()
+    numbers: set[str] = set()
+    paths: set[str] = set()
+    for text in (one[:MAX_KNOWN_CHARS] for one in prose):
+        spans = [first or second for first, second in _CODE_SPAN.findall(text)]
+        spans += _CALL_SPAN.findall(text) + _CODE_NAME.findall(text)
+        words.update(word for span in spans for word in _WORD.findall(span))
+        plain = {word for word in _WORD.findall(text) if 2 < len(word) < 40}
+        words.update(word for word in plain if word.lower() not in SPEAKING_WORDS)
+        texts.update(part for found in _QUOTED_SPAN.findall(text) for part in found if part)
+        texts.update(spans)
+        numbers.update(_NUMBER.findall(text))
+        paths.update(_PATH.findall(text))
+    for patch in code:
+        for line in patch.splitlines():
+            paths.update(_header_paths(line))
+        collector = CodeMasker(KnownTexts(), keep=True)
+        for _ in mask_patch_lines(patch.splitlines(), collector):
+            pass
+        words |= collector.seen_words
+        texts |= collector.seen_texts
+        numbers |= collector.seen_numbers
+    return KnownTexts(
+        words=frozenset(words),
+        texts=frozenset(texts),
+        numbers=frozenset(numbers),
+        paths=frozenset(paths),
+    )
+
+
+class CodeMasker:
+    """Masks lines of code one after the other; the same word has the same placeholder."""
+
+    def __init__(self, known: KnownTexts, *, keep: bool = False) -> None:
+        self.known = known
+        words = {word.lower() for word in known.words if len(word) > 2}
+        self._parts = (words | {"test"}) - SPEAKING_WORDS
+        """Words of others, of which names may be put together."""
+        self.seen_words: set[str] = set()
+        self.seen_texts: set[str] = set()
+        self.seen_numbers: set[str] = set()
+        self.hidden: list[str] = []
+        """Comments and strings that are masked, in order."""
+        self.placeholders: dict[str, str] = {}
+        self.suffix = ""
+        self._counts = Counter[str]()
+        self._keep = keep
+        self.open_text: str | None = None
+        """The quote or comment that is open at the end of the last line."""
+        self.open_before: str | None = None
+        """The same of the side of a patch that is removed."""
+
+    def start_file(self, path: str) -> None:
+        self.suffix = _path_suffix(path)
+        self.open_text = None
+
+    def start_hunk(self, lines: Sequence[str]) -> None:
+        """Guess whether the first line stands within a text that began before.
+
+        A wrong guess hides code, or shows a text as code: of its words only those remain that
+        are in the vocabulary.
+        """
+        self.open_text = self.open_before = None
+        for quote in ('"""', "'''"):
+            places = [number for number, line in enumerate(lines) if line.count(quote) % 2]
+            if len(places) % 2 == 0:
+                continue
+            first = lines[places[0]].strip()
+            before = lines[places[0] - 1].rstrip() if places[0] else ""
+            begins = re.match(rf"[rRbBuUfF]{{0,2}}{quote}[^\s]", first) is not None
+            assigned = re.search(rf"[=(,:] *[rRbBuUfF]{{0,2}}{quote}", first) is not None
+            if not (begins or assigned or before.endswith((":", "(", "=", ","))):
+                self.open_text = self.open_before = quote
+
+    def mask_patch_line(self, sign: str, line: str, base_known: bool) -> str:
+        """One line of a patch; what a removed one opens is not open after it."""
+        kept, count = self.open_text, len(self.hidden)
+        if sign == "-":
+            self.open_text = self.open_before
+        shown = self.mask_line(line)
+        if sign == "-":
+            self.open_text, self.open_before = kept, self.open_text
+        elif sign == " ":
+            self.open_before = self.open_text
+        if sign == "+" or not base_known:
+            return shown
+        del self.hidden[count:]
+        return line
+
+    def mask_line(self, line: str) -> str:
+        """One line of code, without its sign."""
+        if self.suffix in PROSE_SUFFIXES:
+            self.hidden.append(line.strip())
+            return TEXT_LINE if line.strip() else ""
+        parts: list[str] = []
+        at = 0
+        if self.open_text is not None:
+            at = self._close_text(line, 0)
+            parts.append(TEXT_LINE if line[:at].strip() else "")
+        while at < len(line):
+            at = self._mask_token(line, at, parts)
+        shown = _WORDS_IN_A_ROW.sub(_hide_prose, _shorten_runs("".join(parts))).rstrip()
+        return TEXT_LINE if _SIGNS_ALONE.fullmatch(shown) else shown
+
+    def _mask_token(self, line: str, at: int, parts: list[str]) -> int:
+        if line[at] not in _TEXT_STARTS:
+            token = _CODE_TOKEN.match(line, at)
+            assert token is not None
+            parts.append(self._mask_plain(token))
+            return token.end()
+        if mark := self._comment_mark(line, at):
+            end = _BLOCK_ENDS.get(mark)
+            stop = line.find(end, at + len(mark)) if end else -1
+            if end and stop < 0:
+                self.open_text = mark
+            stop = len(line) if stop < 0 else stop + len(end or "")
+            if line[at:stop].strip(mark + " "):
+                self.hidden.append(line[at:stop])
+                parts.append(
+                    f"{mark} {TEXT_LINE}" + (f" {end}" if end and stop < len(line) else "")
+                )
+            return stop
+        quote = next((one for one in _STRING_END if line.startswith(one, at)), None)
+        is_lifetime = quote == "'" and self.suffix == "rs" and not _RUST_CHARACTER.match(line, at)
+        if quote is None or is_lifetime:
+            parts.append(line[at])
+            return at + 1
+        return self._mask_string(line, at, quote, parts)
+
+    def _comment_mark(self, line: str, at: int) -> str | None:
+        if line.startswith("<!--", at):
+            return "<!--"
+        slashes = self.suffix in _SLASH_COMMENTS or not self.suffix
+        if slashes and line.startswith(("//", "/*"), at):
+            return line[at : at + 2]
+        if self.suffix in _DASH_COMMENTS and line.startswith("--", at):
+            return "--"
+        starts = line[at] == "#" and (at == 0 or line[at - 1].isspace())
+        return "#" if starts and self.suffix not in _SLASH_COMMENTS else None
+
+    def _mask_string(self, line: str, at: int, quote: str, parts: list[str]) -> int:
+        found = _STRING_END[quote].match(line, at + len(quote))
+        if found is None:
+            text, stop = line[at + len(quote) :], len(line)
+            if len(quote) == 3 or quote == "`":
+                self.open_text = quote
+        else:
+            text, stop = line[at + len(quote) : found.start(1)], found.end()
+        self.seen_texts.add(text)
+        shown = text
+        if not self._keep and text not in self.known.texts and re.search(r"[^\W_]|\\|[^ -~]", text):
+            self.hidden.append(text)
+            shown = self._placeholder("text", text)
+        parts.append(f"{quote}{shown[:60]}{quote if found else ''}")
+        return stop
+
+    def _close_text(self, line: str, at: int) -> int:
+        opened = self.open_text or ""
+        end = _BLOCK_ENDS.get(opened)
+        if end is not None:
+            stop = line.find(end, at)
+            stop = -1 if stop < 0 else stop + len(end)
+        else:
+            found = _STRING_END[opened].match(line, at)
+            stop = found.end() if found else -1
+        self.hidden.append(line[at : len(line) if stop < 0 else stop].strip())
+        if stop < 0:
+            return len(line)
+        self.open_text = None
+        return stop
+
+    def _mask_plain(self, token: re.Match[str]) -> str:
+        text = token[0]
+        match token.lastgroup:
+            case "space":
+                return text[:60]
+            case "sign":
+                return text
+            case "number":
+                self.seen_numbers.add(text)
+                known = text in KEPT_NUMBERS or text in self.known.numbers
+                return text if known or self._keep else self._placeholder("number", text)
+            case "word":
+                self.seen_words.add(text)
+                return self.mask_word(text)
+        return ""
+
+    def mask_word(self, word: str) -> str:
+        if self._keep or word in LANGUAGE_WORDS or word in self.known.words:
+            return word
+        if self._is_put_together(word):
+            return word
+        if word[:4] in ("test", "Test"):
+            kind = word[:4]
+        elif word.endswith("Error"):
+            kind = "Error"
+        elif word.isupper() and len(word) > 1:
+            kind = "NAME"
+        else:
+            kind = "Name" if word[0].isupper() else "name"
+        return self._placeholder(kind, word)
+
+    def _is_put_together(self, word: str) -> bool:
+        """Whether a name consists of a few words of others: `test_gross`, `totalPrice`."""
+        parts = [part.lower() for part in _NAME_PART.findall(word)]
+        return 1 < len(parts) <= MAX_NAME_PARTS and self._parts.issuperset(parts)
+
+    def mask_path(self, path: str) -> str:
+        """With folders, ending and the mark of a test as they are, where those are usual."""
+        if path in self.known.paths or path == "/dev/null":
+            return path
+        *folders, name = path.split("/")
+        stem, _, suffix = name.rpartition(".") if "." in name else (name, "", "")
+        ending = f".{suffix}" if suffix in CODE_SUFFIXES | PROSE_SUFFIXES else ""
+        if stem.endswith((".test", ".spec")):
+            stem, ending = stem[:-5], f".test{ending}"
+        shown = [self._mask_path_part(folder) for folder in folders[-8:]]
+        return "/".join([*shown, self._mask_path_part(stem) + ending])
+
+    def _mask_path_part(self, part: str) -> str:
+        if part in PATH_WORDS or part in self.known.words or self._is_put_together(part):
+            return part
+        return self._placeholder("test_file" if part.startswith("test_") else "file", part)
+
+    def _placeholder(self, kind: str, text: str) -> str:
+        key = f"{kind}\0{text}"
+        if key not in self.placeholders:
+            self._counts[kind] += 1
+            self.placeholders[key] = f"{kind}_{self._counts[kind]}"
+        return self.placeholders[key]
+
+
+def _shorten_runs(text: str) -> str:
+    """Signs that are repeated draw pictures."""
+    return re.sub(r"([!-/:-@\[-`{-~])\1{3,}", r"\1\1\1", text)
+
+
+_SIGNS_ALONE = re.compile(r"(?=(?:[^!-/:<-@^`|~]*[!-&*+./:<-@^`|~-]){6})[^\w()]+")
+"""Signs without any name between them, brackets and commas aside: Morse code, for one."""
+_WORDS_IN_A_ROW = re.compile(r"(?<![\w.])[^\W\d]\w*(?: +[^\W\d]\w*){2,}")
+
+
+def _hide_prose(found: re.Match[str]) -> str:
+    """Three names in a row with nothing between them are no code, whatever they are."""
+    runs = groupby(found[0].split(), key=KEYWORDS.__contains__)
+    return " ".join(
+        TEXT_LINE if not keywords and len(words) > 2 else " ".join(words)
+        for keywords, words in ((keywords, list(words)) for keywords, words in runs)
+    )
+
+
+def _path_suffix(path: str) -> str:
+    name = basename(path)
+    return name.rpartition(".")[2].lower() if "." in name else ""
+
+
+# Patches: headers, signs, and lines of two sides.
+
+_HEADER_PATH = re.compile(r"^(?:---|\+\+\+) (?:\"?[ab]/)?([^\t\n\"]+)")
+_HUNK_HEADER = re.compile(r"^@@ -[\d,]{1,20} \+[\d,]{1,20} @@")
+_GIT_FACT = re.compile(r"^(?:new|deleted) file mode \d{6}$|^Binary files ")
+
+
+def _header_paths(line: str) -> Iterator[str]:
+    if (found := _HEADER_PATH.match(line)) is not None:
+        yield found[1].strip()
+
+
+def mask_patch(patch: str, known: KnownTexts, *, base_known: bool) -> tuple[str, CodeMasker]:
+    """A patch without the words of its author.
+
+    Where closeloop made the patch itself, lines that it does not add are those of the base: they
+    stay as they are, and so do their names. Elsewhere they may be the author's too.
+    """
+    masker = CodeMasker(known)
+    lines = patch.splitlines()
+    return "\n".join(_join_text_lines(mask_patch_lines(lines, masker, base_known))), masker
+
+
+def mask_patch_lines(
+    lines: list[str], masker: CodeMasker, base_known: bool = False
+) -> Iterator[str]:
+    old_path = ""
+    for number, line in enumerate(lines):
+        following = lines[number + 1] if number + 1 < len(lines) else ""
+        if line.startswith("--- ") and following.startswith("+++ "):
+            old_path = next(_header_paths(line), "")
+            new_path = next(_header_paths(following), old_path)
+            masker.start_file(new_path if new_path != "/dev/null" else old_path)
+            yield f"--- {_mask_header_path(old_path, masker, base_known)}"
+        elif line.startswith("+++ ") and number and lines[number - 1].startswith("--- "):
+            path = next(_header_paths(line), "")
+            yield f"+++ {_mask_header_path(path, masker, base_known and path == old_path)}"
+        elif (header := _HUNK_HEADER.match(line)) is not None:
+            hunk = _hunk_lines(lines, number + 1)
+            masker.start_hunk([one[1:] for one in hunk if one[:1] != "-"])
+            yield header[0]
+        elif line[:1] in ("+", "-", " "):
+            yield line[0] + masker.mask_patch_line(line[0], line[1:], base_known)
+        elif _GIT_FACT.match(line):
+            yield line.partition(" files ")[0]
+        elif line.strip() and not line.startswith(("diff --git ", "index ", "\\")):
+            masker.hidden.append(line.strip())
+
+
+def _mask_header_path(path: str, masker: CodeMasker, trusted: bool) -> str:
+    if trusted:
+        return path
+    shown = masker.mask_path(path)
+    if shown != path:
+        masker.hidden.append(path)
+    return shown
+
+
+def _hunk_lines(lines: list[str], start: int) -> Iterator[str]:
+    for number in range(start, len(lines)):
+        line = lines[number]
+        if line[:1] not in ("+", "-", " ", "\\") or line.startswith("--- "):
+            return
+        yield line
+
+
+def _join_text_lines(lines: Iterable[str]) -> Iterator[str]:
+    """Of many lines of nothing but text, one."""
+    last, count = "", 0
+    for line in lines:
+        bare = line[:1] in ("+", "-", " ") and line[1:].strip() in (TEXT_LINE, f"# {TEXT_LINE}")
+        if bare and line == last:
+            count += 1
+            continue
+        if count:
+            yield f"{last[:1]}(and {count} more)"
+        last, count = (line if bare else ""), 0
+        yield line
+    if count:
+        yield f"{last[:1]}(and {count} more)"

@@ -1,0 +1,267 @@
+"""Pull requests with their diff, their size, their agent and whoever asked for them."""
+
+from __future__ import annotations
+
+import subprocess
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from team import AGENTS, REPO, day
+
+from closeloop.changes.host_credentials import open_code_host
+from closeloop.cli import main
+from closeloop.metrics.attempt_measuring import project_rulebook
+from closeloop.metrics.attempt_table import load_attempt_table
+from closeloop.metrics.metric_figures import compute_metrics
+from closeloop.records.attempt import Attempt, Usage
+from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.pull_request import Fact, FileEdit, PullCommit, PullDescription, PullExtent
+from closeloop.records.settings import Settings
+from closeloop.records.task import Variant
+from closeloop.reviews.github_pulls import GithubFile
+from closeloop.reviews.pull_board import list_board
+from closeloop.reviews.pull_changes import (
+    change_from_github,
+    fetch_missing_changes,
+    list_pulls_without_change,
+)
+from closeloop.reviews.pull_updates import load_pull, save_facts
+from closeloop.store import Store, open_store
+from closeloop.text.patches import parse_patch, sum_line_counts
+from code_hosts import FULL, CodeHosts, serving_host
+
+HEAD = "c0ffee" * 6 + "c0ff"
+TOKEN = "ghp_" + "q" * 36
+
+
+@pytest.fixture
+def store(store_url: str) -> Store:
+    return open_store(store_url)
+
+
+def described(number: int = 1, **changes: Any) -> list[Fact]:
+    """What a webhook alone tells of a pull request."""
+    known: dict[str, Any] = {
+        "title": "Round prices",
+        "author": "copilot-swe-agent[bot]",
+        "bot": True,
+        "branch": f"copilot/{number}",
+        "base": "main",
+        "head": HEAD,
+        "opened": day(0),
+    }
+    what = PullDescription(**(known | changes))
+    key = f"{number}-{what.state}-{what.head}"
+    return [Fact(source="github", repo=REPO, pull=number, at=day(0), key=key, what=what)]
+
+
+def committed(number: int, message: str) -> Fact:
+    what = PullCommit(sha=HEAD, at=day(0), message=message, author="copilot")
+    return Fact(source="github", repo=REPO, pull=number, at=day(0), key=f"c{number}", what=what)
+
+
+def fetched(store: Store, host: CodeHosts | None, *clones: Path) -> Any:
+    environ = {"GITHUB_TOKEN": TOKEN, "GITHUB_API_URL": host.address} if host else {}
+    return anyio.run(
+        fetch_missing_changes,
+        store,
+        AGENTS,
+        list_pulls_without_change(store),
+        partial(open_code_host, environ=environ),
+        clones,
+    )
+
+
+def test_a_pull_request_known_by_webhook_alone_gets_its_diff_from_the_api(store: Store) -> None:
+    save_facts(described(), store, AGENTS)
+    row = store.pulls.load_pull(REPO, 1)
+    assert row is not None
+    assert (row.has_change, row.added, row.removed) == (False, None, None)
+    secret = "ghp_aB3dE6gH9jK2mN5pQ8sT1vW4xY7zA0cF1bD2"
+    files = [
+        {"sha": "a", "filename": "shop.py", "status": "modified", "additions": 2, "deletions": 1,
+         "changes": 3, "patch": f"@@ -1 +1,2 @@\n-price = 1\n+price = 2\n+key = '{secret}'"},
+        {"sha": "b", "filename": "logo.png", "status": "added", "additions": 0, "deletions": 0,
+         "changes": 0},
+    ]  # fmt: skip
+    host = CodeHosts("github", lambda method, path, payload: (200, files))
+    host.tokens[TOKEN] = FULL
+    with serving_host(host):
+        told = fetched(store, host)
+    assert (told.fetched, told.from_clone, told.missing) == (1, 0, {})
+    row = store.pulls.load_pull(REPO, 1)
+    assert row is not None
+    assert (row.has_change, row.files, row.added, row.removed) == (True, 2, 2, 1)
+    change = store.pulls.load_change(REPO, 1, HEAD)
+    assert change is not None
+    assert "+price = 2" in change.patch
+    assert secret not in change.patch
+    assert [file.path for file in change.files if file.binary] == ["logo.png"]
+
+
+def test_what_cannot_be_had_is_told_and_is_not_zero(store: Store) -> None:
+    save_facts(described(), store, AGENTS)
+    told = fetched(store, None)
+    assert told.fetched == 0
+    assert "there is no token for its host" in told.missing[f"{REPO}#1"]
+    row = store.pulls.load_pull(REPO, 1)
+    assert row is not None
+    assert (row.has_change, row.added) == (False, None)
+
+
+def git(folder: Path, *arguments: str) -> str:
+    command = ("git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@b", *arguments)
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_without_a_token_the_diff_comes_from_the_clone(store: Store, tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    clone.mkdir()
+    git(clone, "init", "-q", "-b", "main")
+    git(clone, "remote", "add", "origin", f"https://github.com/{REPO}.git")
+    (clone / "shop.py").write_text("price = 1\n")
+    git(clone, "add", ".")
+    git(clone, "commit", "-qm", "one")
+    git(clone, "checkout", "-qb", "copilot/1")
+    (clone / "shop.py").write_text("price = 2\nname = 3\n")
+    git(clone, "commit", "-qam", "two")
+    head = git(clone, "rev-parse", "HEAD")
+    git(clone, "checkout", "-q", "main")
+    save_facts(described(head=head), store, AGENTS)
+    told = fetched(store, None, clone)
+    assert (told.fetched, told.from_clone) == (1, 1)
+    row = store.pulls.load_pull(REPO, 1)
+    assert row is not None
+    assert (row.files, row.added, row.removed) == (1, 2, 1)
+
+
+def test_sizes_of_an_earlier_commit_are_not_those_of_the_newest(store: Store) -> None:
+    later = described(head="d" * 40)[0]
+    facts = [*described(added=5, removed=2, files=1), Fact(**{**as_fields(later), "at": day(1)})]
+    save_facts(facts, store, AGENTS)
+    assert load_pull(REPO, 1, store, AGENTS).added is None
+
+
+def as_fields(fact: Fact) -> dict[str, Any]:
+    return {name: getattr(fact, name) for name in Fact.__struct_fields__}
+
+
+def test_files_without_counts_leave_the_size_unknown(store: Store) -> None:
+    for number, added in ((1, None), (2, 4)):
+        edits = (FileEdit(path="a.py", added=3, removed=0), FileEdit(path="b.py", added=added))
+        extent = PullExtent(files=edits)
+        listed = Fact(
+            source="github", repo=REPO, pull=number, at=day(0), key=f"e{number}", what=extent
+        )
+        save_facts([*described(number), listed], store, AGENTS)
+    rows = {row.pull: row for row in store.pulls.list_pulls()}
+    assert (rows[1].files, rows[1].added) == (2, None)
+    assert (rows[2].files, rows[2].added) == (2, 7)
+
+
+def test_a_file_too_large_for_its_host_keeps_the_counts_that_are_told() -> None:
+    change = change_from_github(
+        [
+            GithubFile(filename="big.py", additions=9000, deletions=1),
+            GithubFile(
+                filename='odd "name".py', additions=1, deletions=0, patch="@@ -0,0 +1 @@\n+x"
+            ),
+        ]
+    )
+    assert sum_line_counts(change.files) == (9001, 1)
+    assert [file.path for file in parse_patch(change.patch).files] == ["big.py", 'odd "name".py']
+    hidden = change_from_github([GithubFile(filename="new.bin", status="added")])
+    assert (hidden.files[0].binary, hidden.files[0].note is not None) == (True, True)
+
+
+# Whose work it is
+
+
+@pytest.mark.parametrize(
+    ("changes", "message", "asked_by"),
+    [
+        ({}, "Add", None),
+        ({"assignees": ("copilot", "bob")}, "Add", "bob"),
+        (
+            {"assignees": ("bob",)},
+            "Add\n\nCo-authored-by: Ann <7+ann@users.noreply.github.com>",
+            "ann",
+        ),
+        ({}, "Add\n\nCo-authored-by: dependabot[bot] <x@y.z>", None),
+        ({}, "Add\n\nRequested-By: cat\nCo-authored-by: Ann <ann@acme.example>", "cat"),
+        ({"author": "dan", "bot": False}, "Add", "dan"),
+    ],
+)
+def test_the_person_who_asked_is_named_and_never_the_bot(
+    changes: dict[str, Any], message: str, asked_by: str | None
+) -> None:
+    with open_store(":memory:") as store:
+        save_facts([*described(**changes), committed(1, message)], store, AGENTS)
+        row = store.pulls.load_pull(REPO, 1)
+        assert row is not None
+        assert (row.asked_by, row.agent) == (asked_by, "copilot")
+
+
+def test_metrics_by_user_and_agent_name_the_person_and_the_program(store: Store) -> None:
+    save_facts(described(), store, AGENTS)
+    merged = described(state="merged", merged=day(1), closed=day(1), assignees=("ann",))
+    save_facts([Fact(**{**as_fields(merged[0]), "at": day(1)})], store, AGENTS)
+    work = load_attempt_table(store, project_rulebook(Settings()))
+    figures = compute_metrics(work, ("user", "agent"), ("merge rate",)).figures
+    assert [(one.group, one.value) for one in figures] == [
+        ({"user": "ann", "agent": "copilot"}, 1.0)
+    ]
+
+
+def test_our_own_branch_is_the_work_of_the_agent_that_was_run(store: Store) -> None:
+    store.save_variant(Variant(name="careful", agent="codex", digest="v1"))
+    attempt = Attempt(
+        id="abc123", origin="experiment", exit="finished", started=day(2), variant="v1",
+        usage=Usage(cost=1.25),
+    )  # fmt: skip
+    store.save_attempt(AttemptResult(attempt=attempt))
+    facts = described(branch="closeloop/task/abc123", author="ann", bot=False)
+    (pull,) = save_facts(facts, store, AGENTS)
+    assert (pull.attempt, pull.agent) == ("abc123", "codex")
+    delivery = store.pulls.load_delivery("abc123")
+    assert delivery is not None
+    # The attempt began two days after the pull request was opened: no time to it is known.
+    assert delivery.seconds_to_open is None
+    (row,) = list_board(store, store.pulls.list_pulls())
+    assert row.cost == 1.25
+
+
+def test_time_to_a_pull_request_is_told_where_the_work_came_first(store: Store) -> None:
+    started = day(0) - timedelta(hours=2)
+    attempt = Attempt(id="abc124", origin="experiment", exit="finished", started=started)
+    store.save_attempt(AttemptResult(attempt=attempt))
+    save_facts(described(branch="closeloop/task/abc124"), store, AGENTS)
+    delivery = store.pulls.load_delivery("abc124")
+    assert delivery is not None
+    assert delivery.seconds_to_open == 7200
+
+
+# Together
+
+
+def test_the_command_lists_what_deserves_care_with_unknown_sizes_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("GITHUB_TOKEN", "CLOSELOOP_STORE"):
+        monkeypatch.delenv(name, raising=False)
+    with open_store(str(tmp_path / ".closeloop" / "closeloop.db")) as store:
+        save_facts(described(1, title="Small", labels=("risk:low",)), store, AGENTS)
+        save_facts(described(2, title="Grave", labels=("risk:critical",)), store, AGENTS)
+    with pytest.raises(SystemExit):
+        main(["pulls"])
+    printed = capsys.readouterr().out
+    assert printed.index("Grave") < printed.index("Small")
+    assert "+0" not in printed
+    with pytest.raises(SystemExit):
+        main(["pulls", "--fetch"])
+    assert "there is no token" in " ".join(capsys.readouterr().out.split())
