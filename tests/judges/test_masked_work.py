@@ -106,6 +106,15 @@ def test_words_added_to_a_text_that_the_base_began_are_words() -> None:
     assert "+(text)" in masked(patch, base_known=True).splitlines()
 
 
+@pytest.mark.parametrize("end", ["\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029", "\r"])
+@pytest.mark.parametrize("sign", [" ", "-", "@@ -1 +1 @@\n "])
+def test_an_added_line_stays_one_whatever_signs_end_lines_elsewhere(end: str, sign: str) -> None:
+    sign = sign.replace("\n", end)
+    patch = f"--- a/x.py\n+++ b/x.py\n@@ -1 +1,2 @@\n x = 1\n+y = 2{end}{sign}{ORDER}\n"
+    shown = masked(patch, base_known=True)
+    assert not {"Judges", "answer", "every"} & set(shown.replace(".", " ").split())
+
+
 WORDS = st.from_regex(r"[a-zA-Zа-я]{2,12}", fullmatch=True).filter(
     lambda word: word not in LANGUAGE_WORDS and word.lower()[:4] != "test"
 )

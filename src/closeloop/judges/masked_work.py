@@ -42,6 +42,7 @@ from closeloop.text.text_masking import (
     KnownTexts,
     collect_known_texts,
     mask_patch,
+    split_patch_lines,
 )
 from closeloop.text.untrusted import draw_seal, is_blank, reveal_hidden_text
 from closeloop.text.wording import truncate_words
@@ -121,7 +122,7 @@ def _cut_lines(text: str) -> str:
 
 def _lines_of_base(patch: str) -> str:
     """The patch without what it adds."""
-    return "\n".join(line for line in patch.splitlines() if line[:1] in ("-", " ", "@"))
+    return "\n".join(line for line in split_patch_lines(patch) if line[:1] in ("-", " ", "@"))
 
 
 def _mask_change(

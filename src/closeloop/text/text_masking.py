@@ -107,10 +107,10 @@ def collect_known_texts(prose: Iterable[str], code: Iterable[str] = ()) -> Known
         numbers.update(_NUMBER.findall(text))
         paths.update(_PATH.findall(text))
     for patch in code:
-        for line in patch.splitlines():
+        for line in split_patch_lines(patch):
             paths.update(_header_paths(line))
         collector = CodeMasker(KnownTexts(), keep=True)
-        for _ in mask_patch_lines(patch.splitlines(), collector):
+        for _ in mask_patch_lines(split_patch_lines(patch), collector):
             pass
         words |= collector.seen_words
         texts |= collector.seen_texts
@@ -368,8 +368,14 @@ def mask_patch(patch: str, known: KnownTexts, *, base_known: bool) -> tuple[str,
     stay as they are, and so do their names. Elsewhere they may be the author's too.
     """
     masker = CodeMasker(known)
-    lines = patch.splitlines()
+    lines = split_patch_lines(patch)
     return "\n".join(_join_text_lines(mask_patch_lines(lines, masker, base_known))), masker
+
+
+def split_patch_lines(patch: str) -> list[str]:
+    """The lines as git ends them: after another sign that ends a line, its author's words go on."""
+    lines = patch.replace("\r\n", "\n").split("\n")
+    return lines if lines[-1] else lines[:-1]
 
 
 def mask_patch_lines(
