@@ -18,6 +18,7 @@ from closeloop.metrics.attempt_measuring import project_rulebook
 from closeloop.metrics.attempt_table import load_attempt_table
 from closeloop.metrics.metric_figures import compute_metrics
 from closeloop.records.attempt import Attempt, Usage
+from closeloop.records.errors import BadInput
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.pull_request import Fact, FileEdit, PullCommit, PullDescription, PullExtent
 from closeloop.records.settings import Settings
@@ -37,6 +38,10 @@ from code_hosts import FULL, CodeHosts, serving_host
 
 HEAD = "c0ffee" * 6 + "c0ff"
 TOKEN = "ghp_" + "q" * 36
+FILES = [
+    {"sha": "a", "filename": "shop.py", "status": "modified", "additions": 1, "deletions": 1,
+     "changes": 2, "patch": "@@ -1 +1 @@\n-a\n+b"},
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -118,9 +123,7 @@ def test_a_server_fetches_the_diff_by_itself_and_keeps_the_token_to_itself(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "closeloop.db"
-    files = [{"sha": "a", "filename": "shop.py", "status": "modified", "additions": 1,
-              "deletions": 1, "changes": 2, "patch": "@@ -1 +1 @@\n-a\n+b"}]  # fmt: skip
-    host = CodeHosts("github", lambda method, path, payload: (200, files))
+    host = CodeHosts("github", lambda method, path, payload: (200, FILES))
     host.tokens[TOKEN] = FULL
 
     async def serve_until_fetched() -> None:
@@ -164,6 +167,51 @@ def test_without_a_token_the_diff_comes_from_the_clone(store: Store, tmp_path: P
     row = store.pulls.load_pull(REPO, 1)
     assert row is not None
     assert (row.files, row.added, row.removed) == (1, 2, 1)
+
+
+def test_a_pull_request_merged_as_it_was_is_not_taken_for_its_last_commit(
+    store: Store, tmp_path: Path
+) -> None:
+    git(tmp_path, "init", "-q", "-b", "main")
+    git(tmp_path, "remote", "add", "origin", f"https://github.com/{REPO}.git")
+    for number in range(3):
+        (tmp_path / f"{number}.py").write_text("price = 1\n")
+        git(tmp_path, "add", ".")
+        git(tmp_path, "commit", "-qm", str(number))
+    head = git(tmp_path, "rev-parse", "HEAD")
+    merged = {"state": "merged", "merged": day(1), "closed": day(1), "merge_commit": head}
+    save_facts(described(head=head, **merged), store, AGENTS)
+    told = fetched(store, None, tmp_path)
+    assert (told.fetched, [*told.missing]) == (0, [f"{REPO}#1"])
+
+
+def test_a_diff_that_cannot_be_read_keeps_no_other_from_being_fetched(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    host = CodeHosts("github", lambda method, path, payload: (200, FILES))
+    host.tokens[TOKEN] = FULL
+
+    def opener(source: str, repo: str) -> Any:
+        opened.append(repo)
+        if len(opened) == 1:
+            raise BadInput("A GitHub App needs both.")
+        environ = {"GITHUB_TOKEN": TOKEN, "GITHUB_API_URL": host.address}
+        return open_code_host(source, repo, environ)
+
+    async def serve_until_fetched() -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(run_change_worker, store, AGENTS, opener, ())
+            with anyio.move_on_after(20):
+                while len(list_pulls_without_change(store)) > 1:  # noqa: ASYNC110 - as above
+                    await anyio.sleep(0.01)
+            group.cancel_scope.cancel()
+
+    opened: list[str] = []
+    with open_store(str(tmp_path / "closeloop.db")) as store, serving_host(host):
+        save_facts([*described(), *described(2)], store, AGENTS)
+        anyio.run(serve_until_fetched)
+        assert len(list_pulls_without_change(store)) == 1
+    assert "A GitHub App needs both." in caplog.text
 
 
 def test_sizes_of_an_earlier_commit_are_not_those_of_the_newest(store: Store) -> None:
@@ -260,6 +308,46 @@ def test_our_own_branch_is_the_work_of_the_agent_that_was_run(store: Store) -> N
     assert delivery.seconds_to_open is None
     (row,) = list_board(store, store.pulls.list_pulls())
     assert row.cost == 1.25
+
+
+def save_delivered_attempt(store: Store) -> None:
+    attempt = Attempt(id="abc123", origin="production", exit="finished", started=day(-1))
+    store.save_attempt(AttemptResult(attempt=attempt))
+
+
+COPY: dict[str, Any] = {
+    "branch": "backport", "author": "ann", "bot": False, "state": "closed", "closed": day(2),
+    "body": "Picked.\n\nAttempt-Id: abc123",
+}  # fmt: skip
+MERGED: dict[str, Any] = {
+    "branch": "closeloop/task/abc123", "state": "merged", "merged": day(1), "closed": day(1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("copy_first", [True, False])
+def test_a_copied_trailer_says_nothing_of_what_became_of_the_work(
+    store: Store, copy_first: bool
+) -> None:
+    save_delivered_attempt(store)
+    facts = [described(1, **MERGED), described(2, **COPY)]
+    for told in reversed(facts) if copy_first else facts:
+        save_facts(told, store, AGENTS)
+    save_facts(described(2, **(COPY | {"head": "d" * 40})), store, AGENTS)
+    copy = store.pulls.load_pull(REPO, 2)
+    delivery = store.pulls.load_delivery("abc123")
+    assert copy is not None
+    assert copy.attempt != "abc123"
+    assert delivery is not None
+    assert delivery.merged is True
+
+
+def test_the_life_of_our_own_pull_request_has_its_size(store: Store) -> None:
+    save_delivered_attempt(store)
+    save_facts(described(1, **MERGED), store, AGENTS)
+    change = parse_patch("--- a/x\n+++ b/x\n@@ -1 +1,2 @@\n-a\n+b\n+c\n")
+    store.pulls.save_change(REPO, 1, HEAD, change, day(1))
+    pull = load_pull(REPO, 1, store, AGENTS)
+    assert (pull.attempt, pull.added, pull.removed) == ("abc123", 2, 1)
 
 
 def test_time_to_a_pull_request_is_told_where_the_work_came_first(store: Store) -> None:

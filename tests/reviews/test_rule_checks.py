@@ -20,7 +20,7 @@ from closeloop.records.pull_request import Fact, PullDescription, ReviewComment
 from closeloop.records.settings import CheckSettings, RepoRule
 from closeloop.records.team_rules import CheckProof, TeamRule
 from closeloop.reviews.pull_updates import load_pull, save_facts
-from closeloop.reviews.rule_checks import describe_proof, prove_rule, reject_check
+from closeloop.reviews.rule_checks import describe_proof, list_new_lines, prove_rule, reject_check
 from closeloop.reviews.rule_editing import (
     find_rule,
     keep_proved_check,
@@ -191,3 +191,9 @@ def test_a_regular_expression_of_another_dialect_or_without_bounds_is_refused():
     assert reject_check(check) is not None
     assert reject_check(replace(check, text="a" * 201)) is not None
     assert reject_check(replace(check, text="(a|aa)+$")) is None
+
+
+def test_long_files_of_like_lines_are_compared_in_proportion_to_their_lines() -> None:
+    # Quadratic, this would take an hour.
+    before, after = ["}"] * 100_000 + ["a"], ["}"] * 100_000 + ["b"]
+    assert list_new_lines(before, after) == [100_000]

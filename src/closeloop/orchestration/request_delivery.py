@@ -276,7 +276,8 @@ def find_target_branch(repo: Path, base: str) -> str | None:
         return try_git_text(repo, "symbolic-ref", "-q", "--short", "HEAD").strip() or None
     name = base.removeprefix("origin/")
     known = (f"refs/heads/{name}", f"refs/remotes/origin/{name}")
-    is_branch = any(try_git_text(repo, "rev-parse", "-q", "--verify", ref) for ref in known)
+    # `rev-parse` would also take what only begins with one, such as main~1.
+    is_branch = any(try_git_text(repo, "show-ref", "--verify", ref) for ref in known)
     return name if is_branch else None
 
 
@@ -387,7 +388,7 @@ def build_order(
     issue = redact_record(asked.issue)[0] if asked.issue else None
     text = redact_text(asked.text.strip(), {})
     title = visible_line(first_line(text) or (issue.title if issue else ""))
-    title = truncate_words(title, MAX_TITLE_CHARS)
+    title = truncate_words(title, MAX_TITLE_CHARS) or name_task("", issue)
     about = f"{issue.title}\n\n{issue.body}".strip() if issue else ""
     task = replace(task, id=name_task(title, issue), prompt=build_prompt(text, issue))
     identity = (text, issue and issue.number, about, task.base, crew.variant.digest, number)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -209,7 +209,9 @@ def change_from_clone(folder: Path, row: PullRow, head: str, base: str | None) -
     if not _SHA.fullmatch(head) or not try_git_text(folder, "cat-file", "-t", head):
         return None
     merged = row.merge_commit if row.state == "merged" else None
-    names = [f"{merged}^1"] if merged and re.fullmatch(r"[0-9a-f]{7,64}", merged) else []
+    if merged is not None and (not re.fullmatch(r"[0-9a-f]{7,64}", merged) or head.startswith(merged)):
+        merged = None  # where its own head was merged, the commit before is one of its own
+    names = [f"{merged}^1"] if merged else []
     names += [f"refs/remotes/origin/{base}", f"refs/heads/{base}"] if base else []
     for name in names:
         start = try_git_text(folder, "merge-base", name, head).strip()
@@ -251,28 +253,38 @@ async def fetch_missing_changes(
             change, why = await _fetch_from_host(row, open_host), "there is no token for its host"
         except MachineFailed as fault:
             change, why = None, str(fault)
-        local = None if change else next(_clone_changes(clones, row, pull.head, pull.base), None)
+        local = None
+        if change is None:
+            local = await anyio.to_thread.run_sync(
+                _change_from_clones, clones, row, pull.head, pull.base
+            )
         if (change or local) is None:
             missing[name] = f"{why.rstrip('.')}, and no clone here has its commits"
             continue
-        at = datetime.now(UTC)
         change = replace(change or local or Change(), head=pull.head)
-        store.pulls.save_change(row.repo, row.pull, pull.head, change, at)
-        refresh_pull(row.repo, row.pull, store, agents)
+        await anyio.to_thread.run_sync(_save_fetched, store, agents, row, pull.head, change)
         fetched, from_clone = fetched + 1, from_clone + (local is not None)
     return FetchedChanges(fetched=fetched, from_clone=from_clone, missing=missing)
 
 
-def _clone_changes(
+def _save_fetched(
+    store: Store, agents: AgentSignsByName, row: PullRow, head: str, change: Change
+) -> None:
+    store.pulls.save_change(row.repo, row.pull, head, change, datetime.now(UTC))
+    refresh_pull(row.repo, row.pull, store, agents)
+
+
+def _change_from_clones(
     clones: Sequence[Path], row: PullRow, head: str, base: str | None
-) -> Iterator[Change]:
+) -> Change | None:
     for folder in clones:
         try:
             change = change_from_clone(folder, row, head, base)
         except Fault:
             continue
         if change is not None:
-            yield change
+            return change
+    return None
 
 
 async def _fetch_from_host(row: PullRow, open_host: OpenHost) -> Change | None:
@@ -300,15 +312,29 @@ async def run_change_worker(
                 if now - tried.get(_version(row), -RETRY_SECONDS) >= RETRY_SECONDS
             ]
             tried.update((_version(row), now) for row in due[:MAX_FETCHED])
-            fetched = await fetch_missing_changes(
-                store, agents, due[:MAX_FETCHED], open_host, clones
-            )
-            for name, why in fetched.missing.items():
-                _log.warning("The diff of %s is not known: %s.", name, why)
+            for row in due[:MAX_FETCHED]:
+                await _fetch_or_warn(store, agents, row, open_host, clones)
         except Exception as error:
             # Receiving goes on; what failed is tried again.
             _log.warning("Diffs cannot be fetched (%s)", type(error).__name__)
         await anyio.sleep(POLL_SECONDS)
+
+
+async def _fetch_or_warn(
+    store: Store,
+    agents: AgentSignsByName,
+    row: PullRow,
+    open_host: OpenHost,
+    clones: Sequence[Path],
+) -> None:
+    """One diff: what is wrong with it keeps no other from being fetched."""
+    try:
+        fetched = await fetch_missing_changes(store, agents, [row], open_host, clones)
+        reasons = [*fetched.missing.values()]
+    except Exception as error:
+        reasons = [str(error) if isinstance(error, Fault) else type(error).__name__]
+    for why in reasons:
+        _log.warning("The diff of %s#%s is not known: %s.", row.repo, row.pull, why.rstrip("."))
 
 
 def _version(row: PullRow) -> tuple[str, int, str | None]:

@@ -81,6 +81,8 @@ def refresh_pull(
     if known and known.attempt and known.attempt != pull.attempt:
         # The work behind it is known better now: what stood for it tells nothing any more.
         store.pulls.save_delivery(Delivery(attempt=known.attempt, at=pull.told))
+        for other in _other_pulls_of(known.attempt, pull, store)[:1]:
+            refresh_pull(other.repo, other.pull, store, agents)
         for review in store.reviews.list_reviews(item=f"{repo}#{number}"):
             store.reviews.save_review(review)  # its scores are of the work that is known now
     return pull
@@ -99,7 +101,7 @@ def load_pull(repo: str, number: int, store: Store, agents: AgentSignsByName) ->
         return replace(pull, attempt=attempt)
     assert attempt is not None
     recorded = load_recorded_work(attempt, store)
-    return build_pull_request(facts, number, agents, recorded) or pull
+    return add_change_size(build_pull_request(facts, number, agents, recorded) or pull, store)
 
 
 def refresh_all_pulls(store: Store, agents: AgentSignsByName) -> int:
@@ -185,7 +187,10 @@ def find_recorded_attempt(pull: PullRequest, store: Store) -> str | None:
             return name
     for sign in reversed(pull.signs):  # ours stands last, after what anybody may have written
         key, _, name = sign.value.partition(": ")
-        if sign.kind == "trailer" and key == ATTEMPT_TRAILER and store.pulls.has_attempt(name):
+        if sign.kind != "trailer" or key != ATTEMPT_TRAILER or not store.pulls.has_attempt(name):
+            continue
+        # A commit that is picked for another branch has the trailer too, and anybody can copy it.
+        if not _other_pulls_of(name, pull, store):
             return name
     own = placeholder_id(pull)
     for name in store.pulls.attempts_naming(pull.url) if pull.url else ():
@@ -197,6 +202,12 @@ def find_recorded_attempt(pull: PullRequest, store: Store) -> str | None:
         if name != own and _is_same_repo(repo, pull.repo) and _started_before(started, pull.opened):
             return name
     return None
+
+
+def _other_pulls_of(attempt: str, pull: PullRequest, store: Store) -> list[PullRow]:
+    """Pull requests beside this one that came from an attempt."""
+    rows = store.pulls.list_pulls(attempt=attempt)
+    return [row for row in rows if (row.repo, row.pull) != (pull.repo, pull.number)]
 
 
 def load_recorded_work(attempt: str, store: Store) -> RecordedWork:

@@ -36,6 +36,8 @@ MAX_SHOWN_CHARS = 4_000
 MAX_FILES = 20_000
 MAX_FILE_BYTES = 1_000_000
 MAX_PLACES = 5
+MAX_COMPARED = 50_000_000
+"""Pairs of lines that are compared at the most: seconds, where all lines are alike."""
 _BANNED_WORD = re.compile(
     r"\b(?:don't|do not|never|avoid|no|stop)(?: (?:use|using|call|calling|import|add|the|a))* "
     r"`?([\w.]{2,60})`?"
@@ -135,7 +137,7 @@ def load_reviewed_code(
     if final is None or after is None:
         return f"this clone does not have {comment.path} as #{pull.number} left it"
     reviewed = _reviewed_file(comment, _read_file(repository, comment.sha, comment.path))
-    corrected = _changed_file(comment.path, after, _lines_since(reviewed.lines, after))
+    corrected = _changed_file(comment.path, after, list_new_lines(reviewed.lines, after))
     if not corrected.added and reviewed.lines == after:
         return f"{comment.path} was not changed on #{pull.number} after the comment"
     return ReviewedCode(pull=pull.number, path=comment.path, reviewed=reviewed, corrected=corrected)
@@ -273,8 +275,11 @@ def _changed_file(path: str, lines: tuple[str, ...], added: Sequence[int]) -> Ch
     )
 
 
-def _lines_since(before: Sequence[str], after: Sequence[str]) -> list[int]:
+def list_new_lines(before: Sequence[str], after: Sequence[str]) -> list[int]:
     """The places of lines that are new in the second."""
+    if len(before) * len(after) > MAX_COMPARED:
+        known = frozenset(before)
+        return [at for at, line in enumerate(after) if line not in known]
     matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
     return [
         at
