@@ -117,6 +117,8 @@ class DeliveryGitHub(FakeGitHub):
         self.pulls: list[dict[str, Any]] = []
         self.issues: dict[int, dict[str, Any]] = {}
         self.drafts = True
+        self.empty_lists = 0
+        """How often no pull request is listed: what was made a moment ago is not there yet."""
 
     @property
     def environ(self) -> dict[str, str]:
@@ -141,13 +143,18 @@ class DeliveryGitHub(FakeGitHub):
     def _listed_pulls(self, request: Request, _: Any) -> Response:
         head = request.query_params["head"].partition(":")[2]
         assert request.query_params["state"] == "all"
+        if self.empty_lists:
+            self.empty_lists -= 1
+            return JSONResponse([])
         return JSONResponse([one for one in self.pulls if one["head"]["ref"] == head])
 
     def _open_pull(self, _: Request, payload: Any) -> Response:
         if payload["draft"] and not self.drafts:
             return answer(422, "Draft pull requests are not supported in this repository.")()
         if any(one["head"]["ref"] == payload["head"] for one in self.pulls):
-            return answer(422, "A pull request already exists for ann:x.")()
+            error = {"resource": "PullRequest", "code": "custom"}
+            error["message"] = "A pull request already exists for ann:x."
+            return JSONResponse({"message": "Validation Failed", "errors": [error]}, 422)
         self.head = git(self.bare, "rev-parse", f"refs/heads/{payload['head']}").strip()
         git(self.bare, "rev-parse", f"refs/heads/{payload['base']}")
         pull = payload | {

@@ -106,6 +106,24 @@ def test_what_was_done_and_not_written_down_is_found_and_not_done_again(
         assert len(opened.list_attempts()) == 1
 
 
+def test_a_pull_request_that_is_not_listed_yet_is_looked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("closeloop.changes.code_host.retry_delay", lambda *_: 0.0)
+    project = build(tmp_path / "project", first=writes(DOUBLE))
+    with hosted(project) as github:
+        branch = ask(project).branch
+        assert branch is not None
+        github.empty_lists = 1
+        number, url = 7, f"{github.address}/pull/7"
+        head = {"ref": branch.name, "sha": branch.commit}
+        github.pulls.append({"number": number, "html_url": url, "head": head})
+        github.head = branch.commit
+        result = ask(project, environ=github.environ)
+    assert result.pull is not None
+    assert len(github.pulls) == 1
+
+
 def test_a_lost_answer_opens_no_second_pull_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -203,17 +203,37 @@ class CodeHostClient:
             ) from None
 
     def _error_message(self, body: bytes) -> str:
-        """What GitHub says is wrong, as ` (…)`, or nothing."""
+        """What the host says is wrong, as ` (…)`, or nothing."""
         try:
-            message = msgspec.json.decode(body, type=_CodeHostError).message
+            told = msgspec.json.decode(body, type=_CodeHostError)
+            texts = [*_list_error_texts(told.message), *_list_error_texts(told.errors)]
         except (ValueError, RecursionError):
             return ""
-        message = " ".join(message.replace(self._token, "…").split())
+        message = " ".join(": ".join(texts).replace(self._token, "…").split())
         return f" ({message[:200].rstrip('.')})" if message else ""
 
 
 class _CodeHostError(Record):
-    message: str = ""
+    """GitHub gives the reason of a `Validation Failed` apart; GitLab's message may be a list."""
+
+    message: Any = None
+    errors: Any = None
+
+
+def _list_error_texts(value: Any) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case {"message": str(text)}:
+            yield text
+        case {"field": str(field), "code": str(code)}:
+            yield f"{field} {code}"
+        case dict():
+            for one in value.values():
+                yield from _list_error_texts(one)
+        case list():
+            for one in value:
+                yield from _list_error_texts(one)
 
 
 class _ViewerLogin(Record):
