@@ -250,6 +250,7 @@ def render_delivery(result: DeliveryResult) -> Iterator[RenderableType]:
     from rich.text import Text
 
     from closeloop.cli.console import make_visible
+    from closeloop.metrics.metric_figures import format_dollars
 
     yield Text(f"{STATE_TEXTS[result.state]}: {make_visible(result.title)}")
     lines = {
@@ -258,7 +259,7 @@ def render_delivery(result: DeliveryResult) -> Iterator[RenderableType]:
         "checks": result.verdict,
         "risk": result.risk,
         "fix cycles": str(result.cycles) if result.cycles else None,
-        "cost": f"${result.cost:.2f}" if result.cost is not None else None,
+        "cost": format_dollars(result.cost) if result.cost is not None else None,
         "attempt": result.attempt,
         "it lacked": result.feedback,
     }

@@ -51,7 +51,7 @@ def list_board(store: Store, rows: Sequence[PullRow], order: PullOrder = "care")
     board = [
         assess_care(
             row,
-            row.risk or checked.get(row.attempt) or checked.get((row.repo, row.head)),
+            row.risk or checked.get((row.repo, row.head)) or checked.get(row.attempt),
             rank_band(row, sizes.get(row.repo, ())),
             costs.get(row.attempt or ""),
         )

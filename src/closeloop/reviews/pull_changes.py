@@ -208,10 +208,10 @@ def change_from_clone(folder: Path, row: PullRow, head: str, base: str | None) -
         return None
     if not _SHA.fullmatch(head) or not try_git_text(folder, "cat-file", "-t", head):
         return None
-    merged = row.merge_commit if row.state == "merged" else None
-    if merged is not None and (not re.fullmatch(r"[0-9a-f]{7,64}", merged) or head.startswith(merged)):
-        merged = None  # where its own head was merged, the commit before is one of its own
-    names = [f"{merged}^1"] if merged else []
+    merged = (row.merge_commit if row.state == "merged" else None) or ""
+    # Where its own head was merged as it was, the commit before that is one of its own.
+    is_named = re.fullmatch(r"[0-9a-f]{7,64}", merged) and not head.startswith(merged)
+    names = [f"{merged}^1"] if is_named else []
     names += [f"refs/remotes/origin/{base}", f"refs/heads/{base}"] if base else []
     for name in names:
         start = try_git_text(folder, "merge-base", name, head).strip()

@@ -185,13 +185,8 @@ def find_recorded_attempt(pull: PullRequest, store: Store) -> str | None:
         name = branch.rpartition("/")[2]
         if store.pulls.has_attempt(name):
             return name
-    for sign in reversed(pull.signs):  # ours stands last, after what anybody may have written
-        key, _, name = sign.value.partition(": ")
-        if sign.kind != "trailer" or key != ATTEMPT_TRAILER or not store.pulls.has_attempt(name):
-            continue
-        # A commit that is picked for another branch has the trailer too, and anybody can copy it.
-        if not _other_pulls_of(name, pull, store):
-            return name
+    if (named := _attempt_in_trailers(pull, store)) is not None:
+        return named
     own = placeholder_id(pull)
     for name in store.pulls.attempts_naming(pull.url) if pull.url else ():
         if name != own:
@@ -201,6 +196,18 @@ def find_recorded_attempt(pull: PullRequest, store: Store) -> str | None:
     for name, repo, started in store.pulls.attempts_on_branch(branch):
         if name != own and _is_same_repo(repo, pull.repo) and _started_before(started, pull.opened):
             return name
+    return None
+
+
+def _attempt_in_trailers(pull: PullRequest, store: Store) -> str | None:
+    """The attempt that a trailer names, where no other pull request came from it.
+
+    A commit that is picked for another branch has the trailer too, and anybody can copy it.
+    """
+    for sign in reversed(pull.signs):  # ours stands last, after what anybody may have written
+        key, _, name = sign.value.partition(": ")
+        if sign.kind == "trailer" and key == ATTEMPT_TRAILER and store.pulls.has_attempt(name):
+            return None if _other_pulls_of(name, pull, store) else name
     return None
 
 

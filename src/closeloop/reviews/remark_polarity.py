@@ -200,11 +200,10 @@ def compare_remarks(one: str, other: str) -> RemarkRelation:
     if whole != "unclear":
         return whole
     # A long remark hides its one request among reasons: each that asks is held against each.
-    agreements = {
-        _compare_objects(word_signs(ours), word_signs(theirs))
-        for ours in split_clauses(one)
-        for theirs in split_clauses(other)
-    }
+    clauses, others = (
+        [word_signs(clause) for clause in split_clauses(text)] for text in (one, other)
+    )
+    agreements = {_compare_objects(ours, theirs) for ours in clauses for theirs in others}
     return "opposite" if -1 in agreements and 1 not in agreements else "unclear"
 
 
