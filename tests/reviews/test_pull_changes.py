@@ -238,6 +238,17 @@ def test_files_without_counts_leave_the_size_unknown(store: Store) -> None:
     assert (rows[2].files, rows[2].added) == (2, 7)
 
 
+def test_a_renamed_file_whose_name_git_would_quote_keeps_its_lines() -> None:
+    file = GithubFile(
+        filename='new\u00a0"name".py', previous_filename="old\tname.py", status="renamed",
+        additions=1, deletions=1, patch="@@ -1 +1 @@\n-a\n+b",
+    )  # fmt: skip
+    change = change_from_github([file])
+    assert "+b" in change.patch
+    (read,) = parse_patch(change.patch).files
+    assert (read.path, read.old_path) == (file.filename, file.previous_filename)
+
+
 def test_a_file_too_large_for_its_host_keeps_the_counts_that_are_told() -> None:
     change = change_from_github(
         [

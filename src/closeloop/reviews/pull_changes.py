@@ -172,29 +172,29 @@ def _parse_section(section: str) -> FileChange | None:
 
 def _git_section(file: FileChange, lines: str | None) -> str:
     """One file as git writes it."""
-    old, new = _quote_path(file.old_path or file.path, "a"), _quote_path(file.path, "b")
+    before, after = file.old_path or file.path, file.path
+    old, new = _quote_path(f"a/{before}"), _quote_path(f"b/{after}")
     header = [f"diff --git {old} {new}"]
     if file.status == "renamed" and file.old_path:
-        header += [f"rename from {old[2:]}", f"rename to {new[2:]}"]
+        header += [f"rename from {_quote_path(before)}", f"rename to {_quote_path(after)}"]
     elif file.status == "added":
         header.append("new file mode 100644")
     elif file.status == "deleted":
         header.append("deleted file mode 100644")
     if lines is None:
         return "\n".join([*header, ""])
-    before = "/dev/null" if file.status == "added" else old
-    after = "/dev/null" if file.status == "deleted" else new
+    old = "/dev/null" if file.status == "added" else old
+    new = "/dev/null" if file.status == "deleted" else new
     body = lines.rstrip("\n")
-    return "\n".join([*header, f"--- {before}", f"+++ {after}", body, ""])
+    return "\n".join([*header, f"--- {old}", f"+++ {new}", body, ""])
 
 
-def _quote_path(path: str, side: str) -> str:
-    whole = f"{side}/{path}"
-    if not any(sign in '"\\' or not sign.isprintable() for sign in whole):
-        return whole
+def _quote_path(path: str) -> str:
+    if not any(sign in '"\\' or not sign.isprintable() for sign in path):
+        return path
     escaped = "".join(
         chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:03o}"
-        for byte in whole.encode("utf-8", "replace")
+        for byte in path.encode("utf-8", "replace")
     )
     return f'"{escaped}"'
 
