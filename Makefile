@@ -17,13 +17,22 @@ $(VENV)/.base: pyproject.toml constraints.txt
 	$(INSTALL) -e . pytest
 	touch $@
 
-$(VENV)/.test: $(VENV)/.base
+$(VENV)/.packages: $(VENV)/.base
 	$(INSTALL) --group test
+	touch $@
+
+$(VENV)/.aside: $(VENV)/.base
 	$(INSTALL) --upgrade --target $(VENV)/aside --group api
+	touch $@
+
+$(VENV)/.encoder: $(VENV)/.base
 	-$(BIN)/closeloop encoder install
 	touch $@
 
-$(VENV)/.lint: $(VENV)/.base
+$(VENV)/.test: $(VENV)/.packages $(VENV)/.aside $(VENV)/.encoder
+	touch $@
+
+$(VENV)/.lint: $(VENV)/.base | $(VENV)/.packages  # one at a time in the same folder
 	$(INSTALL) --group lint
 	touch $@
 

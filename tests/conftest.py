@@ -20,6 +20,7 @@ import small_project
 from closeloop.store import open_store
 from command_line import typed
 from example_counts import scale_examples
+from slow_files import order_tests
 
 # The same examples each time, on a slow machine too; `--hypothesis-profile=default` finds others.
 settings.register_profile(
@@ -143,6 +144,13 @@ def _first_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tried_project(_first_run: Path, tmp_path: Path) -> Path:
     """A copy of the small project in which each variant has tried each task once."""
     return Path(shutil.copytree(_first_run, tmp_path / "tried", symlinks=True))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With several worker processes, each begins with tests that take long."""
+    if given := getattr(config, "workerinput", None):
+        files = [item.nodeid.partition("::")[0] for item in items]
+        items[:] = [items[position] for position in order_tests(files, given["workercount"])]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

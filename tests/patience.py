@@ -15,9 +15,9 @@ SCALES = (1, 5, 20)
 Result = TypeVar("Result")
 
 
-def until(happened: Callable[[], Result]) -> Result:
+def until(happened: Callable[[], Result], seconds: float = PATIENCE) -> Result:
     """What it gives as soon as that is true, or when there is no more patience."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + seconds
     while not (result := happened()) and time.monotonic() < end:
         time.sleep(0.02)
     return result

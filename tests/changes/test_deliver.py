@@ -117,6 +117,20 @@ def test_what_is_never_mended_is_written_down_after_two_cycles(tmp_path: Path) -
     assert run["conclusion"] == "failure"
 
 
+def test_what_was_mended_in_part_is_delivered_with_what_is_left(tmp_path: Path) -> None:
+    broken = WRONG.replace("def double", "def twice")
+    mended = (writes(WRONG), writes(WRONG))
+    project = build(tmp_path / "project", first=writes(broken), fixes=mended)
+    with (project / "closeloop.toml").open("a") as file:
+        file.write('[check.commands]\ndouble = "! grep twice calc.py"\n')
+    result = ask(project)
+    assert (result.state, result.cycles) == ("unresolved", 2)
+    assert result.branch is not None
+    assert git(project, "show", f"{result.branch.name}:calc.py") == WRONG
+    assert result.report is not None
+    assert [run.name for run in result.report.tools if run.after == "failed"] == ["test"]
+
+
 def test_a_critical_change_is_a_draft_that_waits_for_a_person(tmp_path: Path) -> None:
     schema = writes("CREATE TABLE a (x TEXT);\n", "schema.sql")
     project = build(tmp_path / "project", first=schema)
@@ -126,6 +140,8 @@ def test_a_critical_change_is_a_draft_that_waits_for_a_person(tmp_path: Path) ->
         (pull,) = github.pulls
         assert pull["draft"] is True
         assert "**On hold:**" in pull["body"]
+        assert "Not resolved" not in pull["body"]
+        assert result.reasons == ("its risk is critical, which waits for a person",)
         assert sorted(github.labels) == ["hold", "risk:critical"]
 
 

@@ -109,6 +109,7 @@ def test_requests_are_text_a_file_or_standard_input(
         ((), "Give a REQUEST, --issue or both"),
         (("  ",), "The request is empty"),
         (("x", "--resume", "abc"), "Give a REQUEST, --issue or both"),
+        (("--resume", "abc", "--model", "x"), "goes on with who began it"),
         (("x", "--variant", "nobody"), "nobody"),
         (("x", "--variant", "worker", "--model", "openai/x"), "Give either --variant"),
         (("--issue", "12"), "there is no token"),

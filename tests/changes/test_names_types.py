@@ -126,6 +126,17 @@ def test_a_package_that_may_be_there_is_left_alone(tmp_path: Path, added: str) -
     assert found(tmp_path, added) == []
 
 
+def test_a_package_that_ci_installs_is_left_alone(tmp_path: Path) -> None:
+    workflow = "jobs:\n  notes:\n    steps:\n    - run: |\n        pip install pypandoc\n"
+    before = {**SHOP, ".github/workflows/notes.yml": workflow}
+    assert found(tmp_path, "import pypandoc\n", before) == []
+
+
+def test_a_value_of_another_type_is_no_invented_name(tmp_path: Path) -> None:
+    before = {**SHOP, "shop/use.py": "def plain(value: int | str) -> object:\n"}
+    assert found(tmp_path, "    return dict(value)\n", before) == []
+
+
 def test_a_verdict_does_not_depend_on_what_was_checked_before(tmp_path: Path) -> None:
     """A folder `attr` of one project must not stand for the installed package in the next."""
     cache = tmp_path / "cache"

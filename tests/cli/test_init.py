@@ -167,7 +167,9 @@ def test_where_the_setup_fails_nothing_else_is_tried(python_repo: Path) -> None:
     discovery = discover_commands(python_repo)
     setup = ("echo no route; false",)
     commands = msgspec.structs.replace(discovery.commands, setup=setup)
-    trials = try_discovered(msgspec.structs.replace(discovery, commands=commands), python_repo)
+    unready = msgspec.structs.replace(discovery, commands=commands)
+    kept, trials = try_discovered(unready, python_repo)
+    assert kept == unready
     assert [*trials] == ["setup"]
     assert not trials["setup"].works
     assert trials["setup"].text.endswith("no route")

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import json
+import math
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from team import REPO, day
+from team import REPO, day, learned, pull_request
 
 from closeloop.cli import main
 from closeloop.records.attempt import Attempt, Insight
 from closeloop.records.errors import BadInput
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.settings import CheckSettings, MemorySettings
-from closeloop.records.team_rules import ContextItem, RuleExample, TeamRule
+from closeloop.records.team_rules import ContextItem, ContextPreview, RuleExample, TeamRule
 from closeloop.reviews.agent_context import (
     BLOCK_BEGIN,
     BLOCK_END,
@@ -234,6 +237,84 @@ def test_a_file_is_changed_only_when_asked_and_the_difference_is_shown(store, pr
     capsys.readouterr()
     closeloop("context", "--into", "AGENTS.md", "--write")
     assert "up to date" in capsys.readouterr().out
+
+
+def test_the_preview_says_where_each_line_comes_from_and_what_it_costs(store, project, capsys):
+    add_rule(store, "Keep functions short.", None, "ann", day(0))
+    (project / "CLAUDE.md").write_text("# Claude\n")
+    assert closeloop("context", "--into", "CLAUDE.md", "--json") == 0
+    preview = msgspec.json.decode(capsys.readouterr().out, type=ContextPreview)
+    (hint,) = preview.hints
+    assert (hint.text, hint.why) == ("Keep functions short.", "by ann 2026-01-05")
+    line = f'- "Keep functions short." (rule {hint.rule}; {hint.why})'
+    assert hint.tokens == math.ceil(len(line) / 3.5) + 1
+    assert (preview.changed, preview.written) == (True, False)
+    assert line in preview.diff
+    assert (project / "CLAUDE.md").read_text() == "# Claude\n"
+    assert closeloop("context", "--into", "CLAUDE.md", "--write") == 0
+    shown = capsys.readouterr().out
+    whole = (project / "CLAUDE.md").read_text()
+    assert f"{hint.tokens} tokens  Keep functions short. (by ann 2026-01-05)" in shown
+    assert f"{math.ceil(len(whole.encode()) / 3.5)} in CLAUDE.md" in shown
+    assert preview.file_tokens == math.ceil(len(whole.encode()) / 3.5)
+
+
+def test_what_several_agents_lacked_is_proposed_as_an_edit_of_a_system_prompt(
+    store, project, capsys
+):
+    for number in range(2):
+        said(store, f"a{number}", "Nothing said where the migrations live.", number)
+    said(store, "b", "Nothing was missing.", 3)
+    (project / "system.md").write_text("You are careful.\n")
+    assert closeloop("insights", "--to", "system.md") == 0
+    shown = capsys.readouterr().out
+    assert '+- "Nothing said where the migrations live." (2 attempts said so)' in shown
+    assert (project / "system.md").read_text() == "You are careful.\n"
+    assert closeloop("insights", "--to", "system.md", "--write") == 0
+    written = (project / "system.md").read_text()
+    assert written.startswith("You are careful.\n")
+    assert "reviewers" not in written
+    assert closeloop("insights", "--write") == 2
+
+
+def test_likely_repeats_are_confirmed_by_one_key_each(store, project, capsys, monkeypatch):
+    for number, text in ((1, "Don't use `any` types"), (2, "avoid the any type")):
+        pull_request(store, number, day(number), text)
+    learned(store)
+    monkeypatch.setattr("sys.stdin", io.StringIO("?\ny\n"))
+    assert closeloop("memory", "confirm") == 0
+    shown = capsys.readouterr().out
+    assert "before: “Don't use `any` types” (#1)" in shown
+    assert "now:    “avoid the any type” (#2)" in shown
+    (repeat,) = store.memory.list_repeats()
+    assert (repeat.state, repeat.by) == ("confirmed", "person")
+    assert closeloop("memory", "confirm") == 0
+    assert "No likely repeat waits" in capsys.readouterr().out
+
+
+def test_that_nothing_was_compared_is_said_and_not_zero(store, project, capsys):
+    assert closeloop("memory", "repeats") == 0
+    assert "Not compared" in capsys.readouterr().out
+    pull_request(store, 1, day(1), "Don't use `any` types")
+    pull_request(store, 2, day(2), "Rename the module to something shorter please.")
+    assert closeloop("memory", "learn") == 0
+    assert "1 remark compared with what was said before: 0 repeated" in capsys.readouterr().out
+    closeloop("memory", "repeats")
+    assert "Remarks on 1 pull request were compared" in capsys.readouterr().out
+
+
+def test_without_the_encoder_it_is_said_once_what_is_lost_and_nothing_is_asked(
+    store, project, capsys, monkeypatch
+):
+    monkeypatch.setattr("closeloop.reviews.encoders.minilm.model_folder", lambda: None)
+    (project / "closeloop.toml").unlink()
+    pull_request(store, 1, day(1), "Don't use `any` types")
+    assert closeloop("memory", "learn") == 0
+    shown = capsys.readouterr()
+    assert "closeloop encoder install" in shown.err
+    assert "Install it now" not in shown.out
+    closeloop("memory", "learn")
+    assert "encoder install" not in capsys.readouterr().err
 
 
 def test_a_theme_becomes_a_rule_or_a_line_of_a_prompt_by_one_command(store, project, capsys):

@@ -83,6 +83,21 @@ def gone(token: str) -> bool:
     return until(lambda: not living(token))
 
 
+def describe_processes(text: str) -> list[str]:
+    """Processes with a text anywhere in their arguments: state, parent, what they wait for."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            arguments = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            if text in arguments:
+                state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
+                waits_for = (folder / "wchan").read_text()
+                found.append(f"{folder.name} {state} below {parent} {waits_for}: {arguments[:80]}")
+        except OSError:
+            continue
+    return found
+
+
 def attempt(workspaces: WorkspacePool, command: str, **limits: float) -> ProcessResult:
     """What becomes of a command in a new, empty workspace."""
 
@@ -332,18 +347,62 @@ def test_when_closeloop_is_killed_its_commands_are_gone(tier: str, cache: Path, 
     process.communicate()
 
 
+# Loaded once for many kills; its own arguments do not hold the command.
+NURSERY = """
+import os, sys, anyio
+from pathlib import Path
+sys.path[:0] = {tests!r}
+from test_sandbox_limits import at_tier
+from closeloop.records.settings import SandboxSettings
+from closeloop.records.task import Limits
+from closeloop.sandbox.workspaces import WorkspacePool
+
+sandbox = at_tier({tier!r}, Path({cache!r})).sandbox
+
+async def main(command):
+    workspaces = WorkspacePool(Path({cache!r}), SandboxSettings(kind="none"))
+    workspaces.sandbox = sandbox
+    async with workspaces.open(None, Limits()) as workspace:
+        print(os.getpid(), flush=True)
+        while True:
+            await workspace.cage.run(command, seconds=0.03)
+
+for line in sys.stdin:
+    child = os.fork()
+    if child == 0:
+        anyio.run(main, line.strip())
+    os.waitpid(child, 0)
+    print("dead", flush=True)
+"""
+KILLS = 12
+DEATH_SECONDS = 60.0
+"""On a machine that does much else, too, what is killed is gone after that."""
+
+
 @pytest.mark.parametrize("tier", ["bwrap", "landlock"])
 def test_when_closeloop_is_killed_while_a_cage_is_built_it_is_not_finished(
     tier: str, cache: Path, token: str
 ) -> None:
+    folders = [str(folder) for folder in Path(__file__).parents[:2]]
+    script = NURSERY.format(tests=folders, tier=tier, cache=str(cache))
     chance = random.Random(7)
-    for _ in range(6):
-        process = harness(tier, cache, f"sleep {token}", 0.03)
-        time.sleep(chance.uniform(0.0, 0.12))
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        time.sleep(0.1)
-        assert gone(token), "a cage outlived closeloop"
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as nursery:
+        assert nursery.stdin is not None
+        assert nursery.stdout is not None
+        for _ in range(KILLS):
+            print(f"sleep {token}", file=nursery.stdin, flush=True)
+            closeloop = nursery.stdout.readline()
+            if not closeloop:
+                pytest.skip(f"NOT TESTED HERE: {tier}")
+            time.sleep(chance.uniform(0.0, 0.12))
+            os.kill(int(closeloop), signal.SIGKILL)
+            assert nursery.stdout.readline() == "dead\n"
+            # What builds a cage has the command among its arguments, too: it must end by itself.
+            until(lambda: not describe_processes(token), DEATH_SECONDS)
+            left = describe_processes(token)
+            assert not left, f"these outlived closeloop {closeloop.strip()}: {left}"
 
 
 @pytest.mark.parametrize("tier", ["bwrap", "none"])

@@ -404,7 +404,7 @@ def test_a_base_that_does_not_lend_serves_no_other_commit(
     """What is installed with the code of a change could have been tampered with by it."""
     if not workspaces.sandbox.isolated:
         pytest.skip("environments are shared only where they lie at the same path")
-    setup = ["python3 -m venv .venv"]
+    setup = ["python3 -m venv --without-pip .venv"]
 
     def count_lenders() -> int:
         return len(list(tmp_path.glob("cache/kin/*")))

@@ -61,7 +61,10 @@ def export(folder: Path, **pull: object) -> Path:
             {"body": "Please add a test.", "user": {"login": "ann"}},
             {"body": "Done.", "user": {"login": "bob"}},
         ],
-        "checks": [{"head_sha": "a" * 40, "conclusion": "failure"}, {"conclusion": "success"}],
+        "checks": [
+            {"head_sha": "a" * 40, "name": "unit tests", "conclusion": "failure"},
+            {"conclusion": "success"},
+        ],
     }
     path = folder.parent / "pulls.jsonl"
     path.write_text(json.dumps(line) + "\n")
@@ -76,6 +79,7 @@ def test_a_merged_pull_request_asks_what_its_issue_asks(repo):
     assert given.tags == ("pull-request", "reviewed", "failed-in-ci")
     assert given.rubric is not None
     assert "Please add a test." in given.rubric
+    assert "unit tests: failure at aaaaaaa" in given.rubric
     assert "Done." not in given.rubric, "an author does not correct themselves"
     tags = {given.work.commit: ["scope-creep"]}
     (tagged,) = gather_pull_work(list(read_pull_exports(export(repo))), repo, tags).given

@@ -212,16 +212,19 @@ SAID = Correction(id="c1", repo=REPO, kind="comment", text="Use the clock",
                   at=START + timedelta(days=12))  # fmt: skip
 
 
-def test_a_remark_repeats_active_rules_that_are_older_than_the_work() -> None:
+def test_a_remark_repeats_what_is_older_than_the_work() -> None:
     """Said on day 9, before the work began on day 10: a repeat, three days old on day 12. Said on
-    day 10, or retired since: none. In the same words it is confirmed, else a candidate.
+    day 10, or retired since: none. In the words of an active rule it is confirmed, else, as for a
+    rule that nobody accepted yet, a candidate.
     """
     rules = [near(rule("old", 9), exact=True), near(rule("like", 9)), near(rule("young", 10)),
-             near(rule("gone", 1, "retired"))]  # fmt: skip
+             near(rule("gone", 1, "retired")),
+             near(rule("new", 9, "proposed"), exact=True)]  # fmt: skip
     found = find_repeats(SAID, rules, BEGAN, "ngrams", None)
     assert [(one.rule, one.state, one.by) for one in found] == [
         ("old", "confirmed", "words"),
         ("like", "candidate", None),
+        ("new", "candidate", None),
     ]
     assert found[0].rule_age == timedelta(days=3).total_seconds()
 

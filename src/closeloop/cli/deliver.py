@@ -90,6 +90,10 @@ def deliver(  # noqa: PLR0913 - one parameter for each flag
     require_positive_flags(budget=budget)
     if (resume is None) == (request is None and issue is None):
         raise BadInput("Give a REQUEST, --issue or both; or --resume alone.")
+    if resume is not None and (variant or agent or model):
+        raise BadInput(
+            "A delivery goes on with who began it: leave out --variant, --agent, --model."
+        )
     if variant and (agent or model):
         raise BadInput("Give either --variant, or --agent and --model: a variant names both.")
     project = load_project(Path.cwd())

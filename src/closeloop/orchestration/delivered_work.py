@@ -136,13 +136,15 @@ def _append_trace(first: Trace, later: Trace, name: str) -> Trace:
 
 
 def list_unresolved(checked: CheckedChange, attempt: Attempt) -> list[str]:
-    """Why it is not plainly good: what blocks it, and how its agent ended."""
-    reasons = [*checked.report.reasons] if checked.report.verdict == "block" else []
+    """What is not well: what blocks it beside its risk, and how its agent ended."""
+    report = checked.report
+    # The last reason of what is held is the risk, which nobody can resolve but a person.
+    reasons = [*report.reasons[: -1 if report.held else None]] if report.verdict == "block" else []
     if attempt.exit != "finished":
         reasons.append(
             f"the agent did not finish: {attempt.cause or attempt.exit.replace('_', ' ')}"
         )
-    if checked.note and checked.report.verdict == "block":
+    if checked.note and reasons:
         reasons.append(checked.note)
     return reasons
 
@@ -301,7 +303,7 @@ async def finish_delivery(
         title=run.order.title,
         attempt=attempt.id,
         variant=run.order.variant,
-        reasons=tuple(unresolved),
+        reasons=(*unresolved, *(report.reasons[-1:] if report and report.held else ())),
         verdict=report.verdict if report else None,
         risk=report.risk.level if report and report.risk else None,
         cycles=checked.cycles if checked else 0,

@@ -183,7 +183,7 @@ def find_recorded_attempt(pull: PullRequest, store: Store) -> str | None:
         name = branch.rpartition("/")[2]
         if store.pulls.has_attempt(name):
             return name
-    for sign in pull.signs:
+    for sign in reversed(pull.signs):  # ours stands last, after what anybody may have written
         key, _, name = sign.value.partition(": ")
         if sign.kind == "trailer" and key == ATTEMPT_TRAILER and store.pulls.has_attempt(name):
             return name

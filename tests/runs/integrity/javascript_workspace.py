@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -79,22 +80,25 @@ def installed_packages() -> Path:
     name = hashlib.sha256(" ".join(PACKAGES).encode()).hexdigest()[:16]
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = home / "closeloop-tests" / f"node-{name}"
-    if not folder.is_dir():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(dir=folder.parent))
-        (fresh / "package.json").write_text("{}")
-        install = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", *PACKAGES]
-        ran = subprocess.run(
-            [*install, "--prefer-offline"], cwd=fresh, capture_output=True, check=False
-        )
-        if ran.returncode != 0:
-            shutil.rmtree(fresh)
-            pytest.skip(f"{NO_PACKAGES}: {ran.stderr.decode()[-300:]}")
-        try:
-            fresh.rename(folder)
-        except OSError:  # another process was quicker
-            shutil.rmtree(fresh)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # others wait for it, rather than install it, too
+        if not folder.is_dir():
+            _install_packages(folder)
     return folder
+
+
+def _install_packages(folder: Path) -> None:
+    fresh = Path(tempfile.mkdtemp(dir=folder.parent))
+    (fresh / "package.json").write_text("{}")
+    install = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", *PACKAGES]
+    ran = subprocess.run(
+        [*install, "--prefer-offline"], cwd=fresh, capture_output=True, check=False
+    )
+    if ran.returncode != 0:
+        shutil.rmtree(fresh)
+        pytest.skip(f"{NO_PACKAGES}: {ran.stderr.decode()[-300:]}")
+    fresh.rename(folder)
 
 
 def write_files(folder: Path, files: dict[str, str]) -> None:

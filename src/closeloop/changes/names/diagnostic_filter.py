@@ -109,8 +109,10 @@ def _examine_call(one: TypeDiagnostic, use: NameUse, search: NameSearch) -> Susp
             if not search.name_exists(name.text, keyword) and not search.is_library_name(keyword):
                 where = one.name.rpartition(" ")[2]
                 return Suspect(use=keyword, where=where, certain=True)
-    # A test may call what must not be called so; beside other bases, `object` is not the next one.
-    is_exempt = is_test_file(one.path) or one.name.rpartition(" ")[2] in _DYNAMIC_PARAMETERS
+    # A test may call what must not be called so; beside other bases, `object` is not the next one;
+    # and an overload that does not fit without such a keyword is a value of another type.
+    is_exempt = is_test_file(one.path) or one.message.startswith("No overload")
+    is_exempt = is_exempt or one.name.rpartition(" ")[2] in _DYNAMIC_PARAMETERS
     return None if is_exempt else Suspect(use=use, reason=one.message)
 
 

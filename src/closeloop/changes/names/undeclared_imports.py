@@ -21,6 +21,7 @@ from closeloop.records.inspection import SourceImport
 MANIFESTS = "the manifests"
 """Where it was looked for, in a suspect."""
 _PACKAGE_NAME = re.compile(r"[a-z_]\w{2,}", re.IGNORECASE)
+_PIP_INSTALL = re.compile(r"\bpip3? install (.+)")
 _OTHER_DISTRIBUTIONS: Mapping[str, str] = {
     "attr": "attrs",
     "bs4": "beautifulsoup4",
@@ -95,7 +96,8 @@ def _is_guarded(lines: list[bytes], number: int) -> bool:
 
 
 def _declared_packages(search: NameSearch) -> frozenset[str] | None:
-    """Every word of manifests, lock files and installation scripts, at either end.
+    """Every word of manifests, lock files and installation scripts, at either end, and what CI
+    installs.
 
     None where none of them declares a dependency of Python: then they are kept elsewhere.
     """
@@ -103,7 +105,12 @@ def _declared_packages(search: NameSearch) -> frozenset[str] | None:
     declares = False
     for side in ("before", "after"):
         for path in search.inspection.sides.tree(side):
-            if classify_file(path) in ("manifest", "lockfile") or path.endswith("setup.py"):
+            kind = classify_file(path)
+            if kind == "ci":
+                content = search.inspection.sides.read(side, path) or b""
+                for line in _PIP_INSTALL.findall(content.decode("utf-8", "replace")):
+                    names.update(re.findall(r"[A-Za-z][\w.-]{2,}", line))
+            if kind in ("manifest", "lockfile") or path.endswith("setup.py"):
                 content = search.inspection.sides.read(side, path) or b""
                 names.update(re.findall(r"[A-Za-z][\w.-]{2,}", content.decode("utf-8", "replace")))
                 declares |= b"install_requires" in content
