@@ -1,4 +1,4 @@
-"""Trials: variants that share the work by random assignment, and memory's control arm, with verdicts."""
+"""Trials: variants that share the work by random assignment, and memory's control arm."""
 
 from __future__ import annotations
 
