@@ -1,6 +1,7 @@
 """Seed 004: from the first pull request to a rule that stops a mistake, and an arm that proves it.
 
-By hand. An agent's 39 pull requests come by webhook, shuffled and some twice:
+By hand. An agent's 39 pull requests come by webhook, shuffled and some twice, and whoever
+learns from them is cut off four times and killed once:
 
 - #1 to #9 and #11 to #14 are right at once. #10 is sent back with "Don't use `any` types", #15 with
   "avoid the any type".
@@ -18,13 +19,15 @@ unconfirmed.
 from __future__ import annotations
 
 import random
+import signal
+import subprocess
+import sys
 from math import log, sqrt
 from pathlib import Path
 from typing import Any
 
 import pytest
 from github_team import CLAUDE, REPO, Team
-from team import learned
 from test_learning_order import learn_until
 from test_rule_checks import BROKEN, FIRST, MENDED, Clone
 from test_thirty_pulls import agree, deliver, read_json, send_back
@@ -43,6 +46,24 @@ MEMORY = MemorySettings(encoder="ngrams", control=0.5)
 RATE = "first-review merge rate"
 LOT = "cmcccmmcmcmmmmmmccmcccmc"
 """Who of #16 to #39 is told: m for memory, c for control."""
+
+
+DYING = """
+import itertools, os, signal
+from sqlalchemy import Engine, event
+from closeloop.cli import main
+
+writes = itertools.count()
+
+
+def die(on, cursor, statement, *rest):
+    if statement.startswith("INSERT") and next(writes) == 8:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+event.listen(Engine, "before_cursor_execute", die)
+main(["memory", "learn"])
+"""
 
 
 def begin(team: Team, **given: Any) -> int:
@@ -93,7 +114,7 @@ def act_out_trial(team: Team, store: Store) -> str:
 
 
 def tell(store: Store, team: Team, begun: int, seed: int) -> None:
-    """What was done since, shuffled and some of it twice; learning is killed twice on the way."""
+    """What was done since, shuffled and some of it twice; learning is cut off twice on the way."""
     bodies = team.bodies()[begun:]
     bodies += bodies[::7]
     random.Random(seed).shuffle(bodies)
@@ -101,7 +122,6 @@ def tell(store: Store, team: Team, begun: int, seed: int) -> None:
     for part, place in ((bodies[:half], 2), (bodies[half:], 5)):
         deliver(store, part, first=10_000 * seed + 1_000 * place)
         assert learn_until(store, place), "it had more to write"
-    learned(store)
 
 
 def repeated(project: Path) -> tuple[float, int, dict[str, float]]:
@@ -222,11 +242,16 @@ def test_a_mistake_becomes_a_rule_that_stops_it_and_a_control_arm_proves_it(
         clone.commit(FIRST)
         act_out_before(team, clone)
         tell(store, team, 0, seed=1)
+        dying = [sys.executable, "-c", DYING]
+        killed = subprocess.run(dying, cwd=project, check=False, capture_output=True)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        read_json(project, "memory", "learn")
         rule = confirm_and_accept(project)
         check_changes(project, clone, rule)
         begun = len(team.deliveries)
         assert act_out_trial(team, store) == LOT
         tell(store, team, begun, seed=2)
+        read_json(project, "memory", "learn")
     assert_numbers(project)
     assert_verdict(project)
     (asked,) = read_json(project, "memory", "confirm")
