@@ -57,7 +57,7 @@ class Team:
     # Acts
 
     def open(self, author: str | None, message: str = "Add a thing", **given: Any) -> int:
-        """A branch with one commit, put up; `branch`, `labels`, `title`, `body`, `files`."""
+        """A branch with one commit, put up; `branch`, `labels`, `title`, `body`, `files`, `sha`."""
         self.wait(hours=1)
         number = len(self.pulls) + 1
         branch = given.get("branch", f"topic-{number}")
@@ -80,7 +80,7 @@ class Team:
             "merge_commit_sha": None,
             "html_url": f"https://github.com/{REPO}/pull/{number}",
         }
-        self._commit(number, given.get("by", author), message, given.get("files", ["src/a/b.py"]))
+        self._commit(number, given.get("by", author), message, given)
         self._tell("pull_request", author, action="opened", pull_request=self.pulls[number])
         return number
 
@@ -90,24 +90,17 @@ class Team:
         before = pull["head"]["sha"]
         if given.get("forced"):
             self.commits[number] = []
-        sha = self._commit(
-            number,
-            by,
-            message,
-            given.get("files", ["src/a/b.py"]),
-            forced=given.get("forced", False),
-        )
+        sha = self._commit(number, by, message, given)
         self._tell(
             "pull_request", by, action="synchronize", pull_request=pull, before=before, after=sha
         )
         return sha
 
-    def _commit(
-        self, number: int, by: str | None, message: str, files: list[str], forced: bool = False
-    ) -> str:
-        pull = self.pulls[number]
+    def _commit(self, number: int, by: str | None, message: str, given: dict[str, Any]) -> str:
+        pull, files = self.pulls[number], given.get("files", ["src/a/b.py"])
         before = pull["head"]["sha"] or "0" * 40
-        sha = hashlib.sha1(f"{number} {next(self._ids)} {message}".encode()).hexdigest()
+        made = hashlib.sha1(f"{number} {next(self._ids)} {message}".encode()).hexdigest()
+        sha: str = given.get("sha", made)
         pull["head"]["sha"] = sha
         author = {"name": by or "Ghost", "email": f"{by}@example.org", "username": by}
         pushed = {
@@ -135,7 +128,7 @@ class Team:
             ref=f"refs/heads/{pull['head']['ref']}",
             before=before,
             after=sha,
-            forced=forced,
+            forced=given.get("forced", False),
             deleted=False,
             commits=[pushed],
             head_commit=pushed,
@@ -164,16 +157,16 @@ class Team:
         by: str | None,
         state: str,
         *lines: tuple[str, int, str],
-        body: str = "",
+        **given: str,
     ) -> int:
-        """A review with comments on lines: path, line, words."""
+        """A review with comments on lines: path, line, words; `body`, and the `hunk` of those."""
         pull = self._touch(number)
         name = next(self._ids)
         sha = pull["head"]["sha"]
         one = {
             "id": name,
             "user": user(by),
-            "body": body,
+            "body": given.get("body", ""),
             "state": state,
             "submitted_at": self._at(),
             "commit_id": sha,
@@ -189,7 +182,7 @@ class Team:
                 "updated_at": self._at(),
                 "path": path,
                 "line": line,
-                "diff_hunk": "@@ -1 +1 @@",
+                "diff_hunk": given.get("hunk", "@@ -1 +1 @@"),
                 "commit_id": sha,
                 "pull_request_review_id": name,
             }
@@ -226,9 +219,9 @@ class Team:
         issue = {"number": number, "pull_request": {}}
         self._tell("issue_comment", "ann", action="deleted", issue=issue, comment=remark)
 
-    def merge(self, number: int, by: str = "ann") -> str:
+    def merge(self, number: int, by: str = "ann", sha: str | None = None) -> str:
         pull = self._touch(number)
-        sha = hashlib.sha1(f"merge {number}".encode()).hexdigest()
+        sha = sha or hashlib.sha1(f"merge {number}".encode()).hexdigest()
         pull |= {"state": "closed", "closed_at": self._at(), "merged_at": self._at()}
         pull |= {"merge_commit_sha": sha, "merged_by": user(by)}
         pull["changed_files"] = len(

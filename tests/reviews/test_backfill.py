@@ -211,7 +211,7 @@ def test_the_command_reads_lists_and_shows(
         assert told == f"{REPO}: 3 pull requests read; of 3 known, 2 by agents\n"
     listing = msgspec.json.decode(said("pulls", "--json"))
     assert (listing["merged"], listing["unreviewed"], listing["reverted"]) == (2, 1, 0)
-    assert [row["pull"] for row in listing["pulls"]] == [3, 2, 1]
+    assert sorted(row["pull"]["pull"] for row in listing["pulls"]) == [1, 2, 3]
     cut = msgspec.json.decode(said("pulls", "--limit", "1", "--json"))
     assert len(cut["pulls"]) == 1
     assert {**cut, "pulls": []} == {**listing, "pulls": []}

@@ -108,6 +108,7 @@ def test_numbers_tell_the_arms_apart():
             )
         work = load_attempt_table(store, project_rulebook(Settings()))
         arms = dict(zip(work.attempts, work.columns["arm"].tolist(), strict=True))
-        assert [arms[made[number].attempt] for number in (1, 2, 3)] == ["memory", "control", None]
+        known = [arms[made[number].attempt] for number in (1, 2, 3)]
+        assert known == [("memory",), ("control",), None]
         names, _, _ = group_attempts(work, ["arm"])
         assert {*names} == {("memory",), ("control",), (UNKNOWN_LABEL,)}

@@ -43,11 +43,11 @@ def agree(team: Team, number: int, back: bool) -> None:
         team.land(f"Revert it\n\nThis reverts commit {sha}.")
 
 
-def send_back(team: Team, number: int, rounds: int) -> None:
+def send_back(team: Team, number: int, rounds: int, remark: tuple[str, int, str] = REMARK) -> None:
     """A reviewer asks for changes, the agent makes them, and it is merged."""
     team.check(number)
     for _ in range(rounds):
-        team.review(number, "bob", "changes_requested", REMARK)
+        team.review(number, "bob", "changes_requested", remark)
         team.push(number, "ann", f"Mend it\n\n{CLAUDE}")
         team.check(number)
     team.review(number, "bob", "approved")
@@ -141,11 +141,11 @@ async def accept_nothing(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "lifespan.shutdown.complete"})
 
 
-def deliver(store: Store, bodies: list[tuple[str, bytes]]) -> None:
-    """Send signed webhooks and wait until all are read."""
+def deliver(store: Store, bodies: list[tuple[str, bytes]], first: int = 0) -> None:
+    """Send signed webhooks, numbered from the first, and wait until all are read."""
     secrets = WebhookSecrets(github=SECRET, gitlab=None, agents=AGENTS)
     with TestClient(WebhookMiddleware(accept_nothing, store, secrets)) as web:
-        for place, (event, body) in enumerate(bodies):
+        for place, (event, body) in enumerate(bodies, first):
             signature = hmac.digest(SECRET.encode(), body, "sha256").hex()
             headers = {
                 "content-type": "application/json",
@@ -194,6 +194,10 @@ def read_json(project: Path, *words: str) -> Any:
     return msgspec.json.decode(done.stdout)
 
 
+def list_pulls(project: Path) -> list[Any]:
+    return [row["pull"] for row in read_json(project, "pulls", "--limit", "30")["pulls"]]
+
+
 def test_thirty_pull_requests_give_the_numbers_counted_by_hand(project: Path) -> None:
     found = {one["metric"]: one for one in read_json(project, "metrics")["figures"]}
     told = {name: (found[name]["value"], found[name]["n"]) for name in EXPECTED}
@@ -210,7 +214,7 @@ def test_what_people_tagged_is_counted_and_shown(project: Path) -> None:
     (creep,) = report["figures"]
     assert (creep["value"], creep["n"], creep["more"]) == (0.5, 2, {"person": 1})
     assert creep["coverage"] == pytest.approx(2 / 30)
-    listing = read_json(project, "pulls", "--limit", "30")["pulls"]
+    listing = list_pulls(project)
     attempt = next(row["attempt"] for row in listing if row["pull"] == FIRST_REFUSED)
     shown = typed(project, "show", attempt)
     assert "scope creep (person): bob says so: It rewrote lib/c, too." in shown.stdout
@@ -218,7 +222,7 @@ def test_what_people_tagged_is_counted_and_shown(project: Path) -> None:
 
 def test_what_is_not_known_of_an_edit_is_not_told_as_nothing(project: Path) -> None:
     """Webhooks name the files of an edit and not its lines; a revert is told of the one, too."""
-    listing = read_json(project, "pulls", "--limit", "30")["pulls"]
+    listing = list_pulls(project)
     reverted = next(row for row in listing if row["pointers"])
     edited = next(row for row in listing if row["edits"])
     shown = typed(project, "pulls", f"{reverted['repo']}#{reverted['pull']}").stdout

@@ -366,12 +366,16 @@ def test_a_confidence_sequence_bets_by_the_variance_seen_before(values: list[flo
 
 def test_a_monitored_difference_weighs_each_surprise_by_its_share() -> None:
     """Shares of ½. The second makes a 1, where ½ was expected: (1 − ½) / ½ = 1. The first makes a
-    0, where (½ + 1) / 2 = ¾ was expected: −(0 − ¾) / ½ = 1½. Their mean is 1¼.
+    0, where (½ + 1) / 2 = ¾ was expected: −(0 − ¾) / ½ = 1½. The second makes a 0, where
+    (½ + 1 + 0) / 3 = ½ was expected: (0 − ½) / ½ = −1. Their mean is ½. That of the first two is
+    1¼, and no two shares differ by more than 1.
     """
-    found = monitor_difference([(True, 1.0), (False, 0.0)])
+    outcomes = [(True, 1.0), (False, 0.0), (True, 0.0)]
+    found, beyond = monitor_difference(outcomes), monitor_difference(outcomes[:2])
     assert found is not None
-    assert (found.value, found.n) == (1.25, 2)
-    assert found.high <= 2
+    assert beyond is not None
+    assert (found.value, found.n) == (pytest.approx(0.5), 3)
+    assert (beyond.value, beyond.high, beyond.n) == (1.0, 1.0, 2)
     assert monitor_difference([]) is None
 
 

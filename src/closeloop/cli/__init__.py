@@ -79,7 +79,7 @@ COMMAND_CHAPTERS = {
         ),
         "ab": (
             "closeloop.cli.attempts:ab",
-            "Let variants share the work by lot, and see which is better.",
+            "Let variants share the work by random assignment, and see which is better.",
         ),
         "report": ("closeloop.cli.metrics:report", "Write all numbers on a page, to hand on."),
     },

@@ -319,7 +319,7 @@ def branch(attempt: str, *, json: JsonFlag = False) -> None:
     print_json(new_branch) if json else print_line(line)
 
 
-# `closeloop ab`: let variants share the work in production by lot, and see which is better.
+# `closeloop ab`: assign work in production to variants at random, and see which is better.
 
 CALL_COLOURS = {"better": "green", "worse": "red", "hopeless": "yellow"}
 

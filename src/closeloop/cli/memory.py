@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 
 ENCODER_LOSS = (
-    "Without the encoder repeats are found by like words only, and about half of those in other "
-    "words are missed: `closeloop encoder install`."
+    "Without the encoder repeats are found by like words only, of real comments 55 in 100 instead "
+    "of 72: `closeloop encoder install`."
 )
 
 

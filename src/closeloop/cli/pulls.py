@@ -32,7 +32,7 @@ class PullListing(Record):
     unreviewed: int
     """Merged though no person but the author had looked; not counted where only git tells."""
     reverted: int
-    """Merged, and later taken back or repaired."""
+    """Merged, and later reverted or fixed."""
 
 
 def pulls(  # noqa: PLR0913 - one parameter for each flag
@@ -197,7 +197,7 @@ def pulls_table(listing: PullListing) -> Iterator[RenderableType]:
     yield table
     yield Text(
         f"{listing.merged} merged · {listing.unreviewed} without review · "
-        f"{listing.reverted} taken back or repaired later",
+        f"{listing.reverted} reverted or fixed later",
         style="dim",
     )
 
@@ -273,7 +273,7 @@ def _list_pull_events(pull: PullRequest) -> Iterator[tuple[str, str]]:
     if pull.merged or pull.closed:
         yield (pull.merged or pull.closed or pull.told).isoformat(), pull.state
     for pointer in pull.pointers:
-        word = "taken back" if pointer.kind == "revert" else "repaired"
+        word = "reverted" if pointer.kind == "revert" else "fixed"
         yield (
             pointer.at.isoformat(),
             f"{word} by {pointer.by[:10]} ({pointer.how}): {pointer.title}",

@@ -228,7 +228,7 @@ class AttemptDetails(Record):
     """What was asked, changed, tested, corrected and decided, where somebody looked that up."""
 
 
-# A trial: variants that share the work in production, by lot, so that they can be compared.
+# A trial: variants to which work in production is assigned at random, to compare them.
 
 TrialCall = Literal["better", "worse", "hopeless", "go on"]
 

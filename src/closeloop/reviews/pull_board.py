@@ -119,7 +119,7 @@ def assess_care(
         (int(row.edits > 0), "edited by people"),
     ]
     if row.pointers:
-        points.append((TAKEN_BACK_POINTS, "taken back or repaired later"))
+        points.append((TAKEN_BACK_POINTS, "reverted or fixed later"))
     if row.last_push == "failed":
         points.append((FAILING_POINTS, "checks fail"))
     if row.state == "merged" and not row.reviewed and row.source != "git":

@@ -224,13 +224,13 @@ def select_new_repeats(
 def keep_to_confirmed(
     remark: Correction, found: Sequence[RepeatedRemark], known: Iterable[RepeatedRemark]
 ) -> list[RepeatedRemark]:
-    """Without rules that nobody need be asked about: a person said which one it restates."""
-    confirmed = {
-        one.rule
-        for one in known
-        if one.key == remark.id and one.state == "confirmed" and one.by == "person"
-    }
-    settled = confirmed & {one.rule for one in found}
+    """Without rules that nobody need be asked about: it is settled which one it restates.
+
+    A person said so, or else its words are those of an accepted rule.
+    """
+    said = {one.rule: one.state for one in known if one.key == remark.id and one.by == "person"}
+    by_words = {one.rule for one in found if one.state == "confirmed" and one.rule not in said}
+    settled = {one.rule for one in found if said.get(one.rule) == "confirmed"} or by_words
     return [one for one in found if not settled or one.rule in settled]
 
 

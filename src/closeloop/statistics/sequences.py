@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from math import exp, isclose, lgamma, log, pi, sqrt
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from closeloop.records.errors import BadInput
 from closeloop.records.estimate import (
     ChangePoint,
@@ -191,6 +193,7 @@ def monitor_difference(
     """How much more the second variant has, of outcomes from 0 to 1 in the order they came.
 
     Each outcome says whether the second made it; it was assigned by lot with that share.
+    Two shares differ by 1 at the most: what lies beyond is not told.
     """
     if not 0 < share < 1:
         raise BadInput(f"A share of {share:g} compares nothing: give one between 0 and 1.")
@@ -203,7 +206,11 @@ def monitor_difference(
         scores.append(surprise / share if second else -surprise / (1 - share))
         total += value
     limit = 1 / min(share, 1 - share)
-    return estimate_running_mean(scores, low=-limit, high=limit)
+    found = estimate_running_mean(scores, low=-limit, high=limit)
+    if found is None:
+        return None
+    value, low, high = (min(1.0, max(-1.0, one)) for one in (found.value, found.low, found.high))
+    return replace(found, value=value, low=low, high=high)
 
 
 def _betting_stakes(row: Readings) -> Readings:

@@ -1,4 +1,4 @@
-"""Trials: variants that share the work by lot, and memory's control arm, with verdicts."""
+"""Trials: variants that share the work by random assignment, and memory's control arm."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ PAGES = (
         path="/trials",
         show=trials,
         template="trials.html",
-        about="Variants that share the work by lot, and memory's control arm.",
+        about="Variants that share the work by random assignment, and memory's control arm.",
         section="Trials",
         key="x",
     ),
