@@ -102,7 +102,7 @@ def settings_of(project: Path, quote: str, kind: str = "bwrap") -> Settings:
     program = f"{sys.executable} {project.parent}/agent/agent.py {json.dumps(quote)}"
     return Settings(
         # The agent of these tests is a program without a model, which could confirm nothing.
-        judge=JudgeSettings(variant="reader", rubric="small.toml", confirm=False),
+        judge=JudgeSettings(variant="reader", rubric="small.toml", confirm="never"),
         models={"quiet": ModelSettings(provider="scripted", model="../silent.yaml")},
         variants={
             "reader": VariantSettings(
@@ -252,7 +252,7 @@ def test_a_patch_is_judged_by_an_agent_from_the_command_line(
 ) -> None:
     program = f"{sys.executable} {project.parent}/agent/agent.py 'from add import add'"
     (project / "closeloop.toml").write_text(
-        '[judge]\nvariant = "reader"\nrubric = "small.toml"\nconfirm = false\n'
+        '[judge]\nvariant = "reader"\nrubric = "small.toml"\nconfirm = "never"\n'
         f'[sandbox]\nkind = "bwrap"\nread = ["{project.parent}/agent"]\n'
         '[variants.reader]\nagent = "command"\nmodel = "scripted:../silent.yaml"\n'
         f'[variants.reader.settings]\nprogram = "{program}"\nprompt = "stdin"\n'

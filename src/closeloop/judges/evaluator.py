@@ -25,7 +25,12 @@ from closeloop.judges.judge_panel import (
     rubric_for_task,
 )
 from closeloop.judges.judge_panel import build_question as pose
-from closeloop.judges.masked_work import is_withheld, mask_case, withhold_unless_confirmed
+from closeloop.judges.masked_work import (
+    is_withheld,
+    mask_case,
+    speaks_to_judge,
+    withhold_unless_confirmed,
+)
 from closeloop.judges.rubric import (
     CaseScores,
     combine_criteria,
@@ -269,7 +274,7 @@ async def confirm_pass(
     An agent that looks at files would read those words there: its model alone is asked.
     """
     masked = mask_case(case, rubric)
-    if masked is None:
+    if masked is None or not (opened.confirms_all or speaks_to_judge(masked.hidden)):
         return vote
     plain = opened
     if opened.look is not None:

@@ -75,6 +75,8 @@ class OpenJudge(Record):
     samples: int = 1
     confirms: bool = True
     """Asks again about what it favours, with the words of whoever did the work masked."""
+    confirms_all: bool = True
+    """Also where none of these words speak to a judge."""
 
 
 class JudgePanel(Record):
@@ -134,7 +136,8 @@ def open_judge_panel(
                 named=None if rubric else find_named_rubric,
                 temperature=judge_settings.temperature,
                 samples=sample_count,
-                confirms=judge_settings.confirm,
+                confirms=judge_settings.confirm != "never",
+                confirms_all=judge_settings.confirm == "always",
             )
             for name in names
         ),
@@ -207,6 +210,13 @@ def make_judge_failure(judge: Judge, error: Exception) -> PluginFailed:
     )
 
 
+def describe_confirmation(opened: OpenJudge) -> list[str]:
+    """How it confirms what it favours, as a part of its version."""
+    if not opened.confirms:
+        return []
+    return [f"confirms {MASKING_VERSION}" + ("" if opened.confirms_all else " addressed")]
+
+
 def build_judge_version(opened: OpenJudge, rubric: Rubric) -> JudgeVersion:
     """Rubric, prompt, model and parameters, hashed."""
     judge = opened.judge
@@ -216,7 +226,7 @@ def build_judge_version(opened: OpenJudge, rubric: Rubric) -> JudgeVersion:
     prompt = content_digest(judge.name, judge.version, request.system, request.schema)[:16]
     parts = (digest_rubric(rubric), prompt, opened.model, opened.model_digest, opened.temperature)
     marks = [opened.agent] if opened.agent else []
-    marks += [f"confirms {MASKING_VERSION}"] if opened.confirms else []
+    marks += describe_confirmation(opened)
     judge_name = f"{judge.name} {judge.version}"
     return JudgeVersion(
         id=content_digest(*parts, *marks)[:12],

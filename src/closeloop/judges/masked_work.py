@@ -8,7 +8,7 @@ about the same work without the words of its author, comes to it too.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from unicodedata import normalize
 
 from msgspec.structs import replace
@@ -279,6 +279,11 @@ def is_addressed_to_reader(sentence: str) -> bool:
         return True
     plain = normalize("NFKC", sentence)
     return bool(_ADDRESSED.search(plain) or _ADDRESSED.search(plain.translate(_LOOKALIKES)))
+
+
+def speaks_to_judge(texts: Iterable[str]) -> bool:
+    """Whether one of the texts has a sentence for its judge."""
+    return any(split_addressed_sentences(text)[1] for text in texts)
 
 
 def split_addressed_sentences(text: str) -> tuple[str, list[str]]:

@@ -17,7 +17,7 @@ from closeloop.judges.checks import (
     find_seal_fault,
 )
 from closeloop.judges.judge_panel import JudgePanel, OpenJudge, build_judge_version, rubric_for_task
-from closeloop.judges.masked_work import cite_hidden_text, mask_output
+from closeloop.judges.masked_work import cite_hidden_text, mask_output, speaks_to_judge
 from closeloop.providers.structured_reply import ask_with_repair
 from closeloop.records.attempt import Usage, sum_usage
 from closeloop.records.chat import ModelRequest
@@ -161,6 +161,8 @@ async def compare_outputs(judge: OpenJudge, case: JudgeCase, other: TaskOutput) 
     masked, hidden = mask_output(case, rubric, case.output)
     masked_other, hidden_other = mask_output(case, rubric, other)
     if (masked, masked_other) == (case.output, other):
+        return first
+    if not (judge.confirms_all or speaks_to_judge([*hidden, *hidden_other])):
         return first
     bare = replace(case, output=masked)
     if is_blank(work_text(masked)) or is_blank(work_text(masked_other)):

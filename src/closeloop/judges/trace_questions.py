@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from closeloop.concurrency import run_limited
 from closeloop.judges.checks import build_sealed_question, find_quote_fault, find_seal_fault
 from closeloop.judges.judge_calibration import find_consensus
-from closeloop.judges.judge_panel import OpenJudge
-from closeloop.judges.masked_work import MASKING_VERSION, mask_events
+from closeloop.judges.judge_panel import OpenJudge, describe_confirmation
+from closeloop.judges.masked_work import mask_events, speaks_to_judge
 from closeloop.providers.structured_reply import ask_with_repair
 from closeloop.records.attempt import Usage, sum_usage
 from closeloop.records.calibration import (
@@ -302,8 +302,7 @@ def build_trace_excerpt(story: AttemptDetails, question: TraceQuestion) -> Trace
 def question_version(judge: OpenJudge, question: TraceQuestion) -> str:
     """Another wording, model or temperature is another judge."""
     parts = (QUESTION_VERSION, question, judge.model, judge.model_digest, judge.temperature)
-    marks = (f"confirms {MASKING_VERSION}",) if judge.confirms else ()
-    return content_digest("question", *parts, *marks)[:12]
+    return content_digest("question", *parts, *describe_confirmation(judge))[:12]
 
 
 async def ask_about_traces(
@@ -336,6 +335,8 @@ async def ask_about_trace(
     """
     answer = await _ask_about_events(judge, question, item.attempt, item.events, Usage())
     if answer.verdict != "no" or not judge.confirms or item.masked in ({}, item.events):
+        return answer
+    if not (judge.confirms_all or speaks_to_judge(item.events.values())):
         return answer
     second = await _ask_about_events(judge, question, item.attempt, item.masked, answer.usage)
     usage = sum_usage((answer.usage, second.usage))

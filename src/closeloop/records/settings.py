@@ -221,8 +221,9 @@ class JudgeSettings(Record, forbid_unknown_fields=True):
     """Whose agent judges, looking at the files, which it cannot change."""
     samples: int = 1
     """How often each model is asked about each output."""
-    confirm: bool = True
-    """Ask again about what passes, with the words of whoever did the work masked."""
+    confirm: Literal["addressed", "always", "never"] = "addressed"
+    """Ask again about what passes, with the words of whoever did the work masked: where some of
+    them speak to a judge, always, or never."""
     temperature: float = 0.1
     concurrency: int = 8
     pass_at: float | None = None
