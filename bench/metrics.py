@@ -6,6 +6,7 @@ import gc
 import random
 import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,15 @@ def _rows(number: int, of: int, chance: random.Random, basis: Any) -> dict[str, 
     return rows
 
 
+@cache
+def _measurement_body() -> bytes:
+    """What commands that read findings find: none."""
+    from closeloop.records.finding import Measurement
+    from closeloop.store.record_bodies import pack_record
+
+    return pack_record(Measurement(rules="bench"))
+
+
 def _measured(name: str, basis: str, chance: random.Random) -> dict[str, Any]:
     return {
         "attempt": name,
@@ -179,7 +189,7 @@ def _measured(name: str, basis: str, chance: random.Random) -> dict[str, Any]:
         "feedback_of": 3,
         "recovery_hits": 1.0,
         "recovery_of": 2,
-        "body": b"",
+        "body": _measurement_body(),
     }
 
 

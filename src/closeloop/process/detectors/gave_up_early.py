@@ -105,6 +105,7 @@ CHANGE_WISH = re.compile(
 )
 _NO_CHANGE_WISH = re.compile(
     r"\b(?:do not|don't|without) (?:chang|edit|modify|implement|fix)\w* (?:any|the code|code)\b"
+    r"|\b(?:change|edit|modify|fix) nothing\b|\bmake no (?:code )?changes\b"
     r"|^\W*(?:plan|review|explain|investigate|analy[sz]e|research)\b|\bread-only\b|\bplan mode\b",
     re.MULTILINE,
 )
