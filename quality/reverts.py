@@ -20,7 +20,7 @@ from closeloop.changes.risk.change_history import History, read_history
 from closeloop.changes.risk.revert_labels import (
     MAX_INVERSE_DAYS,
     MIN_INVERSE_LINES,
-    LandedCommit,
+    MainlineCommit,
     read_landed_commits,
 )
 from closeloop.git import find_repository
@@ -63,7 +63,7 @@ def _count_known(history: History, steps: set[int]) -> Rate | None:
     return wilson_rate(sum(history.past[step].reverted for step in judged), len(judged))
 
 
-def _stated_targets(landed: dict[str, LandedCommit]) -> set[int]:
+def _stated_targets(landed: dict[str, MainlineCommit]) -> set[int]:
     by_prefix = {commit[:7]: one for commit, one in landed.items()}
     pairs = (
         (by_prefix.get(target[:7].lower()), one)
@@ -73,7 +73,7 @@ def _stated_targets(landed: dict[str, LandedCommit]) -> set[int]:
     return {target.step for target, one in pairs if target and target.step < one.step}
 
 
-def _inverse_targets(repository: Path, landed: dict[str, LandedCommit]) -> set[int]:
+def _inverse_targets(repository: Path, landed: dict[str, MainlineCommit]) -> set[int]:
     """Commits whose patch a later one takes back to the letter, soon and for more than a line."""
     sizes = {}
     options = ("--no-merges", "--numstat", "--format=%x00%H %ct")

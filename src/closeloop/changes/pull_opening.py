@@ -98,7 +98,7 @@ def _web_host(api: str) -> str:
     return urlsplit(api).netloc.removeprefix("api.")
 
 
-def open_code_host(address: CodeHostAddress) -> AbstractAsyncContextManager[CodeHostClient]:
+def connect_to_address(address: CodeHostAddress) -> AbstractAsyncContextManager[CodeHostClient]:
     """A connection while the block runs."""
     opening = open_github if address.kind == "github" else open_gitlab
     return opening(address.repo, address.token, address.api)
@@ -129,7 +129,7 @@ class _IssueAnswer(Record):
 
 async def fetch_issue(address: CodeHostAddress, number: int) -> HostIssue:
     """What an issue says; BadInput where there is none."""
-    async with open_code_host(address) as hub:
+    async with connect_to_address(address) as hub:
         try:
             told = await hub.request_json("GET", f"issues/{number}", _IssueAnswer)
         except CodeHostRefused as refused:
@@ -206,7 +206,7 @@ def _borrow_objects(own: Path, lender: Path) -> None:
 
 async def _require_base(address: CodeHostAddress, branch: DeliveryBranch) -> None:
     path = "commits" if address.kind == "github" else "repository/commits"
-    async with open_code_host(address) as hub:
+    async with connect_to_address(address) as hub:
         try:
             await hub.request_json("GET", f"{path}/{branch.base}", Record)
         except CodeHostRefused as refused:
@@ -221,13 +221,13 @@ async def _require_base(address: CodeHostAddress, branch: DeliveryBranch) -> Non
 # The pull request
 
 
-class _GithubPull(Record):
+class _OpenedPullRequest(Record):
     number: int
     html_url: str
     draft: bool = False
 
 
-class _GitlabPull(Record):
+class _OpenedMergeRequest(Record):
     iid: int
     web_url: str
     draft: bool = False
@@ -237,7 +237,7 @@ async def open_pull(
     address: CodeHostAddress, wanted: PullDraft, report: ChangeReport
 ) -> DeliveredPull:
     """The pull request of a branch, opened where there is none, and told the report."""
-    async with open_code_host(address) as hub:
+    async with connect_to_address(address) as hub:
         if address.kind == "gitlab":
             return await _open_gitlab_pull(hub, address, wanted, report)
         pull = await hub.retry_lost_replies(lambda: _settle_github_pull(hub, address, wanted))
@@ -258,11 +258,11 @@ async def open_pull(
 
 async def _settle_github_pull(
     hub: CodeHostClient, address: CodeHostAddress, wanted: PullDraft
-) -> _GithubPull:
+) -> _OpenedPullRequest:
     """That of the branch, whatever became of it; else a new one."""
     owner = address.repo.partition("/")[0]
     path = f"pulls?state=all&head={quote(f'{owner}:{wanted.branch.name}', safe='')}"
-    known = await hub.request_json("GET", path, list[_GithubPull])
+    known = await hub.request_json("GET", path, list[_OpenedPullRequest])
     if known:
         return known[0]
     payload = {
@@ -273,7 +273,7 @@ async def _settle_github_pull(
         "draft": wanted.held,
     }
     try:
-        return await hub.request_json("POST", "pulls", _GithubPull, payload, again=False)
+        return await hub.request_json("POST", "pulls", _OpenedPullRequest, payload, again=False)
     except CodeHostRefused as refused:
         if refused.status == 422 and "already exists" in str(refused):
             raise CodeHostReplyLost(str(refused)) from None  # another process was first: look again
@@ -282,7 +282,9 @@ async def _settle_github_pull(
         raise
 
 
-def _workflow_pull(address: CodeHostAddress, wanted: PullDraft, pull: _GithubPull) -> WorkflowPull:
+def _workflow_pull(
+    address: CodeHostAddress, wanted: PullDraft, pull: _OpenedPullRequest
+) -> WorkflowPull:
     return WorkflowPull(
         repo=address.repo,
         number=pull.number,
@@ -308,14 +310,14 @@ async def _open_gitlab_pull(
         "labels": ",".join(labels),
     }
 
-    async def settle() -> _GitlabPull:
+    async def settle() -> _OpenedMergeRequest:
         path = f"merge_requests?state=all&source_branch={name}"
-        known = await hub.request_json("GET", path, list[_GitlabPull])
+        known = await hub.request_json("GET", path, list[_OpenedMergeRequest])
         if known:
             return known[0]
         try:
             return await hub.request_json(
-                "POST", "merge_requests", _GitlabPull, payload, again=False
+                "POST", "merge_requests", _OpenedMergeRequest, payload, again=False
             )
         except CodeHostRefused as refused:
             if refused.status != 409:

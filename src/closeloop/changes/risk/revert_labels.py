@@ -48,7 +48,7 @@ _TITLE_NUMBER = re.compile(r"\s*\(#\d+\)\s*$|^\[[\w. ]{1,20}\]\s*")
 _PULL_OF_TITLE = re.compile(r"\(#(\d{1,7})\)\s*$|^Merge pull request #(\d{1,7}) ")
 
 
-class LandedCommit(Record):
+class MainlineCommit(Record):
     """One commit, and the step of the main line that brought it."""
 
     id: str
@@ -84,7 +84,7 @@ def parse_revert_statement(message: str) -> RevertStatement | None:
 
 def read_landed_commits(
     repository: GitRepository, steps: Sequence[str], head: str
-) -> Iterator[LandedCommit]:
+) -> Iterator[MainlineCommit]:
     """All commits that the steps brought, those of merged branches with the step that did."""
     command = [*FOREIGN_COMMAND, "-c", "log.showSignature=false", "log"]
     command += [f"--format={_LANDED_FORMAT}", "--end-of-options", head, "--"]
@@ -97,7 +97,7 @@ def read_landed_commits(
     messages = dict(zip(fields[1::4], fields[3::4], strict=False))
     for commit, step in _assign_steps(steps, parents).items():
         if commit in messages:
-            yield LandedCommit(id=commit, message=messages[commit].strip(), step=step)
+            yield MainlineCommit(id=commit, message=messages[commit].strip(), step=step)
 
 
 def _assign_steps(steps: Sequence[str], parents: Mapping[str, list[str]]) -> dict[str, int]:
@@ -121,7 +121,7 @@ def _assign_steps(steps: Sequence[str], parents: Mapping[str, list[str]]) -> dic
     return owner
 
 
-def find_stated_reverts(commits: Iterable[LandedCommit]) -> set[int]:
+def find_stated_reverts(commits: Iterable[MainlineCommit]) -> set[int]:
     """The steps that a commit of a later one says it takes back."""
     index = _LandedIndex(commits)
     reverted: set[int] = set()
@@ -133,11 +133,11 @@ def find_stated_reverts(commits: Iterable[LandedCommit]) -> set[int]:
 class _LandedIndex:
     """Commits by id, pull request and title, and those that take something back."""
 
-    def __init__(self, commits: Iterable[LandedCommit]) -> None:
-        self._ids: dict[str, list[LandedCommit]] = {}
+    def __init__(self, commits: Iterable[MainlineCommit]) -> None:
+        self._ids: dict[str, list[MainlineCommit]] = {}
         self._pulls: dict[str, list[int]] = {}
         self._titles: dict[str, list[int]] = {}
-        self.statements: list[tuple[LandedCommit, RevertStatement]] = []
+        self.statements: list[tuple[MainlineCommit, RevertStatement]] = []
         for one in sorted(commits, key=lambda commit: commit.step):
             self._ids.setdefault(one.id[:7], []).append(one)
             lines = [line for line in one.message.splitlines() if line.strip()][:2]
