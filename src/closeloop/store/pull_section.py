@@ -34,9 +34,11 @@ from closeloop.store.record_bodies import (
     unpack_record,
 )
 from closeloop.store.review_tables import arrivals, inbox, links, pull_changes, pull_facts, pulls
+from closeloop.store.search_section import insert_work_texts
 from closeloop.store.session_rows import session_key
 from closeloop.text.patches import sum_line_counts
 from closeloop.text.redaction import redact_change
+from closeloop.text.search_text import collect_search_text
 
 SHORT_SHA_DIGITS = 7
 """Digits of a commit that are searched by: people shorten them."""
@@ -287,9 +289,9 @@ class PullSection(StoreSection):
 
     # The attempts behind them
 
-    def save_pull_attempt(self, attempt: Attempt, session: Session) -> None:
+    def save_pull_attempt(self, attempt: Attempt, session: Session, title: str | None) -> None:
         """Save a piece of production work of which there is no recording, once."""
-        columns = attempt_columns(attempt, None, None)
+        columns = attempt_columns(attempt, None, None, title)
         bodies = {
             "attempt": attempt.id,
             "body": pack_record(attempt),
@@ -306,11 +308,14 @@ class PullSection(StoreSection):
             "body": pack_record(session),
         }
 
+        search_text = collect_search_text(attempt, None, title)
+
         def work(on: Connection) -> None:
             if not attempt_exists(on, attempt.id):
                 on.execute(insert(schema.attempts), columns)
                 on.execute(insert(schema.attempt_bodies), bodies)
                 on.execute(insert(schema.sessions), session_columns)
+                insert_work_texts(on, {attempt.id: search_text})
 
         self._write(work)
 

@@ -25,7 +25,7 @@ from closeloop.metrics import metric_figures
 from closeloop.records.attempt import AttemptRow
 from closeloop.records.record import Record
 from closeloop.text.untrusted import make_visible
-from closeloop.text.wording import count_with_noun, truncate_words
+from closeloop.text.wording import count_with_noun, short_repository_name, truncate_words
 
 # Files that pages are made with: served from memory under names that change with their content.
 
@@ -240,10 +240,13 @@ def template_environment() -> Environment:
         "plural": count_with_noun,
         "points": format_points,
         "prose": render_prose,
+        "repository": short_repository_name,
         "short": shorten_text,
     }
     jinja_environment.globals |= {
         "address": address_with_changes,
+        "in_range": address_with_range,
+        "other_pairs": query_pairs_without,
         "api_of": api_address,
         "asset": asset_address,
         "result": attempt_result,
@@ -266,6 +269,21 @@ def address_with_changes(here: Any, **changes: str | None) -> str:
     query_pairs = [(name, value) for name, value in parse_qsl(here.query) if name not in changes]
     query_pairs += [(name, value) for name, value in changes.items() if value is not None]
     return f"{here.path}?{urlencode(query_pairs)}" if query_pairs else str(here.path)
+
+
+def address_with_range(here: Any, address: str) -> str:
+    """An address of ours with the time range that is chosen here, unless it has one itself."""
+    path, _, query = address.partition("?")
+    pairs = parse_qsl(query)
+    given_names = {name for name, _ in pairs}
+    if given_names.isdisjoint(("since", "until")):
+        pairs += here.range_pairs
+    return f"{path}?{urlencode(pairs)}" if pairs else path
+
+
+def query_pairs_without(here: Any, *names: str) -> list[tuple[str, str]]:
+    """What the address asks besides some things: a form sends it along."""
+    return [pair for pair in parse_qsl(here.query) if pair[0] not in names]
 
 
 def api_address(here: Any) -> str:
