@@ -120,8 +120,8 @@ def test_nobody_is_told_to_wait_for_a_review_that_never_comes(client: TestClient
 
 
 def test_the_trend_of_risk_says_what_is_not_in_it(client: TestClient) -> None:
-    page = told(client, "/changes")
-    assert "Only changes that people decided about are counted here" in page
+    page = told(client, "/pulls")
+    assert "Of changes that people merged or closed" in page
     assert 'id="checked"' in page
 
 

@@ -196,6 +196,7 @@ def attempts(
             task=task,
             variant_name=variant,
             outcome=outcome,
+            recorded=True,
             limit=limit,
             without_tasks=store.held_out.list_sealed_digests(),
         )

@@ -17,7 +17,6 @@ from closeloop.records.attempt import (
     PageCursor,
 )
 from closeloop.records.estimate import wilson_rate
-from closeloop.records.pull_request import Delivery
 from closeloop.records.record import Record
 from closeloop.records.task import Experiment
 from closeloop.store import review_tables
@@ -25,6 +24,7 @@ from closeloop.store.attempt_rows import (
     add_variant_names,
     exclude_tasks,
     outcome_condition,
+    recorded_condition,
     select_counted_attempts,
 )
 from closeloop.store.fact_rows import StoreSection
@@ -65,11 +65,14 @@ class ListingSection(StoreSection):
         *,
         without: Collection[str] = (),
     ) -> list[AttemptRow]:
-        """The latest start first, each with the grade that counts; none at the tasks `without`."""
+        """The latest start first, each with the grade that counts; none at the tasks `without`.
+
+        A pull request without a recording is no session, and is not listed.
+        """
 
         def work(on: Connection) -> list[AttemptRow]:
             query = select_counted_attempts().where(
-                *_filter_conditions(wanted), *exclude_tasks(without)
+                recorded_condition(), *_filter_conditions(wanted), *exclude_tasks(without)
             )
             page_rows: list[AttemptRow] = []
             for part in _page_conditions(after):
@@ -274,22 +277,7 @@ def _last_measurement_matches(condition: ColumnElement[bool]) -> ColumnElement[b
     return query.exists()
 
 
-# What lists and overviews count: findings by variant, changes by what became of them.
-
-_ATTEMPT_FIELDS = ("task", "task_digest", "variant", "user")
-
-
-class DeliveredChange(Record):
-    """A change that people had to decide about, and what they decided."""
-
-    number: int
-    """Its place in the store: the next page begins below it."""
-    delivery: Delivery
-    task: str | None = None
-    task_digest: str | None = None
-    variant: str | None = None
-    """The variant's digest."""
-    user: str | None = None
+# What lists and overviews count: findings by variant, attempts that wait, places that are filled.
 
 
 class CountsSection(StoreSection):
@@ -313,24 +301,6 @@ class CountsSection(StoreSection):
             for rule in rules.split():
                 finding_counts[variant, rule] += count
         return finding_counts
-
-    def list_deliveries(self, limit: int, below: int | None = None) -> list[DeliveredChange]:
-        """Changes of which the newest thing was learned last, first."""
-        columns, other = deliveries.c, deliveries.alias().c
-        newer = select(other.number).where(other.attempt == columns.attempt)
-        newer = newer.where(other.number > columns.number)
-        fields = [columns[name] for name in Delivery.__struct_fields__]
-        query = (
-            select(columns.number, *fields, *(attempts.c[name] for name in _ATTEMPT_FIELDS))
-            .join(attempts, attempts.c.id == columns.attempt)
-            .where(~newer.exists())
-            .order_by(columns.number.desc())
-            .limit(limit)
-        )
-        if below is not None:
-            query = query.where(columns.number < below)
-        rows = self._read(lambda on: on.execute(query).mappings().all())
-        return [_delivery_from_row(row) for row in rows]
 
     def list_passed_attempts(self) -> list[tuple[str, str | None]]:
         """Attempts of experiments that changed something and passed, oldest first; their tasks."""
@@ -373,11 +343,3 @@ def _is_no_replay() -> ColumnElement[bool]:
     """What repeats recorded answers is nobody's work, and nobody is asked about it."""
     replays = select(variants.c.digest).where(variants.c.model.startswith("recorded:"))
     return attempts.c.variant.is_(None) | attempts.c.variant.not_in(replays)
-
-
-def _delivery_from_row(row: Any) -> DeliveredChange:
-    return DeliveredChange(
-        number=row["number"],
-        delivery=Delivery(**{name: row[name] for name in Delivery.__struct_fields__}),
-        **{name: row[name] for name in _ATTEMPT_FIELDS},
-    )

@@ -223,7 +223,8 @@ FETCH_ROWS = 500
 
 ATTEMPT_FIELDS = (
     "origin", "task", "task_digest", "variant", "number", "retry", "started", "seconds",
-    "input_tokens", "output_tokens", "cost", "turns", "events", "files_changed", "user",
+    "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cost", "turns",
+    "events", "files_changed", "user",
 )  # fmt: skip
 GRADE_FIELDS = (
     "grading", "version", "outcome", "broken", "asked", "fixed", "files_precision",
