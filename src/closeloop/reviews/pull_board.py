@@ -25,6 +25,8 @@ RISK_POINTS: dict[RiskLevel | None, int] = {
     "critical": 6, "high": 4, "medium": 2, None: 1, "low": 0,
 }  # fmt: skip
 BAND_POINTS: dict[Band | None, int] = {"huge": 3, "large": 2, "medium": 1, None: 1, "small": 0}
+NOT_KNOWN = "not known"
+"""What nobody looked at counts a point, and is no reason to name."""
 TAKEN_BACK_POINTS, FAILING_POINTS, UNREVIEWED_POINTS = 4, 3, 2
 
 PullOrder = Literal["care", "newest", "size", "cost"]
@@ -201,8 +203,8 @@ def _reports_by_commit(reports: Sequence[ReportRow]) -> Mapping[ReportSubject, R
 def assess_care(row: PullRow, risk: RiskLevel | None, band: Band | None) -> BoardRow:
     """How much care a pull request deserves, in points, and for what."""
     points: list[tuple[int, str]] = [
-        (RISK_POINTS[risk], f"risk {risk}" if risk else "risk not known"),
-        (BAND_POINTS[band], f"a {band} change here" if band else "size not compared"),
+        (RISK_POINTS[risk], f"risk {risk}" if risk else f"risk {NOT_KNOWN}"),
+        (BAND_POINTS[band], f"a {band} change here" if band else f"size {NOT_KNOWN}"),
         (min(row.rounds, MAX_COUNTED_ROUNDS), count_with_noun(row.rounds, "review round")),
         (int(row.edits > 0), "edited by people"),
     ]
@@ -212,7 +214,8 @@ def assess_care(row: PullRow, risk: RiskLevel | None, band: Band | None) -> Boar
         points.append((FAILING_POINTS, "checks fail"))
     if row.state == "merged" and not row.reviewed and row.source != "git":
         points.append((UNREVIEWED_POINTS, "merged without review"))
-    reasons = sorted((one for one in points if one[0]), key=lambda one: -one[0])
+    told = [one for one in points if one[0] and not one[1].endswith(NOT_KNOWN)]
+    reasons = sorted(told, key=lambda one: -one[0])
     return BoardRow(
         pull=row,
         risk=risk,

@@ -15,6 +15,7 @@ from sqlalchemy import (
     Select,
     Table,
     Text,
+    case,
     func,
     select,
     type_coerce,
@@ -313,6 +314,7 @@ class MetricsSection(StoreSection):
                 tries.c.plan,
                 func.count().label("tries"),
                 func.count(tries.c.task.distinct()).label("tasks"),
+                func.sum(case((tries.c["try"] > 1, tries.c.cost))).label("retried_cost"),
             )
             .where(tries.c.exit != "machine")
             .group_by(tries.c.plan)
@@ -323,6 +325,7 @@ class MetricsSection(StoreSection):
                 plans.c.attempt,
                 plans.c.overall_pass.label("plan_passed"),
                 (counts.c.tries - counts.c.tasks).label("plan_retries"),
+                counts.c.retried_cost.label("plan_retried_cost"),
             )
             .join_from(plans, counts, plans.c.id == counts.c.plan)
             .where(plans.c.attempt.is_not(None))
