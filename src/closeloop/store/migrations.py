@@ -18,7 +18,7 @@ from closeloop.records.record import Record
 from closeloop.store import schema
 
 BASELINE_NUMBER = 19
-"""Seventeen schemas before it were never released."""
+"""Eighteen schemas before it were never released."""
 CHANGING_TABLES = ("inbox", "jobs", "places", "pulls")
 """Tables that are no facts: work in hand, and what is made of facts."""
 DIALECT_WORDS = {
