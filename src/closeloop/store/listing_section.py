@@ -15,6 +15,7 @@ from closeloop.records.attempt import (
     AttemptRow,
     FilterChoices,
     PageCursor,
+    TimeRange,
 )
 from closeloop.records.estimate import wilson_rate
 from closeloop.records.record import Record
@@ -294,17 +295,21 @@ def _last_measurement_matches(condition: ColumnElement[bool]) -> ColumnElement[b
 class CountsSection(StoreSection):
     """The part of an open store that counts."""
 
-    def count_findings(self, without: Collection[str] = ()) -> Counter[tuple[str | None, str]]:
+    def count_findings(
+        self, without: Collection[str] = (), period: TimeRange | None = None
+    ) -> Counter[tuple[str | None, str]]:
         """Attempts by the digest of their variant, None for sessions, and by what was found.
 
-        None is at a task in `without`.
+        None is at a task in `without`; each began in the period.
         """
         columns = measurements.c
+        wanted = AttemptFilter(since=period.since, until=period.until) if period else AttemptFilter()
         last = select(func.max(columns.number)).group_by(columns.attempt)
         query = (
             select(attempts.c.variant, columns.found, func.count())
             .join(attempts, attempts.c.id == columns.attempt)
             .where(columns.number.in_(last), columns.findings > 0, *exclude_tasks(without))
+            .where(*_filter_conditions(wanted))
             .group_by(attempts.c.variant, columns.found)
         )
         finding_counts: Counter[tuple[str | None, str]] = Counter()

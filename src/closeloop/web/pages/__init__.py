@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from closeloop.web.page import NoQuery, Page
+from closeloop.records.attempt import TimeRange
+from closeloop.web.page import Page
 from closeloop.web.page_context import PageContext
 from closeloop.web.pages import (
     attempt,
     attempts,
     compare,
+    cost,
     experiments,
     iterations,
     memory,
@@ -27,6 +29,7 @@ from closeloop.web.render import load_assets, template_environment
 
 PAGES: tuple[Page, ...] = (
     *overview.PAGES,
+    *cost.PAGES,
     *attempts.PAGES,
     *attempt.PAGES,
     *iterations.PAGES,
@@ -57,5 +60,5 @@ def warm_up_pages(desk: PageContext) -> None:
     load_assets()
     # No more than a head start: whoever asks is told what is wrong.
     with suppress(Exception):
-        overview.overview(desk, NoQuery())
+        overview.overview(desk, TimeRange())
         attempts.attempts(desk, attempts.AttemptsAsked(limit=1, score=("would-merge",)))
