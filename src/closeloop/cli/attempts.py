@@ -197,6 +197,7 @@ def attempts(
             task=task,
             variant_name=variant,
             outcome=outcome,
+            recorded=True,
             limit=limit,
             without_tasks=store.held_out.list_sealed_digests(),
         )
