@@ -13,7 +13,13 @@ from delivered_project import CONFIGURATION, DOUBLE, REQUEST, WRONG, ask, build,
 from fake_github import REPO
 from fake_gitlab import FakeGitLab, serving_gitlab
 
-from closeloop.changes.pull_opening import find_code_host, issue_from_map
+from closeloop.changes.host_credentials import (
+    APP_ID_VARIABLE,
+    APP_KEY_VARIABLE,
+    find_hosted_repository,
+    open_code_host,
+)
+from closeloop.changes.pull_opening import issue_from_map
 from closeloop.orchestration.request_delivery import build_prompt, find_target_branch, name_task
 from closeloop.records.errors import BadInput
 from closeloop.records.pull_request import Fact, PullCommit, PullDescription
@@ -195,6 +201,16 @@ def test_a_base_that_the_host_lacks_is_named_and_not_pushed_along(tmp_path: Path
             {"GITHUB_TOKEN": "t", "GITHUB_API_URL": "https://code.example/api/v3"},
             ("github", "ann/tally"),
         ),
+        (
+            "https://github.com/ann/tally",
+            {"GITHUB_TOKEN": "t", "GITHUB_API_URL": ""},
+            ("github", "ann/tally"),
+        ),
+        (
+            "https://github.com/ann/tally",
+            {APP_ID_VARIABLE: "4711", APP_KEY_VARIABLE: "app.pem"},
+            ("github", "ann/tally"),
+        ),
     ],
 )
 def test_a_token_is_used_for_the_host_of_the_clone_and_no_other(
@@ -202,8 +218,20 @@ def test_a_token_is_used_for_the_host_of_the_clone_and_no_other(
 ) -> None:
     git(tmp_path, "init", "-q")
     git(tmp_path, "remote", "add", "origin", origin)
-    host = find_code_host(tmp_path, environ)
-    assert (host and (host.kind, host.repo)) == expected
+    host = find_hosted_repository(tmp_path, environ)
+    usable = host is not None and open_code_host(host.kind, host.repo, environ) is not None
+    assert ((host.kind, host.repo) if host and usable else None) == expected
+
+
+def test_an_app_delivers_as_a_token_does(tmp_path: Path, app_key: tuple[bytes, bytes]) -> None:
+    project = build(tmp_path / "project", first=writes(DOUBLE))
+    (tmp_path / "app.pem").write_bytes(app_key[0])
+    with hosted(project) as github:
+        result = ask(project, environ=github.app_environ(tmp_path / "app.pem"))
+    assert result.pull is not None
+    assert [one["title"] for one in github.pulls] == [REQUEST]
+    assert result.branch is not None
+    assert git(github.bare, "show", f"{result.branch.name}:calc.py") == DOUBLE
 
 
 def test_a_merge_request_is_opened_once_with_its_report_and_labels(tmp_path: Path) -> None:

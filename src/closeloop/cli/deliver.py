@@ -218,7 +218,8 @@ def read_issue(name: str, repo: Path) -> HostIssue:
     """By its number at the host, or from a file as the host's API or `gh issue view` writes it."""
     import anyio
 
-    from closeloop.changes.pull_opening import fetch_issue, find_code_host, issue_from_map
+    from closeloop.changes.host_credentials import find_hosted_repository, open_code_host
+    from closeloop.changes.pull_opening import fetch_issue, issue_from_map
     from closeloop.cli.console import read_file_content
     from closeloop.records.errors import BadInput
     from closeloop.text.record_reading import parse_json
@@ -227,13 +228,19 @@ def read_issue(name: str, repo: Path) -> HostIssue:
     if not number.isdecimal():
         content = read_file_content(Path(name), MAX_REQUEST_BYTES)
         return issue_from_map(parse_json(content, name), name)
-    host = find_code_host(repo, os.environ)
-    if host is None:
+    host = find_hosted_repository(repo, os.environ)
+    opening = open_code_host(host.kind, host.repo, os.environ) if host else None
+    if host is None or opening is None:
         raise BadInput(
             "An issue is asked of the host of `origin`, for which there is no token: set "
             "GITHUB_TOKEN or GITLAB_TOKEN, or name a file with --issue."
         )
-    return anyio.run(fetch_issue, host, int(number[:18]))
+
+    async def fetch() -> HostIssue:
+        async with opening as hub:
+            return await fetch_issue(hub, host.repo, int(number[:18]))
+
+    return anyio.run(fetch)
 
 
 STATE_TEXTS = {

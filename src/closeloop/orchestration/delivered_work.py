@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
 
@@ -11,13 +12,13 @@ from msgspec.structs import replace
 
 from closeloop.attempts.attempt_saving import FinishedAttempt, ended_events
 from closeloop.changes.check_verdict import save_report
-from closeloop.changes.pull_opening import (
-    CodeHostAddress,
-    PullDraft,
-    find_code_host,
-    open_pull,
-    push_branch,
+from closeloop.changes.code_host import CodeHostClient
+from closeloop.changes.host_credentials import (
+    HostedRepository,
+    find_hosted_repository,
+    open_code_host,
 )
+from closeloop.changes.pull_opening import PullDraft, open_pull, push_branch
 from closeloop.changes.reports.markdown_report import escape_prose, fence_output
 from closeloop.changes.reports.report_text import report_headline
 from closeloop.changes.tool_comparison import has_broken
@@ -252,11 +253,13 @@ async def open_delivery_pull(
         return known
     if run.request.dry_run:
         return "It is a dry run: no pull request was opened."
-    host, target = find_code_host(Path(run.repo), run.request.environ), run.order.target
-    if host is None:
+    environ, target = run.request.environ, run.order.target
+    host = find_hosted_repository(Path(run.repo), environ)
+    opening = open_code_host(host.kind, host.repo, environ) if host else None
+    if host is None or opening is None:
         return (
-            "No pull request was opened: there is no token for the host of `origin`"
-            " (GITHUB_TOKEN or GITLAB_TOKEN)."
+            "No pull request was opened: there is neither a token nor an app for the host of"
+            " `origin` (GITHUB_TOKEN, GITLAB_TOKEN, or a GitHub App)."
         )
     if target is None:
         return "No pull request was opened: the base is no branch. Name one with --base."
@@ -270,16 +273,21 @@ async def open_delivery_pull(
     return await run.do_step(
         "opened",
         DeliveredPull,
-        partial(_push_and_open, run.repo, host, wanted, checked.report),
+        partial(_push_and_open, run.repo, opening, host, wanted, checked.report),
         lambda pull: {"url": pull.url, "number": pull.number, "draft": pull.draft},
     )
 
 
 async def _push_and_open(
-    repo: str, host: CodeHostAddress, wanted: PullDraft, report: ChangeReport
+    repo: str,
+    opening: AbstractAsyncContextManager[CodeHostClient],
+    host: HostedRepository,
+    wanted: PullDraft,
+    report: ChangeReport,
 ) -> DeliveredPull:
-    await push_branch(repo, host, wanted.branch)
-    return await open_pull(host, wanted, report)
+    async with opening as hub:
+        await push_branch(repo, hub, host, wanted.branch)
+        return await open_pull(hub, host, wanted, report)
 
 
 async def finish_delivery(
