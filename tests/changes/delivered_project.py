@@ -118,6 +118,9 @@ class DeliveryGitHub(FakeGitHub):
         self.pulls: list[dict[str, Any]] = []
         self.issues: dict[int, dict[str, Any]] = {}
         self.drafts = True
+        self.installed = True
+        self.openings = 0
+        """How often one was asked to be opened that could be."""
         self.empty_lists = 0
         """How often no pull request is listed: what was made a moment ago is not there yet."""
 
@@ -134,7 +137,7 @@ class DeliveryGitHub(FakeGitHub):
         """An app proves itself by a signature, and is given the token that all else is asked by."""
         signed = request.headers.get("authorization", "").startswith("Bearer ey")
         if signed and request.url.path == f"/repos/{REPO}/installation":
-            return JSONResponse({"id": 12})
+            return JSONResponse({"id": 12}) if self.installed else answer(404, "Not Found")()
         if signed and request.url.path == "/app/installations/12/access_tokens":
             return JSONResponse({"token": TOKEN}, 201)
         return await super().serve(request)
@@ -164,6 +167,9 @@ class DeliveryGitHub(FakeGitHub):
         return JSONResponse([one for one in self.pulls if one["head"]["ref"] == head])
 
     def _open_pull(self, _: Request, payload: Any) -> Response:
+        if payload["head"] == payload["base"]:
+            return answer(422, f"No commits between {payload['base']} and {payload['head']}")()
+        self.openings += 1
         if payload["draft"] and not self.drafts:
             return answer(422, "Draft pull requests are not supported in this repository.")()
         if any(one["head"]["ref"] == payload["head"] for one in self.pulls):

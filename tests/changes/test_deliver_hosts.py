@@ -188,6 +188,40 @@ def test_a_base_that_the_host_lacks_is_named_and_not_pushed_along(tmp_path: Path
 
 
 @pytest.mark.parametrize(
+    ("trouble", "reason"),
+    [
+        ("bad token", "answered 401 (Bad credentials)"),
+        ("cannot open", "answered 403 (Resource not accessible by integration)"),
+        ("cannot push", "does not appear to be a git repository"),
+        ("not installed", "is not installed at ann/tally"),
+    ],
+)
+def test_a_host_that_would_refuse_is_noticed_before_the_agent_works(
+    tmp_path: Path, app_key: tuple[bytes, bytes], trouble: str, reason: str
+) -> None:
+    project = build(tmp_path / "project", first=writes(DOUBLE))
+    (tmp_path / "app.pem").write_bytes(app_key[0])
+    with hosted(project) as github:
+        environ = github.environ
+        if trouble == "bad token":
+            environ["GITHUB_TOKEN"] = "gone"
+        elif trouble == "cannot open":
+            github.writes = False
+        elif trouble == "cannot push":
+            github.bare.rename(tmp_path / "elsewhere")
+            github.bare = tmp_path / "elsewhere"
+        else:
+            environ = github.app_environ(tmp_path / "app.pem")
+            github.installed = False
+        done = typed(project, "deliver", REQUEST, **environ)
+        assert done.returncode == 2
+        assert "would take no pull request from us" in done.stderr
+        assert reason in done.stderr
+    with open_store(str(project / ".closeloop/closeloop.db")) as store:
+        assert [one.kind for one in store.events.list_after(0)] == ["delivery.requested"]
+
+
+@pytest.mark.parametrize(
     ("origin", "environ", "expected"),
     [
         ("git@github.com:ann/tally.git", {"GITHUB_TOKEN": "t"}, ("github", "ann/tally")),

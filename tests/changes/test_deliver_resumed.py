@@ -67,7 +67,7 @@ def test_killed_at_every_step_it_ends_as_if_nobody_had(tmp_path: Path, store_url
     assert len(github.pulls) == 1
     assert result.branch is not None
     assert git(project, "show", f"{result.branch.name}:calc.py") == DOUBLE
-    assert sum(line == "POST /repos/ann/tally/pulls" for line in github.asked) == 1
+    assert github.openings == 1
     with open_store(store_url) as store:
         assert [row.id for row in store.list_attempts()] == [result.attempt]
         assert len(store.reports.list_reports(10, attempt=result.attempt)) == 1
@@ -130,8 +130,12 @@ def test_a_lost_answer_opens_no_second_pull_request(
     monkeypatch.setattr("closeloop.changes.code_host.retry_delay", lambda *_: 0.0)
     project = build(tmp_path / "project", first=writes(DOUBLE))
     with hosted(project) as github:
-        github.after.append(("POST .*/pulls$", answer(502, "Bad gateway")))
-        result = ask(project, environ=github.environ)
+
+        def lose_answer(progress: DeliveryProgress) -> None:
+            if (progress.step, progress.done) == ("opened", False):
+                github.after.append(("POST .*/pulls$", answer(502, "Bad gateway")))
+
+        result = ask(project, lose_answer, github.environ)
     assert len(github.pulls) == 1
     assert result.pull is not None
     assert result.pull.number == github.pulls[0]["number"]

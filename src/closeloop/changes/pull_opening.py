@@ -6,7 +6,10 @@ to where it is already, and a pull request of that branch is found and left as i
 
 from __future__ import annotations
 
+import re
 import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -25,6 +28,12 @@ from closeloop.records.request_delivery import DeliveredPull, DeliveryBranch, Ho
 from closeloop.sandbox.workspaces.source_repository import git_folder, run_own_git
 
 MAX_ISSUE_CHARS = 60_000
+HostConnection = AbstractAsyncContextManager[CodeHostClient]
+_TRIED_BRANCH = "{commit}:refs/heads/closeloop/access"
+_INVALID_STATUSES = (400, 409, 422)
+_GIT_REFUSAL = re.compile(
+    r"error: 40[134]|denied|not found|not appear|could not read|authentication", re.IGNORECASE
+)
 
 
 class PullDraft(Record):
@@ -96,36 +105,80 @@ def _issue_from_answer(told: _IssueAnswer, number: int) -> HostIssue:
 # The branch
 
 
+async def require_delivery_access(
+    repo: str, opening: HostConnection, host: HostedRepository, base: str, target: str
+) -> None:
+    """BadInput where a branch could not be pushed or a pull request not opened; nothing is made."""
+    try:
+        async with opening as hub:
+            await _require_base(hub, host, base)
+            async with _open_push(repo, hub, host, base) as run_git:
+                await run_git("push", "-q", "--dry-run", _TRIED_BRANCH.format(commit=base))
+            await _try_opening(hub, host, target)
+    except MachineFailed as refused:
+        if not isinstance(refused, CodeHostRefused) and not _GIT_REFUSAL.search(str(refused)):
+            raise
+        raise BadInput(
+            f"{host.page} would take no pull request from us ({str(refused).rstrip('.')}): set a"
+            " token that may write contents and pull requests, or give --dry-run."
+        ) from None
+
+
+async def _try_opening(hub: CodeHostClient, host: HostedRepository, target: str) -> None:
+    """Ask for a pull request of a branch into itself: who may open one is told it is invalid."""
+    title = "closeloop: may pull requests be opened?"
+    path, payload = "pulls", {"title": title, "head": target, "base": target}
+    if host.kind == "gitlab":
+        path = "merge_requests"
+        payload = {"title": title, "source_branch": target, "target_branch": target}
+    try:
+        await hub.request_json("POST", path, Record, payload)
+    except CodeHostRefused as refused:
+        if refused.status not in _INVALID_STATUSES:
+            raise
+
+
 async def push_branch(
     repo: str, hub: CodeHostClient, host: HostedRepository, branch: DeliveryBranch
 ) -> None:
-    """Bring a branch to the host, with the token and through a repository of our own.
+    """Bring a branch to the host; what the clone has that the host lacks is not sent along."""
+    await _require_base(hub, host, branch.base)
+    name = f"refs/heads/{branch.name}"
+    async with _open_push(repo, hub, host, branch.commit) as run_git:
+        try:
+            # Where it is there already, people may have gone on with it.
+            if not await run_git("ls-remote", name):
+                await run_git("push", "-q", f"{branch.commit}:{name}")
+        except MachineFailed as refused:
+            raise MachineFailed(
+                f"The branch {branch.name} cannot be pushed to {host.page}: {refused}"
+            ) from None
 
-    Hooks, helpers and remotes that the user's repository names play no part, and what it has that
-    the host lacks is not sent: the base must be there.
+
+@asynccontextmanager
+async def _open_push(
+    repo: str, hub: CodeHostClient, host: HostedRepository, commit: str
+) -> AsyncIterator[Callable[..., Awaitable[str]]]:
+    """Git towards the host, with our token and through a repository of our own.
+
+    Hooks, helpers and remotes that the user's repository names play no part.
     """
-    await _require_base(hub, host, branch)
-    folder = git_folder(repo)
     # In the environment: what is on a command line anybody on this machine may read.
     header = {
         "GIT_CONFIG_COUNT": "1",
         "GIT_CONFIG_KEY_0": f"http.{host.page}.git.extraHeader",
         "GIT_CONFIG_VALUE_0": hub.git_header(),
     }
-    address_of_git, name = f"{host.page}.git", f"refs/heads/{branch.name}"
     with tempfile.TemporaryDirectory(prefix="closeloop-") as own:
-        kind = "sha256" if len(branch.commit) == 64 else "sha1"
+        kind = "sha256" if len(commit) == 64 else "sha1"
         await run_own_git(own, "init", "-q", "--bare", "--template=", f"--object-format={kind}")
-        _borrow_objects(Path(own), Path(folder))
-        try:
-            # Where it is there already, people may have gone on with it.
-            if not await run_own_git(own, "ls-remote", "--", address_of_git, name, env=header):
-                target = f"{branch.commit}:{name}"
-                await run_own_git(own, "push", "-q", "--", address_of_git, target, env=header)
-        except MachineFailed as refused:
-            raise MachineFailed(
-                f"The branch {branch.name} cannot be pushed to {host.page}: {refused}"
-            ) from None
+        _borrow_objects(Path(own), Path(git_folder(repo)))
+
+        async def run_git(*arguments: str) -> str:
+            *options, what = arguments
+            return await run_own_git(own, *options, "--", f"{host.page}.git", what, env=header)
+
+        yield run_git
 
 
 def _borrow_objects(own: Path, lender: Path) -> None:
@@ -136,18 +189,16 @@ def _borrow_objects(own: Path, lender: Path) -> None:
         (own / "shallow").write_bytes(shallow.read_bytes())
 
 
-async def _require_base(
-    hub: CodeHostClient, host: HostedRepository, branch: DeliveryBranch
-) -> None:
+async def _require_base(hub: CodeHostClient, host: HostedRepository, base: str) -> None:
     path = "commits" if host.kind == "github" else "repository/commits"
     try:
-        await hub.request_json("GET", f"{path}/{branch.base}", Record)
+        await hub.request_json("GET", f"{path}/{base}", Record)
     except CodeHostRefused as refused:
         if refused.status not in (404, 422):
             raise
         raise BadInput(
-            f"Commit {branch.base[:12]}, which the branch starts from, is not at"
-            f" {host.page}: push it, then run the same command again."
+            f"Commit {base[:12]}, which the branch starts from, is not at {host.page}, as far as"
+            " we may read it: push it, then run the same command again."
         ) from None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
 
@@ -12,13 +11,18 @@ from msgspec.structs import replace
 
 from closeloop.attempts.attempt_saving import FinishedAttempt, ended_events
 from closeloop.changes.check_verdict import save_report
-from closeloop.changes.code_host import CodeHostClient
 from closeloop.changes.host_credentials import (
     HostedRepository,
     find_hosted_repository,
     open_code_host,
 )
-from closeloop.changes.pull_opening import PullDraft, open_pull, push_branch
+from closeloop.changes.pull_opening import (
+    HostConnection,
+    PullDraft,
+    open_pull,
+    push_branch,
+    require_delivery_access,
+)
 from closeloop.changes.reports.markdown_report import escape_prose, fence_output
 from closeloop.changes.reports.report_text import report_headline
 from closeloop.changes.tool_comparison import has_broken
@@ -53,6 +57,25 @@ PROMPT_ID_CHARS = 12
 def delivery_branch_name(order: DeliveryOrder) -> str:
     """`closeloop/TASK/ATTEMPT`: by it the pull request is known as this work, and found again."""
     return branch_name(order.task.id, order.id)
+
+
+async def require_host_access(run: DeliveryRun) -> None:
+    """BadInput where the host would not take the pull request: before an agent is paid for it."""
+    target = run.order.target
+    if run.request.dry_run or target is None or run.load_step("worked", FinishedAttempt):
+        return
+    host, opening = find_delivery_host(run)
+    if host is not None and opening is not None:
+        await require_delivery_access(run.repo, opening, host, run.order.task.base or "", target)
+
+
+def find_delivery_host(
+    run: DeliveryRun,
+) -> tuple[HostedRepository | None, HostConnection | None]:
+    """Where the clone came from, and a connection where there are credentials for it."""
+    environ = run.request.environ
+    host = find_hosted_repository(Path(run.repo), environ)
+    return host, open_code_host(host.kind, host.repo, environ) if host else None
 
 
 # One attempt of all that the agent did
@@ -253,9 +276,8 @@ async def open_delivery_pull(
         return known
     if run.request.dry_run:
         return "It is a dry run: no pull request was opened."
-    environ, target = run.request.environ, run.order.target
-    host = find_hosted_repository(Path(run.repo), environ)
-    opening = open_code_host(host.kind, host.repo, environ) if host else None
+    host, opening = find_delivery_host(run)
+    target = run.order.target
     if host is None or opening is None:
         return (
             "No pull request was opened: there is neither a token nor an app for the host of"
@@ -280,7 +302,7 @@ async def open_delivery_pull(
 
 async def _push_and_open(
     repo: str,
-    opening: AbstractAsyncContextManager[CodeHostClient],
+    opening: HostConnection,
     host: HostedRepository,
     wanted: PullDraft,
     report: ChangeReport,

@@ -117,7 +117,9 @@ async def run_own_git(
     ended = await execute_program(program, bounds, apart=True)
     if ended.exit_code != 0:
         error_lines = ended.errors.text.strip().splitlines() or [f"git {arguments[0]} failed"]
-        raise MachineFailed(error_lines[-1])
+        # What follows the first of these is advice.
+        fatal = (line for line in error_lines if line.startswith(("fatal:", "error:")))
+        raise MachineFailed(next(fatal, error_lines[-1]))
     return ended.output.content.decode("utf-8", "surrogateescape").removesuffix("\n")
 
 
