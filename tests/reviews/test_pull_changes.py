@@ -21,6 +21,7 @@ from closeloop.records.attempt import Attempt, Usage
 from closeloop.records.errors import BadInput
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.pull_request import Fact, FileEdit, PullCommit, PullDescription, PullExtent
+from closeloop.records.request_delivery import DeliveryBranch
 from closeloop.records.settings import Settings
 from closeloop.records.task import Variant
 from closeloop.reviews.github_pulls import GithubFile
@@ -33,6 +34,7 @@ from closeloop.reviews.pull_changes import (
 )
 from closeloop.reviews.pull_updates import load_pull, save_facts
 from closeloop.store import Store, open_store
+from closeloop.store.event_section import delivery_step_key
 from closeloop.text.patches import parse_patch, sum_line_counts
 from code_hosts import FULL, CodeHosts, serving_host
 
@@ -65,8 +67,8 @@ def described(number: int = 1, **changes: Any) -> list[Fact]:
     return [Fact(source="github", repo=REPO, pull=number, at=day(0), key=key, what=what)]
 
 
-def committed(number: int, message: str) -> Fact:
-    what = PullCommit(sha=HEAD, at=day(0), message=message, author="copilot")
+def committed(number: int, message: str, sha: str = HEAD) -> Fact:
+    what = PullCommit(sha=sha, at=day(0), message=message, author="copilot")
     return Fact(source="github", repo=REPO, pull=number, at=day(0), key=f"c{number}", what=what)
 
 
@@ -278,8 +280,8 @@ def test_a_file_too_large_for_its_host_keeps_the_counts_that_are_told() -> None:
             "ann",
         ),
         ({}, "Add\n\nCo-authored-by: dependabot[bot] <x@y.z>", None),
-        ({}, "Add\n\nRequested-By: cat\nCo-authored-by: Ann <ann@acme.example>", "cat"),
-        ({"author": "dan", "bot": False}, "Add", "dan"),
+        ({}, "Add\n\nRequested-By: cat", None),
+        ({"author": "dan", "bot": False}, "Add\n\nRequested-By: the boss", "dan"),
     ],
 )
 def test_the_person_who_asked_is_named_and_never_the_bot(
@@ -321,9 +323,34 @@ def test_our_own_branch_is_the_work_of_the_agent_that_was_run(store: Store) -> N
     assert row.cost == 1.25
 
 
-def save_delivered_attempt(store: Store) -> None:
+def save_delivered_attempt(store: Store, commit: str | None = None) -> None:
     attempt = Attempt(id="abc123", origin="production", exit="finished", started=day(-1))
     store.save_attempt(AttemptResult(attempt=attempt))
+    if commit is not None:
+        branch = DeliveryBranch(name="closeloop/task/abc123", commit=commit, base="b" * 40)
+        store.steps.save_step(delivery_step_key("abc123", "branched"), branch, [])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message", "linked"),
+    [
+        ({"branch": "closeloop/task/abc123"}, "Add", True),
+        ({"branch": "closeloop/task/abc123", "fork": True}, "Add", False),
+        ({"branch": "mine"}, "Add\n\nAttempt-Id: abc123", True),
+        ({"branch": "mine", "fork": True}, "Add\n\nAttempt-Id: abc123", False),
+        ({"branch": "closeloop/task/abc123", "head": "e" * 40}, "Add", False),
+        ({"branch": "mine", "head": "e" * 40}, "Add\n\nAttempt-Id: abc123", False),
+    ],
+)
+def test_only_the_delivered_commit_in_our_own_repository_leads_back_to_the_attempt(
+    store: Store, changes: dict[str, Any], message: str, linked: bool
+) -> None:
+    save_delivered_attempt(store, commit=HEAD)
+    commit = committed(1, message, changes.get("head", HEAD))
+    save_facts([*described(**changes), commit], store, AGENTS)
+    row = store.pulls.load_pull(REPO, 1)
+    assert row is not None
+    assert (row.attempt == "abc123") is linked
 
 
 COPY: dict[str, Any] = {

@@ -78,16 +78,21 @@ async def fetch_issue(hub: CodeHostClient, repo: str, number: int) -> HostIssue:
         if refused.status in (404, 410):
             raise BadInput(f"{repo} has no issue {number} that we may read.") from None
         raise
-    return _issue_from_answer(told, number)
+    return replace(_issue_from_answer(told, number), closable=True)
 
 
-def issue_from_map(value: Any, name: str) -> HostIssue:
+def issue_from_map(value: Any, name: str, host: HostedRepository | None = None) -> HostIssue:
     """An issue as somebody saved it; BadInput where it is none."""
     try:
         told = msgspec.convert(value, _IssueAnswer)
     except msgspec.ValidationError as error:
         raise BadInput(f"{name} holds no issue ({error}): save one as its host sends it.") from None
-    return _issue_from_answer(told, 0)
+    issue = _issue_from_answer(told, 0)
+    # Where it is one of another repository, the same number is somebody else's here.
+    pages = (
+        [f"{host.page}{part}/{issue.number}" for part in ("/issues", "/-/issues")] if host else ()
+    )
+    return replace(issue, closable=bool(issue.number) and issue.url in pages)
 
 
 def _issue_from_answer(told: _IssueAnswer, number: int) -> HostIssue:

@@ -224,11 +224,10 @@ def read_issue(name: str, repo: Path) -> HostIssue:
     from closeloop.records.errors import BadInput
     from closeloop.text.record_reading import parse_json
 
-    number = name.removeprefix("#")
+    number, host = name.removeprefix("#"), find_hosted_repository(repo, os.environ)
     if not number.isdecimal():
         content = read_file_content(Path(name), MAX_REQUEST_BYTES)
-        return issue_from_map(parse_json(content, name), name)
-    host = find_hosted_repository(repo, os.environ)
+        return issue_from_map(parse_json(content, name), name, host)
     opening = open_code_host(host.kind, host.repo, os.environ) if host else None
     if host is None or opening is None:
         raise BadInput(

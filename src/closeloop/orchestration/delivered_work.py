@@ -41,7 +41,7 @@ from closeloop.records.request_delivery import (
     SavedDelivery,
 )
 from closeloop.records.trace import AnyEvent, Handoff, Lane, Trace
-from closeloop.reviews.authorship import ATTEMPT_TRAILER
+from closeloop.reviews.authorship import ATTEMPT_TRAILER, parse_trailers
 from closeloop.sandbox.workspaces import resolve_commit
 from closeloop.sandbox.workspaces.source_repository import branch_name, make_branch
 from closeloop.store.plan_section import unpack_exchanges
@@ -176,6 +176,8 @@ def list_unresolved(checked: CheckedChange, attempt: Attempt) -> list[str]:
 def build_commit_message(order: DeliveryOrder, prompt: str | None, summary: str | None) -> str:
     """A title, what the agent says, and trailers that lead back to the work."""
     text = redact_text(truncate_words(visible_line(summary or ""), 1_000), {})
+    if parse_trailers(text):
+        text = f"The agent says: {text}"  # it writes no trailers of ours
     return "\n\n".join(filter(None, [order.title, text, "\n".join(list_trailers(order, prompt))]))
 
 
@@ -203,7 +205,7 @@ def build_pull_body(
         parts.append("### Not resolved")
         parts.append("\n".join(f"- {escape_prose(reason)}" for reason in unresolved))
         parts += [_describe_failure(run) for run in report.tools if has_broken(run) and run.output]
-    if order.issue is not None and order.issue.number:
+    if order.issue is not None and order.issue.closable:
         parts.append(f"Closes #{order.issue.number}")
     return "\n\n".join([*parts, "\n".join(list_trailers(order, prompt))])
 

@@ -59,6 +59,7 @@ from closeloop.reviews.agent_prompts import (
 )
 from closeloop.sandbox.workspaces import resolve_commit
 from closeloop.store import Store
+from closeloop.store.event_section import delivery_step_key
 from closeloop.store.job_leases import is_owner_dead
 from closeloop.store.plan_section import pack_exchanges
 from closeloop.tasks.project_discovery import discover_commands
@@ -143,7 +144,7 @@ class DeliveryRun:
         return self._executor
 
     def load_step(self, name: str, kind: type[Kept]) -> Kept | None:
-        return self.store.steps.load_step(step_key(self.order.id, name), kind)
+        return self.store.steps.load_step(delivery_step_key(self.order.id, name), kind)
 
     async def do_step(
         self,
@@ -169,7 +170,7 @@ class DeliveryRun:
             details=describe(made),
         )
         with anyio.CancelScope(shield=True):
-            key = step_key(self.order.id, name or step)
+            key = delivery_step_key(self.order.id, name or step)
             await to_thread.run_sync(self.store.steps.save_step, key, made, [event])
         self.tell_progress(step, done=True)
         return made
@@ -199,10 +200,6 @@ class DeliveryRun:
         return runs
 
 
-def step_key(delivery: str, name: str) -> str:
-    return f"delivery/{delivery}/{name}"
-
-
 # The request
 
 
@@ -215,7 +212,7 @@ def load_delivery_order(store: Store, name: str) -> DeliveryOrder:
         raise unknown_name_error("delivery", name, known)
     if len(matching) > 1:
         raise BadInput(f"{name!r} begins several deliveries: type more of it.")
-    order = store.steps.load_step(step_key(matching[0], "requested"), DeliveryOrder)
+    order = store.steps.load_step(delivery_step_key(matching[0], "requested"), DeliveryOrder)
     assert order is not None
     return order
 
@@ -264,7 +261,7 @@ def begin_order(request: DeliveryRequest, context: RunContext) -> DeliveryOrder:
     number = 1
     while True:
         order = build_order(asked, task, crew, datetime.now(UTC), number)
-        ended = context.store.steps.list_steps(step_key(order.id, "ended"))
+        ended = context.store.steps.list_steps(delivery_step_key(order.id, "ended"))
         if not (request.again and ended):
             return order
         number += 1
