@@ -27,7 +27,10 @@ from closeloop.records.task import Variant
 from closeloop.reviews.github_pulls import GithubFile
 from closeloop.reviews.pull_board import list_board
 from closeloop.reviews.pull_changes import (
+    GitlabFileDiff,
+    change_from_clone,
     change_from_github,
+    change_from_gitlab,
     fetch_missing_changes,
     list_pulls_without_change,
     run_change_worker,
@@ -264,6 +267,47 @@ def test_a_file_too_large_for_its_host_keeps_the_counts_that_are_told() -> None:
     assert [file.path for file in parse_patch(change.patch).files] == ["big.py", 'odd "name".py']
     hidden = change_from_github([GithubFile(filename="new.bin", status="added")])
     assert (hidden.files[0].binary, hidden.files[0].note is not None) == (True, True)
+
+
+def test_a_patch_without_a_hunk_leaves_the_number_of_lines_unknown() -> None:
+    told = "Diff suppressed."
+    of_github = change_from_github([GithubFile(filename="a.py", patch=told)])
+    of_gitlab = change_from_gitlab([GitlabFileDiff(new_path="a.py", diff=told)])
+    assert sum_line_counts(of_github.files) == sum_line_counts(of_gitlab.files) == (None, None)
+    counted = GithubFile(filename="a.py", patch=told, additions=5, deletions=1)
+    assert sum_line_counts(change_from_github([counted]).files) == (5, 1)
+
+
+def test_a_huge_diff_of_a_clone_is_read_as_far_as_one_of_a_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("closeloop.reviews.pull_changes.MAX_PATCH_CHARS", 2_000)
+    run = partial(git, tmp_path)
+    run("init", "-q", "-b", "main")
+    run("remote", "add", "origin", f"https://github.com/{REPO}")
+    (tmp_path / "moved.py").write_text("one\ntwo\nthree\n")
+    run("add", ".")
+    run("commit", "-qm", "Start")
+    run("switch", "-qc", "topic")
+    (tmp_path / "a.py").write_text("first\n")
+    (tmp_path / "big.py").write_text("x = 1\n" * 5_000)
+    (tmp_path / "pixel.bin").write_bytes(bytes(range(256)) * 9)
+    run("mv", "moved.py", "other.py")
+    run("add", ".")
+    run("commit", "-qm", "More")
+    with open_store(":memory:") as store:
+        save_facts(described(), store, AGENTS)
+        (row,) = store.pulls.list_pulls()
+    change = change_from_clone(tmp_path, row, run("rev-parse", "topic").strip(), "main")
+    assert change is not None
+    assert len(change.patch) < 2_000
+    assert "+first" in change.patch
+    assert [(one.path, one.status, one.added) for one in change.files] == [
+        ("a.py", "added", 1), ("big.py", "added", 5_000), ("other.py", "renamed", 0),
+        ("pixel.bin", "added", 0),
+    ]  # fmt: skip
+    assert (change.files[1].note or "").startswith("not read")
+    assert change.files[3].binary
 
 
 # Whose work it is

@@ -42,6 +42,7 @@ from closeloop.text.text_masking import (
     KnownTexts,
     collect_known_texts,
     mask_patch,
+    split_patch_files,
     split_patch_lines,
 )
 from closeloop.text.untrusted import draw_seal, is_blank, reveal_hidden_text
@@ -135,7 +136,7 @@ def _mask_change(
         masked, masker = mask_patch(patch, known, base_known=base_known)
         return masked, list(masker.hidden)
     parts, hidden = [], list[str]()
-    for section in re.split(r"^(?=diff --git |--- (?!.*\n(?!\+\+\+ )))", patch, flags=re.MULTILINE):
+    for section in filter(None, split_patch_files(patch)):
         path = re.search(r"^\+\+\+ (?:\"?b/)?([^\t\n\"]+)", section, re.MULTILINE)
         suffix = path[1].strip().rpartition(".")[2].lower() if path else ""
         masked, masker = mask_patch(section, known, base_known=base_known)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ import anyio
 import anyio.to_thread
 from msgspec.structs import replace
 
-from closeloop.git import read_git_text, try_git_text
+from closeloop.git import read_git_start, read_git_text, try_git_text
 from closeloop.records.change import Change, FileChange
 from closeloop.records.errors import BadInput, Fault, MachineFailed
 from closeloop.records.pull_request import PullRow
@@ -26,7 +26,7 @@ from closeloop.reviews.github_pulls import GithubFile
 from closeloop.reviews.pull_facts import MAX_ITEMS
 from closeloop.reviews.pull_updates import refresh_pull
 from closeloop.store import Store
-from closeloop.text.patches import parse_patch
+from closeloop.text.patches import parse_patch, split_patch_by_file
 
 MAX_PATCH_CHARS = 4_000_000
 """Of one pull request; files beyond that come without their lines."""
@@ -84,6 +84,14 @@ _GITHUB_STATUSES: dict[str, FileStatus] = {
     "copied": "added",
     "removed": "deleted",
     "renamed": "renamed",
+}
+
+
+_GIT_STATUSES: dict[str, FileStatus] = {
+    "A": "added",
+    "C": "added",
+    "D": "deleted",
+    "R": "renamed",
 }
 
 
@@ -147,7 +155,8 @@ def _join_files(files: Iterable[tuple[FileChange, str | None]]) -> Change:
     for file, lines in files:
         section = _git_section(file, lines)
         parsed = _parse_section(section) if lines else None
-        if parsed is not None and size + len(section) <= MAX_PATCH_CHARS:
+        # Without a hunk nothing is told of its lines.
+        if parsed is not None and parsed.hunks and size + len(section) <= MAX_PATCH_CHARS:
             size += len(section)
             sections.append(section)
             changed.append(replace(parsed, path=file.path, old_path=file.old_path))
@@ -216,9 +225,52 @@ def change_from_clone(folder: Path, row: PullRow, head: str, base: str | None) -
     for name in names:
         start = try_git_text(folder, "merge-base", name, head).strip()
         if _SHA.fullmatch(start) and start != head:
-            patch = read_git_text(folder, "diff", "--no-color", "--find-renames", start, head)
-            return replace(parse_patch(patch, start), head=head)
+            return replace(_read_clone_diff(folder, start, head), base=start, head=head)
     return None
+
+
+def _read_clone_diff(folder: Path, start: str, head: str) -> Change:
+    """The diff of two commits; of one that is too large, the files that its beginning has whole."""
+    ends = ("--no-color", "--find-renames", start, head)
+    options = ("-c", "core.quotePath=false", "diff")
+    content, whole = read_git_start(folder, MAX_PATCH_CHARS, *options, *ends)
+    patch = content.decode("utf-8", "surrogateescape")
+    if whole:
+        return parse_patch(patch)
+    # The last section may end anywhere.
+    sections = dict(split_patch_by_file(patch[: patch.rindex("diff --git ")]))
+    listed = read_git_text(folder, "diff", "--name-status", "-z", *ends)
+    counted = read_git_text(folder, "diff", "--numstat", "-z", *ends)
+    return _join_files(
+        (
+            file,
+            f"@@ -{hunks}"
+            if (hunks := sections.get(file.path, "").partition("\n@@ -")[2])
+            else None,
+        )
+        for file in _list_clone_files(listed, counted)
+    )
+
+
+def _list_clone_files(listed: str, counted: str) -> Iterator[FileChange]:
+    """Files with their statuses and numbers of lines, as git lists the two."""
+    statuses, numbers = iter(listed.split("\0")), iter(counted.split("\0"))
+    for letter in statuses:
+        if not letter:
+            return
+        old_path = next(statuses) if letter[0] in "RC" else None
+        path = next(statuses)
+        added, removed, name = next(numbers).split("\t", 2)
+        for _ in range(0 if name else 2):
+            next(numbers)  # of a renamed file both paths follow
+        binary = added == "-"
+        yield FileChange(
+            path=path,
+            old_path=old_path if letter[0] == "R" else None,
+            status=_GIT_STATUSES.get(letter[0], "changed"),
+            added=0 if binary else int(added),
+            removed=0 if binary else int(removed),
+        )
 
 
 # Those that lack one
