@@ -35,6 +35,7 @@ from closeloop.reviews.pull_changes import (
     list_pulls_without_change,
     run_change_worker,
 )
+from closeloop.reviews.pull_risk import RiskAssessment
 from closeloop.reviews.pull_updates import load_pull, save_facts
 from closeloop.store import Store, open_store
 from closeloop.store.event_section import delivery_step_key
@@ -75,7 +76,9 @@ def committed(number: int, message: str, sha: str = HEAD) -> Fact:
     return Fact(source="github", repo=REPO, pull=number, at=day(0), key=f"c{number}", what=what)
 
 
-def fetched(store: Store, host: CodeHosts | None, *clones: Path) -> Any:
+def fetched(
+    store: Store, host: CodeHosts | None, *clones: Path, risk: RiskAssessment | None = None
+) -> Any:
     environ = {"GITHUB_TOKEN": TOKEN, "GITHUB_API_URL": host.address} if host else {}
     return anyio.run(
         fetch_missing_changes,
@@ -84,6 +87,7 @@ def fetched(store: Store, host: CodeHosts | None, *clones: Path) -> Any:
         list_pulls_without_change(store),
         partial(open_code_host, environ=environ),
         clones,
+        risk,
     )
 
 
@@ -172,6 +176,33 @@ def test_without_a_token_the_diff_comes_from_the_clone(store: Store, tmp_path: P
     row = store.pulls.load_pull(REPO, 1)
     assert row is not None
     assert (row.files, row.added, row.removed) == (1, 2, 1)
+
+
+def test_the_risk_of_what_is_fetched_is_told_by_the_clone_or_by_the_diff_alone(
+    store: Store, tmp_path: Path
+) -> None:
+    clone, risk = tmp_path / "clone", RiskAssessment(cache=tmp_path / "cache")
+    clone.mkdir()
+    git(clone, "init", "-q", "-b", "main")
+    git(clone, "remote", "add", "origin", f"https://github.com/{REPO}.git")
+    git(clone, "commit", "-qm", "one", "--allow-empty")
+    git(clone, "checkout", "-qb", "copilot/1")
+    (clone / "schema.sql").write_text("CREATE TABLE a (x TEXT);\n")
+    git(clone, "add", ".")
+    git(clone, "commit", "-qm", "two")
+    save_facts(described(1, head=git(clone, "rev-parse", "HEAD")), store, AGENTS)
+    save_facts([*described(2), *described(3, head="d" * 40)], store, AGENTS)
+    schema = {"sha": "a", "filename": "migrations/1.sql", "status": "added", "deletions": 0}
+    lines = {"additions": 1, "changes": 1, "patch": "@@ -0,0 +1 @@\n+CREATE TABLE a (x TEXT);"}
+    hidden = {"additions": 9, "changes": 9}
+    answers = {1: FILES, 2: [schema | lines], 3: [schema | hidden]}
+    host = CodeHosts("github", lambda _, path, __: (200, answers[int(path.split("/")[-2])]))
+    host.tokens[TOKEN] = FULL
+    with serving_host(host):
+        assert fetched(store, host, clone, risk=risk).fetched == 3
+    rows = {row.pull: row for row in store.pulls.list_pulls()}
+    # Of the first only the clone shows a schema; of the last nobody told the lines.
+    assert [rows[number].risk for number in (1, 2, 3)] == ["critical", "critical", None]
 
 
 def test_a_pull_request_merged_as_it_was_is_not_taken_for_its_last_commit(
@@ -453,10 +484,16 @@ def test_the_command_lists_what_deserves_care_with_unknown_sizes_unknown(
         monkeypatch.delenv(name, raising=False)
     with open_store(str(tmp_path / ".closeloop" / "closeloop.db")) as store:
         save_facts(described(1, title="Small", labels=("risk:low",)), store, AGENTS)
-        save_facts(described(2, title="Grave", labels=("risk:critical",)), store, AGENTS)
+        attempt = Attempt(
+            id="abc125", origin="experiment", exit="finished", usage=Usage(cost=0.0042)
+        )
+        store.save_attempt(AttemptResult(attempt=attempt))
+        grave = {"title": "Grave", "labels": ("risk:critical",), "branch": "closeloop/t/abc125"}
+        save_facts(described(2, **grave), store, AGENTS)
     with pytest.raises(SystemExit):
         main(["pulls"])
     printed = capsys.readouterr().out
+    assert "$0.0042" in printed
     assert printed.index("Grave") < printed.index("Small")
     assert "+0" not in printed
     with pytest.raises(SystemExit):

@@ -9,6 +9,7 @@ A tier that cannot look says why, and hides none of the others.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -18,7 +19,7 @@ import msgspec
 
 from closeloop import plugins
 from closeloop.changes.affected_tests import select_test_files
-from closeloop.changes.change_sides import ChangeQuery, ChangeSides
+from closeloop.changes.change_sides import ChangeQuery, ChangeSides, open_sides
 from closeloop.changes.check_context import (
     CheckContext,
     describe_missing_content,
@@ -105,15 +106,25 @@ class TierResults(Record):
 
 async def read_change(order: CheckRequest, sides: ChangeSides) -> Inspection:
     """What the change does to the code, beside what the repository holds."""
-
-    def inspect_sides() -> Inspection:
-        index = open_index(sides, order.cache, order.settings)
-        return inspect_change(
-            sides, index, task=order.task, request=order.request, settings=order.settings
-        )
-
     order.tell("reading the change")
-    return await compute_in_thread(inspect_sides)
+    return await compute_in_thread(_inspect_sides, order, sides)
+
+
+def _inspect_sides(order: CheckRequest, sides: ChangeSides) -> Inspection:
+    index = open_index(sides, order.cache, order.settings)
+    return inspect_change(
+        sides, index, task=order.task, request=order.request, settings=order.settings
+    )
+
+
+def report_risk_alone(order: CheckRequest) -> ChangeReport:
+    """A report of nothing but the risk of a change, of which no command is run."""
+    began = time.monotonic()
+    with open_sides(order.root, order.wanted) as sides:
+        not_run = Unmeasured(rule="coverage", reason="nothing of it was run")
+        risk = _assess_risk(order, _inspect_sides(order, sides), not_run)
+        order = msgspec.structs.replace(order, tiers=("risk",))
+        return build_report(order, sides, TierResults(risk=risk), time.monotonic() - began)
 
 
 def build_report(

@@ -382,12 +382,11 @@ def build_order(
     asked: AskedWork, task: Task, crew: ResolvedVariant, at: datetime, number: int = 1
 ) -> DeliveryOrder:
     """A delivery of a request; the same request by the same variant from the same commit is one."""
-    issue = redact_record(asked.issue)[0] if asked.issue else None
-    text = redact_text(asked.text.strip(), {})
-    title = visible_line(first_line(text) or (issue.title if issue else ""))
-    title = truncate_words(title, MAX_TITLE_CHARS) or name_task("", issue)
+    asked = redact_request(asked)
+    text, issue = asked.text, asked.issue
+    title, name = name_request(asked)
     about = f"{issue.title}\n\n{issue.body}".strip() if issue else ""
-    task = replace(task, id=name_task(title, issue), prompt=build_prompt(text, issue))
+    task = replace(task, id=name, prompt=build_prompt(text, issue))
     identity = (text, issue and issue.number, about, task.base, crew.variant.digest, number)
     return DeliveryOrder(
         id=content_digest("delivery 1", identity)[:12],
@@ -411,6 +410,18 @@ def build_prompt(text: str, issue: HostIssue | None) -> str:
     block = build_text_block("issue", f"{issue.title}\n\n{issue.body}", MAX_PROMPT_ISSUE_CHARS)
     fenced = fence_blocks([block], draw_seal([block]))
     return "\n\n".join(filter(None, [text, f"{ISSUE_PROMPT}\n{fenced}"]))
+
+
+def redact_request(asked: AskedWork) -> AskedWork:
+    issue = redact_record(asked.issue)[0] if asked.issue else None
+    return replace(asked, text=redact_text(asked.text.strip(), {}), issue=issue)
+
+
+def name_request(asked: AskedWork) -> tuple[str, str]:
+    """What a request is called: its title, and the name of its task."""
+    title = visible_line(first_line(asked.text) or (asked.issue.title if asked.issue else ""))
+    title = truncate_words(title, MAX_TITLE_CHARS) or name_task("", asked.issue)
+    return title, name_task(title, asked.issue)
 
 
 def first_line(text: str) -> str:

@@ -24,6 +24,7 @@ from closeloop.reviews.agent_prompts import clone_repository_name
 from closeloop.reviews.authorship import AgentSignsByName
 from closeloop.reviews.github_pulls import GithubFile
 from closeloop.reviews.pull_facts import MAX_ITEMS
+from closeloop.reviews.pull_risk import RiskAssessment, save_risk
 from closeloop.reviews.pull_updates import refresh_pull
 from closeloop.store import Store
 from closeloop.text.patches import parse_patch, split_patch_by_file
@@ -213,6 +214,14 @@ def _quote_path(path: str) -> str:
 
 def change_from_clone(folder: Path, row: PullRow, head: str, base: str | None) -> Change | None:
     """What a pull request changes, by a clone of its repository; None where its commits are not."""
+    start = find_branch_start(folder, row, head, base)
+    if start is None:
+        return None
+    return replace(_read_clone_diff(folder, start, head), base=start, head=head)
+
+
+def find_branch_start(folder: Path, row: PullRow, head: str, base: str | None) -> str | None:
+    """The commit that a pull request began from, by a clone that has its newest one."""
     if clone_repository_name(str(folder)).lower() != row.repo.lower():
         return None
     if not _SHA.fullmatch(head) or not try_git_text(folder, "cat-file", "-t", head):
@@ -222,11 +231,8 @@ def change_from_clone(folder: Path, row: PullRow, head: str, base: str | None) -
     is_named = re.fullmatch(r"[0-9a-f]{7,64}", merged) and not head.startswith(merged)
     names = [f"{merged}^1"] if is_named else []
     names += [f"refs/remotes/origin/{base}", f"refs/heads/{base}"] if base else []
-    for name in names:
-        start = try_git_text(folder, "merge-base", name, head).strip()
-        if _SHA.fullmatch(start) and start != head:
-            return replace(_read_clone_diff(folder, start, head), base=start, head=head)
-    return None
+    starts = (try_git_text(folder, "merge-base", name, head).strip() for name in names)
+    return next((one for one in starts if _SHA.fullmatch(one) and one != head), None)
 
 
 def _read_clone_diff(folder: Path, start: str, head: str) -> Change:
@@ -289,6 +295,7 @@ async def fetch_missing_changes(
     rows: Sequence[PullRow],
     open_host: OpenHost,
     clones: Sequence[Path] = (),
+    risk: RiskAssessment | None = None,
 ) -> FetchedChanges:
     """Fetch the diffs of some pull requests and store them; what cannot be had is told."""
     from closeloop.reviews.pull_updates import load_pull
@@ -314,6 +321,13 @@ async def fetch_missing_changes(
             missing[name] = f"{why.rstrip('.')}, and no clone here has its commits"
             continue
         change = replace(change or local or Change(), head=pull.head)
+        if risk is not None:
+            where = [
+                (one, start)
+                for one in clones
+                if (start := find_branch_start(one, row, pull.head, pull.base))
+            ]
+            await anyio.to_thread.run_sync(save_risk, store, row, change, where[:1], risk)
         await anyio.to_thread.run_sync(_save_fetched, store, agents, row, pull.head, change)
         fetched, from_clone = fetched + 1, from_clone + (local is not None)
     return FetchedChanges(fetched=fetched, from_clone=from_clone, missing=missing)
@@ -350,7 +364,11 @@ async def _fetch_from_host(row: PullRow, open_host: OpenHost) -> Change | None:
 
 
 async def run_change_worker(
-    store: Store, agents: AgentSignsByName, open_host: OpenHost, clones: Sequence[Path]
+    store: Store,
+    agents: AgentSignsByName,
+    open_host: OpenHost,
+    clones: Sequence[Path],
+    risk: RiskAssessment | None = None,
 ) -> None:
     """Fetch the diff of every pull request that a webhook names, until cancelled."""
     tried: dict[tuple[str, int, str | None], float] = {}
@@ -365,7 +383,7 @@ async def run_change_worker(
             ]
             tried.update((_version(row), now) for row in due[:MAX_FETCHED])
             for row in due[:MAX_FETCHED]:
-                await _fetch_or_warn(store, agents, row, open_host, clones)
+                await _fetch_or_warn(store, agents, row, open_host, clones, risk)
         except Exception as error:
             # Receiving goes on; what failed is tried again.
             _log.warning("Diffs cannot be fetched (%s)", type(error).__name__)
@@ -378,10 +396,11 @@ async def _fetch_or_warn(
     row: PullRow,
     open_host: OpenHost,
     clones: Sequence[Path],
+    risk: RiskAssessment | None,
 ) -> None:
     """One diff: what is wrong with it keeps no other from being fetched."""
     try:
-        fetched = await fetch_missing_changes(store, agents, [row], open_host, clones)
+        fetched = await fetch_missing_changes(store, agents, [row], open_host, clones, risk)
         reasons = [*fetched.missing.values()]
     except Exception as error:
         reasons = [str(error) if isinstance(error, Fault) else type(error).__name__]

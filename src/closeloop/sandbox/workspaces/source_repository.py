@@ -206,6 +206,18 @@ def make_branch(
         _run_branch_git(env, "update-ref", f"refs/heads/{name}", commit)
 
 
+def restore_branch(repo: str, name: str, commit: str) -> None:
+    """Point a branch at a commit that the repository has, unless the branch is there."""
+    if try_git_text(repo, "show-ref", "--verify", f"refs/heads/{name}"):
+        return
+    try:
+        run_git(git_folder(repo), "update-ref", f"refs/heads/{name}", commit)
+    except GitFailed:
+        raise BadInput(
+            f"Commit {commit[:12]} of {name} is no longer in {repo}: fetch it from its host."
+        ) from None
+
+
 _DATE_VARIABLES = ("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE")
 
 
