@@ -51,7 +51,12 @@ from closeloop.records.inspection import (
 )
 from closeloop.records.protocols import ChangeCheck, Model
 from closeloop.records.record import Record
-from closeloop.records.settings import CheckSettings, CommandSettings, SilenceSettings
+from closeloop.records.settings import (
+    CheckSettings,
+    CommandSettings,
+    JudgeConfirmation,
+    SilenceSettings,
+)
 from closeloop.records.task import Task
 from closeloop.sandbox.workspaces import UnreadableChange, WorkspacePool
 from closeloop.text.redaction import redact_change, redact_record
@@ -69,6 +74,8 @@ class CheckRequest(Record):
     wanted: ChangeQuery = ChangeQuery()
     cache: Path
     settings: CheckSettings = CheckSettings()
+    confirm: JudgeConfirmation = "addressed"
+    """When a model that reviews it and finds nothing is asked again."""
     commands: CommandSettings = CommandSettings()
     silences: tuple[SilenceSettings, ...] = ()
     tiers: tuple[CheckTier, ...] = TIERS
@@ -179,7 +186,9 @@ async def check_quality(
     if reviewer is None:
         return tuple(results)
     order.tell("a model reviews the change")
-    remarks = await review_with_model(inspection, results, reviewer, order.settings.timeout)
+    remarks = await review_with_model(
+        inspection, results, reviewer, order.settings.timeout, order.confirm
+    )
     return (*results, *remarks)
 
 
