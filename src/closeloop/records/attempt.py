@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from operator import attrgetter
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -215,6 +215,11 @@ class AttemptRow(Record):
 
     id: str
     origin: Origin
+    title: str | None = None
+    """What a person would call it: the task, the pull request's title, else the request's first
+    line."""
+    detail: str | None = None
+    """What the request says besides the title, shortened."""
     task: str | None = None
     task_digest: str | None = None
     variant: str | None = None
@@ -237,7 +242,10 @@ class AttemptRow(Record):
     ended: Time | None = None
     seconds: float | None = None
     input_tokens: int | None = None
+    """Fresh input, without what a cache gave or took."""
     output_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    cache_write_tokens: int | None = None
     cost: float | None = None
     lanes: int | None = None
     turns: int | None = None
@@ -312,7 +320,19 @@ def sum_usage(usages: Iterable[Usage]) -> Usage:
 # Lists of attempts: which are wanted, and what a line of one shows besides the attempt.
 
 
-class AttemptFilter(Record):
+MAX_SEARCH_CHARS = 200
+
+
+class TimeRange(Record):
+    """A stretch of time; None is without an end. Pages that take one show the picker."""
+
+    since: Time | None = None
+    """In an address also `24h`, `7d`, `4w` or a date."""
+    until: Time | None = None
+    """What begins then is outside; a date in an address includes its day."""
+
+
+class AttemptFilter(TimeRange):
     """Which attempts are wanted; None is any."""
 
     task: str | None = None
@@ -323,11 +343,21 @@ class AttemptFilter(Record):
     exit: Exit | None = None
     experiment: str | None = None
     agent: str | None = None
+    model: str | None = None
     repo: str | None = None
     user: str | None = None
     rule: str | None = None
     """With a finding of this rule."""
     category: str | None = None
+    min_cost: float | None = None
+    """In US dollars: as much or more."""
+    q: Annotated[str, msgspec.Meta(max_length=MAX_SEARCH_CHARS)] | None = None
+    """Words that its requests, messages, commands, paths and findings have, or their beginnings;
+    in quotes, a phrase."""
+
+
+AttemptSort = Literal["newest", "oldest", "cost", "turns", "findings", "time"]
+"""How a list is ordered; what is largest comes first, and what is not known last."""
 
 
 class PageCursor(Record):
@@ -335,6 +365,8 @@ class PageCursor(Record):
 
     started: Time | None
     id: str
+    value: float | None = None
+    """Of a list that is not in the order of time, what it is ordered by."""
 
 
 class AttemptMarks(Record):
@@ -358,6 +390,7 @@ class FilterChoices(Record):
     tasks: tuple[str, ...] = ()
     variants: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
     repos: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()

@@ -284,7 +284,7 @@ def _save_placeholder(pull: PullRequest, store: Store) -> str:
             branch=pull.branch,
             links=attempt.links,
         )
-        store.pulls.save_pull_attempt(attempt, session)
+        store.pulls.save_pull_attempt(attempt, session, pull.title)
     return name
 
 

@@ -14,6 +14,7 @@ from closeloop.records.task import find_replayed_attempt
 from closeloop.records.trace import Trace
 from closeloop.store.schema import attempts, grades, sessions, variants
 from closeloop.text.patches import sum_line_counts
+from closeloop.text.search_text import describe_attempt
 
 OWN_KEY_CHARACTERS = 32
 """How much of a session's key is of the session itself: its copies have the same."""
@@ -26,14 +27,19 @@ _SMALLEST, _BIGGEST = -(2**63), 2**63 - 1
 _JOINED_FIELDS = set(AttemptRow.__struct_fields__) - set(attempts.c.keys())
 
 
-def attempt_columns(attempt: Attempt, trace: Trace | None, change: Change | None) -> dict[str, Any]:
-    """What `attempts` holds of an attempt."""
+def attempt_columns(
+    attempt: Attempt, trace: Trace | None, change: Change | None, title: str | None = None
+) -> dict[str, Any]:
+    """What `attempts` holds of an attempt; the title where it does not follow from the rest."""
     usage = attempt.usage
     started, ended = attempt.started, attempt.ended
     added, removed = sum_line_counts(change.files) if change else (None, None)
+    title, detail = describe_attempt(attempt, trace, title)
     return {
         "id": attempt.id,
         "origin": attempt.origin,
+        "title": short_column_text(title),
+        "detail": short_column_text(detail),
         "task": attempt.task,
         "task_digest": attempt.task_digest,
         "variant": attempt.variant,
@@ -48,6 +54,8 @@ def attempt_columns(attempt: Attempt, trace: Trace | None, change: Change | None
         "seconds": (ended - started).total_seconds() if started and ended else None,
         "input_tokens": column_integer(usage.input_tokens),
         "output_tokens": column_integer(usage.output_tokens),
+        "cache_read_tokens": column_integer(usage.cache_read_tokens),
+        "cache_write_tokens": column_integer(usage.cache_write_tokens),
         "cost": column_number(usage.cost),
         "lanes": len(trace.lanes) if trace else None,
         "turns": sum(len(lane.turns) for lane in trace.lanes) if trace else None,
@@ -108,6 +116,8 @@ class AttemptQuery(TypedDict, total=False):
     """Digests of tasks whose attempts are left out."""
     outcome: str | None
     """An attempt that is not graded is unscored."""
+    recorded: bool
+    """Without pull requests of which there is no recording."""
     limit: int | None
 
 
@@ -131,9 +141,16 @@ def list_attempt_rows(connection: Connection, wanted: AttemptQuery) -> list[Atte
         query = query.where(attempts.c.task_digest.in_(digests))
     if (digests := wanted.get("variants")) is not None:
         query = query.where(attempts.c.variant.in_(digests))
+    if wanted.get("recorded"):
+        query = query.where(recorded_condition())
     query = query.where(*exclude_tasks(wanted.get("without_tasks", ())))
     rows = connection.execute(query.limit(wanted.get("limit"))).mappings()
     return [_attempt_row(row, names.get(row["variant"])) for row in rows]
+
+
+def recorded_condition() -> ColumnElement[bool]:
+    """That an attempt is more than a stand-in for a pull request nobody recorded the work of."""
+    return attempts.c.events.is_not(None) | sessions.c.attempt.is_(None)
 
 
 def exclude_tasks(digests: Collection[str]) -> list[ColumnElement[bool]]:

@@ -25,7 +25,7 @@ from closeloop.metrics import metric_figures
 from closeloop.records.attempt import AttemptRow
 from closeloop.records.record import Record
 from closeloop.text.untrusted import make_visible
-from closeloop.text.wording import count_with_noun, truncate_words
+from closeloop.text.wording import count_with_noun, short_repository_name, truncate_words
 
 # Files that pages are made with: served from memory under names that change with their content.
 
@@ -240,10 +240,14 @@ def template_environment() -> Environment:
         "plural": count_with_noun,
         "points": format_points,
         "prose": render_prose,
+        "repository": short_repository_name,
+        "pull_link": pull_request_link,
         "short": shorten_text,
     }
     jinja_environment.globals |= {
         "address": address_with_changes,
+        "in_range": address_with_range,
+        "other_pairs": query_pairs_without,
         "api_of": api_address,
         "asset": asset_address,
         "result": attempt_result,
@@ -268,10 +272,35 @@ def address_with_changes(here: Any, **changes: str | None) -> str:
     return f"{here.path}?{urlencode(query_pairs)}" if query_pairs else str(here.path)
 
 
+def address_with_range(here: Any, address: str) -> str:
+    """An address of ours with the time range that is chosen here, unless it has one itself."""
+    path, _, query = address.partition("?")
+    pairs = parse_qsl(query)
+    given_names = {name for name, _ in pairs}
+    if given_names.isdisjoint(("since", "until")):
+        pairs += here.range_pairs
+    return f"{path}?{urlencode(pairs)}" if pairs else path
+
+
+def query_pairs_without(here: Any, *names: str) -> list[tuple[str, str]]:
+    """What the address asks besides some things: a form sends it along."""
+    return [pair for pair in parse_qsl(here.query) if pair[0] not in names]
+
+
 def api_address(here: Any) -> str:
     """The same as JSON."""
     path = here.page.api or f"/api{here.path}"
     return path + (f"?{here.query}" if here.query else "")
+
+
+_REQUEST_PATH = re.compile(r"/(?:-/)?(?:pull|pulls|merge_requests)/\d{1,12}/?")
+
+
+def pull_request_link(url: str | None, repo: str) -> str | None:
+    """The address of a pull request at its code host, where it is plainly that and no other."""
+    host, mark, rest = (url or "").partition(f"/{repo}/")
+    is_host = re.fullmatch(r"https://[a-z0-9.-]{1,200}(?::\d{1,5})?", host) is not None
+    return url if mark and is_host and _REQUEST_PATH.fullmatch(f"/{rest}") else None
 
 
 def chart_json(points: Any) -> str:

@@ -33,7 +33,7 @@ from closeloop.store.metrics_section import AttemptSpan
 from closeloop.web.diff_view import DiffFile, ReportShown, build_diff_files, locate_findings
 from closeloop.web.page import Page, find_or_404
 from closeloop.web.page_context import PageContext
-from closeloop.web.pages.changes import newest_attempt_report
+from closeloop.web.pages.pulls import newest_attempt_report
 from closeloop.web.render import attempt_result
 
 # What stands above every page of one attempt: who tried what, how it ended, where to look.
@@ -78,7 +78,7 @@ def load_attempt_head(desk: PageContext, name: str) -> tuple[AttemptHead, Task |
         result=list_results(desk.store, [row])[row.id],
         attempt=attempt,
         marks=marks,
-        title=attempt.task or _session_title(attempt, session),
+        title=row.title or _session_title(attempt, session),
         tabs=_attempt_tabs(row, marks),
         newer=desk.store.listing.find_newer_version(attempt.id) if session else None,
     )
@@ -352,34 +352,34 @@ PAGES = (
         show=diff,
         template="diff.html",
         about="What an attempt changed, with findings on the lines.",
-        section="Attempts",
+        section="Sessions",
     ),
     Page(
         path=f"{_ATTEMPT_PATH}/tests",
         show=tests,
         template="tests.html",
         about="Tests before and after an attempt's change.",
-        section="Attempts",
+        section="Sessions",
     ),
     Page(
         path=f"{_ATTEMPT_PATH}/checks",
         show=checks,
         template="checks.html",
         about="What checks say of an attempt's change, and how risky it is.",
-        section="Attempts",
+        section="Sessions",
     ),
     Page(
         path=f"{_ATTEMPT_PATH}/evaluations",
         show=evaluations,
         template="evaluations.html",
         about="What judges said of an attempt.",
-        section="Attempts",
+        section="Sessions",
     ),
     Page(
         path=f"{_ATTEMPT_PATH}/log",
         show=log,
         template="task_log.html",
         about="What was asked, changed, tested, corrected and decided; the reference beside it.",
-        section="Attempts",
+        section="Sessions",
     ),
 )
