@@ -13,6 +13,9 @@ and back, to see how things were, does not count either. Several edits that undo
 turn back once, and what was taken out for a commit that never held it may be put back after that
 commit.
 
+Also one return, where edits of one place follow each other at once and end with the text with which
+they began: nothing was run, read or said in between that could have spoken for either.
+
 ## Why it matters
 
 Two requirements pull against each other and the agent serves them in turn. It needs to see both
@@ -96,7 +99,7 @@ from closeloop.records.trace import (
 
 rule = Rule(
     name="oscillation",
-    version=5,
+    version=6,
     about="Back and forth: what failed before fails again, or a file is undone and redone.",
     severity="warning",
     gates=True,
@@ -118,6 +121,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
         for finding in (
             *_failure_findings(lane, limits["returns"]),
             *_file_findings(lane, limits["returns"]),
+            *_undone_at_once(lane),
         )
     ]
     if not findings and (reason := explain_unreadable_checks(reading)):
@@ -176,6 +180,61 @@ def _file_findings(lane: LaneReading, least: float) -> Iterable[Finding]:
                 [step.number for _, step in returns],
                 lane=lane.lane.id,
             )
+
+
+def _undone_at_once(lane: LaneReading) -> Iterable[Finding]:
+    """Edits of one place that end where they began, with nothing at all done or said in between."""
+    row: list[TraceStep] = []
+    for step in (*lane.edits, None) if len(lane.edits) > 1 else ():
+        if row and (step is None or not _follows_at_once(row[-1], step)):
+            if back := _find_way_back(row):
+                yield make_finding(
+                    rule,
+                    f"{truncate_line(row[0].written[0])} was changed and changed straight back,"
+                    " with nothing run or looked at in between.",
+                    [one.number for one in back],
+                    lane=lane.lane.id,
+                    confidence=0.9,
+                )
+            row = []
+        if step is not None and step.changed and _places_text(step):
+            row.append(step)
+
+
+def _places_text(step: TraceStep) -> bool:
+    edit = step.event
+    return (
+        isinstance(edit, Edit)
+        and bool((edit.before or "").strip())
+        and bool((edit.after or "").strip())
+        and not is_scratch_path(step.written[0])
+    )
+
+
+def _follows_at_once(before: TraceStep, step: TraceStep) -> bool:
+    """The very next event changes what the last one wrote."""
+    one, other = before.event, step.event
+    return (
+        step.number == before.number + 1
+        and step.written == before.written
+        and step.changed
+        and isinstance(one, Edit)
+        and isinstance(other, Edit)
+        and (one.after or "").strip() == (other.before or "").strip()
+    )
+
+
+def _find_way_back(row: Sequence[TraceStep]) -> Sequence[TraceStep]:
+    """The shortest part of the row that ends with the text with which it began."""
+    texts = [
+        (getattr(step.event, "before", "").strip(), getattr(step.event, "after", "").strip())
+        for step in row
+    ]
+    for last in range(1, len(row)):
+        for first in range(last - 1, -1, -1):
+            if texts[last][1] == texts[first][0]:
+                return row[first : last + 1]
+    return ()
 
 
 def _changes_by_path(lane: LaneReading) -> dict[str, list[TraceStep]]:
