@@ -147,7 +147,7 @@ def find_breaches(
     """Actions of a lane that break the constraint while it holds, in order."""
     end = constraint.until or float("inf")
     if constraint.kind == "reproduce first":
-        yield from _find_early_change(constraint, lane, standing)
+        yield from _find_early_changes(constraint, lane, standing)
         return
     finder = _BREACH_FINDERS.get(constraint.kind)
     if finder is None:
@@ -161,26 +161,21 @@ def find_breaches(
                 yield ConstraintBreach(step=step, what=what)
 
 
-def _find_early_change(
+def _find_early_changes(
     constraint: UserConstraint, lane: LaneReading, standing: StandingChanges
 ) -> Iterator[ConstraintBreach]:
-    """The first change of code that was there, where nothing had been run; and the first run."""
+    """Changes of code that was there, where nothing had been run."""
     end = constraint.until or float("inf")
     trials = (step for step in lane.steps if constraint.number < step.number and is_run(step))
     run = next(trials, None)
     if run is None and not lane.commands:
         return
+    end = min(end, run.number) if run is not None else end
     for step in list_code_changes(lane):
         path = next((path for path in step.written if _was_there(path, standing)), None)
-        if path is None or not constraint.number < step.number < end:
-            continue
-        if step.failed is None and step is lane.steps[-1]:
-            return
-        if run is None or step.number < run.number:
+        is_answered = step.failed is not None or step is not lane.steps[-1]
+        if path is not None and is_answered and constraint.number < step.number < end:
             yield ConstraintBreach(step=step, what=f"changed {path} before anything had been run")
-            if run is not None:
-                yield ConstraintBreach(step=run, what="ran something")
-        return
 
 
 def _was_there(path: str, standing: StandingChanges) -> bool:

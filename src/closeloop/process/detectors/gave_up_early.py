@@ -13,9 +13,9 @@ The root's end, in two forms:
 It keeps quiet where its last words are cut off (in the midst of a sentence, of a block of code or
 of a thought), where they are only a tag, where a file shows the new text although the tool had
 reported an error, and where the client had told it to go on again and again for many turns: it may
-have run out of them. Also where the agent says that nothing is to be changed or that something is missing
-(second form); where the agent asked, where the user spoke since, where the attempt was stopped
-from outside, where the check could not run, where nothing was changed and nothing was to be
+have run out of them. Also where the agent says that nothing is to be changed or that something is
+missing (second form); where the agent asked, where the user spoke since, where the attempt was
+stopped from outside, where the check could not run, where nothing was changed and nothing was to be
 repaired (a review, a question), and where the agent names a reason that is not its own: access,
 credentials, network, the environment, something that was failing before.
 

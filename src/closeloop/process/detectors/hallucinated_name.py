@@ -78,7 +78,7 @@ from ahocorasick_rs import AhoCorasick
 from closeloop.process.edit_contents import diff_edit, find_created_files, list_trace_changes
 from closeloop.process.missing_files import ABSENT_MESSAGES
 from closeloop.process.rule_helpers import truncate_line
-from closeloop.process.stale_files import error_mentions
+from closeloop.process.stale_files import ABSENT_TEXT, error_mentions
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.inspection import (
     LaneReading,
@@ -121,12 +121,6 @@ _MIN_PATHS = 3
 """So many paths that are not there were made up, and not only tried."""
 _MIN_LINE_CHARS = 7
 _MAX_CITED = 8
-_ABSENT_TEXT = (
-    "did not appear verbatim",
-    "no match",
-    "string to replace not found",
-    "not found in",
-)
 
 # A bare word may be a slip of the pen; a call of what was never there is more than that.
 _AFTER_NAME: Mapping[MissingNameKind, re.Pattern[str]] = {
@@ -169,7 +163,7 @@ def _find_inventions(lane: LaneReading) -> Iterator[Finding]:
     paths: dict[str, TraceStep] = {}
     for step in lane.failing:
         event = step.event
-        if isinstance(event, Edit) and error_mentions(event.error, _ABSENT_TEXT):
+        if isinstance(event, Edit) and error_mentions(event.error, ABSENT_TEXT):
             edits.setdefault(event.path, []).append(step)
         elif isinstance(event, Read) and error_mentions(event.error, ABSENT_MESSAGES):
             paths.setdefault(event.path.rstrip("/"), step)

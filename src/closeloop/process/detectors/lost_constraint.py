@@ -155,7 +155,7 @@ def _build_finding(
     constraint: UserConstraint, broken: list[ConstraintBreach], lane: LaneReading
 ) -> Finding:
     first = broken[0]
-    # That a step came too early is told by the two steps; what was said stands in the message.
+    # What came too early shows itself; what was said stands in the message.
     said = () if constraint.kind == "reproduce first" else (constraint.number,)
     forgotten = any(constraint.number < cut < first.step.number for cut in lane.compactions)
     return make_finding(

@@ -20,8 +20,8 @@ Documents, comments and scratch files are no code, what was only deleted need no
 is put back as it was tried before was tried. An attempt that was stopped from outside (time, money,
 a crash), or a recording that ends without a word of the agent, is left out: nobody knows what it
 would have run next. Only where four changes of files that were there had piled up since anything
-ran, a recording that is cut has a finding, too. It keeps quiet where the user said that nothing
-need be run.
+ran, or three since a run that failed, a recording that is cut has a finding, too. It keeps quiet
+where the user said that nothing need be run.
 
 ## Why it matters
 
@@ -79,6 +79,7 @@ from collections.abc import Mapping, Sequence
 from closeloop.process.agent_claims import list_closings, parse_claim
 from closeloop.process.edit_contents import deletes_file, list_code_changes
 from closeloop.process.measures.verification import (
+    EVENT_NUMBER,
     could_not_run,
     find_backing,
     find_trial_between,
@@ -167,28 +168,25 @@ def _find_pile(
     reading: TraceReading, root: LaneReading, changes: Sequence[TraceStep]
 ) -> list[Finding]:
     """The recording ends in the midst of work, after many changes that nothing tried."""
-    runs = [step.number for lane in reading.lanes.values() for step in lane.steps if is_run(step)]
-    last_run = max(runs, default=0)
+    runs = [step for lane in reading.lanes.values() for step in lane.steps if is_run(step)]
+    last = max(runs, key=EVENT_NUMBER, default=None)
     made = find_standing_changes(reading).made
     untried = [
         step
         for step in changes
-        if step.number > last_run
-        and step.failed is not None
-        and made.keys().isdisjoint(step.written)
+        if (last is None or step.number > last.number) and made.keys().isdisjoint(step.written)
     ]
-    if len(untried) < MIN_PILE or not _could_run_commands(reading):
-        return []
-    since = "since anything ran" if last_run else "and nothing was ever run"
-    return [
-        make_finding(
-            rule,
-            f"It ends after {len(untried)} changes of code {since}.",
-            [step.number for step in untried[-MIN_PILE:]],
-            lane=root.lane.id,
-            confidence=0.8,
-        )
-    ]
+    least = MIN_PILE if last is None or not last.failed else MIN_PILE - 1
+    if len(untried) < least or not _could_run_commands(reading):
+        return [
+            make_finding(
+                rule,
+                f"It ends after {len(untried)} changes of code {since}.",
+                [step.number for step in untried[-MIN_PILE:]],
+                lane=root.lane.id,
+                confidence=0.8,
+            )
+        ]
 
 
 def _restores_tried_code(root: LaneReading, changes: Sequence[TraceStep]) -> bool:

@@ -350,8 +350,9 @@ def _shows_repair(
     if outputs[-1] == outputs[-2] or not _changed_between(changes, wrong[0], right):
         return False
     return not _changed_between(changes, wrong[-1], right) or any(
-        outputs[place] == outputs[place + 1] and _changed_between(changes, step, wrong[place + 1])
-        for place, step in enumerate(wrong[:-1])
+        one == other and one and _changed_between(changes, wrong[first], wrong[first + 1 + later])
+        for first, one in enumerate(outputs[:-2])
+        for later, other in enumerate(outputs[first + 1 : -1])
     )
 
 
