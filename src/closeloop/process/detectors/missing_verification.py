@@ -178,15 +178,19 @@ def _find_pile(
     ]
     least = MIN_PILE if last is None or not last.failed else MIN_PILE - 1
     if len(untried) < least or not _could_run_commands(reading):
-        return [
-            make_finding(
-                rule,
-                f"It ends after {len(untried)} changes of code {since}.",
-                [step.number for step in untried[-MIN_PILE:]],
-                lane=root.lane.id,
-                confidence=0.8,
-            )
-        ]
+        return []
+    since = "and nothing was ever run"
+    if last is not None:
+        since = "since the last run, which failed" if last.failed else "since anything ran"
+    return [
+        make_finding(
+            rule,
+            f"It ends after {len(untried)} changes of code {since}.",
+            [step.number for step in untried[-MIN_PILE:]],
+            lane=root.lane.id,
+            confidence=0.8,
+        )
+    ]
 
 
 def _restores_tried_code(root: LaneReading, changes: Sequence[TraceStep]) -> bool:
