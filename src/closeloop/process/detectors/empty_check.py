@@ -111,6 +111,8 @@ MAX_SCRIPT_CHARS = 20_000
 """Longer scripts are not looked at."""
 MAX_REQUEST_CHARS = 12_000
 MAX_CITED = 5
+MAX_RUNS = 20
+"""So many runs are held against later changes of their script."""
 _NO_CALL = "it defines functions or classes and calls none"
 _NOTHING_USED = "it uses nothing of the project"
 _NO_VALUE = "it shows no value and compares nothing: only an exception could have made it fail"
@@ -199,7 +201,7 @@ def _explain_all(root: LaneReading, runs: Sequence[TraceStep], change: TraceStep
     earlier = _runs_before(root, change)
     reason = None
     for step in runs:
-        if step.failed and _is_script_changed(root, step, runs[-1]):
+        if step.failed and len(runs) <= MAX_RUNS and _is_script_changed(root, step, runs[-1]):
             # Its own fault may have made it fail: what ran in the end is another script.
             continue
         reason = _find_unchanged(root, step, earlier) or _explain_emptiness(root, step)
@@ -351,7 +353,7 @@ def _explain_text(root: LaneReading, step: TraceStep, code: str) -> str | None:
     # What failed before it was rewritten was another script.
     failed_before = any(
         _name_target(one) == target and not _is_script_changed(root, one, step)
-        for one in root.failing
+        for one in root.failing[-MAX_RUNS:]
         if one.number < step.number
     )
     return None if failed_before else _NO_VALUE

@@ -196,7 +196,7 @@ def _find_empty_ending(reading: TraceReading) -> Finding | None:
         return None
     if isinstance(last, Message) and (_is_cut_off(last.text) or _was_urged(root)):
         return None
-    if any(_has_landed(root, step) for step in root.edits if step.failed):
+    if any(_has_landed(root, step) for step in root.edits[-MANY_TURNS:] if step.failed):
         return None
     if not root.steps and sum(one.role == "agent" for one in root.messages) < MIN_ANSWERS:
         return None

@@ -120,6 +120,9 @@ _MIN_SCRIPT_LINES = 3
 _MIN_PATHS = 3
 """So many paths that are not there were made up, and not only tried."""
 _MIN_LINE_CHARS = 7
+_MAX_LINES = 6
+_MAX_STEPS_BACK = 300
+"""So many results before are searched for a text."""
 _MAX_CITED = 8
 
 # A bare word may be a slip of the pen; a call of what was never there is more than that.
@@ -159,53 +162,64 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
 
 def _find_inventions(lane: LaneReading) -> Iterator[Finding]:
     """Lines and paths that nothing had shown, and that are not there."""
-    edits: dict[str, list[TraceStep]] = {}
-    paths: dict[str, TraceStep] = {}
-    for step in lane.failing:
-        event = step.event
-        if isinstance(event, Edit) and error_mentions(event.error, ABSENT_TEXT):
-            edits.setdefault(event.path, []).append(step)
-        elif isinstance(event, Read) and error_mentions(event.error, ABSENT_MESSAGES):
-            paths.setdefault(event.path.rstrip("/"), step)
-    if not edits and len(paths) < _MIN_PATHS:
-        return
+    edits, paths = _list_absent(lane)
     for path, steps in edits.items():
-        unseen = [step for step in steps if _invents_text(lane, step)]
-        if unseen:
+        if unseen := [step for step in steps if _invents_text(lane, step)]:
             yield make_finding(
                 rule,
                 f"{truncate_line(path, 100)} was never opened, and the text to be replaced in it"
                 " is not there.",
-                [step.number for step in unseen[:_MAX_CITED]],
+                [step.number for step in unseen],
                 lane=lane.lane.id,
                 confidence=0.9,
             )
+    if len(paths) < _MIN_PATHS:
+        return
     guessed = [step for path, step in paths.items() if not _path_was_shown(lane, path, step.number)]
     if len(guessed) >= _MIN_PATHS:
         yield make_finding(
             rule,
             f"{len(guessed)} files or folders that nothing had shown were opened, and none is"
             " there.",
-            [step.number for step in guessed[:_MAX_CITED]],
+            [step.number for step in guessed],
             lane=lane.lane.id,
             confidence=0.9,
         )
 
 
+def _list_absent(
+    lane: LaneReading,
+) -> tuple[Mapping[str, list[TraceStep]], Mapping[str, TraceStep]]:
+    """The first edits of files never opened whose text is not there, and paths that are not."""
+    edits: dict[str, list[TraceStep]] = {}
+    paths: dict[str, TraceStep] = {}
+    opened: set[str] = set()
+    is_needed = any(isinstance(step.event, Edit | Read) for step in lane.failing)
+    for step in lane.steps if is_needed else ():
+        event = step.event
+        opened.update(path.rpartition("/")[2] for path in step.read)
+        if step.changed:
+            opened.update(path.rpartition("/")[2] for path in step.written)
+        if not step.failed or len(edits) + len(paths) >= MAX_NAMES:
+            continue
+        if isinstance(event, Edit) and event.path.rpartition("/")[2] not in opened:
+            row = edits.get(event.path, [])
+            if len(row) < _MAX_CITED and error_mentions(event.error, ABSENT_TEXT):
+                edits[event.path] = [*row, step]
+        elif isinstance(event, Read) and error_mentions(event.error, ABSENT_MESSAGES):
+            paths.setdefault(event.path.rstrip("/"), step)
+    return edits, dict(islice(paths.items(), _MAX_CITED))
+
+
 def _invents_text(lane: LaneReading, step: TraceStep) -> bool:
-    """The file had not been opened or written, and most lines had been shown nowhere."""
+    """No command had named the file, and most lines had been shown nowhere."""
     event = step.event
     assert isinstance(event, Edit), event
     name = event.path.rpartition("/")[2]
-    for one in lane.steps[: step.index]:
-        if any(path.rpartition("/")[2] == name for path in (*one.read, *one.written)) and (
-            one.read or one.changed
-        ):
-            return False
-        if isinstance(one.event, Command) and name in one.event.command:
-            return False
+    if any(name in getattr(one.event, "command", "") for one in lane.steps[: step.index]):
+        return False
     lines = [line.strip() for line in (event.before or "").splitlines()]
-    lines = [line for line in lines if len(line) >= _MIN_LINE_CHARS]
+    lines = [line for line in lines if len(line) >= _MIN_LINE_CHARS][:_MAX_LINES]
     unseen = [line for line in lines if not _was_shown(lane, line, step.number)]
     return 2 * len(unseen) > len(lines)
 
@@ -227,9 +241,13 @@ def _path_was_shown(lane: LaneReading, path: str, before: int) -> bool:
 
 def _list_shown(lane: LaneReading, before: int) -> Iterator[tuple[bool, str]]:
     """What was shown before an event, and whether a result showed it."""
-    for event in (*(step.event for step in lane.steps), *lane.messages):
-        if event.number < before and not isinstance(event, Edit):
-            yield not isinstance(event, Message), _shown_text(event) or ""
+    at = bisect_left(lane.steps, before, key=attrgetter("event.number"))
+    for step in lane.steps[max(0, at - _MAX_STEPS_BACK) : at]:
+        if not isinstance(step.event, Edit) and (shown := _shown_text(step.event)):
+            yield True, shown[:_MAX_TEXT_CHARS]
+    for message in lane.messages[:_MAX_STEPS_BACK]:
+        if message.number < before and (shown := _shown_text(message)):
+            yield False, shown[:_MAX_TEXT_CHARS]
 
 
 def _find_uses(lane: LaneReading) -> Iterator[_MissingNameUse]:

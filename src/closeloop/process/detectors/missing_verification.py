@@ -73,7 +73,6 @@ it fired three times of 194, each time rightly, which is too few to give a rate.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
 from closeloop.process.agent_claims import list_closings, parse_claim
@@ -194,24 +193,21 @@ def _find_pile(
 
 
 def _restores_tried_code(root: LaneReading, changes: Sequence[TraceStep]) -> bool:
-    """The last change makes an earlier one again, which was tried and taken back since."""
+    """The last two changes take one back, which was tried, and make it again."""
     if len(changes) < MIN_RESTORING or len(changes[-1].edits) != 1:
         return False
-    last = changes[-1].edits[0]
-    runs = [step.number for step in root.steps if is_run(step)]
-    for place, step in enumerate(changes[:-2]):
-        if not any(_makes_change(edit, last.before, last.after, last.path) for edit in step.edits):
-            continue
-        undone = (
-            one
-            for one in changes[place + 1 : -1]
-            if any(_makes_change(edit, last.after, last.before, last.path) for edit in one.edits)
-        )
-        back = next(undone, None)
-        at = bisect_left(runs, step.number)
-        if back is not None and back is changes[-2] and at < len(runs):
-            return runs[at] < back.number
-    return False
+    last, back = changes[-1].edits[0], changes[-2]
+    if not any(_makes_change(edit, last.after, last.before, last.path) for edit in back.edits):
+        return False
+    made = (
+        step
+        for step in reversed(changes[:-2])
+        if any(_makes_change(edit, last.before, last.after, last.path) for edit in step.edits)
+    )
+    first = next(made, None)
+    return first is not None and any(
+        is_run(step) for step in root.steps if first.number < step.number < back.number
+    )
 
 
 def _makes_change(edit: Edit, before: str | None, after: str | None, path: str) -> bool:

@@ -107,6 +107,7 @@ rule = Rule(
 )
 
 _REMOVE_COMMAND = re.compile(r"\b(?:rm|unlink)\s([^;&|\n]*)")
+_MAX_STEPS_TO_COMMIT = 3
 _FIRST_VERSION = 0
 """The version of a file that was there before any edit."""
 _GONE_VERSION = "\0gone"
@@ -121,8 +122,14 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
         for finding in (
             *_failure_findings(lane, limits["returns"]),
             *_file_findings(lane, limits["returns"]),
-            *_undone_at_once(lane),
         )
+    ]
+    told = {number for finding in findings for number in finding.events}
+    findings += [
+        finding
+        for lane in reading.lanes.values()
+        for finding in _undone_at_once(lane)
+        if told.isdisjoint(finding.events)
     ]
     if not findings and (reason := explain_unreadable_checks(reading)):
         return Unmeasured(rule=rule.name, reason=reason)
@@ -187,7 +194,8 @@ def _undone_at_once(lane: LaneReading) -> Iterable[Finding]:
     row: list[TraceStep] = []
     for step in (*lane.edits, None) if len(lane.edits) > 1 else ():
         if row and (step is None or not _follows_at_once(row[-1], step)):
-            if back := _find_way_back(row):
+            back = _find_way_back(row)
+            if back and not _is_committed(lane, back[-1]):
                 yield make_finding(
                     rule,
                     f"{truncate_line(row[0].written[0])} was changed and changed straight back,"
@@ -199,6 +207,12 @@ def _undone_at_once(lane: LaneReading) -> Iterable[Finding]:
             row = []
         if step is not None and step.changed and _places_text(step):
             row.append(step)
+
+
+def _is_committed(lane: LaneReading, last: TraceStep) -> bool:
+    """What was taken back was taken out for a commit."""
+    following = lane.steps[last.index + 1 : last.index + 1 + _MAX_STEPS_TO_COMMIT]
+    return any(list_git_verbs(step) & {"add", "commit", "stash"} for step in following)
 
 
 def _places_text(step: TraceStep) -> bool:
@@ -225,15 +239,13 @@ def _follows_at_once(before: TraceStep, step: TraceStep) -> bool:
 
 
 def _find_way_back(row: Sequence[TraceStep]) -> Sequence[TraceStep]:
-    """The shortest part of the row that ends with the text with which it began."""
-    texts = [
-        (getattr(step.event, "before", "").strip(), getattr(step.event, "after", "").strip())
-        for step in row
-    ]
-    for last in range(1, len(row)):
-        for first in range(last - 1, -1, -1):
-            if texts[last][1] == texts[first][0]:
-                return row[first : last + 1]
+    """The first part of the row that ends with a text with which an edit before it began."""
+    begins: dict[str, int] = {}
+    for place, step in enumerate(row):
+        first = begins.get(getattr(step.event, "after", "").strip())
+        if first is not None:
+            return row[first : place + 1]
+        begins[getattr(step.event, "before", "").strip()] = place
     return ()
 
 

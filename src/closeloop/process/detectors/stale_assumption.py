@@ -87,6 +87,8 @@ rule = Rule(
     gates=True,
 )
 _MAX_CITED = 6
+_MAX_TEXTS = 30
+"""So many of the last texts that were replaced in a file are remembered."""
 _MIN_SHARED_CHARS = 20
 """Shorter texts may stand in several places."""
 
@@ -143,8 +145,8 @@ def _find_forgotten_edits(lane: LaneReading) -> Iterator[Finding]:
             continue
         path, before, after = step.written[0], (event.before or "").strip(), event.after or ""
         if step.failed and error_mentions(event.error, ABSENT_TEXT):
-            texts = replaced.get(path, {})
-            earlier = next((texts[old] for old in texts if _share_text(old, before)), None)
+            texts = list(replaced.get(path, {}).items())[-_MAX_TEXTS:]
+            earlier = next((one for old, one in texts if _share_text(old, before)), None)
             if earlier is not None:
                 rows.setdefault(earlier.number, []).append(step)
         elif step.failed is False and before and before not in after:

@@ -95,6 +95,8 @@ rule = Rule(
 MAX_OUTPUT_CHARS = 20_000
 """So much of what a run prints is looked at."""
 MAX_CITED = 8
+MAX_PATHS = 20
+"""So many changed files, and runs of one script, are compared."""
 _SHOWN_FILE = re.compile(
     r'^\s*(?:File "(/[^"\n]+\.py)", line \d|(/[^\s:"]+\.py):\d+: )', re.MULTILINE
 )
@@ -317,15 +319,16 @@ def _find_late_repair(lane: LaneReading) -> Finding | None:
     ]
     runs: dict[frozenset[str], list[TraceStep]] = {}
     is_set = False
+    paths = list(dict.fromkeys(path for step in changes for path in _full_paths(step)))[:MAX_PATHS]
     for step in lane.steps[changes[0].index + 1 :] if changes else ():
-        is_set = is_set or _sets_root(step, changes)
+        is_set = is_set or _sets_root(step, paths)
         scripts = _name_scripts(step)
         if not scripts or not isinstance(step.event, Command) or not is_run(step):
             continue
         if not is_set:
             runs.setdefault(scripts, []).append(step)
         elif scripts in runs:
-            wrong = runs[scripts]
+            wrong = runs[scripts][-MAX_PATHS:]
             if not _shows_repair(changes, wrong, step):
                 return None
             path = next(_full_paths(changes[0]))
@@ -366,7 +369,7 @@ def _output_of(step: TraceStep) -> str:
     return normalise_output((event.output or "")[-2000:]) if isinstance(event, Command) else ""
 
 
-def _sets_root(step: TraceStep, changes: Sequence[TraceStep]) -> bool:
+def _sets_root(step: TraceStep, paths: Sequence[str]) -> bool:
     """It makes modules be found in the changed copy."""
     event = step.event
     if isinstance(event, Command) and _INSTALL.search(event.command):
@@ -376,12 +379,7 @@ def _sets_root(step: TraceStep, changes: Sequence[TraceStep]) -> bool:
     else:
         given = [path for edit in step.edits for path in _SEARCH_PATH.findall(edit.after or "")]
     folders = [one.rstrip("/") for text in given for one in text.split(":") if one]
-    return any(
-        one in _HERE or path.startswith(f"{one}/")
-        for one in folders
-        for change in changes
-        for path in _full_paths(change)
-    )
+    return any(one in _HERE or path.startswith(f"{one}/") for one in folders for path in paths)
 
 
 def _sets_path(step: TraceStep) -> bool:
