@@ -116,6 +116,12 @@ def _parse_order(text: str) -> UserConstraint | None:
 
 
 def _parse_order_in_words(text: str) -> UserConstraint | None:
+    plain, at = text.lower(), -1
+    while (at := plain.find("reproduce", at + 1)) >= 0:
+        if constraint_patterns.REPRODUCE_FIRST.search(plain, max(0, at - 20), at + 120):
+            break
+    else:
+        return None
     for sentence in split_sentences(text):
         if constraint_patterns.REPRODUCE_FIRST.search(
             sentence

@@ -113,6 +113,7 @@ _INSTALL = re.compile(
     r"|\bsetup\.py (?:develop|install)\b|\bpoetry install\b|\buv sync\b"
 )
 """The project itself is installed, and not only what it needs."""
+_PATH_WORDS = ("PYTHONPATH=", "install", "develop", "uv sync")
 _HERE = (".", "$PWD", "$(pwd)")
 _SEARCH_PATH = re.compile(r"sys\.path\.(?:insert|append)\([^)\n]{0,40}['\"]([^'\"\n]+)['\"]")
 _PYTHON_PATH = re.compile(r"\bPYTHONPATH=[\"']?([^\s\"';&]+)")
@@ -178,13 +179,14 @@ def _runs_of_copies(lane: LaneReading) -> Iterator[CopyRun]:
         event = step.event
         if not isinstance(event, Command):
             continue
-        if _REPAIR.search(event.command):
-            loaded.clear()
-        if _INSTALL.search(event.command) and step.number > changes[0].number:
+        if _sets_any_path(event, loaded) and step.number > changes[0].number:
             return
-        if not event.output or not is_run(step) or _ELSEWHERE.search(event.command):
+        output = event.output or ""
+        if not (output if loaded else ".py" in output) or not is_run(step):
             continue
-        shown = _shown_files(event.output) if ".py" in event.output else ()
+        if _ELSEWHERE.search(event.command):
+            continue
+        shown = _shown_files(output) if ".py" in output else ()
         scripts = _name_scripts(step)
         if shown and scripts:
             loaded[scripts] = shown
@@ -193,6 +195,15 @@ def _runs_of_copies(lane: LaneReading) -> Iterator[CopyRun]:
             continue
         place = _note_changes(changes, place, step, last_changes)
         yield from _match_copies(step, last_changes, shown)
+
+
+def _sets_any_path(event: Command, loaded: dict[frozenset[str], Sequence[str]]) -> bool:
+    """The project is installed; where a path is set, what was loaded before says no more."""
+    if loaded and _REPAIR.search(event.command):
+        loaded.clear()
+    return any(word in event.command for word in _PATH_WORDS[1:]) and bool(
+        _INSTALL.search(event.command)
+    )
 
 
 def _note_changes(
@@ -311,6 +322,8 @@ def _was_misled(lane: LaneReading, first: CopyRun) -> bool:
 
 def _find_late_repair(lane: LaneReading) -> Finding | None:
     """The path was set late, and the same script printed something else at once."""
+    if not any(map(_may_set_path, lane.changes)) and not any(map(_may_set_path, lane.commands)):
+        return None
     made = find_created_files(lane.changes)
     changes = [
         step
@@ -341,6 +354,13 @@ def _find_late_repair(lane: LaneReading) -> Finding | None:
                 confidence=0.9,
             )
     return None
+
+
+def _may_set_path(step: TraceStep) -> bool:
+    """A quick look for the words without which nothing sets the path."""
+    if isinstance(step.event, Command):
+        return any(word in step.event.command for word in _PATH_WORDS)
+    return any("sys.path" in (edit.after or "") for edit in step.edits)
 
 
 def _shows_repair(
