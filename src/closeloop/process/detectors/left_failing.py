@@ -151,12 +151,13 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     """The root's end: all runs since the last change failed, and nothing is said of it."""
     if not reading.trace.events:
         return Unmeasured(rule=rule.name, reason="the trace is empty")
-    exit_ = reading.attempt.exit if reading.attempt else None
-    if exit_ not in (None, "finished") or not reading.lanes:
+    if not reading.lanes:
         return []
     root = next(iter(reading.lanes.values()))
     if broken := _find_broken_code(root):
         return [broken]
+    if reading.attempt is not None and reading.attempt.exit not in (None, "finished"):
+        return []
     closing = _last_closing(root)
     changes = list_code_changes(root)
     checks = list_trace_checks(reading)

@@ -121,10 +121,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     """The whole attempt, its sub-agents included: changes of code, and no check since the first."""
     if not reading.trace.events:
         return Unmeasured(rule=rule.name, reason="the trace is empty")
-    if not reading.lanes or (
-        reading.attempt and reading.attempt.exit not in ("finished", "gave_up")
-    ):
-        # Who was stopped may have been about to run something.
+    if not reading.lanes:
         return []
     root = next(iter(reading.lanes.values()))
     changes = _standing_code_changes(reading, root)
@@ -137,7 +134,8 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
         or _restores_tried_code(root, changes)
     ):
         return []
-    if not _ends_work(reading, root, backing.last):
+    if _is_stopped(reading) or not _ends_work(reading, root, backing.last):
+        # Who was stopped may have been about to run something.
         return _find_pile(reading, root, changes)
     if not _could_run_commands(reading):
         reason = "the trace shows no command at all: the agent may have had no way to run one"
@@ -163,6 +161,10 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     ]
 
 
+def _is_stopped(reading: TraceReading) -> bool:
+    return reading.attempt is not None and reading.attempt.exit not in ("finished", "gave_up")
+
+
 def _find_pile(
     reading: TraceReading, root: LaneReading, changes: Sequence[TraceStep]
 ) -> list[Finding]:
@@ -177,6 +179,8 @@ def _find_pile(
     ]
     least = MIN_PILE if last is None or not last.failed else MIN_PILE - 1
     if len(untried) < least or not _could_run_commands(reading):
+        return []
+    if _NO_CHECK_WISH.search(collect_user_requests(reading)):
         return []
     since = "and nothing was ever run"
     if last is not None:
