@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from closeloop.metrics.attempt_groups import DAY_MICROSECONDS, DIMENSIONS, UNKNOWN_LABEL
 from closeloop.metrics.attempt_table import AttemptTable
-from closeloop.metrics.attempt_values import count_unknown_costs, total_cost_values
+from closeloop.metrics.attempt_values import (
+    count_unknown_costs,
+    is_recorded,
+    total_cost_values,
+)
 from closeloop.metrics.metric_definitions import METRICS
 from closeloop.metrics.metric_figures import compute_metrics, format_dollars
 from closeloop.metrics.metric_trends import estimate_shift, list_version_marks
@@ -158,7 +162,7 @@ def total_period(
     assert period.since is not None
     assert period.until is not None
     since, until = period.since, period.until
-    inside = _is_inside(work, period) & _is_recorded(work)
+    inside = _is_inside(work, period) & is_recorded(work.columns)
     costs = total_cost_values(work.columns)[inside]
     ended = [one for one in merged if since <= one.merged < until]
     known = [one.cost for one in ended if one.cost is not None]
@@ -173,14 +177,6 @@ def total_period(
         cost_per_merged=sum(known) / len(known) if known else None,
         costed=len(known),
     )
-
-
-def _is_recorded(work: AttemptTable) -> Array:
-    """All but pull requests of which nobody recorded the work."""
-    import numpy as np
-
-    recorded: Array = ~np.isnan(work.columns["events"]) | work.columns["task_digest"].known()
-    return recorded
 
 
 # Use by day, for charts.
@@ -220,7 +216,7 @@ def sum_use_by_day(work: AttemptTable, period: TimeRange) -> UseByDay:
     """What was used in a stretch of time, by day, or by week where that is long."""
     import numpy as np
 
-    inside = np.flatnonzero(_is_inside(work, period) & _is_recorded(work))
+    inside = np.flatnonzero(_is_inside(work, period) & is_recorded(work.columns))
     started = work.columns["started"][inside]
     day = np.floor(started / DAY_MICROSECONDS)
     length = 7 if len(day) and day.max() - day.min() > MAX_DAY_BUCKETS else 1

@@ -303,7 +303,8 @@ class CountsSection(StoreSection):
         None is at a task in `without`; each began in the period.
         """
         columns = measurements.c
-        wanted = AttemptFilter(since=period.since, until=period.until) if period else AttemptFilter()
+        period = period or TimeRange()
+        wanted = AttemptFilter(since=period.since, until=period.until)
         last = select(func.max(columns.number)).group_by(columns.attempt)
         query = (
             select(attempts.c.variant, columns.found, func.count())
