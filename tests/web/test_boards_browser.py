@@ -101,6 +101,13 @@ def test_three_changes_are_reviewed_by_keyboard_only(
         assert (one.contained, one.outside, one.approach, one.merge) == (True, "none", True, False)
         assert one.dimensions == {"quality": "partly"}
         assert "instruction drift" in one.tags
+    page.keyboard.press("a")
+    expect(page.get_by_text("4 of 21 reviewed")).to_be_visible()
+    (good,) = [
+        one for one in store.reviews.list_reviews() if one.state == "done" and not one.notes
+    ]
+    assert (good.contained, good.outside, good.approach, good.merge) == (True, "none", True, True)
+    assert good.tags == ()
 
 
 def test_a_key_of_the_review_means_one_thing_only(open_page: OpenPage, address: str) -> None:
