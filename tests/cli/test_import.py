@@ -70,7 +70,9 @@ def test_an_import_ends_with_what_can_be_learned_today(home: Path) -> None:
     lessons = told[told.index("What you can learn today") :].splitlines()
     assert lessons[1].startswith(" 2 sessions from ")
     assert "agents: " in told
-    (shown,) = {line.split()[-1] for line in lessons if line.startswith("   closeloop show")} or {""}
+    (shown,) = {line.split()[-1] for line in lessons if line.startswith("   closeloop show")} or {
+        ""
+    }
     assert closeloop(home, "show", shown).returncode == 0
     assert lessons[-1].startswith("closeloop serve ")
     assert closeloop(home, "import").stdout.endswith("\n".join(lessons) + "\n"), "again, the same"
