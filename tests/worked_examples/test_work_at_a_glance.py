@@ -99,7 +99,7 @@ def test_use_is_summed_by_day_and_tokens_of_the_cache_stand_apart(store: Store) 
 
 
 def test_a_long_time_is_drawn_by_weeks_that_begin_on_mondays(store: Store) -> None:
-    """Sunday the 8th and Monday the 9th of November 2026 are in two weeks; more than 62 days are drawn so."""
+    """Sunday 2026-11-08 and Monday the 9th are in two weeks; over 62 days are drawn so."""
     for at in (datetime(2026, 11, 8, 23, tzinfo=UTC), datetime(2026, 11, 9, 1, tzinfo=UTC)):
         add_attempt(store, None, None, None, started=at)
     add_attempt(store, None, None, None, started=ago(75))

@@ -123,6 +123,12 @@ CREATE INDEX attempts_by_experiment ON attempts (experiment, started {latest}, i
 
 CREATE INDEX attempts_by_start ON attempts (started {latest}, id);
 
+CREATE INDEX attempts_by_cost ON attempts (cost {latest}, id);
+
+CREATE INDEX attempts_by_turns ON attempts (turns {latest}, id);
+
+CREATE INDEX attempts_by_seconds ON attempts (seconds {latest}, id);
+
 -- The trace comes last: SQLite reads past whatever stands before a column.
 CREATE TABLE attempt_bodies (
     attempt {text} NOT NULL PRIMARY KEY REFERENCES attempts (id),
@@ -238,6 +244,8 @@ CREATE TABLE measurements (
 
 CREATE UNIQUE INDEX measurements_by_attempt ON measurements (attempt, basis);
 
+CREATE INDEX measurements_by_findings ON measurements (findings DESC, attempt);
+
 CREATE TABLE baselines (
     number {number},
     name {text} NOT NULL,
@@ -245,6 +253,18 @@ CREATE TABLE baselines (
 );
 
 CREATE INDEX baselines_by_name ON baselines (name, number);
+
+
+-- Which texts attempts can be found by; the index of their words is made as each engine has it.
+
+CREATE TABLE search_documents (
+    number {number},
+    attempt {text} NOT NULL REFERENCES attempts (id),
+    kind {text} NOT NULL,
+    digest {text} NOT NULL
+);
+
+CREATE INDEX search_documents_by_attempt ON search_documents (attempt, kind);
 
 
 -- What attempts asked their models, and what came back.

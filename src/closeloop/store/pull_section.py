@@ -38,9 +38,11 @@ from closeloop.store.record_bodies import (
     unpack_record,
 )
 from closeloop.store.review_tables import arrivals, inbox, links, pull_changes, pull_facts, pulls
+from closeloop.store.search_section import insert_work_texts
 from closeloop.store.session_rows import session_key
 from closeloop.text.patches import sum_line_counts
 from closeloop.text.redaction import redact_change
+from closeloop.text.search_text import collect_search_text
 
 SHORT_SHA_DIGITS = 7
 """Digits of a commit that are searched by: people shorten them."""
@@ -320,11 +322,14 @@ class PullSection(StoreSection):
             "body": pack_record(session),
         }
 
+        search_text = collect_search_text(attempt, None, title)
+
         def work(on: Connection) -> None:
             if not attempt_exists(on, attempt.id):
                 on.execute(insert(schema.attempts), columns)
                 on.execute(insert(schema.attempt_bodies), bodies)
                 on.execute(insert(schema.sessions), session_columns)
+                insert_work_texts(on, {attempt.id: search_text})
 
         self._write(work)
 

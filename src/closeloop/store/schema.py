@@ -1,9 +1,9 @@
 """The tables, as queries see them; `migrations` is what makes them.
 
-Everything is a fact, added and never changed, but for work in hand (`jobs`, `inbox`, `places`) and
-`pulls`, which is made of facts. Where content may be said anew under the same name (a task with
-other tags, a grade by a better grader) rows carry a running number and the newest one counts. A
-body holds the whole record; the other columns are there to search by.
+Everything is a fact, added and never changed, but for work in hand (`jobs`, `inbox`, `places`),
+and `pulls` and `search_documents`, which are made of facts. Where content may be said anew under
+the same name (a task with other tags, a grade by a better grader) rows carry a running number and
+the newest one counts. A body holds the whole record; the other columns are there to search by.
 """
 
 from __future__ import annotations
@@ -355,6 +355,15 @@ assignments = Table(
     Column("key", Text, nullable=False),
     Column("variant", Text, nullable=False),
     Column("at", Moment, nullable=False),
+)
+
+search_documents = Table(
+    "search_documents",
+    metadata,
+    Column("number", BigInteger, primary_key=True),
+    Column("attempt", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("digest", Text, nullable=False),
 )
 
 

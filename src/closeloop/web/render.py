@@ -25,7 +25,7 @@ from closeloop.metrics import metric_figures
 from closeloop.records.attempt import AttemptRow
 from closeloop.records.record import Record
 from closeloop.text.untrusted import make_visible
-from closeloop.text.wording import count_with_noun, truncate_words
+from closeloop.text.wording import count_with_noun, short_repository_name, truncate_words
 
 # Files that pages are made with: served from memory under names that change with their content.
 
@@ -240,6 +240,7 @@ def template_environment() -> Environment:
         "plural": count_with_noun,
         "points": format_points,
         "prose": render_prose,
+        "repository": short_repository_name,
         "pull_link": pull_request_link,
         "short": shorten_text,
     }
@@ -248,7 +249,6 @@ def template_environment() -> Environment:
         "in_range": address_with_range,
         "other_pairs": query_pairs_without,
         "api_of": api_address,
-        "asked_text": searched_text,
         "asset": asset_address,
         "result": attempt_result,
         "version": __version__,
@@ -285,11 +285,6 @@ def address_with_range(here: Any, address: str) -> str:
 def query_pairs_without(here: Any, *names: str) -> list[tuple[str, str]]:
     """What the address asks besides some things: a form sends it along."""
     return [pair for pair in parse_qsl(here.query) if pair[0] not in names]
-
-
-def searched_text(here: Any) -> str:
-    """What is searched for on the list of sessions; elsewhere nothing."""
-    return dict(parse_qsl(here.query)).get("q", "") if here.path == "/attempts" else ""
 
 
 def api_address(here: Any) -> str:
