@@ -136,7 +136,11 @@ def test_a_slash_goes_to_the_search_of_every_page(open_page: OpenPage, address: 
 def test_keys_that_come_before_the_script_are_taken_up(open_page: OpenPage, address: str) -> None:
     page = open_page()
     waiting: list[Route] = []
-    page.route("**/app.*.js", lambda route: waiting.append(route))
+
+    def hold_back(route: Route) -> None:
+        waiting.append(route)
+
+    page.route("**/app.*.js", hold_back)
     page.goto(f"{address}/tasks", wait_until="commit")
     expect(page.get_by_role("heading", level=1)).to_be_visible()
     page.keyboard.press("/")
