@@ -23,12 +23,10 @@ from closeloop.metrics.triage_model import (
     score_sessions,
 )
 from closeloop.metrics.triage_reasons import MIN_EFFECT, describe_reason
-from closeloop.process.rule_helpers import truncate_line
 from closeloop.process.rulebook import Rulebook
 from closeloop.records.attempt import AttemptRow
 from closeloop.records.errors import unknown_name_error
 from closeloop.records.record import Record
-from closeloop.records.trace import Message
 from closeloop.records.triage import (
     AgentGrades,
     SessionTriage,
@@ -50,7 +48,6 @@ ProgressDisplay = Callable[[int], AbstractContextManager[Callable[[int], None]]]
 """Given how many sessions there are: what is told of each that was measured."""
 MAX_REASONS = 3
 MIN_GRADED_FOR_QUALITY = 20
-MAX_TITLE_CHARS = 70
 
 
 class TriageQuery(Record):
@@ -67,13 +64,14 @@ def triage_sessions(
     book: Rulebook,
     query: TriageQuery,
     show_progress: ProgressDisplay = lambda total: nullcontext(lambda done: None),
+    tries: Sequence[AttemptRow] | None = None,
 ) -> TriageReport:
     """Sessions whose success is not known, those first that likely failed, with the reasons.
 
-    All sessions of the store say what is usual for an agent; those that were graded, merged or
-    turned down say what success looks like here.
+    All sessions of the store, or those in `tries`, say what is usual for an agent; those that were
+    graded, merged or turned down say what success looks like here.
     """
-    rows = list_last_tries(store)
+    rows = list_last_tries(store) if tries is None else keep_last_tries(tries)
     with show_progress(len(rows)) as tell:
         estimates = estimate_sessions(store, book, load_triage_prior(), tell, rows)
     _check_query(query, estimates.rows)
@@ -83,8 +81,7 @@ def triage_sessions(
     peers = rows_by_label(estimates.groups) if shown else {}
     return TriageReport(
         sessions=tuple(
-            _session_triage(store, estimates, peers, place, rank)
-            for rank, place in enumerate(shown, 1)
+            _session_triage(estimates, peers, place, rank) for rank, place in enumerate(shown, 1)
         ),
         total=len(wanted),
         agents=tuple(_agent_grades(estimates)),
@@ -163,7 +160,12 @@ def estimate_sessions(
 
 def list_last_tries(store: Store) -> list[AttemptRow]:
     """Every attempt with a trace that was not begun again, and is no replay."""
-    rows = [row for row in store.list_attempts() if row.replay_of is None]
+    return keep_last_tries(store.list_attempts())
+
+
+def keep_last_tries(tries: Sequence[AttemptRow]) -> list[AttemptRow]:
+    """Of some attempts, those with a trace that were not begun again, and are no replays."""
+    rows = [row for row in tries if row.replay_of is None]
     retried = {row.parent for row in rows}
     return [row for row in rows if row.events and row.id not in retried]
 
@@ -228,7 +230,6 @@ def _select_sessions(
 
 
 def _session_triage(
-    store: Store,
     estimates: SessionEstimates,
     peers: Mapping[Hashable, Array],
     place: int,
@@ -238,26 +239,16 @@ def _session_triage(
     row, chance = estimates.rows[place], float(estimates.chances[place])
     return SessionTriage(
         attempt=row.id,
-        title=row.task or _read_title(store, row.id),
+        title=row.title,
         agent=row.agent,
         model=row.model,
+        repo=row.repo,
         started=row.started,
         place=rank,
         score=float(estimates.scores[place]),
         chance=None if chance != chance else chance,  # noqa: PLR0124 - NaN is not stated
         reasons=tuple(_list_reasons(estimates, peers[row.agent, row.model].tolist(), place)),
     )
-
-
-def _read_title(store: Store, attempt: str) -> str | None:
-    """The first line of the request that is more than a tag or a path."""
-    trace = store.load_trace(attempt)
-    for event in trace.events if trace else ():
-        if isinstance(event, Message) and event.role == "user":
-            lines = [line.strip() for line in event.text.splitlines()]
-            spoken = (line for line in lines if " " in line and not line.startswith("<"))
-            return truncate_line(next(spoken, event.text), MAX_TITLE_CHARS) or None
-    return None
 
 
 def _list_reasons(

@@ -242,7 +242,10 @@ class AttemptRow(Record):
     ended: Time | None = None
     seconds: float | None = None
     input_tokens: int | None = None
+    """Fresh input, without what a cache gave or took."""
     output_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    cache_write_tokens: int | None = None
     cost: float | None = None
     lanes: int | None = None
     turns: int | None = None

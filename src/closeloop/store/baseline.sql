@@ -101,6 +101,8 @@ CREATE TABLE attempts (
     seconds DOUBLE PRECISION,
     input_tokens BIGINT,
     output_tokens BIGINT,
+    cache_read_tokens BIGINT,
+    cache_write_tokens BIGINT,
     cost DOUBLE PRECISION,
     lanes BIGINT,
     turns BIGINT,
@@ -181,6 +183,8 @@ CREATE TABLE sessions (
 );
 
 CREATE INDEX sessions_by_key ON sessions (key, number);
+
+CREATE INDEX sessions_by_branch ON sessions (branch);
 
 CREATE TABLE imports (
     number {number},
@@ -912,6 +916,7 @@ CREATE TABLE reports (
     head {text},
     attempt {text} REFERENCES attempts (id),
     level {text},
+    why {text},
     verdict {text} NOT NULL,
     findings BIGINT NOT NULL,
     modes {text},

@@ -16,9 +16,9 @@ from closeloop.records.attempt import (
     AttemptSort,
     FilterChoices,
     PageCursor,
+    TimeRange,
 )
 from closeloop.records.estimate import wilson_rate
-from closeloop.records.pull_request import Delivery
 from closeloop.records.record import Record
 from closeloop.records.task import Experiment
 from closeloop.store import review_tables
@@ -26,6 +26,7 @@ from closeloop.store.attempt_rows import (
     add_variant_names,
     exclude_tasks,
     outcome_condition,
+    recorded_condition,
     select_counted_attempts,
 )
 from closeloop.store.fact_rows import StoreSection
@@ -69,11 +70,14 @@ class ListingSection(StoreSection):
         without: Collection[str] = (),
         sort: AttemptSort = "newest",
     ) -> list[AttemptRow]:
-        """In that order, each with the grade that counts; none at the tasks `without`."""
+        """In that order, each with the grade that counts; none at the tasks `without`.
+
+        A pull request without a recording is no session, and is not listed.
+        """
 
         def work(on: Connection) -> list[AttemptRow]:
             query = select_counted_attempts().where(
-                *_filter_conditions(on, wanted), *exclude_tasks(without)
+                recorded_condition(), *_filter_conditions(on, wanted), *exclude_tasks(without)
             )
             page_rows: list[AttemptRow] = []
             for part in _page_parts(query, sort, after):
@@ -92,7 +96,7 @@ class ListingSection(StoreSection):
 
         def work(on: Connection) -> int:
             query = select_counted_attempts().where(
-                *_filter_conditions(on, wanted), *exclude_tasks(without)
+                recorded_condition(), *_filter_conditions(on, wanted), *exclude_tasks(without)
             )
             ids = query.with_only_columns(attempts.c.id, maintain_column_froms=True)
             found = ids.order_by(None).limit(limit).subquery()
@@ -284,9 +288,8 @@ def _filter_conditions(connection: Connection, wanted: AttemptFilter) -> list[Co
         for name in ("task", "origin", "exit", "experiment", "user")
         if (value := getattr(wanted, name)) is not None
     ]
+    conditions += _period_conditions(wanted)
     build_condition: dict[str, Callable[[Any], ColumnElement[bool]]] = {
-        "since": lambda moment: columns.started >= moment,
-        "until": lambda moment: columns.started < moment,
         "min_cost": lambda dollars: columns.cost >= dollars,
         "repo": lambda repo: sessions.c.repo == repo,
         "variant": lambda name: _has_variant(variants.c.name == name),
@@ -303,6 +306,12 @@ def _filter_conditions(connection: Connection, wanted: AttemptFilter) -> list[Co
         phrases = parse_search(wanted.q)
         conditions += search_conditions(connection, phrases) if phrases else [false()]
     return conditions
+
+
+def _period_conditions(period: TimeRange) -> list[ColumnElement[bool]]:
+    started = attempts.c.started
+    since = [] if period.since is None else [started >= period.since]
+    return since if period.until is None else [*since, started < period.until]
 
 
 def _has_variant(condition: ColumnElement[bool]) -> ColumnElement[bool]:
@@ -338,31 +347,18 @@ def _last_measurement_matches(condition: ColumnElement[bool]) -> ColumnElement[b
     return query.exists()
 
 
-# What lists and overviews count: findings by variant, changes by what became of them.
-
-_ATTEMPT_FIELDS = ("task", "task_digest", "variant", "user")
-
-
-class DeliveredChange(Record):
-    """A change that people had to decide about, and what they decided."""
-
-    number: int
-    """Its place in the store: the next page begins below it."""
-    delivery: Delivery
-    task: str | None = None
-    task_digest: str | None = None
-    variant: str | None = None
-    """The variant's digest."""
-    user: str | None = None
+# What lists and overviews count: findings by variant, attempts that wait, places that are filled.
 
 
 class CountsSection(StoreSection):
     """The part of an open store that counts."""
 
-    def count_findings(self, without: Collection[str] = ()) -> Counter[tuple[str | None, str]]:
+    def count_findings(
+        self, without: Collection[str] = (), period: TimeRange | None = None
+    ) -> Counter[tuple[str | None, str]]:
         """Attempts by the digest of their variant, None for sessions, and by what was found.
 
-        None is at a task in `without`.
+        None is at a task in `without`; each began in the period.
         """
         columns = measurements.c
         last = select(func.max(columns.number)).group_by(columns.attempt)
@@ -370,6 +366,7 @@ class CountsSection(StoreSection):
             select(attempts.c.variant, columns.found, func.count())
             .join(attempts, attempts.c.id == columns.attempt)
             .where(columns.number.in_(last), columns.findings > 0, *exclude_tasks(without))
+            .where(*_period_conditions(period or TimeRange()))
             .group_by(attempts.c.variant, columns.found)
         )
         finding_counts: Counter[tuple[str | None, str]] = Counter()
@@ -377,24 +374,6 @@ class CountsSection(StoreSection):
             for rule in rules.split():
                 finding_counts[variant, rule] += count
         return finding_counts
-
-    def list_deliveries(self, limit: int, below: int | None = None) -> list[DeliveredChange]:
-        """Changes of which the newest thing was learned last, first."""
-        columns, other = deliveries.c, deliveries.alias().c
-        newer = select(other.number).where(other.attempt == columns.attempt)
-        newer = newer.where(other.number > columns.number)
-        fields = [columns[name] for name in Delivery.__struct_fields__]
-        query = (
-            select(columns.number, *fields, *(attempts.c[name] for name in _ATTEMPT_FIELDS))
-            .join(attempts, attempts.c.id == columns.attempt)
-            .where(~newer.exists())
-            .order_by(columns.number.desc())
-            .limit(limit)
-        )
-        if below is not None:
-            query = query.where(columns.number < below)
-        rows = self._read(lambda on: on.execute(query).mappings().all())
-        return [_delivery_from_row(row) for row in rows]
 
     def list_passed_attempts(self) -> list[tuple[str, str | None]]:
         """Attempts of experiments that changed something and passed, oldest first; their tasks."""
@@ -437,11 +416,3 @@ def _is_no_replay() -> ColumnElement[bool]:
     """What repeats recorded answers is nobody's work, and nobody is asked about it."""
     replays = select(variants.c.digest).where(variants.c.model.startswith("recorded:"))
     return attempts.c.variant.is_(None) | attempts.c.variant.not_in(replays)
-
-
-def _delivery_from_row(row: Any) -> DeliveredChange:
-    return DeliveredChange(
-        number=row["number"],
-        delivery=Delivery(**{name: row[name] for name in Delivery.__struct_fields__}),
-        **{name: row[name] for name in _ATTEMPT_FIELDS},
-    )

@@ -241,6 +241,7 @@ def template_environment() -> Environment:
         "points": format_points,
         "prose": render_prose,
         "repository": short_repository_name,
+        "pull_link": pull_request_link,
         "short": shorten_text,
     }
     jinja_environment.globals |= {
@@ -290,6 +291,16 @@ def api_address(here: Any) -> str:
     """The same as JSON."""
     path = here.page.api or f"/api{here.path}"
     return path + (f"?{here.query}" if here.query else "")
+
+
+_REQUEST_PATH = re.compile(r"/(?:-/)?(?:pull|pulls|merge_requests)/\d{1,12}/?")
+
+
+def pull_request_link(url: str | None, repo: str) -> str | None:
+    """The address of a pull request at its code host, where it is plainly that and no other."""
+    host, mark, rest = (url or "").partition(f"/{repo}/")
+    is_host = re.fullmatch(r"https://[a-z0-9.-]{1,200}(?::\d{1,5})?", host) is not None
+    return url if mark and is_host and _REQUEST_PATH.fullmatch(f"/{rest}") else None
 
 
 def chart_json(points: Any) -> str:

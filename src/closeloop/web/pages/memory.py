@@ -17,7 +17,7 @@ from closeloop.records.team_rules import (
     TeamRule,
 )
 from closeloop.reviews.agent_context import hidden_attempts, list_themes
-from closeloop.reviews.rule_editing import list_unconfirmed
+from closeloop.reviews.rule_editing import keep_likest, leave_out_settled
 from closeloop.reviews.rule_vectors import open_encoder
 from closeloop.web.event_views import FigureTable, build_figure_table
 from closeloop.web.page import NoQuery, Page
@@ -74,7 +74,8 @@ class InsightsView(Record):
 def memory(desk: PageContext, asked: MemoryAsked) -> MemoryView:
     memory_store = desk.store.memory
     rules = memory_store.list_rules(repo=asked.repo, state=asked.state)
-    repeats = [one for one in memory_store.list_repeats(repo=asked.repo) if one.state != "denied"]
+    repeats = leave_out_settled(memory_store.list_repeats(repo=asked.repo))
+    repeats = [one for one in repeats if one.state != "denied"]
     repeat_counts = Counter((one.rule, one.state) for one in repeats)
     lines = [
         RuleLine(
@@ -88,7 +89,7 @@ def memory(desk: PageContext, asked: MemoryAsked) -> MemoryView:
         key=lambda line: (STATE_ORDER.index(line.rule.state), -line.confirmed, line.rule.text)
     )
     cached_weeks = desk.metric_cache.compute_from_work("memory", _weekly_memory_table)
-    likely = list_unconfirmed(desk.store, asked.repo)
+    likely = keep_likest(repeats)
     repeats = [one for one in repeats if one.state != "candidate"]
     repeats.sort(key=lambda one: one.at, reverse=True)
     repeats = [*likely, *repeats]

@@ -2,7 +2,52 @@
 
 const COLOURS = [1, 2, 3, 4, 5, 6].map((number) => `var(--series-${number})`);
 
+const UNITS = { $: (value) => `$${window.d3.format("~s")(value)}`, tokens: (value) => window.d3.format("~s")(value) };
+
+/** `[{"at", "name", "value"}]` as bars upon each other, one a day or week. */
+function bars(points, { label, unit, days }, width) {
+  const { Plot } = window;
+  const names = [...new Set(points.map((point) => point.name))];
+  const interval = days === "7" ? "monday" : "day";
+  return Plot.plot({
+    width,
+    height: 180,
+    marginLeft: 48,
+    color: { domain: names, range: COLOURS, legend: names.length > 1 },
+    y: { grid: true, label: null, ticks: 4, tickFormat: UNITS[unit] ?? ((value) => (Number.isInteger(value) ? `${value}` : "")) },
+    x: { label: null, type: "utc" },
+    marks: [
+      Plot.rectY(points, { x: "at", y: "value", fill: "name", interval, order: names, tip: { format: { y: UNITS[unit] ?? true } }, ariaLabel: label }),
+      Plot.ruleY([0]),
+    ],
+  });
+}
+
 /** `[{"at", "value", "low", "high", "name", "faint"}]` as lines with bands. */
+function lines(points, { label }, width) {
+  const { Plot } = window;
+  const several = new Set(points.map((point) => point.name)).size > 1;
+  const shown = (point) => (point.faint ? 0.35 : 1);
+  return Plot.plot({
+    width,
+    height: Math.min(320, Math.max(200, width / 3)),
+    marginLeft: 48,
+    color: { range: COLOURS, legend: several },
+    symbol: { legend: false },
+    y: { percent: true, grid: true, domain: [0, 100], label: `${label} (%)` },
+    x: { label: null, type: "utc" },
+    marks: [
+      Plot.areaY(points, { x: "at", y1: "low", y2: "high", z: "name", fill: "name", fillOpacity: 0.12 }),
+      Plot.ruleX(points, { x: "at", y1: "low", y2: "high", stroke: "name", strokeOpacity: 0.3 }),
+      Plot.lineY(points, { x: "at", y: "value", z: "name", stroke: "name", strokeWidth: 2 }),
+      Plot.dot(points, {
+        x: "at", y: "value", fill: "name", symbol: "name", r: 3.5, fillOpacity: shown, tip: true,
+      }),
+    ],
+  });
+}
+
+/** The points in `data-chart`, drawn as `data-kind` says. */
 class PlotFigure extends HTMLElement {
   connectedCallback() {
     this.sizes = new ResizeObserver(() => this.draw());
@@ -23,25 +68,7 @@ class PlotFigure extends HTMLElement {
     if (!Plot || !width || (drawn && wanted === this.drawn)) return;
     this.drawn = wanted;
     const points = JSON.parse(this.dataset.chart).map((point) => ({ ...point, at: new Date(point.at) }));
-    const several = new Set(points.map((point) => point.name)).size > 1;
-    const shown = (point) => (point.faint ? 0.35 : 1);
-    const plot = Plot.plot({
-      width,
-      height: Math.min(320, Math.max(200, width / 3)),
-      marginLeft: 48,
-      color: { range: COLOURS, legend: several },
-      symbol: { legend: false },
-      y: { percent: true, grid: true, domain: [0, 100], label: `${this.dataset.label} (%)` },
-      x: { label: null, type: "utc" },
-      marks: [
-        Plot.areaY(points, { x: "at", y1: "low", y2: "high", z: "name", fill: "name", fillOpacity: 0.12 }),
-        Plot.ruleX(points, { x: "at", y1: "low", y2: "high", stroke: "name", strokeOpacity: 0.3 }),
-        Plot.lineY(points, { x: "at", y: "value", z: "name", stroke: "name", strokeWidth: 2 }),
-        Plot.dot(points, {
-          x: "at", y: "value", fill: "name", symbol: "name", r: 3.5, fillOpacity: shown, tip: true,
-        }),
-      ],
-    });
+    const plot = (this.dataset.kind === "bars" ? bars : lines)(points, this.dataset, width);
     // Its style is in pages.css: the page allows no other.
     plot.querySelectorAll("style").forEach((style) => style.remove());
     // The element around it says what it is, and the table has its numbers.
