@@ -11,7 +11,7 @@ import html5lib
 import msgspec
 import pytest
 from boards_store import EXPERIMENT, NEW, OLD, PLAN, PULL, REPO, fill_boards
-from dashboard_store import HOSTILE, SEALED, SECRET_NAME, SPIRAL, START
+from dashboard_store import HOSTILE, PASSED, SEALED, SECRET_NAME, SPIRAL, START
 from starlette.testclient import TestClient
 
 from closeloop.records.orchestration import Orchestration, SubtaskSpec
@@ -19,7 +19,7 @@ from closeloop.records.task import Task
 from closeloop.store import Store, open_store
 from closeloop.web.app import build_web_app
 from closeloop.web.page_context import PageContext
-from closeloop.web.pages.compare import CompareView
+from closeloop.web.pages.compare import CompareView, Repeat, most_different
 from closeloop.web.pages.experiments import ExperimentView
 from closeloop.web.pages.overview import OverviewView
 from closeloop.web.pages.plans import draw_plan_graph, task_depths
@@ -33,7 +33,7 @@ READ = (
     "/experiments",
     f"/experiments/{EXPERIMENT}",
     TWO,
-    "/compare/traces?first=x00000000000&second=x00000000006",
+    "/compare?attempt=x00000000000&attempt=x00000000006",
     "/changes",
     "/changes?by=user&below=9",
     "/pulls",
@@ -134,8 +134,9 @@ def test_every_board_shows_what_postgresql_holds(postgres_url: str) -> None:
 
 
 def test_hostile_names_of_variants_can_be_compared(hostile: TestClient) -> None:
-    known = read(hostile, "/api/compare", CompareView).known
-    names = [one.name for one in known if one.name.startswith(("steady", "hasty"))]
+    groups = read(hostile, "/api/compare", CompareView).choices
+    known = [value for group in groups if group.kind == "Variants" for value, _ in group.names]
+    names = [one for one in known if one.startswith(("steady", "hasty"))]
     answer = hostile.get("/compare", params={"variants": names})
     assert answer.status_code == 200, answer.text
     assert obeyed(answer.text) == []
@@ -161,13 +162,53 @@ def test_a_comparison_shows_the_attempts_behind_its_dots(client: TestClient) -> 
     assert pair.tasks[0].differs
     assert len(pair.tasks) == 8
     assert {one.result for line in pair.tasks for one in line.first} == {"pass"}
-    first, second = pair.tasks[0].first[0].id, pair.tasks[0].second[0].id
+    first, second = pair.tasks[0].pair
     text = client.get(TWO).text
-    assert f"/compare/traces?first={first}&amp;second={second}" in text
+    assert f"/compare?attempt={first}&amp;attempt={second}" in text
+    assert "2 of 2" in text
+
+
+def test_side_by_side_opens_two_attempts_that_differ() -> None:
+    """The first repeats of both pass: what differs is the second one."""
+
+    def repeat(name: str, value: float) -> Repeat:
+        return Repeat(id=name, result="pass" if value else "fail", value=value)
+
+    first = (repeat("a1", 1.0), repeat("a2", 1.0))
+    second = (repeat("b1", 1.0), repeat("b2", 0.0))
+    assert most_different(first, second) == ("a1", "b2")
+    assert most_different(first, (Repeat(id="b1", result="unscored"),)) == ("a1", "b1")
+    assert most_different(first, ()) is None
+
+
+def test_two_ticked_attempts_show_the_diff_of_their_diffs(client: TestClient) -> None:
+    page = f"/compare?attempt={SPIRAL}&attempt={PASSED}"
+    two = read(client, f"/api{page}", CompareView).two
+    assert (
+        two.pair.sentence == "On the same task, missing-cent, spiraller failed and closer passed."
+    )
+    assert [file.state for file in two.pair.files] == ["same"]
+    text = client.get(page).text
+    assert "the same in both" in text
+    assert f"closeloop compare attempt:{SPIRAL} attempt:{PASSED}" in text
+    assert client.get(f"/compare?attempt={SPIRAL}").status_code == 400
+    assert client.get(f"/compare?attempt={SPIRAL}&attempt={SEALED}").status_code == 404
+    assert client.get(f"/compare?attempt={SPIRAL}&attempt=nobody").status_code == 404
+
+
+def test_groups_that_share_no_task_are_compared_and_called_observational(
+    client: TestClient,
+) -> None:
+    page = "/compare?variants=steady&variants=closer&score=findings"
+    view = read(client, f"/api{page}", CompareView)
+    assert view.pairs[0].versus.observational
+    assert view.pairs[0].tasks == ()
+    text = client.get(page).text
+    assert "They share no task" in text
 
 
 def test_a_comparison_of_nothing_says_what_to_do(client: TestClient) -> None:
-    assert "Choose two or more" in client.get("/compare?variants=steady").text
+    assert "Choose what to hold it against" in client.get("/compare?variants=steady").text
     refused = client.get("/compare?variants=steady&variants=nobody")
     assert refused.status_code == 400
     assert "nobody" in refused.text

@@ -24,7 +24,7 @@ READ = (
     "/",
     "/compare",
     "/compare?variants=steady&variants=hasty",
-    "/compare/traces?first=x00000000000&second=x00000000006",
+    "/compare?attempt=x00000000000&attempt=x00000000006",
     "/experiments",
     f"/experiments/{EXPERIMENT}",
     "/changes",
