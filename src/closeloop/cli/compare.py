@@ -181,7 +181,7 @@ def cost_ratio_table(pair: VariantComparison) -> RenderableType:
 
     table = Table(box=None)
     table.add_column(f"{make_visible(pair.second)} takes", no_wrap=True, min_width=26)
-    bounds = ("on different work",)
+    bounds: tuple[str, ...] = ("on different work",)
     if not pair.observational:
         bounds = ("on these tasks", "on tasks like these")
     for name in ("times as much", *bounds):

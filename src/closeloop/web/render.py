@@ -317,7 +317,7 @@ def format_figure(value: float | None, unit: str = "", signed: bool = False) -> 
         return ABSENT_MARK
     size = abs(value)
     number = f"{size:,.0f}" if size >= 1000 else f"{size:.3g}"
-    shown = f"{number} {unit}".rstrip()
+    shown = f"{number} {unit.removesuffix('s') if number == '1' else unit}".rstrip()
     if unit in ("$", "s"):
         shown = format_money(size) if unit == "$" else format_duration(size)
     sign = "−" if value < 0 else "+" if signed and value else ""
