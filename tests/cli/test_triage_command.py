@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from closeloop.cli.triage import parse_period
 from closeloop.records.errors import BadInput
+from closeloop.text.wording import parse_moment
 from command_line import typed
 
 FIXTURES = Path(__file__).parents[1] / "traces" / "fixtures"
@@ -54,12 +54,13 @@ def test_bad_input_is_refused(imported: Path, flags: tuple[str, str]) -> None:
 
 
 def test_a_period_is_hours_days_weeks_a_date_or_all() -> None:
-    assert parse_period("24h", NOW) == NOW - timedelta(hours=24)
-    assert parse_period("7d", NOW) == NOW - timedelta(days=7)
-    assert parse_period("2w", NOW) == NOW - timedelta(days=14)
-    assert parse_period("all", NOW) is None
-    date = parse_period("2026-11-01", NOW)
+    assert parse_moment("24h", NOW) == NOW - timedelta(hours=24)
+    assert parse_moment("7d", NOW) == NOW - timedelta(days=7)
+    assert parse_moment("2w", NOW) == NOW - timedelta(days=14)
+    assert parse_moment("all", NOW) is None
+    date = parse_moment("2026-11-01", NOW)
     assert date is not None
     assert date.date().isoformat() == "2026-11-01"
-    with pytest.raises(BadInput, match="--since takes"):
-        parse_period("d7", NOW)
+    assert parse_moment("2026-11-01", NOW, is_end=True) == date + timedelta(days=1)
+    with pytest.raises(BadInput, match="A time is 24h"):
+        parse_moment("d7", NOW)

@@ -113,7 +113,7 @@ def test_all_unscored_gets_no_verdict(store: Store) -> None:
         (["a", "repo:"], "names no repo"),
         (["a", "nobody"], "No variant named 'nobody'. Known: a, b, c"),
         (["a", "model:gpt"], "No model named 'gpt'"),
-        (["a", "2026-11-31..2026-12-01"], "is no date"),
+        (["a", "2026-11-31..2026-12-01"], "A time is 24h"),
         (["a", "2026-11-02..2026-11-01"], "is no time"),
         (["a", ".."], "is no time"),
         (["a", "2031-01-01.."], "stands for no attempt and no session"),

@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -104,15 +104,10 @@ def import_paths(
 
 
 def parse_since(text: str | None) -> datetime | None:
-    """A date, or a date and time, of this machine's clock where it does not say another."""
-    from closeloop.records.errors import BadInput
+    """What `--since` says: of this machine's clock where it does not name another zone."""
+    from closeloop.text.wording import parse_moment
 
-    if text is None:
-        return None
-    try:
-        return datetime.fromisoformat(text).astimezone()
-    except (ValueError, OverflowError) as error:
-        raise BadInput(f"--since takes a date such as 2026-11-01, not {text!r}.") from error
+    return None if text is None else parse_moment(text, datetime.now(UTC), zone=None)
 
 
 @contextmanager

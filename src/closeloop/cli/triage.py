@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -16,9 +14,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from closeloop.records.triage import SessionTriage, TriageReport
-
-_PERIOD = re.compile(r"(\d{1,4})([hdw])")
-_PERIOD_HOURS = {"h": 1, "d": 24, "w": 168}
 
 
 def triage(
@@ -44,35 +39,17 @@ def triage(
     """
     from closeloop.cli.config import open_metrics_store
     from closeloop.cli.console import print_json, print_parts, require_positive_flags
+    from closeloop.cli.import_ import parse_since
     from closeloop.cli.measure import show_measuring_progress
     from closeloop.metrics.triage import TriageQuery, triage_sessions
 
     require_positive_flags(number=number)
-    query = TriageQuery(
-        since=parse_period(since, datetime.now(UTC)), agent=agent, model=model, limit=number
-    )
+    query = TriageQuery(since=parse_since(since), agent=agent, model=model, limit=number)
     with open_metrics_store() as (store, book):
         report = triage_sessions(
             store, book, query, lambda total: show_measuring_progress(total, quiet=json)
         )
     print_json(report) if json else print_parts(*render_triage(report))
-
-
-def parse_period(text: str, now: datetime) -> datetime | None:
-    """When `7d`, `24h`, `2w` or a date begins; None for `all`."""
-    from closeloop.cli.import_ import parse_since
-    from closeloop.records.errors import BadInput
-
-    if text == "all":
-        return None
-    if period := _PERIOD.fullmatch(text):
-        return now - timedelta(hours=int(period[1]) * _PERIOD_HOURS[period[2]])
-    try:
-        return parse_since(text)
-    except BadInput:
-        raise BadInput(
-            f"--since takes 24h, 7d, 2w, a date such as 2026-11-01, or all; not {text!r}."
-        ) from None
 
 
 def render_triage(report: TriageReport) -> Iterator[RenderableType]:

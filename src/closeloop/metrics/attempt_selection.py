@@ -17,7 +17,7 @@ from closeloop.records.task import Variant
 from closeloop.reviews.agent_prompts import MIN_PROMPT_ID_CHARS
 from closeloop.store import Store
 from closeloop.store.metrics_section import AttemptSpan
-from closeloop.text.wording import count_with_noun
+from closeloop.text.wording import count_with_noun, parse_moment
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,6 +60,15 @@ def select_attempts(
     for part in name.split(","):
         selection = _narrow(selection, part.strip(), variants, store)
     return selection
+
+
+def narrow_period(
+    selection: AttemptSelection, since: datetime | None, until: datetime | None
+) -> AttemptSelection:
+    """The same, within a stretch of time."""
+    starts = [one for one in (selection.since, since) if one is not None]
+    ends = [one for one in (selection.until, until) if one is not None]
+    return replace(selection, since=max(starts, default=None), until=min(ends, default=None))
 
 
 def _narrow(
@@ -132,20 +141,11 @@ def _select_variant(name: str, variants: Mapping[str, Variant]) -> AttemptSelect
 
 def _parse_period(name: str) -> tuple[datetime | None, datetime | None]:
     first, _, last = name.partition("..")
-    since, until = _parse_moment(first), _parse_moment(last)
+    now = datetime.now(UTC)
+    since, until = (parse_moment(text, now) if text else None for text in (first, last))
     if (since is None and until is None) or (since and until and since >= until):
         raise BadInput(f"{name!r} is no time: write it like 2026-11-01..2026-11-08.")
     return since, until
-
-
-def _parse_moment(text: str) -> datetime | None:
-    if not text:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise BadInput(f"{text!r} is no date: write it like 2026-11-01.") from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def selection_mask(work: AttemptTable, choice: AttemptSelection) -> Array:

@@ -125,7 +125,7 @@ def compare_variants(
     notes = (*work.notes, *(one.note for one in choices if one.note))
     if primary.name != PRIMARY_METRIC:
         notes += tuple(_coverage_notes(compared_sides, primary))
-    if any(one.since or one.until for one in choices):
+    if len({(one.since, one.until) for one in choices}) > 1:
         notes += ("Times differ in more than what you changed: this is observational.",)
     return CompareReport(
         sides=tuple(one.side for one in compared_sides),

@@ -215,6 +215,11 @@ class AttemptRow(Record):
 
     id: str
     origin: Origin
+    title: str | None = None
+    """What a person would call it: the task, the pull request's title, else the request's first
+    line."""
+    detail: str | None = None
+    """What the request says besides the title, shortened."""
     task: str | None = None
     task_digest: str | None = None
     variant: str | None = None
@@ -312,7 +317,16 @@ def sum_usage(usages: Iterable[Usage]) -> Usage:
 # Lists of attempts: which are wanted, and what a line of one shows besides the attempt.
 
 
-class AttemptFilter(Record):
+class TimeRange(Record):
+    """A stretch of time; None is without an end. Pages that take one show the picker."""
+
+    since: Time | None = None
+    """In an address also `24h`, `7d`, `4w` or a date."""
+    until: Time | None = None
+    """What begins then is outside; a date in an address includes its day."""
+
+
+class AttemptFilter(TimeRange):
     """Which attempts are wanted; None is any."""
 
     task: str | None = None
@@ -323,11 +337,14 @@ class AttemptFilter(Record):
     exit: Exit | None = None
     experiment: str | None = None
     agent: str | None = None
+    model: str | None = None
     repo: str | None = None
     user: str | None = None
     rule: str | None = None
     """With a finding of this rule."""
     category: str | None = None
+    min_cost: float | None = None
+    """In US dollars: as much or more."""
 
 
 class PageCursor(Record):
@@ -358,6 +375,7 @@ class FilterChoices(Record):
     tasks: tuple[str, ...] = ()
     variants: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
     repos: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()

@@ -266,7 +266,7 @@ def _save_placeholder(pull: PullRequest, store: Store) -> str:
             branch=pull.branch,
             links=attempt.links,
         )
-        store.pulls.save_pull_attempt(attempt, session)
+        store.pulls.save_pull_attempt(attempt, session, pull.title)
     return name
 
 

@@ -14,6 +14,7 @@ from closeloop.records.task import find_replayed_attempt
 from closeloop.records.trace import Trace
 from closeloop.store.schema import attempts, grades, sessions, variants
 from closeloop.text.patches import sum_line_counts
+from closeloop.text.search_text import describe_attempt
 
 OWN_KEY_CHARACTERS = 32
 """How much of a session's key is of the session itself: its copies have the same."""
@@ -26,14 +27,19 @@ _SMALLEST, _BIGGEST = -(2**63), 2**63 - 1
 _JOINED_FIELDS = set(AttemptRow.__struct_fields__) - set(attempts.c.keys())
 
 
-def attempt_columns(attempt: Attempt, trace: Trace | None, change: Change | None) -> dict[str, Any]:
-    """What `attempts` holds of an attempt."""
+def attempt_columns(
+    attempt: Attempt, trace: Trace | None, change: Change | None, title: str | None = None
+) -> dict[str, Any]:
+    """What `attempts` holds of an attempt; the title where it does not follow from the rest."""
     usage = attempt.usage
     started, ended = attempt.started, attempt.ended
     added, removed = sum_line_counts(change.files) if change else (None, None)
+    title, detail = describe_attempt(attempt, trace, title)
     return {
         "id": attempt.id,
         "origin": attempt.origin,
+        "title": short_column_text(title),
+        "detail": short_column_text(detail),
         "task": attempt.task,
         "task_digest": attempt.task_digest,
         "variant": attempt.variant,

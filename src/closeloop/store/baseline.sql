@@ -85,6 +85,8 @@ CREATE INDEX proofs_by_grading ON proofs (grading, number);
 CREATE TABLE attempts (
     id {text} NOT NULL PRIMARY KEY,
     origin {text} NOT NULL,
+    title {text},
+    detail {text},
     task {text},
     task_digest {text},
     variant {text},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, func, or_, select
@@ -143,8 +143,14 @@ class ListingSection(StoreSection):
         def work(on: Connection) -> FilterChoices:
             values_by_name = {name: _list_distinct(on, column) for name, column in columns.items()}
             agents = {*_list_distinct(on, variants.c.agent), *_list_distinct(on, sessions.c.agent)}
+            models = {*_list_distinct(on, variants.c.model), *_list_distinct(on, sessions.c.model)}
             tasks = _list_distinct(on, attempts.c.task, is_visible)
-            return FilterChoices(tasks=tasks, agents=tuple(sorted(agents)), **values_by_name)
+            return FilterChoices(
+                tasks=tasks,
+                agents=tuple(sorted(agents)),
+                models=tuple(sorted(models)),
+                **values_by_name,
+            )
 
         choices: FilterChoices = self._read(work)
         return choices
@@ -222,27 +228,32 @@ def _page_conditions(after: PageCursor | None) -> list[ColumnElement[bool]]:
 
 
 def _filter_conditions(wanted: AttemptFilter) -> list[ColumnElement[bool]]:
+    columns = attempts.c
     conditions = [
-        attempts.c[name] == value
+        columns[name] == value
         for name in ("task", "origin", "exit", "experiment", "user")
         if (value := getattr(wanted, name)) is not None
     ]
-    if wanted.repo is not None:
-        conditions.append(sessions.c.repo == wanted.repo)
-    if wanted.variant is not None:
-        conditions.append(
-            attempts.c.variant.in_(_select_variant_digests(variants.c.name == wanted.variant))
-        )
-    if wanted.agent is not None:
-        own = attempts.c.variant.in_(_select_variant_digests(variants.c.agent == wanted.agent))
-        conditions.append(or_(own, sessions.c.agent == wanted.agent))
-    if wanted.outcome is not None:
-        conditions.append(outcome_condition(wanted.outcome))
-    if wanted.rule is not None:
-        conditions.append(_has_finding(wanted.rule))
-    if wanted.category is not None:
-        conditions.append(_last_measurement_matches(measurements.c.category == wanted.category))
+    build_condition: dict[str, Callable[[Any], ColumnElement[bool]]] = {
+        "since": lambda moment: columns.started >= moment,
+        "until": lambda moment: columns.started < moment,
+        "min_cost": lambda dollars: columns.cost >= dollars,
+        "repo": lambda repo: sessions.c.repo == repo,
+        "variant": lambda name: _has_variant(variants.c.name == name),
+        "agent": lambda name: or_(_has_variant(variants.c.agent == name), sessions.c.agent == name),
+        "model": lambda name: or_(_has_variant(variants.c.model == name), sessions.c.model == name),
+        "outcome": outcome_condition,
+        "rule": _has_finding,
+        "category": lambda name: _last_measurement_matches(measurements.c.category == name),
+    }
+    for name, build in build_condition.items():
+        if (value := getattr(wanted, name)) is not None:
+            conditions.append(build(value))
     return conditions
+
+
+def _has_variant(condition: ColumnElement[bool]) -> ColumnElement[bool]:
+    return attempts.c.variant.in_(_select_variant_digests(condition))
 
 
 def _select_variant_digests(condition: ColumnElement[bool]) -> Select[Any]:

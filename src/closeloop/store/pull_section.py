@@ -287,9 +287,9 @@ class PullSection(StoreSection):
 
     # The attempts behind them
 
-    def save_pull_attempt(self, attempt: Attempt, session: Session) -> None:
+    def save_pull_attempt(self, attempt: Attempt, session: Session, title: str | None) -> None:
         """Save a piece of production work of which there is no recording, once."""
-        columns = attempt_columns(attempt, None, None)
+        columns = attempt_columns(attempt, None, None, title)
         bodies = {
             "attempt": attempt.id,
             "body": pack_record(attempt),

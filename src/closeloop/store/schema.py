@@ -122,6 +122,8 @@ attempts = Table(
     metadata,
     Column("id", Text, primary_key=True),
     Column("origin", Text, nullable=False),
+    Column("title", Text),
+    Column("detail", Text),
     Column("task", Text),
     Column("task_digest", Text),
     Column("variant", Text),

@@ -63,6 +63,8 @@ def hide_attempt(row: AttemptRow, sealed: Collection[str]) -> AttemptRow:
         return row
     return replace(
         row,
+        title=task_alias(row.task_digest),
+        detail=row.detail and HIDDEN_TEXT,
         task=task_alias(row.task_digest),
         repo=None,
         cause=row.cause and HIDDEN_TEXT,

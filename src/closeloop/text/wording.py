@@ -1,11 +1,14 @@
-"""Names and numbers as sentences and patterns have them: plurals, shares, globs, repositories."""
+"""Names, numbers and times as people write them: plurals, shares, moments, globs, repositories."""
 
 from __future__ import annotations
 
 import fnmatch
 import re
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
+
+from closeloop.records.errors import BadInput
 
 
 def count_with_noun(number: int, one: str, more: str | None = None) -> str:
@@ -61,6 +64,36 @@ def format_points(share: float, signed: bool = False) -> str:
     )
     sign = "−" if share < 0 else "+" if share else ""
     return sign + points_text if signed else points_text
+
+
+# Moments: what `since` and `until` take, wherever they are asked for.
+
+_PERIOD = re.compile(r"(\d{1,4})([hdw])")
+_PERIOD_HOURS = {"h": 1, "d": 24, "w": 168}
+_DATE_CHARS = len("2026-11-01")
+
+
+def parse_moment(
+    text: str, now: datetime, *, zone: tzinfo | None = UTC, is_end: bool = False
+) -> datetime | None:
+    """When `24h`, `7d`, `2w`, a date or a time begins; None for `all`.
+
+    With `is_end` a date stands for the end of its day. `zone` is that of times which name none;
+    None is this machine's.
+    """
+    if text == "all":
+        return None
+    if period := _PERIOD.fullmatch(text):
+        return now - timedelta(hours=int(period[1]) * _PERIOD_HOURS[period[2]])
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is None:
+            moment = moment.astimezone() if zone is None else moment.replace(tzinfo=zone)
+        return moment + timedelta(days=1) if is_end and len(text) <= _DATE_CHARS else moment
+    except (ValueError, OverflowError):
+        raise BadInput(
+            f"A time is 24h, 7d, 2w, a date such as 2026-11-01, or all; not {text!r}."
+        ) from None
 
 
 # Globs over the paths of a repository: what `scope` and `protected` are written in.

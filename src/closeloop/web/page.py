@@ -2,7 +2,8 @@
 
 `Page(path="/rules", show=rules, template="rules.html", about="…")` is served as HTML at `/rules`
 and as JSON at `/api/rules`. `show` takes the desk and a record of what was asked, filled from the
-address. With `section` and `key` the page is in the navigation.
+address. With `section` and `key` the page is in the navigation, in the group that `NAVIGATION` puts
+its section into. A page whose query is a `TimeRange` shows the time-range picker.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cache
 from http import HTTPStatus
 from typing import Any, Literal, ParamSpec, TypeVar, get_origin, get_type_hints
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote
 
 import anyio.to_thread
 import msgspec
@@ -22,8 +24,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from closeloop import __version__
+from closeloop.records.attempt import TimeRange
 from closeloop.records.errors import BadInput, Fault
 from closeloop.records.record import Record
+from closeloop.text.wording import parse_moment
 from closeloop.web.access import Caller, caller_from_scope
 from closeloop.web.page_context import PageContext
 from closeloop.web.render import render_template
@@ -158,6 +162,25 @@ def find_or_404(find: Callable[Given, Thing], *given: Given.args, **more: Given.
         raise PageNotFound(str(fault)) from fault
 
 
+NAVIGATION: dict[str, tuple[str, ...]] = {
+    "Overview": ("Overview",),
+    "Sessions": ("Sessions", "Triage", "Plans", "Insights"),
+    "Experiments": ("Experiments", "Compare", "Trials", "Prompts", "Metrics", "Gate"),
+    "Pull requests": ("Pull requests", "Changes", "Review", "Team rules"),
+    "Tasks": ("Tasks",),
+    "Trust": ("Trust", "Rules", "Judges"),
+}
+"""By group, the sections of pages in it. What has no group, such as the settings, is a tool."""
+RANGE_FIELDS = ("since", "until")
+"""Parameters of an address that pages with a time range share."""
+RANGE_PRESETS = {
+    "24h": "Last 24 hours",
+    "7d": "Last 7 days",
+    "30d": "Last 30 days",
+    "90d": "Last 90 days",
+}
+
+
 class NoQuery(Record):
     """A page that asks for nothing."""
 
@@ -191,6 +214,11 @@ class Page(Record):
         return query_class
 
     @property
+    def has_range(self) -> bool:
+        """Whether the time-range picker narrows what is on it."""
+        return issubclass(self.query_type, TimeRange)
+
+    @property
     def view_type(self) -> type[Record]:
         view_class: type[Record] = _resolve_type_hints(self.show)["return"]
         return view_class
@@ -206,6 +234,48 @@ class PageLocation(Record):
     sections: tuple[Page, ...]
     news: str = ""
     """What the page was drawn from: by another mark it knows that there is more."""
+    is_static: bool = False
+    """Whether it is a file: nothing can be searched or narrowed there."""
+
+    @property
+    def groups(self) -> list[tuple[str, list[Page]]]:
+        """The navigation: its groups, each with its pages; those of no group are left out."""
+        pages = {page.section: page for page in self.sections}
+        grouped = [
+            (group, [pages[name] for name in names if name in pages])
+            for group, names in NAVIGATION.items()
+        ]
+        return [(group, found) for group, found in grouped if found]
+
+    @property
+    def group(self) -> str | None:
+        """The group of the page that is shown."""
+        section = self.page.section if self.page else None
+        return next((group for group, names in NAVIGATION.items() if section in names), None)
+
+    @property
+    def tools(self) -> list[Page]:
+        """Pages that belong to no group."""
+        grouped = {name for names in NAVIGATION.values() for name in names}
+        return [page for page in self.sections if page.section not in grouped]
+
+    @property
+    def range_pairs(self) -> list[tuple[str, str]]:
+        """The time range as the address has it: it travels along to other pages."""
+        return [pair for pair in parse_qsl(self.query) if pair[0] in RANGE_FIELDS]
+
+    @property
+    def range_presets(self) -> dict[str, str]:
+        return RANGE_PRESETS
+
+    @property
+    def range_label(self) -> str:
+        """The time range in words."""
+        chosen = dict(self.range_pairs)
+        since, until = chosen.get("since", "all"), chosen.get("until", "all")
+        if until != "all":
+            return f"{since} to {until}" if since != "all" else f"Until {until}"
+        return "All time" if since == "all" else RANGE_PRESETS.get(since, f"Since {since}")
 
 
 def page_routes(pages: Iterable[Page], desk: PageContext) -> list[Route]:
@@ -243,9 +313,13 @@ def parse_page_query(
     """What an address asks; a field that is left empty is not asked."""
     fields = {field.name: field for field in msgspec.structs.fields(kind)}
     given_values: dict[str, Any] = {}
+    # By the hour: what is derived of a range such as `7d` can be kept for a while.
+    now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
     for name, value in query:
         if name in fields and value != "":
-            if get_origin(fields[name].type) is tuple:
+            if name in RANGE_FIELDS and issubclass(kind, TimeRange):
+                given_values[name] = parse_moment(value, now, is_end=name == "until")
+            elif get_origin(fields[name].type) is tuple:
                 given_values.setdefault(name, []).append(value)
             else:
                 given_values[name] = value

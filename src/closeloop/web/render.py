@@ -249,7 +249,10 @@ def template_environment() -> Environment:
     }
     jinja_environment.globals |= {
         "address": address_with_changes,
+        "in_range": address_with_range,
+        "other_pairs": query_pairs_without,
         "api_of": api_address,
+        "asked_text": searched_text,
         "asset": asset_address,
         "result": attempt_result,
         "version": __version__,
@@ -271,6 +274,26 @@ def address_with_changes(here: Any, **changes: str | None) -> str:
     query_pairs = [(name, value) for name, value in parse_qsl(here.query) if name not in changes]
     query_pairs += [(name, value) for name, value in changes.items() if value is not None]
     return f"{here.path}?{urlencode(query_pairs)}" if query_pairs else str(here.path)
+
+
+def address_with_range(here: Any, address: str) -> str:
+    """An address of ours with the time range that is chosen here, unless it has one itself."""
+    path, _, query = address.partition("?")
+    pairs = parse_qsl(query)
+    given_names = {name for name, _ in pairs}
+    if given_names.isdisjoint(("since", "until")):
+        pairs += here.range_pairs
+    return f"{path}?{urlencode(pairs)}" if pairs else path
+
+
+def query_pairs_without(here: Any, *names: str) -> list[tuple[str, str]]:
+    """What the address asks besides some things: a form sends it along."""
+    return [pair for pair in parse_qsl(here.query) if pair[0] not in names]
+
+
+def searched_text(here: Any) -> str:
+    """What is searched for on the list of sessions; elsewhere nothing."""
+    return dict(parse_qsl(here.query)).get("q", "") if here.path == "/attempts" else ""
 
 
 def api_address(here: Any) -> str:

@@ -127,7 +127,12 @@ class StaticSite:
         path, _, query = address.partition("?")
         page = next(self._pages_at(address))
         here = PageLocation(
-            path=path, query=query, page=page, caller=Caller(), sections=self.sections
+            path=path,
+            query=query,
+            page=page,
+            caller=Caller(),
+            sections=self.sections,
+            is_static=True,
         )
         params = next(found for (found, one) in self._matching_pages(path) if one is page)
         try:

@@ -349,14 +349,14 @@ PAGES = (
         show=attempt,
         template="attempt.html",
         about="One attempt: its outcome, its findings, and what happened, event by event.",
-        section="Attempts",
+        section="Sessions",
     ),
     Page(
         path="/attempts/{attempt}/measured",
         show=measured,
         template="measured.html",
         about="What the rules find in the trace of an attempt.",
-        section="Attempts",
+        section="Sessions",
         part=True,
     ),
     Page(
@@ -364,7 +364,7 @@ PAGES = (
         show=events,
         template="events.html",
         about="Some events of an attempt.",
-        section="Attempts",
+        section="Sessions",
         part=True,
     ),
     Page(
@@ -372,7 +372,7 @@ PAGES = (
         show=event,
         template="event.html",
         about="One event of an attempt, with nothing left out.",
-        section="Attempts",
+        section="Sessions",
         part=True,
     ),
     Page(
@@ -380,7 +380,7 @@ PAGES = (
         show=tail,
         template="tail.html",
         about="What was added to a session since it was opened.",
-        section="Attempts",
+        section="Sessions",
         part=True,
     ),
     Page(
@@ -388,7 +388,7 @@ PAGES = (
         show=search,
         template="search.html",
         about="Where a text occurs in the trace of an attempt.",
-        section="Attempts",
+        section="Sessions",
         part=True,
     ),
 )
@@ -444,13 +444,13 @@ RECORD_PAGES = (
         show=attempt_reviews,
         template="attempt_reviews.html",
         about="What people said of an attempt.",
-        section="Attempts",
+        section="Sessions",
     ),
     Page(
         path="/attempts/{attempt}/raw",
         show=raw,
         template="raw.html",
         about="The record of an attempt as it is kept.",
-        section="Attempts",
+        section="Sessions",
     ),
 )

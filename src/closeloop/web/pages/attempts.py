@@ -218,7 +218,7 @@ PAGES = (
         show=attempts,
         template="attempts.html",
         about="Attempts, and how they ended.",
-        section="Attempts",
+        section="Sessions",
         key="a",
     ),
 )

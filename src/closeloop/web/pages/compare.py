@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from math import isfinite
 from statistics import fmean
 from typing import Annotated, Literal
+from urllib.parse import urlencode
 
 from msgspec import Meta
 from msgspec.structs import replace
@@ -18,6 +19,7 @@ from closeloop.metrics.attempt_pairs import AttemptPair, compare_two_attempts
 from closeloop.metrics.attempt_selection import (
     AttemptSelection,
     covering_span,
+    narrow_period,
     select_attempts,
     selection_mask,
 )
@@ -29,6 +31,7 @@ from closeloop.metrics.variant_comparison import (
     compare_variants,
     default_scores,
 )
+from closeloop.records.attempt import TimeRange
 from closeloop.records.errors import BadInput
 from closeloop.records.estimate import CompareReport, Metric, TaskPair, VariantComparison
 from closeloop.records.finding import Finding
@@ -53,7 +56,7 @@ PERIOD_DAYS = (7, 30)
 ComparedName = Annotated[str, Meta(max_length=1000)]
 
 
-class CompareAsked(Record):
+class CompareAsked(TimeRange):
     variants: tuple[ComparedName, ...] = ()
     """All against the first: by name, digest, or `agent:X`, `model:X`, `repo:X`, `prompt:ID`,
     `experiment:ID`, `DAY..DAY`; several joined by commas must all hold."""
@@ -140,6 +143,8 @@ class CompareView(Record):
     two: TwoAttempts | None = None
     report: CompareReport | None = None
     pairs: tuple[PairView, ...] = ()
+    links: dict[str, str | None] = {}
+    """By side, where its attempts are listed; None where no list shows them."""
     decides: ComparedScore | None = None
     explored: tuple[Metric, ...] = ()
     """What else was asked for."""
@@ -237,8 +242,11 @@ def _compare_view(
         return choice
     if len(asked.variants) > MAX_NAMES:
         raise BadInput(f"So many are hard to compare: choose up to {MAX_NAMES}.")
-    choices = [select_attempts(name, known, desk.store) for name in dict.fromkeys(asked.variants)]
-    key = f"compare {asked.margin} {asked.variants} {asked.score}"
+    choices = [
+        narrow_period(select_attempts(name, known, desk.store), asked.since, asked.until)
+        for name in dict.fromkeys(asked.variants)
+    ]
+    key = f"compare {asked.margin} {asked.variants} {asked.score} {asked.since} {asked.until}"
     cached_comparison = desk.metric_cache.compute_from_work(
         key, lambda work: _compute_comparison(desk, work, choices, choice)
     )
@@ -246,8 +254,26 @@ def _compare_view(
         cached_comparison.value or choice,
         choices=choice.choices,
         scores=choice.scores,
+        links={one.name: _list_address(one) for one in choices},
         fresh=choice.fresh and cached_comparison.fresh,
     )
+
+
+def _list_address(one: AttemptSelection) -> str | None:
+    """The list of the attempts that a side stands for."""
+    asked = dict(one.labels)
+    for part in one.name.split(","):
+        field, colon, value = part.strip().partition(":")
+        if field in ("prompt", "attempt") and colon:
+            return None
+        if field == "experiment" and colon:
+            asked["experiment"] = value
+    if one.variants is not None:
+        asked["variant"] = one.name
+    for name, moment in (("since", one.since), ("until", one.until)):
+        if moment is not None:
+            asked[name] = moment.isoformat()
+    return f"/attempts?{urlencode(asked)}"
 
 
 def _compute_comparison(

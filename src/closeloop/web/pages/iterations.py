@@ -200,7 +200,7 @@ PAGES = (
         show=iterations,
         template="iterations.html",
         about="Which failures each round of changes left: the picture of a spiral.",
-        section="Attempts",
+        section="Sessions",
     ),
 )
 
@@ -379,6 +379,6 @@ HANDOFF_PAGES = (
         show=handoffs,
         template="handoffs.html",
         about="What an attempt handed to sub-agents, what came back, and what was lost.",
-        section="Attempts",
+        section="Sessions",
     ),
 )

@@ -144,7 +144,7 @@ PAGES = (
         show=memory,
         template="memory.html",
         about="What reviewers taught, and the mistakes that came again.",
-        section="Memory",
+        section="Team rules",
         key="m",
     ),
     Page(

@@ -154,6 +154,6 @@ ATTEMPT_PAGES = (
         show=attempt_scores,
         template="attempt_scores.html",
         about="All that tests, rules, judges, people and code say of an attempt.",
-        section="Attempts",
+        section="Sessions",
     ),
 )

@@ -58,7 +58,7 @@ class KeyHelp extends HTMLElement {
     document.removeEventListener("keydown", this.heard);
   }
   links() {
-    return [...document.querySelectorAll("nav a[data-key]")];
+    return [...document.querySelectorAll("header.frame a[data-key]")];
   }
   /** The keys that this page uses for itself, each with what it does. */
   own() {
@@ -84,7 +84,11 @@ class KeyHelp extends HTMLElement {
     const action = {
       g: () => { this.waiting = true; setTimeout(() => { this.waiting = false; }, 1500); },
       "?": () => this.list(),
-      "/": () => document.querySelector("main input[type=search], main .filters select, main .filters input")?.focus(),
+      "/": () => {
+        const field = document.querySelector("main input[type=search]") ?? document.querySelector(".find input");
+        field?.focus();
+        field?.select();
+      },
       t: () => document.querySelector("theme-switch")?.turn(),
       j: () => this.step(1),
       k: () => this.step(-1),
