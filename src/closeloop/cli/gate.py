@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from closeloop.cli.console import JsonFlag, make_visible
-from closeloop.text.wording import count_with_noun, format_percent
+from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -75,6 +75,8 @@ def gate(  # noqa: PLR0913 - one parameter for each flag
         demands = read_demands(project.settings, store, book, score, least, margin)
         saved_baseline = find_baseline(store, baseline, needed=not demands.least)
         report = run_gate(chosen_experiment, saved_baseline, demands, store, book)
+        if not store.is_read_only:
+            store.course.save_gate_report(report, datetime.now(UTC))
     return report_gate_result(report, junit, json=json)
 
 
@@ -157,6 +159,7 @@ def run_gate(
 def report_gate_result(report: GateReport, junit: Path | None, *, json: bool) -> int:
     """Tell it where it is wanted; the exit code."""
     from closeloop.cli.console import print_json, print_parts, print_warning
+    from closeloop.metrics.baseline_gate import gate_refusal
 
     refusal = gate_refusal(report)
     if junit is not None:
@@ -202,18 +205,6 @@ def find_baseline(store: Store, name: str, *, needed: bool) -> Baseline | None:
             f"`closeloop gate --save{'' if name == 'main' else f' --baseline {name}'}`."
         )
     return baseline
-
-
-def gate_refusal(report: GateReport) -> str | None:
-    """Why the gate has no say, where it has none."""
-    from closeloop.metrics.baseline_gate import MIN_COVERAGE
-
-    if report.coverage is None or report.coverage >= MIN_COVERAGE:
-        return None
-    return (
-        f"only {format_percent(report.coverage)} of the attempts could be scored, too few to say "
-        "anything: run `closeloop run` again to retry the others."
-    )
 
 
 def write_gate_junit(file: Path, report: GateReport, refusal: str | None) -> None:

@@ -26,6 +26,7 @@ from closeloop.records.finding import ProcessScore
 from closeloop.statistics.mean_comparison import compare_means
 from closeloop.statistics.rate_comparison import DifferenceInterval, rate_difference
 from closeloop.statistics.rate_estimate import TaskValues
+from closeloop.text.wording import format_percent
 
 # What a gate asks: of each metric, of each task, of whatever somebody set a threshold for.
 
@@ -256,6 +257,16 @@ def scored_share(side: Sequence[MeasuredAttempt]) -> float | None:
         sum(row.outcome in ("pass", "fail") for row in task_rows) / len(task_rows)
         if task_rows
         else None
+    )
+
+
+def gate_refusal(report: GateReport) -> str | None:
+    """Why the gate has no say, where it has none."""
+    if report.coverage is None or report.coverage >= MIN_COVERAGE:
+        return None
+    return (
+        f"only {format_percent(report.coverage)} of the attempts could be scored, too few to say "
+        "anything: run `closeloop run` again to retry the others."
     )
 
 

@@ -242,6 +242,15 @@ CREATE TABLE baselines (
 
 CREATE INDEX baselines_by_name ON baselines (name, number);
 
+-- What `closeloop gate` saw, each time it ran.
+CREATE TABLE gate_reports (
+    number {number},
+    at BIGINT NOT NULL,
+    experiment {text} NOT NULL,
+    passed BOOLEAN NOT NULL,
+    body {bytes} NOT NULL
+);
+
 
 -- What attempts asked their models, and what came back.
 
