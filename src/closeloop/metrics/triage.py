@@ -23,12 +23,10 @@ from closeloop.metrics.triage_model import (
     score_sessions,
 )
 from closeloop.metrics.triage_reasons import MIN_EFFECT, describe_reason
-from closeloop.process.rule_helpers import truncate_line
 from closeloop.process.rulebook import Rulebook
 from closeloop.records.attempt import AttemptRow
 from closeloop.records.errors import unknown_name_error
 from closeloop.records.record import Record
-from closeloop.records.trace import Message
 from closeloop.records.triage import (
     AgentGrades,
     SessionTriage,
@@ -50,13 +48,13 @@ ProgressDisplay = Callable[[int], AbstractContextManager[Callable[[int], None]]]
 """Given how many sessions there are: what is told of each that was measured."""
 MAX_REASONS = 3
 MIN_GRADED_FOR_QUALITY = 20
-MAX_TITLE_CHARS = 70
 
 
 class TriageQuery(Record):
     """Which sessions are wanted."""
 
     since: datetime | None = None
+    until: datetime | None = None
     agent: str | None = None
     model: str | None = None
     limit: int = 20
@@ -76,15 +74,21 @@ def triage_sessions(
     rows = list_last_tries(store)
     with show_progress(len(rows)) as tell:
         estimates = estimate_sessions(store, book, load_triage_prior(), tell, rows)
+    return report_triage(estimates, query, store.held_out.list_sealed_digests())
+
+
+def report_triage(
+    estimates: SessionEstimates, query: TriageQuery, sealed: frozenset[str]
+) -> TriageReport:
+    """The same, of sessions that are estimated."""
     _check_query(query, estimates.rows)
-    wanted, notes = _select_sessions(estimates, query, store.held_out.list_sealed_digests())
+    wanted, notes = _select_sessions(estimates, query, sealed)
     wanted.sort(key=lambda place: (estimates.scores[place], estimates.rows[place].id))
     shown = wanted[: query.limit]
     peers = rows_by_label(estimates.groups) if shown else {}
     return TriageReport(
         sessions=tuple(
-            _session_triage(store, estimates, peers, place, rank)
-            for rank, place in enumerate(shown, 1)
+            _session_triage(estimates, peers, place, rank) for rank, place in enumerate(shown, 1)
         ),
         total=len(wanted),
         agents=tuple(_agent_grades(estimates)),
@@ -92,6 +96,19 @@ def triage_sessions(
         prior=estimates.prior.figures,
         notes=tuple(notes),
     )
+
+
+def find_session_triage(estimates: SessionEstimates, attempt: str) -> SessionTriage | None:
+    """One session with its place among all that are estimated, from the likeliest failure on."""
+    import numpy as np
+
+    place = next((at for at, row in enumerate(estimates.rows) if row.id == attempt), None)
+    if place is None:
+        return None
+    rank = int((estimates.scores < estimates.scores[place]).sum()) + 1
+    group = estimates.groups[place]
+    own = np.flatnonzero([one == group for one in estimates.groups])
+    return _session_triage(estimates, {group: own}, place, rank)
 
 
 class SessionEstimates(Record):
@@ -214,8 +231,11 @@ def _select_sessions(
             continue
         if query.model not in (None, row.model):
             continue
-        if query.since is not None and (row.started is None or row.started < query.since):
-            undated += row.started is None
+        is_bounded = query.since is not None or query.until is not None
+        if is_bounded and row.started is None:
+            undated += 1
+            continue
+        if row.started is not None and not _is_within(row.started, query):
             continue
         places.append(place)
     notes = []
@@ -227,18 +247,19 @@ def _select_sessions(
     return places, notes
 
 
+def _is_within(started: datetime, query: TriageQuery) -> bool:
+    since, until = query.since, query.until
+    return (since is None or started >= since) and (until is None or started < until)
+
+
 def _session_triage(
-    store: Store,
-    estimates: SessionEstimates,
-    peers: Mapping[Hashable, Array],
-    place: int,
-    rank: int,
+    estimates: SessionEstimates, peers: Mapping[Hashable, Array], place: int, rank: int
 ) -> SessionTriage:
     """`peers`: which rows are of each agent and model."""
     row, chance = estimates.rows[place], float(estimates.chances[place])
     return SessionTriage(
         attempt=row.id,
-        title=row.task or _read_title(store, row.id),
+        title=row.title or row.task,
         agent=row.agent,
         model=row.model,
         started=row.started,
@@ -247,17 +268,6 @@ def _session_triage(
         chance=None if chance != chance else chance,  # noqa: PLR0124 - NaN is not stated
         reasons=tuple(_list_reasons(estimates, peers[row.agent, row.model].tolist(), place)),
     )
-
-
-def _read_title(store: Store, attempt: str) -> str | None:
-    """The first line of the request that is more than a tag or a path."""
-    trace = store.load_trace(attempt)
-    for event in trace.events if trace else ():
-        if isinstance(event, Message) and event.role == "user":
-            lines = [line.strip() for line in event.text.splitlines()]
-            spoken = (line for line in lines if " " in line and not line.startswith("<"))
-            return truncate_line(next(spoken, event.text), MAX_TITLE_CHARS) or None
-    return None
 
 
 def _list_reasons(

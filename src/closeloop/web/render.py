@@ -31,6 +31,7 @@ from closeloop.text.wording import (
     format_points,
     truncate_words,
 )
+from closeloop.web.code_view import colour_diff, pair_lines
 
 # Files that pages are made with: served from memory under names that change with their content.
 
@@ -254,6 +255,8 @@ def template_environment() -> Environment:
         "api_of": api_address,
         "asked_text": searched_text,
         "asset": asset_address,
+        "colour_diff": colour_diff,
+        "pair_lines": pair_lines,
         "result": attempt_result,
         "version": __version__,
     }

@@ -21,6 +21,7 @@ from closeloop.web.pages import (
     review,
     scores,
     tasks,
+    triage,
     trials,
 )
 from closeloop.web.render import load_assets, template_environment
@@ -34,6 +35,7 @@ PAGES: tuple[Page, ...] = (
     *outcome.PAGES,
     *scores.ATTEMPT_PAGES,
     *attempt.RECORD_PAGES,
+    *triage.PAGES,
     *compare.PAGES,
     *scores.PAGES,
     *experiments.PAGES,

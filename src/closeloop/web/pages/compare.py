@@ -42,8 +42,8 @@ from closeloop.records.task import Variant
 from closeloop.web.event_views import EventView
 from closeloop.web.page import Page, find_or_404
 from closeloop.web.page_context import PageContext
-from closeloop.web.pages.attempt import attempt
-from closeloop.web.pages.outcome import AttemptAsked, AttemptHead
+from closeloop.web.pages.attempt import AttemptPageAsked, attempt
+from closeloop.web.pages.outcome import AttemptHead
 from closeloop.web.pages.scores import ScoreName, load_score_summaries, require_few_scores
 
 MAX_NAMES = 6
@@ -422,7 +422,7 @@ def _compare_attempts(desk: PageContext, names: Sequence[str]) -> TwoAttempts:
 
 
 def _attempt_column(desk: PageContext, name: str) -> AttemptColumn:
-    shown = attempt(desk, AttemptAsked(attempt=name))
+    shown = attempt(desk, AttemptPageAsked(attempt=name))
     return AttemptColumn(
         head=shown.head,
         reasons=shown.reasons,
