@@ -14,6 +14,7 @@ from closeloop.web.pages import (
     experiments,
     iterations,
     memory,
+    metrics,
     outcome,
     overview,
     plans,
@@ -23,6 +24,7 @@ from closeloop.web.pages import (
     tasks,
     triage,
     trials,
+    trust,
 )
 from closeloop.web.render import load_assets, template_environment
 
@@ -38,6 +40,7 @@ PAGES: tuple[Page, ...] = (
     *triage.PAGES,
     *compare.PAGES,
     *scores.PAGES,
+    *metrics.PAGES,
     *experiments.PAGES,
     *review.PAGES,
     *changes.PAGES,
@@ -48,7 +51,7 @@ PAGES: tuple[Page, ...] = (
     *prompts.PAGES,
     *trials.PAGES,
     *tasks.PAGES,
-    *tasks.RULE_PAGES,
+    *trust.PAGES,
     *overview.HEALTH_PAGES,
 )
 
