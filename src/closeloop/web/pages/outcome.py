@@ -98,18 +98,20 @@ def load_attempt_head(desk: PageContext, name: str) -> tuple[AttemptHead, Task |
         newer=desk.store.listing.find_newer_version(attempt.id) if session else None,
         links=tuple(_head_links(desk.store, row)),
         commit=session.commit if session else None,
-        commands=tuple(_attempt_commands(row)),
+        commands=tuple(_attempt_commands(row, judges=bool(desk.settings.judge.models))),
     )
     return head, task
 
 
-def _attempt_commands(row: AttemptRow) -> Iterator[str]:
+def _attempt_commands(row: AttemptRow, *, judges: bool) -> Iterator[str]:
+    """`judges`: whether closeloop.toml names a model that judges."""
     yield f"closeloop show {row.id}"
     if row.files_changed:
         yield f"closeloop check --attempt {row.id}"
         yield f"closeloop branch {row.id}"
-    if row.events:
+    if judges:
         yield f"closeloop judge {row.id}"
+    if row.events:
         yield f"closeloop measure {row.id}"
     yield f"closeloop score {row.id} would-merge=yes"
 
