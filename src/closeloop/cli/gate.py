@@ -8,14 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from closeloop.cli.console import JsonFlag, make_visible
-from closeloop.text.wording import count_with_noun
+from closeloop.text.wording import count_with_noun, format_percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from closeloop.process.rulebook import Rulebook
     from closeloop.records.estimate import Metric
-    from closeloop.records.experiment_plan import Baseline, GateDemands, GateReport
+    from closeloop.records.experiment_plan import (
+        Baseline,
+        GateDemands,
+        GateReport,
+        MetricDifference,
+    )
     from closeloop.records.settings import Settings
     from closeloop.records.task import Experiment
     from closeloop.store import Store
@@ -228,13 +233,7 @@ def render_gate_report(report: GateReport) -> Iterator[RenderableType]:
     for difference in report.differences:
         numbers = ("–", "–", "–")
         if difference.before is not None and difference.now is not None:
-            change = difference.now - difference.before
-            bounds = (
-                f"{change:+.2f} ({difference.low:+.2f} … {difference.high:+.2f})"
-                if difference.low is not None
-                else f"{change:+.2f}"
-            )
-            numbers = (f"{difference.before:.2f}", f"{difference.now:.2f}", bounds)
+            numbers = format_gate_numbers(difference, difference.before, difference.now)
         table.add_row(
             Text(make_visible(difference.variant)),
             difference.metric,
@@ -254,6 +253,20 @@ def render_gate_report(report: GateReport) -> Iterator[RenderableType]:
         f"{'Not worse than' if report.passed else 'Worse than'} {describe_gate_baseline(report)}.",
         style="bold green" if report.passed else "bold red",
     )
+
+
+def format_gate_numbers(
+    difference: MetricDifference, before: float, now: float
+) -> tuple[str, str, str]:
+    """Before, now and the difference: a rate in percent and points, else as it is."""
+    from closeloop.metrics.baseline_gate import is_mean_difference
+    from closeloop.metrics.variant_pairs import format_difference
+
+    low, high = difference.low, difference.high
+    bounds = (low, high) if low is not None and high is not None else None
+    is_rate = not is_mean_difference(difference)
+    first, second = (format_percent(one) if is_rate else f"{one:.3g}" for one in (before, now))
+    return first, second, format_difference(now - before, bounds, "", is_rate=is_rate)
 
 
 def describe_gate_baseline(report: GateReport) -> str:

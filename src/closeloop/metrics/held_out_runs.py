@@ -23,6 +23,7 @@ from closeloop.statistics.rate_estimate import estimate_rate
 from closeloop.store import Store
 from closeloop.store.metrics_section import AttemptSpan
 from closeloop.tasks.task_sets import SPLIT_NAMES
+from closeloop.text.wording import format_points
 
 MAX_TRIED_CHANGES = 3
 """With a fourth change tried, the best of equals looks better by a whole standard error."""
@@ -70,7 +71,7 @@ def overuse_warning(look: HeldOutRun, earlier: Sequence[HeldOutRun]) -> str | No
     optimism = _expected_maximum(len(changes)) * 0.5 / sqrt(look.count)
     return (
         f"this is change {len(changes)} tried on these {look.count} held-out tasks: the best of "
-        f"so many equals looks up to {optimism:.2f} better than it is, so hold out new ones."
+        f"so many equals looks up to {format_points(optimism)} better than it is, so hold out new ones."
     )
 
 

@@ -33,7 +33,7 @@ from closeloop.records.errors import BadInput
 from closeloop.records.estimate import CompareReport, Metric, VariantSide
 from closeloop.statistics.rate_comparison import DEFAULT_MARGIN
 from closeloop.store import Store
-from closeloop.text.wording import count_with_noun
+from closeloop.text.wording import count_with_noun, format_percent
 
 if TYPE_CHECKING:
     import numpy as np
@@ -280,8 +280,8 @@ def _coverage_refusals(held: Sequence[ComparedSide]) -> Iterator[str]:
     for side in (one.side for one in held):
         if side.coverage is not None and side.coverage < MIN_COVERAGE:
             yield (
-                f"Only {side.coverage:.0%} of the attempts of {side.name!r} could be scored, and "
-                f"under {MIN_COVERAGE:.0%} there is no verdict: `closeloop run --rerun unscored` "
+                f"Only {format_percent(side.coverage)} of the attempts of {side.name!r} could be scored, and "
+                f"under {format_percent(MIN_COVERAGE)} there is no verdict: `closeloop run --rerun unscored` "
                 "makes the others again."
             )
 

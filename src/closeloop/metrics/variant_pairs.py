@@ -51,6 +51,7 @@ from closeloop.text.wording import (
     count_with_noun,
     format_percent,
     format_points,
+    format_points_estimate,
     natural_order,
 )
 
@@ -266,12 +267,7 @@ def format_difference(
 ) -> str:
     """`+12 points (−5 to +29)` of a rate; else three digits of each, with the unit."""
     if is_rate:
-        between = (
-            " to ".join(format_points(one, signed=True).split()[0] for one in bounds)
-            if bounds
-            else ""
-        )
-        return format_points(value, signed=True) + (f" ({between})" if between else "")
+        return format_points_estimate(value, *(bounds or (None, None)))
     between = f" ({bounds[0]:+.3g} to {bounds[1]:+.3g})" if bounds else ""
     return f"{value:+.3g}{between}{' ' + unit if unit else ''}".replace("-", "−")
 

@@ -66,6 +66,15 @@ def format_points(share: float, signed: bool = False) -> str:
     return sign + points_text if signed else points_text
 
 
+def format_points_estimate(value: float, low: float | None, high: float | None) -> str:
+    """`+12 points (−5 to +29)`; without bounds where there are none."""
+    shown = format_points(value, signed=True)
+    if low is None or high is None:
+        return shown
+    bounds = (format_points(one, signed=True).split()[0] for one in (low, high))
+    return f"{shown} ({' to '.join(bounds)})"
+
+
 # Moments: what `since` and `until` take, wherever they are asked for.
 
 _PERIOD = re.compile(r"(\d{1,4})([hdw])")
