@@ -118,7 +118,7 @@ def test_what_could_not_be_read_is_named_and_the_rest_is_imported(home: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--since", "yesterday"), "--since takes a date such as 2026-11-01"),
+        (("--since", "yesterday"), "a date such as 2026-11-01"),
         (("--jobs", "0"), "--jobs must be more than 0"),
     ],
 )

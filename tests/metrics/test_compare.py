@@ -94,13 +94,13 @@ def test_too_little_coverage_gets_no_verdict(store: Store) -> None:
     report = compared(store, {"a": {"t": [1] * 10}, "b": {"t": [1] * 8 + [None] * 2}})
     assert report.pairs == ()
     assert report.refusal is not None
-    assert "Only 80% of the attempts of 'b' could be scored, and under 90%" in report.refusal
+    assert "Only 80 % of the attempts of 'b' could be scored, and under 90 %" in report.refusal
 
 
 def test_all_unscored_gets_no_verdict(store: Store) -> None:
     report = compared(store, {"a": {"t": [None, None]}, "b": {"t": [1, 1]}})
     assert report.refusal is not None
-    assert "Only 0%" in report.refusal
+    assert "Only 0 %" in report.refusal
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def test_the_fourth_change_tried_on_the_same_held_out_tasks_is_warned_of() -> No
     told = overuse_warning(look("4"), [*earlier, look("3")])
     assert told is not None
     assert "change 4 tried on these 25 held-out tasks" in told
-    assert "up to 0.10 better" in told
+    assert "up to 10 points better" in told
 
 
 def test_the_gap_is_how_much_better_a_variant_does_on_dev_tasks(store: Store) -> None:

@@ -71,7 +71,8 @@ def overuse_warning(look: HeldOutRun, earlier: Sequence[HeldOutRun]) -> str | No
     optimism = _expected_maximum(len(changes)) * 0.5 / sqrt(look.count)
     return (
         f"this is change {len(changes)} tried on these {look.count} held-out tasks: the best of "
-        f"so many equals looks up to {format_points(optimism)} better than it is, so hold out new ones."
+        f"so many equals looks up to {format_points(optimism)} better than it is, so hold out"
+        " new ones."
     )
 
 

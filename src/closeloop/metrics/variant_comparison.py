@@ -280,9 +280,9 @@ def _coverage_refusals(held: Sequence[ComparedSide]) -> Iterator[str]:
     for side in (one.side for one in held):
         if side.coverage is not None and side.coverage < MIN_COVERAGE:
             yield (
-                f"Only {format_percent(side.coverage)} of the attempts of {side.name!r} could be scored, and "
-                f"under {format_percent(MIN_COVERAGE)} there is no verdict: `closeloop run --rerun unscored` "
-                "makes the others again."
+                f"Only {format_percent(side.coverage)} of the attempts of {side.name!r} could be "
+                f"scored, and under {format_percent(MIN_COVERAGE)} there is no verdict: "
+                "`closeloop run --rerun unscored` makes the others again."
             )
 
 

@@ -186,7 +186,8 @@ def decide_gate(rule: Rule, read: ReadQuality | None, setting: bool | None = Non
     best = wilson_rate(precision.hits + max(more, 0), precision.of + max(more, 0))
     assert best is not None
     if best.low < MIN_PRECISION_BOUND:
-        reason = f"{share}: the lower bound {format_percent(precision.low)} is under {format_percent(MIN_PRECISION_BOUND)}"
+        least = format_percent(MIN_PRECISION_BOUND)
+        reason = f"{share}: the lower bound {100 * precision.low:.1f} % is under {least}"
         return GateDecision(gates=False, reason=reason)
     if more > 0:
         verb = "has" if more == 1 else "have"

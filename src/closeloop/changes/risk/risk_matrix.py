@@ -107,9 +107,9 @@ def explain_level(
         mine = by_level[level]
         subject = "size" if row == "none" else "impact"
         return (
-            f"{level} speaks of {subject} only: here {format_percent(mine.value)} of {mine.of:,} such"
-            f" changes went wrong, and {format_percent(lower.wrong.value)} of {lower.wrong.of:,} that were"
-            f" {lower.level}"
+            f"{level} speaks of {subject} only: here {format_percent(mine.value)} of {mine.of:,}"
+            f" such changes went wrong, and {format_percent(lower.wrong.value)} of"
+            f" {lower.wrong.of:,} that were {lower.level}"
         )
     if row == "breaking":
         return f"{level} speaks of impact: it is the rule for what this change touches"
