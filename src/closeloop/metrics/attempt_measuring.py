@@ -187,7 +187,8 @@ def list_experiment_attempts(store: Store, experiment: Experiment) -> list[Attem
         if row.number <= experiment.repeats:
             last[row.task_digest, row.variant, row.number] = row
     return sorted(
-        last.values(), key=lambda row: (row.task or "", row.variant_name or "", row.number)
+        last.values(),
+        key=lambda row: (natural_order(row.task or ""), row.variant_name or "", row.number),
     )
 
 

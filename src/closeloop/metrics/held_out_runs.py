@@ -23,7 +23,7 @@ from closeloop.statistics.rate_estimate import estimate_rate
 from closeloop.store import Store
 from closeloop.store.metrics_section import AttemptSpan
 from closeloop.tasks.task_sets import SPLIT_NAMES
-from closeloop.text.wording import format_points
+from closeloop.text.wording import format_points, format_points_estimate
 
 MAX_TRIED_CHANGES = 3
 """With a fourth change tried, the best of equals looks better by a whole standard error."""
@@ -205,9 +205,9 @@ def _build_gap_change(
         change=change,
         overfitted=overfitted,
         says=f"{name}: {verdict}. From the look of {times[0]:%Y-%m-%d} to that of"
-        f" {times[1]:%Y-%m-%d} its pass rate changed by {dev.value:+.2f} on dev tasks and by"
-        f" {held.value:+.2f} on held-out ones: the gap between them by {change.value:+.2f}"
-        f" ({change.low:+.2f} … {change.high:+.2f}).",
+        f" {times[1]:%Y-%m-%d} its pass rate changed by {format_points(dev.value, signed=True)} on"
+        f" dev tasks and by {format_points(held.value, signed=True)} on held-out ones: the gap"
+        f" between them by {format_points_estimate(change.value, change.low, change.high)}.",
     )
 
 
