@@ -223,7 +223,7 @@ def crowd(file: str, readers: int) -> dict[str, float]:
     from closeloop.store import open_store
     from closeloop.web.app import build_web_app
 
-    every = ["/", "/attempts", "/experiments", "/changes", "/pulls", "/plans", "/review"]
+    every = ["/", "/attempts", "/experiments", "/pulls", "/plans", "/review"]
     taken: list[float] = []
     stopped = threading.Event()
     with open_store(file) as store, TestClient(build_web_app(store, token=None), HERE) as client:

@@ -8,12 +8,16 @@ import time
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness import REFERENCE, Bench, peak_memory_bytes
 from table import Row, build_row
 
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
 ATTEMPTS = 100_000
+TITLE_WORDS = {1001: "currency", 101: "rounding", 11: "layout"}
 WEEK = 7 * 24 * 3600 * 1_000_000
 BEGAN = 1_760_000_000_000_000
 TASKS, VARIANTS = 100, 50
@@ -109,7 +113,26 @@ def make(file: str, attempts: int) -> dict[str, float]:
             for table in ("attempts", "grades", "measurements", "sessions", "deliveries"):
                 found = [row[table] for row in rows if table in row]
                 connection.execute(insert(schema.metadata.tables[table]), found)
+            _index_words(connection, [row["attempts"] for row in rows])
     return {}
+
+
+def _index_words(connection: Connection, rows: list[dict[str, Any]]) -> None:
+    """What attempts can be found by: a word of all, of one in ten, in a hundred, in a thousand."""
+    from closeloop.store.search_section import insert_work_texts
+
+    for first in range(0, len(rows), 1000):
+        texts = {
+            row["id"]: f"{row['title']}\nmake test src/app/module{number % 97}.py "
+            + " ".join(f"word{number * step % 5003}" for step in range(1, 40))
+            for number, row in enumerate(rows[first : first + 1000], first)
+        }
+        insert_work_texts(connection, texts)
+
+
+def _title(number: int) -> str:
+    rare = next((word for step, word in TITLE_WORDS.items() if number % step == 0), "logging")
+    return f"Fix the {rare} of invoice {number}"
 
 
 def _rows(number: int, of: int, chance: random.Random, basis: Any) -> dict[str, dict[str, Any]]:
@@ -143,6 +166,8 @@ def _rows(number: int, of: int, chance: random.Random, basis: Any) -> dict[str, 
         rows["deliveries"] = _delivery(name, chance)
     rows["attempts"] = {
         "id": name,
+        "title": f"t{task}" if mine else _title(number),
+        "detail": "Totals lose a cent when the tax is rounded twice.",
         "origin": "experiment" if mine else "production",
         "task": f"t{task}" if mine else None,
         "task_digest": f"d{task}" if mine else None,

@@ -153,6 +153,20 @@ def test_a_budget_that_is_spent_stops_new_attempts_and_a_larger_one_goes_on(proj
     assert len(second.results.attempts) == 4
 
 
+def test_an_experiment_costs_what_was_made_for_it_and_not_what_it_shares(project):
+    file = project / "closeloop.toml"
+    file.write_text(file.read_text() + PRICED)
+    (shared,) = run(project, variants=("dear",), repeats=1).results.attempts
+    made = run(project, variants=("dear",), repeats=2).results.attempts
+    assert shared.id in {one.id for one in made}
+    _, store = opened(project)
+    with store:
+        larger, smaller = list_experiment_statuses(store)
+    (own,) = (one.cost for one in made if one.id != shared.id)
+    assert (smaller.cost, smaller.shared_cost) == (shared.cost, None)
+    assert (larger.cost, larger.shared_cost) == (own, shared.cost)
+
+
 def test_a_budget_needs_prices(project):
     file = project / "closeloop.toml"
     file.write_text(file.read_text() + '[variants.far]\nmodel = "openai/unheard-of"\n')

@@ -9,8 +9,8 @@ import pytest
 import small_project
 from closeloop.cli import main
 from closeloop.cli.config import load_project
+from closeloop.records.attempt import TimeRange
 from closeloop.store import open_store
-from closeloop.web.page import NoQuery
 from closeloop.web.page_context import PageContext
 from closeloop.web.pages.overview import overview
 
@@ -47,7 +47,7 @@ def test_what_is_due_is_said_on_the_command_line_and_on_the_overview(tmp_path, m
     with open_store(str(folder / ".closeloop/closeloop.db")) as store:
         desk = PageContext(store, project.settings, project.root)
         desk.metric_cache.patience = None
-        shown = overview(desk, NoQuery()).due
+        shown = overview(desk, TimeRange()).due
     assert shown is not None
     assert [one.name for one in shown.changes] == ["fresh"]
     assert list(shown.says) == [

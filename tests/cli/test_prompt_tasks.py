@@ -9,8 +9,8 @@ import pytest
 
 import small_project
 from closeloop.cli import main
+from closeloop.records.attempt import TimeRange
 from closeloop.store import open_store
-from closeloop.web.page import NoQuery
 from closeloop.web.page_context import PageContext
 from closeloop.web.pages.overview import overview
 
@@ -176,5 +176,5 @@ def test_a_review_is_the_outcome_of_a_task_over_its_repeats_and_on_the_overview(
     said = closeloop(capsys, "show", "--task", "answer")
     assert "output used: of the failing checks" in " ".join(said.split())
     with open_store(str(project / ".closeloop/closeloop.db")) as store:
-        latest = overview(PageContext(store), NoQuery()).latest
+        latest = overview(PageContext(store), TimeRange()).latest
     assert {line.row.id: line.result for line in latest} == outcomes

@@ -26,12 +26,13 @@ from closeloop.records.errors import BadInput
 from closeloop.records.evaluation import Evaluation, EvaluationIssue, Evaluations, JudgeVersion
 from closeloop.records.finding import Finding
 from closeloop.records.pull_request import Correction, Fact, ReviewComment
-from closeloop.records.team_rules import ContextRecord
+from closeloop.records.team_rules import ContextRecord, RepeatedRemark
 from closeloop.reviews.pull_updates import save_facts
 from closeloop.reviews.rule_editing import (
     add_rule,
     decide_repeat,
     find_rule,
+    leave_out_settled,
     list_unconfirmed,
     merge_rules,
     set_rule_state,
@@ -169,6 +170,20 @@ def test_a_remark_that_is_confirmed_for_one_rule_is_not_offered_for_others(store
     save_facts([note(2, day(3), "Rename the module to something shorter please.")], store, AGENTS)
     learned(store)
     assert not [one for one in list_unconfirmed(store) if one.key == best.key]
+
+
+def test_a_remark_that_restates_an_accepted_rule_is_no_candidate_for_another(store):
+    """As stores have it in which a rule was accepted after the remark was compared."""
+
+    def repeat(rule: str, state: str) -> RepeatedRemark:
+        return RepeatedRemark(
+            key="k", rule=rule, repo=REPO, text="Use the clock", at=day(0), likeness=0.9,
+            encoder="ngrams", state=state, rule_age=1.0,
+        )  # fmt: skip
+
+    store.memory.save_repeats([repeat("first", "candidate"), repeat("second", "confirmed")])
+    assert list_unconfirmed(store) == []
+    assert [one.rule for one in leave_out_settled(store.memory.list_repeats())] == ["second"]
 
 
 def test_learning_again_adds_nothing(store):

@@ -10,11 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from closeloop.records.attempt import AttemptFilter
 from closeloop.records.pull_request import Fact, PullRequest
 from closeloop.reviews.authorship import merge_known_agents
 from closeloop.reviews.pull_lifecycle import block_reason, build_pull_request
 from closeloop.reviews.pull_updates import load_pull, refresh_all_pulls, refresh_pull, save_facts
 from closeloop.store import Store, open_store
+from closeloop.store.metrics_section import AttemptSpan
 
 AGENTS = merge_known_agents({})
 SECRET = f"gh{'p'}_" + "x9Kd7Lm2Qp4Rt6Vw8Yz1Bc3Fg5Hj0Nn7Ss2A"
@@ -325,3 +327,13 @@ def test_renewing_what_is_known_says_nothing_new(store: Store) -> None:
     assert kinds.count("pull.opened") == kinds.count("pull.merged") == 1
     assert kinds.count("review.round") == 2
     assert kinds.count("pull.reverted") == 1
+
+
+def test_a_pull_request_without_a_recording_is_never_listed_as_a_session(store: Store) -> None:
+    (pull,) = save_facts(only(busy().facts(), 1), store, AGENTS)
+    assert pull.attempt is not None
+    assert store.listing.list_page(AttemptFilter(), 10) == []
+    assert store.list_attempts(recorded=True) == []
+    assert [row.pull for row in store.pulls.list_pulls()] == [1]
+    load_counted = store.numbers.load_attempt_columns(AttemptSpan())
+    assert load_counted.attempts == [pull.attempt], "what became of it still counts"

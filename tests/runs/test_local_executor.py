@@ -7,7 +7,7 @@ from collections import Counter
 import anyio
 import pytest
 
-from closeloop.concurrency import run_limited
+from closeloop.concurrency import run_event_loop, run_limited
 
 
 def run(items: list[str], *, jobs: int, room: dict[str, int]) -> tuple[list[str], Counter[str]]:
@@ -67,3 +67,14 @@ def test_the_first_error_stops_the_rest_and_comes_out_plainly():
     with pytest.raises(KeyError):
         anyio.run(go)
     assert len(begun) < 10
+
+
+def test_a_large_result_of_an_event_loop_is_never_written_out_as_text() -> None:
+    class Report:
+        def __repr__(self) -> str:
+            raise AssertionError("written out")
+
+    async def make_report() -> Report:
+        return Report()
+
+    assert isinstance(run_event_loop(make_report), Report)

@@ -20,7 +20,8 @@ def engine_of(url: str) -> Engine:
 def test_a_migrated_database_has_the_columns_that_queries_use(bare_store_url: str) -> None:
     open_store(bare_store_url).close()
     found = inspect(engine_of(bare_store_url))
-    assert set(found.get_table_names()) == set(schema.metadata.tables)
+    made_names = {name for name in found.get_table_names() if not name.startswith("search_words")}
+    assert made_names == set(schema.metadata.tables)
     for name, table in schema.metadata.tables.items():
         made = {
             column["name"]: (column["type"]._type_affinity, column["nullable"])
@@ -40,7 +41,7 @@ def test_a_migrated_database_has_the_columns_that_queries_use(bare_store_url: st
 
 def test_everything_is_a_fact_but_work_in_hand_and_what_is_made_of_facts() -> None:
     facts = [name for step in migrations.MIGRATIONS for name in step.facts]
-    others = ["inbox", "jobs", "places", "pulls"]
+    others = ["inbox", "jobs", "places", "pulls", "search_documents"]
     assert sorted([*facts, *others]) == sorted(schema.metadata.tables)
 
 

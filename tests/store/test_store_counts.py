@@ -10,7 +10,6 @@ import pytest
 from closeloop.records.attempt import Attempt, Exit, Grade, Outcome
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.finding import Finding, Measurement
-from closeloop.records.pull_request import Delivery
 from closeloop.records.task import Experiment
 from closeloop.store import Store, open_store
 from closeloop.text.patches import parse_patch
@@ -77,21 +76,6 @@ def test_findings_are_those_that_the_rules_found_last(store: Store) -> None:
     store.save_measurements([("s", "new", found("spiral"))])
     expected = {("v", "spiral"): 1, ("v", "drift"): 1, (None, "spiral"): 1}
     assert store.counts.count_findings() == expected
-
-
-def test_a_change_is_listed_once_with_what_was_learned_last(store: Store) -> None:
-    for name in ("a", "b", "c"):
-        add(store, name)
-        store.pulls.save_delivery(Delivery(attempt=name, at=START, merged=False))
-    store.pulls.save_delivery(Delivery(attempt="a", at=START, merged=True, risk="high"))
-    first = store.counts.list_deliveries(2)
-    assert [(one.delivery.attempt, one.delivery.merged) for one in first] == [
-        ("a", True),
-        ("c", False),
-    ]
-    assert (first[0].task, first[0].variant, first[0].delivery.risk) == ("t", "v", "high")
-    rest = store.counts.list_deliveries(2, below=first[-1].number)
-    assert [one.delivery.attempt for one in rest] == ["b"]
 
 
 def test_what_passed_and_changed_something_waits_oldest_first(store: Store) -> None:

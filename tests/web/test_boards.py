@@ -24,6 +24,7 @@ from closeloop.web.pages.experiments import ExperimentView
 from closeloop.web.pages.overview import OverviewView
 from closeloop.web.pages.plans import draw_plan_graph, task_depths
 from closeloop.web.pages.review import ReviewView
+from closeloop.web.render import pull_request_link
 
 HERE = "http://127.0.0.1:4318"
 HTML = {"accept": "text/html,*/*"}
@@ -34,9 +35,8 @@ READ = (
     f"/experiments/{EXPERIMENT}",
     TWO,
     "/compare?attempt=x00000000000&attempt=x00000000006",
-    "/changes",
-    "/changes?by=user&below=9",
     "/pulls",
+    "/pulls?risk_by=user&sort=cost&q=round",
     "/pulls?by=agents&state=merged",
     f"/pulls/{REPO}/{PULL}",
     "/plans",
@@ -467,3 +467,19 @@ def test_scores_are_sent_all_or_none(queue: TestClient) -> None:
         assert refused.status_code == 400, body
         assert says in refused.json()["message"]
     assert queue.post("/api/scores", content=b"{}").status_code == 415
+
+
+@pytest.mark.parametrize(
+    ("url", "is_link"),
+    [
+        ("https://github.com/acme/billing/pull/7", True),
+        ("https://git.acme.example:8443/acme/billing/-/merge_requests/7", True),
+        ("https://github.com/evil/billing/pull/7", False),
+        ("https://evil.example/?x=/acme/billing/pull/7", False),
+        ("http://github.com/acme/billing/pull/7", False),
+        ("javascript:alert(1)//acme/billing/pull/7", False),
+        (None, False),
+    ],
+)
+def test_only_the_address_of_a_pull_request_becomes_a_link(url: str | None, is_link: bool) -> None:
+    assert pull_request_link(url, "acme/billing") == (url if is_link else None)

@@ -27,7 +27,6 @@ READ = (
     "/compare?attempt=x00000000000&attempt=x00000000006",
     "/experiments",
     f"/experiments/{EXPERIMENT}",
-    "/changes",
     "/pulls",
     f"/pulls/{REPO}/{PULL}",
     "/plans",

@@ -41,7 +41,7 @@ READ = (
     f"/attempts/{SPIRAL}/scores",
     f"/attempts/{SPIRAL}/log",
     f"/attempts/{SPIRAL}/raw",
-    "/changes/reports/1",
+    "/reports/1",
     "/tasks",
     "/tasks/missing-cent",
     "/rules",

@@ -14,6 +14,9 @@ from closeloop.records.errors import BadInput
 from closeloop.store import Store, open_store
 from closeloop.web.page_context import PageContext
 from closeloop.web.static_export import address_file_name, export_pages
+from command_line import typed
+
+FIXTURES = Path(__file__).parents[1] / "traces" / "fixtures"
 
 
 @pytest.fixture(scope="module")
@@ -52,3 +55,11 @@ def test_files_have_names_that_every_disk_can_hold() -> None:
     odd = address_file_name("/prompts/../../etc/passwd\0?x=1")
     assert re.fullmatch(r"[\w.-]+\.html", odd)
     assert address_file_name("/attempts?a=1") != address_file_name("/attempts?a=2")
+
+
+def test_writing_the_pages_says_how_far_it_is(tmp_path: Path) -> None:
+    assert typed(tmp_path, "import", str(FIXTURES / "claude_code")).returncode == 0
+    ran = typed(tmp_path, "report", "--html", str(tmp_path / "site"))
+    assert ran.returncode == 0
+    assert "measured" in ran.stderr
+    assert "page 1 of " in ran.stderr

@@ -270,7 +270,7 @@ def test_what_was_found_is_counted_as_the_list_behind_it_counts(store: Store) ->
         with shown(opened) as client:
             found = client.get("/api/overview").json()["numbers"]["found"]
             counts = {one["rule"]: one["attempts"] for one in found}
-            link = "/attempts?variant=same%20%26%20%3Cname%3E&amp;rule=spiral"
+            link = "/attempts?variant=same+%26+%3Cname%3E&amp;rule=spiral"
             assert client.get("/").text.count(f'href="{link}"') == 1
             listed = client.get(f"/api{link.replace('&amp;', '&')}").json()["lines"]
     assert counts["spiral"] == len(listed) == 2

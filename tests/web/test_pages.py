@@ -210,8 +210,8 @@ def test_a_page_is_light(client: TestClient) -> None:
     [
         ("/attempts/nothing-like-it", 404),
         (f"/attempts/{SPIRAL}/events/99999", 404),
-        ("/changes/reports/999", 404),
-        ("/changes/reports/x", 400),
+        ("/reports/999", 404),
+        ("/reports/x", 400),
         ("/tasks/nobody", 404),
         ("/attempts?outcome=wonderful", 400),
         ("/attempts?limit=0", 400),
@@ -234,7 +234,7 @@ def test_a_bad_address_is_answered_with_one_sentence(
 
 def test_a_sealed_task_is_never_shown(client: TestClient) -> None:
     sealed = (f"/attempts/{SEALED}", f"/attempts/{SEALED}/diff", f"/tasks/{SECRET_NAME}")
-    for address in (*sealed, "/changes/reports/2"):
+    for address in (*sealed, "/reports/2"):
         answer = client.get(address)
         assert answer.status_code == 400
         assert "held out" in answer.text
@@ -312,7 +312,7 @@ def test_a_list_is_walked_to_its_end_without_a_gap(tmp_path: Path) -> None:
 
 
 def test_what_a_check_said_is_shown_by_tier_file_and_line(client: TestClient) -> None:
-    for address in (f"/attempts/{SPIRAL}/checks", "/changes/reports/1"):
+    for address in (f"/attempts/{SPIRAL}/checks", "/reports/1"):
         text = client.get(address).text
         assert "Tools: worse than before in test plain words (1 broke)<" in text
         assert "Quality: 5 warnings<" in text
@@ -322,10 +322,10 @@ def test_what_a_check_said_is_shown_by_tier_file_and_line(client: TestClient) ->
     assert f"closeloop check --attempt {PASSED}" in client.get(f"/attempts/{PASSED}/checks").text
 
 
-def test_what_was_checked_lately_is_listed_with_the_changes(client: TestClient) -> None:
-    rows = client.get("/api/changes").json()["reports"]
+def test_what_was_checked_lately_is_listed_with_the_pull_requests(client: TestClient) -> None:
+    rows = client.get("/api/pulls").json()["reports"]
     assert [(row["number"], row["level"], row["findings"]) for row in rows] == [(1, "high", 5)]
-    assert '<a class="row-link" href="/changes/reports/1">' in client.get("/changes").text
+    assert '<a class="row-link" href="/reports/1">' in client.get("/pulls").text
 
 
 def test_a_filter_is_part_of_the_address(client: TestClient) -> None:

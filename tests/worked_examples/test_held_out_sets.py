@@ -115,8 +115,8 @@ def test_a_gap_that_widens_for_certain_is_called_overfitted(store: Store) -> Non
     assert change.overfitted
     assert change.says == (
         "a: likely overfitted. From the look of 2026-11-02 to that of 2026-11-09 its pass rate "
-        "changed by +83 points on dev tasks and by 0 points on held-out ones: the gap between them by "
-        f"+0.83 ({low:+.2f} … +1.00)."
+        "changed by +83 points on dev tasks and by 0 points on held-out ones: the gap between them "
+        f"by +83 points (+{round(100 * low)} to +100)."
     )
 
 

@@ -25,10 +25,17 @@ from closeloop.records.pull_request import (
 from closeloop.records.settings import Settings
 from closeloop.records.team_rules import RepeatedRemark, RuleExample, RuleMatch, TeamRule
 from closeloop.reviews.authorship import merge_known_agents
-from closeloop.reviews.pull_board import assess_care, rank_band
+from closeloop.reviews.pull_board import (
+    PullCost,
+    assess_care,
+    assign_work,
+    rank_band,
+    sum_work_costs,
+)
 from closeloop.reviews.pull_updates import save_facts
 from closeloop.reviews.rule_index import apply_opinion, count_repeats, find_repeats
 from closeloop.store import Store, open_store
+from closeloop.store.pull_section import BranchWork
 
 AGENTS = merge_known_agents({})
 REMARK = ("src/a/b.py", 3, "Use the clock we have")
@@ -264,14 +271,41 @@ def test_what_deserves_care_is_counted_in_points() -> None:
     sizes = [*range(24), 50, 100]
     grave = pull_row(added=50, rounds=2, last_push="failed")
     assert rank_band(grave, sizes) == "large"
-    assert assess_care(grave, "high", "large", 2.0).care == 4 + 2 + 2 + 3
+    assert assess_care(grave, "high", "large").care == 4 + 2 + 2 + 3
     taken_back = pull_row(state="merged", pointers=1)
     assert rank_band(taken_back, sizes) is None
-    assert assess_care(taken_back, None, None, None).care == 2 + 1 + 1 + 4
-    small = assess_care(pull_row(added=1, reviewed=True), "low", "small", None)
+    assert assess_care(taken_back, None, None).care == 2 + 1 + 1 + 4
+    small = assess_care(pull_row(added=1, reviewed=True), "low", "small")
     assert (small.care, small.reasons) == (0, ())
-    reasons = assess_care(grave, "high", "large", 2.0).reasons
+    reasons = assess_care(grave, "high", "large").reasons
     assert reasons == ("risk high", "checks fail", "a large change here", "2 review rounds")
+
+
+def test_the_cost_of_a_pull_request_is_that_of_every_session_on_its_branch() -> None:
+    """Two sessions on the branch of #1 before it was merged on day 2, $0.50 and $0.25, and the one
+    that is linked to it, $1.00: $1.75 of three. #2 has the branch again: the session of day 3 is
+    its own, and as nobody knows what that cost, nobody knows what #2 did. A session of another
+    repository, or on the main branch, is nobody's.
+    """
+
+    def work(name: str, day: int, cost: float | None, branch: str = "fix",
+             repo: str = "git@host:ann/tally.git") -> BranchWork:  # fmt: skip
+        at = datetime(2026, 1, 5 + day, tzinfo=UTC)
+        return BranchWork(attempt=name, repo=repo, branch=branch, started=at, cost=cost)
+
+    ended = datetime(2026, 1, 7, tzinfo=UTC)
+    first = pull_row(pull=1, branch="fix", attempt="linked", state="merged", closed=ended)
+    second = pull_row(pull=2, branch="fix", opened=datetime(2026, 1, 8, tzinfo=UTC))
+    sessions = [
+        work("a", 0, 0.5), work("b", 1, 0.25), work("linked", 1, 1.0, branch="elsewhere"),
+        work("c", 3, None), work("d", 0, 9.0, repo="bob/tally"), work("e", 0, 9.0, branch="main"),
+    ]  # fmt: skip
+    owned = [(owner.pull, one) for owner, one in assign_work([first, second], sessions)]
+    costs = [sum_work_costs([one for pull, one in owned if pull == number]) for number in (1, 2)]
+    assert costs == [
+        PullCost(cost=1.75, sessions=3),
+        PullCost(cost=None, sessions=1, without_cost=1),
+    ]
 
 
 def pull_row(**known: Any) -> PullRow:

@@ -61,6 +61,7 @@ def read_experiment_status(
         done=done,
         running=running,
         cost=spent,
+        shared_cost=store.course.shared_cost(experiment),
         begun=store.course.first_start_time(experiment.id),
         state=state,
     )

@@ -93,26 +93,46 @@ def _has_same_syntax(before: bytes, after: bytes) -> bool:
     if max(len(before), len(after)) > MAX_PARSED_BYTES:
         return False
     try:
-        return dump_syntax(before) == dump_syntax(after)
+        return _trees_match(parse_python(before), parse_python(after))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
 
 
-def dump_syntax(content: bytes) -> str:
-    """The syntax tree as text, without places, and with docstrings as a reader sees them.
+def _trees_match(before: ast.AST, after: ast.AST) -> bool:
+    """Whether two syntax trees are the same but for places, and docstrings as a reader sees them.
 
     What is imported from one module in a row counts as one import.
     """
-    tree = parse_python(content)
-    for node in ast.walk(tree):
-        if isinstance(body := getattr(node, "body", None), list):
-            _join_imports(body)
-        if isinstance(node, _DOCUMENTED) and node.body:
-            first = node.body[0]
-            value = first.value if isinstance(first, ast.Expr) else None
-            if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                value.value = inspect.cleandoc(value.value).strip()
-    return ast.dump(tree)
+    pairs: list[tuple[object, object]] = [(before, after)]
+    while pairs:
+        one, other = pairs.pop()
+        if one.__class__ is not other.__class__:
+            return False
+        if isinstance(one, ast.AST):
+            _normalise_body(one)
+            _normalise_body(other)
+            pairs += [
+                (getattr(one, name, None), getattr(other, name, None)) for name in one._fields
+            ]
+        elif isinstance(one, list):
+            if len(one) != len(other):  # type: ignore[arg-type]
+                return False
+            pairs += zip(one, other, strict=True)  # type: ignore[call-overload]
+        elif one != other:
+            return False
+    return True
+
+
+def _normalise_body(node: object) -> None:
+    """Join imports of a block, and strip the docstring that it begins with."""
+    body = getattr(node, "body", None)
+    if not isinstance(body, list):
+        return
+    _join_imports(body)
+    if isinstance(node, _DOCUMENTED) and body:
+        value = body[0].value if isinstance(body[0], ast.Expr) else None
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            value.value = inspect.cleandoc(value.value).strip()
 
 
 def _join_imports(body: list[ast.stmt]) -> None:

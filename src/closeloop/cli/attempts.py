@@ -9,7 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from closeloop.cli.console import JsonFlag, make_visible
-from closeloop.text.wording import format_percent, format_points_estimate
+from closeloop.text.wording import (
+    format_percent,
+    format_points_estimate,
+    short_repository_name,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -197,6 +201,7 @@ def attempts(
             task=task,
             variant_name=variant,
             outcome=outcome,
+            recorded=True,
             limit=limit,
             without_tasks=store.held_out.list_sealed_digests(),
         )
@@ -277,7 +282,7 @@ def attempts_table(
         number += f" (replay of {row.replay_of[:12]})" if row.replay_of else ""
         table.add_row(
             row.id,
-            Text(make_visible(row.task or short_repo_name(row.repo) or "–")),
+            Text(make_visible(row.task or short_repository_name(row.repo) or "–")),
             Text(make_visible(row.variant_name or agent or "–")),
             "" if imported else number,
             Text(mark, style=colour),
@@ -288,11 +293,6 @@ def attempts_table(
             *(Text(make_visible(format_cell(cell))) for cell in cells.get(row.id, ())),
         )
     return table
-
-
-def short_repo_name(repo: str | None) -> str | None:
-    """A repository by the last part of its address."""
-    return repo and repo.rstrip("/").removesuffix(".git").replace(":", "/").rpartition("/")[2]
 
 
 # `closeloop branch`: what an attempt changed, as a branch to look at, run or merge.

@@ -81,6 +81,7 @@ def check(  # noqa: PLR0913 - one parameter for each flag
     from closeloop.changes.report_publishing import read_pull_event
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_warning, show_progress
+    from closeloop.concurrency import run_event_loop
 
     require_one_change(change, patch, attempt, staged or None, github or None)
     outputs = parse_report_formats([*(format or ()), *(["json"] if json else ())])
@@ -105,7 +106,7 @@ def check(  # noqa: PLR0913 - one parameter for each flag
                 tell=tell,
                 settings=settings,
             )
-            report = anyio.run(run_check, order, configuration, fix)
+            report = run_event_loop(run_check, order, configuration, fix)
             save_check_report(report, configuration, subject.attempt)
     except NoChange as none:
         if not staged:
@@ -186,6 +187,7 @@ def build_check_order(
         cache=cache_folder(found, os.environ),
         settings=settings_with_learned_rules(found) if "quality" in tiers else settings.check,
         commands=commands,
+        confirm=settings.judge.confirm,
         silences=settings.silence,
         tiers=tiers,
         task=chosen_task,

@@ -184,7 +184,6 @@ def load_patch_case(
     patch: Path, request: str, found: ProjectConfiguration, *, check: bool
 ) -> JudgeCase:
     """A change in a file, with what is known of it."""
-    import anyio
 
     from closeloop.cli.console import read_file_content
     from closeloop.grading.touched_paths import list_patch_paths
@@ -201,11 +200,13 @@ def load_patch_case(
         from closeloop.changes.change_check import TIERS
         from closeloop.changes.change_sides import ChangeQuery
         from closeloop.cli.check import build_check_order, load_check_configuration, run_check
+        from closeloop.concurrency import run_event_loop
 
         change_query = ChangeQuery(patch=patch)
         check_configuration = load_check_configuration(change_query)
         order = build_check_order(check_configuration, change_query, TIERS, None, coverage=False)
-        report = anyio.run(run_check, replace(order, request=request), check_configuration, None)
+        order = replace(order, request=request)
+        report = run_event_loop(run_check, order, check_configuration, None)
     return case_from_patch(text, request, current_commit_site(found), report)
 
 

@@ -9,7 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from closeloop.cli.console import JsonFlag, make_visible
-from closeloop.text.wording import count_with_noun, format_percent, format_percent_range
+from closeloop.text.wording import (
+    count_with_noun,
+    format_percent,
+    format_percent_range,
+    short_repository_name,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -188,7 +193,6 @@ def measured_attempts_table(results: Sequence[MeasuredAttempt]) -> RenderableTyp
     from rich.table import Table
     from rich.text import Text
 
-    from closeloop.cli.attempts import short_repo_name
     from closeloop.cli.run_output import OUTCOME_MARKS
 
     table = Table(title="How each attempt went", title_justify="left", title_style="bold", box=None)
@@ -205,7 +209,7 @@ def measured_attempts_table(results: Sequence[MeasuredAttempt]) -> RenderableTyp
         converged = {True: f"after {whole.converged_after}", False: "never", None: "–"}
         table.add_row(
             row.id,
-            Text(make_visible(row.task or short_repo_name(row.repo) or "–")),
+            Text(make_visible(row.task or short_repository_name(row.repo) or "–")),
             Text(make_visible(row.variant_name or row.agent or "–")),
             Text(mark, style=colour),
             str(whole.iterations),

@@ -191,8 +191,10 @@ def repeats(repo: str | None = None, *, json: JsonFlag = False) -> None:
     repo
         Only of this repository, as owner/name.
     """
+    from closeloop.reviews.rule_editing import leave_out_settled
+
     with open_review_context() as at:
-        repeats_found = at.store.memory.list_repeats(repo=repo)
+        repeats_found = leave_out_settled(at.store.memory.list_repeats(repo=repo))
         texts = {rule.id: rule.text for rule in at.store.memory.list_rules()}
         compared = at.store.memory.count_compared(repo)
     if json:

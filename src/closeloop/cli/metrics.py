@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 
 MAX_GROUPS = 60
+PAGES_BETWEEN_LINES = 50
+"""Of a dashboard that is written as files."""
 
 
 def metrics(
@@ -269,8 +271,9 @@ def report(
 
 
 def write_dashboard_pages(folder: Path) -> None:
-    """The dashboard as it is now."""
-    from closeloop.cli.console import open_console, print_line
+    """The dashboard as it is now; what takes long is said while it goes on."""
+    from closeloop.cli.console import print_line, show_progress
+    from closeloop.metrics.attempt_table import load_attempt_table
     from closeloop.store.store_opening import open_existing_store
     from closeloop.web.page_context import PageContext
     from closeloop.web.static_export import export_pages
@@ -278,12 +281,18 @@ def write_dashboard_pages(folder: Path) -> None:
     project = load_project(Path.cwd())
     with (
         open_existing_store(project.settings, project.root) as store,
-        open_console(stderr=True).status("writing pages") as status,
+        show_progress("reading attempts") as say,
     ):
         desk = PageContext(store, project.settings, project.root)
-        written = export_pages(
-            desk, folder, lambda done, of: status.update(f"page {done:,} of {of:,}")
+        load_attempt_table(
+            store, desk.rulebook, tell=lambda done, of: say(f"attempt {done:,} of {of:,} measured")
         )
+
+        def tell_page(done: int, of: int) -> None:
+            if done == 1 or done % PAGES_BETWEEN_LINES == 0:
+                say(f"page {done:,} of {of:,} written")
+
+        written = export_pages(desk, folder, tell_page)
     print_line(
         f"{folder / 'index.html'} is written, with {count_with_noun(written - 1, 'page')}"
         " beside it."

@@ -30,6 +30,7 @@ from closeloop.records.trace import (
     Trace,
 )
 from closeloop.store import Store, schema
+from closeloop.text.wording import natural_order
 
 KEPT_COLUMNS = tuple(str(column.name) for column in schema.measurements.columns)
 """A column that is new is filled by measuring again."""

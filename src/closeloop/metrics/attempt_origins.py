@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from math import isnan
+from typing import TYPE_CHECKING, Any
 
 from closeloop.records.experiment_plan import TrialAssignment
 from closeloop.records.pull_request import PullRow
 from closeloop.records.task import Variant
 from closeloop.reviews.agent_prompts import PromptIndex
+from closeloop.reviews.pull_board import load_pull_costs
 from closeloop.store import Store
 from closeloop.store.metrics_section import AttemptColumns, TextColumn, make_text_column
 from closeloop.text.wording import repository_name
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[Any]]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -62,6 +69,20 @@ def _pull_origin(
     if not is_recorded:
         return pull.agent, pull.asked_by
     return agent or pull.agent, user or pull.asked_by
+
+
+def load_pull_cost_column(store: Store, places: Mapping[str, int]) -> Array:
+    """By attempt that a pull request came of: what all recorded work behind that cost."""
+    import numpy as np
+
+    column = np.full(len(places), np.nan)
+    pulls = store.pulls.list_pulls(agent=True)
+    rows = {row.attempt: row for row in pulls if row.attempt in places}
+    costs = load_pull_costs(store, [*rows.values()], pulls)
+    for attempt, row in rows.items():
+        cost = costs[row.repo, row.pull].cost
+        column[places[attempt or ""]] = np.nan if cost is None else cost
+    return column
 
 
 def load_arm_column(store: Store, known: AttemptColumns) -> TextColumn:

@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from closeloop.metrics.attempt_measuring import BATCH_ATTEMPTS, basis_from_grade, measure_from_store
-from closeloop.metrics.attempt_origins import load_arm_column, load_origin_columns
+from closeloop.metrics.attempt_origins import (
+    load_arm_column,
+    load_origin_columns,
+    load_pull_cost_column,
+)
 from closeloop.metrics.failure_modes import load_said_columns
 from closeloop.process.rulebook import Rulebook
 from closeloop.records.estimate import Metric
@@ -104,6 +108,7 @@ def load_attempt_table(
     }
     columns.update(load_origin_columns(store, known, variants))
     columns["arm"] = load_arm_column(store, known)
+    columns["pull_cost"] = load_pull_cost_column(store, places)
     columns["unchecked"] = _mask_unchecked(columns, tasks)
     notes = (
         *_exclude_unusable(columns),
@@ -129,8 +134,12 @@ def load_counted_columns(
 
     Attempts that are named all count.
     """
+    import numpy as np
+
     if span.attempts is not None:
-        return store.numbers.load_attempt_columns(span), ()
+        named = store.numbers.load_attempt_columns(span)
+        none_retried = _retry_columns(named, np.arange(0), np.zeros(0, np.bool_))
+        return replace(named, held=named.held | none_retried), ()
     known = _keep_last_tries(store.numbers.load_attempt_columns(span))
     replays = {key for key, variant in variants.items() if variant.replay_of}
     is_replay = known.held["variant"].are(replays)
@@ -194,7 +203,28 @@ def _keep_last_tries(known: AttemptColumns) -> AttemptColumns:
     is_kept = np.ones(len(known.attempts), np.bool_)
     is_kept[order[:-1][is_superseded]] = False
     is_kept[_find_resumed_plans(known)] = False
+    known = replace(known, held=known.held | _retry_columns(known, order, is_superseded))
     return known if is_kept.all() else _filter_rows(known, is_kept)
+
+
+def _retry_columns(known: AttemptColumns, order: Array, is_superseded: Array) -> dict[str, Column]:
+    """What the tries before the last one of a place cost, and how many of them nobody knows it of.
+
+    `order`: the rows of places, the last try of each at its end.
+    """
+    import numpy as np
+
+    retried, unknown = np.full(len(known.attempts), np.nan), np.zeros(len(known.attempts))
+    if is_superseded.any():
+        cost = known.held["cost"][order]
+        last = np.append(~is_superseded, True)
+        place = np.append(0, np.cumsum(last[:-1]))
+        earlier = ~last
+        sums = np.bincount(place, np.where(earlier, np.nan_to_num(cost), 0.0))
+        known_tries = np.bincount(place, earlier & ~np.isnan(cost))
+        retried[order[last]] = np.where(known_tries > 0, sums, np.nan)
+        unknown[order[last]] = np.bincount(place, earlier & np.isnan(cost))
+    return {"retried_cost": retried, "retried_unknown": unknown}
 
 
 def _find_resumed_plans(known: AttemptColumns) -> Array:

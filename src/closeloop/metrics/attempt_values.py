@@ -143,6 +143,65 @@ def touched_values(name: str, columns: Columns) -> Array:
     return np.where(np.isnan(touched), columns[saved], touched) if saved else touched
 
 
+def total_cost_values(columns: Columns) -> Array:
+    """What an attempt cost, with the tries before it that were begun again."""
+    import numpy as np
+
+    cost, retried = columns["cost"], columns["retried_cost"]
+    total: Array = np.where(np.isnan(cost), retried, cost + np.nan_to_num(retried))
+    return total
+
+
+def count_unknown_costs(columns: Columns) -> Array:
+    """Recorded attempts and earlier tries of which nobody can say what they cost.
+
+    A pull request without a recording is no work that could have a cost.
+    """
+    import numpy as np
+
+    is_work = ~np.isnan(columns["events"]) | columns["task_digest"].known()
+    unknown: Array = (is_work & np.isnan(columns["cost"])) + columns["retried_unknown"]
+    return unknown
+
+
+def merged_cost_values(columns: Columns) -> Array:
+    """What all recorded work behind a merged pull request cost."""
+    import numpy as np
+
+    return np.where(columns["merged"] == 1, columns["pull_cost"], np.nan)
+
+
+def scored_cost_values(columns: Columns) -> Array:
+    """What attempts that passed or failed their tests cost, earlier tries included."""
+    import numpy as np
+
+    return np.where(np.isnan(pass_values(columns)), np.nan, total_cost_values(columns))
+
+
+def is_scored(columns: Columns) -> Array:
+    import numpy as np
+
+    scored: Array = ~np.isnan(pass_values(columns))
+    return scored
+
+
+def failed_cost_values(columns: Columns) -> Array:
+    """What came to nothing cost: tests fail, people closed or refused it, or it was reverted."""
+    import numpy as np
+
+    of_pull = np.where(is_delivered(columns), columns["pull_cost"], np.nan)
+    cost = np.where(np.isnan(of_pull), total_cost_values(columns), of_pull)
+    return np.where(is_failed(columns), cost, np.nan)
+
+
+def retry_cost_values(columns: Columns) -> Array:
+    """What was made again cost: tries that were begun again, and tries of subtasks sent back."""
+    import numpy as np
+
+    again = np.stack([columns["retried_cost"], columns["plan_retried_cost"]])
+    return np.where(np.isnan(again).all(0), np.nan, np.nansum(again, 0))
+
+
 def blast_radius_values(name: str, columns: Columns) -> Array:
     """Of what failed, alone."""
     import numpy as np

@@ -12,18 +12,25 @@ from closeloop.metrics.attempt_values import (
     after_feedback_values,
     blast_radius_values,
     completion_values,
+    count_unknown_costs,
     cycle_values,
+    failed_cost_values,
     first_try_values,
     is_delivered,
     is_expected,
     is_failed,
     is_merged,
     is_regression_expected,
+    is_scored,
     is_tests_only,
+    merged_cost_values,
     mode_values,
     pass_values,
     regression_values,
+    retry_cost_values,
+    scored_cost_values,
     source_values,
+    total_cost_values,
     unreviewed_values,
 )
 from closeloop.records.change import RiskLevel
@@ -206,12 +213,31 @@ RISK_METRICS: tuple[MetricRow, ...] = tuple(
 COST_METRICS: tuple[MetricRow, ...] = (
     ("cost", "mean", "$", "less", partial(column_values, "cost"),
      "Mean US dollars of an attempt, where they are known."),
-    ("cost in all", "sum", "$", "less", partial(column_values, "cost"),
-     "US dollars of all attempts that count, as far as they are known."),
+    ("cost in all", "sum", "$", "less", total_cost_values,
+     "US dollars of all work, tries that were begun again included, as far as they are known; "
+     "`unknown` is how many attempts have no known cost: they are not in the sum."),
+    ("cost per merged pull request", "mean", "$", "less", merged_cost_values,
+     "Mean US dollars of the recorded work behind a merged pull request: every session on its "
+     "branch in its repository before it ended. Where the cost of one of them is not known, or "
+     "nothing was recorded, the pull request is left out, and coverage says so."),
+    ("cost per passed task", "per pass", "$", "less", scored_cost_values,
+     "US dollars of all scored attempts at tasks, failed ones and tries that were begun again "
+     "included ÷ attempts that passed. Attempts without a known cost are in neither."),
+    ("cost of failed work", "sum", "$", "less", failed_cost_values,
+     "US dollars of attempts whose tests fail, and of pull requests that people closed, refused, "
+     "reverted or had to fix later; all recorded work on their branch."),
+    ("cost of retries", "sum", "$", "less", retry_cost_values,
+     "US dollars of tries that were begun again because they could not be scored, and of second "
+     "and later tries at the subtasks of plans."),
     ("tokens in", "mean", "tokens", "less", partial(column_values, "input_tokens"),
-     "Mean fresh input tokens of an attempt."),
+     "Mean fresh input tokens of an attempt: neither read from a cache nor written to one."),
     ("tokens out", "mean", "tokens", "less", partial(column_values, "output_tokens"),
      "Mean output tokens of an attempt."),
+    ("tokens read from cache", "mean", "tokens", None, partial(column_values, "cache_read_tokens"),
+     "Mean input tokens of an attempt that the provider read from its cache."),
+    ("tokens written to cache", "mean", "tokens", None,
+     partial(column_values, "cache_write_tokens"),
+     "Mean input tokens of an attempt that the provider wrote to its cache."),
     ("time", "median", "s", "less", partial(column_values, "seconds"),
      "Seconds from an attempt's start to its end: the median."),
     ("turns", "median", "turns", "less", partial(column_values, "turns"),
@@ -242,6 +268,7 @@ SCORE_NAMES = {
     "CI pass rate on first push": "passed-at-first-push",
     "iterations to convergence": "iterations",
     "cost in all": "cost",
+    "cost per passed task": "cost",
     "time": "seconds",
     "time to PR": "seconds-to-pr",
     "first-try rate": "right-at-first-try",
@@ -280,10 +307,13 @@ EXPECTED_VALUES: dict[str, Values] = {
     "merged without review": is_merged,
     "reviewer time": is_delivered,
     "time in review": is_delivered,
+    "cost per merged pull request": is_merged,
+    "cost per passed task": is_scored,
 }
 """Which attempts ought to have a value, where more than the metric's source decides it."""
 COUNTED_BESIDE: dict[str, dict[str, Values]] = {
     "task completion rate": {"tests-only": is_tests_only},
+    "cost in all": {"unknown": count_unknown_costs},
     "repeated mistakes": {"unconfirmed": partial(column_values, "repeated_unconfirmed")},
     **{
         mode: {source: partial(source_values, mode, source) for source in MODE_SOURCES}

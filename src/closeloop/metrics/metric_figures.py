@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from closeloop.metrics.attempt_groups import group_attempts
 from closeloop.metrics.attempt_table import SCORED_OUTCOMES, AttemptTable
+from closeloop.metrics.attempt_values import pass_values
 from closeloop.metrics.metric_definitions import COUNTED_BESIDE, EXPECTED_VALUES
 from closeloop.metrics.plan_figures import PLAN_METRIC_NAMES, PLANS_COMMAND
 from closeloop.metrics.scope_policy import suggest_scope_limits
@@ -191,10 +192,15 @@ def _compute_figures(
             if metric.kind in REPEAT_KINDS
             else tasks.sum_by_task(values)
         )
+        passes = _count_passes(metric, work, values, places, group, len(groups))
         for code, (sums, counts) in enumerate(parts):
             name = dict(zip(by, groups[code], strict=True))
             present, of = (each[code] for each in expected or covered[metric.source])
-            figure = _bound_figure(metric, sums, counts)
+            figure = (
+                _divide_by_passes(sums, passes[code])
+                if metric.kind == "per pass"
+                else _bound_figure(metric, sums, counts)
+            )
             yield MetricValue(
                 metric=metric.name,
                 group=name,
@@ -207,6 +213,19 @@ def _compute_figures(
                 method=figure.method if figure else None,
                 more=figure.more | beside[code] if figure else {},
             )
+
+
+def _count_passes(
+    metric: Metric, work: AttemptTable, values: Array, places: Array, group: Array, groups: int
+) -> list[float]:
+    """By group: how many of the attempts that have a value passed, where the value is per pass."""
+    import numpy as np
+
+    if metric.kind != "per pass":
+        return [0.0] * groups
+    passes = np.nan_to_num(pass_values(work.columns)[places]) * np.isfinite(values)
+    counts: list[float] = np.bincount(group, passes, minlength=groups).tolist()
+    return counts
 
 
 def number_tasks(work: AttemptTable) -> Array:
@@ -327,6 +346,14 @@ def mark_changes(*columns: Array) -> Array:
     return new
 
 
+def _divide_by_passes(sums: Array, passes: float) -> MetricBounds | None:
+    """None where nothing passed, whatever it cost."""
+    if not passes:
+        return None
+    value = float(sums.sum()) / passes
+    return MetricBounds(value=value, method="sum ÷ passes", more={"passed": passes})
+
+
 def _bound_figure(metric: Metric, sums: Array, counts: Array) -> MetricBounds | None:
     if not len(counts):
         return None
@@ -344,7 +371,7 @@ def _bound_figure(metric: Metric, sums: Array, counts: Array) -> MetricBounds | 
             return mean_bounds(sums / counts)
         case "median":
             return median_bounds(sums / counts)
-        case "sum":
+        case "sum" | "per pass":
             return MetricBounds(value=float(sums.sum()), method="sum")
 
 

@@ -184,6 +184,8 @@ def compute_trends(
     wanted = [one for one in wanted if one.kind not in REPEAT_KINDS or one.name in only]
     if not_followed := next((one.name for one in wanted if one.kind in REPEAT_KINDS), None):
         raise BadInput(f"{not_followed} is of repeats, not of a time: follow 'pass rate'.")
+    if ratio := next((one.name for one in wanted if one.kind == "per pass"), None):
+        raise BadInput(f"{ratio} is no mean of attempts: `closeloop metrics --cost` has its weeks.")
     marks = tuple(list_version_marks(work))
     timeline = MetricTimeline(work, by)
     courses = [

@@ -38,6 +38,7 @@ SCORE_KINDS: dict[MetricKind, ScoreKind] = {
     "any of n": "rate",
     "mean": "count",
     "sum": "count",
+    "per pass": "count",
     "median": "amount",
 }
 METRIC_SOURCES: dict[str, ScoreSource] = {

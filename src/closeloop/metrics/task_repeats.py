@@ -18,6 +18,7 @@ from closeloop.records.estimate import Rate, pool_rates, wilson_rate
 from closeloop.records.record import Record
 from closeloop.store import Store
 from closeloop.tasks.sealed_tasks import require_unsealed
+from closeloop.text.wording import natural_order
 
 OutcomeWord = Literal["pass", "fail", "unscored"]
 

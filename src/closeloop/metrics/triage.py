@@ -65,13 +65,14 @@ def triage_sessions(
     book: Rulebook,
     query: TriageQuery,
     show_progress: ProgressDisplay = lambda total: nullcontext(lambda done: None),
+    tries: Sequence[AttemptRow] | None = None,
 ) -> TriageReport:
     """Sessions whose success is not known, those first that likely failed, with the reasons.
 
-    All sessions of the store say what is usual for an agent; those that were graded, merged or
-    turned down say what success looks like here.
+    All sessions of the store, or those in `tries`, say what is usual for an agent; those that were
+    graded, merged or turned down say what success looks like here.
     """
-    rows = list_last_tries(store)
+    rows = list_last_tries(store) if tries is None else keep_last_tries(tries)
     with show_progress(len(rows)) as tell:
         estimates = estimate_sessions(store, book, load_triage_prior(), tell, rows)
     return report_triage(estimates, query, store.held_out.list_sealed_digests())
@@ -180,7 +181,12 @@ def estimate_sessions(
 
 def list_last_tries(store: Store) -> list[AttemptRow]:
     """Every attempt with a trace that was not begun again, and is no replay."""
-    rows = [row for row in store.list_attempts() if row.replay_of is None]
+    return keep_last_tries(store.list_attempts())
+
+
+def keep_last_tries(tries: Sequence[AttemptRow]) -> list[AttemptRow]:
+    """Of some attempts, those with a trace that were not begun again, and are no replays."""
+    rows = [row for row in tries if row.replay_of is None]
     retried = {row.parent for row in rows}
     return [row for row in rows if row.events and row.id not in retried]
 
@@ -262,6 +268,7 @@ def _session_triage(
         title=row.title or row.task,
         agent=row.agent,
         model=row.model,
+        repo=row.repo,
         started=row.started,
         place=rank,
         score=float(estimates.scores[place]),

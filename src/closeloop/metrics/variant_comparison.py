@@ -190,7 +190,7 @@ def _compare_groups(
 
 def require_deciding(metric: Metric) -> None:
     """BadInput of a score that cannot decide: of repeats, or without a better direction."""
-    if metric.kind in (*REPEAT_KINDS, "sum"):
+    if metric.kind in (*REPEAT_KINDS, "sum", "per pass"):
         raise BadInput(f"{metric.name!r} is no score of single attempts: compare {metric.score!r}.")
     if metric.better is None:
         raise BadInput(

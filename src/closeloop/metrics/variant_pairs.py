@@ -82,7 +82,7 @@ def compare_secondary_metrics(
     rates = [metric.name for metric, _ in METRICS.values() if metric.kind == "rate"]
     metrics = {metric.name: metric for metric in select_metrics(work, [*rates, *more])}
     for name, metric in metrics.items():
-        if metric.score == primary.score or metric.kind in REPEAT_KINDS:
+        if metric.score == primary.score or metric.kind in (*REPEAT_KINDS, "per pass"):
             continue
         attempt_values = find_metric(work, name)[1](work.columns)
         is_same = np.array_equal(attempt_values[both], primary_values, equal_nan=True)

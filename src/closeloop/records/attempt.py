@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from operator import attrgetter
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -242,7 +242,10 @@ class AttemptRow(Record):
     ended: Time | None = None
     seconds: float | None = None
     input_tokens: int | None = None
+    """Fresh input, without what a cache gave or took."""
     output_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    cache_write_tokens: int | None = None
     cost: float | None = None
     lanes: int | None = None
     turns: int | None = None
@@ -317,6 +320,9 @@ def sum_usage(usages: Iterable[Usage]) -> Usage:
 # Lists of attempts: which are wanted, and what a line of one shows besides the attempt.
 
 
+MAX_SEARCH_CHARS = 200
+
+
 class TimeRange(Record):
     """A stretch of time; None is without an end. Pages that take one show the picker."""
 
@@ -345,6 +351,13 @@ class AttemptFilter(TimeRange):
     category: str | None = None
     min_cost: float | None = None
     """In US dollars: as much or more."""
+    q: Annotated[str, msgspec.Meta(max_length=MAX_SEARCH_CHARS)] | None = None
+    """Words that its requests, messages, commands, paths and findings have, or their beginnings;
+    in quotes, a phrase."""
+
+
+AttemptSort = Literal["newest", "oldest", "cost", "turns", "findings", "time"]
+"""How a list is ordered; what is largest comes first, and what is not known last."""
 
 
 class PageCursor(Record):
@@ -352,6 +365,8 @@ class PageCursor(Record):
 
     started: Time | None
     id: str
+    value: float | None = None
+    """Of a list that is not in the order of time, what it is ordered by."""
 
 
 class AttemptMarks(Record):

@@ -188,6 +188,8 @@ class ReportRow(Record):
     attempt: str | None = None
     """Whose change it is, where one is known."""
     level: RiskLevel | None = None
+    why: str | None = None
+    """The most telling reasons for the level, shortened."""
     verdict: ReportVerdict
     findings: int
     """Those that are not silenced."""

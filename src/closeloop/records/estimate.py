@@ -185,7 +185,9 @@ MetricFamily = Literal[
     "scores",
     "plans",
 ]
-MetricKind = Literal["rate", "one of k", "all of k", "any of n", "mean", "median", "sum"]
+MetricKind = Literal[
+    "rate", "one of k", "all of k", "any of n", "mean", "median", "sum", "per pass"
+]
 SHARE_KINDS = ("rate", "one of k", "all of k", "any of n")
 """Kinds whose values lie between 0 and 1."""
 BetterDirection = Literal["more", "less"] | None

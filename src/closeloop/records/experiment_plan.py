@@ -196,7 +196,9 @@ class ExperimentStatus(Record):
     running: int
     """Attempts that a process has in hand now."""
     cost: float | None
-    """Of all tries; None where none is known."""
+    """Of the tries that were made for it; None where none is known."""
+    shared_cost: float | None = None
+    """Of tries at its places that another experiment made and paid for."""
     begun: Time | None
     """When its first attempt started; None where others had made all of them, or none is made."""
     state: ExperimentState

@@ -49,6 +49,7 @@ class SessionTriage(Record):
     """The first line of what was asked for."""
     agent: str | None
     model: str | None
+    repo: str | None = None
     started: Time | None
     place: int
     """From 1, among the sessions that were asked for."""

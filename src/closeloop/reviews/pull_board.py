@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
+
+from msgspec.structs import replace
 
 from closeloop.changes.risk.risk_matrix import Band, likelihood_band
 from closeloop.records.change import ReportRow, RiskLevel
 from closeloop.records.pull_request import PullRow
 from closeloop.records.record import Record
+from closeloop.reviews.pull_updates import MAIN_BRANCHES
 from closeloop.store import Store
-from closeloop.store.pull_section import SHORT_SHA_DIGITS
-from closeloop.text.wording import count_with_noun
+from closeloop.store.pull_section import SHORT_SHA_DIGITS, BranchWork
+from closeloop.text.wording import count_with_noun, repository_name
 
 MIN_KNOWN_SIZES = 20
 """Pull requests of a repository whose size must be known before one is called large there."""
@@ -22,9 +25,22 @@ RISK_POINTS: dict[RiskLevel | None, int] = {
     "critical": 6, "high": 4, "medium": 2, None: 1, "low": 0,
 }  # fmt: skip
 BAND_POINTS: dict[Band | None, int] = {"huge": 3, "large": 2, "medium": 1, None: 1, "small": 0}
+NOT_KNOWN = "not known"
+"""What nobody looked at counts a point, and is no reason to name."""
 TAKEN_BACK_POINTS, FAILING_POINTS, UNREVIEWED_POINTS = 4, 3, 2
 
 PullOrder = Literal["care", "newest", "size", "cost"]
+
+
+class PullCost(Record):
+    """What the recorded work behind a pull request cost, in US dollars."""
+
+    cost: float | None = None
+    """Known only where that of every session is."""
+    sessions: int = 0
+    """Recorded pieces of work on its branch, or linked to it."""
+    without_cost: int = 0
+    """Of those, that nobody can say the cost of."""
 
 
 class BoardRow(Record):
@@ -33,10 +49,17 @@ class BoardRow(Record):
     pull: PullRow
     risk: RiskLevel | None = None
     """By its label, else by the last check of its newest commit."""
+    risk_reasons: str | None = None
+    """What the check that gave a level said for it."""
+    report: int | None = None
+    """The number of that check's report."""
     band: Band | None = None
     """Its lines added among those of the repository's pull requests; None where too few tell."""
     cost: float | None = None
-    """Of the recorded work behind it, in US dollars."""
+    """Of all recorded work behind it, in US dollars."""
+    sessions: int = 0
+    without_cost: int = 0
+    """How many pieces of work that are, and of how many of them the cost is not known."""
     care: int
     """Points: more deserve more care."""
     reasons: tuple[str, ...] = ()
@@ -45,18 +68,26 @@ class BoardRow(Record):
 
 def list_board(store: Store, rows: Sequence[PullRow], order: PullOrder = "care") -> list[BoardRow]:
     """Some pull requests, what deserves care first: open ones, drafts, then those that ended."""
-    costs = store.pulls.load_costs([row.attempt for row in rows if row.attempt])
-    sizes = collect_sizes(store.pulls.list_pulls())
-    checked = _levels_by_commit(store.reports.list_reports(MAX_REPORTS_READ))
-    board = [
-        assess_care(
-            row,
-            row.risk or checked.get((row.repo, row.head)) or checked.get(row.attempt),
-            rank_band(row, sizes.get(row.repo, ())),
-            costs.get(row.attempt or ""),
+    every = store.pulls.list_pulls()
+    costs = load_pull_costs(store, rows, every)
+    sizes = collect_sizes(every)
+    checked = _reports_by_commit(store.reports.list_reports(MAX_REPORTS_READ))
+    board = []
+    for row in rows:
+        report = checked.get((row.repo, row.head)) or checked.get(row.attempt)
+        level = row.risk or (report.level if report else None)
+        own = assess_care(row, level, rank_band(row, sizes.get(row.repo, ())))
+        cost = costs[row.repo, row.pull]
+        board.append(
+            replace(
+                own,
+                cost=cost.cost,
+                sessions=cost.sessions,
+                without_cost=cost.without_cost,
+                risk_reasons=report.why if report and report.level == level else None,
+                report=report.number if report else None,
+            )
         )
-        for row in rows
-    ]
     match order:
         case "newest":
             return sorted(board, key=lambda one: one.pull.opened, reverse=True)
@@ -65,6 +96,65 @@ def list_board(store: Store, rows: Sequence[PullRow], order: PullOrder = "care")
         case "cost":
             return sorted(board, key=lambda one: -_known(one.cost))
     return sorted(board, key=_care_order)
+
+
+# What the work behind pull requests cost: every session on the branch, and what is linked to it.
+
+
+def load_pull_costs(
+    store: Store, rows: Sequence[PullRow], every: Sequence[PullRow] | None = None
+) -> dict[tuple[str, int], PullCost]:
+    """By repository and number; a session on a branch that several pull requests had counts once.
+
+    `every`: all pull requests that are known, by which that is decided.
+    """
+    branches = {row.branch for row in rows if row.branch} - {*MAIN_BRANCHES}
+    linked = {row.attempt for row in rows if row.attempt}
+    work = store.pulls.list_branch_work(branches, linked)
+    pulls = [row for row in every or rows if row.branch in branches or row.attempt in linked]
+    sessions: dict[tuple[str, int], list[BranchWork]] = {}
+    for owner, one in assign_work(pulls, work):
+        sessions.setdefault((owner.repo, owner.pull), []).append(one)
+    return {
+        (row.repo, row.pull): sum_work_costs(sessions.get((row.repo, row.pull), ())) for row in rows
+    }
+
+
+def assign_work(
+    pulls: Sequence[PullRow], work: Sequence[BranchWork]
+) -> Iterator[tuple[PullRow, BranchWork]]:
+    """Each piece of work with its pull request: the one it is linked to, else that of its branch.
+
+    Where a branch was used again, the first pull request that ended after the work began.
+    """
+    by_attempt = {row.attempt: row for row in pulls if row.attempt}
+    by_branch: dict[str, list[PullRow]] = {}
+    for row in sorted(pulls, key=lambda row: row.opened):
+        if row.branch:
+            by_branch.setdefault(row.branch, []).append(row)
+    for one in work:
+        owner = by_attempt.get(one.attempt)
+        if owner is None and one.started is not None and one.repo is not None:
+            name = repository_name(one.repo).lower()
+            candidates = (row for row in by_branch.get(one.branch or "", ())
+                          if row.repo.lower() == name)  # fmt: skip
+            owner = next(
+                (row for row in candidates if row.closed is None or one.started <= row.closed),
+                None,
+            )
+        if owner is not None:
+            yield owner, one
+
+
+def sum_work_costs(work: Sequence[BranchWork]) -> PullCost:
+    """Missing is not zero: a sum without one of them is not known."""
+    known = [one.cost for one in work if one.cost is not None]
+    without = len(work) - len(known)
+    return PullCost(
+        cost=sum(known) if known and not without else None,
+        sessions=len(work),
+        without_cost=without,
+    )
 
 
 def _known(value: float | None) -> float:
@@ -94,27 +184,27 @@ def rank_band(row: PullRow, sizes: Sequence[int]) -> Band | None:
     return likelihood_band(bisect_left(sizes, row.added) / (len(sizes) - 1))
 
 
-def _levels_by_commit(
-    reports: Sequence[ReportRow],
-) -> Mapping[str | tuple[str | None, str | None] | None, RiskLevel]:
-    """What checks said of attempts and commits; the newest say it."""
-    levels: dict[str | tuple[str | None, str | None] | None, RiskLevel] = {}
+ReportSubject = str | tuple[str | None, str | None] | None
+"""An attempt, or a repository and a commit."""
+
+
+def _reports_by_commit(reports: Sequence[ReportRow]) -> Mapping[ReportSubject, ReportRow]:
+    """The newest check of each attempt and commit that gave a level of risk."""
+    newest: dict[ReportSubject, ReportRow] = {}
     for report in reversed(reports):
         if report.level is not None:
             if report.attempt:
-                levels[report.attempt] = report.level
+                newest[report.attempt] = report
             if report.head:
-                levels[report.repo, report.head[:SHORT_SHA_DIGITS]] = report.level
-    return levels
+                newest[report.repo, report.head[:SHORT_SHA_DIGITS]] = report
+    return newest
 
 
-def assess_care(
-    row: PullRow, risk: RiskLevel | None, band: Band | None, cost: float | None
-) -> BoardRow:
+def assess_care(row: PullRow, risk: RiskLevel | None, band: Band | None) -> BoardRow:
     """How much care a pull request deserves, in points, and for what."""
     points: list[tuple[int, str]] = [
-        (RISK_POINTS[risk], f"risk {risk}" if risk else "risk not known"),
-        (BAND_POINTS[band], f"a {band} change here" if band else "size not compared"),
+        (RISK_POINTS[risk], f"risk {risk}" if risk else f"risk {NOT_KNOWN}"),
+        (BAND_POINTS[band], f"a {band} change here" if band else f"size {NOT_KNOWN}"),
         (min(row.rounds, MAX_COUNTED_ROUNDS), count_with_noun(row.rounds, "review round")),
         (int(row.edits > 0), "edited by people"),
     ]
@@ -124,12 +214,12 @@ def assess_care(
         points.append((FAILING_POINTS, "checks fail"))
     if row.state == "merged" and not row.reviewed and row.source != "git":
         points.append((UNREVIEWED_POINTS, "merged without review"))
-    reasons = sorted((one for one in points if one[0]), key=lambda one: -one[0])
+    told = [one for one in points if one[0] and not one[1].endswith(NOT_KNOWN)]
+    reasons = sorted(told, key=lambda one: -one[0])
     return BoardRow(
         pull=row,
         risk=risk,
         band=band,
-        cost=cost,
         care=sum(number for number, _ in points),
         reasons=tuple(why for _, why in reasons),
     )

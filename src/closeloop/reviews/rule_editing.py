@@ -162,8 +162,19 @@ def decide_repeat(
 
 def list_unconfirmed(store: Store, repo: str | None = None) -> list[RepeatedRemark]:
     """Remarks that somebody should look at, each with the rule it is likest to, newest first."""
+    return keep_likest(store.memory.list_repeats(repo=repo))
+
+
+def leave_out_settled(repeats: Sequence[RepeatedRemark]) -> list[RepeatedRemark]:
+    """Without candidates whose remark is known to restate another rule: nothing is to be asked."""
+    settled = {one.key for one in repeats if one.state == "confirmed"}
+    return [one for one in repeats if one.state != "candidate" or one.key not in settled]
+
+
+def keep_likest(repeats: Sequence[RepeatedRemark]) -> list[RepeatedRemark]:
+    """Of each remark that nobody confirmed the rule it is likest to, the newest remark first."""
     best: dict[str, RepeatedRemark] = {}
-    for one in store.memory.list_repeats(repo=repo):
+    for one in leave_out_settled(repeats):
         known = best.get(one.key)
         if one.state == "candidate" and (known is None or one.likeness > known.likeness):
             best[one.key] = one

@@ -54,6 +54,8 @@ def attempt_columns(
         "seconds": (ended - started).total_seconds() if started and ended else None,
         "input_tokens": column_integer(usage.input_tokens),
         "output_tokens": column_integer(usage.output_tokens),
+        "cache_read_tokens": column_integer(usage.cache_read_tokens),
+        "cache_write_tokens": column_integer(usage.cache_write_tokens),
         "cost": column_number(usage.cost),
         "lanes": len(trace.lanes) if trace else None,
         "turns": sum(len(lane.turns) for lane in trace.lanes) if trace else None,
@@ -114,6 +116,8 @@ class AttemptQuery(TypedDict, total=False):
     """Digests of tasks whose attempts are left out."""
     outcome: str | None
     """An attempt that is not graded is unscored."""
+    recorded: bool
+    """Without pull requests of which there is no recording."""
     limit: int | None
 
 
@@ -137,9 +141,16 @@ def list_attempt_rows(connection: Connection, wanted: AttemptQuery) -> list[Atte
         query = query.where(attempts.c.task_digest.in_(digests))
     if (digests := wanted.get("variants")) is not None:
         query = query.where(attempts.c.variant.in_(digests))
+    if wanted.get("recorded"):
+        query = query.where(recorded_condition())
     query = query.where(*exclude_tasks(wanted.get("without_tasks", ())))
     rows = connection.execute(query.limit(wanted.get("limit"))).mappings()
     return [_attempt_row(row, names.get(row["variant"])) for row in rows]
+
+
+def recorded_condition() -> ColumnElement[bool]:
+    """That an attempt is more than a stand-in for a pull request nobody recorded the work of."""
+    return attempts.c.events.is_not(None) | sessions.c.attempt.is_(None)
 
 
 def exclude_tasks(digests: Collection[str]) -> list[ColumnElement[bool]]:

@@ -101,6 +101,8 @@ CREATE TABLE attempts (
     seconds DOUBLE PRECISION,
     input_tokens BIGINT,
     output_tokens BIGINT,
+    cache_read_tokens BIGINT,
+    cache_write_tokens BIGINT,
     cost DOUBLE PRECISION,
     lanes BIGINT,
     turns BIGINT,
@@ -120,6 +122,12 @@ CREATE INDEX attempts_by_variant ON attempts (variant, started {latest}, id);
 CREATE INDEX attempts_by_experiment ON attempts (experiment, started {latest}, id);
 
 CREATE INDEX attempts_by_start ON attempts (started {latest}, id);
+
+CREATE INDEX attempts_by_cost ON attempts (cost {latest}, id);
+
+CREATE INDEX attempts_by_turns ON attempts (turns {latest}, id);
+
+CREATE INDEX attempts_by_seconds ON attempts (seconds {latest}, id);
 
 -- The trace comes last: SQLite reads past whatever stands before a column.
 CREATE TABLE attempt_bodies (
@@ -175,6 +183,8 @@ CREATE TABLE sessions (
 );
 
 CREATE INDEX sessions_by_key ON sessions (key, number);
+
+CREATE INDEX sessions_by_branch ON sessions (branch);
 
 CREATE TABLE imports (
     number {number},
@@ -234,6 +244,8 @@ CREATE TABLE measurements (
 
 CREATE UNIQUE INDEX measurements_by_attempt ON measurements (attempt, basis);
 
+CREATE INDEX measurements_by_findings ON measurements (findings DESC, attempt);
+
 CREATE TABLE baselines (
     number {number},
     name {text} NOT NULL,
@@ -250,6 +262,18 @@ CREATE TABLE gate_reports (
     passed BOOLEAN NOT NULL,
     body {bytes} NOT NULL
 );
+
+
+-- Which texts attempts can be found by; the index of their words is made as each engine has it.
+
+CREATE TABLE search_documents (
+    number {number},
+    attempt {text} NOT NULL REFERENCES attempts (id),
+    kind {text} NOT NULL,
+    digest {text} NOT NULL
+);
+
+CREATE INDEX search_documents_by_attempt ON search_documents (attempt, kind);
 
 
 -- What attempts asked their models, and what came back.
@@ -901,6 +925,7 @@ CREATE TABLE reports (
     head {text},
     attempt {text} REFERENCES attempts (id),
     level {text},
+    why {text},
     verdict {text} NOT NULL,
     findings BIGINT NOT NULL,
     modes {text},

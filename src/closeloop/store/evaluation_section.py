@@ -208,6 +208,13 @@ def _evaluation_columns(one: Evaluation) -> dict[str, Any]:
 # What `closeloop check` said of changes: every report as it was, the newest first.
 
 _ROW_COLUMNS = [reports.c[name] for name in ReportRow.__struct_fields__]
+MAX_LISTED_REASONS = 3
+
+
+def _join_risk_reasons(report: ChangeReport) -> str | None:
+    """The first reasons for the level of risk, as a list shows them."""
+    reasons = report.risk.reasons[:MAX_LISTED_REASONS] if report.risk else ()
+    return short_column_text("; ".join(reasons)) or None
 
 
 class ReportSection(StoreSection):
@@ -231,6 +238,7 @@ class ReportSection(StoreSection):
             "head": short_column_text(report.change.head),
             "attempt": attempt,
             "level": report.risk.level if report.risk else None,
+            "why": _join_risk_reasons(report),
             "verdict": report.verdict,
             "findings": sum(one.silenced is None for one in report.findings),
             "modes": join_modes(

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from msgspec.structs import asdict
-from sqlalchemy import Connection, Select, func, insert, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, func, insert, or_, select
 
 from closeloop.records.attempt import Insight
 from closeloop.records.experiment_plan import GateReport, GateRun, Trial, TrialAssignment
@@ -69,12 +69,24 @@ class ExperimentSection(StoreSection):
         return bool(self._read(lambda on: on.execute(query).scalar()))
 
     def total_cost(self, experiment: Experiment) -> float | None:
-        """What all tries at its places cost, as far as that is known."""
+        """What the tries that were made for it cost, as far as that is known.
+
+        Attempts that it shares with another experiment were paid for there.
+        """
+        return self._sum_costs(experiment, schema.attempts.c.experiment == experiment.id)
+
+    def shared_cost(self, experiment: Experiment) -> float | None:
+        """What tries at its places cost that were made for another experiment; None for none."""
+        made_for = schema.attempts.c.experiment
+        return self._sum_costs(experiment, made_for.is_(None) | (made_for != experiment.id))
+
+    def _sum_costs(self, experiment: Experiment, which: ColumnElement[bool]) -> float | None:
         table = schema.attempts
         query = select(func.sum(table.c.cost)).where(
             table.c.task_digest.in_(experiment.tasks),
             table.c.variant.in_(experiment.variants),
             table.c.number <= experiment.repeats,
+            which,
         )
         cost_sum: float | None = self._read(lambda on: on.execute(query).scalar())
         return cost_sum

@@ -6,18 +6,19 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, false, func, or_, select
 
 from closeloop.records.attempt import (
     AWAITING_REVIEW,
     AttemptFilter,
     AttemptMarks,
     AttemptRow,
+    AttemptSort,
     FilterChoices,
     PageCursor,
+    TimeRange,
 )
 from closeloop.records.estimate import wilson_rate
-from closeloop.records.pull_request import Delivery
 from closeloop.records.record import Record
 from closeloop.records.task import Experiment
 from closeloop.store import review_tables
@@ -25,6 +26,7 @@ from closeloop.store.attempt_rows import (
     add_variant_names,
     exclude_tasks,
     outcome_condition,
+    recorded_condition,
     select_counted_attempts,
 )
 from closeloop.store.fact_rows import StoreSection
@@ -42,6 +44,8 @@ from closeloop.store.schema import (
     tasks,
     variants,
 )
+from closeloop.store.search_section import search_conditions
+from closeloop.text.search_text import parse_search
 
 MAX_CHOICES = 500
 
@@ -64,22 +68,42 @@ class ListingSection(StoreSection):
         after: PageCursor | None = None,
         *,
         without: Collection[str] = (),
+        sort: AttemptSort = "newest",
     ) -> list[AttemptRow]:
-        """The latest start first, each with the grade that counts; none at the tasks `without`."""
+        """In that order, each with the grade that counts; none at the tasks `without`.
+
+        A pull request without a recording is no session, and is not listed.
+        """
 
         def work(on: Connection) -> list[AttemptRow]:
             query = select_counted_attempts().where(
-                *_filter_conditions(wanted), *exclude_tasks(without)
+                recorded_condition(), *_filter_conditions(on, wanted), *exclude_tasks(without)
             )
             page_rows: list[AttemptRow] = []
-            for part in _page_conditions(after):
+            for part in _page_parts(query, sort, after):
                 if len(page_rows) < limit:
-                    rest = query.where(part).limit(limit - len(page_rows))
+                    rest = part.limit(limit - len(page_rows))
                     page_rows += add_variant_names(on, on.execute(rest).mappings())
             return page_rows
 
         rows: list[AttemptRow] = self._read(work)
         return rows
+
+    def count_matches(
+        self, wanted: AttemptFilter, limit: int | None = None, *, without: Collection[str] = ()
+    ) -> int:
+        """How many attempts are like that; with a limit, no more than so many are counted."""
+
+        def work(on: Connection) -> int:
+            query = select_counted_attempts().where(
+                recorded_condition(), *_filter_conditions(on, wanted), *exclude_tasks(without)
+            )
+            ids = query.with_only_columns(attempts.c.id, maintain_column_froms=True)
+            found = ids.order_by(None).limit(limit).subquery()
+            return on.execute(select(func.count()).select_from(found)).scalar() or 0
+
+        count: int = self._read(work)
+        return count
 
     def load_row(self, attempt: str) -> AttemptRow | None:
         """One attempt by its full id, also a version of a session that no longer counts."""
@@ -216,27 +240,56 @@ def _list_distinct(
     return tuple(connection.execute(query.limit(MAX_CHOICES)).scalars())
 
 
-def _page_conditions(after: PageCursor | None) -> list[ColumnElement[bool]]:
-    """What comes after a line: those with a start, then those without; each a range of an index."""
-    started, name = attempts.c.started, attempts.c.id
-    if after is None:
-        return [started.is_not(None), started.is_(None)]
-    if after.started is None:
-        return [and_(started.is_(None), name > after.id)]
-    earlier = or_(started < after.started, name > after.id)
-    return [and_(started <= after.started, earlier), started.is_(None)]
+_SORT_COLUMNS: dict[AttemptSort, ColumnElement[Any]] = {
+    "newest": attempts.c.started,
+    "oldest": attempts.c.started,
+    "cost": attempts.c.cost,
+    "turns": attempts.c.turns,
+    "time": attempts.c.seconds,
+}
 
 
-def _filter_conditions(wanted: AttemptFilter) -> list[ColumnElement[bool]]:
+def _page_parts(
+    query: Select[Any], sort: AttemptSort, after: PageCursor | None
+) -> list[Select[Any]]:
+    """What comes after a line: those with a value, then those without; each a range of an index."""
+    name = attempts.c.id
+    key: ColumnElement[str] = name
+    value: ColumnElement[Any]
+    query = query.order_by(None)
+    if sort == "findings":
+        newest, later = measurements.alias(), measurements.alias()
+        superseded = select(later.c.number).where(
+            later.c.attempt == newest.c.attempt, later.c.number > newest.c.number
+        )
+        measured = query.join(newest, newest.c.attempt == name).where(~superseded.exists())
+        value, key = newest.c.findings, newest.c.attempt
+        known = select(measurements.c.number).where(measurements.c.attempt == name).exists()
+        with_value, without_value = measured, query.where(~known)
+    else:
+        value = _SORT_COLUMNS[sort]
+        with_value, without_value = query.where(value.is_not(None)), query.where(value.is_(None))
+    order = (value.asc(), key.desc()) if sort == "oldest" else (value.desc(), key)
+    last = None if after is None else after.started if value is attempts.c.started else after.value
+    if after is not None and last is None:
+        return [without_value.where(name > after.id).order_by(name)]
+    if after is not None:
+        same = key < after.id if sort == "oldest" else key > after.id
+        beyond = value > last if sort == "oldest" else value < last
+        reached = value >= last if sort == "oldest" else value <= last
+        with_value = with_value.where(reached, or_(beyond, same))
+    return [with_value.order_by(*order), without_value.order_by(name)]
+
+
+def _filter_conditions(connection: Connection, wanted: AttemptFilter) -> list[ColumnElement[bool]]:
     columns = attempts.c
     conditions = [
         columns[name] == value
         for name in ("task", "origin", "exit", "experiment", "user")
         if (value := getattr(wanted, name)) is not None
     ]
+    conditions += _period_conditions(wanted)
     build_condition: dict[str, Callable[[Any], ColumnElement[bool]]] = {
-        "since": lambda moment: columns.started >= moment,
-        "until": lambda moment: columns.started < moment,
         "min_cost": lambda dollars: columns.cost >= dollars,
         "repo": lambda repo: sessions.c.repo == repo,
         "variant": lambda name: _has_variant(variants.c.name == name),
@@ -249,7 +302,16 @@ def _filter_conditions(wanted: AttemptFilter) -> list[ColumnElement[bool]]:
     for name, build in build_condition.items():
         if (value := getattr(wanted, name)) is not None:
             conditions.append(build(value))
+    if wanted.q is not None:
+        phrases = parse_search(wanted.q)
+        conditions += search_conditions(connection, phrases) if phrases else [false()]
     return conditions
+
+
+def _period_conditions(period: TimeRange) -> list[ColumnElement[bool]]:
+    started = attempts.c.started
+    since = [] if period.since is None else [started >= period.since]
+    return since if period.until is None else [*since, started < period.until]
 
 
 def _has_variant(condition: ColumnElement[bool]) -> ColumnElement[bool]:
@@ -285,31 +347,18 @@ def _last_measurement_matches(condition: ColumnElement[bool]) -> ColumnElement[b
     return query.exists()
 
 
-# What lists and overviews count: findings by variant, changes by what became of them.
-
-_ATTEMPT_FIELDS = ("task", "task_digest", "variant", "user")
-
-
-class DeliveredChange(Record):
-    """A change that people had to decide about, and what they decided."""
-
-    number: int
-    """Its place in the store: the next page begins below it."""
-    delivery: Delivery
-    task: str | None = None
-    task_digest: str | None = None
-    variant: str | None = None
-    """The variant's digest."""
-    user: str | None = None
+# What lists and overviews count: findings by variant, attempts that wait, places that are filled.
 
 
 class CountsSection(StoreSection):
     """The part of an open store that counts."""
 
-    def count_findings(self, without: Collection[str] = ()) -> Counter[tuple[str | None, str]]:
+    def count_findings(
+        self, without: Collection[str] = (), period: TimeRange | None = None
+    ) -> Counter[tuple[str | None, str]]:
         """Attempts by the digest of their variant, None for sessions, and by what was found.
 
-        None is at a task in `without`.
+        None is at a task in `without`; each began in the period.
         """
         columns = measurements.c
         last = select(func.max(columns.number)).group_by(columns.attempt)
@@ -317,6 +366,7 @@ class CountsSection(StoreSection):
             select(attempts.c.variant, columns.found, func.count())
             .join(attempts, attempts.c.id == columns.attempt)
             .where(columns.number.in_(last), columns.findings > 0, *exclude_tasks(without))
+            .where(*_period_conditions(period or TimeRange()))
             .group_by(attempts.c.variant, columns.found)
         )
         finding_counts: Counter[tuple[str | None, str]] = Counter()
@@ -324,24 +374,6 @@ class CountsSection(StoreSection):
             for rule in rules.split():
                 finding_counts[variant, rule] += count
         return finding_counts
-
-    def list_deliveries(self, limit: int, below: int | None = None) -> list[DeliveredChange]:
-        """Changes of which the newest thing was learned last, first."""
-        columns, other = deliveries.c, deliveries.alias().c
-        newer = select(other.number).where(other.attempt == columns.attempt)
-        newer = newer.where(other.number > columns.number)
-        fields = [columns[name] for name in Delivery.__struct_fields__]
-        query = (
-            select(columns.number, *fields, *(attempts.c[name] for name in _ATTEMPT_FIELDS))
-            .join(attempts, attempts.c.id == columns.attempt)
-            .where(~newer.exists())
-            .order_by(columns.number.desc())
-            .limit(limit)
-        )
-        if below is not None:
-            query = query.where(columns.number < below)
-        rows = self._read(lambda on: on.execute(query).mappings().all())
-        return [_delivery_from_row(row) for row in rows]
 
     def list_passed_attempts(self) -> list[tuple[str, str | None]]:
         """Attempts of experiments that changed something and passed, oldest first; their tasks."""
@@ -384,11 +416,3 @@ def _is_no_replay() -> ColumnElement[bool]:
     """What repeats recorded answers is nobody's work, and nobody is asked about it."""
     replays = select(variants.c.digest).where(variants.c.model.startswith("recorded:"))
     return attempts.c.variant.is_(None) | attempts.c.variant.not_in(replays)
-
-
-def _delivery_from_row(row: Any) -> DeliveredChange:
-    return DeliveredChange(
-        number=row["number"],
-        delivery=Delivery(**{name: row[name] for name in Delivery.__struct_fields__}),
-        **{name: row[name] for name in _ATTEMPT_FIELDS},
-    )

@@ -15,6 +15,7 @@ from sqlalchemy import (
     Select,
     Table,
     Text,
+    case,
     func,
     select,
     type_coerce,
@@ -223,7 +224,8 @@ FETCH_ROWS = 500
 
 ATTEMPT_FIELDS = (
     "origin", "task", "task_digest", "variant", "number", "retry", "started", "seconds",
-    "input_tokens", "output_tokens", "cost", "turns", "events", "files_changed", "user",
+    "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cost", "turns",
+    "events", "files_changed", "user",
 )  # fmt: skip
 GRADE_FIELDS = (
     "grading", "version", "outcome", "broken", "asked", "fixed", "files_precision",
@@ -312,6 +314,7 @@ class MetricsSection(StoreSection):
                 tries.c.plan,
                 func.count().label("tries"),
                 func.count(tries.c.task.distinct()).label("tasks"),
+                func.sum(case((tries.c["try"] > 1, tries.c.cost))).label("retried_cost"),
             )
             .where(tries.c.exit != "machine")
             .group_by(tries.c.plan)
@@ -322,6 +325,7 @@ class MetricsSection(StoreSection):
                 plans.c.attempt,
                 plans.c.overall_pass.label("plan_passed"),
                 (counts.c.tries - counts.c.tasks).label("plan_retries"),
+                counts.c.retried_cost.label("plan_retried_cost"),
             )
             .join_from(plans, counts, plans.c.id == counts.c.plan)
             .where(plans.c.attempt.is_not(None))

@@ -19,7 +19,7 @@ from closeloop.store import schema
 
 BASELINE_NUMBER = 20
 """Nineteen schemas before it were never released."""
-CHANGING_TABLES = ("inbox", "jobs", "places", "pulls")
+CHANGING_TABLES = ("inbox", "jobs", "places", "pulls", "search_documents")
 """Tables that are no facts: work in hand, and what is made of facts."""
 DIALECT_WORDS = {
     "sqlite": {
@@ -37,6 +37,19 @@ DIALECT_WORDS = {
     },
 }
 
+SEARCH_STATEMENTS = {
+    "sqlite": (
+        "CREATE VIRTUAL TABLE search_words USING fts5"
+        "(words, content='', tokenize='unicode61 remove_diacritics 0')",
+    ),
+    "postgresql": (
+        "CREATE TABLE search_words (document BIGINT NOT NULL, words TSVECTOR NOT NULL)",
+        "CREATE INDEX search_words_by_document ON search_words (document)",
+        "CREATE INDEX search_words_by_word ON search_words USING gin (words)",
+    ),
+}
+"""The index of words, which each engine has in its own way; no query builder knows it."""
+
 _ADVISORY_LOCK = 0x636C6F7365
 
 
@@ -44,6 +57,8 @@ class Migration(Record):
     """One step of the schema."""
 
     statements: tuple[str, ...]
+    engine_statements: dict[str, tuple[str, ...]] = {}
+    """By engine, what only that one understands; they come last."""
     facts: tuple[str, ...] = ()
     """Tables whose rows the database itself then refuses to change."""
 
@@ -55,7 +70,7 @@ def _read_baseline() -> Migration:
     statements = tuple(one.strip() for one in sql.split(";") if one.strip())
     tables = re.findall(r"CREATE TABLE (\w+)", sql)
     facts = tuple(name for name in tables if name not in CHANGING_TABLES)
-    return Migration(statements=statements, facts=facts)
+    return Migration(statements=statements, engine_statements=SEARCH_STATEMENTS, facts=facts)
 
 
 MIGRATIONS = (_read_baseline(),)
@@ -80,10 +95,11 @@ def migrate_schema(engine: Engine, where: str) -> bool:
         done = _schema_version(connection, where)
         for number in range(max(done + 1, BASELINE_NUMBER), newest_schema() + 1):
             step = MIGRATIONS[number - BASELINE_NUMBER]
-            for statement in step.statements:
-                connection.exec_driver_sql(_translate_statement(statement, connection.dialect.name))
+            dialect = connection.dialect.name
+            for statement in (*step.statements, *step.engine_statements.get(dialect, ())):
+                connection.exec_driver_sql(_translate_statement(statement, dialect))
             for table in step.facts:
-                for statement in protection_statements(table, connection.dialect.name):
+                for statement in protection_statements(table, dialect):
                     connection.exec_driver_sql(statement)
             connection.execute(insert(schema.migrations), {"number": number})
     return True

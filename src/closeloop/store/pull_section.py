@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from functools import cache
 from typing import Any, TypedDict, Unpack
@@ -13,10 +13,14 @@ from sqlalchemy import Connection, Select, delete, func, insert, or_, select
 from closeloop.records.attempt import Attempt
 from closeloop.records.change import Change
 from closeloop.records.pull_request import Delivery, Fact, PullRow
-from closeloop.records.record import Record
+from closeloop.records.record import Record, Time
 from closeloop.records.session import LogEvent, Session
 from closeloop.store import schema
-from closeloop.store.attempt_rows import attempt_columns, short_column_text
+from closeloop.store.attempt_rows import (
+    attempt_columns,
+    select_counted_attempts,
+    short_column_text,
+)
 from closeloop.store.event_section import add_events, lock_event_numbers
 from closeloop.store.fact_rows import (
     StoreSection,
@@ -34,9 +38,11 @@ from closeloop.store.record_bodies import (
     unpack_record,
 )
 from closeloop.store.review_tables import arrivals, inbox, links, pull_changes, pull_facts, pulls
+from closeloop.store.search_section import insert_work_texts
 from closeloop.store.session_rows import session_key
 from closeloop.text.patches import sum_line_counts
 from closeloop.text.redaction import redact_change
+from closeloop.text.search_text import collect_search_text
 
 SHORT_SHA_DIGITS = 7
 """Digits of a commit that are searched by: people shorten them."""
@@ -67,6 +73,16 @@ class UnreadArrival(Record):
     event: str
     at: datetime
     body: bytes
+
+
+class BranchWork(Record):
+    """A recorded piece of work, with where it was done."""
+
+    attempt: str
+    repo: str | None
+    branch: str | None
+    started: Time | None
+    cost: float | None
 
 
 class PullQuery(TypedDict, total=False):
@@ -306,28 +322,37 @@ class PullSection(StoreSection):
             "body": pack_record(session),
         }
 
+        search_text = collect_search_text(attempt, None, title)
+
         def work(on: Connection) -> None:
             if not attempt_exists(on, attempt.id):
                 on.execute(insert(schema.attempts), columns)
                 on.execute(insert(schema.attempt_bodies), bodies)
                 on.execute(insert(schema.sessions), session_columns)
+                insert_work_texts(on, {attempt.id: search_text})
 
         self._write(work)
 
-    def load_costs(self, attempts: Sequence[str]) -> dict[str, float]:
-        """What attempts cost in US dollars, as far as that is known."""
-        table = schema.attempts.c
+    def list_branch_work(
+        self, branches: Collection[str], attempts: Collection[str]
+    ) -> list[BranchWork]:
+        """Recorded work on these branches, and these attempts, each once, whatever their branch."""
+        table, session = schema.attempts.c, schema.sessions.c
+        columns = (
+            table.id.label("attempt"), session.repo, session.branch, table.started, table.cost,
+        )  # fmt: skip
+        query = select_counted_attempts().with_only_columns(*columns, maintain_column_froms=True)
+        query = query.where(table.events.is_not(None)).order_by(None)
+        parts = [session.branch.in_(part) for part in split_values([*branches])]
+        parts += [table.id.in_(part) for part in split_values([*attempts])]
 
-        def work(on: Connection) -> dict[str, float]:
-            costs: dict[str, float] = {}
-            for part in split_values(attempts):
-                query = select(table.id, table.cost).where(table.id.in_(part))
-                rows = on.execute(query.where(table.cost.is_not(None)))
-                costs.update((row[0], row[1]) for row in rows)
-            return costs
+        def work(on: Connection) -> list[BranchWork]:
+            rows = [row for part in parts for row in on.execute(query.where(part)).mappings()]
+            by_attempt = {row["attempt"]: BranchWork(**row) for row in rows}
+            return [by_attempt[name] for name in sorted(by_attempt)]
 
-        known_costs: dict[str, float] = self._read(work)
-        return known_costs
+        branch_work: list[BranchWork] = self._read(work)
+        return branch_work
 
     def attempts_on_branch(self, branch: str) -> list[tuple[str, str | None, datetime | None]]:
         """Recorded work on a branch, latest first: its id, its repository and when it began."""

@@ -19,9 +19,12 @@ from closeloop.store.fact_rows import StoreSection, TransactionRunner
 from closeloop.store.migrations import MIGRATIONS, allow_changes
 from closeloop.store.record_bodies import compress_content, decompress_body
 from closeloop.store.schema import purges
+from closeloop.store.search_section import SEARCHED_TABLES, rebuild_search_index
 
 BATCH_ROWS = 100
-UNTOUCHED_TABLES = frozenset({"closeloop_migrations", "jobs", "logins", "purges", "vectors"})
+UNTOUCHED_TABLES = frozenset(
+    {"closeloop_migrations", "jobs", "logins", "purges", "search_documents", "vectors"}
+)
 """They hold numbers, names of processes and hashes only."""
 IDENTITY_COLUMNS = """
     attempt before digest evaluation experiment grading hash id item judge key parent reference
@@ -55,7 +58,10 @@ def rewrite_tables(
     if connection.dialect.name == "sqlite":
         connection.exec_driver_sql("PRAGMA secure_delete = ON")
     with allow_changes(connection, [table.name for table in tables if table.name in facts]):
-        return _rewrite_rows(connection, tables, rewrite, dry=False)
+        counts = _rewrite_rows(connection, tables, rewrite, dry=False)
+    if not SEARCHED_TABLES.isdisjoint(counts):
+        rebuild_search_index(connection)
+    return counts
 
 
 def erase_old_bytes(reader: Engine, engine: Engine, tables: Collection[str]) -> None:
@@ -72,7 +78,8 @@ def erase_old_bytes(reader: Engine, engine: Engine, tables: Collection[str]) -> 
             raw.close()
         return
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        for table in sorted(tables):
+        index = () if SEARCHED_TABLES.isdisjoint(tables) else ("search_documents", "search_words")
+        for table in sorted({*tables, *index}):
             connection.exec_driver_sql(f"VACUUM FULL {table}")
 
 

@@ -1,9 +1,9 @@
 """The tables, as queries see them; `migrations` is what makes them.
 
-Everything is a fact, added and never changed, but for work in hand (`jobs`, `inbox`, `places`) and
-`pulls`, which is made of facts. Where content may be said anew under the same name (a task with
-other tags, a grade by a better grader) rows carry a running number and the newest one counts. A
-body holds the whole record; the other columns are there to search by.
+Everything is a fact, added and never changed, but for work in hand (`jobs`, `inbox`, `places`),
+and `pulls` and `search_documents`, which are made of facts. Where content may be said anew under
+the same name (a task with other tags, a grade by a better grader) rows carry a running number and
+the newest one counts. A body holds the whole record; the other columns are there to search by.
 """
 
 from __future__ import annotations
@@ -138,6 +138,8 @@ attempts = Table(
     Column("seconds", Float),
     Column("input_tokens", BigInteger),
     Column("output_tokens", BigInteger),
+    Column("cache_read_tokens", BigInteger),
+    Column("cache_write_tokens", BigInteger),
     Column("cost", Float),
     Column("lanes", BigInteger),
     Column("turns", BigInteger),
@@ -365,6 +367,15 @@ assignments = Table(
     Column("at", Moment, nullable=False),
 )
 
+search_documents = Table(
+    "search_documents",
+    metadata,
+    Column("number", BigInteger, primary_key=True),
+    Column("attempt", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+)
+
 
 # The tables of tokens and logins: a part of the schema with a file of its own.
 
@@ -432,6 +443,7 @@ reports = Table(
     Column("head", Text),
     Column("attempt", Text),
     Column("level", Text),
+    Column("why", Text),
     Column("verdict", Text, nullable=False),
     Column("findings", BigInteger, nullable=False),
     Column("modes", Text),

@@ -29,7 +29,9 @@ from closeloop.store.fact_rows import (
 from closeloop.store.record_bodies import pack_record
 from closeloop.store.review_tables import links
 from closeloop.store.schema import attempt_bodies, attempts, imports, sessions, spans
+from closeloop.store.search_section import insert_work_texts
 from closeloop.text.prompt_text import build_prompt_version
+from closeloop.text.search_text import collect_search_text
 
 # Which recorded work names which address.
 
@@ -56,6 +58,8 @@ class PackedSession(Record):
     columns: dict[str, Any]
     session: bytes
     trace: bytes
+    search_text: str
+    """What it can be found by."""
     prompt: PromptVersion | None = None
     """The system prompt that its files hold."""
 
@@ -107,6 +111,7 @@ def build_packed_session(
         columns=columns,
         session=body,
         trace=trace,
+        search_text=collect_search_text(attempt, session.trace, columns["title"]),
         prompt=build_prompt_version(
             session.system,
             "gateway" if session.trace.reader == "gateway" else "session",
@@ -134,6 +139,7 @@ def save_sessions(
             table.append(row)
     for target, values in zip((attempts, attempt_bodies, sessions), rows, strict=True):
         _insert_rows(connection, target, values)
+    insert_work_texts(connection, {each.attempt.id: each.search_text for each in added})
     add_links(connection, (each.attempt for each in added))
     add_attempt_prompts(
         connection, [(each.attempt.id, each.prompt) for each in added if each.prompt]

@@ -40,8 +40,14 @@ from closeloop.store.pull_section import PullSection
 from closeloop.store.record_bodies import pack_record, pack_with_digest, unpack_record
 from closeloop.store.record_rewriting import PurgeSection, erase_old_bytes
 from closeloop.store.score_section import ScoreSection
+from closeloop.store.search_section import (
+    SearchSection,
+    insert_work_texts,
+    replace_finding_texts,
+)
 from closeloop.store.session_rows import ImportedFile, PackedSession, StoredSpan
 from closeloop.text.redaction import redact_change
+from closeloop.text.search_text import collect_search_text
 
 Answer = TypeVar("Answer")
 Kept = TypeVar("Kept", bound=Record)
@@ -91,6 +97,8 @@ class Store:
         """What people answered in the queue."""
         self.scores = ScoreSection(self._read, self._write)
         """What is said of attempts, name by name."""
+        self.search = SearchSection(self._read, self._write)
+        """Attempts by what they say."""
         self.steps = StepSection(self._read, self._write)
         """Work in steps, such as deliveries: what each has made."""
         self.trials = TrialSection(self._read, self._write)
@@ -258,6 +266,7 @@ class Store:
         )
         before = pack_with_digest(grade.before) if grade else None
         grade_row = fact_rows.stored_grade_columns(grade, before) if grade else None
+        search_text = collect_search_text(made.attempt, trace, columns["title"])
         packed_exchanges = exchange_rows.exchanges_to_rows(made.attempt.id, made.exchanges)
 
         def work(on: Connection) -> bool:
@@ -268,6 +277,8 @@ class Store:
             ):
                 return False
             first = fact_rows.insert_attempt(on, columns, bodies)
+            if first:
+                insert_work_texts(on, {made.attempt.id: search_text})
             if exact_row is not None and first:
                 plan_section.insert_exact_patches(on, [exact_row])
             if grade_row is not None:
@@ -357,7 +368,13 @@ class Store:
         if self.is_read_only:
             self.numbers.hold_measurements(rows)
         else:
-            self._write(lambda on: exchange_rows.insert_measurements(on, rows))
+            findings = {attempt: measured.findings for attempt, _, measured in made}
+
+            def work(on: Connection) -> None:
+                exchange_rows.insert_measurements(on, rows)
+                replace_finding_texts(on, findings)
+
+            self._write(work)
 
     def load_measurements(self, wanted: Mapping[str, str]) -> dict[str, Measurement]:
         """By attempt, the measurements that were made on the basis that is wanted of each."""

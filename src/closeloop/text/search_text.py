@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import re
-from itertools import islice
+import unicodedata
+from collections.abc import Sequence
+from itertools import islice, pairwise
 
 from closeloop.records.attempt import Attempt
-from closeloop.records.trace import Message, Trace
+from closeloop.records.record import Record
+from closeloop.records.trace import (
+    AnyEvent,
+    Command,
+    Edit,
+    Handoff,
+    Message,
+    Read,
+    ToolUse,
+    Trace,
+)
 from closeloop.text.client_markup import strip_client_markup
 from closeloop.text.wording import truncate_at_word, truncate_words
 
 MAX_TITLE_CHARS = 100
 MAX_DETAIL_CHARS = 240
 MAX_REQUEST_CHARS = 20_000
+MAX_REQUEST_LINE_CHARS = 400
 MAX_TITLE_LINES = 60
 _SLASH_COMMAND = re.compile(r"<command-name>\s*(/?[^<\n]{1,80}?)\s*</command-name>")
 _REQUEST_ELEMENT = re.compile(
@@ -21,9 +34,14 @@ _REQUEST_ELEMENT = re.compile(
     re.DOTALL | re.IGNORECASE,
 )
 """Elements in which harnesses put the request itself, among instructions of their own."""
-_LINE_MARKUP = re.compile(r"^(?:[#>*\-–•\s]+|\d{1,3}[.)]\s+)+|[*_`#\s]+$")
+_REQUEST_HEADING = re.compile(
+    r"^#{1,4} *(?:problem statement|issue description|user request|task description)[ \t:]*$",
+    re.MULTILINE | re.IGNORECASE,
+)
+_LIST_NUMBER = re.compile(r"\d{1,3}[.)]\s+")
 _NO_TITLE = re.compile(
-    r"\W*$|\(no content\)$|\[\[ ## [\w ]+ ## \]\]$|</?[\w:-]+(?: [^<>]*)?>$|```|(?:hi|hello|hey|please|thanks)\b[\s,.!]*$"
+    r"\W*$|\(no content\)$|\[\[ ## [\w ]+ ## \]\]$|</?[\w:-]+(?: [^<>]*)?>$|```"
+    r"|(?:hi|hello|hey|please|thanks)\b[\s,.!]*$"
     r"|(?:title|task|issue|problem|description|request|user request|summary)\s*:?\s*$"
     r"|(?:.*\b(?:following|below|text|here|description|issue|task|request)\b.*|[^.!?]{0,40}):$",
     re.IGNORECASE,
@@ -44,8 +62,8 @@ def describe_attempt(
         return truncate_at_word(known_title, MAX_TITLE_CHARS), _shorten_detail(request)
     lines = request.splitlines()
     for number, line in enumerate(lines[:MAX_TITLE_LINES]):
-        plain_line = _TITLE_LABEL.sub("", _LINE_MARKUP.sub("", line))
-        if not _NO_TITLE.match(plain_line):
+        plain_line = _plain_line(line)
+        if not _NO_TITLE.match(plain_line[:MAX_REQUEST_LINE_CHARS]):
             first = truncate_at_word(plain_line, MAX_TITLE_CHARS)
             cut = plain_line[len(first) - 1 :] if first.endswith("…") else ""
             return first, _shorten_detail("\n".join((cut, *lines[number + 1 :])))
@@ -76,13 +94,147 @@ def find_request(trace: Trace) -> str:
         command = _SLASH_COMMAND.search(text)
         if element := _REQUEST_ELEMENT.search(text):
             text = element[2]
+        elif heading := _REQUEST_HEADING.search(text):
+            text = text[heading.end() :]
         words = strip_client_markup(text)
         if command:
             return f"{command[1]} {words}".strip()
-        if words and not _NO_TITLE.match(words):
+        if words and not _NO_TITLE.match(words[:MAX_REQUEST_LINE_CHARS]):
             return words
     return ""
 
 
+def _plain_line(line: str) -> str:
+    """A line without the marks of a heading, a list or a quotation."""
+    plain = line.strip().lstrip("#>*-–• \t")
+    if number := _LIST_NUMBER.match(plain):
+        plain = plain[number.end() :]
+    return _TITLE_LABEL.sub("", plain.rstrip("*_`# \t").lstrip("*_ "))
+
+
 def _shorten_detail(text: str) -> str | None:
     return truncate_words(text[: 4 * MAX_DETAIL_CHARS], MAX_DETAIL_CHARS) or None
+
+
+# The words that an attempt can be found by, as they stand in the record: redacted.
+
+MAX_MESSAGE_CHARS = 4_000
+MAX_COMMAND_CHARS = 1_000
+"""Of one message or command: what is pasted into it comes later."""
+MAX_SEARCH_CHARS = 500_000
+"""Of one attempt; a longer one is found by what comes first."""
+
+
+def collect_search_text(attempt: Attempt, trace: Trace | None, title: str | None) -> str:
+    """Requests, messages, commands and paths of an attempt, each once, a line or more each."""
+    parts: dict[str, None] = dict.fromkeys(filter(None, (title, attempt.task, attempt.repo)))
+    room = MAX_SEARCH_CHARS
+    for event in trace.events if trace else ():
+        for part in _event_texts(event):
+            if part not in parts:
+                parts[part] = None
+                room -= len(part)
+        if room < 0:
+            break
+    else:
+        parts |= dict.fromkeys(filter(None, (attempt.summary, attempt.cause)))
+    return "\n".join(parts)[:MAX_SEARCH_CHARS]
+
+
+def _event_texts(event: AnyEvent) -> tuple[str, ...]:
+    match event:
+        case Message(role=role, text=text):
+            return (text[:MAX_MESSAGE_CHARS],) if role != "system" else ()
+        case Command(command=command):
+            return (command[:MAX_COMMAND_CHARS],)
+        case Edit(path=path) | Read(path=path):
+            return (path,)
+        case Handoff(brief=brief, report=report):
+            return (brief[:MAX_MESSAGE_CHARS], (report or "")[:MAX_MESSAGE_CHARS])
+        case ToolUse(name=name, arguments=arguments):
+            values = (arguments or {}).values()
+            return (name, *(value[:MAX_COMMAND_CHARS] for value in values if type(value) is str))
+        case _:
+            return ()
+
+
+# Words as both engines index them, and what somebody typed as words and phrases.
+
+MAX_PHRASES = 16
+_SEPARATORS = {code: " " for code in range(128) if not chr(code).isalnum()}
+_MARKS = re.compile("[\u0300-\u036f\u3099\u309a]+")
+_IDEOGRAPH = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+"""Written without spaces: each is a word, and several in a row are a phrase."""
+_BETWEEN_WORDS = re.compile(r"[\W_]+")
+_TYPED_PART = re.compile(r'"([^"]*)"?|(\S+)')
+_WORD_START, _WORD_END = r"(?<![^\W_])", r"(?![^\W_])"
+
+
+class SearchPhrase(Record):
+    """Words that stand next to each other; none holds a sign that a query could read."""
+
+    words: tuple[str, ...]
+    is_whole: bool
+    """Whether the last word ends there, as in quotes; else it may go on."""
+
+
+class SearchSnippet(Record):
+    """A piece of the text in which something was found."""
+
+    before: str
+    match: str
+    after: str
+
+
+def fold_words(text: str) -> str:
+    """Small letters without accents, and spaces for everything else."""
+    if not text.isascii():
+        text = _MARKS.sub("", unicodedata.normalize("NFKD", text))
+        text = _BETWEEN_WORDS.sub(" ", _IDEOGRAPH.sub(r" \g<0> ", text))
+    return text.lower().translate(_SEPARATORS)
+
+
+def parse_search(typed: str) -> tuple[SearchPhrase, ...]:
+    """What must all be there: words, their beginnings, and phrases in quotes."""
+    phrases: dict[SearchPhrase, None] = {}
+    for quoted, bare in _TYPED_PART.findall(typed):
+        words = tuple(fold_words(quoted or bare).split())
+        if words:
+            phrases[SearchPhrase(words=words, is_whole=bool(quoted))] = None
+    return tuple(phrases)[:MAX_PHRASES]
+
+
+MAX_BEFORE_CHARS, MAX_AFTER_CHARS = 60, 140
+
+
+def find_snippet(text: str, phrases: Sequence[SearchPhrase]) -> SearchSnippet | None:
+    """Where the first phrase that stands in a text stands; None where accents hide it."""
+    for phrase in phrases:
+        if match := _phrase_pattern(phrase).search(text):
+            start, end = max(0, match.start() - MAX_BEFORE_CHARS), match.end() + MAX_AFTER_CHARS
+            before, after = text[start : match.start()], text[match.end() : end]
+            if start > 0:
+                before = "…" + before.partition(" ")[2]
+            if end < len(text):
+                after = after.rpartition(" ")[0] + "…"
+            return SearchSnippet(
+                before=_one_line(before), match=_one_line(match[0]), after=_one_line(after)
+            )
+    return None
+
+
+def _phrase_pattern(phrase: SearchPhrase) -> re.Pattern[str]:
+    expression = phrase.words[0]
+    for one, other in pairwise(phrase.words):
+        apart = not (_IDEOGRAPH.match(one) and _IDEOGRAPH.match(other))
+        expression += (r"[\W_]{1,20}" if apart else r"[\W_]{0,20}") + other
+    if not _IDEOGRAPH.match(phrase.words[0]):
+        expression = _WORD_START + expression
+    if phrase.is_whole and not _IDEOGRAPH.match(phrase.words[-1]):
+        expression += _WORD_END
+    return re.compile(expression, re.IGNORECASE)
+
+
+def _one_line(text: str) -> str:
+    """In one line, with the spaces at its ends."""
+    return re.sub(r"\s+", " ", text)

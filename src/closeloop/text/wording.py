@@ -219,3 +219,10 @@ def repository_name(address: str) -> str:
 def name_score(words: str) -> str:
     """`scope creep` as the name of a score: `scope-creep`."""
     return "-".join(words.lower().replace(",", "").split())
+
+
+def short_repository_name(address: str | None) -> str | None:
+    """A repository by the last part of its address."""
+    if address is None:
+        return None
+    return address.rstrip("/").removesuffix(".git").replace(":", "/").rpartition("/")[2]

@@ -163,10 +163,10 @@ def find_or_404(find: Callable[Given, Thing], *given: Given.args, **more: Given.
 
 
 NAVIGATION: dict[str, tuple[str, ...]] = {
-    "Overview": ("Overview",),
+    "Overview": ("Overview", "Cost"),
     "Sessions": ("Sessions", "Triage", "Plans", "Insights"),
     "Experiments": ("Experiments", "Compare", "Trials", "Prompts", "Metrics", "Gate"),
-    "Pull requests": ("Pull requests", "Changes", "Review", "Team rules"),
+    "Pull requests": ("Pull requests", "Review", "Team rules"),
     "Tasks": ("Tasks",),
     "Trust": ("Trust", "Rules", "Judges"),
 }

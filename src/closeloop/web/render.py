@@ -29,6 +29,7 @@ from closeloop.text.wording import (
     count_with_noun,
     format_percent,
     format_points,
+    short_repository_name,
     truncate_words,
 )
 from closeloop.web.code_view import colour_diff, pair_lines
@@ -246,6 +247,8 @@ def template_environment() -> Environment:
         "plural": count_with_noun,
         "points": format_points,
         "prose": render_prose,
+        "repository": short_repository_name,
+        "pull_link": pull_request_link,
         "short": shorten_text,
     }
     jinja_environment.globals |= {
@@ -253,7 +256,6 @@ def template_environment() -> Environment:
         "in_range": address_with_range,
         "other_pairs": query_pairs_without,
         "api_of": api_address,
-        "asked_text": searched_text,
         "asset": asset_address,
         "colour_diff": colour_diff,
         "pair_lines": pair_lines,
@@ -294,15 +296,20 @@ def query_pairs_without(here: Any, *names: str) -> list[tuple[str, str]]:
     return [pair for pair in parse_qsl(here.query) if pair[0] not in names]
 
 
-def searched_text(here: Any) -> str:
-    """What is searched for on the list of sessions; elsewhere nothing."""
-    return dict(parse_qsl(here.query)).get("q", "") if here.path == "/attempts" else ""
-
-
 def api_address(here: Any) -> str:
     """The same as JSON."""
     path = here.page.api or f"/api{here.path}"
     return path + (f"?{here.query}" if here.query else "")
+
+
+_REQUEST_PATH = re.compile(r"/(?:-/)?(?:pull|pulls|merge_requests)/\d{1,12}/?")
+
+
+def pull_request_link(url: str | None, repo: str) -> str | None:
+    """The address of a pull request at its code host, where it is plainly that and no other."""
+    host, mark, rest = (url or "").partition(f"/{repo}/")
+    is_host = re.fullmatch(r"https://[a-z0-9.-]{1,200}(?::\d{1,5})?", host) is not None
+    return url if mark and is_host and _REQUEST_PATH.fullmatch(f"/{rest}") else None
 
 
 def chart_json(points: Any) -> str:

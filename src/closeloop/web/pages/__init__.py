@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from closeloop.web.page import NoQuery, Page
+from closeloop.records.attempt import TimeRange
+from closeloop.web.page import Page
 from closeloop.web.page_context import PageContext
 from closeloop.web.pages import (
     attempt,
     attempts,
-    changes,
     compare,
+    cost,
     experiments,
     iterations,
     memory,
@@ -19,6 +20,7 @@ from closeloop.web.pages import (
     overview,
     plans,
     prompts,
+    pulls,
     review,
     scores,
     tasks,
@@ -30,6 +32,7 @@ from closeloop.web.render import load_assets, template_environment
 
 PAGES: tuple[Page, ...] = (
     *overview.PAGES,
+    *cost.PAGES,
     *attempts.PAGES,
     *attempt.PAGES,
     *iterations.PAGES,
@@ -43,9 +46,8 @@ PAGES: tuple[Page, ...] = (
     *metrics.PAGES,
     *experiments.PAGES,
     *review.PAGES,
-    *changes.PAGES,
-    *changes.REPORT_PAGES,
-    *changes.PULL_PAGES,
+    *pulls.PAGES,
+    *pulls.REPORT_PAGES,
     *plans.PAGES,
     *memory.PAGES,
     *prompts.PAGES,
@@ -63,5 +65,5 @@ def warm_up_pages(desk: PageContext) -> None:
     load_assets()
     # No more than a head start: whoever asks is told what is wrong.
     with suppress(Exception):
-        overview.overview(desk, NoQuery())
+        overview.overview(desk, TimeRange())
         attempts.attempts(desk, attempts.AttemptsAsked(limit=1, score=("would-merge",)))

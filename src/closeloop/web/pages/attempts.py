@@ -1,4 +1,4 @@
-"""Attempts: a list to narrow down, with the scores that are asked for, and a grid."""
+"""Sessions and attempts: a list to search, narrow down and sort, one of them beside it; a grid."""
 
 from __future__ import annotations
 
@@ -15,14 +15,22 @@ from closeloop.records.attempt import (
     AttemptFilter,
     AttemptMarks,
     AttemptRow,
+    AttemptSort,
     FilterChoices,
     PageCursor,
 )
 from closeloop.records.errors import BadInput
+from closeloop.records.finding import AttemptEnding, Finding
 from closeloop.records.record import Record
+from closeloop.text.search_text import SearchSnippet, parse_search
 from closeloop.web.page import Page
 from closeloop.web.page_context import PageContext
-from closeloop.web.pages.outcome import list_results
+from closeloop.web.pages.outcome import (
+    AttemptHead,
+    list_results,
+    load_attempt_head,
+    unsilenced_rule_findings,
+)
 from closeloop.web.pages.scores import (
     ScoreName,
     list_score_names,
@@ -32,9 +40,11 @@ from closeloop.web.pages.scores import (
 # Cursors: where the next page of a list begins, as text that an address can hold.
 
 
-def cursor_after_row(row: AttemptRow) -> str:
+def cursor_after_row(row: AttemptRow, sort: AttemptSort, findings: int) -> str:
     """The page after this line."""
-    body = msgspec.json.encode(PageCursor(started=row.started, id=row.id))
+    values = {"cost": row.cost, "turns": row.turns, "time": row.seconds, "findings": findings}
+    cursor = PageCursor(started=row.started, id=row.id, value=values.get(sort))
+    body = msgspec.json.encode(cursor)
     return base64.urlsafe_b64encode(body).rstrip(b"=").decode()
 
 
@@ -49,17 +59,22 @@ def parse_cursor(text: str | None) -> PageCursor | None:
 
 
 MAX_DOTS = 1000
+MAX_COUNT = 10_000
+"""More that are like that are not counted."""
 
 
 class AttemptsAsked(AttemptFilter):
     """Which attempts, and how they are shown."""
 
     show: Literal["list", "grid"] = "list"
+    sort: AttemptSort = "newest"
     after: str | None = None
     """The cursor of a page of the list."""
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
     score: tuple[ScoreName, ...] = ()
     """Scores that the list has a column for."""
+    open: str | None = None
+    """The attempt that is shown beside the list."""
 
 
 class AttemptLine(Record):
@@ -71,6 +86,8 @@ class AttemptLine(Record):
     marks: AttemptMarks
     scores: tuple[ScoreCell, ...] = ()
     """Of each score that is asked for, in that order."""
+    snippet: SearchSnippet | None = None
+    """Where what was searched for stands."""
 
 
 class Dot(Record):
@@ -100,8 +117,20 @@ class AttemptGrid(Record):
     """Whether people say how the attempts did, and no check does."""
 
 
+class PreviewAsked(Record):
+    attempt: str
+
+
+class AttemptPreview(Record):
+    """What to know of an attempt before it is opened."""
+
+    head: AttemptHead
+    findings: tuple[Finding, ...]
+    ending: AttemptEnding | None
+
+
 class AttemptsView(Record):
-    """Attempts, the newest first."""
+    """Attempts in the order that was asked for."""
 
     asked: AttemptsAsked
     choices: FilterChoices
@@ -110,6 +139,11 @@ class AttemptsView(Record):
     scores: tuple[str, ...] = ()
     """Names of those that the list may show."""
     lines: tuple[AttemptLine, ...] = ()
+    count: int | None = None
+    """How many are like that; one more than are counted, where there are so many."""
+    total: int | None = None
+    """How many there are in all; None until they are counted."""
+    opened: AttemptPreview | None = None
     next: str | None = None
     """The cursor of the next page."""
     grid: AttemptGrid | None = None
@@ -125,20 +159,51 @@ def attempts(desk: PageContext, asked: AttemptsAsked) -> AttemptsView:
     attempt_filter = AttemptFilter(
         **{name: getattr(asked, name) for name in AttemptFilter.__struct_fields__}
     )
-    rows = desk.store.listing.list_page(attempt_filter, limit, after, without=sealed)
+    rows = desk.store.listing.list_page(
+        attempt_filter, limit, after, without=sealed, sort=asked.sort
+    )
     if asked.show == "grid":
         return AttemptsView(
             asked=asked, choices=choices, rules=rules, grid=build_attempt_grid(desk, rows)
         )
-    shown_rows = rows[: asked.limit]
+    lines = attempt_lines(desk, rows[: asked.limit], tuple(dict.fromkeys(asked.score)))
+    if asked.q:
+        lines = _with_snippets(desk, lines, asked.q)
+    total = desk.metric_cache.compute_from_store(
+        "total", desk.store_mark(), lambda: desk.store.listing.count_matches(AttemptFilter())
+    )
+    last = lines[-1] if len(rows) > asked.limit else None
     return AttemptsView(
         asked=asked,
         choices=choices,
         rules=rules,
         scores=list_score_names(desk),
-        lines=attempt_lines(desk, shown_rows, tuple(dict.fromkeys(asked.score))),
-        next=cursor_after_row(shown_rows[-1]) if len(rows) > asked.limit else None,
+        lines=lines,
+        count=None
+        if attempt_filter == AttemptFilter()
+        else desk.store.listing.count_matches(attempt_filter, MAX_COUNT + 1, without=sealed),
+        total=total.value,
+        opened=None if asked.open is None else preview(desk, PreviewAsked(attempt=asked.open)),
+        next=cursor_after_row(last.row, asked.sort, last.marks.findings) if last else None,
     )
+
+
+def preview(desk: PageContext, asked: PreviewAsked) -> AttemptPreview:
+    """What stands beside the list when one of its lines is chosen; nothing is measured for it."""
+    head, _ = load_attempt_head(desk, asked.attempt)
+    measurement = desk.load_measurement(head.row, make=False)
+    return AttemptPreview(
+        head=head,
+        findings=unsilenced_rule_findings(measurement),
+        ending=measurement.ending if measurement else None,
+    )
+
+
+def _with_snippets(
+    desk: PageContext, lines: Sequence[AttemptLine], text: str
+) -> tuple[AttemptLine, ...]:
+    snippets = desk.store.search.find_snippets([line.row.id for line in lines], parse_search(text))
+    return tuple(msgspec.structs.replace(line, snippet=snippets.get(line.row.id)) for line in lines)
 
 
 def attempt_lines(
@@ -220,5 +285,13 @@ PAGES = (
         about="Attempts, and how they ended.",
         section="Sessions",
         key="a",
+    ),
+    Page(
+        path="/attempts/{attempt}/preview",
+        show=preview,
+        template="attempt_preview.html",
+        about="An attempt in short, as it stands beside the list.",
+        section="Sessions",
+        part=True,
     ),
 )

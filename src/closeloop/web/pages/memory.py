@@ -30,7 +30,7 @@ from closeloop.reviews.agent_context import (
     preview_context,
 )
 from closeloop.reviews.agent_prompts import clone_repository_name
-from closeloop.reviews.rule_editing import list_unconfirmed
+from closeloop.reviews.rule_editing import keep_likest, leave_out_settled
 from closeloop.reviews.rule_index import RuleIndex
 from closeloop.reviews.rule_vectors import open_encoder
 from closeloop.web.event_views import FigureTable, build_figure_table
@@ -94,7 +94,8 @@ class InsightsView(Record):
 def memory(desk: PageContext, asked: MemoryAsked) -> MemoryView:
     memory_store = desk.store.memory
     rules = memory_store.list_rules(repo=asked.repo, state=asked.state)
-    repeats = [one for one in memory_store.list_repeats(repo=asked.repo) if one.state != "denied"]
+    repeats = leave_out_settled(memory_store.list_repeats(repo=asked.repo))
+    repeats = [one for one in repeats if one.state != "denied"]
     repeat_counts = Counter((one.rule, one.state) for one in repeats)
     lines = [
         RuleLine(
@@ -109,7 +110,7 @@ def memory(desk: PageContext, asked: MemoryAsked) -> MemoryView:
         key=lambda line: (STATE_ORDER.index(line.rule.state), -line.confirmed, line.rule.text)
     )
     cached_weeks = desk.metric_cache.compute_from_work("memory", _weekly_memory_table)
-    likely = list_unconfirmed(desk.store, asked.repo)
+    likely = keep_likest(repeats)
     repeats = [one for one in repeats if one.state != "candidate"]
     repeats.sort(key=lambda one: one.at, reverse=True)
     repeats = [*likely, *repeats]

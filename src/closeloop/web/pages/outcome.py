@@ -35,7 +35,7 @@ from closeloop.store.metrics_section import AttemptSpan
 from closeloop.web.diff_view import DiffFile, ReportShown, build_diff_files, locate_findings
 from closeloop.web.page import Page, find_or_404
 from closeloop.web.page_context import PageContext
-from closeloop.web.pages.changes import newest_attempt_report
+from closeloop.web.pages.pulls import newest_attempt_report
 from closeloop.web.render import attempt_result
 
 # What stands above every page of one attempt: who tried what, how it ended, where to look.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 
@@ -17,9 +18,27 @@ from closeloop.metrics.evaluation_due import report_due
 from closeloop.metrics.metric_figures import compute_metrics
 from closeloop.metrics.metric_trends import compute_trends
 from closeloop.metrics.score_columns import attach_scores
+from closeloop.metrics.triage import TriageQuery, triage_sessions
 from closeloop.metrics.variant_comparison import REVIEW_SCORE, compare_variants, default_scores
+from closeloop.metrics.work_summary import (
+    ChangeNote,
+    NotedSession,
+    PeriodTotals,
+    UseByDay,
+    choose_period,
+    find_costliest,
+    find_most_findings,
+    list_changes,
+    list_merged_pulls,
+    median_costs,
+    note_session,
+    period_before,
+    select_period,
+    sum_use_by_day,
+    total_period,
+)
 from closeloop.plugins import PluginKind, installed_plugins
-from closeloop.records.attempt import AttemptFilter
+from closeloop.records.attempt import AttemptFilter, AttemptMarks, TimeRange
 from closeloop.records.errors import BadInput
 from closeloop.records.estimate import CompareReport, MetricRegression, VersionMark
 from closeloop.records.evaluation_due import DueReport
@@ -27,6 +46,9 @@ from closeloop.records.experiment_plan import ExperimentStatus
 from closeloop.records.orchestration import OrchestrationRow
 from closeloop.records.record import Record
 from closeloop.records.settings import AccessToken
+from closeloop.records.triage import TriageReport
+from closeloop.reviews.pull_board import BoardRow, list_board, load_pull_costs
+from closeloop.reviews.review_queue import hidden_items
 from closeloop.web.event_views import (
     FigureLine,
     FigureTable,
@@ -36,7 +58,7 @@ from closeloop.web.event_views import (
     build_trend_points,
 )
 from closeloop.web.page import NoQuery, Page
-from closeloop.web.page_context import PageContext
+from closeloop.web.page_context import CachedValue, PageContext
 from closeloop.web.pages.attempts import AttemptLine, attempt_lines
 from closeloop.web.pages.experiments import current_experiment_statuses
 from closeloop.web.pages.plans import list_running_plans
@@ -52,7 +74,15 @@ MAX_VARIANTS = 6
 """As many as colours that can be told apart."""
 MAX_REGRESSIONS = 5
 MAX_RULE_COUNTS = 12
-MAX_LATEST_ATTEMPTS = 8
+MAX_LATEST_ATTEMPTS = 5
+MAX_LOOK_FIRST = 5
+MAX_NOTED = 5
+MAX_CARE = 4
+MAX_TRIAGED_SESSIONS = 1000
+"""The newest: ranking all of a large store takes too long for a page."""
+CHART_DAYS = 30
+"""What is drawn where no time is asked for."""
+FIRST_PUSH_METRIC = "CI pass rate on first push"
 
 
 class RuleCount(Record):
@@ -72,10 +102,29 @@ class Verdict(Record):
     report: CompareReport
 
 
+class WorkGlance(Record):
+    """A period beside the one before it, and what stands out."""
+
+    label: str
+    """What the period is called."""
+    period: PeriodTotals
+    before: PeriodTotals
+    use: UseByDay
+    """Over the time that was asked for, else the last month."""
+    first_push: tuple[TrendPoint, ...]
+    """How often CI passed on what was pushed first, by week."""
+    costliest: tuple[NotedSession, ...]
+    most_found: tuple[NotedSession, ...]
+    changes: tuple[ChangeNote, ...]
+    """New prompts and models, and what went otherwise since: observational."""
+
+
 class OverviewNumbers(Record):
     """What is counted over all attempts."""
 
     attempts: int
+    glance: WorkGlance | None
+    """None where no attempt has a time."""
     outcome: tuple[FigureLine, ...]
     production: tuple[FigureLine, ...]
     delivered: bool
@@ -98,6 +147,7 @@ class OverviewNumbers(Record):
 
 
 class OverviewView(Record):
+    asked: TimeRange
     numbers: OverviewNumbers | None
     """None until they were counted the first time."""
     fresh: bool
@@ -110,23 +160,57 @@ class OverviewView(Record):
     """Items of the review queue that nobody has looked at."""
     due: DueReport | None
     """What to run again, and which tasks are stale; None until it was looked at the first time."""
+    look_first: TriageReport | None
+    """Sessions whose success is not known, the likeliest failures first; None until counted."""
+    care: tuple[BoardRow, ...]
+    """Open pull requests of agents that deserve care."""
     latest: tuple[AttemptLine, ...]
 
 
-def overview(desk: PageContext, asked: NoQuery) -> OverviewView:
+def overview(desk: PageContext, asked: TimeRange) -> OverviewView:
+    now = datetime.now(UTC)
     cached_numbers = desk.metric_cache.compute_from_work(
-        "overview", lambda work: compute_overview_numbers(desk, work)
+        f"overview {asked} {now:%Y-%m-%d %H}",
+        lambda work: compute_overview_numbers(desk, work, asked, now),
     )
     running, fresh = current_experiment_statuses(desk)
+    look_first = _triage_newest(desk, asked, now)
     return OverviewView(
+        asked=asked,
         numbers=cached_numbers.value,
-        fresh=cached_numbers.fresh and fresh,
+        fresh=cached_numbers.fresh and fresh and look_first.fresh,
         live=tuple(one for one in running if one.state == "running"),
         plans=list_running_plans(desk),
         waiting=count_unreviewed_items(desk),
         due=_report_due(desk),
-        latest=_latest_attempt_lines(desk),
+        look_first=look_first.value,
+        care=_pulls_that_need_care(desk),
+        latest=_latest_attempt_lines(desk, asked),
     )
+
+
+def _triage_newest(desk: PageContext, asked: TimeRange, now: datetime) -> CachedValue[TriageReport]:
+    """The newest sessions say what is usual; those of the time that is asked for are ranked."""
+    since = asked.since or (asked.until or now) - timedelta(days=CHART_DAYS)
+
+    def rank_sessions() -> TriageReport:
+        wanted = AttemptFilter(until=asked.until)
+        tries = desk.store.listing.list_page(wanted, MAX_TRIAGED_SESSIONS)
+        query = TriageQuery(since=since, limit=MAX_LOOK_FIRST)
+        return triage_sessions(desk.store, desk.rulebook, query, tries=tries)
+
+    key = f"look first {asked}"
+    return desk.metric_cache.compute_from_store(
+        key, f"{desk.store_mark()} {now:%Y-%m-%d}", rank_sessions
+    )
+
+
+def _pulls_that_need_care(desk: PageContext) -> tuple[BoardRow, ...]:
+    rows = desk.store.pulls.list_pulls(state="open", agent=True)
+    hidden = hidden_items(desk.store) if rows else set()
+    rows = [row for row in rows if f"{row.repo}#{row.pull}" not in hidden]
+    board = list_board(desk.store, rows)
+    return tuple(one for one in board if one.reasons)[:MAX_CARE]
 
 
 def _report_due(desk: PageContext) -> DueReport | None:
@@ -141,19 +225,24 @@ def _report_due(desk: PageContext) -> DueReport | None:
     return desk.metric_cache.compute_from_store("due", mark, make_report).value
 
 
-def _latest_attempt_lines(desk: PageContext) -> tuple[AttemptLine, ...]:
+def _latest_attempt_lines(desk: PageContext, asked: TimeRange) -> tuple[AttemptLine, ...]:
     sealed = desk.store.held_out.list_sealed_digests()
+    wanted = AttemptFilter(since=asked.since, until=asked.until)
     return attempt_lines(
-        desk,
-        desk.store.listing.list_page(AttemptFilter(), MAX_LATEST_ATTEMPTS, without=sealed),
+        desk, desk.store.listing.list_page(wanted, MAX_LATEST_ATTEMPTS, without=sealed)
     )
 
 
-def compute_overview_numbers(desk: PageContext, work: AttemptTable) -> OverviewNumbers:
+def compute_overview_numbers(
+    desk: PageContext, everything: AttemptTable, asked: TimeRange, now: datetime
+) -> OverviewNumbers:
     """All that takes long."""
+    work = select_period(everything, asked)
     trends = compute_trends(work)
-    if work.columns["unchecked"].any():
-        work = attach_scores(work, desk.store, desk.score_catalogue, [REVIEW_SCORE])
+    glance = _compute_glance(desk, everything, asked, now)
+    if everything.columns["unchecked"].any():
+        everything = attach_scores(everything, desk.store, desk.score_catalogue, [REVIEW_SCORE])
+        work = select_period(everything, asked)
     by_variant = [
         course
         for course in compute_trends(work, ("variant",), ("pass rate",)).courses
@@ -167,6 +256,7 @@ def compute_overview_numbers(desk: PageContext, work: AttemptTable) -> OverviewN
     production = build_figure_lines(compute_metrics(work, (), PRODUCTION_METRICS))
     return OverviewNumbers(
         attempts=len(work),
+        glance=glance,
         outcome=build_figure_lines(
             compute_metrics(work, (), ("pass rate", "without findings", "cost"))
         ),
@@ -180,10 +270,47 @@ def compute_overview_numbers(desk: PageContext, work: AttemptTable) -> OverviewN
         weeks=trends.weeks,
         marks=trends.marks[-MAX_RULE_COUNTS:],
         regressions=trends.regressions[:MAX_REGRESSIONS],
-        verdict=_newest_verdict(desk, work),
-        found=_count_rule_findings(desk, work),
+        verdict=_newest_verdict(desk, everything),
+        found=_count_rule_findings(desk, work, asked),
         notes=trends.notes,
     )
+
+
+def _compute_glance(
+    desk: PageContext, work: AttemptTable, asked: TimeRange, now: datetime
+) -> WorkGlance | None:
+    import numpy as np
+
+    if not np.isfinite(work.columns["started"]).any():
+        return None
+    period = choose_period(work, asked, now)
+    assert period.until is not None
+    charted = period
+    if asked.since is None:
+        charted = TimeRange(since=period.until - timedelta(days=CHART_DAYS), until=period.until)
+    recent = select_period(work, charted)
+    pulls = desk.store.pulls.list_pulls(agent=True)
+    merged = list_merged_pulls(pulls, load_pull_costs(desk.store, pulls))
+    pushes = compute_trends(recent, (), (FIRST_PUSH_METRIC,), weeks=1).courses
+    label = "This week" if period.until == now else f"The week up to {period.until:%Y-%m-%d}"
+    return WorkGlance(
+        label=label if asked.since is None else "In this time",
+        period=total_period(work, merged, period),
+        before=total_period(work, merged, period_before(period)),
+        use=sum_use_by_day(work, charted),
+        first_push=build_trend_points(pushes),
+        costliest=note_sessions(desk, work, find_costliest(recent, MAX_NOTED)),
+        most_found=note_sessions(desk, work, find_most_findings(recent, MAX_NOTED)),
+        changes=tuple(list_changes(select_period(work, TimeRange(until=charted.until)), MAX_CARE)),
+    )
+
+
+def note_sessions(
+    desk: PageContext, work: AttemptTable, names: Sequence[str]
+) -> tuple[NotedSession, ...]:
+    rows = [row for name in names if (row := desk.store.listing.load_row(name)) is not None]
+    marks, medians = desk.load_attempt_marks(rows), median_costs(work)
+    return tuple(note_session(row, marks.get(row.id, AttemptMarks()), medians) for row in rows)
 
 
 def _split_newest_versions(work: AttemptTable) -> tuple[AttemptTable, int]:
@@ -217,12 +344,14 @@ def _newest_verdict(desk: PageContext, work: AttemptTable) -> Verdict | None:
     return None
 
 
-def _count_rule_findings(desk: PageContext, work: AttemptTable) -> tuple[RuleCount, ...]:
+def _count_rule_findings(
+    desk: PageContext, work: AttemptTable, asked: TimeRange
+) -> tuple[RuleCount, ...]:
     about = {one.detector.rule.name: one.detector.rule.about for one in desk.rulebook.chosen}
     names = {None: None} | {digest: one.name for digest, one in work.variants.items()}
     counts: Counter[tuple[str | None, str]] = Counter()
     sealed = desk.store.held_out.list_sealed_digests()
-    for (variant, rule), count in desk.store.counts.count_findings(sealed).items():
+    for (variant, rule), count in desk.store.counts.count_findings(sealed, asked).items():
         if variant in names:
             counts[names[variant], rule] += count
     return tuple(

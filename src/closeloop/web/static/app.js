@@ -244,6 +244,36 @@ class TraceEvents extends HTMLElement {
   }
 }
 
+/** The list of sessions: on a wide screen a line opens beside it, and two ticked ones are compared. */
+class SessionList extends HTMLElement {
+  connectedCallback() {
+    this.addEventListener("click", (event) => this.open(event));
+    this.addEventListener("change", () => this.count());
+    this.count();
+  }
+  ticked() {
+    return [...this.querySelectorAll("input[name=attempt]:checked")];
+  }
+  count() {
+    const pick = document.getElementById("pick");
+    if (pick) pick.hidden = this.ticked().length !== 2;
+  }
+  open(event) {
+    const link = event.target.closest?.(".row-link");
+    const beside = document.getElementById("beside");
+    if (!link || !beside || !window.htmx || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    if (!matchMedia("(min-width: 1400px)").matches || !location.protocol.startsWith("http")) return;
+    event.preventDefault();
+    this.classList.add("opened");
+    for (const row of this.querySelectorAll("tr[aria-current]")) row.removeAttribute("aria-current");
+    link.closest("tr").setAttribute("aria-current", "true");
+    const address = new URL(location.href);
+    address.searchParams.set("open", link.dataset.id);
+    history.replaceState(null, "", address);
+    htmx.ajax("GET", `/attempts/${link.dataset.id}/preview`, { target: "#beside", swap: "innerHTML" });
+  }
+}
+
 const SPANS = [[60, "second"], [3600, "minute", 60], [86400, "hour", 3600], [2592000, "day", 86400]];
 const WORDS = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
 
@@ -262,6 +292,7 @@ customElements.define("copy-link", CopyLink);
 customElements.define("key-help", KeyHelp);
 customElements.define("live-updates", LiveUpdates);
 customElements.define("trace-events", TraceEvents);
+customElements.define("session-list", SessionList);
 tellTimes(document);
 if (window.Idiomorph) {
   // A part that is brought up to date keeps what was opened in it, and what was added to it here.

@@ -2,8 +2,63 @@
 
 const COLOURS = [1, 2, 3, 4, 5, 6].map((number) => `var(--series-${number})`);
 
-/** `[{"at", "value", "low", "high", "name", "faint"}]` as lines with bands; rates in percent. In
-    `data-marks`, `[{"at", "what"}]`: what was first seen when, as upright lines. */
+const UNITS = { $: (value) => `$${window.d3.format("~s")(value)}`, tokens: (value) => window.d3.format("~s")(value) };
+
+/** `[{"at", "name", "value"}]` as bars upon each other, one a day or week. */
+function bars(points, { label, unit, days }, width) {
+  const { Plot } = window;
+  const names = [...new Set(points.map((point) => point.name))];
+  const interval = days === "7" ? "monday" : "day";
+  return Plot.plot({
+    width,
+    height: 180,
+    marginLeft: 48,
+    color: { domain: names, range: COLOURS, legend: names.length > 1 },
+    y: { grid: true, label: null, ticks: 4, tickFormat: UNITS[unit] ?? ((value) => (Number.isInteger(value) ? `${value}` : "")) },
+    x: { label: null, type: "utc" },
+    marks: [
+      Plot.rectY(points, { x: "at", y: "value", fill: "name", interval, order: names, tip: { format: { y: UNITS[unit] ?? true } }, ariaLabel: label }),
+      Plot.ruleY([0]),
+    ],
+  });
+}
+
+/** `[{"at", "value", "low", "high", "name", "faint"}]` as lines with bands; unless `data-scale` says
+    otherwise, rates in percent. `data-marks` has `[{"at", "what"}]`: what was first seen when. */
+function lines(points, { label, scale, marks: told }, width) {
+  const { Plot } = window;
+  // What cannot be below nothing has no bounds there.
+  if (points.every((point) => point.value >= 0)) {
+    for (const point of points) if (point.low < 0) point.low = 0;
+  }
+  const times = points.map((point) => Number(point.at));
+  const marks = JSON.parse(told ?? "[]").map((mark) => ({ ...mark, at: new Date(mark.at) }))
+    .filter((mark) => mark.at >= Math.min(...times) && mark.at <= Math.max(...times));
+  const several = new Set(points.map((point) => point.name)).size > 1;
+  const shown = (point) => (point.faint ? 0.35 : 1);
+  return Plot.plot({
+    width,
+    height: Math.min(320, Math.max(200, width / 3)),
+    marginLeft: 48,
+    color: { range: COLOURS, legend: several },
+    symbol: { legend: false },
+    y: (scale ?? "rate") === "rate"
+      ? { percent: true, grid: true, domain: [0, 100], label: `${label} (%)` }
+      : { grid: true, zero: true, nice: true, label },
+    x: { label: null, type: "utc" },
+    marks: [
+      Plot.ruleX(marks, { x: "at", stroke: "var(--dim)", strokeDasharray: "2,3", title: "what", tip: true }),
+      Plot.areaY(points, { x: "at", y1: "low", y2: "high", z: "name", fill: "name", fillOpacity: 0.12 }),
+      Plot.ruleX(points, { x: "at", y1: "low", y2: "high", stroke: "name", strokeOpacity: 0.3 }),
+      Plot.lineY(points, { x: "at", y: "value", z: "name", stroke: "name", strokeWidth: 2 }),
+      Plot.dot(points, {
+        x: "at", y: "value", fill: "name", symbol: "name", r: 3.5, fillOpacity: shown, tip: true,
+      }),
+    ],
+  });
+}
+
+/** The points in `data-chart`, drawn as `data-kind` says. */
 class PlotFigure extends HTMLElement {
   connectedCallback() {
     this.sizes = new ResizeObserver(() => this.draw());
@@ -24,37 +79,7 @@ class PlotFigure extends HTMLElement {
     if (!Plot || !width || (drawn && wanted === this.drawn)) return;
     this.drawn = wanted;
     const points = JSON.parse(this.dataset.chart).map((point) => ({ ...point, at: new Date(point.at) }));
-    // What cannot be below nothing has no bounds there.
-    if (points.every((point) => point.value >= 0)) {
-      for (const point of points) if (point.low < 0) point.low = 0;
-    }
-    const several = new Set(points.map((point) => point.name)).size > 1;
-    const shown = (point) => (point.faint ? 0.35 : 1);
-    const isRate = (this.dataset.kind ?? "rate") === "rate";
-    const [first, last] = [points[0]?.at, points.at(-1)?.at];
-    const times = points.map((point) => Number(point.at));
-    const marks = JSON.parse(this.dataset.marks ?? "[]").map((mark) => ({ ...mark, at: new Date(mark.at) }))
-      .filter((mark) => first && last && mark.at >= Math.min(...times) && mark.at <= Math.max(...times));
-    const plot = Plot.plot({
-      width,
-      height: Math.min(320, Math.max(200, width / 3)),
-      marginLeft: 48,
-      color: { range: COLOURS, legend: several },
-      symbol: { legend: false },
-      y: isRate
-        ? { percent: true, grid: true, domain: [0, 100], label: `${this.dataset.label} (%)` }
-        : { grid: true, zero: true, nice: true, label: this.dataset.label },
-      x: { label: null, type: "utc" },
-      marks: [
-        Plot.ruleX(marks, { x: "at", stroke: "var(--dim)", strokeDasharray: "2,3", title: "what", tip: true }),
-        Plot.areaY(points, { x: "at", y1: "low", y2: "high", z: "name", fill: "name", fillOpacity: 0.12 }),
-        Plot.ruleX(points, { x: "at", y1: "low", y2: "high", stroke: "name", strokeOpacity: 0.3 }),
-        Plot.lineY(points, { x: "at", y: "value", z: "name", stroke: "name", strokeWidth: 2 }),
-        Plot.dot(points, {
-          x: "at", y: "value", fill: "name", symbol: "name", r: 3.5, fillOpacity: shown, tip: true,
-        }),
-      ],
-    });
+    const plot = (this.dataset.kind === "bars" ? bars : lines)(points, this.dataset, width);
     // Its style is in pages.css: the page allows no other.
     plot.querySelectorAll("style").forEach((style) => style.remove());
     // The element around it says what it is, and the table has its numbers.

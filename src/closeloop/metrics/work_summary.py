@@ -1,0 +1,391 @@
+"""What work comes to at a glance: a period beside the one before, use by day, what stands out."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from closeloop.metrics.attempt_groups import DAY_MICROSECONDS, DIMENSIONS, UNKNOWN_LABEL
+from closeloop.metrics.attempt_table import AttemptTable
+from closeloop.metrics.attempt_values import count_unknown_costs, total_cost_values
+from closeloop.metrics.metric_definitions import METRICS
+from closeloop.metrics.metric_figures import compute_metrics, format_dollars
+from closeloop.metrics.metric_trends import estimate_shift, list_version_marks
+from closeloop.records.attempt import AttemptMarks, AttemptRow, TimeRange
+from closeloop.records.estimate import Metric, MetricsReport, PeriodShift
+from closeloop.records.pull_request import PullRow
+from closeloop.records.record import Record, Time
+from closeloop.reviews.pull_board import PullCost
+from closeloop.text.wording import count_with_noun
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+COST_METRIC_NAMES = (
+    "cost in all", "cost per merged pull request", "cost per passed task", "cost of failed work",
+    "cost of retries",
+)  # fmt: skip
+COST_DIMENSIONS = ("week", "agent", "model", "repo")
+COST_SERIES = ("model", "agent", "repo")
+"""By what cost is drawn over time."""
+MAX_SERIES = 6
+"""As many as colours that can be told apart; the smallest are put together."""
+OTHER_SERIES = "other"
+MAX_DAY_BUCKETS = 62
+"""A longer time is drawn by week."""
+SUMMARY_DAYS = 7
+MIN_PEERS = 5
+"""Sessions of an agent with a known cost before one is called dear beside its others."""
+CHANGE_DAYS = 28
+"""Days before and after something new that are held against each other."""
+CHANGE_METRICS = (
+    "review loop count", "CI pass rate on first push", "task completion rate", "pass rate",
+    "without findings", "cost",
+)  # fmt: skip
+
+
+class CostReport(Record):
+    """What work cost, in all and from every side that managers ask for."""
+
+    whole: MetricsReport
+    sides: tuple[MetricsReport, ...]
+    """By week, agent, model and repository."""
+
+
+def compute_cost_report(work: AttemptTable) -> CostReport:
+    return CostReport(
+        whole=compute_metrics(work, (), COST_METRIC_NAMES),
+        sides=tuple(compute_metrics(work, (by,), COST_METRIC_NAMES) for by in COST_DIMENSIONS),
+    )
+
+
+def select_period(work: AttemptTable, period: TimeRange) -> AttemptTable:
+    """Attempts that began in a stretch of time; all of them, also without a time, where it has
+    neither end."""
+    if period.since is None and period.until is None:
+        return work
+    inside = _is_inside(work, period)
+    names = {name for name, keep in zip(work.attempts, inside.tolist(), strict=True) if keep}
+    return work.select_rows(names)
+
+
+def _is_inside(work: AttemptTable, period: TimeRange) -> Array:
+    import numpy as np
+
+    started = work.columns["started"]
+    inside: Array = np.isfinite(started)
+    if period.since is not None:
+        inside = inside & (started >= period.since.timestamp() * 1e6)
+    if period.until is not None:
+        inside = inside & (started < period.until.timestamp() * 1e6)
+    return inside
+
+
+# A period beside the one before.
+
+
+class PeriodTotals(Record):
+    """What was done in a stretch of time."""
+
+    since: Time
+    until: Time
+    sessions: int
+    """Recorded attempts that began in it."""
+    cost: float | None
+    """US dollars, as far as they are known; None where none is."""
+    unknown_cost: int
+    """Attempts without a known cost."""
+    with_findings: int
+    """Sessions in which a rule found something."""
+    merged: int
+    """Agents' pull requests that were merged in it."""
+    cost_per_merged: float | None
+    """The mean, of those whose cost is known."""
+    costed: int
+    """How many that are."""
+
+
+class MergedPull(Record):
+    """A merged pull request of an agent, and what the work behind it cost."""
+
+    merged: Time
+    cost: float | None
+
+
+def list_merged_pulls(
+    pulls: Sequence[PullRow], costs: Mapping[tuple[str, int], PullCost]
+) -> list[MergedPull]:
+    return [
+        MergedPull(merged=row.closed, cost=costs[row.repo, row.pull].cost)
+        for row in pulls
+        if row.state == "merged" and row.agent is not None and row.closed is not None
+    ]
+
+
+def choose_period(work: AttemptTable, asked: TimeRange, now: datetime) -> TimeRange:
+    """What was asked for; else the last week, or the last one in which anything happened."""
+    import numpy as np
+
+    until = asked.until or now
+    if asked.since is not None:
+        return TimeRange(since=asked.since, until=until)
+    started = work.columns["started"]
+    started = started[np.isfinite(started) & (started < until.timestamp() * 1e6)]
+    if len(started):
+        last = datetime.fromtimestamp(float(started.max()) / 1e6, UTC)
+        if until - last > timedelta(days=SUMMARY_DAYS):
+            midnight = last.replace(hour=0, minute=0, second=0, microsecond=0)
+            until = midnight + timedelta(days=1)
+    return TimeRange(since=until - timedelta(days=SUMMARY_DAYS), until=until)
+
+
+def period_before(period: TimeRange) -> TimeRange:
+    """As long, and up to where the period begins."""
+    assert period.since is not None
+    assert period.until is not None
+    return TimeRange(since=period.since - (period.until - period.since), until=period.since)
+
+
+def total_period(
+    work: AttemptTable, merged: Sequence[MergedPull], period: TimeRange
+) -> PeriodTotals:
+    import numpy as np
+
+    assert period.since is not None
+    assert period.until is not None
+    since, until = period.since, period.until
+    inside = _is_inside(work, period) & _is_recorded(work)
+    costs = total_cost_values(work.columns)[inside]
+    ended = [one for one in merged if since <= one.merged < until]
+    known = [one.cost for one in ended if one.cost is not None]
+    return PeriodTotals(
+        since=since,
+        until=until,
+        sessions=int(inside.sum()),
+        cost=float(np.nansum(costs)) if np.isfinite(costs).any() else None,
+        unknown_cost=int(count_unknown_costs(work.columns)[inside].sum()),
+        with_findings=int((work.columns["findings"][inside] > 0).sum()),
+        merged=len(ended),
+        cost_per_merged=sum(known) / len(known) if known else None,
+        costed=len(known),
+    )
+
+
+def _is_recorded(work: AttemptTable) -> Array:
+    """All but pull requests of which nobody recorded the work."""
+    import numpy as np
+
+    recorded: Array = ~np.isnan(work.columns["events"]) | work.columns["task_digest"].known()
+    return recorded
+
+
+# Use by day, for charts.
+
+
+class UsePoint(Record):
+    """What one series came to in one day or week."""
+
+    at: Time
+    """When that begins."""
+    name: str
+    value: float
+
+
+class UseByDay(Record):
+    """Sessions, dollars and tokens over time."""
+
+    days: int
+    """How many each point stands for: 1 or 7."""
+    sessions: tuple[UsePoint, ...]
+    """By agent."""
+    cost: dict[str, tuple[UsePoint, ...]]
+    """By model, agent and repository, in US dollars."""
+    tokens: tuple[UsePoint, ...]
+    """By kind: what a cache gave and took stands apart."""
+
+
+TOKEN_KINDS = {
+    "fresh input": "input_tokens",
+    "output": "output_tokens",
+    "written to cache": "cache_write_tokens",
+    "read from cache": "cache_read_tokens",
+}
+
+
+def sum_use_by_day(work: AttemptTable, period: TimeRange) -> UseByDay:
+    """What was used in a stretch of time, by day, or by week where that is long."""
+    import numpy as np
+
+    inside = np.flatnonzero(_is_inside(work, period) & _is_recorded(work))
+    started = work.columns["started"][inside]
+    day = np.floor(started / DAY_MICROSECONDS)
+    length = 7 if len(day) and day.max() - day.min() > MAX_DAY_BUCKETS else 1
+    # Weeks begin on Mondays: the first day of 1970 was a Thursday.
+    bucket = np.floor((day + 3) / 7) * 7 - 3 if length == 7 else day
+    places = bucket.tolist()
+    names = {by: DIMENSIONS[by](work)[inside].tolist() for by in COST_SERIES}
+    kinds = {name: work.columns[column][inside] for name, column in TOKEN_KINDS.items()}
+    tokens = [
+        (at, name, value)
+        for name, values in kinds.items()
+        for at, value in zip(places, values.tolist(), strict=True)
+    ]
+    costs = total_cost_values(work.columns)[inside].tolist()
+    ones = [1.0] * len(places)
+    return UseByDay(
+        days=length,
+        sessions=_sum_points(zip(places, names["agent"], ones, strict=True)),
+        cost={by: _sum_points(zip(places, names[by], costs, strict=True)) for by in COST_SERIES},
+        tokens=_sum_points(iter(tokens)),
+    )
+
+
+def _sum_points(values: Iterator[tuple[float, str | None, float]]) -> tuple[UsePoint, ...]:
+    """Sums by day and name, the largest names first; the smallest are one series."""
+    sums: defaultdict[tuple[float, str], float] = defaultdict(float)
+    totals: defaultdict[str, float] = defaultdict(float)
+    for at, name, value in values:
+        if value == value and value:  # noqa: PLR0124 - NaN is not known
+            sums[at, name or UNKNOWN_LABEL] += value
+            totals[name or UNKNOWN_LABEL] += value
+    order = sorted(totals, key=lambda name: (-totals[name], name))
+    kept = order if len(order) <= MAX_SERIES else order[: MAX_SERIES - 1]
+    folded: defaultdict[tuple[float, str], float] = defaultdict(float)
+    for (at, name), value in sums.items():
+        folded[at, name if name in kept else OTHER_SERIES] += value
+    ranks = {name: rank for rank, name in enumerate([*kept, OTHER_SERIES])}
+    return tuple(
+        UsePoint(at=datetime.fromtimestamp(at * 86400, UTC), name=name, value=value)
+        for (at, name), value in sorted(folded.items(), key=lambda one: (ranks[one[0][1]], one[0]))
+    )
+
+
+# What stands out: the costliest sessions, and those in which most was found.
+
+
+class NotedSession(Record):
+    """A session that stands out, and why."""
+
+    attempt: str
+    title: str | None
+    agent: str | None
+    model: str | None
+    repo: str | None
+    started: Time | None
+    cost: float | None
+    findings: int = 0
+    """Of the rules."""
+    why: tuple[str, ...]
+
+
+def find_costliest(work: AttemptTable, limit: int) -> list[str]:
+    """The attempts that cost most, the dearest first."""
+    import numpy as np
+
+    costs = work.columns["cost"]
+    order = np.argsort(-np.nan_to_num(costs), kind="stable")[:limit]
+    return [work.attempts[place] for place in order.tolist() if costs[place] > 0]
+
+
+def find_most_findings(work: AttemptTable, limit: int) -> list[str]:
+    """Those in which the rules found most; of equals the latest first."""
+    import numpy as np
+
+    findings, started = work.columns["findings"], np.nan_to_num(work.columns["started"])
+    order = np.lexsort((-started, -np.nan_to_num(findings)))[:limit]
+    return [work.attempts[place] for place in order.tolist() if findings[place] > 0]
+
+
+def median_costs(work: AttemptTable) -> dict[str | None, float]:
+    """By agent, the median cost of its sessions, where it has enough."""
+    import numpy as np
+
+    agents, costs = DIMENSIONS["agent"](work), work.columns["cost"]
+    medians = {}
+    for label in set(agents.labels):
+        own = costs[agents.are((label,)) if label is not None else ~agents.known()]
+        own = own[np.isfinite(own)]
+        if len(own) >= MIN_PEERS:
+            medians[label] = float(np.median(own))
+    return medians
+
+
+def note_session(
+    row: AttemptRow, marks: AttemptMarks, medians: Mapping[str | None, float]
+) -> NotedSession:
+    """A session with what makes it stand out, in words."""
+    why = []
+    median = medians.get(row.agent)
+    if row.cost is not None and median and row.cost >= 2 * median:
+        times = row.cost / median
+        why.append(f"{times:,.0f} × the median of {row.agent} ({format_dollars(median)})")
+    if row.turns is not None and row.turns > 1:
+        why.append(count_with_noun(row.turns, "turn"))
+    if row.outcome == "fail":
+        why.append(row.reason or "failed")
+    if marks.iterations > 1 and marks.converged_after is None:
+        why.append(f"{marks.iterations} iterations, still failing")
+    why += marks.rules
+    return NotedSession(
+        attempt=row.id,
+        title=row.title,
+        agent=row.agent,
+        model=row.model,
+        repo=row.repo,
+        started=row.started,
+        cost=row.cost,
+        findings=marks.findings,
+        why=tuple(why),
+    )
+
+
+# What changed: new prompts and models, and what went otherwise since.
+
+
+class ChangeNote(Record):
+    """Something that was first seen then, and what went otherwise since; never more than that."""
+
+    at: Time
+    what: str
+    metric: Metric | None = None
+    """The one of which it is plainest; None where none went plainly otherwise."""
+    shift: PeriodShift | None = None
+    """From the four weeks before to the four after."""
+
+
+def list_changes(work: AttemptTable, limit: int) -> list[ChangeNote]:
+    """The newest prompts, and agents with models, first; variants of experiments are none."""
+    marks = [one for one in list_version_marks(work) if not one.what.startswith("variant ")]
+    return [_describe_change(work, one.at, one.what) for one in reversed(marks[-limit:])]
+
+
+def _describe_change(work: AttemptTable, at: datetime, what: str) -> ChangeNote:
+    started, moment = work.columns["started"] / 1e6, at.timestamp()
+    length = CHANGE_DAYS * 86400.0
+    before = (started >= moment - length) & (started < moment)
+    after = (started >= moment) & (started < moment + length)
+    best: tuple[float, Metric, PeriodShift] | None = None
+    for name in CHANGE_METRICS:
+        metric, values_of = METRICS[name]
+        values = values_of(work.columns)
+        shift = estimate_shift(*(_known_values(values, mask) for mask in (before, after)))
+        if shift is None or shift.low <= 0 <= shift.high:
+            continue
+        # How far the nearer bound is from none, beside the width: it orders, no more.
+        plainness = min(abs(shift.low), abs(shift.high)) / (shift.high - shift.low or 1.0)
+        if best is None or plainness > best[0]:
+            best = plainness, metric, shift
+    if best is None:
+        return ChangeNote(at=at, what=what)
+    return ChangeNote(at=at, what=what, metric=best[1], shift=best[2])
+
+
+def _known_values(values: Array, mask: Array) -> Array:
+    import numpy as np
+
+    chosen: Array = values[mask]
+    return chosen[np.isfinite(chosen)]

@@ -1,0 +1,252 @@
+"""Pull requests by what deserves care, one with all that is known of it, and reports of checks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Annotated, Literal, get_args
+
+from msgspec import Meta
+
+from closeloop.metrics.attempt_table import AttemptTable
+from closeloop.metrics.metric_definitions import RISK_METRICS
+from closeloop.metrics.metric_figures import compute_metrics
+from closeloop.records.change import ReportRow, RiskLevel
+from closeloop.records.pull_request import Correction, PullRequest, PullRequestState, PullRow
+from closeloop.records.record import Record
+from closeloop.records.team_rules import TeamRule
+from closeloop.reviews.authorship import merge_known_agents
+from closeloop.reviews.pull_board import BoardRow, PullOrder, list_board
+from closeloop.reviews.pull_updates import load_pull, load_pull_change
+from closeloop.reviews.review_items import load_open_task
+from closeloop.reviews.review_queue import list_pulls_awaiting_change
+from closeloop.web.diff_view import DiffFile, ReportShown, build_diff_files, build_report_view
+from closeloop.web.event_views import FigureTable, build_figure_table
+from closeloop.web.page import Page, PageNotFound, find_or_404
+from closeloop.web.page_context import PageContext
+
+MAX_PULLS = 100
+MAX_GROUPS = 30
+MAX_REPORTS = 20
+CALIBRATION_METRIC = "regression introduction rate"
+"""What a level of risk is held against."""
+
+
+class PullsAsked(Record):
+    repo: str | None = None
+    state: PullRequestState | None = None
+    by: Literal["agents", "people"] | None = None
+    q: str | None = None
+    """Only those whose title, number or author holds these words."""
+    sort: PullOrder = "care"
+    risk_by: Literal["week", "repo", "user", "prompt"] = "week"
+    """How levels of risk are shown."""
+
+
+class PullTotals(Record):
+    """What all pull requests of the list come to, those too that are not shown."""
+
+    open: int
+    merged: int
+    reverted: int
+    """Merged, and later reverted or fixed."""
+    unreviewed: int
+    """Merged though no person but the author had looked; not counted where only git tells."""
+    cost_each: float | None
+    """The mean cost of the work behind a merged one, where it is known."""
+    costed: int
+    """Merged ones of which it is known."""
+
+
+class RiskView(Record):
+    """How risky changes were, and whether the levels mean anything."""
+
+    levels: FigureTable
+    calibration: FigureTable
+    """By level, of the changes that were completed those that broke something later."""
+
+
+class PullsView(Record):
+    asked: PullsAsked
+    pulls: tuple[BoardRow, ...]
+    """What deserves care first, or as it was asked."""
+    count: int
+    """All that are like that, those too that are not listed."""
+    totals: PullTotals
+    repos: tuple[str, ...]
+    cut: bool
+    """Whether there are more."""
+    without_change: int
+    """Open ones whose diff is not stored, so that nobody is asked about them."""
+    reports: tuple[ReportRow, ...]
+    """Checks of changes that are no pull request, the newest first."""
+    risk: RiskView | None
+    fresh: bool
+
+
+def pulls(desk: PageContext, asked: PullsAsked) -> PullsView:
+    agent = None if asked.by is None else asked.by == "agents"
+    rows = desk.store.pulls.list_pulls(repo=asked.repo, state=asked.state, agent=agent)
+    words = (asked.q or "").lower().split()
+    rows = [row for row in rows if all(word in _searched_text(row) for word in words)]
+    board = list_board(desk.store, rows, asked.sort)
+    cached_risk = desk.metric_cache.compute_from_work(
+        f"risk {asked.risk_by}", lambda work: _compute_risk_view(work, asked.risk_by)
+    )
+    sealed = desk.store.held_out.list_sealed_digests()
+    of_pulls = {one.report for one in board}
+    reports = desk.store.reports.list_reports(MAX_REPORTS, repo=asked.repo, without=sealed)
+    return PullsView(
+        asked=asked,
+        pulls=tuple(board[:MAX_PULLS]),
+        count=len(board),
+        totals=count_totals(board),
+        repos=tuple(sorted({row.repo for row in rows})),
+        cut=len(board) > MAX_PULLS,
+        without_change=len(list_pulls_awaiting_change(desk.store)),
+        reports=tuple(one for one in reports if one.number not in of_pulls),
+        risk=cached_risk.value,
+        fresh=cached_risk.fresh,
+    )
+
+
+def _searched_text(row: PullRow) -> str:
+    names = (row.title, f"{row.repo}#{row.pull}", row.agent, row.author, row.asked_by, row.branch)
+    return " ".join(filter(None, names)).lower()
+
+
+def count_totals(board: Sequence[BoardRow]) -> PullTotals:
+    merged = [one for one in board if one.pull.state == "merged"]
+    costs = [one.cost for one in merged if one.cost is not None]
+    return PullTotals(
+        open=sum(one.pull.state == "open" for one in board),
+        merged=len(merged),
+        reverted=sum(one.pull.pointers > 0 for one in merged),
+        unreviewed=sum(not one.pull.reviewed for one in merged if one.pull.source != "git"),
+        cost_each=fmean(costs) if costs else None,
+        costed=len(costs),
+    )
+
+
+def _compute_risk_view(work: AttemptTable, by: str) -> RiskView:
+    levels = compute_metrics(work, (by,), [name for name, *_ in RISK_METRICS])
+    newest = sorted({one.group[by] for one in levels.figures}, reverse=by == "week")
+    return RiskView(
+        levels=build_figure_table(levels, MAX_GROUPS, newest),
+        calibration=build_figure_table(
+            compute_metrics(work, ("risk",), (CALIBRATION_METRIC,)), MAX_GROUPS, get_args(RiskLevel)
+        ),
+    )
+
+
+# One pull request: its diff, what the check said, its rounds, corrections and what was learned.
+
+
+class PullAsked(Record):
+    repo: str
+    number: Annotated[int, Meta(ge=1, le=2**53)]
+
+
+class PullView(Record):
+    pull: PullRequest
+    board: BoardRow
+    """Risk, size, rounds and cost, and why it deserves care."""
+    recorded: bool
+    """Whether there is a recording of the work behind it."""
+    files: tuple[DiffFile, ...]
+    """Its diff; none where that is not stored."""
+    report: ReportShown | None
+    """What the last check of it said."""
+    corrections: tuple[Correction, ...]
+    rules: tuple[TeamRule, ...]
+    """What was learned from it."""
+
+
+def pull(desk: PageContext, asked: PullAsked) -> PullView:
+    agents = merge_known_agents(desk.settings.pulls.agents)
+    pull_request = find_or_404(load_pull, asked.repo, asked.number, desk.store, agents)
+    store = desk.store
+    row = store.pulls.load_pull(asked.repo, asked.number)
+    if row is None:
+        raise PageNotFound(f"There is no pull request {asked.repo}#{asked.number} in the list.")
+    if row.attempt is not None:
+        # Refused where the task is sealed.
+        load_open_task(store, store.load_attempt(row.attempt))
+    board = list_board(store, [row])[0]
+    work = store.listing.load_row(row.attempt) if row.attempt else None
+    report = _load_report_view(desk, board.report) if board.report else None
+    change = load_pull_change(pull_request, store)
+    corrections = store.memory.list_corrections(repo=asked.repo, pull=asked.number)
+    learned = [
+        rule
+        for rule in store.memory.list_rules(repo=asked.repo)
+        if any(one.pull == asked.number and one.repo == asked.repo for one in rule.examples)
+    ]
+    return PullView(
+        pull=pull_request,
+        board=board,
+        recorded=work is not None and work.events is not None,
+        files=build_diff_files(change, (), {}) if change else (),
+        report=report or (newest_attempt_report(desk, row.attempt) if row.attempt else None),
+        corrections=tuple(corrections),
+        rules=tuple(learned),
+    )
+
+
+PAGES = (
+    Page(
+        path="/pulls",
+        show=pulls,
+        template="pulls.html",
+        about="Pull requests by what deserves care: size, risk, checks, rounds, cost.",
+        section="Pull requests",
+        key="u",
+    ),
+    Page(
+        path="/pulls/{repo:path}/{number:int}",
+        show=pull,
+        template="pull.html",
+        about="One pull request: its diff, report, rounds, corrections and what was learned.",
+        section="Pull requests",
+    ),
+)
+
+
+# One report of `closeloop check`, as it was kept.
+
+
+class ReportAsked(Record):
+    number: Annotated[int, Meta(ge=1, le=2**53)]
+
+
+def report(desk: PageContext, asked: ReportAsked) -> ReportShown:
+    saved_report = desk.store.reports.load_report(asked.number)
+    if saved_report is None:
+        raise PageNotFound(f"There is no report {asked.number}: `closeloop check` makes one.")
+    row, check_report = saved_report
+    if row.attempt is not None:
+        # Refused where the task is sealed.
+        load_open_task(desk.store, desk.store.load_attempt(row.attempt))
+    return build_report_view(row, check_report)
+
+
+def newest_attempt_report(desk: PageContext, attempt: str) -> ReportShown | None:
+    """What was last said of the change of an attempt, by its full id."""
+    rows = desk.store.reports.list_reports(1, attempt=attempt)
+    return _load_report_view(desk, rows[0].number) if rows else None
+
+
+def _load_report_view(desk: PageContext, number: int) -> ReportShown | None:
+    saved_report = desk.store.reports.load_report(number)
+    return build_report_view(*saved_report) if saved_report else None
+
+
+REPORT_PAGES = (
+    Page(
+        path="/reports/{number}",
+        show=report,
+        template="report.html",
+        about="What a check said of a change: tools, quality and risk, by file and line.",
+        section="Pull requests",
+    ),
+)
