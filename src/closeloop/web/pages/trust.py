@@ -249,6 +249,6 @@ PAGES = (
         template="judges.html",
         about="How far each judge agrees with people, and whether it may block.",
         section="Judges",
-        key="d",
+        key="k",
     ),
 )
