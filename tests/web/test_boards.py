@@ -14,8 +14,10 @@ from boards_store import EXPERIMENT, NEW, OLD, PLAN, PULL, REPO, fill_boards
 from dashboard_store import HOSTILE, PASSED, SEALED, SECRET_NAME, SPIRAL, START
 from starlette.testclient import TestClient
 
+from closeloop.records.experiment_plan import GateReport, MetricDifference
 from closeloop.records.orchestration import Orchestration, SubtaskSpec
 from closeloop.records.task import Task
+from closeloop.records.team_rules import TeamRule
 from closeloop.store import Store, open_store
 from closeloop.web.app import build_web_app
 from closeloop.web.page_context import PageContext
@@ -35,6 +37,14 @@ READ = (
     f"/experiments/{EXPERIMENT}",
     TWO,
     "/compare?attempt=x00000000000&attempt=x00000000006",
+    "/compare?variants=steady&variants=closer&score=findings",
+    "/triage",
+    "/metrics",
+    "/metrics?by=variant&metric=cost",
+    "/gates",
+    "/trust",
+    "/judges",
+    "/memory/preview",
     "/pulls",
     "/pulls?risk_by=user&sort=cost&q=round",
     "/pulls?by=agents&state=merged",
@@ -483,3 +493,74 @@ def test_scores_are_sent_all_or_none(queue: TestClient) -> None:
 )
 def test_only_the_address_of_a_pull_request_becomes_a_link(url: str | None, is_link: bool) -> None:
     assert pull_request_link(url, "acme/billing") == (url if is_link else None)
+
+
+def test_a_metric_is_drawn_with_its_bounds_and_what_was_first_seen_when(
+    client: TestClient,
+) -> None:
+    view = client.get("/api/metrics?metric=pass+rate&by=variant").json()
+    (chart,) = view["numbers"]["charts"]
+    assert {point["name"] for point in chart["points"]} >= {"steady", "hasty"}
+    assert all(point["low"] <= point["value"] <= point["high"] for point in chart["points"])
+    assert client.get("/metrics?by=nothing").status_code == 400
+    assert client.get("/metrics?metric=nobody").status_code == 400
+
+
+def test_what_a_gate_saw_is_kept_and_shown() -> None:
+    with open_store(":memory:") as store:
+        fill_boards(store)
+        assert "No gate has run yet" in served(store).get("/gates").text
+        worse = MetricDifference(
+            variant="hasty", metric="passed", verdict="worse", tasks=8,
+            before=1.0, now=0.5, low=-0.9, high=-0.1,
+        )  # fmt: skip
+        report = GateReport(
+            baseline=None,
+            experiment=EXPERIMENT,
+            passed=False,
+            reasons=("hasty: passed is worse",),
+            differences=(worse,),
+            coverage=1.0,
+        )
+        store.course.save_gate_report(report, START)
+        (kept,) = served(store).get("/api/gates").json()["gates"]
+        assert kept["run"]["report"]["experiment"] == EXPERIMENT
+        page = served(store).get("/gates").text
+        assert "✗ failed" in page
+        assert "−90 … −10 points" in page
+
+
+def test_three_hundred_rules_are_paged_and_can_be_searched() -> None:
+    with open_store(":memory:") as store:
+        for number in range(300):
+            rule = TeamRule(
+                id=f"r{number:03}", text=f"Keep rule {number:03}.", repo=REPO, state="active",
+                since=START,
+            )  # fmt: skip
+            store.memory.save_rule(rule)
+        client = served(store)
+        view = client.get("/api/memory").json()
+        assert (len(view["rules"]), view["found"], view["pages"]) == (30, 300, 10)
+        last = client.get("/api/memory?page=10").json()
+        assert last["rules"][-1]["rule"]["text"] == "Keep rule 299."
+        assert "page 10 of 10" in client.get("/memory?page=10").text
+        found = client.get("/api/memory?q=RULE+123").json()
+        assert [one["rule"]["id"] for one in found["rules"]] == ["r123"]
+
+
+def test_what_goes_into_agents_md_has_its_origin_and_its_cost(client: TestClient) -> None:
+    view = client.get("/api/memory/preview").json()
+    assert view["repo"] == REPO
+    assert view["preview"]["hints"], view
+    assert all(one["tokens"] and one["why"] for one in view["preview"]["hints"])
+    page = client.get("/memory/preview").text
+    assert f"closeloop context --repo {REPO} --into AGENTS.md --write" in page
+
+
+def test_tasks_come_in_the_order_of_their_numbers() -> None:
+    with open_store(":memory:") as store:
+        for number in (10, 1, 0, 2):
+            name = f"t{number}"
+            store.save_task(Task(id=name, prompt="Do it.", digest=f"d{name}", grading=f"g{name}"))
+        listed = [one["id"] for one in served(store).get("/api/tasks").json()["tasks"]]
+        assert listed == ["t0", "t1", "t2", "t10"]
