@@ -44,6 +44,7 @@ COMMAND_CHAPTERS = {
             "List, pause and resume experiments.",
         ),
         "attempts": ("closeloop.cli.attempts:attempts", "List attempts and their outcomes."),
+        "find": ("closeloop.cli.attempts:find", "Find sessions by what was said and done."),
         "show": ("closeloop.cli.show:show", "Show what happened in one attempt."),
         "branch": (
             "closeloop.cli.attempts:branch",
@@ -71,14 +72,14 @@ COMMAND_CHAPTERS = {
             "Ask one narrow question about every trace.",
         ),
         "compare": ("closeloop.cli.compare:compare", "Say which variant is better, and how sure."),
-        "gate": ("closeloop.cli.compare:gate", "Fail when agents work worse than they did."),
+        "gate": ("closeloop.cli.gate:gate", "Fail when agents work worse than they did."),
         "metrics": ("closeloop.cli.metrics:metrics", "All that is known of the work, in numbers."),
         "trends": (
             "closeloop.cli.metrics:trends",
             "How metrics went over time, and what got worse.",
         ),
         "ab": (
-            "closeloop.cli.attempts:ab",
+            "closeloop.cli.trials:ab",
             "Let variants share the work by random assignment, and see which is better.",
         ),
         "report": ("closeloop.cli.metrics:report", "Write all numbers on a page, to hand on."),

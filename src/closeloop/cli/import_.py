@@ -108,11 +108,13 @@ def import_paths(
             time.sleep(WATCH_SECONDS)
 
 
-def parse_since(text: str | None) -> datetime | None:
-    """What `--since` says: of this machine's clock where it does not name another zone."""
+def parse_since(text: str | None, *, is_end: bool = False) -> datetime | None:
+    """What `--since` says, or `--until`: by this machine's clock where it names no other zone."""
     from closeloop.text.wording import parse_moment
 
-    return None if text is None else parse_moment(text, datetime.now(UTC), zone=None)
+    if text is None:
+        return None
+    return parse_moment(text, datetime.now(UTC), zone=None, is_end=is_end)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from closeloop.cli.config import load_project
 from closeloop.cli.console import JsonFlag, make_visible, print_warning, record_to_map
 from closeloop.metrics.metric_trends import select_new_regressions
 from closeloop.records.errors import BadInput, MachineFailed
-from closeloop.text.wording import count_with_noun
+from closeloop.text.wording import count_with_noun, format_percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -199,7 +199,7 @@ def _family_table(
             format_bounds(figure, metric),
             f"{figure.n:,}",
             f"{figure.attempts:,}",
-            "–" if figure.coverage is None else f"{figure.coverage:.0%}",
+            "–" if figure.coverage is None else format_percent(figure.coverage),
         )
     return table
 

@@ -12,7 +12,8 @@ import msgspec
 from closeloop import __version__
 from closeloop.attempts.run_resources import describe_sandbox
 from closeloop.metrics.attempt_groups import UNKNOWN_LABEL
-from closeloop.metrics.attempt_table import AttemptSelection, AttemptTable
+from closeloop.metrics.attempt_selection import AttemptSelection
+from closeloop.metrics.attempt_table import AttemptTable
 from closeloop.metrics.evaluation_due import report_due
 from closeloop.metrics.metric_figures import compute_metrics
 from closeloop.metrics.metric_trends import compute_trends
