@@ -145,7 +145,7 @@ def test_a_key_of_the_review_means_one_thing_only(open_page: OpenPage, address: 
     expect(page.locator("html")).not_to_have_attribute("data-theme", "dark")
     page.keyboard.press("g")
     page.keyboard.press("a")
-    expect(page.get_by_role("heading", name="Attempts", level=1)).to_be_visible()
+    expect(page.get_by_role("heading", name="Sessions", level=1)).to_be_visible()
     page.goto(f"{address}/review")
     expect(page.get_by_text("of 21 reviewed")).to_have_text(told)
 

@@ -58,7 +58,7 @@ def test_files_have_names_that_every_disk_can_hold() -> None:
 
 
 def test_writing_the_pages_says_how_far_it_is(tmp_path: Path) -> None:
-    assert typed(tmp_path, "import", str(FIXTURES / "claude_code")).returncode == 0
+    assert typed(tmp_path, "import", str(FIXTURES / "claude_code"), "--json").returncode == 0
     ran = typed(tmp_path, "report", "--html", str(tmp_path / "site"))
     assert ran.returncode == 0
     assert "measured" in ran.stderr
