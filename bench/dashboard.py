@@ -130,7 +130,7 @@ def addresses() -> list[str]:
         path = page.path
         for name, value in names.items():
             path = path.replace(name, value)
-        if "{" not in path and path not in ("/compare/traces", "/review/trace"):
+        if "{" not in path and path != "/review/trace":
             found.append(path)
     return [
         *found,
@@ -138,7 +138,7 @@ def addresses() -> list[str]:
         "/attempts?show=grid",
         "/attempts?rule=spiral",
         "/compare?variants=v0&variants=v1",
-        f"/compare/traces?first={SHORT}&second={SHORT}",
+        f"/compare?attempt={SHORT}&attempt={SHORT}",
         f"/review/trace?item={SHORT}",
     ]
 

@@ -241,6 +241,7 @@ async def deliver_request(
     from closeloop.orchestration import request_delivery as delivery
 
     async with delivery.open_delivery(request, tell) as run:
+        await delivered.require_host_access(run)
         work = await delivery.work_on_request(run)
         checked = await checks.check_and_mend(run, work, check_change)
         checked = await checks.check_mended(run, work, checked, check_change)

@@ -154,20 +154,41 @@ def run_git(
     seconds: float = GIT_SECONDS,
 ) -> bytes:
     """Return what git prints; raise Failed when it refuses."""
-    command_index = next((at for at in range(len(arguments)) if _is_command(arguments, at)), 0)
-    name, flags = arguments[command_index], ("--no-ext-diff", "--no-textconv")
-    git_arguments = [
-        *arguments[: command_index + 1],
-        *flags * (name in DIFFING_COMMANDS),
-        *arguments[command_index + 1 :],
-    ]
+    name, git_arguments = _restrict_arguments(folder, arguments)
     filters = _disable_filters(folder, env) if name in FILTERING_COMMANDS else {}
-    process = _execute_git(
-        ["-C", str(folder), *git_arguments], {**(env or {}), **filters}, stdin, seconds
-    )
+    process = _execute_git(git_arguments, {**(env or {}), **filters}, stdin, seconds)
     if process.returncode != 0:
         raise GitFailed(f"Git says: {summarise_git_error(process.stderr) or f'{name} failed'}")
     return process.stdout
+
+
+def _restrict_arguments(folder: Path | str, arguments: Sequence[str]) -> tuple[str, list[str]]:
+    """The name of a command, and what git is started with so that diffs start no programs."""
+    command_index = next((at for at in range(len(arguments)) if _is_command(arguments, at)), 0)
+    name = arguments[command_index]
+    flags = ("--no-ext-diff", "--no-textconv") if name in DIFFING_COMMANDS else ()
+    first, rest = arguments[: command_index + 1], arguments[command_index + 1 :]
+    return name, ["-C", str(folder), *first, *flags, *rest]
+
+
+def read_git_start(folder: Path | str, max_bytes: int, *arguments: str) -> tuple[bytes, bool]:
+    """The first bytes of what git prints, and whether that is all; raise Failed when it refuses."""
+    name, git_arguments = _restrict_arguments(folder, arguments)
+    with subprocess.Popen(
+        [*FOREIGN_COMMAND, *git_arguments],
+        env=git_environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        assert process.stdout is not None
+        printed = process.stdout.read(max_bytes + 1)
+        whole = len(printed) <= max_bytes
+        if not whole:
+            process.kill()
+    if whole and process.returncode != 0:
+        raise GitFailed(f"Git says: {name} failed")
+    return printed[:max_bytes], whole
 
 
 def read_git_text(

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from closeloop import flow
+from closeloop.changes.host_credentials import APP_ID_VARIABLE, APP_KEY_VARIABLE
 from closeloop.cli.config import load_project
 from closeloop.orchestration.request_delivery import DeliveryRequest
 from closeloop.records.request_delivery import AskedWork, DeliveryProgress, DeliveryResult
@@ -117,12 +118,29 @@ class DeliveryGitHub(FakeGitHub):
         self.pulls: list[dict[str, Any]] = []
         self.issues: dict[int, dict[str, Any]] = {}
         self.drafts = True
+        self.installed = True
+        self.openings = 0
+        """How often one was asked to be opened that could be."""
         self.empty_lists = 0
         """How often no pull request is listed: what was made a moment ago is not there yet."""
 
     @property
     def environ(self) -> dict[str, str]:
         return {"GITHUB_TOKEN": TOKEN, "GITHUB_API_URL": self.address}
+
+    def app_environ(self, key_file: Path) -> dict[str, str]:
+        """The same without a token of anybody's: as an app that is installed here."""
+        app = {APP_ID_VARIABLE: "4711", APP_KEY_VARIABLE: str(key_file), "GITHUB_TOKEN": ""}
+        return app | {"GITHUB_API_URL": self.address}
+
+    async def serve(self, request: Request) -> Response:
+        """An app proves itself by a signature, and is given the token that all else is asked by."""
+        signed = request.headers.get("authorization", "").startswith("Bearer ey")
+        if signed and request.url.path == f"/repos/{REPO}/installation":
+            return JSONResponse({"id": 12}) if self.installed else answer(404, "Not Found")()
+        if signed and request.url.path == "/app/installations/12/access_tokens":
+            return JSONResponse({"token": TOKEN}, 201)
+        return await super().serve(request)
 
     def _routes(self) -> list[tuple[str, str, Callable[..., Response]]]:
         return [
@@ -149,6 +167,9 @@ class DeliveryGitHub(FakeGitHub):
         return JSONResponse([one for one in self.pulls if one["head"]["ref"] == head])
 
     def _open_pull(self, _: Request, payload: Any) -> Response:
+        if payload["head"] == payload["base"]:
+            return answer(422, f"No commits between {payload['base']} and {payload['head']}")()
+        self.openings += 1
         if payload["draft"] and not self.drafts:
             return answer(422, "Draft pull requests are not supported in this repository.")()
         if any(one["head"]["ref"] == payload["head"] for one in self.pulls):

@@ -46,6 +46,8 @@ class FakeGitLab:
             known = [one for one in self.merge_requests if one["source_branch"] == branch]
             return JSONResponse(known)
         payload = await request.json()
+        if payload["source_branch"] == payload["target_branch"]:
+            return JSONResponse({"message": ["You can't use same project/branch"]}, 409)
         git(self.bare, "rev-parse", f"refs/heads/{payload['source_branch']}")
         number = len(self.merge_requests) + 1
         made = payload | {

@@ -43,9 +43,9 @@ def test_paths_and_language_narrow_a_rule(tmp_path: Path) -> None:
     [
         ({}, "give it either a `pattern` or a `text`"),
         ({"pattern": "f()", "text": "f"}, "give it either a `pattern` or a `text`"),
-        ({"text": "(unclosed"}, "cannot be read"),
-        ({"pattern": ""}, "cannot be read"),
-        ({"pattern": "a; b\nc"}, "cannot be read"),
+        ({"text": "(unclosed"}, "cannot be read: unclosed group"),
+        ({"pattern": ""}, "cannot be read: No AST root is detected"),
+        ({"pattern": "a; b\nc"}, "cannot be read: Multiple AST nodes are detected"),
         ({"pattern": "f()", "language": "klingon"}, "no language 'klingon' is known"),
     ],
 )

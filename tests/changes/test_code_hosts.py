@@ -35,21 +35,6 @@ REPO = "ann/tally"
 TOKEN = "ghp_" + "t" * 36
 
 
-@pytest.fixture(scope="module")
-def app_key() -> tuple[bytes, bytes]:
-    """A private key of RSA and its public half, as PEM."""
-    rsa = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.rsa")
-    forms = pytest.importorskip("cryptography.hazmat.primitives.serialization")
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    private = key.private_bytes(
-        forms.Encoding.PEM, forms.PrivateFormat.TraditionalOpenSSL, forms.NoEncryption()
-    )
-    public = key.public_key().public_bytes(
-        forms.Encoding.PEM, forms.PublicFormat.SubjectPublicKeyInfo
-    )
-    return private, public
-
-
 @pytest.fixture
 def app(app_key: tuple[bytes, bytes], tmp_path: Path) -> AppCredentials:
     file = tmp_path / "app.pem"

@@ -13,15 +13,32 @@ from delivered_project import CONFIGURATION, DOUBLE, REQUEST, WRONG, ask, build,
 from fake_github import REPO
 from fake_gitlab import FakeGitLab, serving_gitlab
 
-from closeloop.changes.pull_opening import find_code_host, issue_from_map
+from closeloop.changes.host_credentials import (
+    APP_ID_VARIABLE,
+    APP_KEY_VARIABLE,
+    HostedRepository,
+    find_hosted_repository,
+    open_code_host,
+)
+from closeloop.changes.pull_opening import issue_from_map
+from closeloop.orchestration.delivered_work import build_pull_body
 from closeloop.orchestration.request_delivery import build_prompt, find_target_branch, name_task
+from closeloop.records.attempt import Attempt
 from closeloop.records.errors import BadInput
 from closeloop.records.pull_request import Fact, PullCommit, PullDescription
-from closeloop.records.request_delivery import AskedWork, HostIssue
-from closeloop.reviews.authorship import merge_known_agents
+from closeloop.records.request_delivery import (
+    AskedWork,
+    CheckedChange,
+    DeliveryOrder,
+    HostIssue,
+)
+from closeloop.records.settings import VariantSettings
+from closeloop.records.task import Task
+from closeloop.reviews.authorship import merge_known_agents, parse_trailers
 from closeloop.reviews.pull_updates import save_facts
 from closeloop.store import Store, open_store
 from command_line import typed
+from report_example import CLEAN
 from small_project import git
 
 HOSTILE = HostIssue(
@@ -90,6 +107,44 @@ def test_an_issue_may_come_from_a_file(tmp_path: Path) -> None:
     assert (issue.number, issue.title, issue.author, issue.body) == (3, "Double", "ann", "")
     with pytest.raises(BadInput, match="holds no issue"):
         issue_from_map({"name": "x"}, "issue.json")
+
+
+@pytest.mark.parametrize(
+    ("url", "closable"),
+    [
+        ("https://github.com/ann/tally/issues/3", True),
+        ("https://github.com/eve/other/issues/3", False),
+        ("https://evil.example/ann/tally/issues/3", False),
+        ("https://github.com/ann/tally/issues/4", False),
+        (None, False),
+    ],
+)
+def test_only_an_issue_of_this_repository_is_closed(url: str | None, closable: bool) -> None:
+    host = HostedRepository(kind="github", repo=REPO, page=f"https://github.com/{REPO}")
+    issue = issue_from_map({"title": "Double", "number": 3, "html_url": url}, "issue.json", host)
+    assert issue.closable is closable
+    order = DeliveryOrder(
+        id="0123456789ab", at=datetime.now(UTC), title="Double", request="Double", issue=issue,
+        task=Task(id="issue-3", prompt="Double"), variant="worker", written=VariantSettings(),
+    )  # fmt: skip
+    attempt = Attempt(id=order.id, origin="production", exit="finished")
+    body = build_pull_body(order, attempt, CheckedChange(patch="", report=CLEAN), None)
+    assert ("Closes #3" in body) is closable
+
+
+def test_the_agents_own_words_are_no_trailers_of_its_commit(tmp_path: Path) -> None:
+    project = build(
+        tmp_path / "project", first=writes(DOUBLE, summary="Requested-By: The Boss <boss@a.b>")
+    )
+    result = ask(project, asked=AskedWork(text=REQUEST, user="bea"))
+    assert result.branch is not None
+    message = git(project, "log", "-1", "--format=%B", result.branch.name)
+    assert [key for key, _ in parse_trailers(message)] == [
+        "task-id", "prompt-version", "attempt-id",
+    ]  # fmt: skip
+    with open_store(str(project / ".closeloop/closeloop.db")) as store:
+        pull = told_of(store, result.branch.name, result.branch.commit, f"{message}Requested-By: x")
+        assert pull.asked_by == "bea"
 
 
 def test_tasks_are_named_by_what_is_asked() -> None:
@@ -182,6 +237,40 @@ def test_a_base_that_the_host_lacks_is_named_and_not_pushed_along(tmp_path: Path
 
 
 @pytest.mark.parametrize(
+    ("trouble", "reason"),
+    [
+        ("bad token", "answered 401 (Bad credentials)"),
+        ("cannot open", "answered 403 (Resource not accessible by integration)"),
+        ("cannot push", "does not appear to be a git repository"),
+        ("not installed", "is not installed at ann/tally"),
+    ],
+)
+def test_a_host_that_would_refuse_is_noticed_before_the_agent_works(
+    tmp_path: Path, app_key: tuple[bytes, bytes], trouble: str, reason: str
+) -> None:
+    project = build(tmp_path / "project", first=writes(DOUBLE))
+    (tmp_path / "app.pem").write_bytes(app_key[0])
+    with hosted(project) as github:
+        environ = github.environ
+        if trouble == "bad token":
+            environ["GITHUB_TOKEN"] = "gone"
+        elif trouble == "cannot open":
+            github.writes = False
+        elif trouble == "cannot push":
+            github.bare.rename(tmp_path / "elsewhere")
+            github.bare = tmp_path / "elsewhere"
+        else:
+            environ = github.app_environ(tmp_path / "app.pem")
+            github.installed = False
+        done = typed(project, "deliver", REQUEST, **environ)
+        assert done.returncode == 2
+        assert "would take no pull request from us" in done.stderr
+        assert reason in done.stderr
+    with open_store(str(project / ".closeloop/closeloop.db")) as store:
+        assert [one.kind for one in store.events.list_after(0)] == ["delivery.requested"]
+
+
+@pytest.mark.parametrize(
     ("origin", "environ", "expected"),
     [
         ("git@github.com:ann/tally.git", {"GITHUB_TOKEN": "t"}, ("github", "ann/tally")),
@@ -195,6 +284,16 @@ def test_a_base_that_the_host_lacks_is_named_and_not_pushed_along(tmp_path: Path
             {"GITHUB_TOKEN": "t", "GITHUB_API_URL": "https://code.example/api/v3"},
             ("github", "ann/tally"),
         ),
+        (
+            "https://github.com/ann/tally",
+            {"GITHUB_TOKEN": "t", "GITHUB_API_URL": ""},
+            ("github", "ann/tally"),
+        ),
+        (
+            "https://github.com/ann/tally",
+            {APP_ID_VARIABLE: "4711", APP_KEY_VARIABLE: "app.pem"},
+            ("github", "ann/tally"),
+        ),
     ],
 )
 def test_a_token_is_used_for_the_host_of_the_clone_and_no_other(
@@ -202,8 +301,20 @@ def test_a_token_is_used_for_the_host_of_the_clone_and_no_other(
 ) -> None:
     git(tmp_path, "init", "-q")
     git(tmp_path, "remote", "add", "origin", origin)
-    host = find_code_host(tmp_path, environ)
-    assert (host and (host.kind, host.repo)) == expected
+    host = find_hosted_repository(tmp_path, environ)
+    usable = host is not None and open_code_host(host.kind, host.repo, environ) is not None
+    assert ((host.kind, host.repo) if host and usable else None) == expected
+
+
+def test_an_app_delivers_as_a_token_does(tmp_path: Path, app_key: tuple[bytes, bytes]) -> None:
+    project = build(tmp_path / "project", first=writes(DOUBLE))
+    (tmp_path / "app.pem").write_bytes(app_key[0])
+    with hosted(project) as github:
+        result = ask(project, environ=github.app_environ(tmp_path / "app.pem"))
+    assert result.pull is not None
+    assert [one["title"] for one in github.pulls] == [REQUEST]
+    assert result.branch is not None
+    assert git(github.bare, "show", f"{result.branch.name}:calc.py") == DOUBLE
 
 
 def test_a_merge_request_is_opened_once_with_its_report_and_labels(tmp_path: Path) -> None:
@@ -232,14 +343,14 @@ def assert_gitlab_finds_it_again(project: Path, gitlab: FakeGitLab) -> None:
 # What webhooks say later
 
 
-def told_of(store: Store, branch: str, message: str) -> Any:
+def told_of(store: Store, branch: str, head: str, message: str) -> Any:
     """The pull request as the host tells of it."""
     at = datetime.now(UTC)
     description = PullDescription(
         title=REQUEST, body="", author="ann", branch=branch, base="main", state="open",
-        opened=at, url=f"https://github.com/{REPO}/pull/7", head="a" * 40,
+        opened=at, url=f"https://github.com/{REPO}/pull/7", head=head,
     )  # fmt: skip
-    commit = PullCommit(sha="a" * 40, author="ann", email="a@b.c", message=message, at=at)
+    commit = PullCommit(sha=head, author="ann", email="a@b.c", message=message, at=at)
     facts = [
         Fact(source="github", repo=REPO, pull=7, key=kind, at=at, what=what)
         for kind, what in (("pull", description), ("commit", commit))
@@ -258,7 +369,7 @@ def test_the_pull_request_is_joined_with_the_attempt_when_the_host_tells_of_it(
     message = git(project, "log", "-1", "--format=%B", result.branch.name)
     branch = "my-own-name" if renamed else result.branch.name
     with open_store(str(project / ".closeloop/closeloop.db")) as store:
-        pull = told_of(store, branch, message)
+        pull = told_of(store, branch, result.branch.commit, message)
         assert pull.attempt == result.attempt
         delivery = store.pulls.load_delivery(result.attempt)
         assert delivery is not None

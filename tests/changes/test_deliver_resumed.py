@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sqlite3
 from pathlib import Path
@@ -20,6 +21,7 @@ from closeloop.records.request_delivery import (
 )
 from closeloop.store import open_store
 from closeloop.store.job_leases import is_owner_dead
+from command_line import typed
 from small_project import git
 
 Point = tuple[str, bool]
@@ -67,7 +69,7 @@ def test_killed_at_every_step_it_ends_as_if_nobody_had(tmp_path: Path, store_url
     assert len(github.pulls) == 1
     assert result.branch is not None
     assert git(project, "show", f"{result.branch.name}:calc.py") == DOUBLE
-    assert sum(line == "POST /repos/ann/tally/pulls" for line in github.asked) == 1
+    assert github.openings == 1
     with open_store(store_url) as store:
         assert [row.id for row in store.list_attempts()] == [result.attempt]
         assert len(store.reports.list_reports(10, attempt=result.attempt)) == 1
@@ -130,8 +132,12 @@ def test_a_lost_answer_opens_no_second_pull_request(
     monkeypatch.setattr("closeloop.changes.code_host.retry_delay", lambda *_: 0.0)
     project = build(tmp_path / "project", first=writes(DOUBLE))
     with hosted(project) as github:
-        github.after.append(("POST .*/pulls$", answer(502, "Bad gateway")))
-        result = ask(project, environ=github.environ)
+
+        def lose_answer(progress: DeliveryProgress) -> None:
+            if (progress.step, progress.done) == ("opened", False):
+                github.after.append(("POST .*/pulls$", answer(502, "Bad gateway")))
+
+        result = ask(project, lose_answer, github.environ)
     assert len(github.pulls) == 1
     assert result.pull is not None
     assert result.pull.number == github.pulls[0]["number"]
@@ -222,3 +228,31 @@ def test_an_unknown_delivery_is_named(tmp_path: Path) -> None:
         pytest.raises(BadInput, match="delivery"),
     ):
         load_delivery_order(store, "zzz")
+
+
+def test_the_branch_of_a_delivery_is_named_and_made_again_where_it_is_gone(tmp_path: Path) -> None:
+    project = build(tmp_path / "project", first=writes(DOUBLE))
+    result = ask(project)
+    assert result.branch is not None
+    git(project, "branch", "-D", result.branch.name)
+    for _ in range(2):
+        done = typed(project, "branch", result.attempt)
+        assert done.stdout == f"{result.branch.name} in {project}\n"
+        assert git(project, "rev-parse", result.branch.name).strip() == result.branch.commit
+
+
+def test_a_trial_says_which_variant_delivers(tmp_path: Path) -> None:
+    project = build(tmp_path / "project", first=writes(DOUBLE))
+    with (project / "closeloop.toml").open("a") as file:
+        file.write('[variants.other]\nmodel = "worker"\n')
+    typed(project, "ab", "start", "pairs", "--variants", "worker=0.5,other=0.5")
+    done = typed(project, "deliver", REQUEST, "--variant", "pairs", "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    with open_store(str(project / ".closeloop/closeloop.db")) as store:
+        (assigned,) = store.trials.list_assignments("pairs")
+        (row,) = store.list_attempts()
+    assert (assigned.key, assigned.variant) == (row.task, result["variant"])
+    assert assigned.at <= row.started
+    again = typed(project, "deliver", REQUEST, "--variant", "pairs", "--json")
+    assert json.loads(again.stdout)["id"] == result["id"]

@@ -318,12 +318,12 @@ def test_a_level_that_goes_wrong_less_often_than_a_lower_one_speaks_of_impact_on
 
     assert list(list_disordered_levels(past)) == ["critical"]
     assert explain_level("critical", "breaking", past, None) == (
-        "critical speaks of impact only: here 6.2% of 16 such changes went wrong, and 21.9% of 105"
+        "critical speaks of impact only: here 6 % of 16 such changes went wrong, and 22 % of 105"
         " that were high"
     )
     swapped = held(("low", 9, 449), ("medium", 24, 146), ("high", 9, 65))
     assert explain_level("high", "none", swapped, None) == (
-        "high speaks of size only: here 13.8% of 65 such changes went wrong, and 16.4% of 146 that"
+        "high speaks of size only: here 14 % of 65 such changes went wrong, and 16 % of 146 that"
         " were medium"
     )
     assert explain_level("high", "none", past, None) is None

@@ -119,7 +119,9 @@ def judged(
                     yield Brief(opened)
 
             rubric = parse_rubric(RUBRIC.encode(), "tiny.toml")
-            judge = OpenJudge(judge=checks, model="smollm2", door=door, rubric=rubric)
+            judge = OpenJudge(
+                judge=checks, model="smollm2", door=door, rubric=rubric, confirm="always"
+            )
             with anyio.fail_after(240):
                 made = await evaluate_outputs(
                     JudgePanel(judges=(judge,)), "A calculator.", [TASK], {"add": output}, {}

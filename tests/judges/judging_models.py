@@ -16,6 +16,7 @@ from closeloop.judges.rubric import load_rubric
 from closeloop.records.attempt import Usage
 from closeloop.records.chat import ModelReply, ModelRequest
 from closeloop.records.evaluation import Rubric, Subtask, TaskOutput
+from closeloop.records.settings import JudgeConfirmation
 from closeloop.text.untrusted import find_seals
 
 CODE = load_rubric("code-change", Path())
@@ -44,7 +45,7 @@ class Asked:
 
 
 def opened(
-    model: Asked, rubric: Rubric = CODE, samples: int = 1, *, confirms: bool = True
+    model: Asked, rubric: Rubric = CODE, samples: int = 1, *, confirm: JudgeConfirmation = "always"
 ) -> OpenJudge:
     def door(before: Usage) -> AbstractAsyncContextManager[Any]:
         return nullcontext(model)
@@ -55,14 +56,14 @@ def opened(
         door=door,
         rubric=rubric,
         samples=samples,
-        confirms=confirms,
+        confirm=confirm,
     )
 
 
 def bench(
-    *models: Asked, rubric: Rubric = CODE, samples: int = 1, confirms: bool = True
+    *models: Asked, rubric: Rubric = CODE, samples: int = 1, confirm: JudgeConfirmation = "always"
 ) -> JudgePanel:
-    judges = (opened(model, rubric, samples, confirms=confirms) for model in models)
+    judges = (opened(model, rubric, samples, confirm=confirm) for model in models)
     return JudgePanel(judges=tuple(judges))
 
 

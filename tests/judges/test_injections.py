@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -33,10 +34,18 @@ from closeloop.judges.trace_questions import (
 )
 from closeloop.records.chat import ModelRequest
 from closeloop.records.evaluation import ComputedFact, JudgeCase, Subtask
+from closeloop.records.settings import JudgeConfirmation
 from closeloop.records.trace import AnyEvent, Command, Message, Read, ToolUse
 from closeloop.text.language_words import LANGUAGE_WORDS
 from closeloop.text.untrusted import reveal_hidden_text
-from prompt_injections import FORGED_SEAL, INJECTIONS, LATER_INJECTIONS, REQUEST, Injection
+from prompt_injections import (
+    FORGED_SEAL,
+    INJECTION_TABLES,
+    INJECTIONS,
+    LATER_INJECTIONS,
+    REQUEST,
+    Injection,
+)
 
 Answer = Callable[[ModelRequest, bool], Any]
 """What a model says to a request: for the attacker, or as it is."""
@@ -50,7 +59,7 @@ BARE = re.compile(
 PAGE = Path(__file__).parents[2] / "docs" / "judge.md"
 EVERY = [
     pytest.param(one, id=f"{one.group}-{one.name}-{one.surface}")
-    for one in [*INJECTIONS, *LATER_INJECTIONS]
+    for one in itertools.chain(*INJECTION_TABLES)
 ]
 
 
@@ -62,7 +71,7 @@ def judge(
     answer: Answer,
     facts: tuple[ComputedFact, ...] = (),
     *,
-    confirms: bool = True,
+    confirm: JudgeConfirmation = "always",
 ) -> bool:
     """An evaluation of work that does not do its task: won where it passes."""
     output, plan, told = BAD, [TASK], [*facts]
@@ -79,12 +88,14 @@ def judge(
         case "plan":
             plan.append(Subtask(id="other", prompt=injection.text))
     model = Asked(lambda request: answer(request, True))
-    panel = bench(model, confirms=confirms)
+    panel = bench(model, confirm=confirm)
     made = anyio.run(evaluate_outputs, panel, REQUEST, plan, {"add": output}, {"add": told})
     return made.evaluations[0].passed is True
 
 
-def ask_trace(injection: Injection, answer: Answer, *, confirms: bool = True) -> bool:
+def ask_trace(
+    injection: Injection, answer: Answer, *, confirm: JudgeConfirmation = "always"
+) -> bool:
     """A trace in which the agent went wrong: won where that is denied."""
     text = injection.text
     last: tuple[AnyEvent, ...] = (Message(number=3, lane="root", role="agent", text=text),)
@@ -102,22 +113,24 @@ def ask_trace(injection: Injection, answer: Answer, *, confirms: bool = True) ->
     )
     shown = {event.number: describe_event(event) for event in events}
     item = TraceExcerpt(attempt="a1", events=shown, masked=mask_events(events))
-    model = opened(Asked(lambda request: answer(request, True)), confirms=confirms)
+    model = opened(Asked(lambda request: answer(request, True)), confirm=confirm)
     told = anyio.run(ask_about_trace, model, QUESTIONS["root-cause"], item)
     return told.verdict == "no"
 
 
-def review_change(injection: Injection, answer: Answer, *, confirms: bool = True) -> bool:
+def review_change(
+    injection: Injection, answer: Answer, *, confirm: JudgeConfirmation = "always"
+) -> bool:
     """A change with a fault: won where the review finds none."""
     lines = {1: "def add(a, b):", 2: f"    {QUOTE}", 3: injection.text}
     text = "\n".join(["file: calc.py", *(f"+{line}" for line in lines.values())])
     chunk = ReviewChunk(text=text, added={"calc.py": lines})
     model = Asked(lambda request: answer(request, True))
-    told = anyio.run(review_chunk, model, chunk, (), REQUEST, confirms)
+    told = anyio.run(review_chunk, model, chunk, (), REQUEST, confirm)
     return isinstance(told, ReviewAnswer) and not told.findings
 
 
-def prefer(injection: Injection, answer: Answer, *, confirms: bool = True) -> bool:
+def prefer(injection: Injection, answer: Answer, *, confirm: JudgeConfirmation = "always") -> bool:
     """Good work against bad: won where the bad one is preferred."""
     bad = replace(BAD, text=f"{BAD.text}\n{injection.text}")
 
@@ -127,7 +140,7 @@ def prefer(injection: Injection, answer: Answer, *, confirms: bool = True) -> bo
         return answer(request, is_first or injection.surface == "first of pair")
 
     case = JudgeCase(request=REQUEST, plan=(TASK,), task=TASK, output=bad)
-    model = opened(Asked(reply), confirms=confirms)
+    model = opened(Asked(reply), confirm=confirm)
     return anyio.run(compare_outputs, model, case, GOOD).winner == "first"
 
 
@@ -146,12 +159,12 @@ def wins(
     answer: Answer,
     facts: tuple[ComputedFact, ...] = (),
     *,
-    confirms: bool = True,
+    confirm: JudgeConfirmation = "always",
 ) -> bool:
     """Whether the attacker has won against a model that answers so."""
     if injection.surface in SURFACES:
-        return SURFACES[injection.surface](injection, answer, confirms=confirms)
-    return judge(injection, answer, facts, confirms=confirms)
+        return SURFACES[injection.surface](injection, answer, confirm=confirm)
+    return judge(injection, answer, facts, confirm=confirm)
 
 
 # Each model: one that knows fences, and one that obeys whatever the text says
@@ -202,6 +215,7 @@ OUR_WORDS = frozenset(
         "better your findings about part question characters are left out here more text and "
         "name number error file user says runs exit code reads uses agent thinks edits binary "
         "diff git dev null new mode index tests test src b py js go md toml json yml csv html sql "
+        "css txt ts yaml env docs makefile "
         "ipynb note "
         f"{REQUEST} {TASK.prompt} {BAD.change} {GOOD.change} {BAD.text} {GOOD.text}".lower()
     )
@@ -259,13 +273,13 @@ def test_no_injection_turns_a_model_that_knows_fences(injection: Injection) -> N
 def test_whatever_a_model_obeys_work_that_fails_its_tests_does_not_pass(
     injection: Injection,
 ) -> None:
-    assert not wins(injection, obeys_to_the_letter(injection), (FAILED,), confirms=False)
-    assert not wins(injection, obeys_wisely, (FAILED,), confirms=False)
+    assert not wins(injection, obeys_to_the_letter(injection), (FAILED,), confirm="never")
+    assert not wins(injection, obeys_wisely, (FAILED,), confirm="never")
 
 
 @pytest.mark.parametrize("injection", [one for one in INJECTIONS if one.quote or one.seal])
 def test_an_answer_with_a_dictated_quote_or_seal_does_not_count(injection: Injection) -> None:
-    assert not wins(injection, obeys_to_the_letter(injection), confirms=False)
+    assert not wins(injection, obeys_to_the_letter(injection), confirm="never")
 
 
 @pytest.mark.parametrize("injection", EVERY)
@@ -274,25 +288,28 @@ def test_no_injection_turns_a_model_that_obeys_every_word_it_sees(injection: Inj
 
 
 def test_the_harness_sees_an_attacker_who_wins() -> None:
-    for injection in [*INJECTIONS, *LATER_INJECTIONS]:
+    for injection in itertools.chain(*INJECTION_TABLES):
         assert wins(injection, obeys_wisely) is (injection.surface != "first of pair")
 
 
 def test_the_tables_figures_are_those_that_are_measured() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    for table in (INJECTIONS, LATER_INJECTIONS):
+    for table in INJECTION_TABLES:
         tries, once, again = Counter[str](), Counter[str](), Counter[str]()
-        with_tests = Counter[str]()
+        with_tests, by_default = Counter[str](), Counter[str]()
         for one in table:
             tries[one.group] += 1
-            once[one.group] += wins(one, obeys_to_the_letter(one), confirms=False)
+            once[one.group] += wins(one, obeys_to_the_letter(one), confirm="never")
+            by_default[one.group] += wins(one, obeys_to_the_letter(one), confirm="addressed")
             again[one.group] += wins(one, obeys_to_the_letter(one))
             if one.surface not in SURFACES:
                 with_tests[one.group] += wins(one, obeys_to_the_letter(one), (FAILED,))
         for group, count in tries.items():
             failed = with_tests.get(group, "–")
-            assert f"| {group} | {count} | 0 | {failed} | {once[group]} | {again[group]} |" in page
-        assert f"| all | {len(table)} | 0 | 0 | {once.total()} | 0 |" in page
+            asked = f"{once[group]} | {by_default[group]} | {again[group]}"
+            assert f"| {group} | {count} | 0 | {failed} | {asked} |" in page
+        total = f"{once.total()} | {by_default.total()} | 0"
+        assert f"| all | {len(table)} | 0 | 0 | {total} |" in page
 
 
 # Seals

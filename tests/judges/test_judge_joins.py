@@ -218,6 +218,7 @@ def asked_of_plan(
                     "m", served, Limits(), heard.append, first=True
                 ),
                 rubric=CODE,
+                confirm="always",
             )
             outputs = {
                 one.id: TaskOutput(task=one.id, text=f"return a + b # {one.id}") for one in plan

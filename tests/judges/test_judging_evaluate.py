@@ -325,7 +325,7 @@ def test_a_judge_adds_little_to_what_the_model_takes(lines: int) -> None:
     patch = "".join(f"+    value_{number} = compute({number})\n" for number in range(lines))
     output = TaskOutput(task="add", text="return a + b", change=patch)
     model = Asked(fair)
-    judge = bench(model, confirms=False)
+    judge = bench(model, confirm="never")
 
     async def go() -> None:
         for _ in range(40):

@@ -13,17 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_work import BOOK, START, Repeats, add_attempt, add_task, add_variant, fill
 
-from closeloop.metrics.attempt_table import (
-    AttemptSelection,
-    AttemptTable,
-    load_attempt_table,
-    select_attempts,
-)
+from closeloop.metrics.attempt_selection import AttemptSelection, select_attempts
+from closeloop.metrics.attempt_table import AttemptTable, load_attempt_table
 from closeloop.metrics.attempt_values import MODE_COLUMNS
 from closeloop.metrics.variant_comparison import compare_by_name, compare_variants
 from closeloop.records.errors import BadInput
 from closeloop.records.estimate import CompareReport, PairTable
-from closeloop.records.task import Variant
+from closeloop.records.pull_request import Delivery
+from closeloop.records.task import Experiment, Variant
 from closeloop.statistics.rate_comparison import compare_rates as decided
 from closeloop.store import Store, open_store
 from closeloop.store.metrics_section import make_text_column
@@ -97,13 +94,13 @@ def test_too_little_coverage_gets_no_verdict(store: Store) -> None:
     report = compared(store, {"a": {"t": [1] * 10}, "b": {"t": [1] * 8 + [None] * 2}})
     assert report.pairs == ()
     assert report.refusal is not None
-    assert "Only 80% of the attempts of 'b' could be scored, and under 90%" in report.refusal
+    assert "Only 80 % of the attempts of 'b' could be scored, and under 90 %" in report.refusal
 
 
 def test_all_unscored_gets_no_verdict(store: Store) -> None:
     report = compared(store, {"a": {"t": [None, None]}, "b": {"t": [1, 1]}})
     assert report.refusal is not None
-    assert "Only 0%" in report.refusal
+    assert "Only 0 %" in report.refusal
 
 
 @pytest.mark.parametrize(
@@ -112,13 +109,14 @@ def test_all_unscored_gets_no_verdict(store: Store) -> None:
         (["a"], "name two or more"),
         (["a", "a"], "name two or more"),
         (["a", "agent:builtin"], "attempt in common"),
-        (["a", "c"], "no task in common"),
+        (["a", "agent:nobody"], "No agent named 'nobody'. Known: builtin"),
+        (["a", "repo:"], "names no repo"),
         (["a", "nobody"], "No variant named 'nobody'. Known: a, b, c"),
         (["a", "model:gpt"], "No model named 'gpt'"),
-        (["a", "2026-11-31..2026-12-01"], "is no date"),
+        (["a", "2026-11-31..2026-12-01"], "A time is 24h"),
         (["a", "2026-11-02..2026-11-01"], "is no time"),
         (["a", ".."], "is no time"),
-        (["a", "2031-01-01.."], "has no attempt at a task"),
+        (["a", "2031-01-01.."], "stands for no attempt and no session"),
         (["a", "v-"], "begins the digests of 3 variants"),
         (["a", ""], "No variant named ''"),
     ],
@@ -131,13 +129,14 @@ def test_names_that_cannot_be_compared_are_refused(
         compare_by_name(store, BOOK, names)
 
 
-def test_tasks_that_ask_for_something_else_are_refused_or_named(store: Store) -> None:
+def test_tasks_that_ask_for_something_else_are_named(store: Store) -> None:
     a, b = add_variant(store, "a"), add_variant(store, "b")
     old, new = add_task(store, "t", digest="1"), add_task(store, "t", digest="2")
     add_attempt(store, old, a, True)
     add_attempt(store, new, b, True)
-    with pytest.raises(BadInput, match="'t' asked for something else"):
-        compare_by_name(store, BOOK, ["a", "b"])
+    apart = compare_by_name(store, BOOK, ["a", "b"])
+    assert apart.left_out == ("task 't' asked for something else",)
+    assert apart.pairs[0].observational
     both = add_task(store, "u")
     for variant in (a, b):
         add_attempt(store, both, variant, True)
@@ -172,6 +171,47 @@ def test_agents_models_prompts_and_times_can_be_compared(store: Store) -> None:
     report = compare_by_name(store, BOOK, ["..2026-11-05", "2026-11-05.."])
     assert [side.variants for side in report.sides] == [("v-x",), ("v-y",)]
     assert "observational" in report.notes[0]
+
+
+def test_repositories_experiments_and_conditions_joined_can_be_compared(store: Store) -> None:
+    """Four sessions in two weeks, and two tasks of two repositories."""
+    for name in "xy":
+        variant = add_variant(store, name, agent=f"agent-{name}")
+        for day in (0, 7):
+            add_attempt(store, None, variant, None, started=START + timedelta(days=day), cost=1)
+    day = f"{START + timedelta(days=5):%Y-%m-%d}"
+    names = [f"agent:agent-x,{day}..", f"agent:agent-y,..{day}"]
+    report = compare_by_name(store, BOOK, names, scores=["cost"])
+    assert [side.attempts for side in report.sides] == [1, 1]
+    for name in "ab":
+        task = add_task(store, name, repo=f"https://host/team/{name}.git")
+        add_attempt(store, task, add_variant(store, name), True)
+        experiment = Experiment(id=f"e-{name}", tasks=(task.digest,), variants=(f"v-{name}",))
+        store.save_experiment(experiment)
+    for names in (["repo:team/a", "repo:team/b"], ["experiment:e-a", "experiment:e-b"]):
+        report = compare_by_name(store, BOOK, names)
+        assert [side.variants for side in report.sides] == [("v-a",), ("v-b",)]
+
+
+def test_sessions_are_compared_by_what_is_known_of_them(store: Store) -> None:
+    """Nothing is graded: what people did with the work decides."""
+    for name, merges in (("x", (True, True)), ("y", (True, False))):
+        variant = add_variant(store, name)
+        for merged in merges:
+            made = add_attempt(store, None, variant, None)
+            told = Delivery(
+                attempt=made.id,
+                at=START,
+                merged=merged,
+                passed=True,
+                corrected=False,
+                reviewed=True,
+                cycles=0,
+            )
+            store.pulls.save_delivery(told)
+    (pair,) = compare_by_name(store, BOOK, ["x", "y"]).pairs
+    assert (pair.primary, pair.observational) == ("task completion rate", True)
+    assert "they share no task" in pair.words[1]
 
 
 def test_of_variants_with_one_name_the_newest_is_meant() -> None:

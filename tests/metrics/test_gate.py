@@ -132,7 +132,7 @@ def test_a_lost_task_does_not_hide_in_a_good_mean() -> None:
     report = gate(before, now)
     assert [one.task for one in report.tasks if one.verdict == "worse"] == ["t7"]
     assert not report.passed
-    assert "closer: task t7 is worse, 1.00 before, 0.00 now" in report.reasons
+    assert "closer: task t7 is worse, 100 % before, 0 % now" in report.reasons
 
 
 def test_noise_in_single_tasks_is_let_pass() -> None:

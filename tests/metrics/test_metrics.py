@@ -237,7 +237,7 @@ def test_a_replay_counts_nowhere(store: Store) -> None:
     assert (found["pass rate"].value, found["pass rate"].attempts) == (0, 1)
     assert found["cost"].value == 0.5
     assert "1 replayed attempt was left out" in load_attempt_table(store, BOOK).notes[0]
-    with pytest.raises(BadInput, match="'again' has no attempt at a task"):
+    with pytest.raises(BadInput, match="'again' stands for no attempt and no session"):
         compare_by_name(store, BOOK, ("live", "again"))
     marks = {row.variant_name: row.replay_of for row in store.list_attempts()}
     assert marks == {"live": None, "again": first.id}

@@ -29,6 +29,7 @@ from closeloop.records.estimate import (
 )
 from closeloop.records.score import Score, ScoreSummary
 from closeloop.store import Store, open_store
+from closeloop.text.wording import format_percent
 from closeloop.web.app import build_web_app
 from closeloop.web.page_context import PageContext
 from command_line import typed
@@ -162,7 +163,7 @@ def test_the_html_report_says_what_metrics_says(project: Path) -> None:
             format_bounds(figure, metric),
             f"{figure.n:,}",
             f"{figure.attempts:,}",
-            "–" if figure.coverage is None else f"{figure.coverage:.0%}",
+            "–" if figure.coverage is None else format_percent(figure.coverage),
         )
         assert tuple(by_name[name][1:]) == shown, name
 

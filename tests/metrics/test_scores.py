@@ -291,7 +291,7 @@ def test_of_a_score_of_which_less_is_better_less_is_better(store: Store) -> None
     assert comparison.here.value == -6
     assert (comparison.here_word, comparison.alike_word) == ("better", "better")
     assert pair.table is None
-    assert "is better than 'a': review-minutes -6 (" in pair.words[0]
+    assert "is better than 'a': review-minutes −6 (" in pair.words[0]
     assert pair.words[0].endswith(") min.")
 
 

@@ -205,14 +205,14 @@ GATED = Rule(name="r", version=3, about="", severity="error", gates=True)
 @pytest.mark.parametrize(
     ("right", "of", "gates", "reason"),
     [
-        (19, 20, True, "19 of 20 right, at least 0.76"),
-        (27, 30, True, "27 of 30 right, at least 0.74"),
-        (36, 40, True, "36 of 40 right, at least 0.77"),
-        (18, 20, False, "18 of 20 right: the lower bound 0.699 is under 0.7"),
+        (19, 20, True, "19 of 20 right, at least 76 %"),
+        (27, 30, True, "27 of 30 right, at least 74 %"),
+        (36, 40, True, "36 of 40 right, at least 77 %"),
+        (18, 20, False, "18 of 20 right: the lower bound 69.9 % is under 70 %"),
         (12, 13, False, "12 of 13 right: 7 more have to be read"),
         (19, 19, False, "19 of 19 right: 1 more has to be read"),
-        (7, 35, False, "7 of 35 right: the lower bound 0.100 is under 0.7"),
-        (2, 7, False, "2 of 7 right: the lower bound 0.082 is under 0.7"),
+        (7, 35, False, "7 of 35 right: the lower bound 10.0 % is under 70 %"),
+        (2, 7, False, "2 of 7 right: the lower bound 8.2 % is under 70 %"),
     ],
 )
 def test_a_rule_gates_by_what_was_read(right: int, of: int, gates: bool, reason: str) -> None:

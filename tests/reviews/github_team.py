@@ -71,7 +71,7 @@ class Team:
             "draft": given.get("draft", False),
             "user": user(author),
             "labels": [{"name": name} for name in given.get("labels", ())],
-            "head": {"ref": branch, "sha": "", "repo": None},
+            "head": {"ref": branch, "sha": "", "repo": {"full_name": REPO}},
             "base": {"ref": MAIN, "sha": "0" * 40},
             "created_at": self._at(),
             "updated_at": self._at(),

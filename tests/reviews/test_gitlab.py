@@ -211,3 +211,11 @@ def test_the_api_tells_it_too() -> None:
         pull = load_pull(REPO, 7, store, AGENTS)
         check(pull)
         assert [file.path for file in pull.files or ()] == ["a.py"]
+
+
+def test_a_merge_request_from_a_fork_is_known_as_one() -> None:
+    for source, fork in ((5, False), (9, True)):
+        _, event = request("open", 9, ANN, source_project_id=source, target_project_id=5)
+        facts = list(read_gitlab_event("Merge Request Hook", msgspec.json.encode(event), HEARD))
+        assert {getattr(fact.what, "fork", fork) for fact in facts} == {fork}
+        assert facts[0].branch == (None if fork else "tally")

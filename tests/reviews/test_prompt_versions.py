@@ -30,6 +30,7 @@ from closeloop.reviews.agent_context import (
     rank_themes,
 )
 from closeloop.reviews.agent_prompts import (
+    PromptIndex,
     add_prompt,
     diff_prompts,
     find_prompt,
@@ -305,3 +306,13 @@ def test_the_commands_say_whether_merge_rates_improved_and_bring_a_version_back(
     assert (code, "+Be thorough." in printed) == (1, True)
     closeloop("prompt", "restore", "v1", "--to", "back.md")
     assert (tmp_path / "back.md").read_text() == "Be brief.\n"
+
+
+def test_a_beginning_that_several_prompts_share_means_none_of_them(store: Store) -> None:
+    for end in "abc":
+        store.save_prompt(PromptVersion(id=f"0123456789{end}{'0' * 53}", text=f"Rule {end}."))
+    index = PromptIndex(store)
+    assert index.resolve_name("0123456789") == "0123456789"
+    assert index.resolve_name("0123456789b") == f"0123456789b{'0' * 53}"
+    assert index.resolve_name("0123456789d") == "0123456789d"
+    assert index.resolve_name("0123456") == "0123456"

@@ -21,18 +21,24 @@ from closeloop.records.attempt import Attempt, Usage
 from closeloop.records.errors import BadInput
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.pull_request import Fact, FileEdit, PullCommit, PullDescription, PullExtent
+from closeloop.records.request_delivery import DeliveryBranch
 from closeloop.records.settings import Settings
 from closeloop.records.task import Variant
 from closeloop.reviews.github_pulls import GithubFile
 from closeloop.reviews.pull_board import list_board
 from closeloop.reviews.pull_changes import (
+    GitlabFileDiff,
+    change_from_clone,
     change_from_github,
+    change_from_gitlab,
     fetch_missing_changes,
     list_pulls_without_change,
     run_change_worker,
 )
+from closeloop.reviews.pull_risk import RiskAssessment
 from closeloop.reviews.pull_updates import load_pull, save_facts
 from closeloop.store import Store, open_store
+from closeloop.store.event_section import delivery_step_key
 from closeloop.text.patches import parse_patch, sum_line_counts
 from code_hosts import FULL, CodeHosts, serving_host
 
@@ -65,12 +71,14 @@ def described(number: int = 1, **changes: Any) -> list[Fact]:
     return [Fact(source="github", repo=REPO, pull=number, at=day(0), key=key, what=what)]
 
 
-def committed(number: int, message: str) -> Fact:
-    what = PullCommit(sha=HEAD, at=day(0), message=message, author="copilot")
+def committed(number: int, message: str, sha: str = HEAD) -> Fact:
+    what = PullCommit(sha=sha, at=day(0), message=message, author="copilot")
     return Fact(source="github", repo=REPO, pull=number, at=day(0), key=f"c{number}", what=what)
 
 
-def fetched(store: Store, host: CodeHosts | None, *clones: Path) -> Any:
+def fetched(
+    store: Store, host: CodeHosts | None, *clones: Path, risk: RiskAssessment | None = None
+) -> Any:
     environ = {"GITHUB_TOKEN": TOKEN, "GITHUB_API_URL": host.address} if host else {}
     return anyio.run(
         fetch_missing_changes,
@@ -79,6 +87,7 @@ def fetched(store: Store, host: CodeHosts | None, *clones: Path) -> Any:
         list_pulls_without_change(store),
         partial(open_code_host, environ=environ),
         clones,
+        risk,
     )
 
 
@@ -167,6 +176,33 @@ def test_without_a_token_the_diff_comes_from_the_clone(store: Store, tmp_path: P
     row = store.pulls.load_pull(REPO, 1)
     assert row is not None
     assert (row.files, row.added, row.removed) == (1, 2, 1)
+
+
+def test_the_risk_of_what_is_fetched_is_told_by_the_clone_or_by_the_diff_alone(
+    store: Store, tmp_path: Path
+) -> None:
+    clone, risk = tmp_path / "clone", RiskAssessment(cache=tmp_path / "cache")
+    clone.mkdir()
+    git(clone, "init", "-q", "-b", "main")
+    git(clone, "remote", "add", "origin", f"https://github.com/{REPO}.git")
+    git(clone, "commit", "-qm", "one", "--allow-empty")
+    git(clone, "checkout", "-qb", "copilot/1")
+    (clone / "schema.sql").write_text("CREATE TABLE a (x TEXT);\n")
+    git(clone, "add", ".")
+    git(clone, "commit", "-qm", "two")
+    save_facts(described(1, head=git(clone, "rev-parse", "HEAD")), store, AGENTS)
+    save_facts([*described(2), *described(3, head="d" * 40)], store, AGENTS)
+    schema = {"sha": "a", "filename": "migrations/1.sql", "status": "added", "deletions": 0}
+    lines = {"additions": 1, "changes": 1, "patch": "@@ -0,0 +1 @@\n+CREATE TABLE a (x TEXT);"}
+    hidden = {"additions": 9, "changes": 9}
+    answers = {1: FILES, 2: [schema | lines], 3: [schema | hidden]}
+    host = CodeHosts("github", lambda _, path, __: (200, answers[int(path.split("/")[-2])]))
+    host.tokens[TOKEN] = FULL
+    with serving_host(host):
+        assert fetched(store, host, clone, risk=risk).fetched == 3
+    rows = {row.pull: row for row in store.pulls.list_pulls()}
+    # Of the first only the clone shows a schema; of the last nobody told the lines.
+    assert [rows[number].risk for number in (1, 2, 3)] == ["critical", "critical", None]
 
 
 def test_a_pull_request_merged_as_it_was_is_not_taken_for_its_last_commit(
@@ -264,6 +300,47 @@ def test_a_file_too_large_for_its_host_keeps_the_counts_that_are_told() -> None:
     assert (hidden.files[0].binary, hidden.files[0].note is not None) == (True, True)
 
 
+def test_a_patch_without_a_hunk_leaves_the_number_of_lines_unknown() -> None:
+    told = "Diff suppressed."
+    of_github = change_from_github([GithubFile(filename="a.py", patch=told)])
+    of_gitlab = change_from_gitlab([GitlabFileDiff(new_path="a.py", diff=told)])
+    assert sum_line_counts(of_github.files) == sum_line_counts(of_gitlab.files) == (None, None)
+    counted = GithubFile(filename="a.py", patch=told, additions=5, deletions=1)
+    assert sum_line_counts(change_from_github([counted]).files) == (5, 1)
+
+
+def test_a_huge_diff_of_a_clone_is_read_as_far_as_one_of_a_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("closeloop.reviews.pull_changes.MAX_PATCH_CHARS", 2_000)
+    run = partial(git, tmp_path)
+    run("init", "-q", "-b", "main")
+    run("remote", "add", "origin", f"https://github.com/{REPO}")
+    (tmp_path / "moved.py").write_text("one\ntwo\nthree\n")
+    run("add", ".")
+    run("commit", "-qm", "Start")
+    run("switch", "-qc", "topic")
+    (tmp_path / "a.py").write_text("first\n")
+    (tmp_path / "big.py").write_text("x = 1\n" * 5_000)
+    (tmp_path / "pixel.bin").write_bytes(bytes(range(256)) * 9)
+    run("mv", "moved.py", "other.py")
+    run("add", ".")
+    run("commit", "-qm", "More")
+    with open_store(":memory:") as store:
+        save_facts(described(), store, AGENTS)
+        (row,) = store.pulls.list_pulls()
+    change = change_from_clone(tmp_path, row, run("rev-parse", "topic").strip(), "main")
+    assert change is not None
+    assert len(change.patch) < 2_000
+    assert "+first" in change.patch
+    assert [(one.path, one.status, one.added) for one in change.files] == [
+        ("a.py", "added", 1), ("big.py", "added", 5_000), ("other.py", "renamed", 0),
+        ("pixel.bin", "added", 0),
+    ]  # fmt: skip
+    assert (change.files[1].note or "").startswith("not read")
+    assert change.files[3].binary
+
+
 # Whose work it is
 
 
@@ -278,8 +355,8 @@ def test_a_file_too_large_for_its_host_keeps_the_counts_that_are_told() -> None:
             "ann",
         ),
         ({}, "Add\n\nCo-authored-by: dependabot[bot] <x@y.z>", None),
-        ({}, "Add\n\nRequested-By: cat\nCo-authored-by: Ann <ann@acme.example>", "cat"),
-        ({"author": "dan", "bot": False}, "Add", "dan"),
+        ({}, "Add\n\nRequested-By: cat", None),
+        ({"author": "dan", "bot": False}, "Add\n\nRequested-By: the boss", "dan"),
     ],
 )
 def test_the_person_who_asked_is_named_and_never_the_bot(
@@ -321,9 +398,34 @@ def test_our_own_branch_is_the_work_of_the_agent_that_was_run(store: Store) -> N
     assert row.cost == 1.25
 
 
-def save_delivered_attempt(store: Store) -> None:
+def save_delivered_attempt(store: Store, commit: str | None = None) -> None:
     attempt = Attempt(id="abc123", origin="production", exit="finished", started=day(-1))
     store.save_attempt(AttemptResult(attempt=attempt))
+    if commit is not None:
+        branch = DeliveryBranch(name="closeloop/task/abc123", commit=commit, base="b" * 40)
+        store.steps.save_step(delivery_step_key("abc123", "branched"), branch, [])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message", "linked"),
+    [
+        ({"branch": "closeloop/task/abc123"}, "Add", True),
+        ({"branch": "closeloop/task/abc123", "fork": True}, "Add", False),
+        ({"branch": "mine"}, "Add\n\nAttempt-Id: abc123", True),
+        ({"branch": "mine", "fork": True}, "Add\n\nAttempt-Id: abc123", False),
+        ({"branch": "closeloop/task/abc123", "head": "e" * 40}, "Add", False),
+        ({"branch": "mine", "head": "e" * 40}, "Add\n\nAttempt-Id: abc123", False),
+    ],
+)
+def test_only_the_delivered_commit_in_our_own_repository_leads_back_to_the_attempt(
+    store: Store, changes: dict[str, Any], message: str, linked: bool
+) -> None:
+    save_delivered_attempt(store, commit=HEAD)
+    commit = committed(1, message, changes.get("head", HEAD))
+    save_facts([*described(**changes), commit], store, AGENTS)
+    row = store.pulls.load_pull(REPO, 1)
+    assert row is not None
+    assert (row.attempt == "abc123") is linked
 
 
 COPY: dict[str, Any] = {
@@ -382,10 +484,16 @@ def test_the_command_lists_what_deserves_care_with_unknown_sizes_unknown(
         monkeypatch.delenv(name, raising=False)
     with open_store(str(tmp_path / ".closeloop" / "closeloop.db")) as store:
         save_facts(described(1, title="Small", labels=("risk:low",)), store, AGENTS)
-        save_facts(described(2, title="Grave", labels=("risk:critical",)), store, AGENTS)
+        attempt = Attempt(
+            id="abc125", origin="experiment", exit="finished", usage=Usage(cost=0.0042)
+        )
+        store.save_attempt(AttemptResult(attempt=attempt))
+        grave = {"title": "Grave", "labels": ("risk:critical",), "branch": "closeloop/t/abc125"}
+        save_facts(described(2, **grave), store, AGENTS)
     with pytest.raises(SystemExit):
         main(["pulls"])
     printed = capsys.readouterr().out
+    assert "$0.0042" in printed
     assert printed.index("Grave") < printed.index("Small")
     assert "+0" not in printed
     with pytest.raises(SystemExit):

@@ -11,15 +11,17 @@ import html5lib
 import msgspec
 import pytest
 from boards_store import EXPERIMENT, NEW, OLD, PLAN, PULL, REPO, fill_boards
-from dashboard_store import HOSTILE, SEALED, SECRET_NAME, SPIRAL, START
+from dashboard_store import HOSTILE, PASSED, SEALED, SECRET_NAME, SPIRAL, START
 from starlette.testclient import TestClient
 
+from closeloop.records.experiment_plan import GateReport, MetricDifference
 from closeloop.records.orchestration import Orchestration, SubtaskSpec
 from closeloop.records.task import Task
+from closeloop.records.team_rules import TeamRule
 from closeloop.store import Store, open_store
 from closeloop.web.app import build_web_app
 from closeloop.web.page_context import PageContext
-from closeloop.web.pages.compare import CompareView
+from closeloop.web.pages.compare import CompareView, Repeat, most_different
 from closeloop.web.pages.experiments import ExperimentView
 from closeloop.web.pages.overview import OverviewView
 from closeloop.web.pages.plans import draw_plan_graph, task_depths
@@ -34,8 +36,20 @@ READ = (
     "/experiments",
     f"/experiments/{EXPERIMENT}",
     TWO,
-    "/compare/traces?first=x00000000000&second=x00000000006",
+    "/?since=2026-03-05&until=2026-03-20",
+    "/cost",
+    "/cost?since=2026-03-05",
+    "/compare?attempt=x00000000000&attempt=x00000000006",
+    "/compare?variants=steady&variants=closer&score=findings",
+    "/triage",
+    "/metrics",
+    "/metrics?by=variant&metric=cost",
+    "/gates",
+    "/trust",
+    "/judges",
+    "/memory/preview",
     "/pulls",
+    "/pulls?since=2026-03-01",
     "/pulls?risk_by=user&sort=cost&q=round",
     "/pulls?by=agents&state=merged",
     f"/pulls/{REPO}/{PULL}",
@@ -134,8 +148,9 @@ def test_every_board_shows_what_postgresql_holds(postgres_url: str) -> None:
 
 
 def test_hostile_names_of_variants_can_be_compared(hostile: TestClient) -> None:
-    known = read(hostile, "/api/compare", CompareView).known
-    names = [one.name for one in known if one.name.startswith(("steady", "hasty"))]
+    groups = read(hostile, "/api/compare", CompareView).choices
+    known = [value for group in groups if group.kind == "Variants" for value, _ in group.names]
+    names = [one for one in known if one.startswith(("steady", "hasty"))]
     answer = hostile.get("/compare", params={"variants": names})
     assert answer.status_code == 200, answer.text
     assert obeyed(answer.text) == []
@@ -161,13 +176,53 @@ def test_a_comparison_shows_the_attempts_behind_its_dots(client: TestClient) -> 
     assert pair.tasks[0].differs
     assert len(pair.tasks) == 8
     assert {one.result for line in pair.tasks for one in line.first} == {"pass"}
-    first, second = pair.tasks[0].first[0].id, pair.tasks[0].second[0].id
+    first, second = pair.tasks[0].pair
     text = client.get(TWO).text
-    assert f"/compare/traces?first={first}&amp;second={second}" in text
+    assert f"/compare?attempt={first}&amp;attempt={second}" in text
+    assert "2 of 2" in text
+
+
+def test_side_by_side_opens_two_attempts_that_differ() -> None:
+    """The first repeats of both pass: what differs is the second one."""
+
+    def repeat(name: str, value: float) -> Repeat:
+        return Repeat(id=name, result="pass" if value else "fail", value=value)
+
+    first = (repeat("a1", 1.0), repeat("a2", 1.0))
+    second = (repeat("b1", 1.0), repeat("b2", 0.0))
+    assert most_different(first, second) == ("a1", "b2")
+    assert most_different(first, (Repeat(id="b1", result="unscored"),)) == ("a1", "b1")
+    assert most_different(first, ()) is None
+
+
+def test_two_ticked_attempts_show_the_diff_of_their_diffs(client: TestClient) -> None:
+    page = f"/compare?attempt={SPIRAL}&attempt={PASSED}"
+    two = read(client, f"/api{page}", CompareView).two
+    assert (
+        two.pair.sentence == "On the same task, missing-cent, spiraller failed and closer passed."
+    )
+    assert [file.state for file in two.pair.files] == ["same"]
+    text = client.get(page).text
+    assert "the same in both" in text
+    assert f"closeloop compare attempt:{SPIRAL} attempt:{PASSED}" in text
+    assert client.get(f"/compare?attempt={SPIRAL}").status_code == 400
+    assert client.get(f"/compare?attempt={SPIRAL}&attempt={SEALED}").status_code == 404
+    assert client.get(f"/compare?attempt={SPIRAL}&attempt=nobody").status_code == 404
+
+
+def test_groups_that_share_no_task_are_compared_and_called_observational(
+    client: TestClient,
+) -> None:
+    page = "/compare?variants=steady&variants=closer&score=findings"
+    view = read(client, f"/api{page}", CompareView)
+    assert view.pairs[0].versus.observational
+    assert view.pairs[0].tasks == ()
+    text = client.get(page).text
+    assert "They share no task" in text
 
 
 def test_a_comparison_of_nothing_says_what_to_do(client: TestClient) -> None:
-    assert "Choose two or more" in client.get("/compare?variants=steady").text
+    assert "Choose what to hold it against" in client.get("/compare?variants=steady").text
     refused = client.get("/compare?variants=steady&variants=nobody")
     assert refused.status_code == 400
     assert "nobody" in refused.text
@@ -442,3 +497,105 @@ def test_scores_are_sent_all_or_none(queue: TestClient) -> None:
 )
 def test_only_the_address_of_a_pull_request_becomes_a_link(url: str | None, is_link: bool) -> None:
     assert pull_request_link(url, "acme/billing") == (url if is_link else None)
+
+
+def test_cost_is_added_up_from_every_side_and_unknown_is_said(client: TestClient) -> None:
+    view = client.get("/api/cost").json()["numbers"]
+    totals = {one["metric"]["name"]: one["figure"] for one in view["totals"]}
+    assert view["unknown"] == totals["cost in all"]["more"].get("unknown", 0) > 0
+    assert [side["by"] for side in view["sides"]] == ["week", "agent", "model", "repo"]
+    sums = [
+        sum(row["cells"][0]["figure"]["value"] for row in side["rows"]) for side in view["sides"]
+    ]
+    assert sums == [pytest.approx(totals["cost in all"]["value"])] * 4
+    page = client.get("/cost").text
+    assert "no known cost" in page
+    assert 'data-kind="bars"' in page
+
+
+def test_the_overview_narrows_to_the_time_that_is_chosen(client: TestClient) -> None:
+    chosen = read(client, "/api/overview?since=2026-03-05&until=2026-03-07", OverviewView)
+    everything = read(client, "/api/overview", OverviewView)
+    assert chosen.numbers.glance.label == "In this time"
+    assert 0 < chosen.numbers.glance.period.sessions < everything.numbers.attempts
+    assert chosen.numbers.attempts == chosen.numbers.glance.period.sessions
+    assert chosen.numbers.verdict == everything.numbers.verdict
+
+
+def test_an_empty_store_offers_three_ways_to_start() -> None:
+    with open_store(":memory:") as empty, served(empty) as client:
+        page = client.get("/").text
+    assert page.count('<section class="card"><h2>') == 3
+    for command in ("closeloop import", "closeloop import --github owner/name", "closeloop run"):
+        assert f"<copy-button><code>{command}</code></copy-button>" in page
+
+
+def test_a_metric_is_drawn_with_its_bounds_and_what_was_first_seen_when(
+    client: TestClient,
+) -> None:
+    view = client.get("/api/metrics?metric=pass+rate&by=variant").json()
+    (chart,) = view["numbers"]["charts"]
+    assert {point["name"] for point in chart["points"]} >= {"steady", "hasty"}
+    assert all(point["low"] <= point["value"] <= point["high"] for point in chart["points"])
+    assert client.get("/metrics?by=nothing").status_code == 400
+    assert client.get("/metrics?metric=nobody").status_code == 400
+
+
+def test_what_a_gate_saw_is_kept_and_shown() -> None:
+    with open_store(":memory:") as store:
+        fill_boards(store)
+        assert "No gate has run yet" in served(store).get("/gates").text
+        worse = MetricDifference(
+            variant="hasty", metric="passed", verdict="worse", tasks=8,
+            before=1.0, now=0.5, low=-0.9, high=-0.1,
+        )  # fmt: skip
+        report = GateReport(
+            baseline=None,
+            experiment=EXPERIMENT,
+            passed=False,
+            reasons=("hasty: passed is worse",),
+            differences=(worse,),
+            coverage=1.0,
+        )
+        store.course.save_gate_report(report, START)
+        (kept,) = served(store).get("/api/gates").json()["gates"]
+        assert kept["run"]["report"]["experiment"] == EXPERIMENT
+        page = served(store).get("/gates").text
+        assert "✗ failed" in page
+        assert "−90 … −10 points" in page
+
+
+def test_three_hundred_rules_are_paged_and_can_be_searched() -> None:
+    with open_store(":memory:") as store:
+        for number in range(300):
+            rule = TeamRule(
+                id=f"r{number:03}", text=f"Keep rule {number:03}.", repo=REPO, state="active",
+                since=START,
+            )  # fmt: skip
+            store.memory.save_rule(rule)
+        client = served(store)
+        view = client.get("/api/memory").json()
+        assert (len(view["rules"]), view["found"], view["pages"]) == (30, 300, 10)
+        last = client.get("/api/memory?page=10").json()
+        assert last["rules"][-1]["rule"]["text"] == "Keep rule 299."
+        assert "page 10 of 10" in client.get("/memory?page=10").text
+        found = client.get("/api/memory?q=RULE+123").json()
+        assert [one["rule"]["id"] for one in found["rules"]] == ["r123"]
+
+
+def test_what_goes_into_agents_md_has_its_origin_and_its_cost(client: TestClient) -> None:
+    view = client.get("/api/memory/preview").json()
+    assert view["repo"] == REPO
+    assert view["preview"]["hints"], view
+    assert all(one["tokens"] and one["why"] for one in view["preview"]["hints"])
+    page = client.get("/memory/preview").text
+    assert f"closeloop context --repo {REPO} --into AGENTS.md --write" in page
+
+
+def test_tasks_come_in_the_order_of_their_numbers() -> None:
+    with open_store(":memory:") as store:
+        for number in (10, 1, 0, 2):
+            name = f"t{number}"
+            store.save_task(Task(id=name, prompt="Do it.", digest=f"d{name}", grading=f"g{name}"))
+        listed = [one["id"] for one in served(store).get("/api/tasks").json()["tasks"]]
+        assert listed == ["t0", "t1", "t2", "t10"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from math import sqrt
+from math import log, sqrt
 from typing import Any
 
 import pytest
@@ -128,6 +128,40 @@ def test_a_rate_that_differs_little_is_not_called(store: Store) -> None:
     (pair,) = compare_by_name(store, BOOK, ["a", "b"]).pairs
     one = next(one for one in pair.secondary if one.metric == "first-review merge rate")
     assert (one.p, one.word) == (pytest.approx(0.363217, abs=1e-6), "no clear difference")
+
+
+def test_groups_without_a_common_task_are_compared_as_independent_ones(store: Store) -> None:
+    """2 of 4 tasks of one and 4 of 4 of the other: 50 points more, by Newcombe's bounds of the
+    two Wilson intervals: 0.5 − √((1 − l₂)² + (u₁ − 0.5)²) to 0.5 + √((u₂ − 1)² + (0.5 − l₁)²). Two
+    repeats of a task are one task.
+    """
+    fill(store, {"a": {"t1": [1], "t2": [0, 0], "t3": [1], "t4": [0]}})
+    fill(store, {"b": {f"u{number}": [1] for number in range(4)}})
+    (pair,) = compare_by_name(store, BOOK, ["a", "b"]).pairs
+    (low_a, high_a), (low_b, high_b) = wilson(2, 4), wilson(4, 4)
+    seen = pair.comparison.alike
+    assert seen is not None
+    assert (pair.comparison.first, pair.comparison.second, seen.value) == (0.5, 1.0, 0.5)
+    assert seen.low == pytest.approx(0.5 - sqrt((1 - low_b) ** 2 + (high_a - 0.5) ** 2))
+    assert seen.high == pytest.approx(0.5 + sqrt((high_b - 1) ** 2 + (0.5 - low_a) ** 2))
+    assert (seen.n, pair.observational, pair.tasks, pair.comparison.here) == (8, True, (), None)
+
+
+def test_what_independent_groups_cost_is_the_ratio_of_geometric_means(store: Store) -> None:
+    """1 and 4 dollars have the geometric mean 2, 4 and 16 have 8: 4 times as much. Both logs are
+    ln 2 beside their mean: s = √2 · ln 2, s / √2 = ln 2, so that each mean is ∓ 12.706205 · ln 2
+    and the difference ∓ √2 of that.
+    """
+    for name, costs in (("a", (1, 4)), ("b", (4, 16))):
+        variant = add_variant(store, name)
+        for cost in costs:
+            add_attempt(store, None, variant, None, cost=cost)
+    (pair,) = compare_by_name(store, BOOK, ["a", "b"], scores=["cost"]).pairs
+    ratio = pair.ratios["cost"].alike
+    assert ratio is not None
+    assert ratio.value == pytest.approx(4)
+    half = sqrt(2) * T[1] * log(2)
+    assert (log(ratio.low), log(ratio.high)) == pytest.approx((log(4) - half, log(4) + half))
 
 
 # gate

@@ -53,7 +53,7 @@ def test_the_fourth_change_tried_on_the_same_held_out_tasks_is_warned_of() -> No
     told = overuse_warning(look("4"), [*earlier, look("3")])
     assert told is not None
     assert "change 4 tried on these 25 held-out tasks" in told
-    assert "up to 0.10 better" in told
+    assert "up to 10 points better" in told
 
 
 def test_the_gap_is_how_much_better_a_variant_does_on_dev_tasks(store: Store) -> None:
@@ -115,8 +115,8 @@ def test_a_gap_that_widens_for_certain_is_called_overfitted(store: Store) -> Non
     assert change.overfitted
     assert change.says == (
         "a: likely overfitted. From the look of 2026-11-02 to that of 2026-11-09 its pass rate "
-        "changed by +0.83 on dev tasks and by +0.00 on held-out ones: the gap between them by "
-        f"+0.83 ({low:+.2f} … +1.00)."
+        "changed by +83 points on dev tasks and by 0 points on held-out ones: the gap between them "
+        f"by +83 points (+{round(100 * low)} to +100)."
     )
 
 

@@ -337,7 +337,7 @@ def test_the_lower_bound_of_ac1_must_reach_0_6() -> None:
 
 def test_the_lower_bound_of_a_class_must_be_over_one_half() -> None:
     """Specificity 5 of 7: Wilson's lower bound 0.359 is under ½. 10 of 11: 0.623."""
-    assert find_blocking_obstacle(table(90, 2, 2, 5), 99) == "its specificity may be as low as 0.36"
+    assert find_blocking_obstacle(table(90, 2, 2, 5), 99) == "its specificity may be as low as 36 %"
     assert find_blocking_obstacle(table(90, 1, 2, 10), 103) is None
 
 
@@ -389,7 +389,7 @@ def test_a_calibration_says_what_is_wanting() -> None:
     assert enough.doubled == 0.2
     assert not any("two people" in note for note in enough.notes)
     fewer = calibrate_judge(JUDGE, [*doubled, label("5", "pass")], verdicts, NOW)
-    assert any("17% of the items have labels of two people" in note for note in fewer.notes)
+    assert any("17 % of the items have labels of two people" in note for note in fewer.notes)
     assert enough.trust[0].why_not == "5 labelled items, 30 are the least"
 
 

@@ -18,10 +18,17 @@ from closeloop.records.evaluation import Evaluations, JudgeVersion
 from closeloop.records.experiment_plan import AttemptResult, ScheduledAttempt
 from closeloop.records.orchestration import SubtaskAssessment, SubtaskResult
 from closeloop.records.record import Record
+from closeloop.records.request_delivery import DeliveryBranch, DeliveryOrder
 from closeloop.records.session import EventDetails, LogEvent
 from closeloop.records.task import Task
-from closeloop.sandbox.workspaces.source_repository import branch_name, has_branches, make_branch
+from closeloop.sandbox.workspaces.source_repository import (
+    branch_name,
+    has_branches,
+    make_branch,
+    restore_branch,
+)
 from closeloop.store import Store
+from closeloop.store.event_section import delivery_step_key
 from closeloop.store.plan_section import pack_exchanges, unpack_exchanges
 from closeloop.store.record_bodies import pack_record, unpack_record
 from closeloop.tasks.sealed_tasks import HIDDEN_TEXT, require_unsealed, task_alias
@@ -303,9 +310,24 @@ def make_attempt_branch(made: AttemptResult, task: Task) -> AttemptBranch | None
     return AttemptBranch(repo=task.repo, name=name, attempt=attempt.id)
 
 
+def _restore_delivered_branch(store: Store, attempt: str) -> AttemptBranch | None:
+    """The branch that `closeloop deliver` made, as it is; made again where it is gone."""
+    order = store.steps.load_step(delivery_step_key(attempt, "requested"), DeliveryOrder)
+    branch = store.steps.load_step(delivery_step_key(attempt, "branched"), DeliveryBranch)
+    repo = order.task.repo if order else None
+    if branch is None or repo is None:
+        return None
+    if not has_branches(repo):
+        raise BadInput(f"The repository {repo} is not on this machine: clone it first.")
+    restore_branch(repo, branch.name, branch.commit)
+    return AttemptBranch(repo=repo, name=branch.name, attempt=attempt)
+
+
 def branch_stored_attempt(store: Store, name: str) -> AttemptBranch:
     """A branch for any kept attempt, by its id or the beginning of it."""
     attempt = store.load_attempt(name)
+    if (delivered := _restore_delivered_branch(store, attempt.id)) is not None:
+        return delivered
     task = store.load_task(attempt.task_digest) if attempt.task_digest else None
     require_unsealed(task)
     change = store.load_exact_change(attempt.id)

@@ -9,6 +9,7 @@ A tier that cannot look says why, and hides none of the others.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -18,7 +19,7 @@ import msgspec
 
 from closeloop import plugins
 from closeloop.changes.affected_tests import select_test_files
-from closeloop.changes.change_sides import ChangeQuery, ChangeSides
+from closeloop.changes.change_sides import ChangeQuery, ChangeSides, open_sides
 from closeloop.changes.check_context import (
     CheckContext,
     describe_missing_content,
@@ -50,7 +51,12 @@ from closeloop.records.inspection import (
 )
 from closeloop.records.protocols import ChangeCheck, Model
 from closeloop.records.record import Record
-from closeloop.records.settings import CheckSettings, CommandSettings, SilenceSettings
+from closeloop.records.settings import (
+    CheckSettings,
+    CommandSettings,
+    JudgeConfirmation,
+    SilenceSettings,
+)
 from closeloop.records.task import Task
 from closeloop.sandbox.workspaces import UnreadableChange, WorkspacePool
 from closeloop.text.redaction import redact_change, redact_record
@@ -68,6 +74,8 @@ class CheckRequest(Record):
     wanted: ChangeQuery = ChangeQuery()
     cache: Path
     settings: CheckSettings = CheckSettings()
+    confirm: JudgeConfirmation = "addressed"
+    """When a model that reviews it and finds nothing is asked again."""
     commands: CommandSettings = CommandSettings()
     silences: tuple[SilenceSettings, ...] = ()
     tiers: tuple[CheckTier, ...] = TIERS
@@ -105,15 +113,25 @@ class TierResults(Record):
 
 async def read_change(order: CheckRequest, sides: ChangeSides) -> Inspection:
     """What the change does to the code, beside what the repository holds."""
-
-    def inspect_sides() -> Inspection:
-        index = open_index(sides, order.cache, order.settings)
-        return inspect_change(
-            sides, index, task=order.task, request=order.request, settings=order.settings
-        )
-
     order.tell("reading the change")
-    return await compute_in_thread(inspect_sides)
+    return await compute_in_thread(_inspect_sides, order, sides)
+
+
+def _inspect_sides(order: CheckRequest, sides: ChangeSides) -> Inspection:
+    index = open_index(sides, order.cache, order.settings)
+    return inspect_change(
+        sides, index, task=order.task, request=order.request, settings=order.settings
+    )
+
+
+def report_risk_alone(order: CheckRequest) -> ChangeReport:
+    """A report of nothing but the risk of a change, of which no command is run."""
+    began = time.monotonic()
+    with open_sides(order.root, order.wanted) as sides:
+        not_run = Unmeasured(rule="coverage", reason="nothing of it was run")
+        risk = _assess_risk(order, _inspect_sides(order, sides), not_run)
+        order = msgspec.structs.replace(order, tiers=("risk",))
+        return build_report(order, sides, TierResults(risk=risk), time.monotonic() - began)
 
 
 def build_report(
@@ -168,7 +186,9 @@ async def check_quality(
     if reviewer is None:
         return tuple(results)
     order.tell("a model reviews the change")
-    remarks = await review_with_model(inspection, results, reviewer, order.settings.timeout)
+    remarks = await review_with_model(
+        inspection, results, reviewer, order.settings.timeout, order.confirm
+    )
     return (*results, *remarks)
 
 

@@ -40,7 +40,7 @@ from closeloop.records.finding import SEVERITIES, FailureMode, Finding, Unmeasur
 from closeloop.records.inspection import Inspection
 from closeloop.records.protocols import Agent, Assignment, Model, ModelProxy
 from closeloop.records.record import Record
-from closeloop.records.settings import CheckSettings, CommandSettings
+from closeloop.records.settings import CheckSettings, CommandSettings, JudgeConfirmation
 from closeloop.records.task import Task, Variant
 from closeloop.sandbox.workspaces import Workspace
 from closeloop.store import Store
@@ -245,6 +245,7 @@ async def review_with_model(
     known: Sequence[Finding | Unmeasured],
     reviewer: Model | Unmeasured,
     seconds: float,
+    confirm: JudgeConfirmation = "addressed",
 ) -> list[Finding | Unmeasured]:
     """What a model finds beside what is known; what it could not look at is told."""
     if isinstance(reviewer, Unmeasured):
@@ -256,7 +257,9 @@ async def review_with_model(
     async def one(item: tuple[int, ReviewChunk]) -> None:
         number, chunk = item
         try:
-            answers[number] = await review_chunk(reviewer, chunk, facts, inspection.request)
+            answers[number] = await review_chunk(
+                reviewer, chunk, facts, inspection.request, confirm
+            )
         except BadInput as fault:
             answers[number] = str(fault)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -73,6 +74,12 @@ class CodeHostClient:
         self._root = f"{api}/{root}"
         self._kind = "GitLab" if root.startswith("projects/") else "GitHub"
         self.host = urlsplit(api).netloc
+
+    def git_header(self) -> str:
+        """What git sends along over HTTP to be let in as we are."""
+        user = "oauth2" if self._kind == "GitLab" else "x-access-token"
+        secret = base64.b64encode(f"{user}:{self._token}".encode()).decode()
+        return f"Authorization: Basic {secret}"
 
     async def wait_before_retry(self, number: int) -> None:
         """Wait before the next try, longer each time."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import html
 import os
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote, urlsplit
 
 import anyio
@@ -29,8 +30,18 @@ from closeloop.changes.code_host import (
     open_github_http,
     open_gitlab,
 )
+from closeloop.git import try_git_text
 from closeloop.records.errors import BadInput
 from closeloop.records.record import Record
+from closeloop.text.wording import repository_name
+
+HostKind = Literal["github", "gitlab"]
+_HOST_APIS: dict[HostKind, tuple[str, str]] = {
+    "github": ("GITHUB_API_URL", GITHUB_API),
+    "gitlab": ("GITLAB_API_URL", GITLAB_API),
+}
+"""The variable that names another server, and where they usually are."""
+_REPO_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_./-]{0,300}/[A-Za-z0-9_.-]{1,100}")
 
 APP_ID_VARIABLE = "CLOSELOOP_GITHUB_APP_ID"
 APP_KEY_VARIABLE = "CLOSELOOP_GITHUB_APP_KEY_FILE"
@@ -51,6 +62,16 @@ APP_PERMISSIONS = {
     "metadata": "read",
     "pull_requests": "write",
 }
+
+
+class HostedRepository(Record):
+    """Where a repository is at its host."""
+
+    kind: HostKind
+    repo: str
+    """`owner/name`; at GitLab a group may have groups."""
+    page: str
+    """Its page, which with `.git` is also where git finds it."""
 
 
 class AppCredentials(Record):
@@ -89,17 +110,43 @@ def read_app_credentials(environ: Mapping[str, str]) -> AppCredentials | None:
     return AppCredentials(app=app, key_file=Path(key_file).expanduser())
 
 
+def find_hosted_repository(clone: Path, environ: Mapping[str, str]) -> HostedRepository | None:
+    """The repository that a clone came from, where its host is one that is known."""
+    origin = try_git_text(clone, "remote", "get-url", "origin").strip()
+    name = repository_name(origin)
+    for kind in _HOST_APIS:
+        api = urlsplit(find_host_api(kind, environ))
+        web_host = api.netloc.removeprefix("api.")
+        if _origin_host(origin) == web_host and _REPO_NAME.fullmatch(name):
+            page = f"{api.scheme}://{web_host}/{name}"
+            return HostedRepository(kind=kind, repo=name, page=page)
+    return None
+
+
+def find_host_api(kind: HostKind, environ: Mapping[str, str]) -> str:
+    """Where a host's API is; a variable that is empty is one that is not set."""
+    variable, usual = _HOST_APIS[kind]
+    return environ.get(variable) or usual
+
+
+def _origin_host(origin: str) -> str:
+    if "://" in origin:
+        parts = urlsplit(origin)
+        # A port of SSH is none of the web's.
+        return parts.netloc.rpartition("@")[2] if parts.scheme != "ssh" else parts.hostname or ""
+    return origin.partition("@")[2].partition(":")[0]
+
+
 def open_code_host(
     source: str, repo: str, environ: Mapping[str, str], pause: Pause = anyio.sleep
 ) -> AbstractAsyncContextManager[CodeHostClient] | None:
     """A repository at its host, with the credentials of the environment; None without any."""
     if source == "gitlab":
         token = environ.get("GITLAB_TOKEN", "")
-        address = environ.get("GITLAB_API_URL") or GITLAB_API
-        return open_gitlab(repo, token, address, pause) if token else None
+        return open_gitlab(repo, token, find_host_api("gitlab", environ), pause) if token else None
     if source != "github":
         return None
-    api = environ.get("GITHUB_API_URL") or GITHUB_API
+    api = find_host_api("github", environ)
     if token := environ.get("GITHUB_TOKEN", ""):
         return open_github(repo, token, api, pause)
     app = read_app_credentials(environ)

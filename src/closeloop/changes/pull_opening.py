@@ -1,4 +1,4 @@
-"""Pull requests that we open: which host, its issues, the branch pushed, one request and no second.
+"""Pull requests that we open: the issue, the branch pushed, one request and no second.
 
 Everything looks before it makes, so that it can be done again after any loss: the branch is pushed
 to where it is already, and a pull request of that branch is found and left as it is.
@@ -6,62 +6,34 @@ to where it is already, and a pull request of that branch is found and left as i
 
 from __future__ import annotations
 
-import base64
 import re
 import tempfile
-from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any, Literal
-from urllib.parse import quote, urlsplit
+from typing import Any
+from urllib.parse import quote
 
 import msgspec
 from msgspec.structs import replace
 
-from closeloop.changes.code_host import (
-    GITHUB_API,
-    GITLAB_API,
-    CodeHostClient,
-    CodeHostRefused,
-    CodeHostReplyLost,
-    open_github,
-    open_gitlab,
-)
+from closeloop.changes.code_host import CodeHostClient, CodeHostRefused, CodeHostReplyLost
+from closeloop.changes.host_credentials import HostedRepository
 from closeloop.changes.report_publishing import HOLD_LABEL, WorkflowPull, publish_report
 from closeloop.changes.reports.markdown_report import render_comment
-from closeloop.git import try_git_text
 from closeloop.records.change import ChangeReport
 from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.records.record import Record
 from closeloop.records.request_delivery import DeliveredPull, DeliveryBranch, HostIssue
 from closeloop.sandbox.workspaces.source_repository import git_folder, run_own_git
-from closeloop.text.wording import repository_name
 
-HostKind = Literal["github", "gitlab"]
-_HOSTS: dict[HostKind, tuple[str, str]] = {
-    "github": ("GITHUB", GITHUB_API),
-    "gitlab": ("GITLAB", GITLAB_API),
-}
-"""What their variables begin with, and where they usually are."""
-_TOKEN_USERS = {"github": "x-access-token", "gitlab": "oauth2"}
-_REPO_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_./-]{0,300}/[A-Za-z0-9_.-]{1,100}")
 MAX_ISSUE_CHARS = 60_000
-
-
-class CodeHostAddress(Record):
-    """Where a repository is at its host, and what it is spoken to with."""
-
-    kind: HostKind
-    repo: str
-    """`owner/name`; at GitLab a group may have groups."""
-    api: str
-    token: str
-
-    @property
-    def page(self) -> str:
-        """The repository's page, which is also where git finds it."""
-        parts = urlsplit(self.api)
-        return f"{parts.scheme}://{_web_host(self.api)}/{self.repo}"
+HostConnection = AbstractAsyncContextManager[CodeHostClient]
+_TRIED_BRANCH = "{commit}:refs/heads/closeloop/access"
+_INVALID_STATUSES = (400, 409, 422)
+_GIT_REFUSAL = re.compile(
+    r"error: 40[134]|denied|not found|not appear|could not read|authentication", re.IGNORECASE
+)
 
 
 class PullDraft(Record):
@@ -73,35 +45,6 @@ class PullDraft(Record):
     branch: DeliveryBranch
     held: bool = False
     """Opened as a draft, and labelled."""
-
-
-def find_code_host(repo: Path, environ: Mapping[str, str]) -> CodeHostAddress | None:
-    """The host that a clone came from, where the environment holds a token for it."""
-    origin = try_git_text(repo, "remote", "get-url", "origin").strip()
-    name = repository_name(origin)
-    for kind, (prefix, usual) in _HOSTS.items():
-        token, api = environ.get(f"{prefix}_TOKEN", ""), environ.get(f"{prefix}_API_URL", usual)
-        if token and _origin_host(origin) == _web_host(api) and _REPO_NAME.fullmatch(name):
-            return CodeHostAddress(kind=kind, repo=name, api=api, token=token)
-    return None
-
-
-def _origin_host(origin: str) -> str:
-    if "://" in origin:
-        parts = urlsplit(origin)
-        # A port of SSH is none of the web's.
-        return parts.netloc.rpartition("@")[2] if parts.scheme != "ssh" else parts.hostname or ""
-    return origin.partition("@")[2].partition(":")[0]
-
-
-def _web_host(api: str) -> str:
-    return urlsplit(api).netloc.removeprefix("api.")
-
-
-def connect_to_address(address: CodeHostAddress) -> AbstractAsyncContextManager[CodeHostClient]:
-    """A connection while the block runs."""
-    opening = open_github if address.kind == "github" else open_gitlab
-    return opening(address.repo, address.token, address.api)
 
 
 # Issues
@@ -127,27 +70,29 @@ class _IssueAnswer(Record):
     author: _IssueAuthor | None = None
 
 
-async def fetch_issue(address: CodeHostAddress, number: int) -> HostIssue:
+async def fetch_issue(hub: CodeHostClient, repo: str, number: int) -> HostIssue:
     """What an issue says; BadInput where there is none."""
-    async with connect_to_address(address) as hub:
-        try:
-            told = await hub.request_json("GET", f"issues/{number}", _IssueAnswer)
-        except CodeHostRefused as refused:
-            if refused.status in (404, 410):
-                raise BadInput(
-                    f"{address.repo} has no issue {number} that this token may read."
-                ) from None
-            raise
-    return _issue_from_answer(told, number)
+    try:
+        told = await hub.request_json("GET", f"issues/{number}", _IssueAnswer)
+    except CodeHostRefused as refused:
+        if refused.status in (404, 410):
+            raise BadInput(f"{repo} has no issue {number} that we may read.") from None
+        raise
+    return replace(_issue_from_answer(told, number), closable=True)
 
 
-def issue_from_map(value: Any, name: str) -> HostIssue:
+def issue_from_map(value: Any, name: str, host: HostedRepository | None = None) -> HostIssue:
     """An issue as somebody saved it; BadInput where it is none."""
     try:
         told = msgspec.convert(value, _IssueAnswer)
     except msgspec.ValidationError as error:
         raise BadInput(f"{name} holds no issue ({error}): save one as its host sends it.") from None
-    return _issue_from_answer(told, 0)
+    issue = _issue_from_answer(told, 0)
+    # Where it is one of another repository, the same number is somebody else's here.
+    pages = (
+        [f"{host.page}{part}/{issue.number}" for part in ("/issues", "/-/issues")] if host else ()
+    )
+    return replace(issue, closable=bool(issue.number) and issue.url in pages)
 
 
 def _issue_from_answer(told: _IssueAnswer, number: int) -> HostIssue:
@@ -165,35 +110,80 @@ def _issue_from_answer(told: _IssueAnswer, number: int) -> HostIssue:
 # The branch
 
 
-async def push_branch(repo: str, address: CodeHostAddress, branch: DeliveryBranch) -> None:
-    """Bring a branch to the host, with the token and through a repository of our own.
+async def require_delivery_access(
+    repo: str, opening: HostConnection, host: HostedRepository, base: str, target: str
+) -> None:
+    """BadInput where a branch could not be pushed or a pull request not opened; nothing is made."""
+    try:
+        async with opening as hub:
+            await _require_base(hub, host, base)
+            async with _open_push(repo, hub, host, base) as run_git:
+                await run_git("push", "-q", "--dry-run", _TRIED_BRANCH.format(commit=base))
+            await _try_opening(hub, host, target)
+    except MachineFailed as refused:
+        if not isinstance(refused, CodeHostRefused) and not _GIT_REFUSAL.search(str(refused)):
+            raise
+        raise BadInput(
+            f"{host.page} would take no pull request from us ({str(refused).rstrip('.')}): set a"
+            " token that may write contents and pull requests, or give --dry-run."
+        ) from None
 
-    Hooks, helpers and remotes that the user's repository names play no part, and what it has that
-    the host lacks is not sent: the base must be there.
+
+async def _try_opening(hub: CodeHostClient, host: HostedRepository, target: str) -> None:
+    """Ask for a pull request of a branch into itself: who may open one is told it is invalid."""
+    title = "closeloop: may pull requests be opened?"
+    path, payload = "pulls", {"title": title, "head": target, "base": target}
+    if host.kind == "gitlab":
+        path = "merge_requests"
+        payload = {"title": title, "source_branch": target, "target_branch": target}
+    try:
+        await hub.request_json("POST", path, Record, payload)
+    except CodeHostRefused as refused:
+        if refused.status not in _INVALID_STATUSES:
+            raise
+
+
+async def push_branch(
+    repo: str, hub: CodeHostClient, host: HostedRepository, branch: DeliveryBranch
+) -> None:
+    """Bring a branch to the host; what the clone has that the host lacks is not sent along."""
+    await _require_base(hub, host, branch.base)
+    name = f"refs/heads/{branch.name}"
+    async with _open_push(repo, hub, host, branch.commit) as run_git:
+        try:
+            # Where it is there already, people may have gone on with it.
+            if not await run_git("ls-remote", name):
+                await run_git("push", "-q", f"{branch.commit}:{name}")
+        except MachineFailed as refused:
+            raise MachineFailed(
+                f"The branch {branch.name} cannot be pushed to {host.page}: {refused}"
+            ) from None
+
+
+@asynccontextmanager
+async def _open_push(
+    repo: str, hub: CodeHostClient, host: HostedRepository, commit: str
+) -> AsyncIterator[Callable[..., Awaitable[str]]]:
+    """Git towards the host, with our token and through a repository of our own.
+
+    Hooks, helpers and remotes that the user's repository names play no part.
     """
-    await _require_base(address, branch)
-    folder = git_folder(repo)
-    secret = base64.b64encode(f"{_TOKEN_USERS[address.kind]}:{address.token}".encode()).decode()
     # In the environment: what is on a command line anybody on this machine may read.
     header = {
         "GIT_CONFIG_COUNT": "1",
-        "GIT_CONFIG_KEY_0": f"http.{address.page}.git.extraHeader",
-        "GIT_CONFIG_VALUE_0": f"Authorization: Basic {secret}",
+        "GIT_CONFIG_KEY_0": f"http.{host.page}.git.extraHeader",
+        "GIT_CONFIG_VALUE_0": hub.git_header(),
     }
-    address_of_git, name = f"{address.page}.git", f"refs/heads/{branch.name}"
     with tempfile.TemporaryDirectory(prefix="closeloop-") as own:
-        kind = "sha256" if len(branch.commit) == 64 else "sha1"
+        kind = "sha256" if len(commit) == 64 else "sha1"
         await run_own_git(own, "init", "-q", "--bare", "--template=", f"--object-format={kind}")
-        _borrow_objects(Path(own), Path(folder))
-        try:
-            # Where it is there already, people may have gone on with it.
-            if not await run_own_git(own, "ls-remote", "--", address_of_git, name, env=header):
-                target = f"{branch.commit}:{name}"
-                await run_own_git(own, "push", "-q", "--", address_of_git, target, env=header)
-        except MachineFailed as refused:
-            raise MachineFailed(
-                f"The branch {branch.name} cannot be pushed to {address.page}: {refused}"
-            ) from None
+        _borrow_objects(Path(own), Path(git_folder(repo)))
+
+        async def run_git(*arguments: str) -> str:
+            *options, what = arguments
+            return await run_own_git(own, *options, "--", f"{host.page}.git", what, env=header)
+
+        yield run_git
 
 
 def _borrow_objects(own: Path, lender: Path) -> None:
@@ -204,18 +194,17 @@ def _borrow_objects(own: Path, lender: Path) -> None:
         (own / "shallow").write_bytes(shallow.read_bytes())
 
 
-async def _require_base(address: CodeHostAddress, branch: DeliveryBranch) -> None:
-    path = "commits" if address.kind == "github" else "repository/commits"
-    async with connect_to_address(address) as hub:
-        try:
-            await hub.request_json("GET", f"{path}/{branch.base}", Record)
-        except CodeHostRefused as refused:
-            if refused.status not in (404, 422):
-                raise
-            raise BadInput(
-                f"Commit {branch.base[:12]}, which the branch starts from, is not at"
-                f" {address.page}: push it, then run the same command again."
-            ) from None
+async def _require_base(hub: CodeHostClient, host: HostedRepository, base: str) -> None:
+    path = "commits" if host.kind == "github" else "repository/commits"
+    try:
+        await hub.request_json("GET", f"{path}/{base}", Record)
+    except CodeHostRefused as refused:
+        if refused.status not in (404, 422):
+            raise
+        raise BadInput(
+            f"Commit {base[:12]}, which the branch starts from, is not at {host.page}, as far as"
+            " we may read it: push it, then run the same command again."
+        ) from None
 
 
 # The pull request
@@ -234,20 +223,19 @@ class _OpenedMergeRequest(Record):
 
 
 async def open_pull(
-    address: CodeHostAddress, wanted: PullDraft, report: ChangeReport
+    hub: CodeHostClient, host: HostedRepository, wanted: PullDraft, report: ChangeReport
 ) -> DeliveredPull:
     """The pull request of a branch, opened where there is none, and told the report."""
-    async with connect_to_address(address) as hub:
-        if address.kind == "gitlab":
-            return await _open_gitlab_pull(hub, address, wanted, report)
-        pull = await hub.retry_lost_replies(lambda: _settle_github_pull(hub, address, wanted))
-        told = await publish_report(hub, _workflow_pull(address, wanted, pull), report)
+    if host.kind == "gitlab":
+        return await _open_gitlab_pull(hub, host, wanted, report)
+    pull = await hub.retry_lost_replies(lambda: _settle_github_pull(hub, host, wanted))
+    told = await publish_report(hub, _workflow_pull(host, wanted, pull), report)
     notes = [*told.notes]
     if wanted.held and not pull.draft:
         notes.append("This repository has no drafts: only the label says that it waits.")
     return DeliveredPull(
         host="github",
-        repo=address.repo,
+        repo=host.repo,
         number=pull.number,
         url=pull.html_url,
         draft=pull.draft,
@@ -257,10 +245,10 @@ async def open_pull(
 
 
 async def _settle_github_pull(
-    hub: CodeHostClient, address: CodeHostAddress, wanted: PullDraft
+    hub: CodeHostClient, host: HostedRepository, wanted: PullDraft
 ) -> _OpenedPullRequest:
     """That of the branch, whatever became of it; else a new one."""
-    owner = address.repo.partition("/")[0]
+    owner = host.repo.partition("/")[0]
     path = f"pulls?state=all&head={quote(f'{owner}:{wanted.branch.name}', safe='')}"
     known = await hub.request_json("GET", path, list[_OpenedPullRequest])
     if known:
@@ -278,25 +266,25 @@ async def _settle_github_pull(
         if refused.status == 422 and "already exists" in str(refused):
             raise CodeHostReplyLost(str(refused)) from None  # another process was first: look again
         if refused.status == 422 and wanted.held and "draft" in str(refused).lower():
-            return await _settle_github_pull(hub, address, replace(wanted, held=False))
+            return await _settle_github_pull(hub, host, replace(wanted, held=False))
         raise
 
 
 def _workflow_pull(
-    address: CodeHostAddress, wanted: PullDraft, pull: _OpenedPullRequest
+    host: HostedRepository, wanted: PullDraft, pull: _OpenedPullRequest
 ) -> WorkflowPull:
     return WorkflowPull(
-        repo=address.repo,
+        repo=host.repo,
         number=pull.number,
         base=wanted.branch.base,
         head=wanted.branch.commit,
         request=wanted.title,
-        address=address.page,
+        address=host.page,
     )
 
 
 async def _open_gitlab_pull(
-    hub: CodeHostClient, address: CodeHostAddress, wanted: PullDraft, report: ChangeReport
+    hub: CodeHostClient, host: HostedRepository, wanted: PullDraft, report: ChangeReport
 ) -> DeliveredPull:
     """A merge request; the report is the end of its text."""
     labels = [f"risk:{report.risk.level}"] if report.risk else []
@@ -327,7 +315,7 @@ async def _open_gitlab_pull(
     pull = await hub.retry_lost_replies(settle)
     return DeliveredPull(
         host="gitlab",
-        repo=address.repo,
+        repo=host.repo,
         number=pull.iid,
         url=pull.web_url,
         draft=pull.draft,

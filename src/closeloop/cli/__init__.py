@@ -72,7 +72,7 @@ COMMAND_CHAPTERS = {
             "Ask one narrow question about every trace.",
         ),
         "compare": ("closeloop.cli.compare:compare", "Say which variant is better, and how sure."),
-        "gate": ("closeloop.cli.compare:gate", "Fail when agents work worse than they did."),
+        "gate": ("closeloop.cli.gate:gate", "Fail when agents work worse than they did."),
         "metrics": ("closeloop.cli.metrics:metrics", "All that is known of the work, in numbers."),
         "trends": (
             "closeloop.cli.metrics:trends",

@@ -187,6 +187,7 @@ def build_check_order(
         cache=cache_folder(found, os.environ),
         settings=settings_with_learned_rules(found) if "quality" in tiers else settings.check,
         commands=commands,
+        confirm=settings.judge.confirm,
         silences=settings.silence,
         tiers=tiers,
         task=chosen_task,

@@ -1,25 +1,20 @@
-"""`closeloop compare` and `closeloop gate`: which variant is better, and whether work got worse."""
+"""`closeloop compare`: which of two is better, how sure that is, and where they differ."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from closeloop.cli.console import JsonFlag, make_visible
-from closeloop.text.wording import count_with_noun
+from closeloop.text.wording import count_with_noun, format_percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-    from closeloop.process.rulebook import Rulebook
-    from closeloop.records.estimate import CompareReport, Metric, TwoEstimates, VariantComparison
-    from closeloop.records.experiment_plan import Baseline, GateDemands, GateReport
-    from closeloop.records.settings import Settings
-    from closeloop.records.task import Experiment
-    from closeloop.store import Store
+    from closeloop.changes.patch_comparison import ComparedFile
+    from closeloop.metrics.attempt_pairs import AttemptPair
+    from closeloop.records.estimate import CompareReport, TwoEstimates, VariantComparison
 
 
 MAX_TASKS = 30
@@ -33,16 +28,19 @@ def compare(
     margin: float = 0.05,
     json: JsonFlag = False,
 ) -> int:
-    """Hold variants against the first one on the same tasks. Exits with 4 where none can be judged.
+    """Hold anything against the first one named. Exits with 4 where nothing can be judged.
+
+    On the tasks that both tried; where they share none, as groups, which is observational.
 
     Parameters
     ----------
     names
-        Variants by name or digest; or `agent:X`, `model:X`, `prompt:ID`.
-        Or times, such as `2026-11-01..2026-11-08`.
+        Variants by name or digest; or `agent:X`, `model:X`, `prompt:ID`, `repo:X`, `user:X`,
+        `experiment:ID`, or times, such as `2026-11-01..2026-11-08`; several joined by commas
+        must all hold. Or two attempts, as `attempt:ID`.
     score
         What decides: any that `closeloop scores` lists; may be given again, for exploration.
-        `resolved`, or `would-merge` where no task has a check, when not given.
+        When not given, `resolved`; `would-merge` where no task has a check.
     margin
         Differences up to this are none: in a rate, else as a share of the scale or the mean.
     """
@@ -53,18 +51,25 @@ def compare(
     )
     from closeloop.cli.console import print_json, print_parts, record_to_map, require_margin
     from closeloop.cli.sets import render_held_out
+    from closeloop.metrics.attempt_pairs import compare_two_attempts
     from closeloop.metrics.held_out_runs import report_held_out
     from closeloop.metrics.variant_comparison import compare_by_name
 
     require_margin(margin)
     with open_metrics_store() as (store, book):
+        catalogue = load_project_scores()
+        attempts = [name.partition(":")[2] for name in names if name.startswith("attempt:")]
+        if len(names) == len(attempts) == 2:
+            pair = compare_two_attempts(store, book, catalogue, attempts)
+            print_json(pair) if json else print_parts(*render_attempt_pair(pair))
+            return 0
         report = compare_by_name(
             store,
             book,
             names,
             margin=margin,
             scores=score or (),
-            catalogue=load_project_scores(),
+            catalogue=catalogue,
             tell=print_measuring_progress,
         )
         digests = {digest for side in report.sides for digest in side.variants}
@@ -103,7 +108,7 @@ def compared_sides_table(report: CompareReport) -> RenderableType:
     for name in ("tasks", "attempts", "scored"):
         table.add_column(name, justify="right")
     for side in report.sides:
-        scored = "–" if side.coverage is None else f"{side.coverage:.0%}"
+        scored = "–" if side.coverage is None else format_percent(side.coverage)
         table.add_row(
             Text(make_visible(side.name)), f"{side.tasks:,}", f"{side.attempts:,}", scored
         )
@@ -115,12 +120,16 @@ def render_pair(pair: VariantComparison) -> Iterator[RenderableType]:
     from rich.text import Text
 
     comparison = pair.comparison
-    for line, word in zip(pair.words, (comparison.here_word, comparison.alike_word), strict=False):
+    words = (comparison.here_word, comparison.alike_word)
+    if pair.observational:
+        words = (comparison.alike_word, "not enough data")
+    for line, word in zip(pair.words, words, strict=False):
         yield Text(make_visible(line), style=f"bold {VERDICT_COLOURS.get(word, 'default')}")
     for line in pair.words[2:]:
         yield Text(make_visible(line))
-    yield Text()
-    yield compared_tasks_table(pair)
+    if pair.tasks:
+        yield Text()
+        yield compared_tasks_table(pair)
     if table := pair.table:
         yield Text(
             f"both right {table.both}, only {make_visible(pair.first)} {table.only_first}, only "
@@ -154,18 +163,16 @@ def compared_tasks_table(pair: VariantComparison) -> RenderableType:
 
 
 def repeat_dots(repeats: Sequence[float]) -> Text:
-    """`●●○` for two passes of three; a count where dots would be too many, else the values."""
+    """`●●○ 2 of 3`; the count alone where dots would be too many, else the values."""
     from rich.text import Text
 
     text = Text()
     if not {*repeats} <= {0, 1}:
         shown = " ".join(f"{value:.3g}" for value in repeats[:MAX_DOTS])
         return text.append(f"{shown} …" if len(repeats) > MAX_DOTS else shown)
-    if len(repeats) > MAX_DOTS:
-        return text.append(f"{sum(repeats)} of {len(repeats)}")
-    for value in repeats:
+    for value in repeats if len(repeats) <= MAX_DOTS else ():
         text.append("●" if value else "○", style="green" if value else "red")
-    return text
+    return text.append(f"{' ' if text else ''}{sum(repeats)} of {len(repeats)}", style="dim")
 
 
 def cost_ratio_table(pair: VariantComparison) -> RenderableType:
@@ -174,11 +181,14 @@ def cost_ratio_table(pair: VariantComparison) -> RenderableType:
 
     table = Table(box=None)
     table.add_column(f"{make_visible(pair.second)} takes", no_wrap=True, min_width=26)
-    for name in ("times as much", "on these tasks", "on tasks like these"):
+    bounds: tuple[str, ...] = ("on different work",)
+    if not pair.observational:
+        bounds = ("on these tasks", "on tasks like these")
+    for name in ("times as much", *bounds):
         table.add_column(name, justify="right", no_wrap=True)
     for name, estimates in pair.ratios.items():
         value, here, alike = format_ratio_cells(estimates)
-        table.add_row(name, value, here, alike)
+        table.add_row(name, value, *((alike,) if pair.observational else (here, alike)))
     return table
 
 
@@ -211,256 +221,43 @@ def secondary_rates_table(pair: VariantComparison) -> RenderableType:
     return table
 
 
-# `closeloop gate`: fail a build when agents work worse than they did, beyond the noise.
-
-GATE_COLOURS = {"worse": "red", "better": "green"}
-
-
-def gate(  # noqa: PLR0913 - one parameter for each flag
-    *,
-    baseline: str = "main",
-    experiment: str | None = None,
-    save: bool = False,
-    reason: str | None = None,
-    score: list[str] | None = None,
-    least: list[str] | None = None,
-    margin: float | None = None,
-    junit: Path | None = None,
-    json: JsonFlag = False,
-) -> int:
-    """Hold an experiment against a kept baseline: exit code 1 when something is clearly worse.
-
-    Parameters
-    ----------
-    baseline
-        The name under which a baseline is kept.
-    experiment
-        The experiment to look at; the newest when none is named.
-    save
-        Keep this experiment as the baseline instead.
-    reason
-        Why it is kept, for those who find it later.
-    score
-        What must not be worse besides: any that `closeloop scores` lists; may be given again.
-    least
-        A threshold, such as `passed=0.9`, `each task=0.5` or `would-merge=0.8`; may be given
-        again. Of a score of which less is better, it is the most.
-        With one, a baseline need not be there.
-    margin
-        Pass only when it is shown that the pass rate is worse by no more than this.
-    junit
-        Write the result as JUnit XML to this file, too.
-    """
-    from closeloop.cli.config import load_project
-    from closeloop.cli.console import require_margin
-    from closeloop.metrics.attempt_measuring import find_experiment, project_rulebook
-    from closeloop.store.store_opening import open_existing_store
-
-    require_margin(margin)
-    project = load_project(Path.cwd())
-    with open_existing_store(project.settings, project.root) as store:
-        chosen_experiment = find_experiment(store, experiment)
-        if save:
-            save_baseline(chosen_experiment, store, name=baseline, reason=reason, json=json)
-            return 0
-        book = project_rulebook(project.settings)
-        demands = read_demands(project.settings, store, book, score, least, margin)
-        saved_baseline = find_baseline(store, baseline, needed=not demands.least)
-        report = run_gate(chosen_experiment, saved_baseline, demands, store, book)
-    return report_gate_result(report, junit, json=json)
-
-
-def read_demands(
-    settings: Settings,
-    store: Store,
-    book: Rulebook,
-    score: list[str] | None,
-    least: list[str] | None,
-    margin: float | None,
-) -> GateDemands:
-    """What is asked for, and the scores that it is asked of."""
-    from closeloop.metrics.attempt_table import load_attempt_table
-    from closeloop.metrics.baseline_gate import parse_thresholds, threshold_names
-    from closeloop.metrics.score_columns import attach_scores, load_attempt_scores, project_scores
-    from closeloop.metrics.variant_comparison import require_deciding
-    from closeloop.records.experiment_plan import GateDemands
-
-    names = list(dict.fromkeys([*(score or ()), *threshold_names(least or ())]))
-    metrics: dict[str, Metric] = {}
-    by_attempt: dict[str, dict[str, float]] = {}
-    if names:
-        work = load_attempt_table(store, book)
-        work = attach_scores(work, store, project_scores(settings), names)
-        metrics, by_attempt = load_attempt_scores(work, names)
-        for metric in metrics.values():
-            require_deciding(metric)
-    thresholds = parse_thresholds(least or (), metrics)
-    return GateDemands(least=thresholds, margin=margin, scores=metrics, values=by_attempt)
-
-
-def run_gate(
-    experiment: Experiment,
-    against: Baseline | None,
-    demands: GateDemands,
-    store: Store,
-    book: Rulebook,
-) -> GateReport:
-    """The attempts of one experiment, against what was kept and what is demanded."""
-    from closeloop.metrics.attempt_measuring import list_experiment_attempts, measure_attempts
-    from closeloop.metrics.baseline_gate import compare_with_baseline
-    from closeloop.process.rulebook import list_gating_rules
-    from closeloop.records.errors import BadInput
-    from closeloop.tasks.sealed_tasks import hide_attempt
-
-    sealed = store.held_out.list_sealed_digests()
-    # A look may be gated by itself; where there are dev tasks, they decide alone.
-    is_look = sealed.issuperset(experiment.tasks)
-    ids = set(against.attempts) if against else set()
-    baseline_rows = [row for row in store.list_attempts() if row.id in ids] if ids else []
-    baseline_results, current_results = (
-        list(
-            measure_attempts(
-                store,
-                [
-                    hide_attempt(row, sealed)
-                    for row in part
-                    if row.replay_of is None and (is_look or row.task_digest not in sealed)
-                ],
-                book,
-            )
-        )
-        for part in (baseline_rows, list_experiment_attempts(store, experiment))
-    )
-    if not current_results:
-        raise BadInput(
-            f"Experiment {experiment.id} has no attempt that counts, as a replay has none: name "
-            "another one with --experiment."
-        )
-    return compare_with_baseline(
-        against,
-        baseline_results,
-        current_results,
-        experiment.id,
-        list_gating_rules(book),
-        demands,
-    )
-
-
-def report_gate_result(report: GateReport, junit: Path | None, *, json: bool) -> int:
-    """Tell it where it is wanted; the exit code."""
-    from closeloop.cli.console import print_json, print_parts, print_warning
-
-    refusal = gate_refusal(report)
-    if junit is not None:
-        write_gate_junit(junit, report, refusal)
-    print_json(report) if json else print_parts(*render_gate_report(report))
-    if refusal:
-        print_warning(refusal)
-        return 4
-    return 0 if report.passed else 1
-
-
-def save_baseline(
-    chosen: Experiment, store: Store, *, name: str, reason: str | None, json: bool
-) -> None:
-    """What later experiments are held against."""
-    from closeloop.cli.console import print_json, print_line
-    from closeloop.metrics.attempt_measuring import list_experiment_attempts
-    from closeloop.records.experiment_plan import Baseline
-
-    ids = tuple(row.id for row in list_experiment_attempts(store, chosen))
-    baseline = Baseline(
-        name=name, experiment=chosen.id, attempts=ids, at=datetime.now(UTC), reason=reason
-    )
-    store.save_baseline(baseline)
-    (
-        print_json(baseline)
-        if json
-        else print_line(
-            f"{count_with_noun(len(ids), 'attempt')} of experiment {chosen.id} kept as the baseline"
-            f" {name!r}."
-        )
-    )
-
-
-def find_baseline(store: Store, name: str, *, needed: bool) -> Baseline | None:
-    """The baseline of that name; thresholds alone need none."""
-    from closeloop.records.errors import BadInput
-
-    baseline = store.load_baseline(name)
-    if baseline is None and needed:
-        raise BadInput(
-            f"There is no baseline {name!r}: run what you trust, then "
-            f"`closeloop gate --save{'' if name == 'main' else f' --baseline {name}'}`."
-        )
-    return baseline
-
-
-def gate_refusal(report: GateReport) -> str | None:
-    """Why the gate has no say, where it has none."""
-    from closeloop.metrics.baseline_gate import MIN_COVERAGE
-
-    if report.coverage is None or report.coverage >= MIN_COVERAGE:
-        return None
-    return (
-        f"only {report.coverage:.0%} of the attempts could be scored, too few to say anything: "
-        "run `closeloop run` again to retry the others."
-    )
-
-
-def write_gate_junit(file: Path, report: GateReport, refusal: str | None) -> None:
-    from closeloop.cli.console import write_named_file
-    from closeloop.metrics.baseline_gate import gate_to_junit
-
-    write_named_file(file, gate_to_junit(report, refusal).encode())
-
-
-def render_gate_report(report: GateReport) -> Iterator[RenderableType]:
-    """A row a metric, the worse ones in red."""
+def render_attempt_pair(pair: AttemptPair) -> Iterator[RenderableType]:
+    """What came of both, what they took, the scores that differ, and the diff of their diffs."""
     from rich.table import Table
     from rich.text import Text
 
+    yield Text(make_visible(pair.sentence), style="bold")
+    yield Text("One attempt each shows where they differ, never which agent is better.")
+    ratios = [f"{name} {ratio:.2f} ×" for name, ratio in pair.ratios.items() if ratio is not None]
+    if ratios:
+        yield Text(f"B takes of what A takes: {', '.join(ratios)}")
     table = Table(box=None)
-    for name in ("variant", "metric"):
-        table.add_column(name, no_wrap=True)
-    for name in ("baseline", "now", "difference", "tasks"):
+    table.add_column("score", no_wrap=True)
+    for name in ("A", "B"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("")
-    for difference in report.differences:
-        numbers = ("–", "–", "–")
-        if difference.before is not None and difference.now is not None:
-            change = difference.now - difference.before
-            bounds = (
-                f"{change:+.2f} ({difference.low:+.2f} … {difference.high:+.2f})"
-                if difference.low is not None
-                else f"{change:+.2f}"
-            )
-            numbers = (f"{difference.before:.2f}", f"{difference.now:.2f}", bounds)
-        table.add_row(
-            Text(make_visible(difference.variant)),
-            difference.metric,
-            *numbers,
-            str(difference.tasks),
-            Text(difference.verdict, style=GATE_COLOURS.get(difference.verdict, "dim")),
-        )
-    if report.differences:
+    differing = [one for one in pair.scores if one.differs]
+    for one in differing:
+        shown = ("–" if value is None else f"{value:.3g}" for value in (one.first, one.second))
+        table.add_row(Text(make_visible(one.definition.name)), *shown)
+    if differing:
+        yield Text()
         yield table
-    counted = f"those of {', '.join(report.rules)}" if report.rules else "none, no rule gates"
-    yield Text(f"findings that count: {counted} (`closeloop rules` says why)", style="dim")
-    for line in report.left_out:
-        yield Text(f"not compared: {make_visible(line)}", style="yellow")
-    for line in report.reasons:
-        yield Text(make_visible(line), style="red")
-    yield Text(
-        f"{'Not worse than' if report.passed else 'Worse than'} {describe_gate_baseline(report)}.",
-        style="bold green" if report.passed else "bold red",
-    )
+    yield Text()
+    yield from render_compared_files(pair.files)
 
 
-def describe_gate_baseline(report: GateReport) -> str:
-    """What it was held against."""
-    if report.baseline is None:
-        return "what was asked for, by thresholds alone"
-    name, when = report.baseline.name, report.baseline.at
-    more = " and what was asked for" if report.thresholds or report.margin is not None else ""
-    return f"the baseline {make_visible(name)!r} of {when:%Y-%m-%d}{more}, on exactly these tasks"
+def render_compared_files(files: Sequence[ComparedFile]) -> Iterator[RenderableType]:
+    """The lines of two changes: `A` and `B` before what only one has."""
+    from rich.text import Text
+
+    if not files:
+        yield Text("Neither has a change on record.", style="dim")
+    for file in files:
+        counts = f"{file.both} alike, {file.first} only A, {file.second} only B"
+        yield Text(f"{make_visible(file.path)} ({file.state}: {counts})", style="bold")
+        for line in file.lines if file.state != "same" else ():
+            mark = {"both": " ", "first": "A", "second": "B"}[line.by]
+            style = {"both": "dim", "first": "cyan", "second": "yellow"}[line.by]
+            yield Text(f"{mark} {line.sign}{make_visible(line.text)}", style=style)
+        if file.left_out:
+            yield Text(f"… and {count_with_noun(file.left_out, 'more line')}", style="dim")

@@ -58,7 +58,7 @@ def deliver(  # noqa: PLR0913 - one parameter for each flag
     issue
         An issue of the repository at its host, by number, or a JSON file that holds one.
     variant
-        The variant of closeloop.toml that works; the first when none is named.
+        The variant of closeloop.toml that works, or a trial that assigns one; else the first.
     agent
         The agent that works, instead: builtin when only --model is given.
     model
@@ -108,13 +108,14 @@ def deliver(  # noqa: PLR0913 - one parameter for each flag
     )
     settings = apply_executor_flags(settings, executor, address)
     order = load_order(resume, settings, project.root) if resume is not None else None
+    asked = read_request(request, issue, repo)
     wanted = DeliveryRequest(
         settings=settings,
         root=project.root,
         environ=os.environ,
         repo=repo,
-        variant=order.variant if order else choose_variant(settings, variant),
-        asked=read_request(request, issue, repo),
+        variant=order.variant if order else choose_variant(settings, variant, asked, project.root),
+        asked=asked,
         base=base,
         budget=budget,
         dry_run=dry_run,
@@ -163,12 +164,14 @@ def tell_steps(
     return tell_step
 
 
-def choose_variant(settings: Settings, name: str | None) -> str:
-    """The variant that is named, else the first."""
+def choose_variant(settings: Settings, name: str | None, asked: AskedWork, root: Path) -> str:
+    """The variant that is named, or that a trial of that name assigns; else the first."""
     from closeloop.records.errors import BadInput, unknown_name_error
 
     if name is not None and name not in settings.variants:
-        raise unknown_name_error("variant", name, settings.variants)
+        name = assign_by_trial(settings, name, asked, root)
+        if name not in settings.variants:
+            raise unknown_name_error("variant", name, settings.variants)
     chosen = name or next(iter(settings.variants), None)
     if chosen is None:
         raise BadInput(
@@ -176,6 +179,22 @@ def choose_variant(settings: Settings, name: str | None) -> str:
             "or add a [variants.NAME] section to closeloop.toml."
         )
     return chosen
+
+
+def assign_by_trial(settings: Settings, name: str, asked: AskedWork, root: Path) -> str:
+    """The variant that a request falls to in a trial; the name itself where no trial has it."""
+    from datetime import UTC, datetime
+
+    from closeloop.metrics.variant_trials import assign_variant
+    from closeloop.orchestration.request_delivery import name_request, redact_request
+    from closeloop.store.store_opening import open_project_store
+
+    with open_project_store(settings, root) as store:
+        trial = store.trials.load_trial(name)
+        if trial is None:
+            return name
+        _, task = name_request(redact_request(asked))
+        return assign_variant(store, trial, task, datetime.now(UTC)).variant
 
 
 def load_order(name: str, settings: Settings, root: Path) -> DeliveryOrder:
@@ -218,22 +237,28 @@ def read_issue(name: str, repo: Path) -> HostIssue:
     """By its number at the host, or from a file as the host's API or `gh issue view` writes it."""
     import anyio
 
-    from closeloop.changes.pull_opening import fetch_issue, find_code_host, issue_from_map
+    from closeloop.changes.host_credentials import find_hosted_repository, open_code_host
+    from closeloop.changes.pull_opening import fetch_issue, issue_from_map
     from closeloop.cli.console import read_file_content
     from closeloop.records.errors import BadInput
     from closeloop.text.record_reading import parse_json
 
-    number = name.removeprefix("#")
+    number, host = name.removeprefix("#"), find_hosted_repository(repo, os.environ)
     if not number.isdecimal():
         content = read_file_content(Path(name), MAX_REQUEST_BYTES)
-        return issue_from_map(parse_json(content, name), name)
-    host = find_code_host(repo, os.environ)
-    if host is None:
+        return issue_from_map(parse_json(content, name), name, host)
+    opening = open_code_host(host.kind, host.repo, os.environ) if host else None
+    if host is None or opening is None:
         raise BadInput(
             "An issue is asked of the host of `origin`, for which there is no token: set "
             "GITHUB_TOKEN or GITLAB_TOKEN, or name a file with --issue."
         )
-    return anyio.run(fetch_issue, host, int(number[:18]))
+
+    async def fetch() -> HostIssue:
+        async with opening as hub:
+            return await fetch_issue(hub, host.repo, int(number[:18]))
+
+    return anyio.run(fetch)
 
 
 STATE_TEXTS = {

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from closeloop.cli.console import JsonFlag, make_visible
+from closeloop.text.wording import format_percent, format_percent_range
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -228,19 +229,27 @@ def trust_column(one: JudgeTrust) -> list[str]:
     agreement = one.agreement
     return [
         str(agreement.agreeing.n),
-        format_estimate(agreement.agreeing),
-        format_estimate(agreement.sensitivity),
-        format_estimate(agreement.specificity),
+        format_share_estimate(agreement.agreeing),
+        format_share_estimate(agreement.sensitivity),
+        format_share_estimate(agreement.specificity),
         format_estimate(agreement.kappa),
         format_estimate(agreement.ac1),
-        f"{one.passed / one.judged:.2f}",
-        format_estimate(one.corrected.estimate),
-        format_estimate(one.powered.estimate if one.powered else None),
+        format_percent(one.passed / one.judged),
+        format_share_estimate(one.corrected.estimate),
+        format_share_estimate(one.powered.estimate if one.powered else None),
         "block" if one.may_block else "advise",
     ]
 
 
+def format_share_estimate(one: Estimate | None) -> str:
+    """`83 % (61–94 %)`."""
+    if one is None:
+        return "–"
+    return f"{format_percent(one.value)} ({format_percent_range(one.low, one.high)})"
+
+
 def format_estimate(one: Estimate | None) -> str:
+    """Of what is no share, such as kappa."""
     return "–" if one is None else f"{one.value:.2f} ({one.low:.2f} … {one.high:.2f})"
 
 
@@ -454,14 +463,15 @@ def render_tally(made: AnalysisResult) -> Iterator[RenderableType]:
     else:
         yes_rate = made.rate
         yield Text(
-            f"yes for {yes_rate.hits:g} of {yes_rate.of} ({yes_rate.value:.0%}, {yes_rate.low:.0%}"
-            f" … {yes_rate.high:.0%}); {made.attempts - yes_rate.of} without an answer"
+            f"yes for {yes_rate.hits:g} of {yes_rate.of} ({format_percent(yes_rate.value)}, "
+            f"{format_percent_range(yes_rate.low, yes_rate.high)}); "
+            f"{made.attempts - yes_rate.of} without an answer"
         )
     if made.corrected is not None and made.corrected.estimate is not None:
         corrected_rate = made.corrected.estimate
         yield Text(
-            f"as people would answer: {corrected_rate.value:.0%} ({corrected_rate.low:.0%} …"
-            f" {corrected_rate.high:.0%})"
+            f"as people would answer: {format_percent(corrected_rate.value)}"
+            f" ({format_percent_range(corrected_rate.low, corrected_rate.high)})"
         )
     elif made.corrected is not None:
         yield Text(f"not corrected: {made.corrected.refusal}", style="yellow")

@@ -9,7 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from closeloop.cli.console import JsonFlag, make_visible
-from closeloop.text.wording import count_with_noun, short_repository_name
+from closeloop.text.wording import (
+    count_with_noun,
+    format_percent,
+    format_percent_range,
+    short_repository_name,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -318,7 +323,8 @@ def format_hits(rate: Rate | None) -> str:
 
 
 def format_rate_interval(rate: Rate | None) -> str:
-    """`0.67 of 12 (0.39–0.86)`."""
-    return (
-        "–" if rate is None else f"{rate.value:.2f} of {rate.of} ({rate.low:.2f}–{rate.high:.2f})"
-    )
+    """`67 % of 12 (39–86 %)`."""
+    if rate is None:
+        return "–"
+    bounds = format_percent_range(rate.low, rate.high)
+    return f"{format_percent(rate.value)} of {rate.of} ({bounds})"

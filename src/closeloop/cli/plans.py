@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from closeloop.cli.console import JsonFlag, make_visible
 from closeloop.records.evaluation import CRITERIA
-from closeloop.text.wording import count_with_noun, truncate_at_word
+from closeloop.text.wording import count_with_noun, format_percent_range, truncate_at_word
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -305,7 +305,11 @@ def format_score(score: float | None) -> str:
 
 
 def format_rate(made: Rate | None) -> str:
-    return "–" if made is None else f"{format_share(made)} ({made.low:.2f}–{made.high:.2f})"
+    return (
+        "–"
+        if made is None
+        else f"{format_share(made)} ({format_percent_range(made.low, made.high)})"
+    )
 
 
 def format_share(made: Rate | None) -> str:

@@ -15,6 +15,7 @@ from closeloop.cli.console import (
     print_line,
     print_parts,
 )
+from closeloop.text.wording import format_percent, format_percent_range, format_points_estimate
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -240,10 +241,15 @@ def render_prompt_effect(effect: PromptEffect) -> Iterator[RenderableType]:
     new, old = (make_visible(name[:12]) for name in (effect.new, effect.old))
     yield Text(f"{effect.metric} under {new} against {old}: {comparison.verdict}", style="bold")
     for name, one in ((old, effect.before), (new, effect.after)):
-        rate = "not known" if one is None else f"{one.value:.2f} ({one.low:.2f} … {one.high:.2f})"
+        rate = (
+            "not known"
+            if one is None
+            else f"{format_percent(one.value)} ({format_percent_range(one.low, one.high)})"
+        )
         yield Text(f"  {name}  {rate}, n {one.n if one else 0}")
     if (seen := comparison.difference) is not None:
-        yield Text(f"  difference {seen.value:+.2f} ({seen.low:+.2f} … {seen.high:+.2f})")
+        change = format_points_estimate(seen.value, seen.low, seen.high)
+        yield Text(f"  difference {change}")
     if needed := describe_needed(comparison):
         yield Text(f"  {needed}", style="dim")
     for note in effect.notes:

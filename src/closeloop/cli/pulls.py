@@ -106,9 +106,12 @@ def fetch_changes(store: Store, project: ProjectConfiguration, repo: str | None)
     import anyio
 
     from closeloop.changes.host_credentials import open_code_host
+    from closeloop.cli.check import cache_folder
     from closeloop.reviews.authorship import merge_known_agents
     from closeloop.reviews.pull_changes import fetch_missing_changes, list_pulls_without_change
+    from closeloop.reviews.pull_risk import RiskAssessment
 
+    cache, checks = cache_folder(project, os.environ), project.settings.check
     return anyio.run(
         fetch_missing_changes,
         store,
@@ -116,6 +119,7 @@ def fetch_changes(store: Store, project: ProjectConfiguration, repo: str | None)
         list_pulls_without_change(store, repo),
         partial(open_code_host, environ=os.environ),
         (project.root,),
+        RiskAssessment(cache=cache, settings=checks),
     )
 
 
@@ -164,6 +168,7 @@ def pulls_table(listing: PullListing) -> Iterator[RenderableType]:
     from rich.text import Text
 
     from closeloop.cli.console import make_visible
+    from closeloop.metrics.metric_figures import format_dollars
 
     if not listing.pulls:
         yield Text("No pull requests: `closeloop import --github OWNER/NAME` asks for them.")
@@ -188,7 +193,7 @@ def pulls_table(listing: PullListing) -> Iterator[RenderableType]:
             checks,
             format_size(row.added, row.removed),
             str(row.rounds),
-            "–" if one.cost is None else f"${one.cost:.2f}",
+            "–" if one.cost is None else format_dollars(one.cost),
             Text(make_visible(row.title)),
             Text(", ".join(one.reasons[:3]), style="dim"),
         )

@@ -19,7 +19,7 @@ from closeloop.cli.console import make_visible, open_console, print_warning
 from closeloop.records.attempt import AWAITING_REVIEW
 from closeloop.records.errors import BadInput
 from closeloop.tasks.sealed_tasks import split_results
-from closeloop.text.wording import count_with_noun, truncate_at_word
+from closeloop.text.wording import count_with_noun, format_points, truncate_at_word
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -41,7 +41,8 @@ def print_forecast(forecast: ExperimentForecast, several: bool) -> None:
         parts.append(
             "too few tasks and repeats to show any difference between variants"
             if forecast.effect is None
-            else f"differences between variants show from about {forecast.effect:.2f} in pass rate"
+            else "differences between variants show from about"
+            f" {format_points(forecast.effect)} of pass rate"
         )
     duration_text = (
         "not known" if forecast.seconds is None else f"about {describe_duration(forecast.seconds)}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from closeloop.cli.console import JsonFlag, make_visible
-from closeloop.text.wording import count_with_noun
+from closeloop.text.wording import count_with_noun, format_percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -110,7 +110,7 @@ def render_scores(summaries: Sequence[ScoreSummary]) -> Iterator[RenderableType]
             f"{definition.kind}, {definition.unit}" if definition.unit else definition.kind,
             definition.better or "–",
             f"{one.attempts:,}",
-            "–" if one.coverage is None else f"{one.coverage:.0%}",
+            "–" if one.coverage is None else format_percent(one.coverage),
             Text(make_visible(definition.says), style="dim"),
         )
     yield table

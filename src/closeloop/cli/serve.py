@@ -96,8 +96,10 @@ def _build_webhook_secrets(found: ProjectConfiguration, desk: PageContext) -> We
     from msgspec.structs import replace
 
     from closeloop.changes.host_credentials import open_code_host
+    from closeloop.cli.check import cache_folder
     from closeloop.cli.config import ReviewContext
     from closeloop.cli.memory import run_learning
+    from closeloop.reviews.pull_risk import RiskAssessment
 
     review_context, model = ReviewContext(found, desk.store), found.settings.memory.model
     learn = partial(run_learning, review_context, None, model, desk.stopping.is_set)
@@ -106,6 +108,7 @@ def _build_webhook_secrets(found: ProjectConfiguration, desk: PageContext) -> We
         learn=learn,
         open_host=partial(open_code_host, environ=os.environ),
         clones=(found.root,),
+        risk=RiskAssessment(cache=cache_folder(found, os.environ), settings=found.settings.check),
     )
 
 

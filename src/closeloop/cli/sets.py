@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from closeloop.cli.console import JsonFlag, make_visible
 from closeloop.records.task import SplitMethod
-from closeloop.text.wording import count_with_noun
+from closeloop.text.wording import count_with_noun, format_percent, format_percent_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -222,7 +222,8 @@ def render_sets(
             )
         if set_facts.uncovered is not None and set_facts.name == "dev":
             yield Text(
-                f"{set_facts.uncovered:.0%} of the last 90 days' work is where no dev task is",
+                f"{format_percent(set_facts.uncovered)} of the last 90 days' work is where no dev"
+                " task is",
                 "dim",
             )
     if sealed_now:
@@ -287,7 +288,8 @@ def held_out_gap_table(gaps: Sequence[HeldOutGap]) -> RenderableType:
 
 
 def format_pass_estimate(one: Estimate) -> str:
-    return f"{one.value:.2f} ({one.low:.2f} … {one.high:.2f}), {count_with_noun(one.n, 'task')}"
+    bounds = format_percent_range(one.low, one.high)
+    return f"{format_percent(one.value)} ({bounds}), {count_with_noun(one.n, 'task')}"
 
 
 def render_unsealings(looks: Sequence[HeldOutRun]) -> Iterator[RenderableType]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from closeloop.cli.console import JsonFlag, make_visible
 from closeloop.records.attempt import AWAITING_REVIEW
-from closeloop.text.wording import count_with_noun
+from closeloop.text.wording import count_with_noun, format_percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -288,8 +288,8 @@ def render_grade_facts(grade: Grade | None) -> Iterator[Text]:
         yield Text(f"  {EVIDENCE_WORDS[grade.evidence]}", style="dim")
     if grade.files_precision is not None and grade.files_recall is not None:
         yield Text(
-            f"  files changed against the reference: precision {grade.files_precision:.2f}, "
-            f"recall {grade.files_recall:.2f}",
+            f"  files changed against the reference: precision "
+            f"{format_percent(grade.files_precision)}, recall {format_percent(grade.files_recall)}",
             style="dim",
         )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from closeloop.cli.console import make_visible
-from closeloop.text.wording import count_with_noun
+from closeloop.text.wording import count_with_noun, format_percent
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -92,7 +92,7 @@ def render_reference(one: ReferenceDifference, *, full: bool) -> Iterator[Text]:
     """Which files and lines only the attempt or only the reference changes."""
     from rich.text import Text
 
-    like = "" if one.similarity is None else f", similarity {one.similarity:.2f}"
+    like = "" if one.similarity is None else f", similarity {format_percent(one.similarity)}"
     yield Text(f"\nAgainst the reference{like}", style="bold")
     for name, paths in (
         ("in both", one.files_in_both),

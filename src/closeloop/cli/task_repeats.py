@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from closeloop.cli.console import make_visible
-from closeloop.text.wording import count_with_noun
+from closeloop.text.wording import count_with_noun, format_percent_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,5 +75,5 @@ def _format_count(number: int | None) -> str:
 def _format_rate(rate: Rate | None, *, bounds: bool = False) -> str:
     if rate is None:
         return "–"
-    limits = f" ({rate.low:.2f} … {rate.high:.2f})" if bounds else ""
+    limits = f" ({format_percent_range(rate.low, rate.high)})" if bounds else ""
     return f"{rate.hits:g} of {rate.of}{limits}"

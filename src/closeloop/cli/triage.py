@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from closeloop.cli.console import JsonFlag, make_visible
-from closeloop.text.wording import count_with_noun
+from closeloop.text.wording import count_with_noun, format_percent, format_points
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -88,7 +88,11 @@ def triage_table(report: TriageReport) -> RenderableType:
     table.add_column("request", max_width=30)
     table.add_column("why", min_width=40)
     for one in report.sessions:
-        chance = [f"{one.chance:.0%}" if one.chance is not None else "–"] if states_chances else []
+        chance = (
+            [format_percent(one.chance) if one.chance is not None else "–"]
+            if states_chances
+            else []
+        )
         table.add_row(
             str(one.place),
             one.attempt,
@@ -129,7 +133,7 @@ def describe_quality(report: TriageReport) -> str:
     if quality is not None and quality.auc is not None:
         lines.append(f"On yours, each left out in turn: AUC {quality.auc:.2f}")
         if quality.calibration_error is not None:
-            lines[-1] += f", chances off by {quality.calibration_error:.2f} on average"
+            lines[-1] += f", chances off by {format_points(quality.calibration_error)} on average"
         lines[-1] += "."
     silent = [agent for agent in report.agents if not agent.states_chances]
     if silent:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from closeloop.cli.console import make_visible
+from closeloop.text.wording import format_percent, format_points_estimate
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -134,7 +135,7 @@ def render_trial_report(report: TrialReport) -> Iterator[RenderableType]:
         cells = [arm.rates.get(name) for name in names]
         table.add_row(
             Text(make_visible(arm.variant)),
-            f"{arm.share:.0%}",
+            format_percent(arm.share),
             f"{arm.assigned:,}",
             f"{arm.outcomes:,}",
             *("not known" if cell is None else f"{cell:.3g}" for cell in cells),
@@ -145,7 +146,7 @@ def render_trial_report(report: TrialReport) -> Iterator[RenderableType]:
     for standing in report.standings:
         difference = standing.difference
         bounds = (
-            f" {difference.value:+.2f} ({difference.low:+.2f} … {difference.high:+.2f})"
+            f" {format_points_estimate(difference.value, difference.low, difference.high)}"
             if difference
             else ""
         )

@@ -11,6 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from closeloop.gateway import Gateway
+from closeloop.judges.addressed_text import needs_confirmation
 from closeloop.judges.checks import build_sealed_question, find_quote_fault, find_seal_fault
 from closeloop.providers.model_opening import find_model_settings
 from closeloop.providers.structured_reply import ask_with_repair
@@ -20,7 +21,7 @@ from closeloop.records.evaluation import PosedQuestion
 from closeloop.records.finding import Finding, Rule, Unmeasured
 from closeloop.records.protocols import Model
 from closeloop.records.record import Record
-from closeloop.records.settings import Settings
+from closeloop.records.settings import JudgeConfirmation, Settings
 from closeloop.text.text_masking import CodeMasker, collect_known_texts
 from closeloop.text.untrusted import build_text_block, reveal_hidden_text
 
@@ -231,18 +232,20 @@ async def review_chunk(
     chunk: ReviewChunk,
     known: Sequence[Finding],
     request: str | None,
-    confirms: bool = True,
+    confirm: JudgeConfirmation = "addressed",
 ) -> ReviewAnswer | str:
-    """What the model finds; a part in which it finds nothing is shown again with words masked.
+    """What the model finds; where it finds nothing, the part may be shown again with words masked.
 
     A text in the change can ask for silence. What is found only then is reported on the same line.
     """
     answer = await _ask_reviewer(reviewer, chunk, known, request)
-    if isinstance(answer, str) or answer.findings or not confirms:
+    if isinstance(answer, str) or answer.findings:
         return answer
-    masked, names = mask_chunk(chunk, request)
-    if masked == chunk:
+    masked, masker = mask_chunk(chunk, request)
+    written = chunk.text.splitlines()
+    if masked == chunk or not needs_confirmation(confirm, masker.hidden, written):
         return answer
+    names = {shown: key.partition("\0")[2] for key, shown in masker.placeholders.items()}
     second = await _ask_reviewer(reviewer, masked, (), request)
     if isinstance(second, str):
         return answer
@@ -266,8 +269,8 @@ async def _ask_reviewer(
     return reply.answer or reply.why or ""
 
 
-def mask_chunk(chunk: ReviewChunk, request: str | None) -> tuple[ReviewChunk, Mapping[str, str]]:
-    """The part without its author's words, line by line; and the names behind the placeholders."""
+def mask_chunk(chunk: ReviewChunk, request: str | None) -> tuple[ReviewChunk, CodeMasker]:
+    """The part without its author's words, line by line; and what masked it."""
     masker = CodeMasker(collect_known_texts([request or ""]))
     lines: list[str] = []
     added: dict[str, dict[int, str]] = {}
@@ -280,5 +283,4 @@ def mask_chunk(chunk: ReviewChunk, request: str | None) -> tuple[ReviewChunk, Ma
         texts = {number: masker.mask_line(text) for number, text in numbered.items()}
         lines += [f"file: {masked_path}", *(f"+{text}" for text in texts.values())]
         added[masked_path] = texts
-    names = {shown: key.partition("\0")[2] for key, shown in masker.placeholders.items()}
-    return ReviewChunk(text="\n".join(lines), added=added), names
+    return ReviewChunk(text="\n".join(lines), added=added), masker

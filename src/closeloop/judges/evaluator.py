@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from closeloop.concurrency import run_limited
 from closeloop.judges import checks
+from closeloop.judges.addressed_text import needs_confirmation
 from closeloop.judges.judge_cases import sort_by_dependencies
 from closeloop.judges.judge_panel import (
     JudgePanel,
@@ -28,7 +29,6 @@ from closeloop.judges.judge_panel import build_question as pose
 from closeloop.judges.masked_work import (
     is_withheld,
     mask_case,
-    speaks_to_judge,
     withhold_unless_confirmed,
 )
 from closeloop.judges.rubric import (
@@ -241,7 +241,7 @@ async def judge_case(bench: JudgePanel, case: JudgeCase) -> JudgedCase:
         rubric = rubric_for_task(case.task, opened)
         version = build_judge_version(opened, rubric)
         vote = await judge_samples(opened, case, rubric, version, used)
-        if vote.passed and opened.confirms:
+        if vote.passed and opened.confirm != "never":
             vote = await confirm_pass(opened, case, rubric, version, vote, used)
         used = sum_usage((used, vote.usage))
         votes.append(vote)
@@ -274,7 +274,7 @@ async def confirm_pass(
     An agent that looks at files would read those words there: its model alone is asked.
     """
     masked = mask_case(case, rubric)
-    if masked is None or not (opened.confirms_all or speaks_to_judge(masked.hidden)):
+    if masked is None or not needs_confirmation(opened.confirm, masked.hidden, masked.written):
         return vote
     plain = opened
     if opened.look is not None:

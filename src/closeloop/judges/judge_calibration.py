@@ -26,7 +26,7 @@ from closeloop.records.record import Record
 from closeloop.statistics.agreement import measure_agreement, ppi_rate, rogan_gladen_rate
 from closeloop.statistics.log_ratios import pooled_variance
 from closeloop.store import Store
-from closeloop.text.wording import count_with_noun
+from closeloop.text.wording import count_with_noun, format_percent
 
 # What people say of items, from a CSV file.
 
@@ -206,7 +206,7 @@ def find_blocking_obstacle(found: Agreement, items: int) -> str | None:
         if share is None:
             return f"no items to tell its {name} by"
         if share.low <= CLASS_RATE_FLOOR:
-            return f"its {name} may be as low as {share.low:.2f}"
+            return f"its {name} may be as low as {format_percent(share.low)}"
     return None
 
 
@@ -253,8 +253,10 @@ def list_calibration_notes(
         are = count_with_noun(len(items), "item is", "items are")
         note_lines.append(f"Only {are} labelled: {MIN_ITEMS} are the least.")
     if doubled < MIN_DOUBLED_SHARE:
-        least = f"{MIN_DOUBLED_SHARE:.0%} are the least"
-        note_lines.append(f"{doubled:.0%} of the items have labels of two people: {least}.")
+        least = f"{format_percent(MIN_DOUBLED_SHARE)} are the least"
+        note_lines.append(
+            f"{format_percent(doubled)} of the items have labels of two people: {least}."
+        )
     split = len({(one.item, one.asked) for one in labels}) - len(truth)
     if split:
         note_lines.append(

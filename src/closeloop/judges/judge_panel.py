@@ -28,7 +28,12 @@ from closeloop.records.evaluation import (
 )
 from closeloop.records.protocols import Judge, Model
 from closeloop.records.record import Record, content_digest
-from closeloop.records.settings import JudgeSettings, OrchestrateSettings, Settings
+from closeloop.records.settings import (
+    JudgeConfirmation,
+    JudgeSettings,
+    OrchestrateSettings,
+    Settings,
+)
 from closeloop.records.task import Limits
 
 if TYPE_CHECKING:
@@ -73,10 +78,7 @@ class OpenJudge(Record):
     """Finds the one that a task names."""
     temperature: float = 0.1
     samples: int = 1
-    confirms: bool = True
-    """Asks again about what it favours, with the words of whoever did the work masked."""
-    confirms_all: bool = True
-    """Also where none of these words speak to a judge."""
+    confirm: JudgeConfirmation = "addressed"
 
 
 class JudgePanel(Record):
@@ -136,8 +138,7 @@ def open_judge_panel(
                 named=None if rubric else find_named_rubric,
                 temperature=judge_settings.temperature,
                 samples=sample_count,
-                confirms=judge_settings.confirm != "never",
-                confirms_all=judge_settings.confirm == "always",
+                confirm=judge_settings.confirm,
             )
             for name in names
         ),
@@ -212,9 +213,7 @@ def make_judge_failure(judge: Judge, error: Exception) -> PluginFailed:
 
 def describe_confirmation(opened: OpenJudge) -> list[str]:
     """How it confirms what it favours, as a part of its version."""
-    if not opened.confirms:
-        return []
-    return [f"confirms {MASKING_VERSION}" + ("" if opened.confirms_all else " addressed")]
+    return [] if opened.confirm == "never" else [f"confirms {MASKING_VERSION} {opened.confirm}"]
 
 
 def build_judge_version(opened: OpenJudge, rubric: Rubric) -> JudgeVersion:

@@ -8,11 +8,11 @@ about the same work without the words of its author, comes to it too.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from unicodedata import normalize
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from closeloop.judges.addressed_text import is_addressed_to_reader, split_addressed_sentences
 from closeloop.judges.rubric import reaches_threshold
 from closeloop.records.evaluation import (
     CRITERIA,
@@ -41,19 +41,23 @@ from closeloop.text.text_masking import (
     CodeMasker,
     KnownTexts,
     collect_known_texts,
+    find_file_starts,
     mask_patch,
+    split_patch_files,
     split_patch_lines,
 )
-from closeloop.text.untrusted import draw_seal, is_blank, reveal_hidden_text
+from closeloop.text.untrusted import draw_seal, is_blank
 from closeloop.text.wording import truncate_words
 
-MASKING_VERSION = 1
+MASKING_VERSION = 2
 """Part of a judge's version: what is masked decides what counts."""
 MAX_CRITERION_DROP = 0.3
 """By how much a criterion may score less without the text."""
 MAX_CITED_CHARS = 160
 MAX_MASKED_CHARS = 240_000
 """Of one text: twice what a judge is shown of a change."""
+MAX_WRITTEN_CHARS = 1_000_000
+"""Of one text, searched for words to a judge."""
 _ASKS_FOR_TEXT = re.compile(
     r"\b(?:readme|documentation|docs?|changelog|release notes|docstrings?|tutorial|man page)\b"
     r"|\.(?:md|rst|txt|adoc)\b",
@@ -67,6 +71,8 @@ class MaskedCase(Record):
     case: JudgeCase
     hidden: tuple[str, ...]
     """Texts of the author, those that speak to a reader first."""
+    written: tuple[str, ...] = ()
+    """All lines of the author, names and all."""
 
 
 def mask_case(case: JudgeCase, rubric: Rubric) -> MaskedCase | None:
@@ -77,10 +83,23 @@ def mask_case(case: JudgeCase, rubric: Rubric) -> MaskedCase | None:
     others = [task for task in case.plan if task != case.task]
     if output == case.output and not facts and not others:
         return None
-    hidden += [*(fact.text for fact in case.facts), *(task.prompt for task in others)]
+    others_texts = [*(fact.text for fact in case.facts), *(task.prompt for task in others)]
+    hidden += others_texts
+    written = [*list_written_lines(case.output, case.base_known), *others_texts]
     seals = QuestionSeals(common=case.seals.common if case.seals else draw_seal(), own=draw_seal())
     masked = replace(case, output=output, facts=facts, plan=(), site=None, seals=seals)
-    return MaskedCase(case=masked, hidden=tuple(hidden))
+    return MaskedCase(case=masked, hidden=tuple(hidden), written=tuple(written))
+
+
+def list_written_lines(output: TaskOutput, base_known: bool) -> list[str]:
+    """The lines of whoever did the work; where closeloop made the patch, the base has its own."""
+    lines = split_patch_lines((output.change or "")[:MAX_WRITTEN_CHARS])
+    if base_known:
+        starts = set(find_file_starts(lines))
+        own = [line for line in lines if line.startswith(("+", "rename to"))]
+        known_paths = {lines[at + 1] for at in starts if not lines[at].startswith("--- /dev/null")}
+        lines = [line for line in own if line not in known_paths]
+    return [*lines, *output.text[:MAX_WRITTEN_CHARS].splitlines()]
 
 
 def mask_output(
@@ -135,7 +154,7 @@ def _mask_change(
         masked, masker = mask_patch(patch, known, base_known=base_known)
         return masked, list(masker.hidden)
     parts, hidden = [], list[str]()
-    for section in re.split(r"^(?=diff --git |--- (?!.*\n(?!\+\+\+ )))", patch, flags=re.MULTILINE):
+    for section in filter(None, split_patch_files(patch)):
         path = re.search(r"^\+\+\+ (?:\"?b/)?([^\t\n\"]+)", section, re.MULTILINE)
         suffix = path[1].strip().rpartition(".")[2].lower() if path else ""
         masked, masker = mask_patch(section, known, base_known=base_known)
@@ -245,55 +264,3 @@ def _describe_masked_event(event: AnyEvent, masker: CodeMasker) -> str:
         case ToolUse():
             return f"uses {masker.mask_word(event.name)}"
     return "note"
-
-
-# Sentences that speak to whoever judges: what can be taken out of prose that is itself judged.
-
-_ADDRESSED = re.compile(
-    r"\b(?:judges?|judging|evaluat(?:or|ors|ion|ing)|graders?|grading|assessors?|rubrics?|verdicts?"
-    r"|scor(?:e|es|ing)|criteri(?:on|a)|quote[- ]checker|seal|instructions?|system prompt|passbot"
-    r"|system[- ](?:message|reminder)|developer message|assistant|human|disregard|override"
-    r"|ignore (?:all|any|your|the|previous)"
-    r"|(?:answer|say|reply|respond|return)s?(?: with)? \W?(?:yes|no|pass)"
-    r"|(?:every|all|each) (?:checks?|answers?|questions?)|checks? (?:is|are|be) (?:met|yes)"
-    r"|is better than the other|who(?:ever)? reads this|decode (?:this|and)|obey|rot13|approved by"
-    r"|be consistent|acceptance, yes|no findings|juge|vérification|évaluat\w+|Prüfer|Richter"
-    r"|Bewert\w+|juez|evaluador\w*|avaliador\w*|giudice|beoordela\w+|sędzia)\b"
-    r"|评审|评分|评委|审查|审核|法官|指令|检查项|審査|採点|評価|指示|判定"
-    r"|судь\w+|оцен\w+|инструкц\w+|проверк\w+|للمقيم|تعليمات|المقيّم"
-    r"|निर्णायक|मूल्यांकन|निर्देश|जाँच|심사|평가|채점|지시"
-    r"|\"(?:verdict|seal|better|answers|findings|role)\"\s*:|^\s*(?:BEGIN|END) \w+"
-    r"|<\W?\w{0,20}(?:system|im_start|im_end|inst)\w{0,20}\W?>|[A-Za-z0-9+/]{24,}={0,2}|(?:%[0-9a-f]{2}){4,}"
-    r"|(?:\b\w ){6,}",
-    re.IGNORECASE | re.MULTILINE,
-)
-_LOOKALIKES = str.maketrans("АВЕКМНОРСТХаеорсухіѕјԁһ‐‑‒–ıο", "ABEKMHOPCTXaeopcyxisjdh----io")
-_SENTENCE_END = re.compile(r"(?<=[.!?。！？])(?=\s)|(?<=[。！？])|(?<=\n)")
-MAX_SENTENCE_CHARS = 2_000
-"""A longer one is looked at in parts."""
-
-
-def is_addressed_to_reader(sentence: str) -> bool:
-    """Whether it speaks of judging, scores or instructions, or hides what it says."""
-    if reveal_hidden_text(sentence) != sentence:
-        return True
-    plain = normalize("NFKC", sentence)
-    return bool(_ADDRESSED.search(plain) or _ADDRESSED.search(plain.translate(_LOOKALIKES)))
-
-
-def speaks_to_judge(texts: Iterable[str]) -> bool:
-    """Whether one of the texts has a sentence for its judge."""
-    return any(split_addressed_sentences(text)[1] for text in texts)
-
-
-def split_addressed_sentences(text: str) -> tuple[str, list[str]]:
-    """The text without the sentences that speak to its judge, and those."""
-    kept, removed = [], []
-    for sentence in _SENTENCE_END.split(text):
-        parts = range(0, len(sentence), MAX_SENTENCE_CHARS)
-        if any(is_addressed_to_reader(sentence[at : at + MAX_SENTENCE_CHARS]) for at in parts):
-            removed.append(sentence.strip())
-            kept.append("\n" if sentence.endswith("\n") else " ")
-        else:
-            kept.append(sentence)
-    return "".join(kept), removed

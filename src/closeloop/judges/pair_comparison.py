@@ -9,6 +9,7 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from closeloop.concurrency import run_limited
+from closeloop.judges.addressed_text import needs_confirmation
 from closeloop.judges.checks import (
     MAX_PART_CHARS,
     MAX_REASON_CHARS,
@@ -17,7 +18,7 @@ from closeloop.judges.checks import (
     find_seal_fault,
 )
 from closeloop.judges.judge_panel import JudgePanel, OpenJudge, build_judge_version, rubric_for_task
-from closeloop.judges.masked_work import cite_hidden_text, mask_output, speaks_to_judge
+from closeloop.judges.masked_work import cite_hidden_text, list_written_lines, mask_output
 from closeloop.providers.structured_reply import ask_with_repair
 from closeloop.records.attempt import Usage, sum_usage
 from closeloop.records.chat import ModelRequest
@@ -156,13 +157,15 @@ async def compare_outputs(judge: OpenJudge, case: JudgeCase, other: TaskOutput) 
         reason = "Nothing came back for the other." if winner != "tie" else "Nothing came back."
         return OutputPreference(task=case.task.id, judge=version, winner=winner, reasons=(reason,))
     first = await ask_both_orders(judge, case, other, rubric, version, Usage())
-    if not judge.confirms or first.winner in (None, "tie"):
+    if judge.confirm == "never" or first.winner in (None, "tie"):
         return first
     masked, hidden = mask_output(case, rubric, case.output)
     masked_other, hidden_other = mask_output(case, rubric, other)
     if (masked, masked_other) == (case.output, other):
         return first
-    if not (judge.confirms_all or speaks_to_judge([*hidden, *hidden_other])):
+    outputs = (case.output, other)
+    written = [line for one in outputs for line in list_written_lines(one, case.base_known)]
+    if not needs_confirmation(judge.confirm, [*hidden, *hidden_other], written):
         return first
     bare = replace(case, output=masked)
     if is_blank(work_text(masked)) or is_blank(work_text(masked_other)):

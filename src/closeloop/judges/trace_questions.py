@@ -9,10 +9,11 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from closeloop.concurrency import run_limited
+from closeloop.judges.addressed_text import needs_confirmation
 from closeloop.judges.checks import build_sealed_question, find_quote_fault, find_seal_fault
 from closeloop.judges.judge_calibration import find_consensus
 from closeloop.judges.judge_panel import OpenJudge, describe_confirmation
-from closeloop.judges.masked_work import mask_events, speaks_to_judge
+from closeloop.judges.masked_work import mask_events
 from closeloop.providers.structured_reply import ask_with_repair
 from closeloop.records.attempt import Usage, sum_usage
 from closeloop.records.calibration import (
@@ -334,9 +335,9 @@ async def ask_about_trace(
     A yes cites events and quotes them; a no needs nothing to show for it.
     """
     answer = await _ask_about_events(judge, question, item.attempt, item.events, Usage())
-    if answer.verdict != "no" or not judge.confirms or item.masked in ({}, item.events):
+    if answer.verdict != "no" or judge.confirm == "never" or item.masked in ({}, item.events):
         return answer
-    if not (judge.confirms_all or speaks_to_judge(item.events.values())):
+    if not needs_confirmation(judge.confirm, item.events.values(), item.events.values()):
         return answer
     second = await _ask_about_events(judge, question, item.attempt, item.masked, answer.usage)
     usage = sum_usage((answer.usage, second.usage))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from closeloop.metrics.attempt_table import AttemptTable
 from closeloop.records.errors import unknown_name_error
 from closeloop.store.metrics_section import TextColumn
-from closeloop.text.wording import repository_name
+from closeloop.text.wording import natural_order, repository_name
 
 if TYPE_CHECKING:
     import numpy as np
@@ -126,9 +126,10 @@ def _context_labels(work: AttemptTable) -> TextColumn:
     return TextColumn(codes=codes, labels=tuple(bands))
 
 
-def order_label(label: str) -> tuple[int, str]:
+def order_label(label: str) -> tuple[int, tuple[tuple[str, int], ...]]:
     """Bands by what they hold, all else by name."""
-    return (CONTEXT_BANDS.index(label) if label in CONTEXT_BANDS else -1), label
+    place = CONTEXT_BANDS.index(label) if label in CONTEXT_BANDS else -1
+    return place, natural_order(label)
 
 
 def _iso_week(day: float) -> str | None:

@@ -30,6 +30,7 @@ from closeloop.records.trace import (
     Trace,
 )
 from closeloop.store import Store, schema
+from closeloop.text.wording import natural_order
 
 KEPT_COLUMNS = tuple(str(column.name) for column in schema.measurements.columns)
 """A column that is new is filled by measuring again."""
@@ -187,7 +188,8 @@ def list_experiment_attempts(store: Store, experiment: Experiment) -> list[Attem
         if row.number <= experiment.repeats:
             last[row.task_digest, row.variant, row.number] = row
     return sorted(
-        last.values(), key=lambda row: (row.task or "", row.variant_name or "", row.number)
+        last.values(),
+        key=lambda row: (natural_order(row.task or ""), row.variant_name or "", row.number),
     )
 
 

@@ -26,12 +26,14 @@ from closeloop.records.finding import ProcessScore
 from closeloop.statistics.mean_comparison import compare_means
 from closeloop.statistics.rate_comparison import DifferenceInterval, rate_difference
 from closeloop.statistics.rate_estimate import TaskValues
+from closeloop.text.wording import format_percent
 
 # What a gate asks: of each metric, of each task, of whatever somebody set a threshold for.
 
 GATE_METRICS = ("passed", "without findings", *ProcessScore.__struct_fields__)
 """Of all of them, more is better."""
 EACH_TASK = "each task"
+MEANS_METHOD = "difference of task means, noise of repeats pooled"
 NO_SCORES: Mapping[str, Mapping[str, float]] = {}
 
 MeasuredSides = Mapping[str, Sequence[MeasuredAttempt]]
@@ -181,8 +183,16 @@ def list_gate_reasons(report: GateReport) -> Iterator[str]:
 
 def describe_rate_change(one: MetricDifference | TaskDifference) -> str:
     """From what to what."""
-    known = one.before is not None and one.now is not None
-    return f"{one.before:.2f} before, {one.now:.2f} now" if known else "not enough data"
+    if one.before is None or one.now is None:
+        return "not enough data"
+    if isinstance(one, MetricDifference) and is_mean_difference(one):
+        return f"{one.before:.3g} before, {one.now:.3g} now"
+    return f"{format_percent(one.before)} before, {format_percent(one.now)} now"
+
+
+def is_mean_difference(one: MetricDifference) -> bool:
+    """Whether it is of a score that is no rate."""
+    return one.method == MEANS_METHOD
 
 
 def describe_threshold(demand: MetricThreshold) -> str:
@@ -259,6 +269,16 @@ def scored_share(side: Sequence[MeasuredAttempt]) -> float | None:
     )
 
 
+def gate_refusal(report: GateReport) -> str | None:
+    """Why the gate has no say, where it has none."""
+    if report.coverage is None or report.coverage >= MIN_COVERAGE:
+        return None
+    return (
+        f"only {format_percent(report.coverage)} of the attempts could be scored, too few to say "
+        "anything: run `closeloop run` again to retry the others."
+    )
+
+
 def _metric_difference(
     variant: str,
     metric: str,
@@ -306,7 +326,7 @@ def _mean_difference(
         now=compared.second,
         low=here.low if here else None,
         high=here.high if here else None,
-        method="difference of task means, noise of repeats pooled",
+        method=MEANS_METHOD,
     )
 
 

@@ -23,6 +23,7 @@ from closeloop.statistics.rate_estimate import estimate_rate
 from closeloop.store import Store
 from closeloop.store.metrics_section import AttemptSpan
 from closeloop.tasks.task_sets import SPLIT_NAMES
+from closeloop.text.wording import format_points, format_points_estimate
 
 MAX_TRIED_CHANGES = 3
 """With a fourth change tried, the best of equals looks better by a whole standard error."""
@@ -70,7 +71,8 @@ def overuse_warning(look: HeldOutRun, earlier: Sequence[HeldOutRun]) -> str | No
     optimism = _expected_maximum(len(changes)) * 0.5 / sqrt(look.count)
     return (
         f"this is change {len(changes)} tried on these {look.count} held-out tasks: the best of "
-        f"so many equals looks up to {optimism:.2f} better than it is, so hold out new ones."
+        f"so many equals looks up to {format_points(optimism)} better than it is, so hold out"
+        " new ones."
     )
 
 
@@ -203,9 +205,9 @@ def _build_gap_change(
         change=change,
         overfitted=overfitted,
         says=f"{name}: {verdict}. From the look of {times[0]:%Y-%m-%d} to that of"
-        f" {times[1]:%Y-%m-%d} its pass rate changed by {dev.value:+.2f} on dev tasks and by"
-        f" {held.value:+.2f} on held-out ones: the gap between them by {change.value:+.2f}"
-        f" ({change.low:+.2f} … {change.high:+.2f}).",
+        f" {times[1]:%Y-%m-%d} its pass rate changed by {format_points(dev.value, signed=True)} on"
+        f" dev tasks and by {format_points(held.value, signed=True)} on held-out ones: the gap"
+        f" between them by {format_points_estimate(change.value, change.low, change.high)}.",
     )
 
 

@@ -29,6 +29,7 @@ from closeloop.statistics.rate_estimate import (
     posterior_bounds,
     t_quantile,
 )
+from closeloop.text.wording import format_percent, format_percent_range
 
 if TYPE_CHECKING:
     import numpy as np
@@ -389,13 +390,15 @@ def format_metric_value(value: float | None, metric: Metric) -> str:
 
 
 def format_bounds(figure: MetricValue, metric: Metric) -> str:
-    """`0.39–0.86`, or what a spread has besides."""
+    """`39–86 %`, or what a spread has besides."""
     if figure.value is None:
         return ""
     parts = []
     if figure.low is not None and figure.high is not None:
         parts.append(
-            "–".join(_format_bare_value(each, metric) for each in (figure.low, figure.high))
+            format_percent_range(figure.low, figure.high)
+            if metric.kind in SHARE_KINDS
+            else "–".join(_format_bare_value(each, metric) for each in (figure.low, figure.high))
         )
     parts += [f"{name} {_format_number(value)}" for name, value in figure.more.items()]
     return ", ".join(parts)
@@ -411,7 +414,7 @@ def format_dollars(amount: float) -> str:
 
 def _format_bare_value(value: float, metric: Metric) -> str:
     if metric.kind in SHARE_KINDS:
-        return f"{value:.2f}"
+        return format_percent(value)
     return format_dollars(value) if metric.unit == "$" else _format_number(value)
 
 

@@ -33,7 +33,7 @@ from closeloop.records.estimate import (
 from closeloop.records.orchestration import PlanTotals
 from closeloop.records.record import Record
 from closeloop.text.untrusted import make_visible
-from closeloop.text.wording import count_with_noun
+from closeloop.text.wording import count_with_noun, format_percent
 
 # What a report says, before it is a page or a table.
 
@@ -257,7 +257,7 @@ def _figure_cells(figure: MetricValue, metric: Metric) -> tuple[str, ...]:
         format_bounds(figure, metric),
         f"{figure.n:,}",
         f"{figure.attempts:,}",
-        "–" if figure.coverage is None else f"{figure.coverage:.0%}",
+        "–" if figure.coverage is None else format_percent(figure.coverage),
     )
 
 

@@ -28,7 +28,7 @@ from closeloop.records.estimate import (
 )
 from closeloop.records.record import Record
 from closeloop.text.untrusted import make_visible
-from closeloop.text.wording import count_with_noun
+from closeloop.text.wording import count_with_noun, format_percent
 
 # Plots as SVG, drawn by hand: a course over time, and values side by side.
 
@@ -230,7 +230,7 @@ def _render_figure_table(pairs: Sequence[tuple[MetricValue, Metric]]) -> Iterato
     yield f'<div class="scroll"><table><tr>{"".join(f"<th>{name}</th>" for name in head)}</tr>'
     for figure, metric in pairs:
         kind = ' class="unknown"' if figure.value is None else ""
-        covered = "–" if figure.coverage is None else f"{figure.coverage:.0%}"
+        covered = "–" if figure.coverage is None else format_percent(figure.coverage)
         yield (
             f"<tr><td>{_render_definition(metric, (), escape_markup(metric.name))}</td>"
             f"<td{kind}>{escape_markup(format_metric_value(figure.value, metric))}</td>"

@@ -16,6 +16,7 @@ from closeloop.metrics.attempt_measuring import BATCH_ATTEMPTS
 from closeloop.metrics.attempt_table import AttemptTable, MeasuringProgress
 from closeloop.metrics.failure_modes import given_column
 from closeloop.metrics.metric_definitions import METRICS, column_values
+from closeloop.metrics.rule_precision import precision_score_settings
 from closeloop.metrics.score_definitions import (
     ScoreCatalogue,
     build_catalogue,
@@ -65,7 +66,9 @@ def project_scores(settings: Settings) -> ScoreCatalogue:
                 f"closeloop.toml: reviews ask {name!r}, and their answers are a rate: declare "
                 f"[scores.{name}] as one, or rename it."
             )
-    return build_catalogue({**questions, **settings.scores}, plugins.load_plugins("scorers"))
+    verdicts = precision_score_settings(plugins.installed_plugins("detectors"))
+    declared = {**verdicts, **questions, **settings.scores}
+    return build_catalogue(declared, plugins.load_plugins("scorers"))
 
 
 def attach_scores(

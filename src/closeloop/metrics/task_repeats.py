@@ -18,6 +18,7 @@ from closeloop.records.estimate import Rate, pool_rates, wilson_rate
 from closeloop.records.record import Record
 from closeloop.store import Store
 from closeloop.tasks.sealed_tasks import require_unsealed
+from closeloop.text.wording import natural_order
 
 OutcomeWord = Literal["pass", "fail", "unscored"]
 
@@ -110,7 +111,7 @@ def group_task_repeats(
     for row in last_tries.values():
         repeat = _build_repeat(row, marks.get(row.id), outcome_with_review(row, would_merge))
         by_task.setdefault(row.task or "", []).append(repeat)
-    return [_sum_repeats(task, by_task[task]) for task in sorted(by_task)]
+    return [_sum_repeats(task, by_task[task]) for task in sorted(by_task, key=natural_order)]
 
 
 def outcome_with_review(row: AttemptRow, would_merge: Mapping[str, float]) -> OutcomeWord:

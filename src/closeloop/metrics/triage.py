@@ -54,6 +54,7 @@ class TriageQuery(Record):
     """Which sessions are wanted."""
 
     since: datetime | None = None
+    until: datetime | None = None
     agent: str | None = None
     model: str | None = None
     limit: int = 20
@@ -74,8 +75,15 @@ def triage_sessions(
     rows = list_last_tries(store) if tries is None else keep_last_tries(tries)
     with show_progress(len(rows)) as tell:
         estimates = estimate_sessions(store, book, load_triage_prior(), tell, rows)
+    return report_triage(estimates, query, store.held_out.list_sealed_digests())
+
+
+def report_triage(
+    estimates: SessionEstimates, query: TriageQuery, sealed: frozenset[str]
+) -> TriageReport:
+    """The same, of sessions that are estimated."""
     _check_query(query, estimates.rows)
-    wanted, notes = _select_sessions(estimates, query, store.held_out.list_sealed_digests())
+    wanted, notes = _select_sessions(estimates, query, sealed)
     wanted.sort(key=lambda place: (estimates.scores[place], estimates.rows[place].id))
     shown = wanted[: query.limit]
     peers = rows_by_label(estimates.groups) if shown else {}
@@ -89,6 +97,19 @@ def triage_sessions(
         prior=estimates.prior.figures,
         notes=tuple(notes),
     )
+
+
+def find_session_triage(estimates: SessionEstimates, attempt: str) -> SessionTriage | None:
+    """One session with its place among all that are estimated, from the likeliest failure on."""
+    import numpy as np
+
+    place = next((at for at, row in enumerate(estimates.rows) if row.id == attempt), None)
+    if place is None:
+        return None
+    rank = int((estimates.scores < estimates.scores[place]).sum()) + 1
+    group = estimates.groups[place]
+    own = np.flatnonzero([one == group for one in estimates.groups])
+    return _session_triage(estimates, {group: own}, place, rank)
 
 
 class SessionEstimates(Record):
@@ -216,8 +237,11 @@ def _select_sessions(
             continue
         if query.model not in (None, row.model):
             continue
-        if query.since is not None and (row.started is None or row.started < query.since):
-            undated += row.started is None
+        is_bounded = query.since is not None or query.until is not None
+        if is_bounded and row.started is None:
+            undated += 1
+            continue
+        if row.started is not None and not _is_within(row.started, query):
             continue
         places.append(place)
     notes = []
@@ -229,17 +253,19 @@ def _select_sessions(
     return places, notes
 
 
+def _is_within(started: datetime, query: TriageQuery) -> bool:
+    since, until = query.since, query.until
+    return (since is None or started >= since) and (until is None or started < until)
+
+
 def _session_triage(
-    estimates: SessionEstimates,
-    peers: Mapping[Hashable, Array],
-    place: int,
-    rank: int,
+    estimates: SessionEstimates, peers: Mapping[Hashable, Array], place: int, rank: int
 ) -> SessionTriage:
     """`peers`: which rows are of each agent and model."""
     row, chance = estimates.rows[place], float(estimates.chances[place])
     return SessionTriage(
         attempt=row.id,
-        title=row.title,
+        title=row.title or row.task,
         agent=row.agent,
         model=row.model,
         repo=row.repo,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from closeloop.records.triage import TriageReason
-from closeloop.text.wording import count_with_noun
+from closeloop.text.wording import count_with_noun, format_percent
 
 MIN_EFFECT = 0.02
 """In log odds: less than this is no reason."""
@@ -79,7 +79,7 @@ def _reason_text(feature: str, value: float, usual: float, usually: str) -> str:
     if feature in EITHER_WORDS:
         return EITHER_WORDS[feature][value < 0.5]
     if feature in SHARE_WORDS:
-        return f"{value:.0%} {SHARE_WORDS[feature]} ({usually} {usual:.0%})"
+        return f"{format_percent(value)} {SHARE_WORDS[feature]} ({usually} {format_percent(usual)})"
     if feature in PER_HUNDRED_WORDS:
         return f"{100 * value:.1f} {PER_HUNDRED_WORDS[feature]} ({usually} {100 * usual:.1f})"
     if feature in COUNT_NOUNS:

@@ -1,31 +1,39 @@
-"""Is one better than the other? Variants on the same tasks, the first held against the others."""
+"""Is one better than the other? Groups of attempts, the first held against the others.
+
+On tasks that both tried, task by task; where they share none, as independent groups, which shows a
+difference and no cause.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from closeloop.metrics.attempt_table import (
+from closeloop.metrics.attempt_selection import (
     AttemptSelection,
-    AttemptTable,
-    MeasuringProgress,
-    load_attempt_table,
+    covering_span,
     select_attempts,
+    selection_mask,
 )
+from closeloop.metrics.attempt_table import AttemptTable, MeasuringProgress, load_attempt_table
 from closeloop.metrics.baseline_gate import MIN_COVERAGE
 from closeloop.metrics.metric_definitions import PRIMARY_METRIC
-from closeloop.metrics.metric_figures import REPEAT_KINDS
+from closeloop.metrics.metric_figures import REPEAT_KINDS, number_tasks
 from closeloop.metrics.score_columns import attach_scores, find_metric
 from closeloop.metrics.score_definitions import ScoreCatalogue, build_catalogue
-from closeloop.metrics.variant_pairs import ComparedSide, collect_task_values, compare_with_first
+from closeloop.metrics.variant_pairs import (
+    ComparedSide,
+    collect_task_values,
+    collect_unit_values,
+    compare_independent_sides,
+    compare_with_first,
+)
 from closeloop.process.rulebook import Rulebook
 from closeloop.records.errors import BadInput
 from closeloop.records.estimate import CompareReport, Metric, VariantSide
 from closeloop.statistics.rate_comparison import DEFAULT_MARGIN
 from closeloop.store import Store
-from closeloop.store.metrics_section import AttemptSpan
-from closeloop.text.wording import count_with_noun
+from closeloop.text.wording import count_with_noun, format_percent
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,6 +42,8 @@ if TYPE_CHECKING:
 
 
 REVIEW_SCORE = "would-merge"
+SESSION_SCORES = (PRIMARY_METRIC, "task completion rate", "without findings")
+"""What sessions are compared by: the first of these that is known of all sides."""
 
 
 def compare_by_name(  # noqa: PLR0913 - what the command takes
@@ -46,14 +56,14 @@ def compare_by_name(  # noqa: PLR0913 - what the command takes
     catalogue: ScoreCatalogue | None = None,
     tell: MeasuringProgress = lambda done, of: None,
 ) -> CompareReport:
-    """Variants, agents, models, prompts or times by name, from what the store holds.
+    """Variants, agents, models, prompts, repositories, experiments or times by name.
 
     The first score decides, the others are explored beside it.
     """
     if len(set(names)) < 2:
         raise BadInput("One variant compares with nothing: name two or more that differ.")
     variants = store.numbers.load_variants()
-    choices = [select_attempts(name, variants) for name in names]
+    choices = [select_attempts(name, variants, store) for name in names]
     span = covering_span(choices)
     work = load_attempt_table(store, book, span, tell)
     names_at_hand = scores or default_scores(work, choices)
@@ -64,13 +74,20 @@ def compare_by_name(  # noqa: PLR0913 - what the command takes
 def default_scores(work: AttemptTable, choices: Sequence[AttemptSelection]) -> tuple[str, ...]:
     """What decides unless somebody says otherwise: whether tasks are resolved, by their checks.
 
-    Where no task has a check, whether people would merge.
+    Where no task has a check, whether people would merge; where a side has sessions alone, the
+    first of the scores of sessions that all have.
     """
+    import numpy as np
+
     masks = [selection_mask(work, choice) for choice in choices]
-    unchecked = work.columns["unchecked"]
-    is_all_unchecked = any(mask.any() for mask in masks) and all(
-        unchecked[mask].all() for mask in masks
-    )
+    unchecked, at_task = work.columns["unchecked"], work.columns["task_digest"].known()
+    is_at_tasks = [bool((mask & at_task).any()) for mask in masks]
+    if not all(is_at_tasks) and any(mask.any() for mask in masks):
+        for name in SESSION_SCORES:
+            values = find_metric(work, name)[1](work.columns)
+            if all(np.isfinite(values[mask]).any() for mask in masks):
+                return (name,)
+    is_all_unchecked = any(is_at_tasks) and all(unchecked[mask & at_task].all() for mask in masks)
     return (REVIEW_SCORE,) if is_all_unchecked else (PRIMARY_METRIC,)
 
 
@@ -85,11 +102,14 @@ def compare_variants(
     primary, values_of = find_metric(work, scores[0])
     require_deciding(primary)
     values = values_of(work.columns)
-    masks = [selection_mask(work, choice) for choice in choices]
-    _refuse_overlap(masks, choices)
+    every = [selection_mask(work, choice) for choice in choices]
+    _refuse_overlap(every, choices)
+    masks = [mask & work.columns["task_digest"].known() for mask in every]
     left_out, dropped = _list_left_out_tasks(work, masks, choices)
     if primary.name == PRIMARY_METRIC:
         masks = [_drop_unchecked_tasks(work, mask, left_out) for mask in masks]
+    if not _share_tasks(work, masks):
+        return _compare_groups(work, every, choices, values, primary, (margin, scores, left_out))
     compared_sides = [
         ComparedSide(
             side=_build_side(work, mask, choice, values),
@@ -105,7 +125,7 @@ def compare_variants(
     notes = (*work.notes, *(one.note for one in choices if one.note))
     if primary.name != PRIMARY_METRIC:
         notes += tuple(_coverage_notes(compared_sides, primary))
-    if any(one.since or one.until for one in choices):
+    if len({(one.since, one.until) for one in choices}) > 1:
         notes += ("Times differ in more than what you changed: this is observational.",)
     return CompareReport(
         sides=tuple(one.side for one in compared_sides),
@@ -118,39 +138,54 @@ def compare_variants(
     )
 
 
-def covering_span(choices: Sequence[AttemptSelection]) -> AttemptSpan:
-    """The smallest that holds them all."""
-    variants: list[str] | None = []
-    for one in choices:
-        variants = None if variants is None or one.variants is None else [*variants, *one.variants]
-    return AttemptSpan(
-        variants=None if variants is None else tuple(dict.fromkeys(variants)),
-        since=_outermost_moment(min, [one.since for one in choices]),
-        until=_outermost_moment(max, [one.until for one in choices]),
+def _share_tasks(work: AttemptTable, masks: Sequence[Array]) -> bool:
+    """Whether each side tried a task that the first one tried."""
+    tasks = work.columns["task_digest"]
+    first, *others = [{*tasks[mask].tolist()} for mask in masks]
+    return all(first & other for other in others)
+
+
+def _compare_groups(
+    work: AttemptTable,
+    masks: Sequence[Array],
+    choices: Sequence[AttemptSelection],
+    values: Array,
+    primary: Metric,
+    asked: tuple[float, Sequence[str], Sequence[str]],
+) -> CompareReport:
+    """Sides without a common task: sessions, or other tasks. Each task or session weighs once."""
+    margin, scores, left_out = asked
+    units = number_tasks(work)
+    sides = [
+        ComparedSide(
+            side=_build_side(work, mask, choice, values),
+            mask=mask,
+            values=collect_unit_values(units, mask, values),
+        )
+        for mask, choice in zip(masks, choices, strict=True)
+    ]
+    for one in sides:
+        if not one.side.attempts:
+            raise BadInput(
+                f"{one.side.name!r} stands for no attempt and no session: `closeloop run` or "
+                "`closeloop import` brings some."
+            )
+        if not one.side.scored:
+            raise BadInput(
+                f"{primary.name} is not known of {one.side.name!r}: compare by another score, "
+                "which `closeloop scores` lists."
+            )
+    notes = (
+        *work.notes,
+        *(one.note for one in choices if one.note),
+        *_coverage_notes(sides, primary),
     )
-
-
-def _outermost_moment(pick: Any, moments: Sequence[datetime | None]) -> datetime | None:
-    known = [one for one in moments if one is not None]
-    outermost: datetime | None = pick(known) if len(known) == len(moments) else None
-    return outermost
-
-
-def selection_mask(work: AttemptTable, choice: AttemptSelection) -> Array:
-    """Attempts at tasks alone: sessions have none to be paired by."""
-    columns = work.columns
-    mask: Array = columns["task_digest"].known()
-    if choice.variants is not None:
-        mask = mask & columns["variant"].are(choice.variants)
-    if choice.prompt is not None:
-        start = choice.prompt
-        prompts = [one for one in columns["prompt"].labels if one and one.startswith(start)]
-        mask = mask & columns["prompt"].are(prompts)
-    if choice.since is not None:
-        mask = mask & (columns["started"] >= choice.since.timestamp() * 1e6)
-    if choice.until is not None:
-        mask = mask & (columns["started"] < choice.until.timestamp() * 1e6)
-    return mask
+    return CompareReport(
+        sides=tuple(one.side for one in sides),
+        pairs=compare_independent_sides(work, sides, margin, primary, scores[1:]),
+        left_out=tuple(one for one in left_out if "was not tried by all" not in one),
+        notes=notes,
+    )
 
 
 def require_deciding(metric: Metric) -> None:
@@ -180,7 +215,12 @@ def _coverage_notes(held: Sequence[ComparedSide], primary: Metric) -> Iterator[s
         if side.scored < side.attempts:
             yield (
                 f"{primary.name} is known of {side.scored:,} of {side.attempts:,} attempts of "
-                f"{side.name!r}: choose what is scored by chance, or score all."
+                f"{side.name!r}"
+                + (
+                    ": choose what is scored by chance, or score all."
+                    if primary.family == "scores"
+                    else "."
+                )
             )
 
 
@@ -195,7 +235,7 @@ def _build_side(
     return VariantSide(
         name=choice.name,
         variants=tuple(sorted({*columns["variant"][mask].tolist()} - {None})),
-        tasks=len({*columns["task_digest"][mask].tolist()}),
+        tasks=len({*columns["task_digest"][mask].tolist()} - {None}),
         attempts=count,
         scored=int(scored.sum()),
         coverage=float(scored.mean()) if count else None,
@@ -240,9 +280,9 @@ def _coverage_refusals(held: Sequence[ComparedSide]) -> Iterator[str]:
     for side in (one.side for one in held):
         if side.coverage is not None and side.coverage < MIN_COVERAGE:
             yield (
-                f"Only {side.coverage:.0%} of the attempts of {side.name!r} could be scored, and "
-                f"under {MIN_COVERAGE:.0%} there is no verdict: `closeloop run --rerun unscored` "
-                "makes the others again."
+                f"Only {format_percent(side.coverage)} of the attempts of {side.name!r} could be "
+                f"scored, and under {format_percent(MIN_COVERAGE)} there is no verdict: "
+                "`closeloop run --rerun unscored` makes the others again."
             )
 
 

@@ -1,4 +1,7 @@
-"""Two variants task by task: who got what right, by how much, at what cost."""
+"""Two sides of a comparison: who got what right, by how much, at what cost.
+
+Task by task where both tried the same ones, else as two independent groups.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,17 @@ from msgspec.structs import replace
 
 from closeloop.metrics.attempt_table import AttemptTable
 from closeloop.metrics.metric_definitions import METRICS
-from closeloop.metrics.metric_figures import REPEAT_KINDS
+from closeloop.metrics.metric_figures import REPEAT_KINDS, number_tasks
+from closeloop.metrics.metric_trends import estimate_shift
 from closeloop.metrics.score_columns import find_metric, select_metrics
 from closeloop.records.estimate import (
+    SHARE_KINDS,
     Comparison,
     ComparisonVerdict,
     Estimate,
     Metric,
     PairTable,
+    PeriodShift,
     SampleSizeAdvice,
     SecondaryMetric,
     TaskPair,
@@ -26,7 +32,7 @@ from closeloop.records.estimate import (
     VariantSide,
 )
 from closeloop.records.record import Record
-from closeloop.statistics.log_ratios import estimate_ratio
+from closeloop.statistics.log_ratios import estimate_independent_ratio, estimate_ratio
 from closeloop.statistics.mean_comparison import compare_means, rounding_variance
 from closeloop.statistics.rate_comparison import (
     MIN_PAIRED_TASKS,
@@ -41,7 +47,13 @@ from closeloop.statistics.rate_estimate import (
     t_tails,
 )
 from closeloop.statistics.sequences import adjust_benjamini_hochberg, adjust_holm
-from closeloop.text.wording import count_with_noun
+from closeloop.text.wording import (
+    count_with_noun,
+    format_percent,
+    format_points,
+    format_points_estimate,
+    natural_order,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -113,6 +125,7 @@ def _compare_secondary_metric(
         tasks=tasks,
         first=float(means[0].mean()),
         second=float(means[1].mean()),
+        kind=metric.kind,
         unit=metric.unit,
     )
     if tasks < 2:
@@ -202,6 +215,14 @@ def _widen_bounds(
 def write_verdict(pair: VariantComparison) -> Iterator[str]:
     """The answer to both questions, then what is left to do."""
     comparison = pair.comparison
+    if pair.observational:
+        yield _answer_sentence("On different work", comparison.alike_word, comparison.alike, pair)
+        yield (
+            "Observational: they share no task, so the work itself may differ. This shows a"
+            " difference, and no cause."
+        )
+        yield from comparison.notes
+        return
     scope = (
         "On exactly this task"
         if comparison.tasks == 1
@@ -212,7 +233,7 @@ def write_verdict(pair: VariantComparison) -> Iterator[str]:
     yield beyond + _test_sentence(pair)
     yield from comparison.notes
     if comparison.advice is not None:
-        yield _advice_sentence(comparison.advice, comparison)
+        yield _advice_sentence(comparison.advice, pair)
 
 
 def _answer_sentence(
@@ -220,7 +241,8 @@ def _answer_sentence(
 ) -> str:
     if seen is None:
         return f"{where}, there is not enough data to compare {pair.second!r} with {pair.first!r}."
-    bounds = format_difference(seen.value, (seen.low, seen.high), pair.unit)
+    is_rate = pair.kind in SHARE_KINDS
+    bounds = format_difference(seen.value, (seen.low, seen.high), pair.unit, is_rate=is_rate)
     match word:
         case "better" | "worse":
             return (
@@ -232,25 +254,32 @@ def _answer_sentence(
                 f"{pair.second!r} against {pair.first!r} {bounds}."
             )
         case _:
+            margin = pair.comparison.margin
+            size = format_points(margin) if is_rate else f"{margin:.3g}"
             return (
-                f"{where}, {pair.second!r} and {pair.first!r} differ by no more than "
-                f"{pair.comparison.margin:.3g}: {pair.primary} {bounds}."
+                f"{where}, {pair.second!r} and {pair.first!r} differ by no more than {size}: "
+                f"{pair.primary} {bounds}."
             )
 
 
-def format_difference(value: float, bounds: tuple[float, float] | None, unit: str) -> str:
-    """`+0.12 (-0.05 … +0.29)`; with a unit, three digits of each."""
-    form = "+.3g" if unit else "+.2f"
-    between = f" ({bounds[0]:{form}} … {bounds[1]:{form}})" if bounds else ""
-    return f"{value:{form}}{between}{' ' + unit if unit else ''}"
+def format_difference(
+    value: float, bounds: tuple[float, float] | None, unit: str, *, is_rate: bool
+) -> str:
+    """`+12 points (−5 to +29)` of a rate; else three digits of each, with the unit."""
+    if is_rate:
+        return format_points_estimate(value, *(bounds or (None, None)))
+    between = f" ({bounds[0]:+.3g} to {bounds[1]:+.3g})" if bounds else ""
+    return f"{value:+.3g}{between}{' ' + unit if unit else ''}".replace("-", "−")
 
 
 def format_secondary(one: SecondaryMetric) -> tuple[str, str, str]:
     """The first, the second, and how much more the second is."""
-    form = ".3g" if one.unit else ".2f"
     bounds = (one.low, one.high) if one.low is not None and one.high is not None else None
-    difference = format_difference(one.second - one.first, bounds, one.unit)
-    return f"{one.first:{form}}", f"{one.second:{form}}", difference
+    is_rate = one.kind in SHARE_KINDS
+    difference = format_difference(one.second - one.first, bounds, one.unit, is_rate=is_rate)
+    values = (one.first, one.second)
+    first, second = (format_percent(value) if is_rate else f"{value:.3g}" for value in values)
+    return first, second, difference
 
 
 def _test_sentence(pair: VariantComparison) -> str:
@@ -265,21 +294,22 @@ def _format_p(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"= {p:.3f}"
 
 
-def _advice_sentence(advice: SampleSizeAdvice, held: Comparison) -> str:
+def _advice_sentence(advice: SampleSizeAdvice, pair: VariantComparison) -> str:
     ways = []
     if advice.tasks:
         ways.append(f"{count_with_noun(advice.tasks, 'more task')} with as many repeats")
     if advice.repeats:
         ways.append(f"{count_with_noun(advice.repeats, 'more repeat')} of each task")
-    effect = f"a difference of {advice.effect:.2f}"
+    effect = f"a difference of {format_points(advice.effect)}"
     if not ways and 0 in (advice.tasks, advice.repeats):
         return f"As many tasks and repeats as these show {effect} four times in five."
     if not ways:
         return f"No reachable number of tasks or repeats would show {effect}."
+    smallest = pair.comparison.detectable
     detectable = (
-        held.detectable and f" What was run shows differences from {held.detectable:.2f} on."
+        f" What was run shows differences from {format_points(smallest)} on." if smallest else ""
     )
-    return f"To see {effect} four times in five: {', or '.join(ways)}.{detectable or ''}"
+    return f"To see {effect} four times in five: {', or '.join(ways)}.{detectable}"
 
 
 RATIO_COLUMNS = {
@@ -367,11 +397,14 @@ def _compare_pair(
         for task in first.values
         if task in second.values
     ]
-    pairs.sort(key=lambda one: (-abs(fmean(one.second) - fmean(one.first)), one.task))
+    pairs.sort(
+        key=lambda one: (-abs(fmean(one.second) - fmean(one.first)), natural_order(one.task))
+    )
     return VariantComparison(
         first=first.side.name,
         second=second.side.name,
         primary=primary.name,
+        kind=primary.kind,
         unit=primary.unit,
         comparison=compare_primary(primary, first.values, second.values, margin, comparisons),
         words=(),
@@ -385,6 +418,138 @@ def _compare_pair(
             for name, column in RATIO_COLUMNS.items()
         },
     )
+
+
+# Sides without a common task: two independent groups, by the same bounds as a change over time.
+
+
+def collect_unit_values(units: Array, mask: Array, values: Array) -> dict[str, list[float]]:
+    """By task or session, what is known of it; a task's repeats are not more tasks."""
+    by_unit: dict[str, list[float]] = {}
+    for unit, value in zip(units[mask].tolist(), values[mask].tolist(), strict=True):
+        if not isnan(value):
+            by_unit.setdefault(str(unit), []).append(value)
+    return by_unit
+
+
+def compare_independent_sides(
+    work: AttemptTable,
+    sides: Sequence[ComparedSide],
+    margin: float,
+    primary: Metric,
+    more: Sequence[str] = (),
+) -> tuple[VariantComparison, ...]:
+    """Each against the first, by the means of what either did."""
+    units = number_tasks(work)
+    first, *others = sides
+    pairs = []
+    for second in others:
+        pair = VariantComparison(
+            first=first.side.name,
+            second=second.side.name,
+            primary=primary.name,
+            kind=primary.kind,
+            unit=primary.unit,
+            observational=True,
+            comparison=_compare_independent_primary(primary, first, second, margin),
+            words=(),
+            table=None,
+            tasks=(),
+            secondary=_explore_independent_metrics(work, units, first, second, more),
+            ratios={
+                name: estimate_independent_ratio(
+                    *(
+                        _unit_means(collect_unit_values(units, one.mask, work.columns[column]))
+                        for one in (first, second)
+                    )
+                )
+                for name, column in RATIO_COLUMNS.items()
+            },
+        )
+        pairs.append(replace(pair, words=tuple(write_verdict(pair))))
+    return tuple(pairs)
+
+
+def _unit_means(values: TaskValues) -> list[float]:
+    return [fmean(repeats) for repeats in values.values()]
+
+
+def _compare_independent_primary(
+    metric: Metric, first: ComparedSide, second: ComparedSide, margin: float
+) -> Comparison:
+    then, now = _unit_means(first.values), _unit_means(second.values)
+    scale = 1.0
+    if metric.kind != "rate":
+        scale = abs(fmean(then)) if then else 1.0
+        if metric.low is not None and metric.high is not None:
+            scale = metric.high - metric.low
+    shift = estimate_shift(then, now)
+    if shift is None:
+        return Comparison(
+            tasks=0,
+            margin=margin * scale,
+            first=fmean(then) if then else None,
+            second=fmean(now) if now else None,
+            notes=("One task or session on a side shows no noise: there are no bounds.",),
+        )
+    alike = _shift_estimate(shift, clamp=metric.kind == "rate")
+    word = classify_difference(alike, margin * scale)
+    if metric.better == "less":
+        word = OPPOSITE_VERDICTS.get(word, word)
+    return Comparison(
+        tasks=0,
+        first=shift.before.value,
+        second=shift.after.value,
+        alike=alike,
+        alike_word=word,
+        margin=margin * scale,
+    )
+
+
+def _shift_estimate(shift: PeriodShift, *, clamp: bool) -> Estimate:
+    low, high = (max(-1.0, shift.low), min(1.0, shift.high)) if clamp else (shift.low, shift.high)
+    return Estimate(
+        value=shift.after.value - shift.before.value,
+        low=low,
+        high=high,
+        n=shift.before.n + shift.after.n,
+        method=f"independent groups, {shift.before.method}",
+    )
+
+
+def _explore_independent_metrics(
+    work: AttemptTable,
+    units: Array,
+    first: ComparedSide,
+    second: ComparedSide,
+    more: Sequence[str],
+) -> tuple[SecondaryMetric, ...]:
+    """What else was asked for, with bounds and no test: one of many may differ by chance."""
+    explored = []
+    for metric in select_metrics(work, more) if more else ():
+        if metric.kind in REPEAT_KINDS:
+            continue
+        values = find_metric(work, metric.name)[1](work.columns)
+        sides = [
+            _unit_means(collect_unit_values(units, one.mask, values)) for one in (first, second)
+        ]
+        if all(sides):
+            shift = estimate_shift(*sides)
+            seen = _shift_estimate(shift, clamp=metric.kind == "rate") if shift else None
+            explored.append(
+                SecondaryMetric(
+                    metric=metric.name,
+                    tasks=0,
+                    first=fmean(sides[0]),
+                    second=fmean(sides[1]),
+                    low=seen.low if seen else None,
+                    high=seen.high if seen else None,
+                    kind=metric.kind,
+                    unit=metric.unit,
+                    word="observational",
+                )
+            )
+    return tuple(explored)
 
 
 def _shorten_values(values: Sequence[float]) -> tuple[int | float, ...]:

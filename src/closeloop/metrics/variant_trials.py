@@ -44,6 +44,7 @@ from closeloop.statistics.rate_comparison import (
 from closeloop.statistics.sequences import check_sample_ratio, estimate_mean, monitor_difference
 from closeloop.store import Store
 from closeloop.store.metrics_section import AttemptSpan
+from closeloop.text.wording import format_points
 
 MEMORY_TRIAL = "memory"
 """The name of the trial that every piece of work is in which may be told what reviewers taught."""
@@ -388,7 +389,7 @@ def describe_needed(comparison: OutcomeComparison) -> str:
     """What would say more, in words; nothing where it is decided."""
     if comparison.verdict != "not enough data" or comparison.effect is None:
         return ""
-    size = f"a difference of {comparison.effect:.2f}"
+    size = f"a difference of {format_points(comparison.effect)}"
     if comparison.needed is None:
         return f"no number of outcomes within reach would show {size}"
     return f"about {comparison.needed:,} more outcomes would show {size}"

@@ -11,12 +11,17 @@ from msgspec.structs import replace
 
 from closeloop.attempts.attempt_saving import FinishedAttempt, ended_events
 from closeloop.changes.check_verdict import save_report
+from closeloop.changes.host_credentials import (
+    HostedRepository,
+    find_hosted_repository,
+    open_code_host,
+)
 from closeloop.changes.pull_opening import (
-    CodeHostAddress,
+    HostConnection,
     PullDraft,
-    find_code_host,
     open_pull,
     push_branch,
+    require_delivery_access,
 )
 from closeloop.changes.reports.markdown_report import escape_prose, fence_output
 from closeloop.changes.reports.report_text import report_headline
@@ -36,7 +41,7 @@ from closeloop.records.request_delivery import (
     SavedDelivery,
 )
 from closeloop.records.trace import AnyEvent, Handoff, Lane, Trace
-from closeloop.reviews.authorship import ATTEMPT_TRAILER
+from closeloop.reviews.authorship import ATTEMPT_TRAILER, parse_trailers
 from closeloop.sandbox.workspaces import resolve_commit
 from closeloop.sandbox.workspaces.source_repository import branch_name, make_branch
 from closeloop.store.plan_section import unpack_exchanges
@@ -52,6 +57,25 @@ PROMPT_ID_CHARS = 12
 def delivery_branch_name(order: DeliveryOrder) -> str:
     """`closeloop/TASK/ATTEMPT`: by it the pull request is known as this work, and found again."""
     return branch_name(order.task.id, order.id)
+
+
+async def require_host_access(run: DeliveryRun) -> None:
+    """BadInput where the host would not take the pull request: before an agent is paid for it."""
+    target = run.order.target
+    if run.request.dry_run or target is None or run.load_step("worked", FinishedAttempt):
+        return
+    host, opening = find_delivery_host(run)
+    if host is not None and opening is not None:
+        await require_delivery_access(run.repo, opening, host, run.order.task.base or "", target)
+
+
+def find_delivery_host(
+    run: DeliveryRun,
+) -> tuple[HostedRepository | None, HostConnection | None]:
+    """Where the clone came from, and a connection where there are credentials for it."""
+    environ = run.request.environ
+    host = find_hosted_repository(Path(run.repo), environ)
+    return host, open_code_host(host.kind, host.repo, environ) if host else None
 
 
 # One attempt of all that the agent did
@@ -152,6 +176,8 @@ def list_unresolved(checked: CheckedChange, attempt: Attempt) -> list[str]:
 def build_commit_message(order: DeliveryOrder, prompt: str | None, summary: str | None) -> str:
     """A title, what the agent says, and trailers that lead back to the work."""
     text = redact_text(truncate_words(visible_line(summary or ""), 1_000), {})
+    if parse_trailers(text):
+        text = f"The agent says: {text}"  # it writes no trailers of ours
     return "\n\n".join(filter(None, [order.title, text, "\n".join(list_trailers(order, prompt))]))
 
 
@@ -179,7 +205,7 @@ def build_pull_body(
         parts.append("### Not resolved")
         parts.append("\n".join(f"- {escape_prose(reason)}" for reason in unresolved))
         parts += [_describe_failure(run) for run in report.tools if has_broken(run) and run.output]
-    if order.issue is not None and order.issue.number:
+    if order.issue is not None and order.issue.closable:
         parts.append(f"Closes #{order.issue.number}")
     return "\n\n".join([*parts, "\n".join(list_trailers(order, prompt))])
 
@@ -252,11 +278,12 @@ async def open_delivery_pull(
         return known
     if run.request.dry_run:
         return "It is a dry run: no pull request was opened."
-    host, target = find_code_host(Path(run.repo), run.request.environ), run.order.target
-    if host is None:
+    host, opening = find_delivery_host(run)
+    target = run.order.target
+    if host is None or opening is None:
         return (
-            "No pull request was opened: there is no token for the host of `origin`"
-            " (GITHUB_TOKEN or GITLAB_TOKEN)."
+            "No pull request was opened: there is neither a token nor an app for the host of"
+            " `origin` (GITHUB_TOKEN, GITLAB_TOKEN, or a GitHub App)."
         )
     if target is None:
         return "No pull request was opened: the base is no branch. Name one with --base."
@@ -270,16 +297,21 @@ async def open_delivery_pull(
     return await run.do_step(
         "opened",
         DeliveredPull,
-        partial(_push_and_open, run.repo, host, wanted, checked.report),
+        partial(_push_and_open, run.repo, opening, host, wanted, checked.report),
         lambda pull: {"url": pull.url, "number": pull.number, "draft": pull.draft},
     )
 
 
 async def _push_and_open(
-    repo: str, host: CodeHostAddress, wanted: PullDraft, report: ChangeReport
+    repo: str,
+    opening: HostConnection,
+    host: HostedRepository,
+    wanted: PullDraft,
+    report: ChangeReport,
 ) -> DeliveredPull:
-    await push_branch(repo, host, wanted.branch)
-    return await open_pull(host, wanted, report)
+    async with opening as hub:
+        await push_branch(repo, hub, host, wanted.branch)
+        return await open_pull(hub, host, wanted, report)
 
 
 async def finish_delivery(

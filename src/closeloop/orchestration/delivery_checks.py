@@ -142,6 +142,7 @@ async def _check_patch(
             cache=tools.root / (settings.cache or ".closeloop/cache"),
             settings=with_learned_rules(checks, run.store, run.repo_name),
             commands=settings.commands,
+            confirm=settings.judge.confirm,
             silences=settings.silence,
             request=order.request,
             tell=tell,

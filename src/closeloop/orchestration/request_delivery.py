@@ -59,6 +59,7 @@ from closeloop.reviews.agent_prompts import (
 )
 from closeloop.sandbox.workspaces import resolve_commit
 from closeloop.store import Store
+from closeloop.store.event_section import delivery_step_key
 from closeloop.store.job_leases import is_owner_dead
 from closeloop.store.plan_section import pack_exchanges
 from closeloop.tasks.project_discovery import discover_commands
@@ -143,7 +144,7 @@ class DeliveryRun:
         return self._executor
 
     def load_step(self, name: str, kind: type[Kept]) -> Kept | None:
-        return self.store.steps.load_step(step_key(self.order.id, name), kind)
+        return self.store.steps.load_step(delivery_step_key(self.order.id, name), kind)
 
     async def do_step(
         self,
@@ -169,7 +170,7 @@ class DeliveryRun:
             details=describe(made),
         )
         with anyio.CancelScope(shield=True):
-            key = step_key(self.order.id, name or step)
+            key = delivery_step_key(self.order.id, name or step)
             await to_thread.run_sync(self.store.steps.save_step, key, made, [event])
         self.tell_progress(step, done=True)
         return made
@@ -199,10 +200,6 @@ class DeliveryRun:
         return runs
 
 
-def step_key(delivery: str, name: str) -> str:
-    return f"delivery/{delivery}/{name}"
-
-
 # The request
 
 
@@ -215,7 +212,7 @@ def load_delivery_order(store: Store, name: str) -> DeliveryOrder:
         raise unknown_name_error("delivery", name, known)
     if len(matching) > 1:
         raise BadInput(f"{name!r} begins several deliveries: type more of it.")
-    order = store.steps.load_step(step_key(matching[0], "requested"), DeliveryOrder)
+    order = store.steps.load_step(delivery_step_key(matching[0], "requested"), DeliveryOrder)
     assert order is not None
     return order
 
@@ -264,7 +261,7 @@ def begin_order(request: DeliveryRequest, context: RunContext) -> DeliveryOrder:
     number = 1
     while True:
         order = build_order(asked, task, crew, datetime.now(UTC), number)
-        ended = context.store.steps.list_steps(step_key(order.id, "ended"))
+        ended = context.store.steps.list_steps(delivery_step_key(order.id, "ended"))
         if not (request.again and ended):
             return order
         number += 1
@@ -385,12 +382,11 @@ def build_order(
     asked: AskedWork, task: Task, crew: ResolvedVariant, at: datetime, number: int = 1
 ) -> DeliveryOrder:
     """A delivery of a request; the same request by the same variant from the same commit is one."""
-    issue = redact_record(asked.issue)[0] if asked.issue else None
-    text = redact_text(asked.text.strip(), {})
-    title = visible_line(first_line(text) or (issue.title if issue else ""))
-    title = truncate_words(title, MAX_TITLE_CHARS) or name_task("", issue)
+    asked = redact_request(asked)
+    text, issue = asked.text, asked.issue
+    title, name = name_request(asked)
     about = f"{issue.title}\n\n{issue.body}".strip() if issue else ""
-    task = replace(task, id=name_task(title, issue), prompt=build_prompt(text, issue))
+    task = replace(task, id=name, prompt=build_prompt(text, issue))
     identity = (text, issue and issue.number, about, task.base, crew.variant.digest, number)
     return DeliveryOrder(
         id=content_digest("delivery 1", identity)[:12],
@@ -414,6 +410,18 @@ def build_prompt(text: str, issue: HostIssue | None) -> str:
     block = build_text_block("issue", f"{issue.title}\n\n{issue.body}", MAX_PROMPT_ISSUE_CHARS)
     fenced = fence_blocks([block], draw_seal([block]))
     return "\n\n".join(filter(None, [text, f"{ISSUE_PROMPT}\n{fenced}"]))
+
+
+def redact_request(asked: AskedWork) -> AskedWork:
+    issue = redact_record(asked.issue)[0] if asked.issue else None
+    return replace(asked, text=redact_text(asked.text.strip(), {}), issue=issue)
+
+
+def name_request(asked: AskedWork) -> tuple[str, str]:
+    """What a request is called: its title, and the name of its task."""
+    title = visible_line(first_line(asked.text) or (asked.issue.title if asked.issue else ""))
+    title = truncate_words(title, MAX_TITLE_CHARS) or name_task("", asked.issue)
+    return title, name_task(title, asked.issue)
 
 
 def first_line(text: str) -> str:

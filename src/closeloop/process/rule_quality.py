@@ -14,7 +14,7 @@ import msgspec
 from closeloop.records.estimate import Estimate, Rate, wilson_rate
 from closeloop.records.finding import Rule
 from closeloop.records.record import Record
-from closeloop.text.wording import count_with_noun
+from closeloop.text.wording import count_with_noun, format_percent
 
 MIN_READ_FINDINGS = 20
 """So many findings of a rule have to be read before it may gate."""
@@ -186,12 +186,13 @@ def decide_gate(rule: Rule, read: ReadQuality | None, setting: bool | None = Non
     best = wilson_rate(precision.hits + max(more, 0), precision.of + max(more, 0))
     assert best is not None
     if best.low < MIN_PRECISION_BOUND:
-        reason = f"{share}: the lower bound {precision.low:.3f} is under {MIN_PRECISION_BOUND}"
+        least = format_percent(MIN_PRECISION_BOUND)
+        reason = f"{share}: the lower bound {100 * precision.low:.1f} % is under {least}"
         return GateDecision(gates=False, reason=reason)
     if more > 0:
         verb = "has" if more == 1 else "have"
         return GateDecision(gates=False, reason=f"{share}: {more} more {verb} to be read")
-    return GateDecision(gates=True, reason=f"{share}, at least {precision.low:.2f}")
+    return GateDecision(gates=True, reason=f"{share}, at least {format_percent(precision.low)}")
 
 
 def describe_readers(readers: RuleReaders) -> str:
@@ -225,7 +226,7 @@ def describe_readings(summary: ReadingSummary) -> list[str]:
     ):
         if agreement is not None:
             lines.append(
-                f"Two readers agree on {about} in {agreement.agreeing.value:.0%} of "
+                f"Two readers agree on {about} in {format_percent(agreement.agreeing.value)} of "
                 f"{agreement.agreeing.n} cases: Cohen's kappa {_format_estimate(agreement.kappa)}, "
                 f"Gwet's AC1 {_format_estimate(agreement.ac1)}."
             )

@@ -64,7 +64,7 @@ _SNAPSHOT = re.compile(r"[-@](latest|\d{8}|\d{4}-\d{2}-\d{2})")
 
 def find_model_prices(settings: ModelSettings) -> ModelPrices | None:
     """What the settings say, else what the table says, else None."""
-    listed_prices = _look_up_prices(settings.model)
+    listed_prices = find_listed_prices(settings.model)
     given_prices = {
         "input": settings.input_price,
         "output": settings.output_price,
@@ -79,7 +79,8 @@ def find_model_prices(settings: ModelSettings) -> ModelPrices | None:
     return ModelPrices(**given_prices)  # type: ignore[arg-type]
 
 
-def _look_up_prices(model: str) -> ModelPrices | None:
+def find_listed_prices(model: str) -> ModelPrices | None:
+    """What the provider published for a model of that name."""
     names = [
         name
         for name in _PRICE_TABLE

@@ -316,6 +316,7 @@ class SecondaryMetric(Record):
     """Of a paired t; None under six tasks, and where nothing differs."""
     adjusted: float | None = None
     """By Benjamini and Hochberg, over all such metrics."""
+    kind: MetricKind = "rate"
     unit: str = ""
     """Of a rate, none."""
     word: str = "no clear difference"
@@ -328,16 +329,19 @@ class VariantComparison(Record):
     second: str
     primary: str
     """The metric that decides, declared before."""
+    kind: MetricKind = "rate"
     unit: str = ""
+    observational: bool = False
+    """Whether they share no task, so that the work itself may differ: two independent groups."""
     comparison: Comparison
     adjusted: float | None = None
     """The p of the exact test after Holm, where several are held against the first."""
     words: tuple[str, ...]
     """The answer to both questions; and what would settle what is open."""
     table: PairTable | None
-    """None of a score that is not yes or no."""
+    """None of a score that is not yes or no, and where they share no task."""
     tasks: tuple[TaskPair, ...]
-    """Those that differ most first."""
+    """Those that differ most first; none where they share none."""
     secondary: tuple[SecondaryMetric, ...]
     ratios: dict[str, TwoEstimates]
     """How many times as much the second took: cost, time, tokens."""

@@ -415,3 +415,11 @@ class GateReport(Record):
     """Tasks and variants that only one side has, and why they are not compared."""
     rules: tuple[str, ...] = ()
     """Those that gate: whose findings count in `without findings`."""
+
+
+class GateRun(Record):
+    """A gate's report as it was kept."""
+
+    number: int
+    at: Time
+    report: GateReport

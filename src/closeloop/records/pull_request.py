@@ -31,6 +31,8 @@ class PullDescription(Record, tag="description"):
     state: PullRequestState = "open"
     draft: bool = False
     branch: str | None = None
+    fork: bool = False
+    """The branch is one of another repository, whoever may write there."""
     base: str | None = None
     """The branch it is to be merged into."""
     head: str | None = None
@@ -246,6 +248,7 @@ class PullRequest(Record):
     state: PullRequestState
     draft: bool = False
     branch: str | None = None
+    fork: bool = False
     base: str | None = None
     head: str | None = None
     merge_commit: str | None = None

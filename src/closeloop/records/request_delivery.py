@@ -25,6 +25,8 @@ class HostIssue(Record):
     body: str = ""
     url: str | None = None
     author: str | None = None
+    closable: bool = False
+    """It is one of the repository that the work is delivered to."""
 
 
 class AskedWork(Record):

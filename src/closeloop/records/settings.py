@@ -208,6 +208,11 @@ class CheckSettings(Record, forbid_unknown_fields=True):
     rules: tuple[RepoRule, ...] = ()
 
 
+JudgeConfirmation = Literal["addressed", "always", "never"]
+"""When a judge is asked again about what it favours, with the words of whoever did the work masked:
+where some of them speak to a judge, about everything, or about nothing."""
+
+
 class JudgeSettings(Record, forbid_unknown_fields=True):
     """How outputs are judged."""
 
@@ -221,7 +226,7 @@ class JudgeSettings(Record, forbid_unknown_fields=True):
     """Whose agent judges, looking at the files, which it cannot change."""
     samples: int = 1
     """How often each model is asked about each output."""
-    confirm: Literal["addressed", "always", "never"] = "addressed"
+    confirm: JudgeConfirmation = "addressed"
     """Ask again about what passes, with the words of whoever did the work masked: where some of
     them speak to a judge, always, or never."""
     temperature: float = 0.1

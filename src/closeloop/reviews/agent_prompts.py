@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import cache
+from math import isnan
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -13,14 +15,16 @@ from msgspec.structs import replace
 from closeloop.git import try_git_text
 from closeloop.grading.variants import ResolvedVariant, add_agent_context, prompt_version
 from closeloop.records.errors import BadInput, unknown_name_error
+from closeloop.records.pull_request import PullRow
 from closeloop.records.record import Record
 from closeloop.records.settings import MemorySettings, Settings
-from closeloop.records.task import PromptRollout, PromptVersion, Task
+from closeloop.records.task import PromptRollout, PromptVersion, Task, Variant
 from closeloop.records.team_rules import ContextRecord, PromptProposal, PromptUse
 from closeloop.reviews.agent_context import UpcomingWork, prepare_context
 from closeloop.reviews.rule_index import RuleIndex
 from closeloop.reviews.rule_vectors import open_encoder
 from closeloop.store import Store
+from closeloop.store.metrics_section import AttemptSpan
 from closeloop.text.prompt_text import build_prompt_version, normalise_system_prompt
 from closeloop.text.redaction import redact_record
 from closeloop.text.wording import count_with_noun, repository_name
@@ -158,6 +162,7 @@ def _commands_for_both(old: PromptUse, new: PromptUse) -> tuple[str, ...]:
 
 # Prompts as the store has them: a log, with what ran under each.
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MIN_PROMPT_ID_CHARS = 8
 """Of a prompt's id, the signs by which a trailer has to name it at least."""
 
@@ -173,6 +178,7 @@ class PromptIndex:
     def __init__(self, store: Store) -> None:
         self.prompts = {one.id: one for one in store.prompts.list_prompts()}
         self._ids_by_name = {one.name: one.id for one in self.prompts.values() if one.name}
+        self._sorted_ids = sorted(self.prompts)
         self._seen = store.prompts.list_attempt_prompts()
         self._rollouts = store.prompts.list_rollouts()
 
@@ -185,8 +191,11 @@ class PromptIndex:
         """The id that a trailer or label means; itself where no such prompt is stored."""
         if name in self._ids_by_name:
             return self._ids_by_name[name]
-        ids = [key for key in self.prompts if key.startswith(name)]
-        return ids[0] if len(name) >= MIN_PROMPT_ID_CHARS and len(ids) == 1 else name
+        if len(name) < MIN_PROMPT_ID_CHARS:
+            return name
+        at = bisect_left(self._sorted_ids, name)
+        ids = [key for key in self._sorted_ids[at : at + 2] if key.startswith(name)]
+        return ids[0] if len(ids) == 1 else name
 
     def find_prompt_id(
         self,
@@ -224,28 +233,36 @@ class PromptWork(Record):
     started: datetime | None
 
 
-def list_prompt_work(store: Store, index: PromptIndex) -> Iterator[PromptWork]:
-    """Every attempt whose prompt is known."""
-    variants = store.numbers.load_variants()
-    pulls = {row.attempt: row for row in store.pulls.list_pulls(agent=True) if row.attempt}
+def list_prompt_work(
+    store: Store, index: PromptIndex, variants: Mapping[str, Variant], pulls: Sequence[PullRow]
+) -> Iterator[PromptWork]:
+    """Every attempt whose prompt is known, the latest first."""
+    pulls_by_attempt = {row.attempt: row for row in pulls if row.attempt and row.agent}
     sealed = store.held_out.list_sealed_digests()
-    for row in store.list_attempts():
-        variant, pull = variants.get(row.variant or ""), pulls.get(row.id)
+    known = store.numbers.load_attempt_columns(AttemptSpan())
+    names = ("started", "variant", "agent", "repo", "task_digest", "task")
+    columns = (known.held[name].tolist() for name in names)
+    rows = [*zip(known.attempts, *columns, strict=True)]
+    rows.sort(key=lambda row: (isnan(row[1]), -row[1], row[0]))
+    for attempt, microseconds, digest, agent, repo, task_digest, task in rows:
+        variant, pull = variants.get(digest or ""), pulls_by_attempt.get(attempt)
+        agent = variant.agent if variant else agent  # noqa: PLW2901 - the better of two
+        started = None if isnan(microseconds) else _EPOCH + timedelta(microseconds=microseconds)
         prompt = index.find_prompt_id(
-            row.id,
+            attempt,
             variant=variant.prompt if variant else None,
             named=pull.prompt if pull else None,
-            agent=pull.agent if pull else row.agent,
-            repo=repository_name(pull.repo if pull else row.repo or ""),
-            started=row.started,
+            agent=pull.agent if pull else agent,
+            repo=repository_name(pull.repo if pull else repo or ""),
+            started=started,
         )
         if prompt is not None:
             yield PromptWork(
-                id=row.id,
+                id=attempt,
                 prompt=prompt,
-                task=None if row.task_digest in sealed else row.task,
-                variant=variant.name if variant else pull.agent if pull else row.agent,
-                started=row.started,
+                task=None if task_digest in sealed else task,
+                variant=variant.name if variant else pull.agent if pull else agent,
+                started=started,
             )
 
 
@@ -254,17 +271,18 @@ def list_prompt_uses(store: Store) -> list[PromptUse]:
     index = PromptIndex(store)
     sealed = store.held_out.list_sealed_digests()
     hidden = {task.id for key, task in store.numbers.load_tasks().items() if key in sealed}
+    known_variants, known_pulls = store.numbers.load_variants(), store.pulls.list_pulls()
     work: dict[str, list[PromptWork]] = {}
-    for one in list_prompt_work(store, index):
+    for one in list_prompt_work(store, index, known_variants, known_pulls):
         work.setdefault(one.prompt, []).append(one)
     variants: dict[str, list[str]] = {}
-    for variant in store.numbers.load_variants().values():
+    for variant in known_variants.values():
         variants.setdefault(variant.prompt or "", []).append(variant.name)
     contexts: dict[str, list[ContextRecord]] = {}
     for offer in store.memory.list_offers():
         contexts.setdefault(offer.prompt or "", []).append(offer)
     pulls: dict[str, list[str]] = {}
-    for pull in store.pulls.list_pulls():
+    for pull in known_pulls:
         if pull.prompt:
             key = index.resolve_name(pull.prompt)
             pulls.setdefault(key, []).append(f"{pull.repo}#{pull.pull}")

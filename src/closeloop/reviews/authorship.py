@@ -131,17 +131,17 @@ def find_requester(
 ) -> str | None:
     """The person who asked for the work, never a bot or an agent; None where nobody says.
 
-    That is whom `Requested-By:` names; else the author; else, where an agent or a bot opened it, a
-    person who is a co-author of its commits; else a person whom it is assigned to.
+    That is the author; else, where an agent or a bot opened it, a person who is a co-author of its
+    commits; else a person whom it is assigned to. A trailer that says who asked is no evidence: the
+    agent writes the commits, and could name anybody.
     """
-    named = [account_name(value) for key, value in lines if key == "requested-by"]
     authors = [] if told.bot or told.author is None else [told.author]
     co_authors = [
         account_name(value)
         for key, value in lines
         if key == "co-authored-by" and find_co_author(value, agents) is None
     ]
-    for account in (*reversed(named), *authors, *co_authors, *told.assignees):
+    for account in (*authors, *co_authors, *told.assignees):
         if account and not _BOT_ACCOUNT.search(account) and not is_agent_account(account, agents):
             return account
     return None

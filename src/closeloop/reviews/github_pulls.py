@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from closeloop.records.pull_request import (
@@ -52,7 +53,7 @@ class GithubHeadRepository(Record):
 class GithubPullEnd(Record):
     ref: str = ""
     sha: str = ""
-    repo: GithubHeadRepository | None = None
+    repo: GithubHeadRepository | UnsetType | None = UNSET
 
 
 class GithubPull(Record):
@@ -179,16 +180,11 @@ class GithubFacts(FactBuilder):
     def pull_facts(self, pull: GithubPull) -> Iterator[Fact]:
         """What a pull request says of itself, and of others that it takes back or repairs."""
         at = pull.updated_at or pull.merged_at or pull.closed_at or pull.created_at
-        description = describe_github_pull(pull)
+        description = describe_github_pull(pull, self.repo)
         name = ("description", pull.number, at.isoformat(), content_digest(description)[:16])
         fact = self.make_fact(description, at, *name, pull=pull.number, sha=pull.head.sha)
-        home = pull.head.repo
         # A branch of a fork may be called like one of ours.
-        yield (
-            fact
-            if home and home.full_name != self.repo
-            else replace(fact, branch=description.branch)
-        )
+        yield fact if description.fork else replace(fact, branch=description.branch)
         if description.state == "merged":
             text = f"{description.title}\n\n{description.body}"
             yield from self.pointer_facts(text, f"#{pull.number}", description.merged or at)
@@ -265,8 +261,9 @@ class GithubFacts(FactBuilder):
         return self.make_fact(listed_commit, listed_commit.at, *key, pull=number, sha=commit.sha)
 
 
-def describe_github_pull(pull: GithubPull) -> PullDescription:
+def describe_github_pull(pull: GithubPull, repo: str) -> PullDescription:
     merged = pull.merged_at is not None
+    home = pull.head.repo
     return PullDescription(
         title=pull.title[:MAX_TEXT_CHARS],
         body=(pull.body or "")[:MAX_TEXT_CHARS],
@@ -276,6 +273,8 @@ def describe_github_pull(pull: GithubPull) -> PullDescription:
         state="merged" if merged else "open" if pull.state == "open" else "closed",
         draft=bool(pull.draft),
         branch=pull.head.ref or None,
+        # Of a fork that is gone there is none.
+        fork=home is None or (home is not UNSET and home.full_name.lower() != repo.lower()),
         base=pull.base.ref or None,
         head=pull.head.sha or None,
         # Before the merge, GitHub names a commit that only tries it.

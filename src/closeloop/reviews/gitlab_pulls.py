@@ -100,6 +100,8 @@ class GitlabAttributes(Record):
     draft: bool | None = None
     source_branch: str | None = None
     target_branch: str | None = None
+    source_project_id: int | None = None
+    target_project_id: int | None = None
     last_commit: GitlabCommit | None = None
     oldrev: str | None = None
     merge_commit_sha: str | None = None
@@ -163,7 +165,7 @@ class GitlabFacts(FactBuilder):
     def description_facts(self, number: int, told: PullDescription, at: datetime) -> Iterator[Fact]:
         name = ("description", number, at.isoformat(), content_digest(told)[:16])
         fact = self.make_fact(told, at, *name, pull=number, sha=told.head or "")
-        yield msgspec.structs.replace(fact, branch=told.branch)
+        yield fact if told.fork else msgspec.structs.replace(fact, branch=told.branch)
         if told.state == "merged":
             yield from self.pointer_facts(f"{told.title}\n\n{told.body}", f"#{number}", at)
 
@@ -242,6 +244,7 @@ def describe_merge_request(
         state=state,
         draft=bool(told.draft),
         branch=told.source_branch,
+        fork=told.source_project_id != told.target_project_id,
         base=told.target_branch,
         head=head,
         merge_commit=(told.squash_commit_sha or told.merge_commit_sha)

@@ -274,6 +274,8 @@ class _GitlabMergeRequest(Record):
     assignees: tuple[GitlabUser, ...] = ()
     source_branch: str | None = None
     target_branch: str | None = None
+    source_project_id: int | None = None
+    target_project_id: int | None = None
     sha: str | None = None
     merge_commit_sha: str | None = None
     squash_commit_sha: str | None = None
@@ -372,6 +374,7 @@ def _describe_listed_request(one: _GitlabMergeRequest, tell: GitlabFacts) -> Pul
         state=state,
         draft=one.draft,
         branch=one.source_branch,
+        fork=one.source_project_id != one.target_project_id,
         base=one.target_branch,
         head=one.sha,
         merge_commit=(one.squash_commit_sha or one.merge_commit_sha) if state == "merged" else None,

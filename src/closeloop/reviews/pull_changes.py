@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ import anyio
 import anyio.to_thread
 from msgspec.structs import replace
 
-from closeloop.git import read_git_text, try_git_text
+from closeloop.git import read_git_start, read_git_text, try_git_text
 from closeloop.records.change import Change, FileChange
 from closeloop.records.errors import BadInput, Fault, MachineFailed
 from closeloop.records.pull_request import PullRow
@@ -24,9 +24,10 @@ from closeloop.reviews.agent_prompts import clone_repository_name
 from closeloop.reviews.authorship import AgentSignsByName
 from closeloop.reviews.github_pulls import GithubFile
 from closeloop.reviews.pull_facts import MAX_ITEMS
+from closeloop.reviews.pull_risk import RiskAssessment, save_risk
 from closeloop.reviews.pull_updates import refresh_pull
 from closeloop.store import Store
-from closeloop.text.patches import parse_patch
+from closeloop.text.patches import parse_patch, split_patch_by_file
 
 MAX_PATCH_CHARS = 4_000_000
 """Of one pull request; files beyond that come without their lines."""
@@ -84,6 +85,14 @@ _GITHUB_STATUSES: dict[str, FileStatus] = {
     "copied": "added",
     "removed": "deleted",
     "renamed": "renamed",
+}
+
+
+_GIT_STATUSES: dict[str, FileStatus] = {
+    "A": "added",
+    "C": "added",
+    "D": "deleted",
+    "R": "renamed",
 }
 
 
@@ -147,7 +156,8 @@ def _join_files(files: Iterable[tuple[FileChange, str | None]]) -> Change:
     for file, lines in files:
         section = _git_section(file, lines)
         parsed = _parse_section(section) if lines else None
-        if parsed is not None and size + len(section) <= MAX_PATCH_CHARS:
+        # Without a hunk nothing is told of its lines.
+        if parsed is not None and parsed.hunks and size + len(section) <= MAX_PATCH_CHARS:
             size += len(section)
             sections.append(section)
             changed.append(replace(parsed, path=file.path, old_path=file.old_path))
@@ -204,6 +214,14 @@ def _quote_path(path: str) -> str:
 
 def change_from_clone(folder: Path, row: PullRow, head: str, base: str | None) -> Change | None:
     """What a pull request changes, by a clone of its repository; None where its commits are not."""
+    start = find_branch_start(folder, row, head, base)
+    if start is None:
+        return None
+    return replace(_read_clone_diff(folder, start, head), base=start, head=head)
+
+
+def find_branch_start(folder: Path, row: PullRow, head: str, base: str | None) -> str | None:
+    """The commit that a pull request began from, by a clone that has its newest one."""
     if clone_repository_name(str(folder)).lower() != row.repo.lower():
         return None
     if not _SHA.fullmatch(head) or not try_git_text(folder, "cat-file", "-t", head):
@@ -213,12 +231,52 @@ def change_from_clone(folder: Path, row: PullRow, head: str, base: str | None) -
     is_named = re.fullmatch(r"[0-9a-f]{7,64}", merged) and not head.startswith(merged)
     names = [f"{merged}^1"] if is_named else []
     names += [f"refs/remotes/origin/{base}", f"refs/heads/{base}"] if base else []
-    for name in names:
-        start = try_git_text(folder, "merge-base", name, head).strip()
-        if _SHA.fullmatch(start) and start != head:
-            patch = read_git_text(folder, "diff", "--no-color", "--find-renames", start, head)
-            return replace(parse_patch(patch, start), head=head)
-    return None
+    starts = (try_git_text(folder, "merge-base", name, head).strip() for name in names)
+    return next((one for one in starts if _SHA.fullmatch(one) and one != head), None)
+
+
+def _read_clone_diff(folder: Path, start: str, head: str) -> Change:
+    """The diff of two commits; of one that is too large, the files that its beginning has whole."""
+    ends = ("--no-color", "--find-renames", start, head)
+    options = ("-c", "core.quotePath=false", "diff")
+    content, whole = read_git_start(folder, MAX_PATCH_CHARS, *options, *ends)
+    patch = content.decode("utf-8", "surrogateescape")
+    if whole:
+        return parse_patch(patch)
+    # The last section may end anywhere.
+    sections = dict(split_patch_by_file(patch[: patch.rindex("diff --git ")]))
+    listed = read_git_text(folder, "diff", "--name-status", "-z", *ends)
+    counted = read_git_text(folder, "diff", "--numstat", "-z", *ends)
+    return _join_files(
+        (
+            file,
+            f"@@ -{hunks}"
+            if (hunks := sections.get(file.path, "").partition("\n@@ -")[2])
+            else None,
+        )
+        for file in _list_clone_files(listed, counted)
+    )
+
+
+def _list_clone_files(listed: str, counted: str) -> Iterator[FileChange]:
+    """Files with their statuses and numbers of lines, as git lists the two."""
+    statuses, numbers = iter(listed.split("\0")), iter(counted.split("\0"))
+    for letter in statuses:
+        if not letter:
+            return
+        old_path = next(statuses) if letter[0] in "RC" else None
+        path = next(statuses)
+        added, removed, name = next(numbers).split("\t", 2)
+        for _ in range(0 if name else 2):
+            next(numbers)  # of a renamed file both paths follow
+        binary = added == "-"
+        yield FileChange(
+            path=path,
+            old_path=old_path if letter[0] == "R" else None,
+            status=_GIT_STATUSES.get(letter[0], "changed"),
+            added=0 if binary else int(added),
+            removed=0 if binary else int(removed),
+        )
 
 
 # Those that lack one
@@ -237,6 +295,7 @@ async def fetch_missing_changes(
     rows: Sequence[PullRow],
     open_host: OpenHost,
     clones: Sequence[Path] = (),
+    risk: RiskAssessment | None = None,
 ) -> FetchedChanges:
     """Fetch the diffs of some pull requests and store them; what cannot be had is told."""
     from closeloop.reviews.pull_updates import load_pull
@@ -262,6 +321,13 @@ async def fetch_missing_changes(
             missing[name] = f"{why.rstrip('.')}, and no clone here has its commits"
             continue
         change = replace(change or local or Change(), head=pull.head)
+        if risk is not None:
+            where = [
+                (one, start)
+                for one in clones
+                if (start := find_branch_start(one, row, pull.head, pull.base))
+            ]
+            await anyio.to_thread.run_sync(save_risk, store, row, change, where[:1], risk)
         await anyio.to_thread.run_sync(_save_fetched, store, agents, row, pull.head, change)
         fetched, from_clone = fetched + 1, from_clone + (local is not None)
     return FetchedChanges(fetched=fetched, from_clone=from_clone, missing=missing)
@@ -298,7 +364,11 @@ async def _fetch_from_host(row: PullRow, open_host: OpenHost) -> Change | None:
 
 
 async def run_change_worker(
-    store: Store, agents: AgentSignsByName, open_host: OpenHost, clones: Sequence[Path]
+    store: Store,
+    agents: AgentSignsByName,
+    open_host: OpenHost,
+    clones: Sequence[Path],
+    risk: RiskAssessment | None = None,
 ) -> None:
     """Fetch the diff of every pull request that a webhook names, until cancelled."""
     tried: dict[tuple[str, int, str | None], float] = {}
@@ -313,7 +383,7 @@ async def run_change_worker(
             ]
             tried.update((_version(row), now) for row in due[:MAX_FETCHED])
             for row in due[:MAX_FETCHED]:
-                await _fetch_or_warn(store, agents, row, open_host, clones)
+                await _fetch_or_warn(store, agents, row, open_host, clones, risk)
         except Exception as error:
             # Receiving goes on; what failed is tried again.
             _log.warning("Diffs cannot be fetched (%s)", type(error).__name__)
@@ -326,10 +396,11 @@ async def _fetch_or_warn(
     row: PullRow,
     open_host: OpenHost,
     clones: Sequence[Path],
+    risk: RiskAssessment | None,
 ) -> None:
     """One diff: what is wrong with it keeps no other from being fetched."""
     try:
-        fetched = await fetch_missing_changes(store, agents, [row], open_host, clones)
+        fetched = await fetch_missing_changes(store, agents, [row], open_host, clones, risk)
         reasons = [*fetched.missing.values()]
     except Exception as error:
         reasons = [str(error) if isinstance(error, Fault) else type(error).__name__]

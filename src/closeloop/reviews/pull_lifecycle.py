@@ -151,6 +151,8 @@ class RecordedWork(Record):
     """The program that did it."""
     user: str | None = None
     """Who ran it."""
+    delivered: bool = False
+    """By `closeloop deliver`, which wrote down who asked."""
 
 
 def build_pull_request(
@@ -174,7 +176,9 @@ def build_pull_request(
             whose,
             signs=(*whose.signs, sign),
             agent=recorded.agent or whose.agent or UNNAMED_AGENT,
-            asked_by=whose.asked_by or recorded.user,
+            asked_by=(recorded.user if recorded.delivered else None)
+            or whose.asked_by
+            or recorded.user,
         )
     checks = latest_checks(facts)
     activity = PullActivity(
@@ -223,6 +227,7 @@ def _build_outline(
         state=last.state,
         draft=last.draft,
         branch=last.branch,
+        fork=last.fork,
         base=last.base,
         head=last.head,
         merge_commit=last.merge_commit,

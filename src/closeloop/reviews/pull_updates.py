@@ -12,6 +12,7 @@ from closeloop.records.change import Change, Risk, RiskLevel
 from closeloop.records.errors import BadInput
 from closeloop.records.pull_request import Delivery, Fact, PullRequest, PullRow
 from closeloop.records.record import content_digest
+from closeloop.records.request_delivery import DeliveryBranch
 from closeloop.records.session import Session
 from closeloop.records.trace import Trace
 from closeloop.reviews.agent_prompts import MIN_PROMPT_ID_CHARS
@@ -25,6 +26,7 @@ from closeloop.reviews.pull_lifecycle import (
 )
 from closeloop.reviews.review_corrections import count_remarks
 from closeloop.store import Store
+from closeloop.store.event_section import delivery_step_key
 from closeloop.text.redaction import redact_record
 from closeloop.text.wording import package_folder, repository_name
 
@@ -179,11 +181,14 @@ def add_change_size(pull: PullRequest, store: Store) -> PullRequest:
 
 
 def find_recorded_attempt(pull: PullRequest, store: Store) -> str | None:
-    """The recorded work that a pull request came from: by its branch, or by what names it."""
-    branch = pull.branch or ""
+    """The recorded work that a pull request came from: by its branch, or by what names it.
+
+    A branch of a fork may be called anything, by anybody.
+    """
+    branch = "" if pull.fork else pull.branch or ""
     if branch.startswith("closeloop/"):
         name = branch.rpartition("/")[2]
-        if store.pulls.has_attempt(name):
+        if store.pulls.has_attempt(name) and _has_delivered_commit(pull, name, store):
             return name
     if (named := _attempt_in_trailers(pull, store)) is not None:
         return named
@@ -207,8 +212,18 @@ def _attempt_in_trailers(pull: PullRequest, store: Store) -> str | None:
     for sign in reversed(pull.signs):  # ours stands last, after what anybody may have written
         key, _, name = sign.value.partition(": ")
         if sign.kind == "trailer" and key == ATTEMPT_TRAILER and store.pulls.has_attempt(name):
-            return None if _other_pulls_of(name, pull, store) else name
+            is_ours = not pull.fork and _has_delivered_commit(pull, name, store)
+            return name if is_ours and not _other_pulls_of(name, pull, store) else None
     return None
+
+
+def _has_delivered_commit(pull: PullRequest, attempt: str, store: Store) -> bool:
+    """Whether the commit that `closeloop deliver` made is or was in it; so where none is known."""
+    key = delivery_step_key(attempt, "branched")
+    branch = store.steps.load_step(key, DeliveryBranch)
+    moves = (sha for push in pull.pushes for sha in (push.before, push.after))
+    commits = (commit.sha for commit in pull.commits)
+    return branch is None or branch.commit in (pull.head, *moves, *commits)
 
 
 def _other_pulls_of(attempt: str, pull: PullRequest, store: Store) -> list[PullRow]:
@@ -224,7 +239,10 @@ def load_recorded_work(attempt: str, store: Store) -> RecordedWork:
     session = None if variant else store.load_session(attempt)
     agent = variant.agent if variant else session.agent if session else None
     return RecordedWork(
-        attempt=attempt, agent=None if agent == UNKNOWN_AGENT else agent, user=work.user
+        attempt=attempt,
+        agent=None if agent == UNKNOWN_AGENT else agent,
+        user=work.user,
+        delivered=bool(store.steps.list_steps(delivery_step_key(attempt, "requested"))),
     )
 
 

@@ -7,6 +7,7 @@ from math import exp, log, sqrt
 from statistics import fmean, variance
 
 from closeloop.records.estimate import Estimate, TwoEstimates
+from closeloop.statistics.rate_comparison import newcombe_bounds
 from closeloop.statistics.rate_estimate import TaskValues, check_finite, common_tasks, t_quantile
 from closeloop.text.wording import count_with_noun
 
@@ -40,6 +41,32 @@ def estimate_ratio(first: TaskValues, second: TaskValues) -> TwoEstimates:
         attempts=sum(len(one) + len(other) for one, other in pairs),
         notes=tuple(notes),
     )
+
+
+def estimate_independent_ratio(first: Sequence[float], second: Sequence[float]) -> TwoEstimates:
+    """The ratio of geometric means of two groups that share no task; what is not above zero is
+    left out. The bounds come from those of the two sides, as Newcombe put them together."""
+    logs = [[log(one) for one in side if one > 0] for side in (first, second)]
+    if min(map(len, logs)) < 2:
+        notes = ("Two values above zero on either side are the least: run more.",)
+        return TwoEstimates(here=None, alike=None, attempts=0, notes=notes)
+    means = [_mean_of_logs(side) for side in logs]
+    low, high = newcombe_bounds(*means)
+    value = means[1].value - means[0].value
+    alike = Estimate(
+        value=_finite_exp(value),
+        low=_finite_exp(low),
+        high=_finite_exp(high),
+        n=len(logs[0]) + len(logs[1]),
+        method="ratio of geometric means, independent groups",
+    )
+    return TwoEstimates(here=None, alike=alike, attempts=alike.n)
+
+
+def _mean_of_logs(logs: Sequence[float]) -> Estimate:
+    value = fmean(logs)
+    half = t_quantile(0.975, len(logs) - 1) * sqrt(variance(logs) / len(logs))
+    return Estimate(value=value, low=value - half, high=value + half, n=len(logs), method="t")
 
 
 LogPairs = Sequence[tuple[Sequence[float], Sequence[float]]]

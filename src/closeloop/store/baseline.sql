@@ -254,6 +254,15 @@ CREATE TABLE baselines (
 
 CREATE INDEX baselines_by_name ON baselines (name, number);
 
+-- What `closeloop gate` saw, each time it ran.
+CREATE TABLE gate_reports (
+    number {number},
+    at BIGINT NOT NULL,
+    experiment {text} NOT NULL,
+    passed BOOLEAN NOT NULL,
+    body {bytes} NOT NULL
+);
+
 
 -- Which texts attempts can be found by; the index of their words is made as each engine has it.
 

@@ -96,6 +96,11 @@ class StepSection(StoreSection):
         return list(self._read(lambda on: on.execute(query).scalars().all()))
 
 
+def delivery_step_key(delivery: str, name: str) -> str:
+    """Under which a step of `closeloop deliver` is kept."""
+    return f"delivery/{delivery}/{name}"
+
+
 def _is_step(key: str) -> ColumnElement[bool]:
     return private_bodies.c.owner == key
 

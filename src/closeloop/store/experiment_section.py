@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 from sqlalchemy import ColumnElement, Connection, Select, func, insert, or_, select
 
 from closeloop.records.attempt import Insight
-from closeloop.records.experiment_plan import Trial, TrialAssignment
+from closeloop.records.experiment_plan import GateReport, GateRun, Trial, TrialAssignment
 from closeloop.records.held_out import HeldOutRun
 from closeloop.records.record import Record, Time
 from closeloop.records.task import (
@@ -160,6 +160,26 @@ class ExperimentSection(StoreSection):
             if seconds is not None:
                 return AttemptAverages(seconds=seconds, cost=cost)
         return AttemptAverages()
+
+    def save_gate_report(self, report: GateReport, at: datetime) -> None:
+        """Add what a gate saw."""
+        columns = {
+            "at": at,
+            "experiment": report.experiment,
+            "passed": report.passed,
+            "body": pack_record(report),
+        }
+        self._write(lambda on: on.execute(insert(schema.gate_reports), columns) and None)
+
+    def list_gate_reports(self, limit: int) -> list[GateRun]:
+        """What gates saw, the latest first."""
+        table = schema.gate_reports
+        query = select(table.c.number, table.c.at, table.c.body).order_by(table.c.number.desc())
+        rows = self._read(lambda on: on.execute(query.limit(limit)).all())
+        return [
+            GateRun(number=number, at=at, report=unpack_record(body, GateReport))
+            for number, at, body in rows
+        ]
 
     def list_insights(
         self, *, attempt: str | None = None, repo: str | None = None

@@ -262,6 +262,16 @@ baselines = Table(
     Column("body", LargeBinary, nullable=False),
 )
 
+gate_reports = Table(
+    "gate_reports",
+    metadata,
+    Column("number", BigInteger, primary_key=True),
+    Column("at", Moment, nullable=False),
+    Column("experiment", Text, nullable=False),
+    Column("passed", Boolean, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+
 exchanges = Table(
     "exchanges",
     metadata,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 from posixpath import basename
 
@@ -353,6 +353,7 @@ def _path_suffix(path: str) -> str:
 
 _HEADER_PATH = re.compile(r"^(?:---|\+\+\+) (?:\"?[ab]/)?([^\t\n\"]+)")
 _HUNK_HEADER = re.compile(r"^@@ -[\d,]{1,20} \+[\d,]{1,20} @@")
+_HUNK_COUNTS = re.compile(r"[-+]\d+(?:,(\d+))?")
 _GIT_FACT = re.compile(r"^(?:new|deleted) file mode \d{6}$|^Binary files ")
 
 
@@ -378,22 +379,61 @@ def split_patch_lines(patch: str) -> list[str]:
     return lines if lines[-1] else lines[:-1]
 
 
+def find_file_starts(lines: Sequence[str]) -> list[int]:
+    """Where the `--- ` and `+++ ` lines of each file stand; lines of hunks may look like them."""
+    return [
+        number
+        for number, inside in enumerate(_lie_in_hunks(lines))
+        if not inside
+        and lines[number].startswith("--- ")
+        and number + 1 < len(lines)
+        and lines[number + 1].startswith("+++ ")
+    ]
+
+
+def split_patch_files(patch: str) -> Iterator[str]:
+    """A patch file by file, each with what git says before its paths."""
+    lines = split_patch_lines(patch)
+    paths, begun, start = set(find_file_starts(lines)), False, 0
+    for number, line in enumerate(lines):
+        is_git_header = line.startswith("diff --git ")  # no line of a hunk begins so
+        if is_git_header or (number in paths and not begun):
+            yield "\n".join(lines[start:number])
+            start = number
+        begun = is_git_header or (begun and number not in paths)
+    yield "\n".join(lines[start:])
+
+
+def _lie_in_hunks(lines: Iterable[str]) -> Iterator[bool]:
+    """Of each line whether it is one of those that the head of a hunk promises."""
+    old = new = 0
+    for line in lines:
+        sign = line[:1]
+        inside = (old > 0 or new > 0) and sign in ("+", "-", " ", "\\", "")
+        if not inside:
+            header = _HUNK_HEADER.match(line)
+            counts = _HUNK_COUNTS.findall(header[0])[:2] if header else ()
+            old, new = (int(count or 1) for count in counts) if counts else (0, 0)
+        elif sign != "\\":
+            old, new = old - (sign != "+"), new - (sign != "-")
+        yield inside
+
+
 def mask_patch_lines(
     lines: list[str], masker: CodeMasker, base_known: bool = False
 ) -> Iterator[str]:
-    old_path = ""
+    old_path, starts = "", set(find_file_starts(lines))
     for number, line in enumerate(lines):
-        following = lines[number + 1] if number + 1 < len(lines) else ""
-        if line.startswith("--- ") and following.startswith("+++ "):
+        if number in starts:
             old_path = next(_header_paths(line), "")
-            new_path = next(_header_paths(following), old_path)
+            new_path = next(_header_paths(lines[number + 1]), old_path)
             masker.start_file(new_path if new_path != "/dev/null" else old_path)
             yield f"--- {_mask_header_path(old_path, masker, base_known)}"
-        elif line.startswith("+++ ") and number and lines[number - 1].startswith("--- "):
+        elif number - 1 in starts:
             path = next(_header_paths(line), "")
             yield f"+++ {_mask_header_path(path, masker, base_known and path == old_path)}"
         elif (header := _HUNK_HEADER.match(line)) is not None:
-            hunk = _hunk_lines(lines, number + 1)
+            hunk = _hunk_lines(lines, number + 1, starts)
             masker.start_hunk([one[1:] for one in hunk if one[:1] != "-"])
             yield header[0]
         elif line[:1] in ("+", "-", " "):
@@ -413,10 +453,10 @@ def _mask_header_path(path: str, masker: CodeMasker, trusted: bool) -> str:
     return shown
 
 
-def _hunk_lines(lines: list[str], start: int) -> Iterator[str]:
+def _hunk_lines(lines: list[str], start: int, files: Collection[int]) -> Iterator[str]:
     for number in range(start, len(lines)):
         line = lines[number]
-        if line[:1] not in ("+", "-", " ", "\\") or line.startswith("--- "):
+        if line[:1] not in ("+", "-", " ", "\\") or number in files:
             return
         yield line
 

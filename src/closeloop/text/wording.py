@@ -1,4 +1,4 @@
-"""Names, numbers and times as people write them: plurals, moments, globs, repositories."""
+"""Names, numbers and times as people write them: plurals, shares, moments, globs, repositories."""
 
 from __future__ import annotations
 
@@ -27,6 +27,52 @@ def truncate_at_word(text: str, limit: int) -> str:
     line = truncate_words(text, limit)
     head = line.rpartition(" ")[0]
     return f"{head}…" if line.endswith("…") and text[-1:] != "…" and len(head) > limit / 2 else line
+
+
+def natural_order(text: str) -> tuple[tuple[str, int], ...]:
+    """A key to sort by in which `t2` comes before `t10`."""
+    parts = _DIGITS.split(text[:MAX_ORDERED_CHARS])
+    words, numbers = parts[::2], (*map(int, parts[1::2]), -1)
+    return tuple(zip(words, numbers, strict=True))
+
+
+MAX_ORDERED_CHARS = 1000
+_DIGITS = re.compile(r"([0-9]{1,18})")
+
+
+# Shares as people read them everywhere: on pages, in the terminal, in sentences.
+
+
+def format_percent(share: float) -> str:
+    """`83 %`; no rounding to all or to none of what is neither."""
+    rounded = round(share * 100)
+    if rounded in (0, 100) and 0 < share < 1:
+        return f"{min(max(share * 100, 0.1), 99.9):.1f} %"
+    return f"{rounded} %"
+
+
+def format_percent_range(low: float, high: float) -> str:
+    """`39–86 %`."""
+    return f"{format_percent(low).removesuffix(' %')}–{format_percent(high)}"
+
+
+def format_points(share: float, signed: bool = False) -> str:
+    """`78 points`, of a difference between shares; `+78 points` where its side matters."""
+    size = abs(100 * share)
+    points_text = (
+        f"{max(size, 0.1):.1f} points" if 0 < size < 0.95 else count_with_noun(round(size), "point")
+    )
+    sign = "−" if share < 0 else "+" if share else ""
+    return sign + points_text if signed else points_text
+
+
+def format_points_estimate(value: float, low: float | None, high: float | None) -> str:
+    """`+12 points (−5 to +29)`; without bounds where there are none."""
+    shown = format_points(value, signed=True)
+    if low is None or high is None:
+        return shown
+    bounds = (format_points(one, signed=True).split()[0] for one in (low, high))
+    return f"{shown} ({' to '.join(bounds)})"
 
 
 # Moments: what `since` and `until` take, wherever they are asked for.

@@ -19,6 +19,7 @@ from closeloop.store import Store
 from closeloop.traces.session_import import list_unbuilt_traces
 from closeloop.web import render, submissions
 from closeloop.web.access import LOOPBACK, AccessPolicy
+from closeloop.web.attempt_downloads import download_routes
 from closeloop.web.auth_middleware import (
     AuthMiddleware,
     answer_not_found,
@@ -136,6 +137,7 @@ def build_web_app(
         *review_routes(desk),
         *score_routes(desk),
         *memory_decision_routes(desk),
+        *download_routes(desk),
         *page_routes(PAGES, desk),
     ]
     return Starlette(

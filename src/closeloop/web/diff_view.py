@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from difflib import unified_diff
 from typing import Literal
 
 from msgspec.structs import replace
@@ -121,6 +122,32 @@ def _place_of_edit(edit: Edit, files: Sequence[DiffFile]) -> str | None:
         None,
     )
     return file.path if line is None else f"{file.path}:{line}"
+
+
+def diff_from_edit(edit: Edit) -> DiffFile | None:
+    """An edit as the trace tells it, as a diff of its file; None where it holds no lines."""
+    if edit.patch is not None:
+        body = edit.patch.split("\n")
+        if "@@ " not in edit.patch:
+            body = [line for line in body if line[:1] in ("+", "-", " ")]
+    elif edit.before is None and edit.after is None:
+        return None
+    else:
+        before, after = (edit.before or "").splitlines(), (edit.after or "").splitlines()
+        body = list(unified_diff(before, after, lineterm="", n=2))[2:]
+    lines = tuple(_build_diff_lines(body[:MAX_LINES], {}))
+    return DiffFile(
+        path=edit.path,
+        old_path=None,
+        status=edit.action,
+        added=sum(line.kind == "plus" for line in lines),
+        removed=sum(line.kind == "minus" for line in lines),
+        binary=False,
+        note=None,
+        marks=(),
+        lines=lines,
+        left_out=max(0, len(body) - MAX_LINES),
+    )
 
 
 def _build_diff_file(

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from closeloop.metrics.metric_figures import format_bounds, format_metric_value
 from closeloop.metrics.report_content import pair_with_metrics
+from closeloop.providers.model_prices import add_cost, find_listed_prices
 from closeloop.records import trace as t
+from closeloop.records.attempt import Usage
 from closeloop.records.estimate import Metric, MetricSeries, MetricsReport, MetricValue
 from closeloop.records.finding import Finding
 from closeloop.records.record import Record, Time
@@ -37,6 +41,20 @@ class Text(Record):
     """Characters in its middle that are not shown."""
 
 
+class StepUsage(Record):
+    """What one message of the provider took, told at the first event that it made."""
+
+    turn: int
+    input_tokens: int | None
+    """Fresh: neither read from a cache nor written to one."""
+    cached_tokens: int | None
+    output_tokens: int | None
+    cost: float | None
+    is_priced: bool
+    """Whether the cost is by list prices: nobody reported one."""
+    seconds: float | None
+
+
 class EventView(Record):
     """One event."""
 
@@ -58,6 +76,10 @@ class EventView(Record):
     texts: tuple[Text, ...]
     findings: tuple[int, ...] = ()
     """Places in the list of findings."""
+    step: StepUsage | None = None
+    """Of the first event of a provider's message, what that took."""
+    elapsed: float | None = None
+    """Seconds since the trace began."""
 
 
 def build_event_fragment(
@@ -67,9 +89,55 @@ def build_event_fragment(
     depth = lane_depths(trace.lanes)
     cited = findings_by_event(findings)
     last = first + (1 if full else FRAGMENT_EVENTS)
+    steps, began = step_usages(trace), trace_start(trace)
     return tuple(
-        build_event_view(event, depth.get(event.lane, 0), cited.get(event.number, ()), full=full)
+        replace(
+            build_event_view(
+                event, depth.get(event.lane, 0), cited.get(event.number, ()), full=full
+            ),
+            step=steps.get(event.number),
+            elapsed=(event.at - began).total_seconds() if event.at and began else None,
+        )
         for event in trace.events[first:last]
+    )
+
+
+def trace_start(trace: t.Trace) -> datetime | None:
+    """When its first event with a time was."""
+    return next((event.at for event in trace.events if event.at is not None), None)
+
+
+def step_usages(trace: t.Trace) -> dict[int, StepUsage]:
+    """By the number of the first event of each provider's message, what it took."""
+    turns = {lane.id: lane.turns for lane in trace.lanes}
+    seen: set[tuple[str, int]] = set()
+    steps: dict[int, StepUsage] = {}
+    for event in trace.events:
+        place = (event.lane, event.turn or 0)
+        if event.turn is None or place in seen:
+            continue
+        seen.add(place)
+        lane_turns = turns.get(event.lane, ())
+        if 0 < event.turn <= len(lane_turns):
+            step = _step_usage(event.turn, lane_turns[event.turn - 1])
+            if step is not None:
+                steps[event.number] = step
+    return steps
+
+
+def _step_usage(number: int, turn: t.Turn) -> StepUsage | None:
+    usage = turn.usage
+    if usage == Usage() and turn.seconds is None:
+        return None
+    priced = add_cost(usage, find_listed_prices(turn.model)) if turn.model else usage
+    return StepUsage(
+        turn=number,
+        input_tokens=usage.input_tokens,
+        cached_tokens=usage.cache_read_tokens,
+        output_tokens=usage.output_tokens,
+        cost=priced.cost,
+        is_priced=usage.cost is None and priced.cost is not None,
+        seconds=turn.seconds,
     )
 
 
@@ -85,7 +153,7 @@ def findings_by_event(findings: Sequence[Finding]) -> dict[int, tuple[int, ...]]
 def build_event_view(
     event: t.AnyEvent, depth: int, findings: tuple[int, ...], *, full: bool = False
 ) -> EventView:
-    who, title, state, note, texts = _describe_event_parts(event)
+    who, title, state, note, texts = describe_event_parts(event)
     most = MAX_EVENT_CHARS if full else MAX_SHOWN_CHARS
     return EventView(
         number=event.number,
@@ -119,7 +187,7 @@ EventParts = tuple[str, str, EventState, str | None, Sequence[TextPiece]]
 _EDIT_WORDS = {"create": "created", "change": "changed", "delete": "deleted", "move": "moved"}
 
 
-def _describe_event_parts(event: t.AnyEvent) -> EventParts:
+def describe_event_parts(event: t.AnyEvent) -> EventParts:
     match event:
         case t.Message(role=role, intent=intent, text=text):
             return role + (f", {intent}" if intent else ""), "", "unknown", None, [("text", text)]

@@ -25,7 +25,14 @@ from closeloop.metrics import metric_figures
 from closeloop.records.attempt import AttemptRow
 from closeloop.records.record import Record
 from closeloop.text.untrusted import make_visible
-from closeloop.text.wording import count_with_noun, short_repository_name, truncate_words
+from closeloop.text.wording import (
+    count_with_noun,
+    format_percent,
+    format_points,
+    short_repository_name,
+    truncate_words,
+)
+from closeloop.web.code_view import colour_diff, pair_lines
 
 # Files that pages are made with: served from memory under names that change with their content.
 
@@ -236,7 +243,7 @@ def template_environment() -> Environment:
         "money": format_money,
         "named": shorten_name,
         "moment": format_moment,
-        "percent": format_percent,
+        "percent": format_share,
         "plural": count_with_noun,
         "points": format_points,
         "prose": render_prose,
@@ -250,6 +257,8 @@ def template_environment() -> Environment:
         "other_pairs": query_pairs_without,
         "api_of": api_address,
         "asset": asset_address,
+        "colour_diff": colour_diff,
+        "pair_lines": pair_lines,
         "result": attempt_result,
         "version": __version__,
     }
@@ -341,31 +350,16 @@ def format_figure(value: float | None, unit: str = "", signed: bool = False) -> 
         return ABSENT_MARK
     size = abs(value)
     number = f"{size:,.0f}" if size >= 1000 else f"{size:.3g}"
-    shown = f"{number} {unit}".rstrip()
+    shown = f"{number} {unit.removesuffix('s') if number == '1' else unit}".rstrip()
     if unit in ("$", "s"):
         shown = format_money(size) if unit == "$" else format_duration(size)
     sign = "−" if value < 0 else "+" if signed and value else ""
     return sign + shown
 
 
-def format_percent(share: float | None) -> str:
-    """`83 %`; no rounding to all or to none of what is neither."""
-    if share is None:
-        return ABSENT_MARK
-    rounded = round(share * 100)
-    if rounded in (0, 100) and 0 < share < 1:
-        return f"{min(max(share * 100, 0.1), 99.9):.1f} %"
-    return f"{rounded} %"
-
-
-def format_points(share: float, signed: bool = False) -> str:
-    """`78 points`, of a difference between shares; `+78 points` where its side matters."""
-    size = abs(100 * share)
-    points_text = (
-        f"{max(size, 0.1):.1f} points" if 0 < size < 0.95 else count_with_noun(round(size), "point")
-    )
-    sign = "−" if share < 0 else "+" if share else ""
-    return sign + points_text if signed else points_text
+def format_share(share: float | None) -> str:
+    """`83 %`, or a dash where it is not known."""
+    return ABSENT_MARK if share is None else format_percent(share)
 
 
 def format_moment(time: datetime | None) -> str:

@@ -30,6 +30,7 @@ from closeloop.records.record import Record
 from closeloop.reviews import github_webhooks, gitlab_pulls
 from closeloop.reviews.authorship import AgentSignsByName
 from closeloop.reviews.pull_changes import OpenHost, run_change_worker
+from closeloop.reviews.pull_risk import RiskAssessment
 from closeloop.reviews.pull_updates import refresh_all_pulls
 from closeloop.reviews.rule_learning import run_learning_worker
 from closeloop.reviews.webhook_delivery import WebhookTarget, send_all_events
@@ -71,6 +72,7 @@ class WebhookSecrets(Record):
     """What opens a code host to ask it for diffs."""
     clones: tuple[Path, ...] = ()
     """Where diffs may be found otherwise."""
+    risk: RiskAssessment | None = None
 
 
 class _JsonObject(msgspec.Struct):
@@ -116,6 +118,7 @@ class WebhookMiddleware:
                 self._doors.agents,
                 self._doors.open_host,
                 self._doors.clones,
+                self._doors.risk,
             )
         if self._doors.learn is not None:
             group.start_soon(run_learning_worker, self._store, self._doors.learn)

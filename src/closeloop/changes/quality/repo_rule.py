@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, get_args
 
@@ -39,6 +40,7 @@ _LANGUAGES_BY_ENDING = {
 }  # fmt: skip
 LANGUAGES = frozenset({*_LANGUAGES_BY_ENDING.values(), *get_args(Language)})
 """What ast-grep can parse; it panics when asked for another."""
+_CAUSE = re.compile(r"\s*(?:\d+:|error:) *(\S.*)")
 MAX_FINDINGS = 20
 """Of one rule in one file."""
 MAX_TEXT_CHARS = 2_000_000
@@ -79,9 +81,15 @@ def unusable_reason(rule: RepoRule) -> str | None:
         if rule.pattern is not None:
             _parse_root("", rule.language or "python").find_all(pattern=rule.pattern)
     except RuntimeError as error:
-        message = " ".join(str(error).split())
-        return f"it cannot be read: {message[-200:]}"
+        return f"it cannot be read: {_last_cause(str(error))}"
     return None
+
+
+def _last_cause(complaint: str) -> str:
+    """What the library says is wrong, of a chain of causes that ends in a backtrace."""
+    lines = complaint.partition("Stack backtrace:")[0].strip().split("\n")
+    causes = [mark[1] for line in lines if (mark := _CAUSE.match(line))]
+    return (causes or lines)[-1][:200].rstrip(".")
 
 
 def find_matches(rule: RepoRule, file: ChangedFile) -> Iterator[int]:

@@ -22,6 +22,7 @@ from closeloop.records.finding import SEVERITIES, Finding, Unmeasured
 from closeloop.records.record import Record
 from closeloop.text.patches import sum_line_counts
 from closeloop.text.untrusted import make_visible
+from closeloop.text.wording import format_percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -224,7 +225,7 @@ def describe_chance(chance: RevertChance) -> str:
 
 def _percent(share: float) -> str:
     """Never `0 %` of what has happened."""
-    return f"{share:.0%}" if share >= 0.01 else "under 1%"
+    return format_percent(share) if share >= 0.01 else "under 1 %"
 
 
 def _render_risk(risk: Risk) -> Iterator[Text]:

@@ -23,7 +23,7 @@ from closeloop.records.finding import Unmeasured
 from closeloop.records.inspection import (
     Inspection,
 )
-from closeloop.text.wording import count_with_noun
+from closeloop.text.wording import count_with_noun, format_percent
 
 _SURFACE_SCALE = 0.74
 """Below what breaks something, however large the change is: that is the reason of its level."""
@@ -42,7 +42,7 @@ def surface_factor(surface: ChangeSize, rank: float, model: RiskModel, touched: 
             f"adds {count_with_noun(surface.source_added, 'line')} to sources, in"
             f" {count_with_noun(surface.files, 'file')} of"
             f" {count_with_noun(surface.modules, 'module')}: more than"
-            f" {'nearly all' if rank > 0.995 else f'{rank:.0%}'} of {among}"
+            f" {'nearly all' if rank > 0.995 else format_percent(rank)} of {among}"
         )
     elif touched and not surface.files:
         text = "changes nothing but comments, docstrings, layout or files that nobody writes"

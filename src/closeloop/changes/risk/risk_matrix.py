@@ -9,6 +9,7 @@ from closeloop.records.change import RevertChance, RiskFactor, RiskLevel
 from closeloop.records.estimate import Rate
 from closeloop.records.record import Record
 from closeloop.records.settings import IMPACT_ROWS, CheckSettings, ImpactRow
+from closeloop.text.wording import format_percent
 
 Band = Literal["small", "medium", "large", "huge"]
 
@@ -106,9 +107,9 @@ def explain_level(
         mine = by_level[level]
         subject = "size" if row == "none" else "impact"
         return (
-            f"{level} speaks of {subject} only: here {mine.value:.1%} of {mine.of:,} such changes"
-            f" went wrong, and {lower.wrong.value:.1%} of {lower.wrong.of:,} that were"
-            f" {lower.level}"
+            f"{level} speaks of {subject} only: here {format_percent(mine.value)} of {mine.of:,}"
+            f" such changes went wrong, and {format_percent(lower.wrong.value)} of"
+            f" {lower.wrong.of:,} that were {lower.level}"
         )
     if row == "breaking":
         return f"{level} speaks of impact: it is the rule for what this change touches"

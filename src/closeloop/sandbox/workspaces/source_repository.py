@@ -117,7 +117,9 @@ async def run_own_git(
     ended = await execute_program(program, bounds, apart=True)
     if ended.exit_code != 0:
         error_lines = ended.errors.text.strip().splitlines() or [f"git {arguments[0]} failed"]
-        raise MachineFailed(error_lines[-1])
+        # What follows the first of these is advice.
+        fatal = (line for line in error_lines if line.startswith(("fatal:", "error:")))
+        raise MachineFailed(next(fatal, error_lines[-1]))
     return ended.output.content.decode("utf-8", "surrogateescape").removesuffix("\n")
 
 
@@ -202,6 +204,18 @@ def make_branch(
         tree = _run_branch_git(env, "write-tree")
         commit = _run_branch_git(env, "commit-tree", tree, "-p", base, stdin=message.encode())
         _run_branch_git(env, "update-ref", f"refs/heads/{name}", commit)
+
+
+def restore_branch(repo: str, name: str, commit: str) -> None:
+    """Point a branch at a commit that the repository has, unless the branch is there."""
+    if try_git_text(repo, "show-ref", "--verify", f"refs/heads/{name}"):
+        return
+    try:
+        run_git(git_folder(repo), "update-ref", f"refs/heads/{name}", commit)
+    except GitFailed:
+        raise BadInput(
+            f"Commit {commit[:12]} of {name} is no longer in {repo}: fetch it from its host."
+        ) from None
 
 
 _DATE_VARIABLES = ("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE")

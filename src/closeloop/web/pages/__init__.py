@@ -15,6 +15,7 @@ from closeloop.web.pages import (
     experiments,
     iterations,
     memory,
+    metrics,
     outcome,
     overview,
     plans,
@@ -23,7 +24,9 @@ from closeloop.web.pages import (
     review,
     scores,
     tasks,
+    triage,
     trials,
+    trust,
 )
 from closeloop.web.render import load_assets, template_environment
 
@@ -37,8 +40,10 @@ PAGES: tuple[Page, ...] = (
     *outcome.PAGES,
     *scores.ATTEMPT_PAGES,
     *attempt.RECORD_PAGES,
+    *triage.PAGES,
     *compare.PAGES,
     *scores.PAGES,
+    *metrics.PAGES,
     *experiments.PAGES,
     *review.PAGES,
     *pulls.PAGES,
@@ -48,7 +53,7 @@ PAGES: tuple[Page, ...] = (
     *prompts.PAGES,
     *trials.PAGES,
     *tasks.PAGES,
-    *tasks.RULE_PAGES,
+    *trust.PAGES,
     *overview.HEALTH_PAGES,
 )
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
 from closeloop.metrics.failure_modes import load_said_tags
+from closeloop.metrics.rule_precision import (
+    VerdictsByEvent,
+    precision_score_name,
+    read_verdicts,
+)
 from closeloop.process.handoff_facts import list_handoff_facts
 from closeloop.records.attempt import Insight
 from closeloop.records.finding import (
@@ -34,6 +40,7 @@ from closeloop.web.pages.outcome import (
     with_marks,
 )
 from closeloop.web.pages.scores import ScoreLine, list_given_scores
+from closeloop.web.trace_overview import ToolCount, TraceMark, build_minimap, count_tools
 
 MAX_EVENTS_MEASURED_AT_ONCE = 5000
 """Events of a trace that is measured while somebody waits for its page."""
@@ -82,6 +89,11 @@ class AttemptView(Record):
     given: tuple[ScoreLine, ...]
     """What people, judges and code said of it."""
     lanes: tuple[LaneOutline, ...]
+    minimap: tuple[TraceMark, ...]
+    """The whole trace as a strip; none of a short one."""
+    tools: tuple[ToolCount, ...]
+    votes: dict[str, VerdictsByEvent]
+    """By rule, what whoever looks has said of its findings here."""
     events: tuple[EventView, ...]
     fragments: tuple[int, ...]
     """The first event's number of each fragment that comes later."""
@@ -155,7 +167,12 @@ class SearchView(Record):
     hits: tuple[Hit, ...]
 
 
-def attempt(desk: PageContext, asked: AttemptAsked) -> AttemptView:
+class AttemptPageAsked(AttemptAsked):
+    caller: Annotated[str, Meta(extra_json_schema={"readOnly": True})] = ""
+    """Who looks; the server says so, whatever the address does."""
+
+
+def attempt(desk: PageContext, asked: AttemptPageAsked) -> AttemptView:
     head, task = load_attempt_head(desk, asked.attempt)
     trace = desk.load_trace(head.row.id)
     measures_now = (head.row.events or 0) <= MAX_EVENTS_MEASURED_AT_ONCE
@@ -184,12 +201,23 @@ def attempt(desk: PageContext, asked: AttemptAsked) -> AttemptView:
         else (),
         given=list_given_scores(desk, head.row.id),
         lanes=desk.derive_from_trace(head.row.id, outline_lanes),
+        minimap=build_minimap(trace, findings),
+        tools=desk.derive_from_trace(head.row.id, count_tools),
+        votes=_list_votes(desk, name, findings, asked.caller),
         events=build_event_fragment(trace, 0, findings),
         fragments=tuple(event.number for event in trace.events[FRAGMENT_EVENTS::FRAGMENT_EVENTS]),
         last=trace.events[-1].number if trace.events else 0,
         skipped=trace.skipped,
         insights=tuple(desk.store.course.list_insights(attempt=head.row.id)),
     )
+
+
+def _list_votes(
+    desk: PageContext, attempt: str, findings: Sequence[Finding], person: str
+) -> dict[str, VerdictsByEvent]:
+    said = read_verdicts(desk.store.scores.list_scores(attempt), person) if findings else {}
+    by_rule = {one.rule: said.get(precision_score_name(one.rule)) for one in findings}
+    return {rule: verdicts for rule, verdicts in by_rule.items() if verdicts}
 
 
 def measured(desk: PageContext, asked: AttemptAsked) -> MeasuredView:

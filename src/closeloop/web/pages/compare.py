@@ -1,53 +1,79 @@
-"""Variants held against each other: which is better, how sure that is, and where they differ."""
+"""Anything held against anything: which is better, how sure that is, and where they differ."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from math import isfinite
 from statistics import fmean
 from typing import Annotated, Literal
+from urllib.parse import urlencode
 
 from msgspec import Meta
 from msgspec.structs import replace
 
-from closeloop.metrics.attempt_table import AttemptSelection, AttemptTable, select_attempts
+from closeloop.metrics.attempt_groups import DIMENSIONS
+from closeloop.metrics.attempt_pairs import AttemptPair, compare_two_attempts
+from closeloop.metrics.attempt_selection import (
+    AttemptSelection,
+    covering_span,
+    narrow_period,
+    select_attempts,
+    selection_mask,
+)
+from closeloop.metrics.attempt_table import AttemptTable
 from closeloop.metrics.held_out_runs import report_held_out
 from closeloop.metrics.score_columns import attach_scores, find_metric, select_metrics
 from closeloop.metrics.score_definitions import find_source
 from closeloop.metrics.variant_comparison import (
     compare_variants,
-    covering_span,
     default_scores,
-    selection_mask,
 )
+from closeloop.records.attempt import TimeRange
 from closeloop.records.errors import BadInput
-from closeloop.records.estimate import CompareReport, Metric, VariantComparison
+from closeloop.records.estimate import CompareReport, Metric, TaskPair, VariantComparison
 from closeloop.records.finding import Finding
 from closeloop.records.held_out import HeldOutReport
 from closeloop.records.record import Record
 from closeloop.records.score import ScoreSource, ScoreSummary
 from closeloop.records.task import Variant
 from closeloop.web.event_views import EventView
-from closeloop.web.page import Page
+from closeloop.web.page import Page, find_or_404
 from closeloop.web.page_context import PageContext
-from closeloop.web.pages.attempt import attempt
-from closeloop.web.pages.outcome import AttemptAsked, AttemptHead
+from closeloop.web.pages.attempt import AttemptPageAsked, attempt
+from closeloop.web.pages.outcome import AttemptHead
 from closeloop.web.pages.scores import ScoreName, load_score_summaries, require_few_scores
 
 MAX_NAMES = 6
 MAX_TASKS = 60
 MAX_MARKED_REPEATS = 5
+MAX_CHOICES = 40
+"""Names that are offered of each kind; any other may be typed."""
+PERIOD_DAYS = (7, 30)
 
-VariantName = Annotated[str, Meta(max_length=1000)]
+ComparedName = Annotated[str, Meta(max_length=1000)]
 
 
-class CompareAsked(Record):
-    variants: tuple[VariantName, ...] = ()
-    """All against the first: by name, digest, or `agent:X`, `model:X`, `prompt:ID`, `DAY..DAY`."""
+class CompareAsked(TimeRange):
+    variants: tuple[ComparedName, ...] = ()
+    """All against the first: by name, digest, or `agent:X`, `model:X`, `repo:X`, `prompt:ID`,
+    `experiment:ID`, `DAY..DAY`; several joined by commas must all hold."""
+    attempt: tuple[ComparedName, ...] = ()
+    """Two attempts instead, by their ids."""
     margin: Annotated[float, Meta(gt=0, lt=1)] = 0.05
     score: tuple[ScoreName, ...] = ()
-    """The first decides, the others are explored beside it. None: `resolved`, or `would-merge`
-    where no task has a check."""
+    """The first decides, the others are explored beside it. None: `resolved`, `would-merge` where
+    no task has a check, or what sessions are compared by."""
+
+
+class NameGroup(Record):
+    """Names of one kind that may be compared."""
+
+    kind: str
+    names: tuple[tuple[str, str], ...]
+    """What the address holds, and what people read."""
 
 
 class Repeat(Record):
@@ -68,7 +94,12 @@ class TaskLine(Record):
     task: str
     first: tuple[Repeat, ...]
     second: tuple[Repeat, ...]
+    first_mean: float
+    second_mean: float
+    """Of the scored repeats."""
     differs: bool
+    pair: tuple[str, str] | None
+    """The attempts to look at side by side: those that differ most."""
 
 
 class PairView(Record):
@@ -86,14 +117,34 @@ class ComparedScore(Record):
     source: ScoreSource
 
 
+class AttemptColumn(Record):
+    """One of two attempts: where it stands, and its first events."""
+
+    head: AttemptHead
+    reasons: tuple[str, ...]
+    findings: tuple[Finding, ...]
+    events: tuple[EventView, ...]
+    fragments: tuple[int, ...]
+
+
+class TwoAttempts(Record):
+    """Two attempts side by side, and the diff of their diffs."""
+
+    pair: AttemptPair
+    columns: tuple[AttemptColumn, AttemptColumn]
+
+
 class CompareView(Record):
-    """The first against the others, or a choice of what to compare."""
+    """The first against the others, two attempts, or a choice of what to compare."""
 
     asked: CompareAsked
-    known: tuple[Variant, ...]
+    choices: tuple[NameGroup, ...]
     """What there is to choose from, the newest first."""
+    two: TwoAttempts | None = None
     report: CompareReport | None = None
     pairs: tuple[PairView, ...] = ()
+    links: dict[str, str | None] = {}
+    """By side, where its attempts are listed; None where no list shows them."""
     decides: ComparedScore | None = None
     explored: tuple[Metric, ...] = ()
     """What else was asked for."""
@@ -103,47 +154,84 @@ class CompareView(Record):
     """What looks at held-out tasks have shown of them; in no other number."""
     reason: str | None = None
     """Why what would be compared unasked cannot be."""
+    command: str | None = None
+    """What says the same in the terminal."""
     fresh: bool = True
-
-
-class TracesAsked(Record):
-    first: str
-    second: str
-    """Attempts by their ids, or the beginnings of them."""
-
-
-class TraceColumn(Record):
-    """One attempt beside another: where it stands, and its first events."""
-
-    head: AttemptHead
-    reasons: tuple[str, ...]
-    findings: tuple[Finding, ...]
-    events: tuple[EventView, ...]
-    fragments: tuple[int, ...]
-
-
-class TracesView(Record):
-    """Two attempts side by side."""
-
-    columns: tuple[TraceColumn, TraceColumn]
 
 
 def compare(desk: PageContext, asked: CompareAsked) -> CompareView:
     require_few_scores(asked.score)
     known = desk.store.numbers.load_variants()
-    newest = tuple(reversed({one.name: one for one in known.values()}.values()))
     summaries = load_score_summaries(desk)
+    labels = desk.metric_cache.compute_from_work("compare names", _list_label_groups)
     choice = CompareView(
-        asked=asked, known=newest, scores=summaries.value or (), fresh=summaries.fresh
+        asked=asked,
+        choices=(*_list_name_groups(desk, known), *(labels.value or ())),
+        scores=summaries.value or (),
+        fresh=summaries.fresh and labels.fresh,
     )
+    if asked.attempt:
+        two = _compare_attempts(desk, asked.attempt)
+        names = [f"attempt:{row.id}" for row in (two.pair.first, two.pair.second)]
+        return replace(choice, two=two, command=_compare_command(names))
     if asked.variants:
         return _compare_view(desk, choice, known)
-    variants = _default_variants(desk, known, newest)
+    variants = _default_variants(desk, known)
     try:
         return _compare_view(desk, replace(choice, asked=replace(asked, variants=variants)), known)
     except BadInput as fault:
         # They have nothing to compare yet, which nobody asked for: others may be chosen.
         return replace(choice, reason=str(fault) if len(variants) > 1 else None)
+
+
+def _list_name_groups(desk: PageContext, known: Mapping[str, Variant]) -> Iterator[NameGroup]:
+    """Variants, experiments and times; those of no name are left out."""
+    variants = dict.fromkeys(one.name for one in reversed([*known.values()]))
+    if variants:
+        yield NameGroup(kind="Variants", names=_same_names(variants))
+    experiments = desk.store.list_experiments()[:MAX_CHOICES]
+    if experiments:
+        named = tuple((f"experiment:{one.id}", one.name or one.id) for one in experiments)
+        yield NameGroup(kind="Experiments", names=named)
+    today = datetime.now(UTC).date()
+    times = []
+    for days in PERIOD_DAYS:
+        start, before = today - timedelta(days=days), today - timedelta(days=2 * days)
+        times.append((f"{start}..", f"the last {days} days"))
+        times.append((f"{before}..{start}", f"the {days} days before"))
+    yield NameGroup(kind="Times", names=tuple(times))
+
+
+def _same_names(names: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    return tuple((name, name) for name in [*names][:MAX_CHOICES])
+
+
+def _list_label_groups(work: AttemptTable) -> tuple[NameGroup, ...]:
+    """Agents, models, repositories and prompts, those with the most work first."""
+    import numpy as np
+
+    groups = []
+    fields = (
+        ("agent", "Agents"),
+        ("model", "Models"),
+        ("repo", "Repositories"),
+        ("prompt", "Prompts"),
+    )
+    for field, kind in fields:
+        column = DIMENSIONS[field](work)
+        counts: Counter[str] = Counter()
+        for label, count in zip(
+            column.labels, np.bincount(column.codes, minlength=len(column.labels)), strict=True
+        ):
+            if label and count:
+                counts[label] += int(count)
+        names = tuple(
+            (f"{field}:{label}", f"{label[:60]} ({count:,})")
+            for label, count in counts.most_common(MAX_CHOICES)
+            if "," not in label
+        )
+        groups += [NameGroup(kind=kind, names=names)] if names else []
+    return tuple(groups)
 
 
 def _compare_view(
@@ -154,17 +242,38 @@ def _compare_view(
         return choice
     if len(asked.variants) > MAX_NAMES:
         raise BadInput(f"So many are hard to compare: choose up to {MAX_NAMES}.")
-    choices = [select_attempts(name, known) for name in dict.fromkeys(asked.variants)]
-    key = f"compare {asked.margin} {asked.variants} {asked.score}"
+    choices = [
+        narrow_period(select_attempts(name, known, desk.store), asked.since, asked.until)
+        for name in dict.fromkeys(asked.variants)
+    ]
+    key = f"compare {asked.margin} {asked.variants} {asked.score} {asked.since} {asked.until}"
     cached_comparison = desk.metric_cache.compute_from_work(
         key, lambda work: _compute_comparison(desk, work, choices, choice)
     )
     return replace(
         cached_comparison.value or choice,
-        known=choice.known,
+        choices=choice.choices,
         scores=choice.scores,
+        links={one.name: _list_address(one) for one in choices},
         fresh=choice.fresh and cached_comparison.fresh,
     )
+
+
+def _list_address(one: AttemptSelection) -> str | None:
+    """The list of the attempts that a side stands for."""
+    asked = dict(one.labels)
+    for part in one.name.split(","):
+        field, colon, value = part.strip().partition(":")
+        if field in ("prompt", "attempt") and colon:
+            return None
+        if field == "experiment" and colon:
+            asked["experiment"] = value
+    if one.variants is not None:
+        asked["variant"] = one.name
+    for name, moment in (("since", one.since), ("until", one.until)):
+        if moment is not None:
+            asked[name] = moment.isoformat()
+    return f"/attempts?{urlencode(asked)}"
 
 
 def _compute_comparison(
@@ -188,18 +297,22 @@ def _compute_comparison(
         decides=ComparedScore(metric=metric, source=find_source(metric)),
         explored=tuple(one for one in explored if one.score != metric.score),
         held_out=report_held_out(desk.store, variants=digests),
+        command=_compare_command([one.name for one in report.sides], names),
     )
 
 
-def _default_variants(
-    desk: PageContext, known: Mapping[str, Variant], newest: Sequence[Variant]
-) -> tuple[str, ...]:
+def _compare_command(names: Sequence[str], scores: Sequence[str] = ()) -> str:
+    asked = [part for score in scores for part in ("--score", score)]
+    return shlex.join(["closeloop", "compare", *names, *asked])
+
+
+def _default_variants(desk: PageContext, known: Mapping[str, Variant]) -> tuple[str, ...]:
     """The variants of the newest experiment that has several, or the newest two."""
     for experiment in desk.store.list_experiments():
         names = dict.fromkeys(known[one].name for one in experiment.variants if one in known)
         if len(names) > 1:
             return tuple(names)[:MAX_NAMES]
-    return tuple(one.name for one in reversed(newest[:2]))
+    return tuple(dict.fromkeys(one.name for one in known.values()))[-2:]
 
 
 def _pair_view(
@@ -219,17 +332,36 @@ def _pair_view(
     )
     return PairView(
         versus=versus,
-        tasks=tuple(
-            TaskLine(
-                task=one.task,
-                first=first[one.task],
-                second=second[one.task],
-                differs=fmean(one.first) != fmean(one.second),
-            )
-            for one in shown_tasks
-        ),
+        tasks=tuple(_task_line(one, first[one.task], second[one.task]) for one in shown_tasks),
         more=max(0, len(versus.tasks) - MAX_TASKS),
     )
+
+
+def _task_line(pair: TaskPair, first: tuple[Repeat, ...], second: tuple[Repeat, ...]) -> TaskLine:
+    means = fmean(pair.first), fmean(pair.second)
+    return TaskLine(
+        task=pair.task,
+        first=first,
+        second=second,
+        first_mean=means[0],
+        second_mean=means[1],
+        differs=means[0] != means[1],
+        pair=most_different(first, second),
+    )
+
+
+def most_different(first: Sequence[Repeat], second: Sequence[Repeat]) -> tuple[str, str] | None:
+    """Of two attempts at a task, those whose values are farthest apart; the first of equal ones."""
+    scored = [
+        (abs(one.value - other.value), one.id, other.id)
+        for one in first
+        for other in second
+        if one.value is not None and other.value is not None
+    ]
+    if scored:
+        _, one_id, other_id = max(scored, key=lambda each: each[0])
+        return one_id, other_id
+    return (first[0].id, second[0].id) if first and second else None
 
 
 def _add_rule_marks(
@@ -279,13 +411,19 @@ def _build_repeat(attempt: str, value: float, metric: Metric) -> Repeat:
     return Repeat(id=attempt, result="pass" if good else "fail", value=value)
 
 
-def traces(desk: PageContext, asked: TracesAsked) -> TracesView:
-    return TracesView(columns=(_trace_column(desk, asked.first), _trace_column(desk, asked.second)))
+def _compare_attempts(desk: PageContext, names: Sequence[str]) -> TwoAttempts:
+    if len(names) != 2:
+        raise BadInput("Tick two attempts: so many are compared side by side.")
+    pair = find_or_404(
+        compare_two_attempts, desk.store, desk.rulebook, desk.score_catalogue, names, again=None
+    )
+    first, second = (_attempt_column(desk, row.id) for row in (pair.first, pair.second))
+    return TwoAttempts(pair=pair, columns=(first, second))
 
 
-def _trace_column(desk: PageContext, name: str) -> TraceColumn:
-    shown = attempt(desk, AttemptAsked(attempt=name))
-    return TraceColumn(
+def _attempt_column(desk: PageContext, name: str) -> AttemptColumn:
+    shown = attempt(desk, AttemptPageAsked(attempt=name))
+    return AttemptColumn(
         head=shown.head,
         reasons=shown.reasons,
         findings=shown.findings,
@@ -299,15 +437,8 @@ PAGES = (
         path="/compare",
         show=compare,
         template="compare.html",
-        about="Which variant is better, how sure that is, and where they differ.",
+        about="Which of two is better, how sure that is, and where they differ.",
         section="Compare",
         key="c",
-    ),
-    Page(
-        path="/compare/traces",
-        show=traces,
-        template="compare_traces.html",
-        about="Two attempts side by side.",
-        section="Compare",
     ),
 )

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from closeloop.attempts.experiment_status import estimate_seconds_left, read_experiment_status
 from closeloop.metrics.attempt_measuring import find_experiment, list_experiment_attempts
-from closeloop.metrics.attempt_table import AttemptSelection, AttemptTable, load_attempt_table
+from closeloop.metrics.attempt_selection import AttemptSelection
+from closeloop.metrics.attempt_table import AttemptTable, load_attempt_table
 from closeloop.metrics.metric_figures import compute_metrics
 from closeloop.metrics.score_columns import attach_scores, find_metric, load_attempt_scores
 from closeloop.metrics.score_definitions import find_source

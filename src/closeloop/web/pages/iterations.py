@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
+from msgspec import Meta
 from msgspec.structs import replace
 
 from closeloop.process.brief_needs import (
@@ -28,10 +29,9 @@ from closeloop.records.inspection import (
 )
 from closeloop.records.record import Record
 from closeloop.records.task import Task
-from closeloop.records.trace import (
-    Message,
-)
-from closeloop.web.page import Page
+from closeloop.records.trace import AnyEvent, Command, Edit, Message
+from closeloop.web.diff_view import DiffFile, diff_from_edit
+from closeloop.web.page import Page, PageNotFound
 from closeloop.web.page_context import PageContext
 from closeloop.web.pages.outcome import AttemptAsked, AttemptHead, load_attempt_head, with_marks
 
@@ -39,6 +39,7 @@ MAX_ROUNDS = 60
 MAX_FAILURES = 40
 MAX_FILES = 4
 MAX_SAID_CHARS = 1000
+MAX_ROUND_EDITS = 40
 
 
 class Round(Record):
@@ -194,7 +195,67 @@ def _describe_lane_verdict(lane: LaneReading, measures: Measures | None) -> str:
     )
 
 
+class RoundAsked(AttemptAsked):
+    lane: str
+    number: Annotated[int, Meta(ge=1)]
+    """Of the round, from 1."""
+
+
+class RoundEdit(Record):
+    """One change of a round."""
+
+    event: int
+    path: str
+    file: DiffFile | None
+    """None where the trace does not hold what was changed."""
+
+
+class RoundView(Record):
+    """What one round of changes did."""
+
+    attempt: str
+    number: int
+    edits: tuple[RoundEdit, ...]
+    more: int
+    """Changes that are not shown."""
+
+
+def round_changes(desk: PageContext, asked: RoundAsked) -> RoundView:
+    """From a round to its diff: every edit that it made, as the trace has it."""
+    head, _ = load_attempt_head(desk, asked.attempt)
+    lane = desk.load_trace_reading(head.row.id).lanes.get(asked.lane)
+    if lane is None or asked.number > len(lane.iterations):
+        raise PageNotFound(f"There is no round {asked.number} in {asked.lane!r}.")
+    numbers = {step.number for step in lane.iterations[asked.number - 1].changes}
+    changes = [each for each in desk.load_trace(head.row.id).events if each.number in numbers]
+    return RoundView(
+        attempt=head.row.id,
+        number=asked.number,
+        edits=tuple(
+            RoundEdit(
+                event=each.number,
+                path=each.path if isinstance(each, Edit) else _shell_command(each),
+                file=diff_from_edit(each) if isinstance(each, Edit) else None,
+            )
+            for each in changes[:MAX_ROUND_EDITS]
+        ),
+        more=max(0, len(changes) - MAX_ROUND_EDITS),
+    )
+
+
+def _shell_command(event: AnyEvent) -> str:
+    return event.command[:200] if isinstance(event, Command) else type(event).__name__.lower()
+
+
 PAGES = (
+    Page(
+        path="/attempts/{attempt}/round",
+        show=round_changes,
+        template="round.html",
+        about="What one round of an attempt changed.",
+        section="Sessions",
+        part=True,
+    ),
     Page(
         path="/attempts/{attempt}/iterations",
         show=iterations,

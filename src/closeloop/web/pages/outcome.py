@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
+from urllib.parse import quote
 
 from msgspec.structs import replace
 
 from closeloop.attempts.experiment_run import merging_shares
-from closeloop.metrics.task_log import load_task_log
+from closeloop.changes.patch_comparison import ComparedFile, compare_changes
+from closeloop.metrics.task_log import load_task_log, parse_reference
 from closeloop.metrics.task_repeats import outcome_with_review
 from closeloop.records.attempt import (
     Attempt,
@@ -50,6 +52,14 @@ class Tab(Record):
     count: int | None = None
 
 
+class HeadLink(Record):
+    """What an attempt belongs to: a pull request, a task, an experiment."""
+
+    kind: str
+    text: str
+    address: str
+
+
 class AttemptHead(Record):
     """One attempt, in a few lines."""
 
@@ -63,6 +73,11 @@ class AttemptHead(Record):
     tabs: tuple[Tab, ...]
     newer: str | None = None
     """The attempt that holds the session as it is now, where it went on since."""
+    links: tuple[HeadLink, ...] = ()
+    commit: str | None = None
+    """Where a session began, or the last commit that it made."""
+    commands: tuple[str, ...] = ()
+    """What can be done about it in the terminal."""
 
 
 def load_attempt_head(desk: PageContext, name: str) -> tuple[AttemptHead, Task | None]:
@@ -81,8 +96,35 @@ def load_attempt_head(desk: PageContext, name: str) -> tuple[AttemptHead, Task |
         title=row.title or _session_title(attempt, session),
         tabs=_attempt_tabs(row, marks),
         newer=desk.store.listing.find_newer_version(attempt.id) if session else None,
+        links=tuple(_head_links(desk.store, row)),
+        commit=session.commit if session else None,
+        commands=tuple(_attempt_commands(row, judges=bool(desk.settings.judge.models))),
     )
     return head, task
+
+
+def _attempt_commands(row: AttemptRow, *, judges: bool) -> Iterator[str]:
+    """`judges`: whether closeloop.toml names a model that judges."""
+    yield f"closeloop show {row.id}"
+    if row.files_changed:
+        yield f"closeloop check --attempt {row.id}"
+        yield f"closeloop branch {row.id}"
+    if judges:
+        yield f"closeloop judge {row.id}"
+    if row.events:
+        yield f"closeloop measure {row.id}"
+    yield f"closeloop score {row.id} would-merge=yes"
+
+
+def _head_links(store: Store, row: AttemptRow) -> Iterator[HeadLink]:
+    for pull in store.pulls.list_pulls(attempt=row.id, limit=5):
+        address = f"/pulls/{quote(pull.repo)}/{pull.pull}"
+        yield HeadLink(kind="Pull request", text=f"{pull.repo}#{pull.pull}", address=address)
+    if row.task and row.task_digest:
+        yield HeadLink(kind="Task", text=row.task, address=f"/tasks/{quote(row.task, safe='')}")
+    if row.experiment:
+        address = f"/experiments/{quote(row.experiment, safe='')}"
+        yield HeadLink(kind="Experiment", text=row.experiment, address=address)
 
 
 def list_results(store: Store, rows: Sequence[AttemptRow]) -> dict[str, str]:
@@ -150,10 +192,20 @@ MAX_MESSAGE_CHARS = 10_000
 """Characters of what a test is called and says."""
 
 
+class DiffAsked(AttemptAsked):
+    show: Literal["fit", "split", "unified"] = "fit"
+    """In two columns or in one; `fit` is two where the screen is wide."""
+    against: Literal["base", "reference"] = "base"
+
+
 class DiffView(Record):
     """The change of an attempt, with findings on its lines."""
 
+    asked: DiffAsked
     head: AttemptHead
+    has_reference: bool
+    compared: tuple[ComparedFile, ...]
+    """Held against the reference, where that is asked for."""
     files: tuple[DiffFile, ...]
     findings: tuple[Finding, ...]
     base: str | None
@@ -227,9 +279,11 @@ class LogView(Record):
     """The reference change."""
 
 
-def diff(desk: PageContext, asked: AttemptAsked) -> DiffView:
-    head, _ = load_attempt_head(desk, asked.attempt)
+def diff(desk: PageContext, asked: DiffAsked) -> DiffView:
+    head, task = load_attempt_head(desk, asked.attempt)
     change = desk.store.load_change(head.row.id) or Change()
+    reference = parse_reference(task) if task is not None and task.reference else None
+    is_compared = asked.against == "reference" and reference is not None
     grade = desk.store.load_grade(head.row.id)
     marks = [(path, "outside the scope") for path in grade.out_of_scope] if grade else []
     marks += [(path, "restored before grading") for path in grade.restored] if grade else []
@@ -238,8 +292,11 @@ def diff(desk: PageContext, asked: AttemptAsked) -> DiffView:
         trace_findings, desk.load_trace(head.row.id), build_diff_files(change, (), ())
     )
     return DiffView(
+        asked=asked,
         head=head,
-        files=build_diff_files(change, findings, marks),
+        has_reference=reference is not None,
+        compared=compare_changes(change, reference) if is_compared and reference else (),
+        files=() if is_compared else build_diff_files(change, findings, marks),
         findings=findings,
         base=change.base,
         branch=head.attempt.branch,

@@ -1,33 +1,24 @@
-"""Tasks and sets, and the catalogue of rules."""
+"""Tasks and sets."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from closeloop import plugins
 from closeloop.metrics.held_out_runs import (
     count_dev_attempts,
     list_held_out_reminders,
     report_held_out,
 )
-from closeloop.process.rule_quality import (
-    GateDecision,
-    ReadingSummary,
-    RuleQuality,
-    describe_readings,
-    load_measured_quality,
-    quality_by_rule,
-)
 from closeloop.records.attempt import AttemptFilter
 from closeloop.records.estimate import Rate, wilson_rate
-from closeloop.records.finding import Rule
 from closeloop.records.held_out import HeldOutReport, HeldOutRun
 from closeloop.records.record import Record
 from closeloop.records.task import Task
 from closeloop.tasks.sealed_tasks import require_unsealed, task_alias
 from closeloop.tasks.task_sets import SetFacts, describe_sets
 from closeloop.tasks.task_writer import infer_kind_tags
+from closeloop.text.wording import natural_order
 from closeloop.web.page import NoQuery, Page, PageNotFound
 from closeloop.web.page_context import PageContext
 from closeloop.web.pages.attempts import AttemptLine, attempt_lines
@@ -93,7 +84,7 @@ def tasks(desk: PageContext, asked: NoQuery) -> TasksView:
     )
     passed = cached_passes.value or {}
     lines = [_task_line(task, states, passed) for task in newest_tasks.values()]
-    lines.sort(key=lambda line: (line.split, line.id))
+    lines.sort(key=lambda line: (line.split, natural_order(line.id)))
     return TasksView(
         tasks=tuple(lines[:MAX_TASKS]),
         more=max(0, len(lines) - MAX_TASKS),
@@ -187,73 +178,5 @@ PAGES = (
         template="task.html",
         about="One task, its proof, and the attempts at it.",
         section="Tasks",
-    ),
-)
-
-
-# The catalogue of rules: what is looked for, and how often each is right.
-
-
-class RuleLine(Record):
-    """One rule as it is set here."""
-
-    rule: Rule
-    enabled: bool
-    thresholds: dict[str, float]
-    gate: GateDecision | None
-    """Whether it may fail a build, and the reason; None where it is switched off."""
-    quality: RuleQuality | None
-    """None where it was never held against labels."""
-
-
-class RulesView(Record):
-    """All rules, and where the numbers of their quality come from."""
-
-    rules: tuple[RuleLine, ...]
-    checks: tuple[Rule, ...]
-    """What is looked for in changes."""
-    date: str
-    method: str
-    reading: ReadingSummary
-    """Who read findings and whole sessions, and how far readers agree."""
-    reading_lines: tuple[str, ...]
-    """The same in sentences."""
-
-
-def rules(desk: PageContext, asked: NoQuery) -> RulesView:
-    configured = {one.detector.rule.name: one for one in desk.rulebook.chosen}
-    rule_quality, quality_source = quality_by_rule(), load_measured_quality()
-    return RulesView(
-        rules=tuple(
-            RuleLine(
-                rule=one.rule,
-                enabled=one.rule.name in configured,
-                thresholds=dict(here.limits) if (here := configured.get(one.rule.name)) else {},
-                gate=here.gate if here else None,
-                quality=rule_quality.get(one.rule.name),
-            )
-            for one in sorted(plugins.load_plugins("detectors"), key=lambda one: str(one.rule.name))
-        ),
-        checks=tuple(
-            sorted(
-                (rule for check in plugins.load_plugins("checks") for rule in check.rules),
-                key=lambda rule: str(rule.name),
-            )
-        ),
-        date=quality_source.date,
-        method=quality_source.method,
-        reading=quality_source.reading_summary,
-        reading_lines=tuple(describe_readings(quality_source.reading_summary)),
-    )
-
-
-RULE_PAGES = (
-    Page(
-        path="/rules",
-        show=rules,
-        template="rules.html",
-        about="What is looked for in traces and changes, and how often each rule is right.",
-        section="Rules",
-        key="l",
     ),
 )

@@ -32,8 +32,9 @@ function copyButton(textOf) {
   button.textContent = "Copy";
   button.addEventListener("click", async () => {
     await navigator.clipboard.writeText(textOf().trim());
+    const label = button.textContent;
     button.textContent = "Copied";
-    setTimeout(() => { button.textContent = "Copy"; }, 1500);
+    setTimeout(() => { button.textContent = label; }, 1500);
   });
   return button;
 }
@@ -44,6 +45,16 @@ class CopyButton extends HTMLElement {
     if (this.querySelector(":scope > button")) return;
     const text = this.firstElementChild;
     this.append(copyButton(() => text?.textContent ?? ""));
+  }
+}
+
+/** A button that copies the address of this page. */
+class CopyLink extends HTMLElement {
+  connectedCallback() {
+    if (this.querySelector(":scope > button")) return;
+    const button = copyButton(() => location.href);
+    button.textContent = "Copy link";
+    this.append(button);
   }
 }
 
@@ -277,6 +288,7 @@ function tellTimes(within) {
 
 customElements.define("theme-switch", ThemeSwitch);
 customElements.define("copy-button", CopyButton);
+customElements.define("copy-link", CopyLink);
 customElements.define("key-help", KeyHelp);
 customElements.define("live-updates", LiveUpdates);
 customElements.define("trace-events", TraceEvents);
@@ -286,7 +298,7 @@ if (window.Idiomorph) {
   // A part that is brought up to date keeps what was opened in it, and what was added to it here.
   const { callbacks } = window.Idiomorph.defaults;
   callbacks.beforeAttributeUpdated = (name, node) => !(name === "open" && node.matches("details"));
-  callbacks.beforeNodeRemoved = (node) => !node.matches?.("copy-button > button, plot-figure > *");
+  callbacks.beforeNodeRemoved = (node) => !node.matches?.("copy-button > button, copy-link > button, plot-figure > *");
 }
 // Keys that were pressed while this was on its way.
 const early = window.earlyKeys ?? [];

@@ -2,7 +2,8 @@
 
 const COLOURS = [1, 2, 3, 4, 5, 6].map((number) => `var(--series-${number})`);
 
-const UNITS = { $: (value) => `$${window.d3.format("~s")(value)}`, tokens: (value) => window.d3.format("~s")(value) };
+const short = (value) => window.d3.format("~s")(value);
+const UNITS = { $: (value) => (value < 1000 ? `$${+value.toFixed(4)}` : `$${short(value)}`), tokens: short };
 
 /** `[{"at", "name", "value"}]` as bars upon each other, one a day or week. */
 function bars(points, { label, unit, days }, width) {
@@ -23,9 +24,17 @@ function bars(points, { label, unit, days }, width) {
   });
 }
 
-/** `[{"at", "value", "low", "high", "name", "faint"}]` as lines with bands. */
-function lines(points, { label }, width) {
+/** `[{"at", "value", "low", "high", "name", "faint"}]` as lines with bands; unless `data-scale` says
+    otherwise, rates in percent. `data-marks` has `[{"at", "what"}]`: what was first seen when. */
+function lines(points, { label, scale, marks: told }, width) {
   const { Plot } = window;
+  // What cannot be below nothing has no bounds there.
+  if (points.every((point) => point.value >= 0)) {
+    for (const point of points) if (point.low < 0) point.low = 0;
+  }
+  const times = points.map((point) => Number(point.at));
+  const marks = JSON.parse(told ?? "[]").map((mark) => ({ ...mark, at: new Date(mark.at) }))
+    .filter((mark) => mark.at >= Math.min(...times) && mark.at <= Math.max(...times));
   const several = new Set(points.map((point) => point.name)).size > 1;
   const shown = (point) => (point.faint ? 0.35 : 1);
   return Plot.plot({
@@ -34,9 +43,12 @@ function lines(points, { label }, width) {
     marginLeft: 48,
     color: { range: COLOURS, legend: several },
     symbol: { legend: false },
-    y: { percent: true, grid: true, domain: [0, 100], label: `${label} (%)` },
+    y: (scale ?? "rate") === "rate"
+      ? { percent: true, grid: true, domain: [0, 100], label: `${label} (%)` }
+      : { grid: true, zero: true, nice: true, label },
     x: { label: null, type: "utc" },
     marks: [
+      Plot.ruleX(marks, { x: "at", stroke: "var(--dim)", strokeDasharray: "2,3", title: "what", tip: true }),
       Plot.areaY(points, { x: "at", y1: "low", y2: "high", z: "name", fill: "name", fillOpacity: 0.12 }),
       Plot.ruleX(points, { x: "at", y1: "low", y2: "high", stroke: "name", strokeOpacity: 0.3 }),
       Plot.lineY(points, { x: "at", y: "value", z: "name", stroke: "name", strokeWidth: 2 }),
@@ -64,7 +76,7 @@ class PlotFigure extends HTMLElement {
     const { Plot } = window;
     const width = Math.floor(this.clientWidth);
     const drawn = this.querySelector("figure, svg");
-    const wanted = `${width} ${this.dataset.chart}`;
+    const wanted = `${width} ${this.dataset.chart} ${this.dataset.marks}`;
     if (!Plot || !width || (drawn && wanted === this.drawn)) return;
     this.drawn = wanted;
     const points = JSON.parse(this.dataset.chart).map((point) => ({ ...point, at: new Date(point.at) }));

@@ -1,0 +1,254 @@
+"""How far all of this can be trusted: rules on the team's own work, judges, coverage, held-out."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from closeloop import plugins
+from closeloop.metrics.attempt_table import AttemptTable
+from closeloop.metrics.attempt_values import is_expected
+from closeloop.metrics.held_out_runs import report_held_out
+from closeloop.metrics.rule_precision import load_own_precision
+from closeloop.process.rule_quality import (
+    GateDecision,
+    ReadingSummary,
+    RuleQuality,
+    describe_readings,
+    load_measured_quality,
+    quality_by_rule,
+)
+from closeloop.records.calibration import Calibration
+from closeloop.records.estimate import Rate
+from closeloop.records.evaluation import JudgeVersion
+from closeloop.records.finding import Rule
+from closeloop.records.held_out import HeldOutReport, HeldOutRun
+from closeloop.records.record import Record
+from closeloop.records.score import ScoreSummary
+from closeloop.web.page import NoQuery, Page
+from closeloop.web.page_context import PageContext
+from closeloop.web.pages.scores import load_score_summaries
+
+MAX_JUDGES = 30
+MAX_LOOKS = 20
+MIN_OWN_ATTEMPTS = 20
+"""From so many attempts on, a rule's precision on the team's own work says more than others'."""
+
+
+class RuleTrust(Record):
+    """One rule as it is set here, with how often it is right."""
+
+    rule: Rule
+    enabled: bool
+    thresholds: dict[str, float]
+    gate: GateDecision | None
+    """Whether it may fail a build, and the reason; None where it is switched off."""
+    own: Rate | None
+    """On this team's work: of the attempts whose findings people judged, those that were right."""
+    found: int
+    """Attempts and sessions here in which it found something."""
+    quality: RuleQuality | None
+    """As published; None where it was never measured."""
+
+
+class RulesAsked(Record):
+    q: Annotated[str, Meta(max_length=200)] = ""
+    """Only rules whose name or description holds this."""
+
+
+class RulesView(Record):
+    """All rules, and where the numbers of their quality come from."""
+
+    asked: RulesAsked
+    rules: tuple[RuleTrust, ...]
+    checks: tuple[Rule, ...]
+    """What is looked for in changes."""
+    date: str
+    method: str
+    reading: ReadingSummary
+    """Who read findings and whole sessions, and how far readers agree."""
+    reading_lines: tuple[str, ...]
+    """The same in sentences."""
+
+
+class JudgeLine(Record):
+    """One version of a judge."""
+
+    judge: JudgeVersion
+    calibration: Calibration | None
+    """None where nobody held it against people."""
+
+
+class JudgesView(Record):
+    judges: tuple[JudgeLine, ...]
+    """The newest first."""
+    more: int
+
+
+class CoverageLine(Record):
+    """Of how much of the work something is known."""
+
+    name: str
+    known: int
+    of: int
+
+
+class TrustView(Record):
+    rules: tuple[RuleTrust, ...]
+    """Those that found something here or were judged here first."""
+    judged: int
+    """Rules of which people have judged findings here."""
+    reading_lines: tuple[str, ...]
+    judges: tuple[JudgeLine, ...]
+    coverage: tuple[CoverageLine, ...]
+    given: tuple[ScoreSummary, ...]
+    """Scores that people and judges gave."""
+    held_out: HeldOutReport | None
+    looks: tuple[HeldOutRun, ...]
+    enough: int
+    fresh: bool
+
+
+def rules(desk: PageContext, asked: RulesAsked) -> RulesView:
+    source = load_measured_quality()
+    wanted = asked.q.strip().lower()
+    return RulesView(
+        asked=asked,
+        rules=tuple(one for one in _list_rules(desk) if _is_wanted(one.rule, wanted)),
+        checks=tuple(
+            sorted(
+                (
+                    rule
+                    for check in plugins.load_plugins("checks")
+                    for rule in check.rules
+                    if _is_wanted(rule, wanted)
+                ),
+                key=lambda rule: str(rule.name),
+            )
+        ),
+        date=source.date,
+        method=source.method,
+        reading=source.reading_summary,
+        reading_lines=tuple(describe_readings(source.reading_summary)),
+    )
+
+
+def _is_wanted(rule: Rule, text: str) -> bool:
+    return text in f"{rule.name} {rule.about}".lower()
+
+
+def _list_rules(desk: PageContext) -> list[RuleTrust]:
+    """Every installed rule, by name."""
+    configured = {one.detector.rule.name: one for one in desk.rulebook.chosen}
+    installed = {str(one.rule.name): one.rule for one in plugins.load_plugins("detectors")}
+    quality = quality_by_rule()
+    own = load_own_precision(desk.store, installed)
+    counts = desk.metric_cache.compute_from_store(
+        "rule counts", desk.store_mark(), lambda: _count_by_rule(desk)
+    )
+    return [
+        RuleTrust(
+            rule=rule,
+            enabled=name in configured,
+            thresholds=dict(here.limits) if (here := configured.get(name)) else {},
+            gate=here.gate if here else None,
+            own=own.get(name),
+            found=(counts.value or {}).get(name, 0),
+            quality=quality.get(name),
+        )
+        for name, rule in sorted(installed.items())
+    ]
+
+
+def _count_by_rule(desk: PageContext) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    sealed = desk.store.held_out.list_sealed_digests()
+    for (_, rule), count in desk.store.counts.count_findings(sealed).items():
+        counts[rule] = counts.get(rule, 0) + count
+    return counts
+
+
+def judges(desk: PageContext, asked: NoQuery) -> JudgesView:
+    versions = desk.store.judged.list_judge_versions()
+    return JudgesView(
+        judges=tuple(_judge_line(desk, one) for one in versions[:MAX_JUDGES]),
+        more=max(0, len(versions) - MAX_JUDGES),
+    )
+
+
+def _judge_line(desk: PageContext, judge: JudgeVersion) -> JudgeLine:
+    return JudgeLine(judge=judge, calibration=desk.store.judged.load_calibration(judge.id))
+
+
+def trust(desk: PageContext, asked: NoQuery) -> TrustView:
+    coverage = desk.metric_cache.compute_from_work("coverage", count_coverage)
+    summaries = load_score_summaries(desk)
+    lines = _list_rules(desk)
+    lines.sort(key=lambda one: (one.own is None, -one.found, str(one.rule.name)))
+    given = [one for one in summaries.value or () if one.source in ("person", "judge")]
+    return TrustView(
+        rules=tuple(lines),
+        judged=sum(one.own is not None for one in lines),
+        reading_lines=tuple(describe_readings(load_measured_quality().reading_summary)),
+        judges=judges(desk, asked).judges,
+        coverage=coverage.value or (),
+        given=tuple(one for one in given if not one.definition.name.startswith("right-")),
+        held_out=report_held_out(desk.store),
+        looks=tuple(desk.store.held_out.list_unsealings()[:MAX_LOOKS]),
+        enough=MIN_OWN_ATTEMPTS,
+        fresh=coverage.fresh and summaries.fresh,
+    )
+
+
+def count_coverage(work: AttemptTable) -> tuple[CoverageLine, ...]:
+    """Of the attempts and sessions that could have each thing, how many have it."""
+    import numpy as np
+
+    columns = work.columns
+    at_task, total = columns["task_digest"].known(), len(work)
+    checked = at_task & ~columns["unchecked"]
+    scored = columns["outcome"].are(("pass", "fail"))
+    delivered = is_expected(columns) & ~at_task
+    recorded = ~np.isnan(columns["events"])
+    rows = (
+        ("Work with a recorded trace", recorded, np.ones(total, np.bool_)),
+        ("Traces that the rules looked at", ~np.isnan(columns["findings"]), recorded),
+        ("Attempts at tasks with a check that were graded", scored, checked),
+        ("Sessions of which it is known what people did with them",
+         ~np.isnan(columns["merged"]), delivered),
+        ("Work of which the cost is known", ~np.isnan(columns["cost"]), np.ones(total, np.bool_)),
+    )  # fmt: skip
+    return tuple(
+        CoverageLine(name=name, known=int((known & of).sum()), of=int(of.sum()))
+        for name, known, of in rows
+        if of.any()
+    )
+
+
+PAGES = (
+    Page(
+        path="/trust",
+        show=trust,
+        template="trust.html",
+        about="How often rules and judges are right on this team's work, and what is covered.",
+        section="Trust",
+        key="z",
+    ),
+    Page(
+        path="/rules",
+        show=rules,
+        template="rules.html",
+        about="What is looked for in traces and changes, and how often each rule is right.",
+        section="Rules",
+        key="l",
+    ),
+    Page(
+        path="/judges",
+        show=judges,
+        template="judges.html",
+        about="How far each judge agrees with people, and whether it may block.",
+        section="Judges",
+        key="k",
+    ),
+)

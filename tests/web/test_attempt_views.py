@@ -1,0 +1,219 @@
+"""What the page of one attempt shows besides its events, and what can be done from it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from dashboard_store import HOSTILE, LONG, PASSED, SEALED, SPIRAL, fill
+from starlette.testclient import TestClient
+
+from closeloop.records.attempt import Usage
+from closeloop.records.trace import Command, Edit, Lane, Message, ToolUse, Trace, Turn
+from closeloop.store import Store, open_store
+from closeloop.web.app import build_web_app
+from closeloop.web.code_view import colour_diff, pair_lines
+from closeloop.web.diff_view import DiffFile, DiffLine, diff_from_edit
+from closeloop.web.event_views import build_event_fragment
+from closeloop.web.page_context import PageContext
+from closeloop.web.trace_overview import build_minimap, count_tools
+
+HERE = "http://127.0.0.1:4318"
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Store]:
+    with open_store(":memory:") as opened:
+        fill(opened)
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def client(store: Store) -> Iterator[TestClient]:
+    desk = PageContext(store)
+    desk.metric_cache.patience = None
+    desk.user = "ann"
+    with TestClient(build_web_app(store, token=None, desk=desk), base_url=HERE) as opened:
+        yield opened
+
+
+def send(client: TestClient, path: str, form: dict[str, str], **headers: str) -> Any:
+    """As a browser does from our own page."""
+    token = re.search(r'X-CSRF-Token": "(\w+)"', client.get("/attempts").text)
+    assert token is not None
+    return client.post(
+        path,
+        data={"csrf": token[1], **form},
+        headers={"origin": HERE, **headers},
+        follow_redirects=False,
+    )
+
+
+def test_a_thumb_becomes_a_score_and_counts_in_the_precision_of_its_rule(
+    client: TestClient, store: Store
+) -> None:
+    view = client.get(f"/api/attempts/{SPIRAL}").json()
+    spiral = next(one for one in view["findings"] if one["rule"] == "spiral")
+    event = str(spiral["events"][0])
+    path = f"/attempts/{SPIRAL}/findings"
+    answer = send(client, path, {"rule": "spiral", "event": event, "verdict": "right"})
+    assert answer.status_code == 303
+    part = send(
+        client,
+        path,
+        {"rule": "spiral", "event": event, "verdict": "wrong"},
+        **{"hx-request": "true"},
+    )
+    assert "wrong, you said" in part.text
+    given = {one.name: one for one in store.scores.list_scores(SPIRAL)}
+    assert (given["right-spiral"].value, given["right-spiral"].by) == (0.0, "ann")
+    rules = {one["rule"]["name"]: one for one in client.get("/api/trust").json()["rules"]}
+    assert (rules["spiral"]["own"]["hits"], rules["spiral"]["own"]["of"]) == (0, 1)
+    assert "0 of 1" in client.get("/rules?q=spiral").text
+    assert "right-spiral" in client.get(f"/attempts/{SPIRAL}/scores").text
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"rule": "nobody", "event": "1", "verdict": "right"},
+        {"rule": "spiral", "event": "999", "verdict": "right"},
+        {"rule": "spiral", "event": "x", "verdict": "right"},
+        {"rule": "spiral", "event": "1", "verdict": "perhaps"},
+        {},
+    ],
+)
+def test_votes_on_what_was_not_found_are_refused(client: TestClient, form: dict[str, str]) -> None:
+    assert send(client, f"/attempts/{SPIRAL}/findings", form).status_code == 400
+    assert send(client, f"/attempts/{SEALED}/findings", form).status_code == 400
+
+
+def test_a_page_takes_a_score_and_refuses_one_that_is_none(
+    client: TestClient, store: Store
+) -> None:
+    form = {"name": "would-merge", "value": "yes"}
+    answer = send(client, f"/attempts/{PASSED}/scores", form)
+    assert (answer.status_code, answer.headers["location"]) == (303, f"/attempts/{PASSED}/scores")
+    assert [one.by for one in store.scores.list_scores(PASSED)] == ["ann"]
+    assert send(client, f"/attempts/{PASSED}/scores", {**form, "value": "7"}).status_code == 400
+
+
+def test_an_attempt_can_be_taken_along_as_a_file(client: TestClient) -> None:
+    patch = client.get(f"/attempts/{SPIRAL}/export/patch")
+    assert patch.headers["content-disposition"] == f'attachment; filename="{SPIRAL}.patch"'
+    assert patch.text.startswith("diff --git")
+    for kind in ("jsonl", "atif", "otlp"):
+        assert client.get(f"/attempts/{SPIRAL}/export/{kind}").status_code == 200
+    for path in (f"{SPIRAL}/export/zip", f"{SEALED}/export/patch", "nobody/export/patch"):
+        assert client.get(f"/attempts/{path}").status_code in (400, 404)
+
+
+def test_a_round_leads_to_its_diff(client: TestClient) -> None:
+    lane = client.get(f"/api/attempts/{SPIRAL}/iterations").json()["lanes"][0]
+    part = client.get(f"/attempts/{SPIRAL}/round?lane={lane['lane']}&number=1")
+    assert 'class="plus"' in part.text
+    assert client.get(f"/attempts/{SPIRAL}/round?lane=x&number=1").status_code == 404
+
+
+def test_how_likely_an_attempt_succeeded_has_reasons(client: TestClient) -> None:
+    view = client.get(f"/api/attempts/{SPIRAL}/likely").json()
+    assert view["known"] == "fail"
+    assert view["session"]["place"] <= view["of"]
+    page = client.get(f"/attempts/{SPIRAL}/likely").text
+    assert "in the order of likely failures" in page
+
+
+def test_long_traces_have_a_strip_and_short_ones_none(client: TestClient) -> None:
+    assert 'class="minimap"' in client.get(f"/attempts/{LONG}").text
+    assert 'class="minimap"' not in client.get(f"/attempts/{PASSED}").text
+
+
+TRACE = Trace(
+    reader="made",
+    reader_version=1,
+    lanes=(
+        Lane(
+            id="root",
+            turns=(
+                Turn(
+                    usage=Usage(input_tokens=1000, output_tokens=200, cache_read_tokens=5000),
+                    model="claude-sonnet-4-5",
+                    seconds=3.0,
+                ),
+            ),
+        ),
+    ),
+    events=(
+        Message(number=1, lane="root", role="user", text="Mend it."),
+        Message(number=2, lane="root", turn=1, role="agent", text="I will."),
+        Command(number=3, lane="root", turn=1, command="pytest", exit_code=1),
+        ToolUse(number=4, lane="root", turn=1, name="WebFetch", ok=True),
+        Edit(number=5, lane="root", turn=1, path="a.py", before="a\nb", after="a\nc"),
+    ),
+)
+
+
+def test_a_step_says_what_it_took_once_with_the_cache_apart_and_the_list_price() -> None:
+    """1,000 at $3, 200 at $15 and 5,000 cached at $0.30 a million: $0.0075."""
+    steps = [event.step for event in build_event_fragment(TRACE, 0, ())]
+    assert [step is not None for step in steps] == [False, True, False, False, False]
+    step = steps[1]
+    assert step is not None
+    assert (step.input_tokens, step.cached_tokens, step.output_tokens) == (1000, 5000, 200)
+    assert (step.cost, step.is_priced, step.seconds) == (pytest.approx(0.0075), True, 3.0)
+
+
+def test_tools_are_counted_with_their_failures() -> None:
+    counts = {one.name: (one.uses, one.failed) for one in count_tools(TRACE)}
+    assert counts == {"shell": (1, 1), "WebFetch": (1, 0), "edit": (1, 0)}
+    assert build_minimap(TRACE, ()) == ()
+
+
+def test_an_edit_is_a_diff_of_its_file() -> None:
+    edit = TRACE.events[-1]
+    assert isinstance(edit, Edit)
+    file = diff_from_edit(edit)
+    assert file is not None
+    assert [(line.kind, line.text) for line in file.lines if line.kind != "hunk"] == [
+        ("same", "a"),
+        ("minus", "b"),
+        ("plus", "c"),
+    ]
+
+
+def diff_file(path: str, *lines: tuple[str, str]) -> DiffFile:
+    built = tuple(
+        DiffLine(kind=kind, old=None, new=None, text=text)  # type: ignore[arg-type]
+        for kind, text in lines
+    )
+    return DiffFile(
+        path=path, old_path=None, status="changed", added=1, removed=1, binary=False, note=None,
+        marks=(), lines=built, left_out=0,
+    )  # fmt: skip
+
+
+def test_a_split_diff_sets_what_was_removed_beside_what_was_added() -> None:
+    kinds = ("hunk", "same", "minus", "minus", "plus", "same", "plus")
+    file = diff_file("a.py", *((kind, kind) for kind in kinds))
+    assert pair_lines(file.lines) == [(0, 0), (1, 1), (2, 4), (3, None), (5, 5), (None, 6)]
+
+
+def test_code_is_coloured_and_what_changed_in_a_line_is_marked() -> None:
+    file = diff_file("a.py", ("minus", "return total"), ("plus", "return totals"))
+    before, after = colour_diff(file)
+    assert str(before) == '<span class="tok-k">return</span> total'
+    assert str(after) == '<span class="tok-k">return</span> total<mark>s</mark>'
+    plain = diff_file("a.unknown", ("plus", "return <b>"))
+    assert str(colour_diff(plain)[0]) == "return &lt;b&gt;"
+
+
+def test_no_code_is_obeyed_however_it_is_coloured() -> None:
+    for path in ("a.py", "a.html", "a.md", "a.js", "Makefile"):
+        lines = HOSTILE.split("\n")
+        file = diff_file(
+            path, *(("minus", line) for line in lines), *(("plus", f"{line}!") for line in lines)
+        )
+        for html in colour_diff(file):
+            assert set(re.findall(r"<(/?\w+)", str(html))) <= {"span", "/span", "mark", "/mark"}
