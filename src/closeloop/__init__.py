@@ -30,7 +30,7 @@ _HOMES = {
     "check_agent": "closeloop.agents.contract",
     "check_scorer": "closeloop.metrics.scorer_contract",
     "load_tasks": "closeloop.tasks.task_files",
-    "open_store": "closeloop.store",
+    "open_store": "closeloop.store.store_opening",
     "record": "closeloop.traces.recording",
     "recording": "closeloop.traces.recording",
 }

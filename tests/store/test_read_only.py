@@ -18,7 +18,7 @@ import pytest
 import store_worker
 
 from closeloop.records.errors import BadInput, ReadOnlyStore
-from closeloop.store import open_store
+from closeloop.store import open_store, store_opening
 from command_line import typed
 from patience import PATIENCE, until
 
@@ -181,3 +181,12 @@ def test_a_read_only_store_of_an_older_closeloop_says_what_to_do(tmp_path: Path)
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert BadInput.__name__ in done.stderr
     assert "make it writable once" in done.stderr
+
+
+def test_a_store_with_a_misspelt_name_is_not_made(tmp_path: Path) -> None:
+    file = tmp_path / "typo.db"
+    with pytest.raises(BadInput, match="There is no store at"):
+        store_opening.open_store(str(file))
+    assert not file.exists()
+    open_store(str(file)).close()
+    store_opening.open_store(str(file)).close()

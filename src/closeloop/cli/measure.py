@@ -103,9 +103,9 @@ def import_into_memory(paths: Sequence[Path]) -> Iterator[Store]:
     from closeloop.flow import import_sessions
     from closeloop.records.errors import BadInput
     from closeloop.records.session import SessionFilter
-    from closeloop.store import open_store
+    from closeloop.store import make_store
 
-    with open_store(":memory:") as store:
+    with make_store(":memory:") as store:
         tally = import_sessions(
             list(paths),
             store,

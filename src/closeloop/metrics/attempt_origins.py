@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from math import isnan
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from closeloop.records.task import Variant
 from closeloop.reviews.agent_prompts import PromptIndex
 from closeloop.reviews.pull_board import load_pull_costs
 from closeloop.store import Store
+from closeloop.store.fact_rows import MAX_QUERY_VALUES
 from closeloop.store.metrics_section import AttemptColumns, TextColumn, make_text_column
 from closeloop.text.wording import repository_name
 
@@ -31,7 +32,7 @@ def load_origin_columns(
 
     What a pull request says counts where nothing was recorded, or what was does not say it.
     """
-    pulls = {row.attempt: row for row in store.pulls.list_pulls(agent=True) if row.attempt}
+    pulls = {row.attempt: row for row in _list_pulls_of(store, known.attempts) if row.attempt}
     index, held = PromptIndex(store), known.held
     agents, users = held["agent"].tolist(), held["user"].tolist()
     if not pulls and not index.tells_of_attempts:
@@ -62,6 +63,12 @@ def load_origin_columns(
     }
 
 
+def _list_pulls_of(store: Store, attempts: Sequence[str]) -> list[PullRow]:
+    """The pull requests of agents that came of some attempts; of many, all there are."""
+    few = attempts if len(attempts) <= MAX_QUERY_VALUES else None
+    return store.pulls.list_pulls(agent=True, attempts=few)
+
+
 def _pull_origin(
     pull: PullRow, agent: str | None, user: str | None, *, is_recorded: bool
 ) -> tuple[str | None, str | None]:
@@ -76,9 +83,10 @@ def load_pull_cost_column(store: Store, places: Mapping[str, int]) -> Array:
     import numpy as np
 
     column = np.full(len(places), np.nan)
-    pulls = store.pulls.list_pulls(agent=True)
-    rows = {row.attempt: row for row in pulls if row.attempt in places}
-    costs = load_pull_costs(store, [*rows.values()], pulls)
+    rows = {row.attempt: row for row in _list_pulls_of(store, [*places]) if row.attempt in places}
+    if not rows:
+        return column
+    costs = load_pull_costs(store, [*rows.values()], store.pulls.list_pulls(agent=True))
     for attempt, row in rows.items():
         cost = costs[row.repo, row.pull].cost
         column[places[attempt or ""]] = np.nan if cost is None else cost

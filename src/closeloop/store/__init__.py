@@ -2,6 +2,8 @@
 
 from closeloop.store.attempt_rows import make_attempt_row
 from closeloop.store.store import Store
-from closeloop.store.store_opening import open_store
+from closeloop.store.store_opening import make_store
+from closeloop.store.store_opening import make_store as open_store
 
-__all__ = ["Store", "make_attempt_row", "open_store"]
+# Here `open_store` still makes what is not there; `closeloop.open_store`, for others, does not.
+__all__ = ["Store", "make_attempt_row", "make_store", "open_store"]

@@ -93,6 +93,8 @@ class PullQuery(TypedDict, total=False):
     agent: bool | None
     attempt: str | None
     has_change: bool | None
+    attempts: Sequence[str] | None
+    """Those that came of one of these."""
     limit: int | None
 
 
@@ -261,6 +263,8 @@ class PullSection(StoreSection):
             query = query.where(pulls.c.agent.is_not(None) if agent else pulls.c.agent.is_(None))
         if (attempt := wanted.get("attempt")) is not None:
             query = query.where(pulls.c.attempt == attempt)
+        if (attempts := wanted.get("attempts")) is not None:
+            query = query.where(pulls.c.attempt.in_(attempts))
         if (has_change := wanted.get("has_change")) is not None:
             query = query.where(pulls.c.has_change.is_(has_change))
         query = query.limit(wanted.get("limit"))

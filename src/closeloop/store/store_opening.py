@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sqlalchemy import delete, false
 
-from closeloop.records.errors import ReadOnlyStore
+from closeloop.records.errors import BadInput, ReadOnlyStore
 from closeloop.records.settings import Settings, has_store
 from closeloop.store import schema
 from closeloop.store.engine import (
@@ -23,6 +23,17 @@ from closeloop.store.store import Store
 
 
 def open_store(
+    url: str, wait_seconds: float = DATABASE_WAIT_SECONDS, *, may_be_read_only: bool = False
+) -> Store:
+    """Open a store that is there, at a path or at `postgresql://…`; BadInput where no file is."""
+    if "://" not in url and url != MEMORY and not Path(url).expanduser().exists():
+        raise BadInput(
+            f"There is no store at {url}: `closeloop import` or `closeloop run` makes one."
+        )
+    return make_store(url, wait_seconds, may_be_read_only=may_be_read_only)
+
+
+def make_store(
     url: str, wait_seconds: float = DATABASE_WAIT_SECONDS, *, may_be_read_only: bool = False
 ) -> Store:
     """Open the store at a path, at `postgresql://…` or in `:memory:`; make or migrate it first.
@@ -62,7 +73,7 @@ def _open_to_write(url: str, wait_seconds: float) -> Store:
 def open_project_store(settings: Settings, root: Path, *, may_be_read_only: bool = False) -> Store:
     """An address, or a path below the project's root."""
     url = settings.store if "://" in settings.store else str(root / settings.store)
-    store = open_store(url, settings.store_wait_seconds, may_be_read_only=may_be_read_only)
+    store = make_store(url, settings.store_wait_seconds, may_be_read_only=may_be_read_only)
     closeloop_folder = root / ".closeloop"
     if (
         not store.is_read_only
@@ -77,5 +88,5 @@ def open_project_store(settings: Settings, root: Path, *, may_be_read_only: bool
 def open_existing_store(settings: Settings, root: Path) -> Store:
     """For those who only look: where nothing is kept yet it is empty, and nothing is made."""
     if not has_store(settings, root):
-        return open_store(MEMORY)
+        return make_store(MEMORY)
     return open_project_store(settings, root, may_be_read_only=True)

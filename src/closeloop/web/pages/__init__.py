@@ -65,5 +65,8 @@ def warm_up_pages(desk: PageContext) -> None:
     load_assets()
     # No more than a head start: whoever asks is told what is wrong.
     with suppress(Exception):
-        overview.overview(desk, TimeRange())
+        # First what lists can be narrowed to: others wait behind it only a moment.
         attempts.attempts(desk, attempts.AttemptsAsked(limit=1, score=("would-merge",)))
+        overview.overview(desk, TimeRange())
+        if not desk.store.is_read_only:
+            desk.store.search.index_missing()
