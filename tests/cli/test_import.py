@@ -65,6 +65,20 @@ def test_the_table_counts_by_format_and_the_list_names_agent_and_model(home: Pat
     assert closeloop(home, "show", name, "--json").returncode == 0
 
 
+def test_an_import_ends_with_what_can_be_learned_today(home: Path) -> None:
+    told = closeloop(home, "import").stdout
+    lessons = told[told.index("What you can learn today") :].splitlines()
+    assert lessons[1].startswith(" 2 sessions from ")
+    assert "agents: " in told
+    (shown,) = {line.split()[-1] for line in lessons if line.startswith("   closeloop show")} or {
+        ""
+    }
+    assert closeloop(home, "show", shown).returncode == 0
+    assert lessons[-1].startswith("closeloop serve ")
+    assert closeloop(home, "import").stdout.endswith("\n".join(lessons) + "\n"), "again, the same"
+    assert "What you can learn today" not in closeloop(home, "import", "--json").stdout
+
+
 def test_a_home_without_agents_says_what_to_do(tmp_path: Path) -> None:
     result = closeloop(tmp_path, "import")
     assert result.returncode == 2

@@ -89,6 +89,26 @@ def test_what_is_no_checkable_constraint(text: str) -> None:
     assert parse_constraints(text) == ()
 
 
+@pytest.mark.parametrize(
+    ("text", "is_order"),
+    [
+        ("Steps:\n1. Reproduce the error.\n2. Edit the code.", True),
+        ("1. Look around.\n2. Write a failing test\n3. Then fix it.", True),
+        ("Please reproduce the bug before you change anything.", True),
+        ("First, reproduce the crash.", True),
+        ("Recommended steps:\n1. Reproduce the error.\n2. Edit the code.", False),
+        ("1. You could reproduce it.\n2. Fix it.", False),
+        ("1. Fix it.\n2. Reproduce the error to see that it is gone.", False),
+        ("I could not reproduce it the first time.", False),
+        ("Meet the <issue> below.\n1. Reproduce the error.\n2. Edit the code.", True),
+        ("<issue>\n1. Reproduce the error.\n2. Edit the code.\n</issue>\nSolve it.", False),
+    ],
+)
+def test_an_order_of_steps_is_a_constraint(text: str, is_order: bool) -> None:
+    kinds = [one.kind for one in parse_constraints(text)]
+    assert ("reproduce first" in kinds) == is_order
+
+
 def test_the_client_forbids_nothing() -> None:
     reminder = "<system-reminder>Do not touch config.py.</system-reminder>\nFix it."
     assert parse_constraints(reminder) == ()

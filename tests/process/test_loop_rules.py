@@ -37,8 +37,24 @@ def test_a_file_undone_and_redone_is_an_oscillation() -> None:
 
 
 def test_prints_that_come_and_go_are_a_look_around() -> None:
-    events = [edit(before=a, after=b) for a, b in ("xp", "px", "xq", "qx")]
-    assert found("oscillation", events) == []
+    look = {"run": {"command": "python cart.py", "exit": 0, "output": "12"}}
+    edits = [edit(before=a, after=b) for a, b in ("xp", "px", "xq", "qx")]
+    assert found("oscillation", [one for pair in edits for one in (pair, look)]) == []
+
+
+def test_an_edit_that_is_taken_back_at_once_is_an_oscillation() -> None:
+    (finding,) = found("oscillation", [edit(before=a, after=b) for a, b in ("xy", "yz", "zx")])
+    assert "straight back" in finding.message
+    assert finding.events == (1, 2, 3)
+    said = {"think": "No: the other caller needs it."}
+    assert (
+        found("oscillation", [edit(before="x", after="y"), said, edit(before="y", after="x")]) == []
+    )
+    commit = {"run": {"command": "git commit -qam split", "exit": 0}}
+    assert (
+        found("oscillation", [edit(before="x", after="y"), edit(before="y", after="x"), commit])
+        == []
+    )
 
 
 def removed(command: str) -> dict[str, object]:

@@ -66,7 +66,7 @@ MARKED = [
 
 @given(st.lists(st.sampled_from(MARKED), max_size=12).map("".join))
 def test_what_is_pasted_or_quoted_ends_where_the_plain_patterns_end_it(text: str) -> None:
-    names = r"<(code|issue)>.*?(?:</\1>|\Z)"
+    names = r"<(code|issue)>(?:.*?</\1>|[ \t]*\n.*\Z)"
     assert PASTED_BLOCK.sub("-", text) == re.sub(names, "-", text, flags=re.DOTALL | re.IGNORECASE)
     plain = re.sub(r"^[ \t]*>[^\n]*", "", text, flags=re.MULTILINE)
     assert QUOTED_LINE.sub("\n", "\n" + text)[1:] == plain

@@ -36,6 +36,9 @@ READ = (
     "/experiments",
     f"/experiments/{EXPERIMENT}",
     TWO,
+    "/?since=2026-03-05&until=2026-03-20",
+    "/cost",
+    "/cost?since=2026-03-05",
     "/compare?attempt=x00000000000&attempt=x00000000006",
     "/compare?variants=steady&variants=closer&score=findings",
     "/triage",
@@ -46,6 +49,7 @@ READ = (
     "/judges",
     "/memory/preview",
     "/pulls",
+    "/pulls?since=2026-03-01",
     "/pulls?risk_by=user&sort=cost&q=round",
     "/pulls?by=agents&state=merged",
     f"/pulls/{REPO}/{PULL}",
@@ -493,6 +497,37 @@ def test_scores_are_sent_all_or_none(queue: TestClient) -> None:
 )
 def test_only_the_address_of_a_pull_request_becomes_a_link(url: str | None, is_link: bool) -> None:
     assert pull_request_link(url, "acme/billing") == (url if is_link else None)
+
+
+def test_cost_is_added_up_from_every_side_and_unknown_is_said(client: TestClient) -> None:
+    view = client.get("/api/cost").json()["numbers"]
+    totals = {one["metric"]["name"]: one["figure"] for one in view["totals"]}
+    assert view["unknown"] == totals["cost in all"]["more"].get("unknown", 0) > 0
+    assert [side["by"] for side in view["sides"]] == ["week", "agent", "model", "repo"]
+    sums = [
+        sum(row["cells"][0]["figure"]["value"] for row in side["rows"]) for side in view["sides"]
+    ]
+    assert sums == [pytest.approx(totals["cost in all"]["value"])] * 4
+    page = client.get("/cost").text
+    assert "no known cost" in page
+    assert 'data-kind="bars"' in page
+
+
+def test_the_overview_narrows_to_the_time_that_is_chosen(client: TestClient) -> None:
+    chosen = read(client, "/api/overview?since=2026-03-05&until=2026-03-07", OverviewView)
+    everything = read(client, "/api/overview", OverviewView)
+    assert chosen.numbers.glance.label == "In this time"
+    assert 0 < chosen.numbers.glance.period.sessions < everything.numbers.attempts
+    assert chosen.numbers.attempts == chosen.numbers.glance.period.sessions
+    assert chosen.numbers.verdict == everything.numbers.verdict
+
+
+def test_an_empty_store_offers_three_ways_to_start() -> None:
+    with open_store(":memory:") as empty, served(empty) as client:
+        page = client.get("/").text
+    assert page.count('<section class="card"><h2>') == 3
+    for command in ("closeloop import", "closeloop import --github owner/name", "closeloop run"):
+        assert f"<copy-button><code>{command}</code></copy-button>" in page
 
 
 def test_a_metric_is_drawn_with_its_bounds_and_what_was_first_seen_when(

@@ -35,6 +35,7 @@ READ = (
     "/memory/preview",
     "/experiments",
     f"/experiments/{EXPERIMENT}",
+    "/cost",
     "/pulls",
     f"/pulls/{REPO}/{PULL}",
     "/plans",
@@ -79,6 +80,24 @@ def test_two_variants_are_compared_down_to_their_traces(open_page: OpenPage, add
     expect(page.locator("h2 + .chips .chip.fail")).to_be_visible()
 
 
+def test_no_table_of_figures_is_clipped_at_any_width(open_page: OpenPage, address: str) -> None:
+    """The Variants table lost cost and time on laptops."""
+    page = open_page()
+    page.goto(address)
+    settled(page)
+    cost = page.get_by_role("region", name="What each variant came to").get_by_text("$0.01").first
+    for width in (360, 768, 1280, 1401, 1440, 1550, 1690, 1920):
+        page.set_viewport_size({"width": width, "height": 900})
+        expect(cost).to_be_visible()
+        clipped = page.evaluate(
+            "[...document.querySelectorAll('.scroll.fits')]"
+            ".filter((each) => each.scrollWidth > each.clientWidth + 1)"
+            ".map((each) => each.getAttribute('aria-label'))"
+        )
+        assert clipped == [], width
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
 def test_three_changes_are_reviewed_by_keyboard_only(
     open_page: OpenPage, address: str, store: Store
 ) -> None:
@@ -109,6 +128,11 @@ def test_three_changes_are_reviewed_by_keyboard_only(
         assert (one.contained, one.outside, one.approach, one.merge) == (True, "none", True, False)
         assert one.dimensions == {"quality": "partly"}
         assert "instruction drift" in one.tags
+    page.keyboard.press("a")
+    expect(page.get_by_text("4 of 21 reviewed")).to_be_visible()
+    (good,) = [one for one in store.reviews.list_reviews() if one.state == "done" and not one.notes]
+    assert (good.contained, good.outside, good.approach, good.merge) == (True, "none", True, True)
+    assert good.tags == ()
 
 
 def test_a_key_of_the_review_means_one_thing_only(open_page: OpenPage, address: str) -> None:

@@ -28,6 +28,7 @@ OpenPage = Callable[..., Page]
 READ = (
     "/attempts",
     "/attempts?show=grid",
+    f"/attempts?q=cent&sort=cost&open={SPIRAL}",
     "/attempts?score=would-merge&score=resolved",
     "/scores",
     f"/attempts/{SPIRAL}",
@@ -81,7 +82,7 @@ def test_a_link_into_a_long_trace_opens_at_its_event(open_page: OpenPage, addres
 def test_a_search_finds_what_was_not_loaded(open_page: OpenPage, address: str) -> None:
     page = open_page()
     page.goto(f"{address}/attempts/{LONG}")
-    page.get_by_role("searchbox").fill("needle")
+    page.get_by_role("main").get_by_role("searchbox").fill("needle")
     page.locator("#hits a").click()
     expect(page.locator(f"#e{LONG_EVENTS - 7}")).to_be_in_viewport()
 
@@ -119,6 +120,58 @@ def test_pages_and_their_lines_are_reached_by_keys(open_page: OpenPage, address:
             page.wait_for_url("**/tasks", timeout=PATIENCE * 1000 / ROUNDS)
             return
     pytest.fail(page.url)
+
+
+def test_a_slash_goes_to_the_search_of_every_page(open_page: OpenPage, address: str) -> None:
+    page = open_page()
+    for path in ("/attempts", f"/attempts/{SPIRAL}", "/tasks"):
+        page.goto(address + path)
+        page.keyboard.press("/")
+        expect(page.get_by_role("searchbox").and_(page.locator(":focus"))).to_have_count(1)
+        page.keyboard.type("cent")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/attempts?q=cent")
+
+
+def test_keys_that_come_before_the_script_are_taken_up(open_page: OpenPage, address: str) -> None:
+    page = open_page()
+    waiting: list[Route] = []
+
+    def hold_back(route: Route) -> None:
+        waiting.append(route)
+
+    page.route("**/app.*.js", hold_back)
+    page.goto(f"{address}/tasks", wait_until="commit")
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+    page.keyboard.press("/")
+    until(lambda: bool(page.wait_for_timeout(20) or waiting))
+    waiting.pop().continue_()
+    expect(page.locator(".find input")).to_be_focused()
+
+
+def test_a_line_opens_beside_a_wide_list_and_two_are_compared(
+    open_page: OpenPage, address: str
+) -> None:
+    page = open_page(viewport={"width": 1440, "height": 900})
+    page.goto(f"{address}/attempts?sort=oldest")
+    link = page.locator(".row-link").first
+    name = link.get_attribute("data-id")
+    link.click()
+    expect(page.locator("#beside article")).to_be_visible()
+    expect(page).to_have_url(re.compile(f"open={name}"))
+    page.reload()
+    expect(page.locator("#beside article")).to_be_visible()
+    compare = page.get_by_role("button", name="Compare these two")
+    expect(compare).to_be_hidden()
+    boxes = page.get_by_role("checkbox", name=re.compile("^Compare "))
+    boxes.nth(0).check()
+    boxes.nth(1).check()
+    compare.click()
+    page.wait_for_url("**/compare?attempt=*&attempt=*")
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.goto(f"{address}/attempts")
+    page.locator(".row-link").first.click()
+    page.wait_for_url("**/attempts/*")
 
 
 def test_a_theme_that_was_chosen_stays(open_page: OpenPage, address: str) -> None:
@@ -216,7 +269,7 @@ def test_no_page_is_wider_than_the_window(open_page: OpenPage, address: str) -> 
     page = open_page()
     for path in READ:
         read(page, address + path)
-        for width in (360, 861, 900, 1100, 1280, 2560):
+        for width in (360, 861, 900, 1100, 1280, 1440, 1920, 2560):
             page.set_viewport_size({"width": width, "height": 800})
             over = page.evaluate("document.documentElement.scrollWidth - innerWidth")
             assert over <= 0, f"{path} at {width}"

@@ -36,8 +36,9 @@ from closeloop.records.settings import SandboxSettings
 from closeloop.sandbox.sandbox_ladder import find_sandbox
 from closeloop.sandbox.workspace_layout import describe_sandbox_limits
 from closeloop.store import Store, open_store
+from closeloop.web.access import Caller
 from closeloop.web.app import build_web_app
-from closeloop.web.page import Page
+from closeloop.web.page import Page, PageLocation
 from closeloop.web.pages import (
     PAGES,
 )
@@ -83,6 +84,9 @@ def addresses() -> list[str]:
         "/attempts?rule=spiral",
         "/attempts?score=would-merge&score=resolved&score=cost",
         "/attempts?task=nobody",
+        "/attempts?q=script+words&sort=cost&since=7d",
+        "/attempts?q=plain&sort=findings&since=2026-01-01&until=2026-12-31&limit=1",
+        f"/attempts?open={SPIRAL}&min_cost=0.01&model=m",
         f"/attempts/{LONG}/search?q=needle",
         f"/attempts/{LONG}/events?first=201",
     ]
@@ -335,6 +339,63 @@ def test_a_filter_is_part_of_the_address(client: TestClient) -> None:
     view = client.get("/api/attempts?rule=spiral").json()
     assert [line["row"]["id"] for line in view["lines"]] == [SPIRAL]
     assert "lines" not in client.get("/api/attempts?rule=spir").json()
+
+
+def test_a_list_is_searched_sorted_counted_and_held_to_a_time(client: TestClient) -> None:
+    def listed(query: str) -> tuple[list[str], Any]:
+        view = client.get(f"/api/attempts?{query}").json()
+        return [line["row"]["id"] for line in view.get("lines", ())], view
+
+    ids, view = listed("q=customers+hold")
+    assert ids == [HANDOFF]
+    assert (view["count"], view["total"]) == (1, 5)
+    assert view["lines"][0]["snippet"]["match"].lower() == "customers"
+    assert listed("q=%22%29+OR+%28")[0] == []
+    assert listed("q=secret")[0] == [], "held-out tasks are not searched"
+    newest, _ = listed("since=2026-01-01")
+    assert listed("sort=oldest&since=2026-01-01")[0] == newest[::-1]
+    assert listed("until=2026-02-28")[0] == []
+    assert listed("since=2026-03-01&until=2026-03-01")[0] == newest
+    first, view = listed("sort=turns&limit=1")
+    rest, _ = listed(f"sort=turns&after={view['next']}")
+    assert [*first, *rest] == listed("sort=turns")[0]
+    text = client.get("/attempts?q=customers").text
+    assert "<mark>customers</mark>" in text
+    assert "of 5" in text
+
+
+def test_a_time_that_cannot_be_read_is_refused_with_what_to_write(client: TestClient) -> None:
+    answer = client.get("/attempts?since=yesterday")
+    assert answer.status_code == 400
+    assert "2026-11-01" in answer.text
+    assert client.get("/attempts?sort=beauty").status_code == 400
+
+
+def test_the_time_range_travels_along_and_can_be_chosen_anew(client: TestClient) -> None:
+    text = client.get("/attempts?since=7d&outcome=fail").text
+    assert "Last 7 days" in text
+    assert 'href="/experiments?since=7d"' in text
+    assert 'href="/attempts?outcome=fail&amp;since=30d"' in text
+    assert 'href="/attempts?outcome=fail"' in text, "all time"
+    assert "/experiments?since" not in client.get("/attempts?outcome=fail").text
+
+
+def test_the_navigation_has_six_groups_and_every_page_is_in_one_or_a_tool() -> None:
+    location = PageLocation(path="/", query="", page=None, caller=Caller(), sections=PAGES)
+    assert [group for group, _ in location.groups] == [
+        "Overview", "Sessions", "Experiments", "Pull requests", "Tasks", "Trust",
+    ]  # fmt: skip
+    assert {page.section for page in location.tools} == {"Settings"}
+
+
+def test_a_line_opens_beside_the_list(client: TestClient) -> None:
+    client.get(f"/attempts/{SPIRAL}")
+    part = client.get(f"/attempts/{SPIRAL}/preview").text
+    assert "<html" not in part
+    assert "missing-cent" in part
+    assert "spiral" in part
+    assert "missing-cent" in client.get(f"/attempts?open={SPIRAL}").text
+    assert client.get("/attempts?open=nobody").status_code == 404
 
 
 def test_the_api_is_described(client: TestClient) -> None:

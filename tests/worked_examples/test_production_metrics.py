@@ -605,6 +605,35 @@ def test_cost_is_a_mean_of_tasks_and_a_sum_of_attempts(store: Store) -> None:
     assert (found["cost"].value, found["cost"].n, found["cost"].low) == (3.0, 3, 0.0)
     assert found["cost"].high == pytest.approx(3 + T[2] * (7 / 3) ** 0.5)
     assert (found["cost in all"].value, found["cost in all"].low) == (11.0, None)
+    assert found["cost in all"].more == {"unknown": 1}, "missing is not zero: it is counted"
+    assert found["cost in all"].coverage == 4 / 5
+
+
+def test_the_cost_of_a_passed_task_has_failures_and_retries_in_it(store: Store) -> None:
+    """A task passes for $1 and fails for $2; at another the machine fails a try of $0.50, which is
+    begun again and passes for $1.50. One more passes at an unknown cost, and is in neither. All of
+    it, 1 + 2 + 0.50 + 1.50 = 5, ÷ 2 passes: $2.50. Failed: $2. Made again: $0.50.
+    """
+    variant = add_variant(store, "a")
+    first, second, third = (add_task(store, name) for name in "tuv")
+    add_attempt(store, first, variant, True, number=1, cost=1.0)
+    add_attempt(store, first, variant, False, number=2, cost=2.0)
+    add_attempt(store, second, variant, None, cost=0.5)
+    add_attempt(store, second, variant, True, retry=1, cost=1.5)
+    add_attempt(store, third, variant, True, cost=None)
+    found = figures(store)
+    per_pass = found["cost per passed task"]
+    assert (per_pass.value, per_pass.more, per_pass.low) == (2.5, {"passed": 2}, None)
+    assert per_pass.coverage == 3 / 4
+    assert found["cost of failed work"].value == 2.0
+    assert found["cost of retries"].value == 0.5
+    assert found["cost in all"].value == 5.0
+    assert found["cost in all"].more == {"unknown": 1}
+
+
+def test_nothing_that_passed_has_no_cost_per_pass(store: Store) -> None:
+    add_attempt(store, add_task(store, "t"), add_variant(store, "a"), False, cost=1.0)
+    assert figures(store)["cost per passed task"].value is None
 
 
 def test_tokens_are_means_and_turns_a_median(store: Store) -> None:

@@ -44,6 +44,7 @@ COMMAND_CHAPTERS = {
             "List, pause and resume experiments.",
         ),
         "attempts": ("closeloop.cli.attempts:attempts", "List attempts and their outcomes."),
+        "find": ("closeloop.cli.attempts:find", "Find sessions by what was said and done."),
         "show": ("closeloop.cli.show:show", "Show what happened in one attempt."),
         "branch": (
             "closeloop.cli.attempts:branch",
@@ -78,7 +79,7 @@ COMMAND_CHAPTERS = {
             "How metrics went over time, and what got worse.",
         ),
         "ab": (
-            "closeloop.cli.attempts:ab",
+            "closeloop.cli.trials:ab",
             "Let variants share the work by random assignment, and see which is better.",
         ),
         "report": ("closeloop.cli.metrics:report", "Write all numbers on a page, to hand on."),

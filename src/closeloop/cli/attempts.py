@@ -1,28 +1,25 @@
-"""What was tried, and by whom: agents, experiments, attempts and A/B tests."""
+"""What was tried, and by whom: agents, experiments and attempts, listed, found and branched."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from closeloop.cli.console import JsonFlag, make_visible
-from closeloop.text.wording import (
-    format_percent,
-    format_points_estimate,
-    short_repository_name,
-)
+from closeloop.records.attempt import AttemptMarks, AttemptSort
+from closeloop.records.record import Record
+from closeloop.text.search_text import SearchSnippet
+from closeloop.text.wording import short_repository_name
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
     from rich.table import Table
+    from rich.text import Text
 
     from closeloop.metrics.score_columns import ScoreCell
-    from closeloop.metrics.score_definitions import ScoreCatalogue
     from closeloop.records.attempt import AttemptRow
-    from closeloop.records.experiment_plan import ExperimentStatus, Trial, TrialReport
+    from closeloop.records.experiment_plan import ExperimentStatus
     from closeloop.records.settings import Settings
     from closeloop.store import Store
 
@@ -157,16 +154,22 @@ def experiments_table(courses: list[ExperimentStatus]) -> Table:
     return table
 
 
-def attempts(
+OPTIONAL_COLUMNS = ("exit", "seconds", "turns", "why", "who")
+"""What a narrow terminal does without, the first one first."""
+
+
+def attempts(  # noqa: PLR0913 - one parameter for each flag
     *,
     task: str | None = None,
     variant: str | None = None,
     outcome: Literal["pass", "fail", "unscored"] | None = None,
+    since: str | None = None,
+    sort: AttemptSort = "newest",
     score: list[str] | None = None,
     limit: int = 50,
     json: JsonFlag = False,
 ) -> None:
-    """List attempts and their outcomes, the newest first; those at held-out tasks are left out.
+    """List attempts with their titles and outcomes; those at held-out tasks are left out.
 
     Parameters
     ----------
@@ -176,12 +179,16 @@ def attempts(
         Only attempts of this variant.
     outcome
         Only attempts that ended so.
+    since
+        Only those that began then or later: 24h, 7d, 2w, or a date such as 2026-11-01.
+    sort
+        The newest, the oldest, or those first that cost most, took most turns or time, or have
+        most findings.
     score
         A column for this one: any that `closeloop scores` lists; may be given again.
     limit
         How many at the most.
     """
-    from closeloop.attempts.experiment_run import merging_shares
     from closeloop.cli.config import load_project
     from closeloop.cli.console import (
         print_json,
@@ -190,27 +197,23 @@ def attempts(
         record_to_map,
         require_positive_flags,
     )
+    from closeloop.cli.import_ import parse_since
     from closeloop.metrics.task_repeats import require_tried
-    from closeloop.store.metrics_section import AttemptSpan
+    from closeloop.records.attempt import AttemptFilter
     from closeloop.store.store_opening import open_existing_store
 
     require_positive_flags(limit=limit)
+    wanted = AttemptFilter(task=task, variant=variant, outcome=outcome, since=parse_since(since))
     project = load_project(Path.cwd())
     with open_existing_store(project.settings, project.root) as store:
-        rows = store.list_attempts(
-            task=task,
-            variant_name=variant,
-            outcome=outcome,
-            recorded=True,
-            limit=limit,
-            without_tasks=store.held_out.list_sealed_digests(),
+        rows = store.listing.list_page(
+            wanted, limit, without=store.held_out.list_sealed_digests(), sort=sort
         )
         if not rows:
             require_tried(store, task, variant)
-        unchecked = tuple(row.id for row in rows if row.is_for_review)
-        would_merge = merging_shares(store, AttemptSpan(attempts=unchecked))
         names = tuple(dict.fromkeys(score or ()))
         cells = load_cells(store, project.settings, rows, names)
+        facts = load_listed_facts(store, rows)
     if json and names:
         print_json(
             [record_to_map(row) | {"scores": cells_to_map(cells[row.id], names)} for row in rows]
@@ -218,11 +221,116 @@ def attempts(
     elif json:
         print_json(rows)
     elif rows:
-        print_parts(attempts_table(rows, would_merge, cells, names))
+        print_parts(attempts_table(rows, facts, cells, names), optional=OPTIONAL_COLUMNS)
     else:
-        is_all = not (task or variant or outcome)
+        is_all = not (task or variant or outcome or since)
         advice = "No attempt is like that: leave out a filter."
         print_line("No attempts: `closeloop run` makes some." if is_all else advice)
+
+
+def find(  # noqa: PLR0913 - one parameter for each flag
+    text: str,
+    *,
+    since: str | None = None,
+    until: str | None = None,
+    agent: str | None = None,
+    rule: str | None = None,
+    sort: AttemptSort = "newest",
+    limit: int = 20,
+    json: JsonFlag = False,
+) -> None:
+    """Find sessions and attempts by what they say: requests, messages, commands, paths, findings.
+
+    Parameters
+    ----------
+    text
+        Words that must all be there, whole or as beginnings; "in quotes", a phrase.
+    since
+        Only those that began then or later: 24h, 7d, 2w, or a date such as 2026-11-01.
+    until
+        Only those that began before; a date includes its day.
+    agent
+        Only those of this agent.
+    rule
+        Only those with a finding of this rule.
+    sort
+        The newest, the oldest, or those first that cost most, took most turns or time, or have
+        most findings.
+    limit
+        How many at the most.
+    """
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import (
+        print_json,
+        print_line,
+        print_parts,
+        record_to_map,
+        require_positive_flags,
+        require_utf8_text,
+    )
+    from closeloop.cli.import_ import parse_since
+    from closeloop.records.attempt import MAX_SEARCH_CHARS, AttemptFilter
+    from closeloop.records.errors import BadInput
+    from closeloop.store.store_opening import open_existing_store
+    from closeloop.text.search_text import parse_search
+    from closeloop.text.wording import count_with_noun
+
+    require_positive_flags(limit=limit)
+    require_utf8_text(text, "What to find")
+    phrases = parse_search(text)
+    if not phrases:
+        raise BadInput("Say what to find: at least one word or number.")
+    if len(text) > MAX_SEARCH_CHARS:
+        raise BadInput(f"That is too much to find at once: at most {MAX_SEARCH_CHARS} characters.")
+    wanted = AttemptFilter(
+        q=text,
+        since=parse_since(since),
+        until=parse_since(until, is_end=True),
+        agent=agent,
+        rule=rule,
+    )
+    project = load_project(Path.cwd())
+    with open_existing_store(project.settings, project.root) as store:
+        if not store.is_read_only:
+            store.search.index_missing()
+        sealed = store.held_out.list_sealed_digests()
+        rows = store.listing.list_page(wanted, limit, without=sealed, sort=sort)
+        count = store.listing.count_matches(wanted, without=sealed)
+        snippets = store.search.find_snippets([row.id for row in rows], phrases)
+        facts = load_listed_facts(store, rows, snippets)
+    if json:
+        found = [record_to_map(row) | {"snippet": snippets.get(row.id)} for row in rows]
+        print_json({"count": count, "attempts": record_to_map(found)})
+    elif rows:
+        print_parts(attempts_table(rows, facts, {}, ()), optional=OPTIONAL_COLUMNS, below=("says",))
+        if count > len(rows):
+            print_line(f"{len(rows)} of {count:,}: --limit shows more, --since fewer.")
+    else:
+        words = count_with_noun(len(phrases), "word or phrase", "words and phrases")
+        print_line(f"Nothing has all of {words}. Try fewer, or the beginning of a word.")
+
+
+class ListedFacts(Record):
+    """What a list says of attempts besides their rows."""
+
+    would_merge: dict[str, float] = {}
+    """By attempt, the share of reviewers who would merge it, where nothing else is checked."""
+    marks: dict[str, AttemptMarks] = {}
+    snippets: dict[str, SearchSnippet] = {}
+
+
+def load_listed_facts(
+    store: Store, rows: Sequence[AttemptRow], snippets: Mapping[str, SearchSnippet] | None = None
+) -> ListedFacts:
+    from closeloop.attempts.experiment_run import merging_shares
+    from closeloop.store.metrics_section import AttemptSpan
+
+    unchecked = tuple(row.id for row in rows if row.is_for_review)
+    return ListedFacts(
+        would_merge=dict(merging_shares(store, AttemptSpan(attempts=unchecked))),
+        marks=store.listing.load_marks([row.id for row in rows]),
+        snippets=dict(snippets or {}),
+    )
 
 
 def load_cells(
@@ -256,7 +364,7 @@ def format_cell(cell: ScoreCell) -> str:
 
 def attempts_table(
     rows: Sequence[AttemptRow],
-    would_merge: Mapping[str, float],
+    facts: ListedFacts,
     cells: Mapping[str, Sequence[ScoreCell]],
     names: Sequence[str],
 ) -> Table:
@@ -265,34 +373,69 @@ def attempts_table(
     from rich.text import Text
 
     from closeloop.cli.run_output import OUTCOME_MARKS, failure_reason
+    from closeloop.metrics.metric_figures import format_dollars
 
     table = Table(box=None)
-    for name in ("attempt", "task", "variant", "no.", "", "exit", "turns", "seconds", "why"):
-        table.add_column(name, no_wrap=name != "why")
-    for name in names:
+    table.add_column("attempt", no_wrap=True)
+    table.add_column("when", min_width=10)
+    table.add_column("", no_wrap=True)
+    table.add_column("what", min_width=18)
+    for name in ("cost", *names):
         table.add_column(name, justify="right")
+    table.add_column("findings", min_width=20, max_width=20)
+    table.add_column("who", max_width=20)
+    for name in ("turns", "seconds", "exit", "why"):
+        table.add_column(name, justify="right" if name in ("turns", "seconds") else "left")
+    if facts.snippets:
+        table.add_column("says")
     for row in rows:
         imported = row.origin == "production" and row.outcome is None
-        by_review = row.is_for_review and row.id in would_merge
-        merged = by_review and would_merge[row.id] > 0.5
+        by_review = row.is_for_review and row.id in facts.would_merge
+        merged = by_review and facts.would_merge[row.id] > 0.5
         outcome = ("pass" if merged else "fail") if by_review else row.outcome or "unscored"
         mark, colour = ("·", "dim") if imported else OUTCOME_MARKS[outcome]
-        agent = " ".join(name for name in (row.agent, row.model) if name)
-        number = str(row.number) + (f" (retry {row.retry})" if row.retry else "")
-        number += f" (replay of {row.replay_of[:12]})" if row.replay_of else ""
+        marks = facts.marks.get(row.id)
+        who = row.variant_name or " ".join(name for name in (row.agent, row.model) if name)
         table.add_row(
             row.id,
-            Text(make_visible(row.task or short_repository_name(row.repo) or "–")),
-            Text(make_visible(row.variant_name or agent or "–")),
-            "" if imported else number,
+            "–" if row.started is None else f"{row.started:%Y-%m-%d %H:%M}",
             Text(mark, style=colour),
-            row.exit,
+            describe_listed(row),
+            "–" if row.cost is None else format_dollars(row.cost),
+            *(Text(make_visible(format_cell(cell))) for cell in cells.get(row.id, ())),
+            "–" if marks is None else ", ".join(marks.rules) or "none",
+            Text(make_visible(who or "–")),
             "–" if row.turns is None else str(row.turns),
             "–" if row.seconds is None else f"{row.seconds:.1f}",
+            row.exit,
             Text("by review" if by_review else failure_reason(row), style="dim"),
-            *(Text(make_visible(format_cell(cell))) for cell in cells.get(row.id, ())),
+            *([render_snippet(facts.snippets.get(row.id))] if facts.snippets else []),
         )
     return table
+
+
+def describe_listed(row: AttemptRow) -> Text:
+    """The title, and which repeat it is."""
+    from rich.text import Text
+
+    title = row.title or short_repository_name(row.repo) or "–"
+    notes = [f"no. {row.number}"] if row.number > 1 else []
+    notes += [f"retry {row.retry}"] if row.retry else []
+    notes += [f"replay of {row.replay_of[:12]}"] if row.replay_of else []
+    return Text(make_visible(title + (f" ({', '.join(notes)})" if notes else "")))
+
+
+def render_snippet(snippet: SearchSnippet | None) -> Text:
+    """A piece of the text, with what was searched for in brackets."""
+    from rich.text import Text
+
+    if snippet is None:
+        return Text()
+    return Text.assemble(
+        (make_visible(snippet.before), "dim"),
+        (f"[{make_visible(snippet.match)}]", "bold yellow"),
+        (make_visible(snippet.after), "dim"),
+    )
 
 
 # `closeloop branch`: what an attempt changed, as a branch to look at, run or merge.
@@ -318,146 +461,3 @@ def branch(attempt: str, *, json: JsonFlag = False) -> None:
         new_branch = branch_stored_attempt(store, attempt)
     line = f"{new_branch.name} in {new_branch.repo}"
     print_json(new_branch) if json else print_line(line)
-
-
-# `closeloop ab`: assign work in production to variants at random, and see which is better.
-
-CALL_COLOURS = {"better": "green", "worse": "red", "hopeless": "yellow"}
-
-
-def ab(  # noqa: PLR0913 - one parameter for each flag
-    action: Literal["start", "assign", "status"],
-    name: str,
-    key: str | None = None,
-    *,
-    variants: str | None = None,
-    score: str = "task completion rate",
-    horizon: int | None = None,
-    json: bool = False,
-) -> int:
-    """Start a trial, ask which variant a piece of work falls to, or see how the trial stands.
-
-    Parameters
-    ----------
-    action
-        `start`, `assign` or `status`.
-    name
-        Of the trial; `memory` is that of the control arm of memory, by `memory.control`.
-    key
-        What is assigned: a task's id, a branch or an attempt's id.
-    variants
-        Who shares the work, such as `a=0.5,b=0.5`; the others are held against the first.
-    score
-        The rate that decides: any that `closeloop scores` lists.
-    horizon
-        Look once, after so many outcomes; without it, look as often as you like.
-    json
-        Print one JSON document.
-    """
-    from closeloop.cli.config import (
-        load_project_scores,
-        open_metrics_store,
-        print_measuring_progress,
-    )
-    from closeloop.cli.console import print_json, print_line, print_parts
-    from closeloop.metrics.variant_trials import assign_variant, report_trial
-
-    catalogue = load_project_scores()
-    with open_metrics_store(make=action == "start") as (store, book):
-        if action == "start":
-            started = start_trial(store, name, variants, score, horizon, catalogue)
-            print_json(started) if json else print_line(
-                f"Trial {name!r} is on: {started.metric} decides."
-            )
-            return 0
-        trial = find_trial(store, name, score)
-        if action == "assign":
-            assignment = assign_variant(store, trial, key or "", datetime.now(UTC))
-            print_json(assignment) if json else print_line(assignment.variant)
-            return 0
-        report = report_trial(store, book, trial, print_measuring_progress, catalogue)
-    print_json(report) if json else print_parts(*render_trial_report(report))
-    return 1 if report.refusal else 0
-
-
-def start_trial(
-    store: Store,
-    name: str,
-    variants: str | None,
-    score: str,
-    horizon: int | None,
-    catalogue: ScoreCatalogue,
-) -> Trial:
-    """Written once: a trial that is changed while it runs shows nothing."""
-    from msgspec.structs import replace
-
-    from closeloop.metrics.variant_trials import MEMORY_TRIAL, parse_shares, require_rate
-    from closeloop.records.errors import BadInput
-    from closeloop.records.experiment_plan import Trial
-
-    if variants is None or len(shares := parse_shares(variants)) < 2:
-        raise BadInput("A trial needs two variants or more: add --variants a=0.5,b=0.5.")
-    if name == MEMORY_TRIAL:
-        raise BadInput(f"{name!r} is the trial of the control arm of memory: choose another name.")
-    if horizon is not None and horizon < 2:
-        raise BadInput(f"A horizon of {horizon} shows nothing: give the number of outcomes.")
-    require_rate(score, catalogue)
-    new_trial = Trial(
-        name=name, shares=shares, metric=score, horizon=horizon, started=datetime.now(UTC)
-    )
-    saved_trial = store.trials.start_trial(new_trial)
-    if replace(saved_trial, started=new_trial.started) != new_trial:
-        raise BadInput(f"Trial {name!r} was started otherwise and stays so: choose another name.")
-    return saved_trial
-
-
-def find_trial(store: Store, name: str, score: str) -> Trial:
-    """A trial that runs; of memory's, the score that decides is chosen when one looks."""
-    from closeloop.cli.config import load_project
-    from closeloop.metrics.variant_trials import list_trials
-    from closeloop.records.errors import unknown_name_error
-
-    memory = load_project(Path.cwd()).settings.memory
-    trials = {one.name: one for one in list_trials(store, memory, score)}
-    if name not in trials:
-        raise unknown_name_error("trial", name, sorted(trials))
-    return trials[name]
-
-
-def render_trial_report(report: TrialReport) -> Iterator[RenderableType]:
-    """A row a variant, then what may be called."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from closeloop.metrics.variant_trials import REPORTED_METRICS, describe_needed
-
-    names = dict.fromkeys((report.trial.metric, *REPORTED_METRICS))
-    table = Table(box=None)
-    table.add_column("")
-    for title in ("share", "assigned", "outcomes", *names):
-        table.add_column(title, justify="right")
-    for arm in report.arms:
-        cells = [arm.rates.get(name) for name in names]
-        table.add_row(
-            Text(make_visible(arm.variant)),
-            format_percent(arm.share),
-            f"{arm.assigned:,}",
-            f"{arm.outcomes:,}",
-            *("not known" if cell is None else f"{cell:.3g}" for cell in cells),
-        )
-    yield table
-    if report.ratio is not None:
-        yield Text(f"shares: {report.ratio.method}, p {report.ratio.p:.3g}", style="dim")
-    for standing in report.standings:
-        difference = standing.difference
-        bounds = (
-            f" {format_points_estimate(difference.value, difference.low, difference.high)}"
-            if difference
-            else ""
-        )
-        text = Text(f"{make_visible(standing.variant)}{bounds}: {standing.comparison.verdict}; ")
-        yield text.append(standing.why, style=f"bold {CALL_COLOURS.get(standing.call, 'default')}")
-        if needed := describe_needed(standing.comparison):
-            yield Text(f"  {needed}", style="dim")
-    if report.refusal:
-        yield Text(make_visible(report.refusal), style="bold yellow")

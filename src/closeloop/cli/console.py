@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +17,8 @@ from closeloop.text.untrusted import make_visible
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.table import Column, Table
+    from rich.text import Text
 
 __all__ = [
     "JsonFlag",
@@ -38,6 +40,11 @@ JsonFlag = Annotated[bool, Parameter(help="Print one JSON document instead.")]
 PIPE_WIDTH = 140
 MAX_NAME_CHARS = 48
 """A longer one is folded: in one line it would push ids and numbers out of its table."""
+MIN_TEXT_CHARS = 20
+"""A column of text is not made narrower than this."""
+COLUMN_PADDING = 2
+FOLD_INDENT = 5
+COMFORTABLE_TEXT_CHARS = 32
 
 
 def open_console(*, stderr: bool = False) -> Console:
@@ -86,16 +93,140 @@ def show_progress(first: str) -> Iterator[Callable[[str], None]]:
         yield lambda text: progress.update(stage, description=make_visible(text))
 
 
-def print_parts(*parts: RenderableType) -> None:
-    """Tables and the like."""
+def print_parts(
+    *parts: RenderableType, optional: Sequence[str] = (), below: Sequence[str] = ()
+) -> None:
+    """Tables and the like. In a pipe a table has a line a record, however long.
+
+    On a terminal that is too narrow the `optional` columns of a table go, the first ones first;
+    what does not fit even then stands below each row, as those of `below` always do.
+    """
     from rich.table import Table
 
     output = open_console()
     for part in parts:
-        for column in part.columns if isinstance(part, Table) else ():
-            if column.no_wrap and any(len(str(cell)) > MAX_NAME_CHARS for cell in column.cells):
-                column.no_wrap, column.overflow = False, "fold"
-        output.print(part)
+        if not isinstance(part, Table) or not all(map(_has_plain_cells, part.columns)):
+            output.print(part)
+        elif output.is_terminal:
+            _print_fitted(output, part, optional, below)
+        else:
+            _print_unwrapped(output, part)
+
+
+def _has_plain_cells(column: Column) -> bool:
+    from rich.text import Text
+
+    return all(isinstance(cell, str | Text) for cell in column.cells)
+
+
+def _print_unwrapped(output: Console, table: Table) -> None:
+    """A line a record; what a cell says in several lines stands in one."""
+    from rich.text import Text
+
+    for column in table.columns:
+        column.no_wrap, column.overflow = True, "ignore"
+        column._cells[:] = [
+            Text("  ").join(_as_text(cell).split("\n")) if "\n" in str(cell) else cell
+            for cell in column.cells
+        ]
+        column.width = _column_width(column)
+    needed = sum(COLUMN_PADDING + (column.width or 0) for column in table.columns)
+    output.width = max(PIPE_WIDTH, needed)
+    output.print(table)
+    output.width = PIPE_WIDTH
+
+
+def _print_fitted(
+    output: Console, table: Table, optional: Sequence[str], below: Sequence[str]
+) -> None:
+    """As many columns as fit side by side; the others below each row, by their names."""
+    columns = [column for column in table.columns if any(map(str, column.cells))]
+    beside = [column for column in columns if column.header not in below]
+    under = [column for column in columns if column.header in below]
+    for name in optional:
+        wanted = sum(_comfortable_width(column) + COLUMN_PADDING for column in beside)
+        if wanted <= output.width:
+            break
+        beside = [column for column in beside if column.header != name]
+    while len(beside) > 1 and _least_width(beside) > output.width:
+        under.insert(0, beside.pop())
+    room = output.width - _least_width(beside)
+    for column in sorted(beside, key=lambda one: (not _is_rigid(one), -_column_width(one))):
+        natural, least = _column_width(column), _least_column_width(column)
+        column.width = min(natural, least + max(room, 0))
+        room -= column.width - least
+        column.no_wrap, column.overflow = column.width >= natural, "fold"
+    if not under:
+        table.columns = beside
+        output.print(table)
+        return
+    _print_folded(output, table, beside, under)
+
+
+def _print_folded(
+    output: Console, table: Table, beside: Sequence[Column], under: Sequence[Column]
+) -> None:
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    def print_row(cells: Iterable[Text]) -> None:
+        line = Table(box=None, show_header=False)
+        for column in beside:
+            line.add_column(justify=column.justify, width=column.width, overflow="fold")
+        line.add_row(*cells)
+        output.print(line)
+
+    if table.title:
+        output.print(Text(str(table.title), style="bold"))
+    if table.show_header:
+        print_row(Text(str(column.header), style="bold") for column in beside)
+    rows = zip(*(column.cells for column in (*beside, *under)), strict=True)
+    for row in rows:
+        print_row(_as_text(cell) for cell in row[: len(beside)])
+        facts = Text(" · ", style="dim").join(
+            Text.assemble((f"{column.header} " if column.header else "", "dim"), _as_text(cell))
+            for column, cell in zip(under, row[len(beside) :], strict=True)
+            if str(cell)
+        )
+        if facts:
+            output.print(Padding(facts, (0, 0, 0, FOLD_INDENT)))
+
+
+def _least_width(columns: Sequence[Column]) -> int:
+    return sum(_least_column_width(column) + COLUMN_PADDING for column in columns)
+
+
+def _least_column_width(column: Column) -> int:
+    """How narrow it may get: ids and numbers not at all, a text to a few words."""
+    natural = _column_width(column)
+    if _is_rigid(column):
+        return min(natural, MAX_NAME_CHARS)
+    return min(natural, column.min_width or MIN_TEXT_CHARS)
+
+
+def _comfortable_width(column: Column) -> int:
+    """How wide it should be before another column takes its place."""
+    if _is_rigid(column):
+        return _least_column_width(column)
+    return min(_column_width(column), column.max_width or COMFORTABLE_TEXT_CHARS)
+
+
+def _is_rigid(column: Column) -> bool:
+    return column.justify == "right" or column._index == 0 or column.no_wrap
+
+
+def _column_width(column: Column) -> int:
+    from rich.cells import cell_len
+
+    lines = (line for cell in (column.header, *column.cells) for line in str(cell).split("\n"))
+    return max(map(cell_len, lines), default=0)
+
+
+def _as_text(cell: Any) -> Text:
+    from rich.text import Text
+
+    return cell.copy() if isinstance(cell, Text) else Text(str(cell))
 
 
 def print_json(value: Any) -> None:

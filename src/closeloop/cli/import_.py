@@ -7,22 +7,25 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from closeloop.cli.console import JsonFlag
+from closeloop.cli.console import JsonFlag, make_visible
 from closeloop.records.record import Record
-from closeloop.text.wording import count_with_noun
+from closeloop.text.wording import count_with_noun, truncate_words
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from closeloop.records.session import ImportSummary, SessionFilter
+    from closeloop.records.settings import Settings
     from closeloop.reviews.pull_backfill import BackfillRequest, CountCallback
+    from closeloop.store import Store
 
 
 WATCH_SECONDS = 2.0
+MAX_LESSON_TITLE = 70
 
 
 def import_(  # noqa: PLR0913 - one parameter for each flag
@@ -98,16 +101,20 @@ def import_paths(
                 print_json(tally) if json else print_parts(*import_tables(tally))
             for trouble in () if watch else import_warnings(tally):
                 print_warning(trouble)
+            if not watch and not json:
+                print_parts(*list_lessons(store, project.settings))
             if not watch:
                 return 0 if has_readable_recording(tally) else 2
             time.sleep(WATCH_SECONDS)
 
 
-def parse_since(text: str | None) -> datetime | None:
-    """What `--since` says: of this machine's clock where it does not name another zone."""
+def parse_since(text: str | None, *, is_end: bool = False) -> datetime | None:
+    """What `--since` says, or `--until`: by this machine's clock where it names no other zone."""
     from closeloop.text.wording import parse_moment
 
-    return None if text is None else parse_moment(text, datetime.now(UTC), zone=None)
+    if text is None:
+        return None
+    return parse_moment(text, datetime.now(UTC), zone=None, is_end=is_end)
 
 
 @contextmanager
@@ -137,8 +144,6 @@ def import_tables(tally: ImportSummary) -> Iterator[RenderableType]:
     from rich.table import Table
     from rich.text import Text
 
-    from closeloop.cli.console import make_visible
-
     if tally.formats:
         table = Table(box=None)
         table.add_column("format", no_wrap=True)
@@ -163,6 +168,58 @@ def import_tables(tally: ImportSummary) -> Iterator[RenderableType]:
     if tally.redacted:
         redacted_rules = ", ".join(f"{number} × {rule}" for rule, number in tally.redacted.items())
         yield Text(f"redacted: {redacted_rules}", style="yellow")
+
+
+MAX_LISTED_NAMES = 6
+
+
+def list_lessons(store: Store, settings: Settings) -> Iterator[RenderableType]:
+    """What can be learned of the sessions at once; nothing where there is none."""
+    from rich.text import Text
+
+    from closeloop.cli.measure import show_measuring_progress
+    from closeloop.metrics.attempt_measuring import project_rulebook
+    from closeloop.metrics.metric_figures import format_dollars
+    from closeloop.metrics.work_summary import learn_from_sessions
+
+    lessons = learn_from_sessions(
+        store, project_rulebook(settings), lambda total: show_measuring_progress(total, quiet=False)
+    )
+    if lessons is None:
+        return
+    yield Text("\nWhat you can learn today", style="bold")
+    line = count_with_noun(lessons.sessions, "session")
+    if lessons.first and lessons.last:
+        line += f" from {lessons.first:%Y-%m-%d} to {lessons.last:%Y-%m-%d}"
+    if lessons.cost is not None:
+        line += f", {format_dollars(lessons.cost)} known"
+    if lessons.unknown_cost:
+        line += f", {lessons.unknown_cost:,} without a known cost"
+    yield Text(f" {line}")
+    for name, counts in (("agents", lessons.agents), ("problems", lessons.rules)):
+        if counts:
+            listed = [f"{make_visible(key)} {count:,}" for key, count in counts.items()]
+            more = ["…"] if len(listed) > MAX_LISTED_NAMES else []
+            yield Text(f" {name}: {', '.join(listed[:MAX_LISTED_NAMES] + more)}")
+    for one in lessons.costliest[:1]:
+        why = f" ({', '.join(one.why[:3])})" if one.why else ""
+        yield _name_session("costliest", f"{format_dollars(one.cost or 0.0)} ", one.title, why)
+        yield Text(f"   closeloop show {one.attempt}", style="cyan")
+    for first in lessons.look_first[:1]:
+        why = "; ".join(reason.text for reason in first.reasons[:2])
+        yield _name_session("look first", "", first.title, f" ({why})" if why else "")
+        yield Text(f"   closeloop show {first.attempt}", style="cyan")
+    is_recent = lessons.last and datetime.now(UTC) - lessons.last < timedelta(days=7)
+    triage = "closeloop triage" if is_recent else "closeloop triage --since all"
+    yield Text(f"{triage}   # which sessions to look at first, and why", style="cyan")
+    yield Text("closeloop serve   # all of it in the browser", style="cyan")
+
+
+def _name_session(label: str, before: str, title: str | None, why: str) -> RenderableType:
+    from rich.text import Text
+
+    quoted = f"“{truncate_words(title, MAX_LESSON_TITLE)}”" if title else "a session"
+    return Text(make_visible(f" {label}: {before}{quoted}{why}"))
 
 
 def has_readable_recording(tally: ImportSummary) -> bool:

@@ -47,6 +47,7 @@ def metrics(
     *,
     by: str = "",
     score: list[str] | None = None,
+    cost: bool = False,
     define: bool = False,
     json: JsonFlag = False,
 ) -> None:
@@ -59,6 +60,9 @@ def metrics(
         origin or context (bands of the most tokens that a turn of the session had before it).
     score
         Only this one: any that `closeloop scores` lists; may be given again.
+    cost
+        Only what work cost: in all, per merged pull request and per passed task, and what failed
+        and repeated work cost; each also by week, agent, model and repository.
     define
         Print what each metric means, and no number.
     """
@@ -69,6 +73,11 @@ def metrics(
     from closeloop.metrics.metric_figures import compute_metrics
     from closeloop.metrics.score_columns import define_metrics
 
+    if cost:
+        if by or score or define:
+            raise BadInput("--cost chooses its own metrics and groups: leave the others out.")
+        print_cost_report(json=json)
+        return
     if define:
         chosen_metrics = define_metrics(load_project_scores(), score or ())
         print_json(chosen_metrics) if json else print_parts(*definitions_table(chosen_metrics))
@@ -80,6 +89,28 @@ def metrics(
         print_json(record_to_map(result) | {"held_out": held_out})
     else:
         print_parts(*render_metrics(result), *(render_held_out(held_out) if held_out else ()))
+
+
+def print_cost_report(*, json: bool) -> None:
+    """What work cost, from every side; missing is not zero."""
+    from closeloop.cli.console import print_json, print_parts
+    from closeloop.metrics.work_summary import compute_cost_report
+
+    with load_scored_work(()) as (work, _, _):
+        report = compute_cost_report(work)
+    if json:
+        print_json(report)
+        return
+    sides = [part for side in report.sides for part in render_cost_side(side)]
+    print_parts(*render_metrics(report.whole), *sides)
+
+
+def render_cost_side(side: MetricsReport) -> Iterator[RenderableType]:
+    """One table of groups, where anything is known of them."""
+    by_name = {metric.name: metric for metric in side.definitions}
+    known_figures = [figure for figure in side.figures if figure.value is not None]
+    if known_figures:
+        yield _grouped_family_table(f"cost by {side.by[0]}", known_figures, by_name)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from closeloop.cli.console import JsonFlag, make_visible
 from closeloop.records.attempt import AWAITING_REVIEW
@@ -376,7 +376,7 @@ def render_trace_events(trace: Trace, *, full: bool) -> Iterator[Text]:
         line = Text(f"{indent}{'#' + str(event.number):>4} ", style="dim")
         line.append(first, style=style)
         yield line
-        for text in (*rest, *shorten_lines(body, full=full)):
+        for text in (*rest, *shorten_lines(body, full=full, keep=_end_to_keep(event))):
             yield Text(f"{indent}     {text}", style="dim")
     for why, count in trace.skipped.items():
         yield Text(
@@ -436,14 +436,27 @@ def edit_as_diff(event: AnyEvent) -> str | None:
     return "\n".join(removed + added) or None
 
 
-def shorten_lines(text: str | None, *, full: bool, most: int = MAX_SHORT_LINES) -> list[str]:
-    """The lines worth showing: all of them, or the last few, where failures speak."""
+def _end_to_keep(event: AnyEvent) -> Literal["head", "tail"]:
+    """A request begins with what is asked; what a program prints ends with what failed."""
+    from closeloop.records.trace import Command, ToolUse
+
+    return "tail" if isinstance(event, Command | ToolUse) else "head"
+
+
+def shorten_lines(
+    text: str | None,
+    *,
+    full: bool,
+    most: int = MAX_SHORT_LINES,
+    keep: Literal["head", "tail"] = "head",
+) -> list[str]:
+    """The lines worth showing: all of them, or the first or the last few."""
     lines = make_visible(text or "").strip("\n").splitlines()
     if full:
         return lines
     if len(lines) > most:
         left_out = f"… {count_with_noun(len(lines) - most, 'line')} (--full shows them)"
-        lines = [left_out, *lines[-most:]] if most == MAX_SHORT_LINES else [*lines[:most], left_out]
+        lines = [left_out, *lines[-most:]] if keep == "tail" else [*lines[:most], left_out]
     return [line if len(line) <= MAX_LINE_CHARS else line[:MAX_LINE_CHARS] + " …" for line in lines]
 
 
@@ -486,7 +499,7 @@ def render_test_results(grade: Grade, *, full: bool) -> Iterator[Text]:
         if full or status_before != test.status or test.status in ("failed", "error"):
             style = {"passed": "green", "skipped": "dim"}.get(test.status, "red")
             yield Text(make_visible(f"  {test.id}: {status_before} → {test.status}"), style=style)
-            for line in shorten_lines(test.message, full=full):
+            for line in shorten_lines(test.message, full=full, keep="tail"):
                 yield Text(f"      {line}", style="dim")
     for command in grade.after.commands if grade.after else ():
         ended = command.stopped or f"exit {command.exit_code}"

@@ -152,6 +152,15 @@ def total_cost_values(columns: Columns) -> Array:
     return total
 
 
+def is_recorded(columns: Columns) -> Array:
+    """All but pull requests of which nobody recorded the work: an agent's name, and no event."""
+    import numpy as np
+
+    is_bare = np.isnan(columns["events"]) & columns["agent"].known()
+    recorded: Array = ~is_bare | columns["task_digest"].known()
+    return recorded
+
+
 def count_unknown_costs(columns: Columns) -> Array:
     """Recorded attempts and earlier tries of which nobody can say what they cost.
 
@@ -159,8 +168,7 @@ def count_unknown_costs(columns: Columns) -> Array:
     """
     import numpy as np
 
-    is_work = ~np.isnan(columns["events"]) | columns["task_digest"].known()
-    unknown: Array = (is_work & np.isnan(columns["cost"])) + columns["retried_unknown"]
+    unknown: Array = (is_recorded(columns) & np.isnan(columns["cost"])) + columns["retried_unknown"]
     return unknown
 
 

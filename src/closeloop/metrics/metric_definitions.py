@@ -20,6 +20,7 @@ from closeloop.metrics.attempt_values import (
     is_expected,
     is_failed,
     is_merged,
+    is_recorded,
     is_regression_expected,
     is_scored,
     is_tests_only,
@@ -307,6 +308,8 @@ EXPECTED_VALUES: dict[str, Values] = {
     "merged without review": is_merged,
     "reviewer time": is_delivered,
     "time in review": is_delivered,
+    "cost": is_recorded,
+    "cost in all": is_recorded,
     "cost per merged pull request": is_merged,
     "cost per passed task": is_scored,
 }

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from closeloop.metrics.attempt_groups import DAY_MICROSECONDS, DIMENSIONS, UNKNOWN_LABEL
 from closeloop.metrics.attempt_table import AttemptTable
-from closeloop.metrics.attempt_values import count_unknown_costs, total_cost_values
+from closeloop.metrics.attempt_values import (
+    count_unknown_costs,
+    is_recorded,
+    total_cost_values,
+)
 from closeloop.metrics.metric_definitions import METRICS
 from closeloop.metrics.metric_figures import compute_metrics, format_dollars
 from closeloop.metrics.metric_trends import estimate_shift, list_version_marks
-from closeloop.records.attempt import AttemptMarks, AttemptRow, TimeRange
+from closeloop.metrics.triage import ProgressDisplay, TriageQuery, triage_sessions
+from closeloop.process.rulebook import Rulebook
+from closeloop.records.attempt import AttemptFilter, AttemptMarks, AttemptRow, TimeRange
 from closeloop.records.estimate import Metric, MetricsReport, PeriodShift
 from closeloop.records.pull_request import PullRow
 from closeloop.records.record import Record, Time
+from closeloop.records.triage import SessionTriage
 from closeloop.reviews.pull_board import PullCost
+from closeloop.store import Store
 from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
@@ -40,6 +49,8 @@ MAX_DAY_BUCKETS = 62
 SUMMARY_DAYS = 7
 MIN_PEERS = 5
 """Sessions of an agent with a known cost before one is called dear beside its others."""
+MAX_LESSON_SESSIONS = 1000
+MAX_LESSONS = 3
 CHANGE_DAYS = 28
 """Days before and after something new that are held against each other."""
 CHANGE_METRICS = (
@@ -158,7 +169,7 @@ def total_period(
     assert period.since is not None
     assert period.until is not None
     since, until = period.since, period.until
-    inside = _is_inside(work, period) & _is_recorded(work)
+    inside = _is_inside(work, period) & is_recorded(work.columns)
     costs = total_cost_values(work.columns)[inside]
     ended = [one for one in merged if since <= one.merged < until]
     known = [one.cost for one in ended if one.cost is not None]
@@ -173,14 +184,6 @@ def total_period(
         cost_per_merged=sum(known) / len(known) if known else None,
         costed=len(known),
     )
-
-
-def _is_recorded(work: AttemptTable) -> Array:
-    """All but pull requests of which nobody recorded the work."""
-    import numpy as np
-
-    recorded: Array = ~np.isnan(work.columns["events"]) | work.columns["task_digest"].known()
-    return recorded
 
 
 # Use by day, for charts.
@@ -220,7 +223,7 @@ def sum_use_by_day(work: AttemptTable, period: TimeRange) -> UseByDay:
     """What was used in a stretch of time, by day, or by week where that is long."""
     import numpy as np
 
-    inside = np.flatnonzero(_is_inside(work, period) & _is_recorded(work))
+    inside = np.flatnonzero(_is_inside(work, period) & is_recorded(work.columns))
     started = work.columns["started"][inside]
     day = np.floor(started / DAY_MICROSECONDS)
     length = 7 if len(day) and day.max() - day.min() > MAX_DAY_BUCKETS else 1
@@ -319,10 +322,10 @@ def note_session(
 ) -> NotedSession:
     """A session with what makes it stand out, in words."""
     why = []
-    median = medians.get(row.agent)
-    if row.cost is not None and median and row.cost >= 2 * median:
-        times = row.cost / median
-        why.append(f"{times:,.0f} × the median of {row.agent} ({format_dollars(median)})")
+    usual = medians.get(row.agent)
+    if row.cost is not None and usual and row.cost >= 2 * usual:
+        times = row.cost / usual
+        why.append(f"{times:,.0f} × the median of {row.agent} ({format_dollars(usual)})")
     if row.turns is not None and row.turns > 1:
         why.append(count_with_noun(row.turns, "turn"))
     if row.outcome == "fail":
@@ -389,3 +392,60 @@ def _known_values(values: Array, mask: Array) -> Array:
 
     chosen: Array = values[mask]
     return chosen[np.isfinite(chosen)]
+
+
+# What can be learned of sessions as soon as they are imported.
+
+
+class SessionLessons(Record):
+    """What the newest sessions of a store show at once."""
+
+    sessions: int
+    """How many were looked at: the newest."""
+    first: Time | None
+    last: Time | None
+    """When the first and the last of them began, where that is known."""
+    agents: dict[str, int]
+    """Sessions by agent, the most first."""
+    cost: float | None
+    unknown_cost: int
+    rules: dict[str, int]
+    """Sessions by rule that found something in them, the most first."""
+    costliest: tuple[NotedSession, ...]
+    look_first: tuple[SessionTriage, ...]
+
+
+def learn_from_sessions(
+    store: Store, book: Rulebook, show_progress: ProgressDisplay, limit: int = MAX_LESSON_SESSIONS
+) -> SessionLessons | None:
+    """What the newest sessions show; they are measured first. None where there is none."""
+    wanted = AttemptFilter(origin="production")
+    rows = store.listing.list_page(wanted, limit)
+    if not rows:
+        return None
+    report = triage_sessions(store, book, TriageQuery(limit=MAX_LESSONS), show_progress, rows)
+    marks = store.listing.load_marks([row.id for row in rows])
+    starts = [row.started for row in rows if row.started is not None]
+    costs = [row.cost for row in rows if row.cost is not None]
+    agents = Counter(row.agent for row in rows if row.agent)
+    rules = Counter(rule for mark in marks.values() for rule in mark.rules)
+    by_agent: dict[str | None, list[float]] = {}
+    for row in rows:
+        if row.cost is not None:
+            by_agent.setdefault(row.agent, []).append(row.cost)
+    medians = {name: median(own) for name, own in by_agent.items() if len(own) >= MIN_PEERS}
+    dearest = sorted((row for row in rows if row.cost), key=lambda row: -(row.cost or 0.0))
+    return SessionLessons(
+        sessions=len(rows),
+        first=min(starts, default=None),
+        last=max(starts, default=None),
+        agents=dict(agents.most_common()),
+        cost=sum(costs) if costs else None,
+        unknown_cost=len(rows) - len(costs),
+        rules=dict(rules.most_common()),
+        costliest=tuple(
+            note_session(row, marks.get(row.id, AttemptMarks()), medians)
+            for row in dearest[:MAX_LESSONS]
+        ),
+        look_first=report.sessions,
+    )

@@ -11,7 +11,9 @@ from closeloop.process.edit_contents import (
     is_scratch_path,
     is_source_path,
     is_test_source,
+    list_code_changes,
 )
+from closeloop.process.measures.verification import is_run
 from closeloop.process.rule_helpers import cache_on_reading
 from closeloop.process.standing_changes import StandingChanges
 from closeloop.process.text_words import MAX_TEXT_CHARS
@@ -144,6 +146,9 @@ def find_breaches(
 ) -> Iterator[ConstraintBreach]:
     """Actions of a lane that break the constraint while it holds, in order."""
     end = constraint.until or float("inf")
+    if constraint.kind == "reproduce first":
+        yield from _find_early_changes(constraint, lane, standing)
+        return
     finder = _BREACH_FINDERS.get(constraint.kind)
     if finder is None:
         yield from _find_file_breaches(constraint, lane, standing)
@@ -154,6 +159,34 @@ def find_breaches(
             what = finder(constraint, step)
             if what is not None:
                 yield ConstraintBreach(step=step, what=what)
+
+
+def _find_early_changes(
+    constraint: UserConstraint, lane: LaneReading, standing: StandingChanges
+) -> Iterator[ConstraintBreach]:
+    """Changes of code that was there, where nothing had been run."""
+    end = constraint.until or float("inf")
+    trials = (step for step in lane.steps if constraint.number < step.number and is_run(step))
+    run = next(trials, None)
+    if run is None and not lane.commands:
+        return
+    end = min(end, run.number) if run is not None else end
+    for step in list_code_changes(lane):
+        path = next((path for path in step.written if _was_there(path, standing)), None)
+        is_answered = step.failed is not None or step is not lane.steps[-1]
+        if path is not None and is_answered and constraint.number < step.number < end:
+            yield ConstraintBreach(step=step, what=f"changed {path} before anything had been run")
+
+
+def _was_there(path: str, standing: StandingChanges) -> bool:
+    """The file was there before the agent came, and stays changed; a test may be the very step."""
+    return (
+        path in standing.changed
+        and path not in standing.made
+        and is_source_path(path)
+        and not is_scratch_path(path)
+        and not is_test_source(path)
+    )
 
 
 def _find_file_breaches(

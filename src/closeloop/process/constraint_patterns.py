@@ -7,9 +7,10 @@ import re
 QUOTED_LINE = re.compile(r"\n[ \t]*>[^\n]*")
 PASTED_BLOCK = re.compile(
     r"<(pr_description|issue|issue_description|problem_statement|files?|code|output|logs?|diff|documents?)>"
-    r"[^<]*(?:<(?!/\1>)[^<]*)*(?:</\1>|\Z)",
+    r"(?:[^<]*(?:<(?!/\1>)[^<]*)*</\1>|[ \t]*\n[^<]*(?:<(?!/\1>)[^<]*)*\Z)",
     re.IGNORECASE,
 )
+"""What stands between two tags; or after one on a line of its own, where it is never closed."""
 BULLET_LIST = re.compile(r":(?:[ \t]*\n[ \t]*[-*•][ \t]+[^\n]+)+")
 BULLET_ITEM = re.compile(r"\n[ \t]*[-*•][ \t]+")
 
@@ -182,5 +183,27 @@ WANTS_TESTS = re.compile(
 TEST_WORDS = re.compile(
     r"\A\W*(?:the\s+|any\s+|of\s+|existing\s+|unit\s+|your\s+|our\s+|all\s+|other\s+|provided\s+)*"
     r"tests?\b(?!/|\s+(?:data|command|runner|script|plan|logic))",
+    re.IGNORECASE,
+)
+
+NUMBERED_ITEM = re.compile(r"^[ \t]*(\d{1,2})[.)][ \t]+(\S[^\n]*)", re.MULTILINE)
+REPRODUCE_STEP = re.compile(
+    r"\breproduc\w+\b|\bconfirm the (?:error|bug|issue|failure|problem)\b|\bfailing test\b",
+    re.IGNORECASE,
+)
+CHANGE_STEP = re.compile(
+    r"\W*(?:(?:then|next|now|and|finally)\W+)?"
+    r"(?:edit|fix|change|modify|implement|repair|patch|resolve|make the (?:change|fix))\b",
+    re.IGNORECASE,
+)
+LOOSE_STEP = re.compile(
+    r"\b(?:optional\w*|recommend\w*|suggest\w*|might|may|could|consider|if (?:possible|needed|you)"
+    r"|try to|for example|e\.g|example)\b",
+    re.IGNORECASE,
+)
+"""A step, or a list of them, that leaves the choice."""
+REPRODUCE_FIRST = re.compile(
+    r"\b(?:first\b,?\s+reproduce|reproduce\b[^.;]{0,80}?(?:\bfirst\b(?!\s+(?:time|place))"
+    r"|\bbefore\s+(?:you\s+)?(?:chang|edit|fix|touch|modify)))",
     re.IGNORECASE,
 )

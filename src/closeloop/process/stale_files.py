@@ -58,6 +58,10 @@ _OTHER_ERROR_MESSAGES = (
 )  # fmt: skip
 
 
+ABSENT_TEXT = ("did not appear verbatim", "no match", "string to replace not found", "not found in")
+"""What tools say of an edit whose text is not in the file."""
+
+
 def error_mentions(error: str | None, words: tuple[str, ...]) -> bool:
     """Whether an error message holds one of these words, outside of the text that it quotes."""
     if not error:

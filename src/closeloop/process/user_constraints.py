@@ -27,7 +27,7 @@ from closeloop.text.client_markup import strip_client_markup
 
 ConstraintKind = Literal[
     "leave", "keep", "only", "no edits", "no new files", "command", "dependencies", "signature",
-    "tabs", "spaces",
+    "tabs", "spaces", "reproduce first",
 ]  # fmt: skip
 
 MAX_CONSTRAINTS = 50
@@ -38,6 +38,8 @@ DOCUMENT_GLOBS = ("**/*.md", "**/*.rst")
 
 _MAX_SENTENCE_CHARS = 800
 """So much of a sentence is read: a longer one was not written by a person."""
+_HEADING_LINES = 5
+"""So many lines before a list may say whether one has to keep to it."""
 
 
 class UserConstraint(Record):
@@ -72,6 +74,8 @@ def parse_constraints(text: str) -> tuple[UserConstraint, ...]:
     for sentence in _lines_with_signs(list(chain.from_iterable(marked_sentences))):
         for one in _parse_sentence(sentence[:_MAX_SENTENCE_CHARS]):
             constraints.setdefault((one.kind, one.objects), one)
+    if (ordered := _parse_order(text)) is not None:
+        constraints.setdefault((ordered.kind, ()), ordered)
     if any(ALL_TESTS in objects for _, objects in constraints) and any(
         constraint_patterns.WANTS_TESTS.search(line)
         for line in split_sentences(text)
@@ -86,6 +90,45 @@ def _lines_with_signs(lines: Sequence[str]) -> Iterator[str]:
     return (
         lines[place] for place in find_matching_lines(_sign_automaton(), "\n".join(lines).lower())
     )
+
+
+def _parse_order(text: str) -> UserConstraint | None:
+    """Steps of which one is to see the failure, and a later one to change the code."""
+    if "eproduc" not in text and "onfirm" not in text and "failing test" not in text:
+        return None
+    wanted = ""
+    place, heading = 0, ""
+    for item in constraint_patterns.NUMBERED_ITEM.finditer(text):
+        if item[1] == "1":
+            heading = " ".join(text[: item.start()].split("\n")[-_HEADING_LINES:])
+            wanted, place = "", 0
+        place += 1
+        if int(item[1]) != place or constraint_patterns.LOOSE_STEP.search(heading):
+            continue
+        step = item[2][:_MAX_SENTENCE_CHARS]
+        if wanted and constraint_patterns.CHANGE_STEP.match(step):
+            return UserConstraint(kind="reproduce first", words=wanted, passing=True)
+        if constraint_patterns.REPRODUCE_STEP.search(
+            step
+        ) and not constraint_patterns.LOOSE_STEP.search(step):
+            wanted = wanted or truncate_line(f"{item[1]}. {step}")
+    return _parse_order_in_words(text)
+
+
+def _parse_order_in_words(text: str) -> UserConstraint | None:
+    plain, at = text.lower(), -1
+    while (at := plain.find("reproduce", at + 1)) >= 0:
+        if constraint_patterns.REPRODUCE_FIRST.search(plain, max(0, at - 20), at + 120):
+            break
+    else:
+        return None
+    for sentence in split_sentences(text):
+        if constraint_patterns.REPRODUCE_FIRST.search(
+            sentence
+        ) and not constraint_patterns.LOOSE_STEP.search(sentence):
+            words = truncate_line(" ".join(sentence.split()))
+            return UserConstraint(kind="reproduce first", words=words, passing=True)
+    return None
 
 
 def find_named_paths(text: str) -> tuple[str, ...]:

@@ -342,7 +342,9 @@ class PullSection(StoreSection):
             table.id.label("attempt"), session.repo, session.branch, table.started, table.cost,
         )  # fmt: skip
         query = select_counted_attempts().with_only_columns(*columns, maintain_column_froms=True)
-        query = query.where(table.events.is_not(None)).order_by(None)
+        # What only stands for a pull request has neither.
+        is_recorded = table.events.is_not(None) | table.cost.is_not(None)
+        query = query.where(is_recorded).order_by(None)
         parts = [session.branch.in_(part) for part in split_values([*branches])]
         parts += [table.id.in_(part) for part in split_values([*attempts])]
 

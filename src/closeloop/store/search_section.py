@@ -22,6 +22,7 @@ from sqlalchemy import (
     literal_column,
     select,
     text,
+    update,
 )
 
 from closeloop.records.attempt import Attempt
@@ -44,6 +45,8 @@ SEARCHED_TABLES = frozenset({"attempts", "attempt_bodies", "measurements"})
 VECTOR_CHARS = 100_000
 """A part of a document on PostgreSQL: a `tsvector` holds a megabyte and 16,383 positions."""
 BATCH_ATTEMPTS = 200
+OUTDATED = "outdated"
+"""The kind of a document that is replaced."""
 FEW_MATCHES = 2_000
 """So many are looked up one by one; where there are more, the list is walked and each is tested."""
 _INSERT_WORDS = {
@@ -81,13 +84,10 @@ def replace_finding_texts(
         said = "\n".join(dict.fromkeys(lines))
         if (content_digest(said) if said else None) != digests.get(attempt):
             new[attempt] = said
-    # Without its document a row of words means nothing; the next purge takes it out.
+    # FTS5 lets go of words only with their text: the document stays, and no longer counts.
     for part in split_values([attempt for attempt in new if attempt in digests]):
-        connection.execute(
-            delete(search_documents).where(
-                documents.attempt.in_(part), documents.kind == "findings"
-            )
-        )
+        known = (documents.attempt.in_(part), documents.kind == "findings")
+        connection.execute(update(search_documents).where(*known).values(kind=OUTDATED))
     _insert_documents(
         connection, "findings", {attempt: said for attempt, said in new.items() if said}
     )
@@ -154,9 +154,14 @@ def _phrase_condition(connection: Connection, phrase: SearchPhrase) -> ColumnEle
     )
     count = connection.execute(select(func.count()).select_from(few.subquery())).scalar() or 0
     if count <= FEW_MATCHES:
-        return attempts.c.id.in_(select(documents.attempt).where(documents.number.in_(found)))
+        matches = select(documents.attempt).where(
+            documents.number.in_(found), documents.kind != OUTDATED
+        )
+        return attempts.c.id.in_(matches)
     matches = select(documents.number).where(
-        documents.attempt == attempts.c.id, documents.number.in_(found)
+        documents.attempt == attempts.c.id,
+        documents.number.in_(found),
+        documents.kind != OUTDATED,
     )
     return matches.exists()
 

@@ -13,7 +13,8 @@ whether the change is right:
 - **Nothing of the project is used**: a script of the agent's own that imports the standard library
   alone, opens no file and starts no program. It tries a copy of the logic, or only prints.
 - **No value is shown**: a script of the agent's own calls the code and neither compares nor prints
-  what comes of it, and what was asked for is not about something that breaks off.
+  what comes of it, and what was asked for is not about something that breaks off. A picture that is
+  saved and not opened shows none.
 
 The agent then hands over without a word of doubt, or goes on to other things, and tries no new
 edit.
@@ -100,7 +101,7 @@ from closeloop.records.trace import (
 
 rule = Rule(
     name="empty-check",
-    version=4,
+    version=5,
     about="All that ran after the last change could not have failed, and is taken as proof.",
     severity="error",
     gates=True,
@@ -110,6 +111,8 @@ MAX_SCRIPT_CHARS = 20_000
 """Longer scripts are not looked at."""
 MAX_REQUEST_CHARS = 12_000
 MAX_CITED = 5
+MAX_RUNS = 20
+"""So many runs are held against later changes of their script."""
 _NO_CALL = "it defines functions or classes and calls none"
 _NOTHING_USED = "it uses nothing of the project"
 _NO_VALUE = "it shows no value and compares nothing: only an exception could have made it fail"
@@ -119,6 +122,8 @@ _SHOWING_CALL = re.compile(
     r"|assert\w*|show_\w+|execute\w*|call\w*|exec|eval|doctest|log|info|debug|warning|error)$"
 )
 """Calls that may show a value, or compare it."""
+_PICTURE_CALLS = frozenset(("savefig", "imsave"))
+"""They make a picture, which nobody has looked at where the agent opens no file."""
 _CRASH = re.compile(
     r"Traceback|\b\w+(?:Error|Exception|Warning)\b|\b(?:crash|rais(?:es?|ed|ing)|throws?|exception"
     r"|fails?\b|cannot|can't|unable|not allowed|not accept|unexpected keyword|doesn't work)\w*",
@@ -196,6 +201,9 @@ def _explain_all(root: LaneReading, runs: Sequence[TraceStep], change: TraceStep
     earlier = _runs_before(root, change)
     reason = None
     for step in runs:
+        if step.failed and len(runs) <= MAX_RUNS and _is_script_changed(root, step, runs[-1]):
+            # Its own fault may have made it fail: what ran in the end is another script.
+            continue
         reason = _find_unchanged(root, step, earlier) or _explain_emptiness(root, step)
         if reason is None:
             return None
@@ -342,7 +350,12 @@ def _explain_text(root: LaneReading, step: TraceStep, code: str) -> str | None:
     if not prints_nothing(step) and "print(" not in code:
         return None
     target = _name_target(step)
-    failed_before = any(_name_target(one) == target for one in root.failing)
+    # What failed before it was rewritten was another script.
+    failed_before = any(
+        _name_target(one) == target and not _is_script_changed(root, one, step)
+        for one in root.failing[-MAX_RUNS:]
+        if one.number < step.number
+    )
     return None if failed_before else _NO_VALUE
 
 
@@ -351,23 +364,27 @@ def _shows_no_value(code: str) -> bool:
     tree = _parse_code(code)
     if tree is None or not tree.body or not _REACHING_NAMES.isdisjoint(_names_used(tree)):
         return False
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assert | ast.Raise | ast.Try | ast.If | ast.With | ast.While):
-            return False
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            modules = [one.name for one in node.names] if isinstance(node, ast.Import) else []
-            modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            if any(name.partition(".")[0] in _REACHING_MODULES for name in modules):
-                return False
-        if isinstance(node, ast.Call):
-            name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-            name = node.func.id if isinstance(node.func, ast.Name) else name
-            if name in ("print", "pprint"):
-                if not all(isinstance(one, ast.Constant) for one in node.args):
-                    return False
-            elif _SHOWING_CALL.search(name):
-                return False
-    return True
+    own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    return not any(_may_show(node, own) for node in ast.walk(tree))
+
+
+def _may_show(node: ast.AST, own: set[str]) -> bool:
+    """Here a value is compared, printed or written; calls of the script's own functions are not."""
+    if isinstance(node, ast.Assert | ast.Raise | ast.Try | ast.With | ast.While):
+        return True
+    if isinstance(node, ast.If):
+        return "__name__" not in ast.unparse(node.test)
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        modules = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+        modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        return any(name.partition(".")[0] in _REACHING_MODULES for name in modules)
+    if not isinstance(node, ast.Call):
+        return False
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+    name = node.func.id if isinstance(node.func, ast.Name) else name
+    if name in ("print", "pprint"):
+        return not all(isinstance(one, ast.Constant) for one in node.args)
+    return _SHOWING_CALL.search(name) is not None and name not in own and name not in _PICTURE_CALLS
 
 
 def _find_script(root: LaneReading, run: TraceStep, name: str) -> str | None:

@@ -10,9 +10,12 @@ The root's end, in two forms:
 - a change was asked for, and the agent ends without having changed anything but scratch files: with
   advice, with a claim, or without a word.
 
-It keeps quiet where the agent says that nothing is to be changed or that something is missing
-(second form); where the agent asked, where the user spoke since, where the attempt was stopped
-from outside, where the check could not run, where nothing was changed and nothing was to be
+It keeps quiet where its last words are cut off (in the midst of a sentence, of a block of code or
+of a thought), where they are only a tag, where a file shows the new text although the tool had
+reported an error, and where the client had told it to go on again and again for many turns: it may
+have run out of them. Also where the agent says that nothing is to be changed or that something is
+missing (second form); where the agent asked, where the user spoke since, where the attempt was
+stopped from outside, where the check could not run, where nothing was changed and nothing was to be
 repaired (a review, a question), and where the agent names a reason that is not its own: access,
 credentials, network, the environment, something that was failing before.
 
@@ -86,7 +89,7 @@ from closeloop.text.client_markup import strip_client_markup
 
 rule = Rule(
     name="gave-up-early",
-    version=4,
+    version=5,
     about="The agent stopped after too few tries, with a failing check or with nothing done.",
     severity="warning",
     thresholds={"iterations": 2},
@@ -98,6 +101,15 @@ MIN_ANSWERS = 2
 """One answer and nothing else may be of a client that has no tools."""
 INSTALLERS = frozenset(("pip", "pip3", "conda", "apt", "apt-get", "npm", "python"))
 """What writes outside of the code, or leaves only what a program writes."""
+MIN_CUT_CHARS = 400
+"""A shorter text that ends without a full stop is a careless one."""
+MAX_URGES = 3
+MANY_TURNS = 20
+"""Who is told to go on so often, and did so much, may have run out of turns."""
+_TAG = re.compile(r"<[^<>\n]{1,40}>")
+_OPEN_THOUGHT = re.compile(
+    r"<(think|thinking|thought)>(?!.*</\1>)|begin_of_thought(?!.*end_of_thought)", re.S
+)
 CHANGE_WISH = re.compile(
     r"(?:^|[.!?:;]\s+|\bplease |\bhelp me (?:to )?|\b(?:can|could) you (?:please )?|\bto )"
     r"(?:implement|fix|add|change|update|rewrite|refactor|remove|rename|repair)\b",
@@ -182,6 +194,10 @@ def _find_empty_ending(reading: TraceReading) -> Finding | None:
     by_words = isinstance(last, Message) and last.role == "agent" and last.intent != "question"
     if last is None or not (by_words or ends_work(last)) or any(map(_may_last, root.changes)):
         return None
+    if isinstance(last, Message) and (_is_cut_off(last.text) or _was_urged(root)):
+        return None
+    if any(_has_landed(root, step) for step in root.edits[-MANY_TURNS:] if step.failed):
+        return None
     if not root.steps and sum(one.role == "agent" for one in root.messages) < MIN_ANSWERS:
         return None
     request = strip_client_markup((root.request or "")[:MAX_REQUEST_CHARS]).lower()
@@ -196,6 +212,34 @@ def _find_empty_ending(reading: TraceReading) -> Finding | None:
         [*([root.steps[-1].number] if root.steps else []), last.number],
         lane=root.lane.id,
         confidence=0.9,
+    )
+
+
+def _is_cut_off(text: str) -> bool:
+    """It holds no word, ends in an open block or thought, or in the midst of a sentence."""
+    plain = _TAG.sub("", text).strip()
+    if not plain or text.count("```") % 2 or _OPEN_THOUGHT.search(text):
+        return True
+    return plain[-1].isalnum() and plain[-1].islower() and len(plain) > MIN_CUT_CHARS
+
+
+def _was_urged(root: LaneReading) -> bool:
+    """The client told it to go on, again and again, and then said no more."""
+    urges = sum(one.role == "system" for one in root.messages)
+    turns = len(root.steps) + sum(one.role == "agent" for one in root.messages)
+    return urges >= MAX_URGES and turns >= MANY_TURNS
+
+
+def _has_landed(root: LaneReading, step: TraceStep) -> bool:
+    """The tool reported an error, and the file shows the new text."""
+    event = step.event
+    wanted = (getattr(event, "after", None) or "").strip()
+    if not wanted or is_scratch_path(step.written[0]):
+        return False
+    return any(
+        wanted in (getattr(one.event, "text", None) or getattr(one.event, "output", None) or "")
+        for one in root.steps[step.index + 1 :]
+        if step.written[0] in one.read
     )
 
 

@@ -14,7 +14,11 @@ JavaScript, Go, Rust and the usual option parsers). The name is reported when
 So these are left alone: a test written before its function, a package that is not installed, an
 option of a plug-in that is not installed, a forgotten import that is added later, names shorter
 than four signs, attributes of numbers and of None, and one-line commands that only ask whether
-something is there. A path that was guessed and not found is exploring, not inventing.
+something is there. A path that was guessed and not found is exploring, not inventing; three paths
+and more are, where no listing, output or word had shown any of them.
+
+Also text: an edit is to replace lines of a file that the agent had never opened, nothing had shown
+most of these lines, and the tool answers that they are not there.
 
 ## Why it matters
 
@@ -72,7 +76,9 @@ from operator import attrgetter
 from ahocorasick_rs import AhoCorasick
 
 from closeloop.process.edit_contents import diff_edit, find_created_files, list_trace_changes
+from closeloop.process.missing_files import ABSENT_MESSAGES
 from closeloop.process.rule_helpers import truncate_line
+from closeloop.process.stale_files import ABSENT_TEXT, error_mentions
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.inspection import (
     LaneReading,
@@ -98,7 +104,7 @@ from closeloop.text.missing_names import (
 
 rule = Rule(
     name="hallucinated-name",
-    version=4,
+    version=5,
     about="A name is used that nothing ever showed, and a failing result says it does not exist.",
     severity="warning",
     mode="hallucinated API",
@@ -111,6 +117,13 @@ _MAX_CHANGES_BACK = 40
 """So many earlier changes may have brought a name in."""
 _MAX_TEXT_CHARS = 100_000
 _MIN_SCRIPT_LINES = 3
+_MIN_PATHS = 3
+"""So many paths that are not there were made up, and not only tried."""
+_MIN_LINE_CHARS = 7
+_MAX_LINES = 6
+_MAX_STEPS_BACK = 300
+"""So many results before are searched for a text."""
+_MAX_CITED = 8
 
 # A bare word may be a slip of the pen; a call of what was never there is more than that.
 _AFTER_NAME: Mapping[MissingNameKind, re.Pattern[str]] = {
@@ -131,19 +144,110 @@ class _MissingNameUse(Record):
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
     """One finding for each name, where it first failed."""
+    invented = [finding for lane in reading.lanes.values() for finding in _find_inventions(lane)]
     used: dict[str, _MissingNameUse] = {}
     for lane in reading.lanes.values():
         for one in islice(_find_uses(lane), MAX_NAMES):
             used.setdefault(one.missing.name, one)
     if not used:
-        return []
+        return invented
     reads = [step for lane in reading.lanes.values() for step in lane.steps if step.read]
     if reads and all(_shown_text(step.event) is None for step in reads):
         return Unmeasured(rule=rule.name, reason="the trace does not hold what the agent was shown")
     _drop_known_names(reading, used)
     _drop_own_modules(reading, used)
-    findings = [_build_finding(one) for one in used.values()]
+    findings = [*invented, *(_build_finding(one) for one in used.values())]
     return sorted(findings, key=lambda finding: min(finding.events))
+
+
+def _find_inventions(lane: LaneReading) -> Iterator[Finding]:
+    """Lines and paths that nothing had shown, and that are not there."""
+    edits, paths = _list_absent(lane)
+    for path, steps in edits.items():
+        if unseen := [step for step in steps if _invents_text(lane, step)]:
+            yield make_finding(
+                rule,
+                f"{truncate_line(path, 100)} was never opened, and the text to be replaced in it"
+                " is not there.",
+                [step.number for step in unseen],
+                lane=lane.lane.id,
+                confidence=0.9,
+            )
+    if len(paths) < _MIN_PATHS:
+        return
+    guessed = [step for path, step in paths.items() if not _path_was_shown(lane, path, step.number)]
+    if len(guessed) >= _MIN_PATHS:
+        yield make_finding(
+            rule,
+            f"{len(guessed)} files or folders that nothing had shown were opened, and none is"
+            " there.",
+            [step.number for step in guessed],
+            lane=lane.lane.id,
+            confidence=0.9,
+        )
+
+
+def _list_absent(
+    lane: LaneReading,
+) -> tuple[Mapping[str, list[TraceStep]], Mapping[str, TraceStep]]:
+    """The first edits of files never opened whose text is not there, and paths that are not."""
+    edits: dict[str, list[TraceStep]] = {}
+    paths: dict[str, TraceStep] = {}
+    opened: set[str] = set()
+    is_needed = any(isinstance(step.event, Edit | Read) for step in lane.failing)
+    for step in lane.steps if is_needed else ():
+        event = step.event
+        opened.update(path.rpartition("/")[2] for path in step.read)
+        if step.changed:
+            opened.update(path.rpartition("/")[2] for path in step.written)
+        if not step.failed or len(edits) + len(paths) >= MAX_NAMES:
+            continue
+        if isinstance(event, Edit) and event.path.rpartition("/")[2] not in opened:
+            row = edits.get(event.path, [])
+            if len(row) < _MAX_CITED and error_mentions(event.error, ABSENT_TEXT):
+                edits[event.path] = [*row, step]
+        elif isinstance(event, Read) and error_mentions(event.error, ABSENT_MESSAGES):
+            paths.setdefault(event.path.rstrip("/"), step)
+    return edits, dict(islice(paths.items(), _MAX_CITED))
+
+
+def _invents_text(lane: LaneReading, step: TraceStep) -> bool:
+    """No command had named the file, and most lines had been shown nowhere."""
+    event = step.event
+    assert isinstance(event, Edit), event
+    name = event.path.rpartition("/")[2]
+    if any(name in getattr(one.event, "command", "") for one in lane.steps[: step.index]):
+        return False
+    lines = [line.strip() for line in (event.before or "").splitlines()]
+    lines = [line for line in lines if len(line) >= _MIN_LINE_CHARS][:_MAX_LINES]
+    unseen = [line for line in lines if not _was_shown(lane, line, step.number)]
+    return 2 * len(unseen) > len(lines)
+
+
+def _was_shown(lane: LaneReading, text: str, before: int) -> bool:
+    """A result, or somebody else's words, had shown it."""
+    return any(text in shown for _, shown in _list_shown(lane, before))
+
+
+def _path_was_shown(lane: LaneReading, path: str, before: int) -> bool:
+    """A result had named the file and its folder, or somebody else the end of the path."""
+    parts = path.split("/")
+    folder_and_name, end = parts[-2:], "/".join(parts[-3:])
+    return any(
+        end in shown or (is_result and all(part in shown for part in folder_and_name))
+        for is_result, shown in _list_shown(lane, before)
+    )
+
+
+def _list_shown(lane: LaneReading, before: int) -> Iterator[tuple[bool, str]]:
+    """What was shown before an event, and whether a result showed it."""
+    at = bisect_left(lane.steps, before, key=attrgetter("event.number"))
+    for step in lane.steps[max(0, at - _MAX_STEPS_BACK) : at]:
+        if not isinstance(step.event, Edit) and (shown := _shown_text(step.event)):
+            yield True, shown[:_MAX_TEXT_CHARS]
+    for message in lane.messages[:_MAX_STEPS_BACK]:
+        if message.number < before and (shown := _shown_text(message)):
+            yield False, shown[:_MAX_TEXT_CHARS]
 
 
 def _find_uses(lane: LaneReading) -> Iterator[_MissingNameUse]:

@@ -7,6 +7,10 @@ script that tries the code and breaks off), or could not run at all, nothing was
 the agent hands over as if nothing were the matter: its last words do not mention a failure, an
 error, or anything that it could not do. To call the tool that ends the work is to hand over.
 
+Or, whether or not it hands over: its last run breaks off because a file that it changed cannot be
+read as Python any more (`SyntaxError`, `IndentationError`), it went on to other things or tried in
+vain, and no later change of that file was made.
+
 It keeps quiet where
 
 - something ran well after the last change;
@@ -106,10 +110,12 @@ from closeloop.records.trace import (
 
 MAX_OUTPUT_CHARS = 4000
 """So much of the end of an output is searched for an error."""
+MIN_LATER = 3
+"""So many answered steps must follow a run that broke off: there was time to repair it."""
 
 rule = Rule(
     name="left-failing",
-    version=3,
+    version=4,
     about="The agent ends while the last run of its work fails, and says nothing of it.",
     severity="error",
     gates=True,
@@ -133,6 +139,10 @@ _ERROR = re.compile(
     r"^Traceback \(most recent|^[\w.]*(?:Error|Exception)\b|^(?:ERROR|FAILED)\b", re.M
 )
 _ERROR_NAME = re.compile(r"^([\w.]*[A-Z]\w*)(?=: |$)", re.M)
+_UNREADABLE_FILE = re.compile(
+    r'File "([^"\n]+\.py)", line \d+\n(?:[ \t]+[^\n]*\n){0,4}'
+    r"(SyntaxError|IndentationError|TabError)\b"
+)
 _MEANT_TO_FAIL = re.compile(r"\bassert (?:0|False)\b|\bpytest\.fail\b")
 _REFUSED = re.compile(r"doesn't want to proceed|was rejected|denied by|interrupted by user", re.I)
 
@@ -141,10 +151,13 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     """The root's end: all runs since the last change failed, and nothing is said of it."""
     if not reading.trace.events:
         return Unmeasured(rule=rule.name, reason="the trace is empty")
-    exit_ = reading.attempt.exit if reading.attempt else None
-    if exit_ not in (None, "finished") or not reading.lanes:
+    if not reading.lanes:
         return []
     root = next(iter(reading.lanes.values()))
+    if broken := _find_broken_code(root):
+        return [broken]
+    if reading.attempt is not None and reading.attempt.exit not in (None, "finished"):
+        return []
     closing = _last_closing(root)
     changes = list_code_changes(root)
     checks = list_trace_checks(reading)
@@ -173,6 +186,44 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
             confidence=0.9,
         )
     ]
+
+
+def _find_broken_code(root: LaneReading) -> Finding | None:
+    """The last run could not even read a changed file, and that file was not changed since."""
+    runs = [step for step in root.commands if is_run(step) and not _is_unanswered(step)]
+    if not runs or runs[-1].failed is not True:
+        return None
+    answered = [step for step in root.steps[runs[-1].index + 1 :] if step.failed is not None]
+    output = getattr(runs[-1].event, "output", None) or ""
+    places = list(_UNREADABLE_FILE.finditer(output[-MAX_OUTPUT_CHARS:]))
+    if not places or len(answered) < MIN_LATER:
+        return None
+    place = places[-1]
+    changed = [step for step in list_code_changes(root) if _writes_file(step, place[1])]
+    if not changed or changed[0].number > runs[-1].number or _is_touched_since(root, runs[-1]):
+        return None
+    return make_finding(
+        rule,
+        f"`{truncate_line(getattr(runs[-1].event, 'command', ''))}` broke off with {place[2]} in"
+        f" {truncate_line(place[1], 100)}, which was changed, and that was not repaired.",
+        [changed[0].number, runs[-1].number],
+        lane=root.lane.id,
+        confidence=0.9,
+    )
+
+
+def _is_unanswered(step: TraceStep) -> bool:
+    return isinstance(step.event, Command) and step.event.output is None
+
+
+def _writes_file(step: TraceStep, path: str) -> bool:
+    return any(path.endswith(one) or one.endswith(path) for one in step.written)
+
+
+def _is_touched_since(root: LaneReading, run: TraceStep) -> bool:
+    """Something was changed since; an edit without an answer may have been made or not."""
+    at = bisect_right(root.changes, run.number, key=EVENT_NUMBER)
+    return any(step.failed is False or step.doing is not None for step in root.changes[at:])
 
 
 def _last_closing(root: LaneReading) -> ClosingMessage | None:

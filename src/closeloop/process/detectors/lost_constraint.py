@@ -15,6 +15,7 @@ What users say, in English, is searched for prohibitions and demands that a mach
 | no new dependencies | `poetry add`, a new line in a manifest |
 | keep the signature of `load` | other parameters |
 | use tabs | three or more lines indented the other way |
+| reproduce it first, as a numbered step or in words | a change of code before anything ran |
 
 The first request's own `only change …` is its scope, and
 [out-of-scope-edit](out-of-scope-edit.md) looks after it. Code blocks, quotes and pasted issues
@@ -92,7 +93,7 @@ from closeloop.records.inspection import (
 
 rule = Rule(
     name="lost-constraint",
-    version=4,
+    version=5,
     about="What the user forbade or demanded is gone against later.",
     severity="error",
     mode="instruction drift",
@@ -154,12 +155,14 @@ def _build_finding(
     constraint: UserConstraint, broken: list[ConstraintBreach], lane: LaneReading
 ) -> Finding:
     first = broken[0]
+    # What came too early shows itself; what was said stands in the message.
+    said = () if constraint.kind == "reproduce first" else (constraint.number,)
     forgotten = any(constraint.number < cut < first.step.number for cut in lane.compactions)
     return make_finding(
         rule,
         f"The agent {first.what}, though it was told: “{constraint.words}”"
         + (" Its context was cut in between." if forgotten else ""),
-        [first.step.number, constraint.number, *(one.step.number for one in broken[1:])],
+        [first.step.number, *said, *(one.step.number for one in broken[1:])],
         lane=lane.lane.id,
         confidence=1.0 if forgotten else 0.9,
     )

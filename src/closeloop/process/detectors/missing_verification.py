@@ -16,10 +16,12 @@ quiet. So of both rules at most one speaks of a claim.
 | something ran, then code was changed | that it is done, or that tests pass | unverified-claim |
 | the last check failed | that it is done, or that tests pass | false-claim |
 
-Documents, comments and scratch files are no code, and what was only deleted need not run. An
-attempt that was stopped from outside (time, budget, a crash), or a recording that ends without a
-word of the agent, is left out: nobody knows what it would have run next. It keeps quiet where the
-user said that nothing need be run.
+Documents, comments and scratch files are no code, what was only deleted need not run, and code that
+is put back as it was tried before was tried. An attempt that was stopped from outside (time, money,
+a crash), or a recording that ends without a word of the agent, is left out: nobody knows what it
+would have run next. Only where four changes of files that were there had piled up since anything
+ran, or three since a run that failed, a recording that is cut has a finding, too. It keeps quiet
+where the user said that nothing need be run.
 
 ## Why it matters
 
@@ -76,9 +78,11 @@ from collections.abc import Mapping, Sequence
 from closeloop.process.agent_claims import list_closings, parse_claim
 from closeloop.process.edit_contents import deletes_file, list_code_changes
 from closeloop.process.measures.verification import (
+    EVENT_NUMBER,
     could_not_run,
     find_backing,
     find_trial_between,
+    is_run,
     list_trace_checks,
     list_trials_after,
 )
@@ -90,15 +94,20 @@ from closeloop.records.inspection import (
     TraceReading,
     TraceStep,
 )
+from closeloop.records.trace import Edit
 
 rule = Rule(
     name="missing-verification",
-    version=5,
+    version=6,
     about="The agent ended with code that neither a check nor a run of it has tried.",
     severity="warning",
     gates=True,
 )
 
+MIN_RESTORING = 3
+"""A change, what takes it back, and the same change again."""
+MIN_PILE = 4
+"""So many changes of code since anything ran are too many, also in a recording that is cut."""
 _NO_CHECK_WISH = re.compile(
     r"\bno need to (?:run|test|check|verify|execute)"
     r"|\b(?:do not|don't|without) (?:run|test|check|execut|verify)"
@@ -112,10 +121,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     """The whole attempt, its sub-agents included: changes of code, and no check since the first."""
     if not reading.trace.events:
         return Unmeasured(rule=rule.name, reason="the trace is empty")
-    if not reading.lanes or (
-        reading.attempt and reading.attempt.exit not in ("finished", "gave_up")
-    ):
-        # Who was stopped may have been about to run something.
+    if not reading.lanes:
         return []
     root = next(iter(reading.lanes.values()))
     changes = _standing_code_changes(reading, root)
@@ -124,10 +130,13 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
         backing is None
         or all(map(deletes_file, changes))
         or backing.has_current_check
-        or not _ends_work(reading, root, backing.last)
         or next(list_trials_after(reading, root, backing.last), None) is not None
+        or _restores_tried_code(root, changes)
     ):
         return []
+    if _is_stopped(reading) or not _ends_work(reading, root, backing.last):
+        # Who was stopped may have been about to run something.
+        return _find_pile(reading, root, changes)
     if not _could_run_commands(reading):
         reason = "the trace shows no command at all: the agent may have had no way to run one"
         return Unmeasured(rule=rule.name, reason=reason)
@@ -150,6 +159,63 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
             confidence=0.9,
         )
     ]
+
+
+def _is_stopped(reading: TraceReading) -> bool:
+    return reading.attempt is not None and reading.attempt.exit not in ("finished", "gave_up")
+
+
+def _find_pile(
+    reading: TraceReading, root: LaneReading, changes: Sequence[TraceStep]
+) -> list[Finding]:
+    """The recording ends in the midst of work, after many changes that nothing tried."""
+    runs = [step for lane in reading.lanes.values() for step in lane.steps if is_run(step)]
+    last = max(runs, key=EVENT_NUMBER, default=None)
+    made = find_standing_changes(reading).made
+    untried = [
+        step
+        for step in changes
+        if (last is None or step.number > last.number) and made.keys().isdisjoint(step.written)
+    ]
+    least = MIN_PILE if last is None or not last.failed else MIN_PILE - 1
+    if len(untried) < least or not _could_run_commands(reading):
+        return []
+    if _NO_CHECK_WISH.search(collect_user_requests(reading)):
+        return []
+    since = "and nothing was ever run"
+    if last is not None:
+        since = "since the last run, which failed" if last.failed else "since anything ran"
+    return [
+        make_finding(
+            rule,
+            f"It ends after {len(untried)} changes of code {since}.",
+            [step.number for step in untried[-MIN_PILE:]],
+            lane=root.lane.id,
+            confidence=0.8,
+        )
+    ]
+
+
+def _restores_tried_code(root: LaneReading, changes: Sequence[TraceStep]) -> bool:
+    """The last two changes take one back, which was tried, and make it again."""
+    if len(changes) < MIN_RESTORING or len(changes[-1].edits) != 1:
+        return False
+    last, back = changes[-1].edits[0], changes[-2]
+    if not any(_makes_change(edit, last.after, last.before, last.path) for edit in back.edits):
+        return False
+    made = (
+        step
+        for step in reversed(changes[:-2])
+        if any(_makes_change(edit, last.before, last.after, last.path) for edit in step.edits)
+    )
+    first = next(made, None)
+    return first is not None and any(
+        is_run(step) for step in root.steps if first.number < step.number < back.number
+    )
+
+
+def _makes_change(edit: Edit, before: str | None, after: str | None, path: str) -> bool:
+    return bool(after) and edit.path == path and (edit.before, edit.after) == (before, after)
 
 
 def _ends_work(reading: TraceReading, root: LaneReading, last: TraceStep) -> bool:

@@ -2,9 +2,9 @@
 
 ## What it looks for
 
-Within a lane: the same lines of the same file, or the same command that prints it, with the same
-content, three times, while neither the file nor anything unnamed was changed by any lane, the
-context was not cut, and no edit of the file had failed. Another range of lines is another read.
+Within a lane: the same lines of the same file, by whichever command, three times, while neither the
+file nor anything unnamed was changed by any lane, the context was not cut, and no edit of the file
+had failed. Other parts may be read in between; another range of lines is another read.
 What programs write (pages, reports, anything below `_build` or `dist`) may be read again after
 every command that runs something: whether it changed is what the agent wants to know. Logs,
 scratch files and waiting are left out.
@@ -75,7 +75,7 @@ from closeloop.records.trace import (
 
 rule = Rule(
     name="needless-reread",
-    version=2,
+    version=3,
     about="The same part of a file that did not change is read again and again.",
     severity="info",
     thresholds={"times": 3},
@@ -100,7 +100,6 @@ _MAX_CITED = 6
 class _KnownRead(Record):
     stamp: tuple[int, int, int]
     """Equal stamps: nothing that would explain another look happened in between."""
-    text: str
     numbers: list[int]
 
 
@@ -134,7 +133,7 @@ def _needless_read_rows(
     lane: LaneReading, changes: Sequence[TraceStep], often: set[str]
 ) -> Iterator[tuple[str, list[int]]]:
     """Each part of a file that was read, with the reads of it that saw the same for no reason."""
-    known: dict[tuple[str, object], _KnownRead] = {}
+    known: dict[tuple[str, str], _KnownRead] = {}
     clock = _FileClock(changes, lane.compactions)
     for step in lane.steps:
         if not step.read:
@@ -150,14 +149,14 @@ def _needless_read_rows(
             continue
         path, stamp = step.read[0], (*clock.stamp_read(step), clock.runs)
         stamp = stamp if _is_program_output(path) else (*stamp[:2], 0)
-        key = (path, _read_part(step))
+        key = (path, shown)
         before = known.get(key)
-        if before is not None and before.stamp == stamp and before.text == shown:
+        if before is not None and before.stamp == stamp:
             before.numbers.append(step.number)
             continue
         if before is not None:
             yield path, before.numbers
-        known[key] = _KnownRead(stamp=stamp, text=shown, numbers=[step.number])
+        known[key] = _KnownRead(stamp=stamp, numbers=[step.number])
     for (path, _), one in known.items():
         yield path, one.numbers
 
@@ -207,10 +206,3 @@ def _shown_text(step: TraceStep) -> str | None:
         return event.text
     waits = step.doing is not None and step.doing.waits
     return event.output if isinstance(event, Command) and not waits else None
-
-
-def _read_part(step: TraceStep) -> object:
-    event = step.event
-    if isinstance(event, Read):
-        return event.first_line, event.last_line
-    return event.command if isinstance(event, Command) else None

@@ -13,6 +13,9 @@ and back, to see how things were, does not count either. Several edits that undo
 turn back once, and what was taken out for a commit that never held it may be put back after that
 commit.
 
+Also one return, where edits of one place follow each other at once and end with the text with which
+they began: nothing was run, read or said in between that could have spoken for either.
+
 ## Why it matters
 
 Two requirements pull against each other and the agent serves them in turn. It needs to see both
@@ -96,7 +99,7 @@ from closeloop.records.trace import (
 
 rule = Rule(
     name="oscillation",
-    version=5,
+    version=6,
     about="Back and forth: what failed before fails again, or a file is undone and redone.",
     severity="warning",
     gates=True,
@@ -104,6 +107,7 @@ rule = Rule(
 )
 
 _REMOVE_COMMAND = re.compile(r"\b(?:rm|unlink)\s([^;&|\n]*)")
+_MAX_STEPS_TO_COMMIT = 3
 _FIRST_VERSION = 0
 """The version of a file that was there before any edit."""
 _GONE_VERSION = "\0gone"
@@ -119,6 +123,13 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
             *_failure_findings(lane, limits["returns"]),
             *_file_findings(lane, limits["returns"]),
         )
+    ]
+    told = {number for finding in findings for number in finding.events}
+    findings += [
+        finding
+        for lane in reading.lanes.values()
+        for finding in _undone_at_once(lane)
+        if told.isdisjoint(finding.events)
     ]
     if not findings and (reason := explain_unreadable_checks(reading)):
         return Unmeasured(rule=rule.name, reason=reason)
@@ -176,6 +187,66 @@ def _file_findings(lane: LaneReading, least: float) -> Iterable[Finding]:
                 [step.number for _, step in returns],
                 lane=lane.lane.id,
             )
+
+
+def _undone_at_once(lane: LaneReading) -> Iterable[Finding]:
+    """Edits of one place that end where they began, with nothing at all done or said in between."""
+    row: list[TraceStep] = []
+    for step in (*lane.edits, None) if len(lane.edits) > 1 else ():
+        if row and (step is None or not _follows_at_once(row[-1], step)):
+            back = _find_way_back(row)
+            if back and not _is_committed(lane, back[-1]):
+                yield make_finding(
+                    rule,
+                    f"{truncate_line(row[0].written[0])} was changed and changed straight back,"
+                    " with nothing run or looked at in between.",
+                    [one.number for one in back],
+                    lane=lane.lane.id,
+                    confidence=0.9,
+                )
+            row = []
+        if step is not None and step.changed and _places_text(step):
+            row.append(step)
+
+
+def _is_committed(lane: LaneReading, last: TraceStep) -> bool:
+    """What was taken back was taken out for a commit."""
+    following = lane.steps[last.index + 1 : last.index + 1 + _MAX_STEPS_TO_COMMIT]
+    return any(list_git_verbs(step) & {"add", "commit", "stash"} for step in following)
+
+
+def _places_text(step: TraceStep) -> bool:
+    edit = step.event
+    return (
+        isinstance(edit, Edit)
+        and bool((edit.before or "").strip())
+        and bool((edit.after or "").strip())
+        and not is_scratch_path(step.written[0])
+    )
+
+
+def _follows_at_once(before: TraceStep, step: TraceStep) -> bool:
+    """The very next event changes what the last one wrote."""
+    one, other = before.event, step.event
+    return (
+        step.number == before.number + 1
+        and step.written == before.written
+        and step.changed
+        and isinstance(one, Edit)
+        and isinstance(other, Edit)
+        and (one.after or "").strip() == (other.before or "").strip()
+    )
+
+
+def _find_way_back(row: Sequence[TraceStep]) -> Sequence[TraceStep]:
+    """The first part of the row that ends with a text with which an edit before it began."""
+    begins: dict[str, int] = {}
+    for place, step in enumerate(row):
+        first = begins.get(getattr(step.event, "after", "").strip())
+        if first is not None:
+            return row[first : place + 1]
+        begins[getattr(step.event, "before", "").strip()] = place
+    return ()
 
 
 def _changes_by_path(lane: LaneReading) -> dict[str, list[TraceStep]]:

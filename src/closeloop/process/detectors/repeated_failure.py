@@ -8,8 +8,9 @@ after a change is normal work. Waiting and polling (`sleep`, `tail -f`, the stat
 server) are left out, and so are calls that were never made because another one failed or the user
 broke in. Whatever is volatile in the result (times, addresses, process numbers) is not compared.
 
-Also answers of the agent that its client refuses for the same fault of form, such as two commands
-where one is asked for, four times or more in a session.
+Also answers and calls of the agent that its client refuses for the same fault of form, such as two
+commands where one is asked for, or a call without a parameter that it needs, four times or more in
+a session.
 
 ## Why it matters
 
@@ -79,7 +80,7 @@ from closeloop.records.trace import (
 
 rule = Rule(
     name="repeated-failure",
-    version=3,
+    version=4,
     about="The same action fails in the same way again and again, with nothing changed between.",
     severity="warning",
     gates=True,
@@ -87,6 +88,11 @@ rule = Rule(
 )
 
 _NUMBER = re.compile(r"\d+")
+_FAULT_OF_FORM = re.compile(
+    r"Parameter `\w+` is required(?: for command: \w+)?|[Mm]issing (?:a )?required \w+[^\n]{0,60}"
+    r"|required (?:parameter|property|argument) [`'\"]?\w+[`'\"]? is missing"
+    r"|InputValidationError[^\n]{0,60}"
+)
 _RESULT_TAIL_CHARS = 1000
 """So much of the end of a result is compared: that is where errors are told."""
 
@@ -98,6 +104,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     steps = [step for lane in lanes for step in lane.steps]
     if not refused and steps and all(step.failed is None for step in steps):
         return Unmeasured(rule=rule.name, reason="no action in the trace says whether it failed")
+    rows = [(lane, row) for lane in lanes for row in _failing_rows(lane, limits["times"])]
     findings = [
         make_finding(
             rule,
@@ -106,10 +113,34 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
             [step.number for step in row],
             lane=lane.lane.id,
         )
+        for lane, row in rows
+    ]
+    told = {step.number for _, row in rows for step in row}
+    refused += [
+        finding
         for lane in lanes
-        for row in _failing_rows(lane, limits["times"])
+        for finding in _refused_calls(lane, limits["refusals"])
+        if told.isdisjoint(finding.events)
     ]
     return findings + refused
+
+
+def _refused_calls(lane: LaneReading, times: float) -> Iterable[Finding]:
+    """Calls of tools that lack what the tool needs, each time the same."""
+    rows: dict[str, list[int]] = {}
+    for step in lane.failing if len(lane.failing) >= times else ():
+        event = step.event
+        told = event.error if isinstance(event, Edit | Read) else getattr(event, "output", None)
+        if not isinstance(event, Command) and (match := _FAULT_OF_FORM.search((told or "")[:400])):
+            rows.setdefault(match[0], []).append(step.number)
+    for fault, numbers in rows.items():
+        if len(numbers) >= times:
+            yield make_finding(
+                rule,
+                f"{len(numbers)} calls were refused for the same fault of form: {fault}",
+                numbers,
+                lane=lane.lane.id,
+            )
 
 
 def _refused_answers(reading: TraceReading, times: float) -> list[Finding]:

@@ -12,7 +12,9 @@ lane, or by the user who says so. Reported is an edit made from stale knowledge 
 - writes the whole file anew over what another lane, the user or another branch had put there.
 
 Where the tool refuses the edit because somebody else changed the file, and the agent then reads it
-again, nothing is said: it could not know. The agent's own edits do not make its knowledge stale.
+again, nothing is said: it could not know. The agent's own edits do not make its knowledge stale;
+only where an edit fails because its text is what the agent itself had replaced before, and had not
+looked at since, it is reported, too.
 Edits that fail for another reason (two matches, no permission, another file of the same patch) are
 not meant, nor is a command that prints the file afterwards, nor a file that `git stash` put away
 and brought back. Several edits of one file that fail for one change are one finding.
@@ -63,23 +65,32 @@ It may gate: both the change and the failed or overwriting edit are on record.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from closeloop.process.rule_helpers import truncate_line
-from closeloop.process.stale_files import StaleFileEncounter, find_stale_encounters
-from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.inspection import (
-    TraceReading,
+from closeloop.process.stale_files import (
+    ABSENT_TEXT,
+    StaleFileEncounter,
+    error_mentions,
+    find_stale_encounters,
 )
+from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.records.inspection import LaneReading, TraceReading, TraceStep
+from closeloop.records.trace import Edit
 
 rule = Rule(
     name="stale-assumption",
-    version=4,
+    version=5,
     about="A file changed since it was last read is edited from memory.",
     severity="warning",
     mode="context blindness",
     gates=True,
 )
+_MAX_CITED = 6
+_MAX_TEXTS = 30
+"""So many of the last texts that were replaced in a file are remembered."""
+_MIN_SHARED_CHARS = 20
+"""Shorter texts may stand in several places."""
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
@@ -99,6 +110,13 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
         for one in find_stale_encounters(reading)
         if one.how != "read again" and not _is_met_by_reading(reading, one)
     ]
+    told = {number for finding in findings for number in finding.events}
+    findings += [
+        finding
+        for lane in reading.lanes.values()
+        for finding in _find_forgotten_edits(lane)
+        if told.isdisjoint(finding.events)
+    ]
     return sorted(findings, key=lambda finding: min(finding.events))
 
 
@@ -111,3 +129,40 @@ def _is_met_by_reading(reading: TraceReading, encounter: StaleFileEncounter) -> 
         if encounter.path in step.read or encounter.path in step.written:
             return encounter.path in step.read
     return False
+
+
+def _find_forgotten_edits(lane: LaneReading) -> Iterator[Finding]:
+    """Edits that fail because they look for what the lane itself had replaced."""
+    if not any(step.failed for step in lane.edits):
+        return
+    replaced: dict[str, dict[str, TraceStep]] = {}
+    rows: dict[int, list[TraceStep]] = {}
+    for step in lane.steps:
+        for path in step.read:
+            replaced.pop(path, None)
+        event = step.event
+        if not isinstance(event, Edit):
+            continue
+        path, before, after = step.written[0], (event.before or "").strip(), event.after or ""
+        if step.failed and error_mentions(event.error, ABSENT_TEXT):
+            texts = list(replaced.get(path, {}).items())[-_MAX_TEXTS:]
+            earlier = next((one for old, one in texts if _share_text(old, before)), None)
+            if earlier is not None:
+                rows.setdefault(earlier.number, []).append(step)
+        elif step.failed is False and before and before not in after:
+            replaced.setdefault(path, {})[before] = step
+    for number, steps in rows.items():
+        yield make_finding(
+            rule,
+            f"{truncate_line(steps[0].written[0], 100)}: the edit looks for text that the agent"
+            f" itself had replaced at #{number}.",
+            [number, *(step.number for step in steps[:_MAX_CITED])],
+            lane=lane.lane.id,
+        )
+
+
+def _share_text(old: str, sought: str) -> bool:
+    """What is looked for is what was replaced, a part of it, or more around it."""
+    return old == sought or (
+        min(len(old), len(sought)) >= _MIN_SHARED_CHARS and (old in sought or sought in old)
+    )

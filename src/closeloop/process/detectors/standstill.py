@@ -11,13 +11,14 @@ Three kinds of standing still, in each lane:
   same error three times in a row, though the agent rewrote it, or what it needs, each time; or two
   errors come back that others had replaced. What a script writes into a log is read where the
   agent opens the log.
-- **Answers without action**: the client tells the agent to go on three times, and it answers in
-  words each time and does nothing.
+- **Answers without action**: three answers in a row hold words alone, though the client told the
+  agent after each to go on, and nothing was done.
 
 It keeps quiet where the user spoke or the context was cut in between, where the agent waits or
 polls, on tests (a second run may be meant to show that they are stable), and on commands that
-failed ([repeated-failure](repeated-failure.md) is about those). Fixes of the code itself that leave
-the same failure are a [spiral](spiral.md).
+failed ([repeated-failure](repeated-failure.md) is about those; a search without a match did not
+fail). What a script prints counts only where the command was executed. Fixes of the code itself
+that leave the same failure are a [spiral](spiral.md).
 
 ## Why it matters
 
@@ -79,7 +80,7 @@ from closeloop.records.trace import Command, Message, Read
 
 rule = Rule(
     name="standstill",
-    version=1,
+    version=2,
     about="What the agent does comes out the same again and again: no look, run or word is new.",
     severity="warning",
     thresholds={"times": 3},
@@ -233,6 +234,8 @@ def _alike_scripts(lane: LaneReading, least: int) -> Iterator[tuple[Sequence[Tra
         rows = list(_rows_of_errors(lane, steps, created))
         longest = max(rows, key=len, default=[])
         turns = [row[0] for row in rows]
+        if len({last_line(step) for step in turns}) == 1:
+            longest = [step for row in rows for step in row]
         if len(longest) >= least:
             yield longest, "failed alike, however it was rewritten"
         elif _count_returns(turns) >= MIN_RETURNS:
@@ -243,6 +246,8 @@ def _own_runs(lane: LaneReading, created: set[str]) -> Iterator[tuple[str, Trace
     """Runs of scripts that the agent wrote; where one writes a log, the looks at that."""
     logs: dict[str, str] = {}
     for step in lane.commands:
+        if isinstance(step.event, Command) and step.event.stopped == "not executed":
+            continue
         name = _own_script(step, created)
         if name is not None and not step.failed and (log := _log_of(step)):
             logs[log] = name

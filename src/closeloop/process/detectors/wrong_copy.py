@@ -3,9 +3,14 @@
 ## What it looks for
 
 Python files of the project were changed in one folder, and the runs since then load the same
-package from another: what they print (a traceback, a warning) names its files below another root,
-the installed copy among them. Nothing that ran later is known to have loaded the changed copy, and
-the agent goes on or ends.
+package from another: what they print (a traceback, a warning), or what the same script printed
+before, names its files below another root, the installed copy among them. Nothing that ran later is
+known to have loaded the changed copy, and the agent goes on or ends; or it had changed the code
+again for what the other copy showed, before it set the path.
+
+Also where no file is named: a script ran, the code was changed for what it printed, then the agent
+set the path to the changed copy (`PYTHONPATH`, `pip install -e`), and the same script printed
+something else although nothing else was changed, or although changes had made no difference before.
 
 It keeps quiet where
 
@@ -64,7 +69,8 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from closeloop.process.edit_contents import list_code_changes
+from closeloop.process.edit_contents import find_created_files, list_code_changes
+from closeloop.process.failures.failure_collector import normalise_output
 from closeloop.process.measures.verification import EVENT_NUMBER, is_run
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.inspection import (
@@ -80,7 +86,7 @@ from closeloop.records.trace import (
 
 rule = Rule(
     name="wrong-copy",
-    version=2,
+    version=3,
     about="What is run is another copy of the code than the one that was changed.",
     severity="error",
     gates=True,
@@ -89,6 +95,8 @@ rule = Rule(
 MAX_OUTPUT_CHARS = 20_000
 """So much of what a run prints is looked at."""
 MAX_CITED = 8
+MAX_PATHS = 20
+"""So many changed files, and runs of one script, are compared."""
 _SHOWN_FILE = re.compile(
     r'^\s*(?:File "(/[^"\n]+\.py)", line \d|(/[^\s:"]+\.py):\d+: )', re.MULTILINE
 )
@@ -105,6 +113,10 @@ _INSTALL = re.compile(
     r"|\bsetup\.py (?:develop|install)\b|\bpoetry install\b|\buv sync\b"
 )
 """The project itself is installed, and not only what it needs."""
+_PATH_WORDS = ("PYTHONPATH=", "install", "develop", "uv sync")
+_HERE = (".", "$PWD", "$(pwd)")
+_SEARCH_PATH = re.compile(r"sys\.path\.(?:insert|append)\([^)\n]{0,40}['\"]([^'\"\n]+)['\"]")
+_PYTHON_PATH = re.compile(r"\bPYTHONPATH=[\"']?([^\s\"';&]+)")
 _COMMON_FOLDERS = frozenset((
     "src", "lib", "libs", "test", "tests", "unit", "integration", "utils", "util", "common", "core",
     "models", "api", "app", "apps", "helpers", "scripts", "tools", "python", "packages", "main",
@@ -135,10 +147,12 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
 def _findings_in_lane(lane: LaneReading) -> Iterator[Finding]:
     shown = list(_runs_of_copies(lane))
     if not shown:
+        if tried := _find_late_repair(lane):
+            yield tried
         return
     first = shown[0]
     wrong = [one.step for one in shown if one.other_root == first.other_root]
-    if _is_settled(lane, first, wrong[-1]):
+    if _is_settled(lane, first, wrong[-1]) and not _was_misled(lane, first):
         return
     yield make_finding(
         rule,
@@ -151,30 +165,65 @@ def _findings_in_lane(lane: LaneReading) -> Iterator[Finding]:
 
 
 def _runs_of_copies(lane: LaneReading) -> Iterator[CopyRun]:
-    """Runs that name files of another copy than the one that was changed before."""
+    """Runs that load files of another copy than the one that was changed before.
+
+    What a run prints names them, or what the same script printed before.
+    """
     changes = [step for step in list_code_changes(lane) if next(_full_paths(step), None)]
     if not changes:
         return
-    begin = bisect_right(lane.commands, changes[0].number, key=EVENT_NUMBER)
     last_changes: dict[str, TraceStep] = {}
+    loaded: dict[frozenset[str], Sequence[str]] = {}
     place = 0
-    for step in lane.commands[begin:]:
+    for step in lane.commands:
         event = step.event
         if not isinstance(event, Command):
             continue
-        if _INSTALL.search(event.command):
+        if _sets_any_path(event, loaded) and step.number > changes[0].number:
             return
-        if not event.output or ".py" not in event.output:
+        output = event.output or ""
+        if not (output if loaded else ".py" in output) or not is_run(step):
             continue
-        shown = _shown_files(event.output) if is_run(step) else ()
-        if not shown or _ELSEWHERE.search(event.command):
+        if _ELSEWHERE.search(event.command):
             continue
-        while place < len(changes) and changes[place].number <= step.number:
-            for path in _full_paths(changes[place]):
-                last_changes.pop(path, None)
-                last_changes[path] = changes[place]
-            place += 1
+        shown = _shown_files(output) if ".py" in output else ()
+        scripts = _name_scripts(step)
+        if shown and scripts:
+            loaded[scripts] = shown
+        shown = shown or loaded.get(scripts, ())
+        if not shown:
+            continue
+        place = _note_changes(changes, place, step, last_changes)
         yield from _match_copies(step, last_changes, shown)
+
+
+def _sets_any_path(event: Command, loaded: dict[frozenset[str], Sequence[str]]) -> bool:
+    """The project is installed; where a path is set, what was loaded before says no more."""
+    if loaded and _REPAIR.search(event.command):
+        loaded.clear()
+    return any(word in event.command for word in _PATH_WORDS[1:]) and bool(
+        _INSTALL.search(event.command)
+    )
+
+
+def _note_changes(
+    changes: Sequence[TraceStep], place: int, until: TraceStep, last_changes: dict[str, TraceStep]
+) -> int:
+    """Take over changes up to a step, each file's last one last; how many there are by then."""
+    while place < len(changes) and changes[place].number <= until.number:
+        for path in _full_paths(changes[place]):
+            last_changes.pop(path, None)
+            last_changes[path] = changes[place]
+        place += 1
+    return place
+
+
+def _name_scripts(step: TraceStep) -> frozenset[str]:
+    return (
+        frozenset(name.rpartition("/")[2] for name in step.doing.runs)
+        if step.doing
+        else frozenset()
+    )
 
 
 def _match_copies(
@@ -257,6 +306,100 @@ def _is_settled(lane: LaneReading, first: CopyRun, last: TraceStep) -> bool:
     if not later and not any(message.number > last.number for message in lane.messages):
         return True
     return any(_sets_path(step) or _may_run(step, last, first.changed_root) for step in later)
+
+
+def _was_misled(lane: LaneReading, first: CopyRun) -> bool:
+    """Before the path was set, the changed copy was changed again for what the other one showed."""
+    later = lane.steps[first.step.index + 1 :]
+    repair = next((step for step in later if _sets_path(step)), None)
+    return repair is not None and any(
+        path.startswith(f"{first.changed_root}/")
+        for step in list_code_changes(lane)
+        if first.step.number < step.number < repair.number
+        for path in _full_paths(step)
+    )
+
+
+def _find_late_repair(lane: LaneReading) -> Finding | None:
+    """The path was set late, and the same script printed something else at once."""
+    if not any(map(_may_set_path, lane.changes)) and not any(map(_may_set_path, lane.commands)):
+        return None
+    made = find_created_files(lane.changes)
+    changes = [
+        step
+        for step in list_code_changes(lane)
+        if next(_full_paths(step), None) and made.keys().isdisjoint(step.written)
+    ]
+    runs: dict[frozenset[str], list[TraceStep]] = {}
+    is_set = False
+    paths = list(dict.fromkeys(path for step in changes for path in _full_paths(step)))[:MAX_PATHS]
+    for step in lane.steps[changes[0].index + 1 :] if changes else ():
+        is_set = is_set or _sets_root(step, paths)
+        scripts = _name_scripts(step)
+        if not scripts or not isinstance(step.event, Command) or not is_run(step):
+            continue
+        if not is_set:
+            runs.setdefault(scripts, []).append(step)
+        elif scripts in runs:
+            wrong = runs[scripts][-MAX_PATHS:]
+            if not _shows_repair(changes, wrong, step):
+                return None
+            path = next(_full_paths(changes[0]))
+            return make_finding(
+                rule,
+                f"{path} was changed, and {' '.join(sorted(scripts))} ran without the path to it:"
+                f" it was set at #{step.number}, and what is printed is another thing since.",
+                [changes[0].number, *(one.number for one in wrong[:MAX_CITED]), step.number],
+                lane=lane.lane.id,
+                confidence=0.9,
+            )
+    return None
+
+
+def _may_set_path(step: TraceStep) -> bool:
+    """A quick look for the words without which nothing sets the path."""
+    if isinstance(step.event, Command):
+        return any(word in step.event.command for word in _PATH_WORDS)
+    return any("sys.path" in (edit.after or "") for edit in step.edits)
+
+
+def _shows_repair(
+    changes: Sequence[TraceStep], wrong: Sequence[TraceStep], right: TraceStep
+) -> bool:
+    """Code was changed after the first run without it, and not what was changed made the others
+    differ: nothing was changed since the last one, or changes had made no difference before.
+    """
+    outputs = [_output_of(step) for step in (*wrong, right)]
+    if outputs[-1] == outputs[-2] or not _changed_between(changes, wrong[0], right):
+        return False
+    return not _changed_between(changes, wrong[-1], right) or any(
+        one == other and one and _changed_between(changes, wrong[first], wrong[first + 1 + later])
+        for first, one in enumerate(outputs[:-2])
+        for later, other in enumerate(outputs[first + 1 : -1])
+    )
+
+
+def _changed_between(changes: Sequence[TraceStep], one: TraceStep, other: TraceStep) -> bool:
+    at = bisect_right(changes, one.number, key=EVENT_NUMBER)
+    return at < len(changes) and changes[at].number < other.number
+
+
+def _output_of(step: TraceStep) -> str:
+    event = step.event
+    return normalise_output((event.output or "")[-2000:]) if isinstance(event, Command) else ""
+
+
+def _sets_root(step: TraceStep, paths: Sequence[str]) -> bool:
+    """It makes modules be found in the changed copy."""
+    event = step.event
+    if isinstance(event, Command) and _INSTALL.search(event.command):
+        return step.failed is not True
+    if isinstance(event, Command):
+        given = _PYTHON_PATH.findall(event.command)
+    else:
+        given = [path for edit in step.edits for path in _SEARCH_PATH.findall(edit.after or "")]
+    folders = [one.rstrip("/") for text in given for one in text.split(":") if one]
+    return any(one in _HERE or path.startswith(f"{one}/") for one in folders for path in paths)
 
 
 def _sets_path(step: TraceStep) -> bool:

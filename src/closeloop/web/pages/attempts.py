@@ -170,7 +170,9 @@ def attempts(desk: PageContext, asked: AttemptsAsked) -> AttemptsView:
     if asked.q:
         lines = _with_snippets(desk, lines, asked.q)
     total = desk.metric_cache.compute_from_store(
-        "total", desk.store_mark(), lambda: desk.store.listing.count_matches(AttemptFilter())
+        "total",
+        desk.store_mark(),
+        lambda: desk.store.listing.count_matches(AttemptFilter(), without=sealed),
     )
     last = lines[-1] if len(rows) > asked.limit else None
     return AttemptsView(

@@ -193,16 +193,14 @@ def _triage_newest(desk: PageContext, asked: TimeRange, now: datetime) -> Cached
     """The newest sessions say what is usual; those of the time that is asked for are ranked."""
     since = asked.since or (asked.until or now) - timedelta(days=CHART_DAYS)
 
-    def rank_sessions() -> TriageReport:
+    def rank_sessions(work: AttemptTable) -> TriageReport:
         wanted = AttemptFilter(until=asked.until)
         tries = desk.store.listing.list_page(wanted, MAX_TRIAGED_SESSIONS)
         query = TriageQuery(since=since, limit=MAX_LOOK_FIRST)
         return triage_sessions(desk.store, desk.rulebook, query, tries=tries)
 
-    key = f"look first {asked}"
-    return desk.metric_cache.compute_from_store(
-        key, f"{desk.store_mark()} {now:%Y-%m-%d}", rank_sessions
-    )
+    # Where all attempts are counted: what was measured for that is not measured again beside it.
+    return desk.metric_cache.compute_from_work(f"look first {asked} {now:%Y-%m-%d}", rank_sessions)
 
 
 def _pulls_that_need_care(desk: PageContext) -> tuple[BoardRow, ...]:

@@ -11,6 +11,7 @@ from msgspec import Meta
 from closeloop.metrics.attempt_table import AttemptTable
 from closeloop.metrics.metric_definitions import RISK_METRICS
 from closeloop.metrics.metric_figures import compute_metrics
+from closeloop.records.attempt import TimeRange
 from closeloop.records.change import ReportRow, RiskLevel
 from closeloop.records.pull_request import Correction, PullRequest, PullRequestState, PullRow
 from closeloop.records.record import Record
@@ -32,7 +33,9 @@ CALIBRATION_METRIC = "regression introduction rate"
 """What a level of risk is held against."""
 
 
-class PullsAsked(Record):
+class PullsAsked(TimeRange):
+    """Those that were open at some moment of the time that is asked for."""
+
     repo: str | None = None
     state: PullRequestState | None = None
     by: Literal["agents", "people"] | None = None
@@ -88,7 +91,11 @@ def pulls(desk: PageContext, asked: PullsAsked) -> PullsView:
     agent = None if asked.by is None else asked.by == "agents"
     rows = desk.store.pulls.list_pulls(repo=asked.repo, state=asked.state, agent=agent)
     words = (asked.q or "").lower().split()
-    rows = [row for row in rows if all(word in _searched_text(row) for word in words)]
+    rows = [
+        row
+        for row in rows
+        if _was_open_in(row, asked) and all(word in _searched_text(row) for word in words)
+    ]
     board = list_board(desk.store, rows, asked.sort)
     cached_risk = desk.metric_cache.compute_from_work(
         f"risk {asked.risk_by}", lambda work: _compute_risk_view(work, asked.risk_by)
@@ -108,6 +115,11 @@ def pulls(desk: PageContext, asked: PullsAsked) -> PullsView:
         risk=cached_risk.value,
         fresh=cached_risk.fresh,
     )
+
+
+def _was_open_in(row: PullRow, time: TimeRange) -> bool:
+    is_over = time.since is not None and row.closed is not None and row.closed < time.since
+    return not is_over and (time.until is None or row.opened < time.until)
 
 
 def _searched_text(row: PullRow) -> str:

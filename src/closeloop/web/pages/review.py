@@ -62,7 +62,7 @@ class ReviewView(Record):
     reviewed: int
     """Of the items that wait."""
     seconds_left: float | None
-    """For the others, at the reviewer's own pace; None before the first review."""
+    """For the others, at the reviewer's own pace, else at everybody's; None before any review."""
     reviewer: str
     named: bool
     """Whether the item was asked for by name: it is nobody's turn then."""
@@ -104,7 +104,9 @@ def review(desk: PageContext, asked: ReviewAsked) -> ReviewView:
 
 
 def _estimate_seconds_left(done: list[HumanReview], reviewer: str, items: int) -> float | None:
-    paces = [one.seconds for one in done if one.reviewer == reviewer and one.seconds is not None]
+    timed = [one for one in done if one.seconds is not None]
+    own = [one for one in timed if one.reviewer == reviewer]
+    paces = [one.seconds for one in own or timed if one.seconds is not None]
     return median(paces[-PACE_REVIEWS:]) * items if paces else None
 
 

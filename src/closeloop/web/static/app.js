@@ -300,6 +300,10 @@ if (window.Idiomorph) {
   callbacks.beforeAttributeUpdated = (name, node) => !(name === "open" && node.matches("details"));
   callbacks.beforeNodeRemoved = (node) => !node.matches?.("copy-button > button, copy-link > button, plot-figure > *");
 }
+// Keys that were pressed while this was on its way.
+const early = window.earlyKeys ?? [];
+window.earlyKeys = null;
+for (const event of early) document.querySelector("key-help")?.hear(event);
 document.querySelector("header nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 for (const tab of document.querySelectorAll(".tabs [aria-current]")) {
   // Only sideways: the page itself may have been opened further down.

@@ -2,7 +2,8 @@
 
 const COLOURS = [1, 2, 3, 4, 5, 6].map((number) => `var(--series-${number})`);
 
-const UNITS = { $: (value) => `$${window.d3.format("~s")(value)}`, tokens: (value) => window.d3.format("~s")(value) };
+const short = (value) => window.d3.format("~s")(value);
+const UNITS = { $: (value) => (value < 1000 ? `$${+value.toFixed(4)}` : `$${short(value)}`), tokens: short };
 
 /** `[{"at", "name", "value"}]` as bars upon each other, one a day or week. */
 function bars(points, { label, unit, days }, width) {

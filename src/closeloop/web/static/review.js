@@ -8,8 +8,10 @@ let at = 0;
 
 function ask(place, shown = true) {
   at = Math.max(0, place);
+  const folded = shown && steps[at]?.closest("details");
+  if (folded) folded.open = true;
   steps.forEach((step, number) => step.classList.toggle("asked", number === at));
-  if (shown) (steps[at] ?? form.querySelector("button.main")).scrollIntoView({ block: "nearest" });
+  if (shown) (steps[at] ?? form.querySelector("button.send")).scrollIntoView({ block: "nearest" });
 }
 
 function firstOpen() {
@@ -24,11 +26,12 @@ function choose(answer) {
   if (at === before) ask(at + 1);
 }
 
-/** Everything that is open is well: said, and sent. */
+/** Everything that is open is well, and nothing went wrong: said, and sent, without drafts. */
 function allGood() {
   for (const step of steps) {
-    if (!step.querySelector(":checked")) (step.querySelector('[value="none"]') ?? step.querySelector('[value="yes"]')).click();
+    if (!step.querySelector(":checked")) step.querySelector(`[value="${step.dataset.good}"]`).checked = true;
   }
+  for (const tag of form.querySelectorAll("[data-tag]:checked")) tag.checked = false;
   form.requestSubmit();
 }
 
@@ -88,6 +91,9 @@ function hear(event) {
 
 if (form) {
   document.addEventListener("keydown", hear);
+  const good = form.querySelector("[data-all-good]");
+  good.hidden = false;
+  good.addEventListener("click", allGood);
   form.addEventListener("change", (event) => {
     const step = steps.indexOf(event.target.closest("[data-step]"));
     if (step >= 0 && step >= at) ask(step + 1);
