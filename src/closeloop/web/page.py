@@ -318,7 +318,10 @@ def parse_page_query(
     for name, value in query:
         if name in fields and value != "":
             if name in RANGE_FIELDS and issubclass(kind, TimeRange):
-                given_values[name] = parse_moment(value, now, is_end=name == "until")
+                moment = parse_moment(value, now, is_end=name == "until")
+                if moment is not None and not 1970 < moment.year < 2200:
+                    raise BadInput(f"{value!r} is no time of work: name one after 1970.")
+                given_values[name] = moment
             elif get_origin(fields[name].type) is tuple:
                 given_values.setdefault(name, []).append(value)
             else:
