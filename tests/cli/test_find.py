@@ -9,7 +9,6 @@ import os
 import pty
 import re
 import struct
-import sys
 import termios
 import threading
 from contextlib import redirect_stdout
@@ -17,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+import rich.console
 from rich.table import Table
 
 from closeloop.cli import main
@@ -79,9 +79,8 @@ def on_terminal(columns: int, folder: Path, *arguments: str) -> list[str]:
     with pytest.MonkeyPatch.context() as patch, os.fdopen(follower, "w") as terminal:
         patch.delenv("COLUMNS", raising=False)
         patch.setenv("TERM", "xterm")
-        patch.setattr(sys, "__stdout__", terminal)
-        patch.setattr(sys, "__stderr__", terminal)
-        patch.setattr(sys, "__stdin__", terminal)
+        # Where rich looks for the width; it remembers what there was when it was loaded.
+        patch.setattr(rich.console, "_STD_STREAMS", (terminal.fileno(),))
         patch.chdir(folder)
         with redirect_stdout(terminal), pytest.raises(SystemExit):
             main(arguments)
