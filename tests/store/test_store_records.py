@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -421,3 +424,10 @@ def test_threads_share_a_store(url: str, tmp_path: Any) -> None:
             each.join()
         assert troubles == []
         assert len(store.list_attempts()) == 240
+
+
+@pytest.mark.parametrize("how", ["unprepared", "prepared"])
+def test_threads_that_read_a_type_for_the_first_time_do_not_end_the_process(how: str) -> None:
+    script = Path(__file__).with_name("reading_threads.py")
+    ended = subprocess.run([sys.executable, script, how], capture_output=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, b"")

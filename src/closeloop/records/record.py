@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import threading
+from contextlib import suppress
 from datetime import datetime
 from typing import Annotated, Any, dataclass_transform
 
@@ -23,6 +25,23 @@ class _KeywordOnly(msgspec.StructMeta):
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class Record(msgspec.Struct, metaclass=_KeywordOnly, frozen=True, omit_defaults=True):
     """A fact. Absent is `None`; ids and clocks are given, never made here."""
+
+
+# msgspec resolves the fields of a type when it is first read, and ends the process where two
+# threads do so at once.
+
+resolving_types = threading.Lock()
+"""Held by whoever makes a decoder while other threads may be about to."""
+
+
+def resolve_record_types() -> None:
+    """Resolve the fields of every record that is loaded, before threads read any."""
+    with resolving_types:
+        kinds: list[type[Record]] = [Record]
+        for kind in kinds:
+            kinds += kind.__subclasses__()
+            with suppress(NameError, TypeError):  # one that is never read
+                msgspec.msgpack.Decoder(kind)
 
 
 def content_digest(*parts: Any) -> str:

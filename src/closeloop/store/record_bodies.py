@@ -11,7 +11,7 @@ import msgspec
 import zstandard
 
 from closeloop.records.errors import BadInput, MachineFailed
-from closeloop.records.record import Record
+from closeloop.records.record import Record, resolving_types
 
 Kept = TypeVar("Kept", bound=Record)
 Blob = tuple[str, bytes]
@@ -59,7 +59,8 @@ def unpack_record(body: bytes, kind: type[Kept]) -> Kept:
     """The record a body was made of."""
     decoder = _decoders.get(kind)
     if decoder is None:
-        decoder = _decoders[kind] = msgspec.msgpack.Decoder(kind)
+        with resolving_types:
+            decoder = _decoders[kind] = msgspec.msgpack.Decoder(kind)
     try:
         record: Kept = decoder.decode(_codecs.decompress(body))
     except (zstandard.ZstdError, msgspec.MsgspecError, RecursionError) as error:

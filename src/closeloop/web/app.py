@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from closeloop import __version__
+from closeloop.records.record import resolve_record_types
 from closeloop.store import Store
 from closeloop.traces.session_import import list_unbuilt_traces
 from closeloop.web import render, submissions
@@ -98,6 +99,7 @@ def build_web_app(
     evaluator: SubmissionEvaluator | None = None,
 ) -> Starlette:
     """The server's routes. Unless it is open, which without a token it is, callers need one."""
+    resolve_record_types()
     pending_traces = PendingTraces(quiet)
     desk = desk or PageContext(store)
     access_policy = AccessPolicy(
