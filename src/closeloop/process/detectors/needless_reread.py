@@ -99,12 +99,12 @@ _OUTPUT_FOLDERS = frozenset(("_build", "build", "dist", "out", "output", "target
 _MAX_CITED = 6
 
 
-class _KnownRead(Record, frozen=False):
+class _KnownRead(Record):
     stamp: tuple[int, int, int]
     """Equal stamps: nothing that would explain another look happened in between."""
     numbers: list[int]
-    at_once: bool = False
-    """Two of them follow each other, with nothing done in between."""
+    at_once: list[int]
+    """Those that follow the one before them with nothing done in between."""
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
@@ -158,14 +158,15 @@ def _needless_read_rows(
         before = known.get(key)
         if before is not None and before.stamp == stamp:
             is_next = lane.steps[step.index - 1].number == before.numbers[-1]
-            before.at_once |= is_next and isinstance(step.event, Read)
+            if is_next and isinstance(step.event, Read):
+                before.at_once.append(step.number)
             before.numbers.append(step.number)
             continue
         if before is not None:
-            yield path, before.numbers, before.at_once
-        known[key] = _KnownRead(stamp=stamp, numbers=[step.number])
+            yield path, before.numbers, bool(before.at_once)
+        known[key] = _KnownRead(stamp=stamp, numbers=[step.number], at_once=[])
     for (path, _), one in known.items():
-        yield path, one.numbers, one.at_once
+        yield path, one.numbers, bool(one.at_once)
 
 
 def _is_new_attempt(step: TraceStep, attempts: set[tuple[str, str | None, str | None]]) -> bool:
