@@ -9,6 +9,7 @@ from closeloop.records.finding import Unmeasured
 
 RULE = "needless-reread"
 READ = {"read": {"path": "a.py", "text": "x = 1"}}
+OTHER = {"read": {"path": "b.py", "text": "y = 2"}}
 CAT = {"run": {"command": "cat a.py", "exit": 0, "output": "x = 1"}}
 
 
@@ -20,8 +21,20 @@ def test_three_times_the_same(look: dict) -> None:
 
 
 def test_the_number_is_a_threshold() -> None:
-    assert len(found(RULE, [READ, READ], limits={"times": 2})) == 1
-    assert found(RULE, [READ, READ, READ], limits={"times": 4}) == []
+    assert len(found(RULE, [READ, OTHER, READ], limits={"times": 2})) == 1
+    assert found(RULE, [READ, OTHER, READ, OTHER, READ], limits={"times": 4}) == []
+
+
+def test_twice_with_nothing_done_in_between_is_enough() -> None:
+    (finding,) = found(RULE, [READ, {"say": "…"}, READ])
+    assert finding.events == (1, 3)
+    assert found(RULE, [CAT, CAT]) == []
+
+
+def test_the_edit_that_failed_before_is_no_reason_to_look_again() -> None:
+    failing = {"edit": {"path": "a.py", "before": "y", "ok": False, "error": "not found"}}
+    (finding,) = found(RULE, [failing, READ, failing, READ, failing, READ])
+    assert finding.events == (2, 4, 6)
 
 
 def _lines(first: int) -> dict:
@@ -31,12 +44,12 @@ def _lines(first: int) -> dict:
 @pytest.mark.parametrize(
     "events",
     [
-        [READ, READ],
-        [READ, edit("a.py"), READ, READ],
-        [READ, READ, {"run": {"command": "make generate", "exit": 0}}, READ],
-        [READ, READ, {"run": {"command": "sed -i s/1/2/ a.py", "exit": 0}}, READ],
-        [READ, READ, {"note": {"about": "compaction", "text": ""}}, READ],
-        [READ, READ, {"edit": {"path": "a.py", "ok": False, "error": "not found"}}, READ],
+        [READ, OTHER, READ],
+        [READ, edit("a.py"), READ, OTHER, READ],
+        [READ, OTHER, READ, {"run": {"command": "make generate", "exit": 0}}, READ],
+        [READ, OTHER, READ, {"run": {"command": "sed -i s/1/2/ a.py", "exit": 0}}, READ],
+        [READ, OTHER, READ, {"note": {"about": "compaction", "text": ""}}, READ],
+        [READ, OTHER, READ, {"edit": {"path": "a.py", "ok": False, "error": "not found"}}, READ],
         [_lines(1), _lines(2), _lines(3)],
         [{"read": {"path": "a.py", "text": f"{n}"}} for n in range(3)],
         [{"run": {"command": "cat server.log", "exit": 0, "output": "up"}}] * 4,
@@ -48,12 +61,13 @@ def test_what_is_not_needless(events: list[dict]) -> None:
 
 
 def test_each_lane_reads_for_itself() -> None:
-    events = [READ, {"lane": "child", **READ}, READ, {"lane": "child", **READ}]
+    child = [{"lane": "child", **one} for one in (READ, OTHER, READ)]
+    events = [READ, OTHER, *child, READ]
     assert found(RULE, events, lanes={"child": "root"}) == []
 
 
 def test_another_lanes_change_is_a_reason_to_look_again() -> None:
-    events = [READ, READ, {"lane": "child", **edit("a.py")}, READ]
+    events = [READ, OTHER, READ, {"lane": "child", **edit("a.py")}, READ]
     assert found(RULE, events, lanes={"child": "root"}) == []
 
 

@@ -239,7 +239,7 @@ def test_long_names_dark_screens_and_paper(
         assert page.evaluate(colour) == "rgb(29, 35, 39)"
         page.goto(f"{address}/attempts")
         expect(page.locator("thead")).to_be_visible()
-        expect(page.locator("form.filters")).to_be_hidden()
+        expect(page.get_by_label("Narrow the list")).to_be_hidden()
         assert page.evaluate("getComputedStyle(document.querySelector('tbody tr')).display") == (
             "table-row"
         )

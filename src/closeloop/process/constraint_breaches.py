@@ -129,6 +129,7 @@ _NOT_PACKAGES = frozenset(
         "line-length",
     )
 )
+_RUN_DEMAND = re.compile(r"\b(?:execut\w+|run|bash\w*|python)\b", re.IGNORECASE)
 _MAX_LINE_CHARS = 300
 _MIN_INDENTED_LINES = 3
 """Indented lines that an edit must add to say how it indents."""
@@ -168,13 +169,14 @@ def _find_early_changes(
     end = constraint.until or float("inf")
     trials = (step for step in lane.steps if constraint.number < step.number and is_run(step))
     run = next(trials, None)
-    if run is None and not lane.commands:
+    if run is None and not lane.commands and not _RUN_DEMAND.search(constraint.words):
+        # It may have had no way to run anything.
         return
     end = min(end, run.number) if run is not None else end
+    answered = max((step.index for step in lane.steps if step.failed is not None), default=-1)
     for step in list_code_changes(lane):
         path = next((path for path in step.written if _was_there(path, standing)), None)
-        is_answered = step.failed is not None or step is not lane.steps[-1]
-        if path is not None and is_answered and constraint.number < step.number < end:
+        if path is not None and step.index <= answered and constraint.number < step.number < end:
             yield ConstraintBreach(step=step, what=f"changed {path} before anything had been run")
 
 

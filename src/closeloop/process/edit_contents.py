@@ -90,6 +90,18 @@ def diff_edit(event: Edit) -> EditLines | None:
     return None
 
 
+def is_undo(event: Edit) -> bool:
+    """It changed a file and tells no text: the editor was told to take the last edit back."""
+    return (
+        event.action == "change"
+        and event.ok is True
+        and event.before is None
+        and event.after is None
+        and event.patch is None
+        and not event.path.endswith(".ipynb")
+    )
+
+
 def _split_lines(text: str | None) -> list[str]:
     return text[:MAX_EDIT_CHARS].splitlines() if text else []
 

@@ -93,7 +93,7 @@ from closeloop.records.inspection import (
 
 rule = Rule(
     name="lost-constraint",
-    version=5,
+    version=6,
     about="What the user forbade or demanded is gone against later.",
     severity="error",
     mode="instruction drift",

@@ -73,10 +73,10 @@ it fired three times of 194, each time rightly, which is too few to give a rate.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from closeloop.process.agent_claims import list_closings, parse_claim
-from closeloop.process.edit_contents import deletes_file, list_code_changes
+from closeloop.process.edit_contents import deletes_file, is_undo, list_code_changes
 from closeloop.process.measures.verification import (
     EVENT_NUMBER,
     could_not_run,
@@ -98,7 +98,7 @@ from closeloop.records.trace import Edit
 
 rule = Rule(
     name="missing-verification",
-    version=6,
+    version=7,
     about="The agent ended with code that neither a check nor a run of it has tried.",
     severity="warning",
     gates=True,
@@ -172,11 +172,11 @@ def _find_pile(
     runs = [step for lane in reading.lanes.values() for step in lane.steps if is_run(step)]
     last = max(runs, key=EVENT_NUMBER, default=None)
     made = find_standing_changes(reading).made
-    untried = [
+    untried = _leave_out_undone(
         step
         for step in changes
         if (last is None or step.number > last.number) and made.keys().isdisjoint(step.written)
-    ]
+    )
     least = MIN_PILE if last is None or not last.failed else MIN_PILE - 1
     if len(untried) < least or not _could_run_commands(reading):
         return []
@@ -194,6 +194,19 @@ def _find_pile(
             confidence=0.8,
         )
     ]
+
+
+def _leave_out_undone(changes: Iterable[TraceStep]) -> Sequence[TraceStep]:
+    """The changes, without those that the editor took back, and without the undoing of them."""
+    standing: list[TraceStep] = []
+    for step in changes:
+        if not (isinstance(step.event, Edit) and is_undo(step.event)):
+            standing.append(step)
+            continue
+        same_file = (one for one in reversed(standing) if one.written == step.written)
+        if undone := next(same_file, None):
+            standing.remove(undone)
+    return standing
 
 
 def _restores_tried_code(root: LaneReading, changes: Sequence[TraceStep]) -> bool:

@@ -2,12 +2,13 @@
 
 ## What it looks for
 
-Within a lane: the same lines of the same file, by whichever command, three times, while neither the
-file nor anything unnamed was changed by any lane, the context was not cut, and no edit of the file
-had failed. Other parts may be read in between; another range of lines is another read.
+Within a lane: the same lines of the same file, by whichever command, three times, or twice with
+nothing done in between, while neither the file nor anything unnamed was changed by any lane, the
+context was not cut, and no edit of the file had failed, but for the very edit that had failed
+before. Other parts may be read in between; another range of lines is another read.
 What programs write (pages, reports, anything below `_build` or `dist`) may be read again after
 every command that runs something: whether it changed is what the agent wants to know. Logs,
-scratch files and waiting are left out.
+scratch files (but for Python scripts) and waiting are left out.
 
 ## Why it matters
 
@@ -36,7 +37,7 @@ When the trace holds what the reads showed.
 
 ## Thresholds and silencing
 
-`times` (3): so many like reads are too many.
+`times` (3): so many like reads are too many; one fewer where two follow each other at once.
 
 ```toml
 [rules.needless-reread]
@@ -70,12 +71,13 @@ from closeloop.records.inspection import (
 from closeloop.records.record import Record
 from closeloop.records.trace import (
     Command,
+    Edit,
     Read,
 )
 
 rule = Rule(
     name="needless-reread",
-    version=3,
+    version=4,
     about="The same part of a file that did not change is read again and again.",
     severity="info",
     thresholds={"times": 3},
@@ -101,6 +103,8 @@ class _KnownRead(Record):
     stamp: tuple[int, int, int]
     """Equal stamps: nothing that would explain another look happened in between."""
     numbers: list[int]
+    at_once: list[int]
+    """Those that follow the one before them with nothing done in between."""
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
@@ -111,7 +115,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     findings = []
     for lane in lanes:
         counts = Counter([step.read[0] for step in lane.reads])
-        frequent_paths = {path for path, count in counts.items() if count >= limits["times"]}
+        frequent_paths = {path for path, count in counts.items() if count >= limits["times"] - 1}
         if frequent_paths:
             findings += [
                 make_finding(
@@ -121,44 +125,59 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
                     numbers[:_MAX_CITED],
                     lane=lane.lane.id,
                 )
-                for path, numbers in _needless_read_rows(
+                for path, numbers, at_once in _needless_read_rows(
                     lane, list_trace_changes(reading), frequent_paths
                 )
-                if len(numbers) >= limits["times"]
+                if len(numbers) >= limits["times"] - at_once
             ]
     return sorted(findings, key=lambda finding: finding.events)
 
 
 def _needless_read_rows(
     lane: LaneReading, changes: Sequence[TraceStep], often: set[str]
-) -> Iterator[tuple[str, list[int]]]:
+) -> Iterator[tuple[str, list[int], bool]]:
     """Each part of a file that was read, with the reads of it that saw the same for no reason."""
     known: dict[tuple[str, str], _KnownRead] = {}
     clock = _FileClock(changes, lane.compactions)
+    attempts: set[tuple[str, str | None, str | None]] = set()
     for step in lane.steps:
         if not step.read:
             clock.runs += step.doing is not None and not step.doing.searches
-            if step.failed and step.written:
+            if step.failed and step.written and _is_new_attempt(step, attempts):
                 # What could not be edited may well be looked at again.
                 clock.touch_paths(step.written)
             continue
         if step.read[0] not in often:
             continue
         shown = _shown_text(step)
-        if shown is None or step.changed or step.check is not None:
+        if shown is None or step.changed or step.failed or step.check is not None:
             continue
         path, stamp = step.read[0], (*clock.stamp_read(step), clock.runs)
         stamp = stamp if _is_program_output(path) else (*stamp[:2], 0)
         key = (path, shown)
         before = known.get(key)
         if before is not None and before.stamp == stamp:
+            is_next = lane.steps[step.index - 1].number == before.numbers[-1]
+            if is_next and isinstance(step.event, Read):
+                before.at_once.append(step.number)
             before.numbers.append(step.number)
             continue
         if before is not None:
-            yield path, before.numbers
-        known[key] = _KnownRead(stamp=stamp, numbers=[step.number])
+            yield path, before.numbers, bool(before.at_once)
+        known[key] = _KnownRead(stamp=stamp, numbers=[step.number], at_once=[])
     for (path, _), one in known.items():
-        yield path, one.numbers
+        yield path, one.numbers, bool(one.at_once)
+
+
+def _is_new_attempt(step: TraceStep, attempts: set[tuple[str, str | None, str | None]]) -> bool:
+    """An edit that failed, and is not the very one that had failed before."""
+    edit = step.event
+    if not isinstance(edit, Edit):
+        return True
+    attempt = (edit.path, edit.before, edit.after)
+    is_new = attempt not in attempts
+    attempts.add(attempt)
+    return is_new
 
 
 class _FileClock:
@@ -200,7 +219,8 @@ def _is_program_output(path: str) -> bool:
 def _shown_text(step: TraceStep) -> str | None:
     """What the read showed; None where that is not known, or may grow by itself."""
     event = step.event
-    if step.read[0].endswith(_GROWING_FILES) or is_scratch_path(step.read[0]):
+    path = step.read[0]
+    if path.endswith(_GROWING_FILES) or (is_scratch_path(path) and not path.endswith(".py")):
         return None
     if isinstance(event, Read):
         return event.text

@@ -5,13 +5,15 @@
 Failure sets of the same check that come back after another one, twice or more: the same tests or
 places with the same messages, read from outputs that were cut in the same way. Or a file whose
 content returns to an earlier version twice or more, told by edits that undo each other or by
-equal texts; that it was deleted, by an edit or by `rm`, is a version too. Scratch files are left
+equal texts, or by calls of the editor that take the last edit back; that it was deleted, by an edit
+or by `rm`, is a version too. Scratch files are left
 out. Going back to one and the same version twice is a look around (a print added and taken out
 again); for files, two different versions must come back, or one three times. A check that passes
 in between is a value too, but its return is what everybody wants and does not count. `git stash`
 and back, to see how things were, does not count either. Several edits that undo several others
 turn back once, and what was taken out for a commit that never held it may be put back after that
-commit.
+commit. Nor do tries that the editor takes back one after the other, where none is made again,
+or one that is taken back to run something without it.
 
 Also one return, where edits of one place follow each other at once and end with the text with which
 they began: nothing was run, read or said in between that could have spoken for either.
@@ -76,8 +78,8 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from closeloop.process.check_comparison import hides_output
-from closeloop.process.edit_contents import deletes_file, is_scratch_path
-from closeloop.process.measures.verification import is_linter_check
+from closeloop.process.edit_contents import deletes_file, is_scratch_path, is_undo
+from closeloop.process.measures.verification import is_linter_check, is_run
 from closeloop.process.rule_helpers import (
     describe_failures,
     explain_unreadable_checks,
@@ -99,7 +101,7 @@ from closeloop.records.trace import (
 
 rule = Rule(
     name="oscillation",
-    version=6,
+    version=7,
     about="Back and forth: what failed before fails again, or a file is undone and redone.",
     severity="warning",
     gates=True,
@@ -179,6 +181,8 @@ def _file_findings(lane: LaneReading, least: float) -> Iterable[Finding]:
     commits = _commit_numbers(lane) if rows else ()
     for path, row in rows.items():
         returns = list(_find_turns(row, commits))
+        if _only_takes_back(lane, [step for _, step in returns]):
+            continue
         return_counts = Counter(value for value, _ in returns)
         if len(returns) >= least and (len(return_counts) > 1 or len(returns) > least):
             yield make_finding(
@@ -187,6 +191,19 @@ def _file_findings(lane: LaneReading, least: float) -> Iterable[Finding]:
                 [step.number for _, step in returns],
                 lane=lane.lane.id,
             )
+
+
+def _only_takes_back(lane: LaneReading, returns: Sequence[TraceStep]) -> bool:
+    """One try after the other is taken back by the editor, and none of them made again; or one was
+    taken back and made again, to run something without it.
+    """
+    undos = [step for step in returns if isinstance(step.event, Edit) and is_undo(step.event)]
+    if not undos or len(returns) > len(undos) + 1:
+        return False
+    if len(returns) == len(undos):
+        return True
+    runs = lane.steps[undos[0].index + 1 : returns[-1].index]
+    return len(undos) == 1 and any(map(is_run, runs))
 
 
 def _undone_at_once(lane: LaneReading) -> Iterable[Finding]:
@@ -221,6 +238,8 @@ def _places_text(step: TraceStep) -> bool:
         isinstance(edit, Edit)
         and bool((edit.before or "").strip())
         and bool((edit.after or "").strip())
+        # What is only indented once more is not changed back.
+        and (edit.before or "").strip() != (edit.after or "").strip()
         and not is_scratch_path(step.written[0])
     )
 
@@ -276,6 +295,8 @@ def _list_versions(changes: Iterable[TraceStep]) -> Iterable[tuple[Hashable, Tra
     """Each change with the version that it leaves: taking an edit back leaves the one before."""
     ways: dict[Hashable, Hashable] = {}
     version: Hashable = _FIRST_VERSION
+    left: list[Hashable] = []
+    """Versions that edits left, which an undo brings back in turn."""
     for number, step in enumerate(changes, 1):
         edit = step.event
         if not isinstance(edit, Edit) or edit.action == "delete":
@@ -284,7 +305,12 @@ def _list_versions(changes: Iterable[TraceStep]) -> Iterable[tuple[Hashable, Tra
             version = _GONE_VERSION
             yield version, step
             continue
-        if number == 1 and edit.before is not None:
+        if is_undo(edit) and left:
+            version = left.pop()
+            yield version, step
+            continue
+        left.append(version)
+        if number == 1 and (edit.before is not None or edit.action == "change"):
             yield version, step
         if edit.before is None:
             # A whole file with an equal text is an equal version; what is put between lines, or

@@ -9,7 +9,8 @@ agent words its thoughts and commands does not count, nor do flags that only cha
 looks.
 
 The **silent** kind: the same command prints the same after changed code, three times or more,
-whatever its exit code, unless what it prints states success or the agent says that it is right. A
+whatever its exit code, unless the agent says that it is right, or what it prints states success and
+the agent does not say each time that the fault is still there. A
 script that shows a bug and ends with exit code 0 is told so. So is a check that cannot even start,
 for the same reason each time, however its own files are changed. The round that brings a failure,
 or brings it out, does not count, and neither does a change that only prints more.
@@ -105,7 +106,7 @@ from closeloop.records.trace import (
 
 rule = Rule(
     name="spiral",
-    version=7,
+    version=8,
     about="One fix after another leaves the same failure: the agent is stuck and does not stop.",
     severity="error",
     gates=True,
@@ -129,6 +130,15 @@ _SUCCESS_WORDS = re.compile(
     re.IGNORECASE,
 )
 """What an agent says of an output that it likes."""
+_FAILURE_WORDS = re.compile(
+    r"\bstill (?:ha(?:s|ve|ving)|not?|n't|see\w*|get\w*|fail\w*|show\w*|print\w*|return\w*|the"
+    r"|an?|there|persist\w*|wrong|occur\w*|exist\w*|present)\b"
+    r"|\b(?:is|are|does|do|did|was)(?: not|n['’]t) (?:work|help|fix|take effect|being|what)"
+    r"|\b(?:issue|problem|error|bug)s? (?:\w+ )?(?:persists?|remains?)\b"
+    r"|\bsame (?:result|output|error|issue|problem)\b|\bno (?:change|effect|difference)\b",
+    re.IGNORECASE,
+)
+"""What an agent says of an output that shows the fault as before."""
 _PASSED_COUNT = re.compile(r"\b(\d{1,6}) pass(?:ed|ing)\b")
 
 
@@ -251,7 +261,8 @@ def _silent_spirals(reading: TraceReading, lane: LaneReading, least: float) -> I
         if len(row) - begun[line] >= least:
             spirals[line, row[0].number] = row[begun[line] :]
     for row in spirals.values():
-        if not states_success(row[-1]) and not _is_mostly_liked(reading, row):
+        is_fine = states_success(row[-1]) and not _is_mostly_disliked(reading, row)
+        if not is_fine and not _is_mostly_liked(reading, row):
             yield make_finding(
                 rule,
                 f"{truncate_line(getattr(row[-1].event, 'command', ''))}"
@@ -288,8 +299,17 @@ def _is_mostly_liked(reading: TraceReading, row: Sequence[TraceStep]) -> bool:
     return 2 * sum(_is_liked(reading, step) for step in row) >= len(row)
 
 
+def _is_mostly_disliked(reading: TraceReading, row: Sequence[TraceStep]) -> bool:
+    """What is printed may say `1 passed`: the agent says each time that it is still wrong."""
+    return 4 * sum(_speaks_of(reading, step, _FAILURE_WORDS) for step in row) >= 3 * len(row)
+
+
 def _is_liked(reading: TraceReading, step: TraceStep) -> bool:
     """The agent's next words say that the output is right."""
+    return _speaks_of(reading, step, _SUCCESS_WORDS)
+
+
+def _speaks_of(reading: TraceReading, step: TraceStep, opinion: re.Pattern[str]) -> bool:
     following = reading.trace.events[step.number : step.number + 1]
     words = [event.text for event in following if isinstance(event, Thought | Message)]
-    return any(_SUCCESS_WORDS.search(text[:_OPINION_CHARS]) for text in words)
+    return any(opinion.search(text[:_OPINION_CHARS]) for text in words)
