@@ -130,7 +130,7 @@ def addresses() -> list[str]:
         path = page.path
         for name, value in names.items():
             path = path.replace(name, value)
-        if "{" not in path and path != "/review/trace":
+        if "{" not in path and not path.endswith(("/review/trace", "/round")):
             found.append(path)
     return [
         *found,

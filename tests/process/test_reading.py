@@ -164,7 +164,7 @@ def test_who_read_what_is_said_in_sentences() -> None:
         "1 finding on real sessions read by 1 person and 1 model.",
         "1 whole session read, with 1 clear process failure: 0 found by the rule that is about it, "
         "1 by another rule only.",
-        "Two readers agree on findings in 100% of 1 cases: Cohen's kappa –, "
+        "Two readers agree on findings in 100 % of 1 cases: Cohen's kappa –, "
         "Gwet's AC1 1.00 (-0.69–1.00).",
     ]
 

@@ -294,12 +294,14 @@ def test_a_fix_whose_lines_are_nine_tenths_those_of_one_that_did_not_help_is_the
     assert again(2) == []
 
 
-def test_an_unchanged_file_read_three_times_is_a_needless_reread_and_twice_is_none() -> None:
-    look = {"read": {"path": "a.py", "text": "x"}}
-    assert found("needless-reread", [look, look]) == []
-    assert found("needless-reread", [look, look, edit("a.py"), look]) == []
-    (finding,) = found("needless-reread", [look, look, look])
-    assert finding.events == (1, 2, 3)
+def test_an_unchanged_file_read_three_times_or_twice_at_once_is_a_needless_reread() -> None:
+    look, other = ({"read": {"path": path, "text": "x"}} for path in ("a.py", "b.py"))
+    assert found("needless-reread", [look, other, look]) == []
+    assert found("needless-reread", [look, edit("a.py"), look]) == []
+    (twice,) = found("needless-reread", [look, look])
+    assert twice.events == (1, 2)
+    (thrice,) = found("needless-reread", [look, other, look, other, look])
+    assert thrice.events == (1, 3, 5)
 
 
 # Runs and edits that come to nothing
