@@ -138,7 +138,7 @@ def addresses() -> list[str]:
         "/attempts?show=grid",
         "/attempts?rule=spiral",
         "/compare?variants=v0&variants=v1",
-        f"/compare?attempt={SHORT}&attempt={SHORT}",
+        f"/compare?attempt={SHORT}&attempt={TRACED}",
         f"/review/trace?item={SHORT}",
     ]
 
