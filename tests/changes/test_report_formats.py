@@ -329,7 +329,7 @@ def test_a_terminal_shows_this():
 Not ready to merge: 1 newly failing in test; 1 error; 1 warning; risk high
 main..feature (2 files, +22 −13)
 
-Risk high   12% (8% to 17%) of changes of its size were reverted or repaired, learned from 900
+Risk high   12 % (8 % to 17 %) of changes of its size were reverted or repaired, learned from 900
   Removes the public function `parse_date`.
   Larger than 83 % of changes.
 

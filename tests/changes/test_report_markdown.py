@@ -32,7 +32,7 @@ def test_a_reviewer_reads_this():
 
 main..feature (2 files, +22 −13)
 
-**Risk: high.** 12% (8% to 17%) of changes of its size were reverted or repaired, learned from 900.
+**Risk: high.** 12 % (8 % to 17 %) of changes of its size were reverted or repaired, learned from 900.
 - Removes the public function `parse_date`.
 - Larger than 83 % of changes.
 

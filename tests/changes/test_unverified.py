@@ -153,8 +153,8 @@ def test_pages_say_it() -> None:
     with open_store(":memory:") as store:
         number = save_report(report, store, None)
         with TestClient(build_web_app(store, token=None), base_url="http://127.0.0.1") as client:
-            page = client.get(f"/changes/reports/{number}", headers={"accept": "text/html"}).text
-            listed = client.get("/changes", headers={"accept": "text/html"}).text
+            page = client.get(f"/reports/{number}", headers={"accept": "text/html"}).text
+            listed = client.get("/pulls", headers={"accept": "text/html"}).text
     assert "? not verified" in page
     assert "no test command is known" in page
     assert "none worse, but no test was run" in page

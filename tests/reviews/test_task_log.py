@@ -120,7 +120,7 @@ def test_show_json_export_and_api_have_the_same_log(tried_project: Path) -> None
     assert "before → after: 1 passed, 1 failed → 0 passed, 2 failed" in terminal
     assert "files touched: calculator.py +1 −1" in terminal
     assert "merge decision: nobody decided" in terminal
-    assert "Against the reference, similarity 0.00" in terminal
+    assert "Against the reference, similarity 0 %" in terminal
     assert "reference  +return a + b" in terminal
 
 

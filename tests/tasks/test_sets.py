@@ -98,7 +98,7 @@ def test_looks_are_counted_by_change_and_not_by_run():
     told = overuse_warning(look("new"), earlier)
     assert told is not None
     assert "change 4" in told
-    assert "0.10 better" in told
+    assert "10 points better" in told
 
 
 def test_a_new_model_and_an_old_look_are_reminded_of():

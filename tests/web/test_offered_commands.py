@@ -31,8 +31,12 @@ FILLED_IN = {
     ),
 }
 """What people type in place of what stands for it."""
-SERVICES = ("closeloop import --github owner/name", "closeloop pulls --fetch")
-"""What asks a code host, which is not here."""
+SERVICES = (
+    "closeloop import --github owner/name",
+    "closeloop import --git .",
+    "closeloop pulls --fetch",
+)
+"""What asks a code host, which is not here, or a history of pull requests."""
 NAMES_OF_NOTHING = ("closeloop score ATTEMPT", "closeloop compare A B", "closeloop judge calibrate")
 """Shown as patterns, of which every page of an attempt has the real one."""
 RECORDINGS = Path(__file__).parents[1] / "traces" / "fixtures" / "codex"

@@ -29,6 +29,7 @@ from closeloop.records.attempt import Attempt
 from closeloop.records.finding import Finding, Measurement
 from closeloop.records.record import content_digest
 from closeloop.records.trace import Trace
+from closeloop.store.attempt_rows import column_text
 from closeloop.store.fact_rows import StoreSection, split_values
 from closeloop.store.record_bodies import unpack_record
 from closeloop.store.schema import attempt_bodies, attempts, measurements, search_documents
@@ -64,7 +65,8 @@ _DELETE_ALL_WORDS = {
 
 def insert_work_texts(connection: Connection, texts: Mapping[str, str]) -> None:
     """Index what `collect_search_text` says of attempts that were just stored, by their ids."""
-    _insert_documents(connection, "work", texts)
+    storable = {attempt: column_text(said) for attempt, said in texts.items()}
+    _insert_documents(connection, "work", storable)
 
 
 def replace_finding_texts(
@@ -81,7 +83,7 @@ def replace_finding_texts(
     new: dict[str, str] = {}
     for attempt, found in findings.items():
         lines = (f"{one.rule}: {one.message}" for one in found if one.silenced is None)
-        said = "\n".join(dict.fromkeys(lines))
+        said = column_text("\n".join(dict.fromkeys(lines)))
         if (content_digest(said) if said else None) != digests.get(attempt):
             new[attempt] = said
     # FTS5 lets go of words only with their text: the document stays, and no longer counts.

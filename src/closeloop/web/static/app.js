@@ -270,7 +270,7 @@ class SessionList extends HTMLElement {
     const address = new URL(location.href);
     address.searchParams.set("open", link.dataset.id);
     history.replaceState(null, "", address);
-    htmx.ajax("GET", `/attempts/${link.dataset.id}/preview`, { target: "#beside", swap: "innerHTML" });
+    htmx.ajax("GET", `/attempts/${link.dataset.id}/preview`, { target: "#beside" });
   }
 }
 
