@@ -11,7 +11,7 @@ from scripted_work import add_attempt, add_task, add_variant
 from closeloop.metrics.attempt_measuring import project_rulebook
 from closeloop.metrics.attempt_table import AttemptTable, load_attempt_table
 from closeloop.metrics.work_summary import (
-    MergedPull,
+    PricedPull,
     choose_period,
     find_costliest,
     list_changes,
@@ -54,9 +54,9 @@ def test_a_week_stands_beside_the_week_before(store: Store) -> None:
     for days, cost in ((0, 1.0), (7, 2.0), (3, None), (7.01, 6.0), (14.5, 99.0)):
         add_attempt(store, None, None, None, started=ago(days), cost=cost)
     merged = [
-        MergedPull(merged=ago(1), cost=0.5),
-        MergedPull(merged=ago(2), cost=None),
-        MergedPull(merged=ago(8), cost=4.0),
+        PricedPull(merged=ago(1), cost=0.5),
+        PricedPull(merged=ago(2), cost=None),
+        PricedPull(merged=ago(8), cost=4.0),
     ]
     work = loaded(store)
     period = choose_period(work, TimeRange(), NOW + timedelta(seconds=1))

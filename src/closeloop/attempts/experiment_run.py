@@ -11,7 +11,6 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from statistics import fmean
 
 import anyio
 from anyio import to_thread
@@ -375,15 +374,7 @@ def collect_results(
         insights=tuple(context.store.course.list_attempt_insights(ids)),
         skipped=dict(skipped),
         sandbox=sandbox_description(context.tools.workspaces),
-        would_merge=merging_shares(context.store, AttemptSpan(variants=plan.experiment.variants)),
+        would_merge=context.store.scores.load_merging_shares(
+            AttemptSpan(variants=plan.experiment.variants)
+        ),
     )
-
-
-def merging_shares(store: Store, span: AttemptSpan) -> dict[str, float]:
-    """By attempt that people scored: the share of them who would merge it, by their last word."""
-    given = store.scores.load_score_columns(span, "would-merge", "person")
-    held = (given.held["who"].tolist(), given.held["value"].tolist())
-    votes: dict[str, dict[str, float]] = {}
-    for attempt, who, value in zip(given.attempts, *held, strict=True):
-        votes.setdefault(attempt, {})[who] = value
-    return {attempt: fmean(said.values()) for attempt, said in votes.items()}

@@ -198,7 +198,6 @@ def attempts(  # noqa: PLR0913 - one parameter for each flag
         require_positive_flags,
     )
     from closeloop.cli.import_ import parse_since
-    from closeloop.metrics.task_repeats import require_tried
     from closeloop.records.attempt import AttemptFilter
     from closeloop.store.store_opening import open_existing_store
 
@@ -209,7 +208,9 @@ def attempts(  # noqa: PLR0913 - one parameter for each flag
         rows = store.listing.list_page(
             wanted, limit, without=store.held_out.list_sealed_digests(), sort=sort
         )
-        if not rows:
+        if not rows and (task or variant):
+            from closeloop.metrics.task_repeats import require_tried
+
             require_tried(store, task, variant)
         names = tuple(dict.fromkeys(score or ()))
         cells = load_cells(store, project.settings, rows, names)
@@ -322,12 +323,13 @@ class ListedFacts(Record):
 def load_listed_facts(
     store: Store, rows: Sequence[AttemptRow], snippets: Mapping[str, SearchSnippet] | None = None
 ) -> ListedFacts:
-    from closeloop.attempts.experiment_run import merging_shares
     from closeloop.store.metrics_section import AttemptSpan
 
     unchecked = tuple(row.id for row in rows if row.is_for_review)
     return ListedFacts(
-        would_merge=dict(merging_shares(store, AttemptSpan(attempts=unchecked))),
+        would_merge=store.scores.load_merging_shares(AttemptSpan(attempts=unchecked))
+        if unchecked
+        else {},
         marks=store.listing.load_marks([row.id for row in rows]),
         snippets=dict(snippets or {}),
     )

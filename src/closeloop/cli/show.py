@@ -81,13 +81,13 @@ def show(
 
 def show_task_repeats(store: Store, book: Rulebook, task: str, *, json: bool) -> None:
     """One task over its repeats."""
-    from closeloop.attempts.experiment_run import merging_shares
     from closeloop.cli.console import print_json, print_parts
     from closeloop.cli.task_repeats import render_task_repeats
     from closeloop.metrics.task_repeats import load_task_repeats
     from closeloop.store.metrics_section import AttemptSpan
 
-    repeats = load_task_repeats(store, book, task, merging_shares(store, AttemptSpan()))
+    would_merge = store.scores.load_merging_shares(AttemptSpan())
+    repeats = load_task_repeats(store, book, task, would_merge)
     print_json(repeats) if json else print_parts(*render_task_repeats(repeats))
 
 

@@ -120,18 +120,18 @@ class PeriodTotals(Record):
     """How many that are."""
 
 
-class MergedPull(Record):
+class PricedPull(Record):
     """A merged pull request of an agent, and what the work behind it cost."""
 
     merged: Time
     cost: float | None
 
 
-def list_merged_pulls(
+def list_priced_pulls(
     pulls: Sequence[PullRow], costs: Mapping[tuple[str, int], PullCost]
-) -> list[MergedPull]:
+) -> list[PricedPull]:
     return [
-        MergedPull(merged=row.closed, cost=costs[row.repo, row.pull].cost)
+        PricedPull(merged=row.closed, cost=costs[row.repo, row.pull].cost)
         for row in pulls
         if row.state == "merged" and row.agent is not None and row.closed is not None
     ]
@@ -162,7 +162,7 @@ def period_before(period: TimeRange) -> TimeRange:
 
 
 def total_period(
-    work: AttemptTable, merged: Sequence[MergedPull], period: TimeRange
+    work: AttemptTable, merged: Sequence[PricedPull], period: TimeRange
 ) -> PeriodTotals:
     import numpy as np
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from statistics import fmean
 from typing import Any, get_args
 
 from sqlalchemy import Connection, exists, func, insert, select
@@ -77,6 +78,15 @@ class ScoreSection(StoreSection):
 
         summary: list[ScoreCount] = self._read(work)
         return summary
+
+    def load_merging_shares(self, span: AttemptSpan) -> dict[str, float]:
+        """By attempt that people scored: the share who would merge it, by their last word."""
+        given = self.load_score_columns(span, "would-merge", "person")
+        held = (given.held["who"].tolist(), given.held["value"].tolist())
+        votes: dict[str, dict[str, float]] = {}
+        for attempt, who, value in zip(given.attempts, *held, strict=True):
+            votes.setdefault(attempt, {})[who] = value
+        return {attempt: fmean(said.values()) for attempt, said in votes.items()}
 
     def load_score_columns(
         self,

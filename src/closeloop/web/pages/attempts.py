@@ -117,7 +117,7 @@ class AttemptGrid(Record):
     """Whether people say how the attempts did, and no check does."""
 
 
-class PreviewAsked(Record):
+class AttemptPreviewAsked(Record):
     attempt: str
 
 
@@ -185,12 +185,14 @@ def attempts(desk: PageContext, asked: AttemptsAsked) -> AttemptsView:
         if attempt_filter == AttemptFilter()
         else desk.store.listing.count_matches(attempt_filter, MAX_COUNT + 1, without=sealed),
         total=total.value,
-        opened=None if asked.open is None else preview(desk, PreviewAsked(attempt=asked.open)),
+        opened=None
+        if asked.open is None
+        else preview(desk, AttemptPreviewAsked(attempt=asked.open)),
         next=cursor_after_row(last.row, asked.sort, last.marks.findings) if last else None,
     )
 
 
-def preview(desk: PageContext, asked: PreviewAsked) -> AttemptPreview:
+def preview(desk: PageContext, asked: AttemptPreviewAsked) -> AttemptPreview:
     """What stands beside the list when one of its lines is chosen; nothing is measured for it."""
     head, _ = load_attempt_head(desk, asked.attempt)
     measurement = desk.load_measurement(head.row, make=False)

@@ -88,7 +88,7 @@ class Repeat(Record):
     """What was found in it; told of the first repeats."""
 
 
-class TaskLine(Record):
+class ComparedTask(Record):
     """One task, with the attempts of both."""
 
     task: str
@@ -104,7 +104,7 @@ class TaskLine(Record):
 
 class PairView(Record):
     versus: VariantComparison
-    tasks: tuple[TaskLine, ...]
+    tasks: tuple[ComparedTask, ...]
     """Those that differ most first."""
     more: int
     """Tasks that are not told."""
@@ -337,9 +337,11 @@ def _pair_view(
     )
 
 
-def _task_line(pair: TaskPair, first: tuple[Repeat, ...], second: tuple[Repeat, ...]) -> TaskLine:
+def _task_line(
+    pair: TaskPair, first: tuple[Repeat, ...], second: tuple[Repeat, ...]
+) -> ComparedTask:
     means = fmean(pair.first), fmean(pair.second)
-    return TaskLine(
+    return ComparedTask(
         task=pair.task,
         first=first,
         second=second,

@@ -135,7 +135,7 @@ def _holds_text(rule: TeamRule, wanted: str) -> bool:
     return not wanted.strip() or any(wanted.strip().lower() in text.lower() for text in texts)
 
 
-class PreviewAsked(Record):
+class ContextPreviewAsked(Record):
     repo: str | None = None
     """As owner/name; the one that this clone came from when not given."""
     file: Literal["AGENTS.md", "CLAUDE.md"] = "AGENTS.md"
@@ -144,7 +144,7 @@ class PreviewAsked(Record):
 class PreviewView(Record):
     """What agents will be told, line by line with its origin and cost, before it is written."""
 
-    asked: PreviewAsked
+    asked: ContextPreviewAsked
     repo: str
     repos: tuple[str, ...]
     preview: ContextPreview | None
@@ -158,7 +158,7 @@ class PreviewView(Record):
     fresh: bool
 
 
-def context_preview(desk: PageContext, asked: PreviewAsked) -> PreviewView:
+def context_preview(desk: PageContext, asked: ContextPreviewAsked) -> PreviewView:
     rules = desk.store.memory.list_rules()
     repos = tuple(sorted({rule.repo for rule in rules if rule.repo}))
 

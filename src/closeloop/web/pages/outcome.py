@@ -8,7 +8,6 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
-from closeloop.attempts.experiment_run import merging_shares
 from closeloop.changes.patch_comparison import ComparedFile, compare_changes
 from closeloop.metrics.task_log import load_task_log, parse_reference
 from closeloop.metrics.task_repeats import outcome_with_review
@@ -130,7 +129,7 @@ def _head_links(store: Store, row: AttemptRow) -> Iterator[HeadLink]:
 def list_results(store: Store, rows: Sequence[AttemptRow]) -> dict[str, str]:
     """By attempt, how it ended; where nothing is checked, whether most reviewers would merge it."""
     unchecked = tuple(row.id for row in rows if row.is_for_review)
-    merges = merging_shares(store, AttemptSpan(attempts=unchecked)) if unchecked else {}
+    merges = store.scores.load_merging_shares(AttemptSpan(attempts=unchecked)) if unchecked else {}
     return {
         row.id: outcome_with_review(row, merges) if row.is_for_review else attempt_result(row)
         for row in rows

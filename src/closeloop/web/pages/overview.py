@@ -29,7 +29,7 @@ from closeloop.metrics.work_summary import (
     find_costliest,
     find_most_findings,
     list_changes,
-    list_merged_pulls,
+    list_priced_pulls,
     median_costs,
     note_session,
     period_before,
@@ -288,7 +288,7 @@ def _compute_glance(
         charted = TimeRange(since=period.until - timedelta(days=CHART_DAYS), until=period.until)
     recent = select_period(work, charted)
     pulls = desk.store.pulls.list_pulls(agent=True)
-    merged = list_merged_pulls(pulls, load_pull_costs(desk.store, pulls))
+    merged = list_priced_pulls(pulls, load_pull_costs(desk.store, pulls))
     pushes = compute_trends(recent, (), (FIRST_PUSH_METRIC,), weeks=1).courses
     label = "This week" if period.until == now else f"The week up to {period.until:%Y-%m-%d}"
     return WorkGlance(
