@@ -7,33 +7,38 @@ HARBOR := .venv-harbor
 RAY := .venv-ray
 JUDGE := .venv-judge
 DEMO ?= .closeloop/demo
-INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# uv installs in seconds what takes pip a minute; pip does it where uv cannot, as with indexes that
+# only pip is configured for.
+INSTALL = install() { VIRTUAL_ENV=$(VENV) UV_NATIVE_TLS=1 $(BIN)/uv pip install --quiet \
+		--compile-bytecode -c constraints.txt "$$@" || { $(PIP) --upgrade 'pip>=25.1' && \
+		$(PIP) -c constraints.txt "$$@"; }; }; install
 
 .PHONY: demo test agents ray judge-real bench quality reading docs lint clean
 
 $(VENV)/.base: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	$(INSTALL) -e . pytest
+	-$(PIP) -c constraints.txt uv
+	@$(INSTALL) -e '.[check,demo]' 'pip>=25.1'
 	touch $@
 
 $(VENV)/.packages: $(VENV)/.base
-	$(INSTALL) --group test
+	@$(INSTALL) --group test
 	touch $@
 
 $(VENV)/.aside: $(VENV)/.base
-	$(INSTALL) --upgrade --target $(VENV)/aside --group api
+	@$(INSTALL) --upgrade --target $(VENV)/aside --group api
 	touch $@
 
 $(VENV)/.encoder: $(VENV)/.base
-	-$(BIN)/closeloop encoder install
+	-$(BIN)/closeloop admin encoder install
 	touch $@
 
 $(VENV)/.test: $(VENV)/.packages $(VENV)/.aside $(VENV)/.encoder
 	touch $@
 
 $(VENV)/.lint: $(VENV)/.base | $(VENV)/.packages  # one at a time in the same folder
-	$(INSTALL) --group lint
+	@$(INSTALL) --group lint
 	touch $@
 
 $(PEER)/.made: pyproject.toml
@@ -60,7 +65,7 @@ $(JUDGE)/.made: pyproject.toml constraints.txt
 	touch $@
 
 demo: $(VENV)/.base  ## Nine tasks, two scripted agents, graded: about two minutes
-	@PATH="$(CURDIR)/$(BIN):$$PATH" examples/demo/run $(DEMO)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/closeloop demo $(DEMO)
 
 test: $(VENV)/.test  ## All tests, failed ones once more; bubblewrap is installed first where possible
 	@tests/prepare
@@ -95,8 +100,13 @@ quality: $(VENV)/.test  ## How often rules and bounds are right; ARGS=--write ke
 reading: $(VENV)/.test  ## Read findings on real sessions; ARGS=--help says how
 	@$(BIN)/python quality/reading.py $(ARGS)
 
-docs: $(VENV)/.base  ## The pages that are made of the code, such as those of rules
+$(VENV)/.docs: $(VENV)/.base
+	@$(INSTALL) --group docs
+	touch $@
+
+docs: $(VENV)/.docs  ## Pages made from the code, then the site in site/
 	@$(BIN)/python docs/make_pages.py
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
 	rm -rf $(VENV) $(PEER) $(HARBOR) $(RAY) $(JUDGE) .agents .closeloop

@@ -35,11 +35,10 @@ def measure(bench: Bench) -> Iterator[Row]:
 async def seconds(root: Path, kind: str, attempts: int) -> float:
     """Of one attempt at a time, without the first ones."""
     from closeloop.attempts.experiment_run import (
-        fill_slots,
         open_run,
         open_run_context,
         plan_experiment,
-        prepare_tasks,
+        run_attempts,
     )
     from closeloop.records.experiment_plan import RunProgress
     from closeloop.records.settings import (
@@ -67,7 +66,7 @@ async def seconds(root: Path, kind: str, attempts: int) -> float:
         tasks = select_tasks(settings, root, ())
         plan = plan_experiment(workshop, tasks, ExperimentSettings(repeats=attempts))
         async with open_run(plan, workshop, jobs=1, tell=tell) as run:
-            await fill_slots(await prepare_tasks(run), run)
+            await run_attempts(run)
         assert all(row.outcome == "pass" for row in workshop.store.list_attempts())
     gaps = sorted(later - one for one, later in pairwise(settled[WARM:]))
     return gaps[len(gaps) // 2]

@@ -89,11 +89,10 @@ def run_crowd(kind: str, crowd: int, command: str) -> dict[str, float]:
 
 async def _run_crowd(kind: str, crowd: int, command: str, root: Path) -> dict[str, float]:
     from closeloop.attempts.experiment_run import (
-        fill_slots,
         open_run,
         open_run_context,
         plan_experiment,
-        prepare_tasks,
+        run_attempts,
     )
     from closeloop.records.settings import ExperimentSettings, Settings, VariantSettings
     from closeloop.tasks.task_files import select_tasks
@@ -125,7 +124,7 @@ async def _run_crowd(kind: str, crowd: int, command: str, root: Path) -> dict[st
             if kind == "waiting":
                 group.start_soon(watch)
             async with open_run(plan, workshop, jobs=crowd, tell=lambda told: None) as run:
-                await fill_slots(await prepare_tasks(run), run)
+                await run_attempts(run)
             group.cancel_scope.cancel()
         own = cpu(resource.RUSAGE_SELF) - own
         assert all(row.outcome == "pass" for row in workshop.store.list_attempts())

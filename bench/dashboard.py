@@ -174,7 +174,7 @@ def _client(file: str) -> Iterator[Any]:
 
     from closeloop.store import open_store
     from closeloop.web.app import build_web_app
-    from closeloop.web.page_context import PageContext
+    from closeloop.web.page import PageContext
     from closeloop.web.pages import warm_up_pages
 
     with open_store(file) as store:

@@ -17,10 +17,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from closeloop.records.session import Session
-from closeloop.records.trace import AnyEvent, Edit, Message, Thought, Trace
-from closeloop.traces.file_source import FileSource
-from closeloop.traces.recording_files import (
+from closeloop.records.trace import AnyEvent, Edit, Message, Session, Thought, Trace
+from closeloop.traces.file_source import (
+    FileSource,
     RecordingFile,
     find_owner,
     find_reader,

@@ -122,7 +122,7 @@ def decode(folder: str) -> float:
 
 def bring_in(folder: str, store: str, jobs: int) -> dict[str, float]:
     from closeloop.flow import import_sessions
-    from closeloop.records.session import SessionFilter
+    from closeloop.records.trace import SessionFilter
     from closeloop.store import open_store
 
     with open_store(store) as opened, Watched(jobs) as watched:
@@ -139,15 +139,15 @@ def time_steps(folder: str) -> dict[str, float]:
     """CPU seconds of what is done with each file, but for the store."""
 
     from closeloop.text.redaction import redact_record
-    from closeloop.traces.file_intake import pack_session, without_garbage_collection
-    from closeloop.traces.file_source import FileSource
-    from closeloop.traces.recording_files import (
+    from closeloop.traces.file_source import (
+        FileSource,
         RecordingFile,
         find_owner,
         find_reader,
         installed_readers,
         walk_files,
     )
+    from closeloop.traces.session_import import pack_session, without_garbage_collection
 
     installed_readers()
     spent: defaultdict[str, float] = defaultdict(float)

@@ -11,9 +11,13 @@ from typing import Any
 import msgspec
 
 from closeloop import plugins
-from closeloop.process.measures.measure_summary import measure_lanes, process_score
 from closeloop.process.rulebook import build_rulebook
-from closeloop.process.trace_measurement import classify_ending, tag_failure_modes
+from closeloop.process.trace_measurement import (
+    classify_ending,
+    measure_lanes,
+    process_score,
+    tag_failure_modes,
+)
 from closeloop.process.trace_measurement import measure_reading as measure_trace
 from closeloop.process.trace_reading import build_reading
 from closeloop.records.finding import Finding, Unmeasured
@@ -29,8 +33,7 @@ from closeloop.records.trace import (
     Thought,
     Trace,
 )
-from closeloop.traces.file_source import FileSource
-from closeloop.traces.recording_files import find_reader
+from closeloop.traces.file_source import FileSource, find_reader
 from harness import REFERENCE, Bench, peak_memory_bytes
 from imports import LONG_MEGABYTES, make_recordings
 from table import Row, build_row

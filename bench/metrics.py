@@ -14,7 +14,7 @@ from harness import REFERENCE, Bench, peak_memory_bytes
 from table import Row, build_row
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    from closeloop.store.engine import Connection
 
 ATTEMPTS = 100_000
 TITLE_WORDS = {1001: "currency", 101: "rounding", 11: "layout"}
@@ -76,12 +76,11 @@ def _measure_again(bench: Bench, first: int, new: int) -> dict[str, float]:
 
 def make(file: str, attempts: int) -> dict[str, float]:
     """Rows as the store writes them, but for bodies, which metrics must not read."""
-    from sqlalchemy import insert
-
     from closeloop.metrics.attempt_measuring import basis_from_grade, project_rulebook
     from closeloop.records.settings import Settings
     from closeloop.records.task import Acceptance, Task, Variant
     from closeloop.store import open_store, schema
+    from closeloop.store.sql_statements import insert
 
     book = project_rulebook(Settings())
     chance = random.Random(7)
@@ -119,7 +118,7 @@ def make(file: str, attempts: int) -> dict[str, float]:
 
 def _index_words(connection: Connection, rows: list[dict[str, Any]]) -> None:
     """What attempts can be found by: a word of all, of one in ten, in a hundred, in a thousand."""
-    from closeloop.store.search_section import insert_work_texts
+    from closeloop.store.session_rows import insert_work_texts
 
     for first in range(0, len(rows), 1000):
         texts = {

@@ -14,7 +14,7 @@ import anyio
 from closeloop.records.settings import CommandSettings, SandboxSettings
 from closeloop.sandbox.workspaces import WorkspacePool
 from closeloop.store import open_store
-from closeloop.tasks.mining.miner import MiningContext, MiningOptions, MiningResult, mine_tasks
+from closeloop.tasks.miner import MiningContext, MiningOptions, MiningResult, mine_tasks
 from harness import GIT_IDENTITY, Bench, time_wall
 from sandbox import find_sandbox_kind
 from table import Row, build_row

@@ -13,11 +13,10 @@ TRACED, SHORT = "f" * 12, "e" * 12
 
 def make(file: str, events: int, most: int) -> None:
     """Add to the store of metrics.py what the other pages show, at most so many of each kind."""
-    from sqlalchemy import insert
-
     from closeloop.records.task import Experiment, PromptVersion, Variant
     from closeloop.records.team_rules import TeamRule
-    from closeloop.store import open_store, review_tables
+    from closeloop.store import open_store, schema
+    from closeloop.store.sql_statements import insert
 
     chance = random.Random(11)
     with open_store(file) as store:
@@ -48,7 +47,7 @@ def make(file: str, events: int, most: int) -> None:
             store.memory.save_rule(rule)
         with store._writer.begin() as connection:
             pulls = [_pull(number, chance) for number in range(min(PULLS, most))]
-            connection.execute(insert(review_tables.pulls), pulls)
+            connection.execute(insert(schema.pulls), pulls)
         _attempts(store, events)
         _plans(store, most)
         _reports(store, most)

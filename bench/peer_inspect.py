@@ -7,10 +7,8 @@ from pathlib import Path
 
 from harness import own_cpu_seconds
 
-TURNS = 10
 
-
-def main(kind: str, samples: int) -> float:
+def main(turns: int, samples: int) -> float:
     """CPU seconds of one sample."""
     from inspect_ai import Task, eval  # noqa: A004
     from inspect_ai.dataset import MemoryDataset, Sample
@@ -42,13 +40,12 @@ def main(kind: str, samples: int) -> float:
     def outputs():  # type: ignore[no-untyped-def]
         name = "mockllm/model"
         while True:
-            if kind == "loop":
-                for _ in range(TURNS - 1):
-                    yield counted(ModelOutput.for_tool_call(name, "read", {"path": "notes.txt"}))
+            for _ in range(turns - 1):
+                yield counted(ModelOutput.for_tool_call(name, "read", {"path": "notes.txt"}))
             yield counted(ModelOutput.from_content(name, "The answer is 42"))
 
     dataset = MemoryDataset([Sample(input="What is it?", target="42") for _ in range(samples)])
-    solver = [use_tools(read()), generate()] if kind == "loop" else [generate()]
+    solver = [use_tools(read()), generate()] if turns > 1 else [generate()]
     task = Task(dataset=dataset, solver=solver, scorer=match())
     # One sample at a time: the mock hands out its replies in order, whoever asks.
     model = get_model("mockllm/model", custom_outputs=outputs())

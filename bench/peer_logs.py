@@ -10,7 +10,7 @@ from harness import own_cpu_seconds
 
 
 def make_log(traces: str, log: str) -> None:
-    """A log of traces given as JSON lines, as `export --jsonl` writes them."""
+    """A log of traces given as JSON lines, as `export --table events` writes them."""
     from inspect_ai.event import InfoEvent, ToolEvent
     from inspect_ai.log import (
         EvalConfig,

@@ -7,7 +7,8 @@ python bench/run.py --compare OLD NEW prints the lines that moved between two ke
 python bench/run.py --smoke           smallest sizes, one repeat: only whether every part works
 
 What cannot be had here is named as not measured. A part that crashes is named with its error, the
-others go on, and the exit code is 1.
+others go on, and the exit code is 1. So it is where a line got worse by more than 15 % since the
+table that was kept last, unless bench/slower.toml names it with its reason.
 """
 
 from __future__ import annotations
@@ -23,7 +24,17 @@ from importlib import import_module
 from pathlib import Path
 
 from harness import ENVIRONMENT, Bench, NotMeasured
-from table import LEGEND, Row, compare_tables, describe_run, format_row, keep_table
+from table import (
+    LEGEND,
+    Row,
+    compare_tables,
+    describe_run,
+    find_slower_lines,
+    format_row,
+    keep_table,
+    load_newest_table,
+    load_reasons,
+)
 
 PARTS = (
     "startup", "attempts", "crowd", "cluster", "sandbox", "workspaces", "grading", "changes",
@@ -77,9 +88,13 @@ def main() -> int:
             print(f"      {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
     table = {**run, "rows": [row._asdict() for row in rows]}
     print(json.dumps(table, indent=1, ensure_ascii=False) if options.json else f"\n{LEGEND}")
+    newest = None if options.smoke else load_newest_table()
+    slower = find_slower_lines(newest, table, load_reasons()) if newest else []
+    for line in slower:
+        print(f"SLOWER: {line}", file=sys.stderr)
     if options.keep:
         print(f"Kept in {keep_table(table)}", file=sys.stderr)
-    return 1 if any(row.note.startswith("CRASHED") for row in rows) else 0
+    return 1 if slower or any(row.note.startswith("CRASHED") for row in rows) else 0
 
 
 if __name__ == "__main__":

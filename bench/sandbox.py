@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import anyio
 import msgspec
@@ -21,27 +22,44 @@ from table import Row, build_row
 
 COMMANDS = 40
 COMMAND = ["true"]
-KINDS = {"bwrap": "bubblewrap", "landlock": "Landlock", "none": "no sandbox"}
+
+
+class CommandPlace(NamedTuple):
+    """Where a command is run, and what it may take there."""
+
+    name: str
+    kind: str
+    filtered: bool = True
+    standing: bool = False
+    budget_ms: float | None = None
+
+
+PLACES = (
+    CommandPlace("bubblewrap", "bwrap"),
+    CommandPlace("bubblewrap, no seccomp filter", "bwrap", filtered=False),
+    CommandPlace("Landlock", "landlock"),
+    CommandPlace("Landlock, no seccomp filter", "landlock", filtered=False),
+    CommandPlace("a standing sandbox", "auto", standing=True, budget_ms=5),
+    CommandPlace("no sandbox", "none", filtered=False),
+)
 
 
 def measure(bench: Bench) -> Iterator[Row]:
     commands = bench.size(COMMANDS, 2)
     source = bench.input("one-file", _make_repository)
-    for kind, name in KINDS.items():
-        for filtered in (True, False) if kind != "none" else (False,):
-            suffix = ("", ", no seccomp filter")[kind != "none" and not filtered]
-            title = f"a command in {name}{suffix}, seconds"
-            try:
-                times = bench.repeat(
-                    lambda: _time_commands(source, bench.folder, kind, filtered, commands)  # noqa: B023
-                )
-            except NotMeasured as reason:
-                yield Row(title, note=f"not measured: {reason}")
-                continue
-            yield build_row(
-                title, times["ours"], "ms", floor=times["bare"],
-                against=f"a bare subprocess, {commands} of each",
-            )  # fmt: skip
+    for place in PLACES:
+        title = f"a command in {place.name}, seconds"
+        try:
+            times = bench.repeat(
+                lambda: _time_commands(source, bench.folder, place, commands)  # noqa: B023
+            )
+        except NotMeasured as reason:
+            yield Row(title, note=f"not measured: {reason}")
+            continue
+        yield build_row(
+            title, times["ours"], "ms", floor=times["bare"], budget=place.budget_ms,
+            against=f"a bare subprocess, {commands} of each",
+        )  # fmt: skip
 
 
 def find_sandbox_kind(cache: Path) -> str:
@@ -59,7 +77,7 @@ def _make_repository(folder: Path) -> None:
 
 
 def _time_commands(
-    source: Path, folder: Path, kind: str, filtered: bool, commands: int
+    source: Path, folder: Path, place: CommandPlace, commands: int
 ) -> dict[str, float]:
     """Seconds of a command, bare and in a workspace that is open already, in turn.
 
@@ -69,12 +87,17 @@ def _time_commands(
     ours: list[float] = []
 
     async def run_sandboxed() -> None:
-        async with WorkspacePool(folder / "cache", SandboxSettings(kind=kind)) as workspaces:
-            if filtered and not workspaces.sandbox.filtered:
+        async with WorkspacePool(folder / "cache", SandboxSettings(kind=place.kind)) as workspaces:
+            if place.filtered and not workspaces.sandbox.filtered:
                 raise NotMeasured("this kernel filters no system calls")
-            workspaces.sandbox = msgspec.structs.replace(workspaces.sandbox, filtered=filtered)
+            workspaces.sandbox = msgspec.structs.replace(
+                workspaces.sandbox, filtered=place.filtered
+            )
             base = await workspaces.prepare_base(str(source), resolve_commit(source, "HEAD"))
-            async with workspaces.open(base, Limits()) as workspace:
+            async with workspaces.open(base, Limits(), standing=place.standing) as workspace:
+                await workspace.cage.run(COMMAND)
+                if place.standing and workspace.cage.standing is None:
+                    raise NotMeasured("no sandbox can stand here")
                 for _ in range(commands):
                     bare.append(time_wall(lambda: subprocess.run(COMMAND, check=True)))
                     began = time.perf_counter()

@@ -24,15 +24,16 @@ PERSON_RATES = (
 JUDGE_RATES = ("would-merge", "judge-score", "completeness", "quality", "relevance")
 CODE_COUNTS = ("nits", "minutes", "readability")
 DECLARED = "\n".join(f'[scores.{name}]\nkind = "count"\nbetter = "less"' for name in CODE_COUNTS)
-COMMANDS = (
-    ("metrics",),
-    ("compare", "v0", "v1", "--score", "would-merge", "--score", "nits"),
-    ("gate", "--experiment", f"{0:012x}", "--least", "would-merge=0.1"),
-    ("trends", "--score", "would-merge", "--score", "nits"),
-    ("scores",),
-    ("attempts", "--score", "would-merge", "--score", "nits"),
-    ("report", "report.html", "--compare", "v0,v1", "--score", "would-merge"),
-)
+TWO_SCORES = ("--score", "would-merge", "--score", "nits")
+COMMANDS = {
+    "metrics": (),
+    "compare": ("v0", "v1", *TWO_SCORES),
+    "gate": ("--experiment", f"{0:012x}", "--threshold", "would-merge=0.1"),
+    "metrics --over-time": TWO_SCORES,
+    "score list": (),
+    "list attempts": TWO_SCORES,
+    "report": ("report.html", "--compare", "v0,v1", "--score", "would-merge"),
+}
 COMMAND_SECONDS = 5
 SCORED_PAGES = (
     "/",
@@ -47,14 +48,14 @@ SCORED_PAGES = (
 
 
 def measure(bench: Bench) -> Iterator[Row]:
-    attempts = bench.size(ATTEMPTS, 400)
+    attempts, rows = bench.size(ATTEMPTS, 400), bench.size(1000, 5)
     folder = bench.input(
-        "scored", lambda folder: bench.call("scores", "make", str(folder), attempts)
+        "scored", lambda folder: bench.call("scores", "make", str(folder), attempts, rows)
     )
     many = f"{attempts:,} attempts × 20 scores"
-    for words in COMMANDS:
+    for name, options in COMMANDS.items():
+        words = (*name.split(), *options)
         times = bench.repeat(lambda: time_words(folder, words))  # noqa: B023
-        name = " ".join(words[: 1 if len(words) > 2 else 2])
         yield build_row(
             f"{name}, {many}, CPU", times["cpu"], "s", floor=times["reference"], against=REFERENCE,
             budget=COMMAND_SECONDS,
@@ -70,18 +71,17 @@ def measure(bench: Bench) -> Iterator[Row]:
     )  # fmt: skip
 
 
-def make(folder: str, attempts: int) -> None:
+def make(folder: str, attempts: int, other_rows: int) -> None:
     """A project whose store has the attempts of metrics.py, the other pages' rows, and scores."""
-    from sqlalchemy import insert
-
     from closeloop.store import open_store, schema
+    from closeloop.store.sql_statements import insert
 
     root = Path(folder)
     root.mkdir()
     (root / "closeloop.toml").write_text(f'store = "scored.db"\n{DECLARED}\n')
     file = str(root / "scored.db")
     metrics.make(file, attempts)
-    page_content.make(file, 200, 1000)
+    page_content.make(file, 200, other_rows)
     chance = random.Random(13)
     with open_store(file) as store, store._writer.begin() as connection:
         for first in range(0, attempts, 1000):
@@ -101,8 +101,8 @@ def _score_rows(number: int, chance: random.Random) -> Iterator[dict[str, Any]]:
     for name in PERSON_RATES:
         value = float(chance.random() < 0.6)
         yield {**shared, "name": name, "value": value, "source": "person", "who": "ann"}
-    for name, most in (("approach", 5), ("review-seconds", 600)):
-        value = float(chance.randrange(1, most))
+    for name, values in (("approach", range(2)), ("review-seconds", range(1, 600))):
+        value = float(chance.choice(values))
         yield {**shared, "name": name, "value": value, "source": "person", "who": "ann"}
     judge = {"source": "judge", "who": "judge-1", "version": "judge-1"}
     for name in JUDGE_RATES:
@@ -135,7 +135,7 @@ def time_page(folder: Path, path: str) -> tuple[float, float]:
     from closeloop.cli.config import load_project
     from closeloop.store import open_store
     from closeloop.web.app import build_web_app
-    from closeloop.web.page_context import PageContext
+    from closeloop.web.page import PageContext
     from closeloop.web.pages import warm_up_pages
 
     settings = load_project(folder).settings

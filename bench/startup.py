@@ -13,24 +13,35 @@ COMMANDS = {
     "`import closeloop`, CPU": ("-c", "import closeloop"),
     "`import closeloop.cli`, CPU": ("-c", "import closeloop.cli"),
 }
-BUDGETS_MS = {"`closeloop --help`, CPU": 250.0}
+LIST_ATTEMPTS = """
+import os, sys
+from closeloop.cli import main
+from closeloop.store import make_store
+os.makedirs(sys.argv[1], exist_ok=True)
+os.chdir(sys.argv[1])
+make_store(".closeloop/closeloop.db").close()
+main(["list", "attempts"])
+"""
+BUDGETS_MS = {"`closeloop --help`, CPU": 250.0, "`closeloop list attempts`, CPU": 250.0}
 RUNS = 5
 
 
 def measure(bench: Bench) -> Iterator[Row]:
     runs = bench.size(RUNS, 1)
+    folder = str(bench.folder / "startup")
+    commands = COMMANDS | {"`closeloop list attempts`, CPU": ("-c", LIST_ATTEMPTS, folder)}
 
     def start_all() -> dict[str, float]:
         spent = {
             name: sum(time_command(sys.executable, *arguments) for _ in range(runs)) / runs
-            for name, arguments in COMMANDS.items()
+            for name, arguments in commands.items()
         }
         return spent | {
             "python": sum(time_command(sys.executable, "-c", "pass") for _ in range(runs)) / runs
         }
 
     times = bench.repeat(start_all)
-    for name in COMMANDS:
+    for name in commands:
         yield build_row(
             name, times[name], "ms", floor=times["python"], against="python -c pass",
             budget=BUDGETS_MS.get(name),

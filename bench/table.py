@@ -7,6 +7,7 @@ import os
 import platform
 import statistics
 import subprocess
+import tomllib
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +18,9 @@ RESULTS = Path(__file__).parent / "results"
 SCALES = {"s": 1, "ms": 1e-3, "µs": 1e-6, "MB": 1e6, "KB": 1e3, "×": 1, "": 1}
 MIN_MOVE = 0.03
 """A line that moved by less did not move, however small the spread over three repeats was."""
+MAX_WORSE = 0.15
+"""A line that is worse by more fails the bench, unless `slower.toml` names it with its reason."""
+SLOWER = Path(__file__).parent / "slower.toml"
 LEGEND = (
     "Lower is better in every line. Ratios are to floors and peers measured in the same run, and "
     "can be compared\nbetween machines; values can be compared only on the same machine. The "
@@ -154,6 +158,39 @@ def compare_tables(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
                 f"(spreads {spread:.0%}, {other:.0%})"
             )
     yield f"{moved} of {compared} lines moved by more than their spread."
+
+
+def find_slower_lines(
+    old: dict[str, Any], new: dict[str, Any], reasons: dict[str, dict[str, str]]
+) -> list[str]:
+    """The lines that are worse by more than is allowed and than both spreads, without a reason.
+
+    Each repeat of a line was divided by the floor beside it, and the median of these is compared.
+    """
+    is_same_machine = old["machine"] == new["machine"]
+    before = {(row["part"], row["name"]): row for row in old["rows"]}
+    slower = []
+    for row in new["rows"]:
+        part, name = row["part"], row["name"]
+        numbers = [_number(one, is_same_machine) for one in (before.get((part, name)), row)]
+        if numbers[0] is None or numbers[1] is None or reasons.get(part, {}).get(name):
+            continue
+        (first, spread, unit), (second, other, _) = numbers
+        if second - first > max(MAX_WORSE * abs(first), first * spread + second * other):
+            slower.append(f"{part:11} {name:54} {first:8.3g} → {second:8.3g} {unit}")
+    return slower
+
+
+def load_newest_table(folder: Path = RESULTS) -> dict[str, Any] | None:
+    """The table that was kept last; None where none is."""
+    files = sorted(folder.glob("*.json"))
+    tables = [json.loads(file.read_bytes()) for file in files]
+    return max(tables, key=lambda table: table["date"], default=None)
+
+
+def load_reasons(file: Path = SLOWER) -> dict[str, dict[str, str]]:
+    """By part and line, why it may be slower than in the table that was kept last."""
+    return tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
 
 
 def _number(row: dict[str, Any] | None, is_same_machine: bool) -> tuple[float, float, str] | None:

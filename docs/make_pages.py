@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from closeloop import plugins
-from closeloop.process.rule_quality import (
-    RuleQuality,
-    decide_gate,
-    describe_readers,
-    quality_by_rule,
-)
+from closeloop.cli import COMMAND_CHAPTERS
+from closeloop.process.rulebook import RuleQuality, decide_gate, describe_readers, quality_by_rule
 from closeloop.records.estimate import Rate
 from closeloop.records.finding import Rule
 
-RULES = Path(__file__).resolve().parent / "rules"
+DOCS = Path(__file__).resolve().parent
+RULES = DOCS / "rules"
+COMMANDS_HEAD = """\
+# Commands
+
+This page is generated from the help texts: `closeloop help COMMAND` prints the same. Commands look
+for `closeloop.toml` in the current folder and the folders above it.
+
+Every command also takes `-q` (`--quiet`: no progress and no warnings), `-v` (`--verbose`: settings
+file, store, duration and tracebacks) and `--set KEY=VALUE`, which overrides one
+[setting](configuration.md), such as `--set run.jobs=4`. With `--json` a list is
+`{"items": [...], "total": 12}`, and an error is
+`{"error": {"kind": "input", "message": "...", "exit_code": 2}}`.
+
+Exit codes: 0 success, 1 the answer is no (a check blocks, a gate fails), 2 wrong input, 3 a plug-in
+failed, 4 the machine failed or there is too little data.
+
+`eval "$(closeloop admin completion bash)"` completes commands and options, also for zsh and fish.
+"""
 
 
 def render_rule_pages() -> dict[Path, str]:
@@ -59,9 +76,62 @@ def _rate(rate: Rate | None) -> str:
     return "–" if rate is None else f"{rate.hits:g} of {rate.of} ({rate.low:.2f}–{rate.high:.2f})"
 
 
+def render_commands_page() -> str:
+    """Every command with its arguments, from the docstrings that `--help` prints."""
+    index = [
+        f"| {chapter} | "
+        + ", ".join(f"[{name}](#closeloop-{name.replace(' ', '-')})" for name in commands)
+        + " |"
+        for chapter, commands in COMMAND_CHAPTERS.items()
+    ]
+    sections = [
+        render_command(name, target)
+        for commands in COMMAND_CHAPTERS.values()
+        for name, (target, _) in commands.items()
+    ]
+    table = "\n".join(("| for | commands |", "| --- | --- |", *index))
+    return "\n".join((COMMANDS_HEAD, table, "", *sections))
+
+
+def render_command(name: str, target: str) -> str:
+    """One command: what it does, and a row for each argument."""
+    module, _, attribute = target.partition(":")
+    function = getattr(importlib.import_module(module), attribute)
+    about, _, described = (inspect.getdoc(function) or "").partition("\n\nParameters\n")
+    texts = dict(re.findall(r"^(\w+)\n((?:    .*\n?)+)", described, re.MULTILINE))
+    rows = [
+        f"| `{_argument_name(one)}` | {_describe_argument(one, texts)} |"
+        for one in inspect.signature(function).parameters.values()
+    ]
+    head = ("| argument | meaning |", "| --- | --- |") if rows else ()
+    return "\n".join((f"## closeloop {name}", "", about, "", *head, *rows, *([""] if rows else ())))
+
+
+def _argument_name(parameter: inspect.Parameter) -> str:
+    if parameter.kind is not parameter.KEYWORD_ONLY:
+        return parameter.name.upper()
+    return "--" + parameter.name.rstrip("_").replace("_", "-")
+
+
+def _describe_argument(parameter: inspect.Parameter, texts: Mapping[str, str]) -> str:
+    if parameter.name == "json" and "json" not in texts:
+        return "Print one JSON document instead."
+    text = " ".join(texts[parameter.name].split()).replace("|", "\\|")
+    default = parameter.default
+    if default in (None, False, "", inspect.Parameter.empty):
+        return text
+    shown = ", ".join(default) if isinstance(default, tuple) else default
+    return f"{text} Default: `{shown}`."
+
+
+def render_pages() -> dict[Path, str]:
+    """All pages that are made of the code."""
+    return render_rule_pages() | {DOCS / "commands.md": render_commands_page()}
+
+
 def main() -> int:
     """Write what differs, and name it."""
-    for path, text in render_rule_pages().items():
+    for path, text in render_pages().items():
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
             sys.stdout.write(f"{path.name}\n")

@@ -20,7 +20,7 @@ import msgspec
 
 from closeloop.changes.change_sides import ChangeQuery, open_sides
 from closeloop.changes.repository_index import inspect_change, open_index
-from closeloop.changes.risk.api import ApiChange, find_api_changes
+from closeloop.changes.risk.api_changes import ApiChange, find_api_changes
 from closeloop.records.estimate import Rate, pool_rates, wilson_rate
 from closeloop.records.record import Record
 from closeloop.records.settings import CheckSettings

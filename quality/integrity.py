@@ -17,8 +17,7 @@ from pathlib import Path
 import anyio
 import msgspec
 
-from closeloop.attempts.run_resources import open_workspaces
-from closeloop.attempts.task_preparation import prepare_task_base
+from closeloop.attempts.run_resources import open_workspaces, prepare_task_base
 from closeloop.cli.config import load_project
 from closeloop.grading.grading import GradedSubmission, grade_attempt
 from closeloop.grading.task_proof import check_gradable

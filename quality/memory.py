@@ -36,10 +36,10 @@ from closeloop.reviews.remark_polarity import (
     compare_remarks,
     is_teaching_remark,
 )
-from closeloop.reviews.rule_index import find_restated_rules
-from closeloop.reviews.rule_vectors import (
+from closeloop.reviews.rule_index import (
     RuleVectors,
     build_rule_vectors,
+    find_restated_rules,
     likeness_floor,
     nearest_rules,
     rate_rules,

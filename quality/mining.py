@@ -34,13 +34,12 @@ from closeloop.records.record import Record
 from closeloop.records.settings import CommandSettings, SandboxSettings
 from closeloop.records.task import Task
 from closeloop.sandbox.workspaces import WorkspacePool, resolve_commit
-from closeloop.tasks.mining import candidate_builder
-from closeloop.tasks.mining.candidate_proof import ProvedTask, prove_candidate
-from closeloop.tasks.mining.miner import rules_for_recipes, write_task_files
-from closeloop.tasks.mining.mining_environments import EnvironmentCache
-from closeloop.tasks.mining.setup_recipes import detect_edited_commands, list_recipes
-from closeloop.tasks.mining.work_history import PastWork
+from closeloop.tasks import candidate_builder
+from closeloop.tasks.miner import ProvedTask, prove_candidate, rules_for_recipes, write_task_files
+from closeloop.tasks.mining_environments import EnvironmentCache
+from closeloop.tasks.setup_recipes import detect_edited_commands, list_recipes
 from closeloop.tasks.task_files import load_task
+from closeloop.tasks.work_history import PastWork
 
 SECONDS = 60
 AT_ONCE = 1

@@ -25,12 +25,10 @@ from closeloop.changes.change_sides import ChangeQuery, open_sides
 from closeloop.changes.names.suspect_names import is_test_input, list_standard_names
 from closeloop.changes.repository_index import inspect_change, open_index
 from closeloop.changes.syntax import extract_words
+from closeloop.records.change import Inspection
 from closeloop.records.errors import BadInput
 from closeloop.records.estimate import Rate, pool_rates, wilson_rate
 from closeloop.records.finding import Finding
-from closeloop.records.inspection import (
-    Inspection,
-)
 from closeloop.records.record import Record
 from closeloop.records.settings import CheckSettings
 

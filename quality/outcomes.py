@@ -14,8 +14,7 @@ from closeloop.process.trace_reading import build_reading
 from closeloop.records.estimate import Z95
 from closeloop.records.record import Record
 from closeloop.records.trace import Trace
-from closeloop.traces.file_source import FileSource
-from closeloop.traces.recording_files import find_reader
+from closeloop.traces.file_source import FileSource, find_reader
 
 PASSED = ("resolved=True", "is_resolved=True", "reward=1.0", "resolved")
 FAILED = ("resolved=False", "is_resolved=False", "reward=0.0", "unresolved", "empty_patch")

@@ -15,7 +15,7 @@ from people import Run
 from repetition import STRINGS, TOGETHER, Agreement, Marked
 
 from closeloop import plugins
-from closeloop.process.rule_quality import (
+from closeloop.process.rulebook import (
     MeasuredQuality,
     ReadingCounts,
     ReadingSummary,
@@ -149,7 +149,7 @@ def write(tables: Mapping[str, str]) -> None:
 def keep(
     scores: Iterable[Score], readings: dict[str, ReadingCounts], summary: ReadingSummary
 ) -> None:
-    """Write the counts that `closeloop rules` shows, and the pages of rules that show them."""
+    """Write the counts that `closeloop measure --rules` prints, and the pages of rules."""
     measured = MeasuredQuality(
         date=str(datetime.now(UTC).date()),
         method=METHOD,

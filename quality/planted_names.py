@@ -29,7 +29,7 @@ import names as slips
 
 from closeloop.changes.change_sides import ChangeQuery
 from closeloop.changes.names.suspect_names import load_standard_library
-from closeloop.records.inspection import Inspection
+from closeloop.records.change import Inspection
 from closeloop.records.record import Record
 
 KINDS = ("keyword", "member", "import", "module")

@@ -16,7 +16,7 @@ from typing import Literal
 
 import msgspec
 
-from closeloop.process.rule_quality import (
+from closeloop.process.rulebook import (
     ReaderAgreement,
     ReaderCounts,
     ReadingCounts,

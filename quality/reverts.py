@@ -16,11 +16,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from closeloop.changes.risk.change_history import History, read_history
-from closeloop.changes.risk.revert_labels import (
+from closeloop.changes.risk.change_history import (
     MAX_INVERSE_DAYS,
     MIN_INVERSE_LINES,
+    History,
     MainlineCommit,
+    read_history,
     read_landed_commits,
 )
 from closeloop.git import find_repository

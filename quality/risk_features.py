@@ -19,19 +19,17 @@ from pathlib import Path
 import numpy as np
 
 from closeloop.changes.file_kinds import classify_file
-from closeloop.changes.risk.change_history import count_source_lines
-from closeloop.changes.risk.git_log import (
+from closeloop.changes.risk.change_history import (
     REPAIR_DAYS,
     DefectLabels,
+    InverseSteps,
     MainlineStep,
+    count_source_lines,
+    find_stated_reverts,
     is_fix_message,
     is_product_source,
-    read_mainline_steps,
-)
-from closeloop.changes.risk.revert_labels import (
-    InverseSteps,
-    find_stated_reverts,
     read_landed_commits,
+    read_mainline_steps,
 )
 from closeloop.git import find_repository
 from closeloop.records.errors import MachineFailed

@@ -27,14 +27,13 @@ import msgspec
 import numpy as np
 
 from closeloop import plugins
-from closeloop.metrics import triage_model as model
+from closeloop.metrics import triage as model
 from closeloop.process.rulebook import build_rulebook
 from closeloop.process.trace_measurement import measure_reading
 from closeloop.process.trace_reading import build_reading
-from closeloop.records.triage import PriorFeature, TriagePrior
+from closeloop.records.score import PriorFeature, TriagePrior
 from closeloop.statistics.ridge_logistic import calibration_error, fit_ridge_logistic
-from closeloop.traces.file_source import FileSource
-from closeloop.traces.recording_files import find_reader
+from closeloop.traces.file_source import FileSource, find_reader
 
 PRIOR = Path(model.__file__).with_name("triage_prior.json")
 SOURCE = "AlexCuadron/Overthinking (OpenHands, 14 models) and gruckion/mini-swe-agent, tasks of dev"

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 PYTEST = "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 python -m pytest -q -p no:cacheprovider"
 """Without the plug-ins of whoever runs these tests, which take most of its time."""
@@ -173,4 +177,17 @@ def build(folder: Path, sandbox: str = "auto") -> Path:
     git(folder, "init", "-q")
     git(folder, "add", "calculator.py", "test_calculator.py", ".gitignore")
     git(folder, "commit", "-qm", "Start the calculator")
+    return folder
+
+
+def make_once(folders: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """A folder that one worker process makes while the others wait: to be read, or copied."""
+    place = folders.getbasetemp()
+    place = place.parent if "PYTEST_XDIST_WORKER" in os.environ else place
+    folder = place / name
+    with (place / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            make(place / f"making-{name}")
+            (place / f"making-{name}").rename(folder)
     return folder

@@ -81,6 +81,24 @@ def test_only_lines_that_moved_by_more_than_both_spreads_are_printed(tmp_path: P
     assert lines[1] == "1 of 2 lines moved by more than their spread."
 
 
+def test_a_line_that_got_much_worse_fails_unless_it_is_named_with_its_reason(
+    bench_module: Any,
+) -> None:
+    find_slower = bench_module("table").find_slower_lines
+    names = ("steady", "slower", "unsteady", "better")
+    old = make_table(*({"name": name, "ratio": 2.0} for name in names))
+    new = make_table(
+        {"name": "steady", "ratio": 2.2},
+        {"name": "slower", "ratio": 2.6},
+        {"name": "unsteady", "ratio": 2.6, "spread": 0.3},
+        {"name": "better", "ratio": 1.0},
+        {"name": "new", "ratio": 9.0},
+    )
+    (line,) = find_slower(old, new, {})
+    assert line.split() == ["p", "slower", "2", "→", "2.6", "×"]
+    assert find_slower(old, new, {"p": {"slower": "It checks twice."}}) == []
+
+
 def test_values_are_compared_only_on_the_same_machine(bench_module: Any) -> None:
     compare = bench_module("table").compare_tables
     old, new = make_table({"name": "x"}), make_table({"name": "x", "value": 2.0})

@@ -12,9 +12,9 @@ import anyio
 import msgspec
 
 from closeloop.providers import find_model_settings, open_model
-from closeloop.records.chat import ChatMessage, ModelRequest, ToolSpec
 from closeloop.records.settings import Settings
 from closeloop.records.task import Limits
+from closeloop.records.trace import ChatMessage, ModelRequest, ToolSpec
 
 PAGE = (Path(__file__).parent.parent / "docs" / "scripted-model.md").read_text(encoding="utf-8")
 

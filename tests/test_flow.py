@@ -30,7 +30,7 @@ from closeloop.records.protocols import Work
 from closeloop.records.settings import ExperimentSettings
 from closeloop.records.trace import Trace
 from closeloop.store import Store
-from closeloop.store.store_opening import open_project_store
+from closeloop.store.store import open_project_store
 from closeloop.tasks.task_files import select_tasks
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -18,24 +19,29 @@ COMMANDS = {
     "check of what is staged": ("check", "--staged", "--tier", "quality"),
     "check of a range": ("check", "HEAD~2..HEAD", "--tier", "quality", "--tier", "risk"),
     "check with tools": ("check", "HEAD~2..HEAD", "--tier", "tools"),
-    "risk": ("risk", "fit"),
-    "mine": ("mine", "--limit", "1", "--repeats", "1"),
+    "check risk": ("check", "risk"),
+    "mine": ("mine", "--limit", "1", "--test-runs", "1"),
     "task new": ("task", "new", "another"),
     "task check": ("task", "check", "fix"),
-    "task export": ("task", "export", "fix", "--to", "harbor", "--out", "out"),
+    "task export": ("task", "export", "fix", "--format", "harbor", "--out", "out"),
     "task list": ("task", "list"),
-    "sets": ("sets", "list"),
+    "task sets": ("task", "sets"),
     "run": ("run", "fix", "--variant", "closer", "--yes"),
     "import": ("import", "--git", "."),
-    "orchestrate": ("orchestrate", "subtracts", "--yes"),
-    "context": ("context", "--task", "subtracts"),
+    "orchestrate": ("orchestrate", "plan.json"),
+    "learn context": ("learn", "context", "--task", "subtracts"),
     "judge": ("judge", "--patch", "tasks/fix.patch", "--request", "fix", "--check"),
+}
+PLAN = {
+    "request": "It subtracts.",
+    "plan": [{"id": "fix", "prompt": "It subtracts.", "commands": ["true"], "variant": "closer"}],
 }
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    hostile_repository.build(tmp_path / "project", tmp_path / "markers")
+    folder = hostile_repository.build(tmp_path / "project", tmp_path / "markers")
+    (folder / "plan.json").write_text(json.dumps(PLAN))
     return tmp_path
 
 
@@ -57,7 +63,8 @@ def test_the_repository_is_as_hostile_as_it_claims(place: Path) -> None:
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS.keys())
 def test_no_command_starts_what_the_repository_names(place: Path, command: tuple[str, ...]) -> None:
     folder = place / "project"
-    typed(folder, *command, XDG_CACHE_HOME=str(place / "cache"), HOME=str(place / "home"))
+    home = {"XDG_CACHE_HOME": str(place / "cache"), "HOME": str(place / "home")}
+    assert "Unknown" not in typed(folder, *command, **home).stderr
     assert markers(place) == []
 
 
@@ -90,7 +97,7 @@ def test_an_address_is_asked_without_the_configuration_of_the_folder_one_stands_
 
 
 def test_a_branch_is_made_without_hooks(place: Path) -> None:
-    from closeloop.sandbox.workspaces.source_repository import make_branch
+    from closeloop.sandbox.workspaces.workspace_patches import make_branch
 
     folder = place / "project"
     head = (folder / ".git" / "refs" / "heads").iterdir().__next__().read_text().strip()

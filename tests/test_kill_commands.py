@@ -25,7 +25,7 @@ import pytest
 import postgres_server
 import small_project
 from closeloop.store import Store, open_store
-from closeloop.tasks.mining.work_history import read_ledger
+from closeloop.tasks.work_history import read_ledger
 from patience import PATIENCE, until
 
 sys.path.insert(0, str(Path(__file__).parent / "changes"))
@@ -35,7 +35,7 @@ import orchestrated
 
 KILLS = int(os.environ.get("CLOSELOOP_TEST_KILLS", "2"))
 SEED = os.environ.get("CLOSELOOP_TEST_SEED", "7")
-SESSIONS = 150
+SESSIONS = 75
 SHOP = "def total(prices):\n    return sum(prices)\n"
 SHOP_TESTS = "from shop import total\n\n\ndef test_total():\n    assert total([1, 2]) == 3\n"
 _numbers = itertools.count(1)
@@ -184,7 +184,7 @@ CASES = {
     "import": Case(
         write_sessions, lambda place: ["import", "recorded", "--jobs", "2"], sessions_of_import
     ),
-    "mine": Case(build_shop, lambda place: ["mine", "--repeats", "1", "--json"], tasks_of_mine),
+    "mine": Case(build_shop, lambda place: ["mine", "--test-runs", "1", "--json"], tasks_of_mine),
     "orchestrate": Case(orchestrated.build, resume_or_begin, tries_of_plan),
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from closeloop.python_trees import parse_expression, parse_python
+from closeloop.text.code_patterns import parse_expression, parse_python
 
 SOURCE = "\n".join(
     f"def f{number}(a, b):\n    return [{{'x': (a + {number}) * [b for b in [a]][0]}} for _ in a]"

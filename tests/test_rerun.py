@@ -27,6 +27,8 @@ def ran(folder: Path, *arguments: str, **files: str) -> tuple[int, list[str]]:
     for name, text in files.items():
         (folder / f"test_{name}.py").write_text(text.replace("{name}", name))
     env = {name: text for name, text in os.environ.items() if not name.startswith("PYTEST_")}
+    # Without the plug-ins of whoever runs these tests, which take most of its time.
+    env |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "xdist.plugin"}
     result = subprocess.run(
         [sys.executable, str(RERUN), "-p", "no:cacheprovider", *arguments],
         cwd=folder,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import small_project
-from closeloop.changes.coverage import read_line_coverage
+from closeloop.changes.affected_tests import read_line_coverage
 from closeloop.records.errors import BadInput
 from closeloop.sqlite_files import has_tables, open_database
 

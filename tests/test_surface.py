@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -25,4 +27,10 @@ def test_importing_closeloop_imports_nothing_heavy():
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
-    assert not {"msgspec", "sqlalchemy", "httpx", "rich", "anyio"} & set(loaded)
+    assert not {"msgspec", "sqlite3", "httpx", "rich", "anyio"} & set(loaded)
+
+
+def test_type_checkers_know_the_same_names():
+    text = Path(closeloop.__file__).with_suffix(".pyi").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"(\w+) as \1\b", text)) == sorted([*closeloop.__all__, "open"])
+    assert {*closeloop.__all__, "open", "__version__"} <= {*dir(closeloop)}

@@ -104,7 +104,7 @@ async def run(project: Project, agents: dict[str, Path], folder: Path) -> list[d
         (folder / "closeloop.toml").write_text(configuration(agents, addresses, project))
         closeloop = shutil.which("closeloop") or "closeloop"
         ran = await anyio.run_process(
-            [closeloop, "run", "--jobs", "2", "--yes", "--json"],
+            [closeloop, "run", "--set", "run.jobs=2", "--yes", "--json"],
             cwd=folder, check=False, stderr=sys.stderr,
         )  # fmt: skip
     if not ran.stdout:
@@ -127,8 +127,9 @@ def told_next(folder: Path, told: int) -> str:
         ran = subprocess.run([program, *words, "--json"], cwd=folder, check=True, stdout=-1)
         return json.loads(ran.stdout)
 
-    themes = answer("insights")
-    hints = answer("context", "--repo", str(folder / "repo"), "--task", "Round half a cent up.")
+    themes = answer("learn", "insights")["items"]
+    task = ("--repo", str(folder / "repo"), "--task", "Round half a cent up.")
+    hints = answer("learn", "context", *task)
     counts = [theme["count"] for theme in themes]
     given = sum(LACKED in hint["text"] for hint in hints["hints"])
     well = sum(counts) == told and given == (told > 1)

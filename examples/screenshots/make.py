@@ -20,7 +20,7 @@ from urllib.request import urlopen
 from playwright.sync_api import Page, expect, sync_playwright
 
 WIDTH, HEIGHT = 1180, 720
-LOWER = {"review": 640}
+LOWER = {"review": 520}
 """Where so much would be a large file."""
 LARGEST = 150_000
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
@@ -37,7 +37,7 @@ def pictures(address: str) -> dict[str, str]:
     spiral, dropped = attempt_with(address, "spiral"), attempt_with(address, "dropped-brief")
     return {
         "overview": "/",
-        "compare": "/compare?variants=closer&variants=spiraller",
+        "compare": "/compare?variants=careful&variants=looping",
         "spiral": f"/attempts/{spiral}/iterations",
         "handoff": f"/attempts/{dropped}/handoffs",
         "review": "/review",

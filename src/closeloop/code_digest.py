@@ -19,8 +19,8 @@ from typing import Any
 
 import msgspec
 
-from closeloop.python_trees import parse_python
 from closeloop.records.record import Record, content_digest
+from closeloop.text.code_patterns import parse_python
 
 MAX_CACHED_MODULES = 5_000
 

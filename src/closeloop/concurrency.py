@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TypeVar, TypeVarTuple
@@ -21,39 +20,66 @@ async def run_limited(
     jobs: int,
     lane: Callable[[Item], str] = lambda item: "",
     room: Mapping[str, int] = {},
+    ready: Callable[[Item], anyio.Event | None] = lambda item: None,
 ) -> None:
     """Work on every item, at most `jobs` of them at a time; the first error stops the rest.
 
-    A lane may have room for fewer: while it is full, others overtake its items.
+    A lane may have room for fewer: while it is full, others overtake its items. So they do with an
+    item that is not ready: one whose event is not set.
     """
-    lanes: dict[str, deque[tuple[int, Item]]] = {}
+    lanes: dict[str, dict[int, Item]] = {}
     for number, item in enumerate(items):
-        lanes.setdefault(lane(item), deque()).append((number, item))
+        lanes.setdefault(lane(item), {})[number] = item
     free_in_lane = {name: room.get(name, jobs) for name in lanes}
     free_jobs = anyio.Semaphore(jobs)
     freed = anyio.Event()
 
-    async def run_item(name: str, item: Item) -> None:
+    def look_again() -> None:
         nonlocal freed
+        freed.set()
+        freed = anyio.Event()
+
+    async def run_item(name: str, item: Item) -> None:
         try:
             await work(item)
         finally:
             free_in_lane[name] += 1
             free_jobs.release()
-            freed.set()
-            freed = anyio.Event()
+            look_again()
+
+    async def wait_until_ready(event: anyio.Event) -> None:
+        await event.wait()
+        look_again()
+
+    def find_first_ready(name: str) -> int | None:
+        return next(
+            (number for number, item in lanes[name].items() if _is_ready(ready(item))), None
+        )
+
+    def pick_next() -> tuple[int, str] | None:
+        firsts = [
+            (number, name)
+            for name in lanes
+            if free_in_lane[name] > 0 and (number := find_first_ready(name)) is not None
+        ]
+        return min(firsts, default=None)
 
     with unwrap_exception_group():
         async with anyio.create_task_group() as group:
+            waiting = (item for lane_items in lanes.values() for item in lane_items.values())
+            for event in filter(None, {ready(item) for item in waiting}):
+                group.start_soon(wait_until_ready, event)
             while any(lanes.values()):
                 await free_jobs.acquire()
-                while not (
-                    free := [name for name in lanes if lanes[name] and free_in_lane[name] > 0]
-                ):
+                while (chosen := pick_next()) is None:
                     await freed.wait()
-                name = min(free, key=lambda name: lanes[name][0][0])
+                number, name = chosen
                 free_in_lane[name] -= 1
-                group.start_soon(run_item, name, lanes[name].popleft()[1])
+                group.start_soon(run_item, name, lanes[name].pop(number))
+
+
+def _is_ready(event: anyio.Event | None) -> bool:
+    return event is None or event.is_set()
 
 
 @contextmanager

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 from closeloop.records.record import Record
 
 if TYPE_CHECKING:
-    from closeloop.attempts.task_preparation import ProgressCallback
+    from closeloop.attempts.run_resources import ProgressCallback
     from closeloop.changes.change_check import CheckRequest
     from closeloop.changes.check_verdict import Fixer
     from closeloop.judges.judge_panel import JudgePanel
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
         RunMode,
     )
     from closeloop.records.finding import Unmeasured
+    from closeloop.records.orchestration import DeliveryResult
     from closeloop.records.protocols import Model
-    from closeloop.records.request_delivery import DeliveryResult
-    from closeloop.records.session import ImportSummary, SessionFilter
     from closeloop.records.settings import ExperimentSettings, Settings
     from closeloop.records.task import Task
+    from closeloop.records.trace import ImportSummary, SessionFilter
     from closeloop.reviews.authorship import AgentSignsByName
     from closeloop.reviews.rule_learning import LearningContext, LearningSummary
     from closeloop.sandbox.workspaces import WorkspacePool
@@ -100,19 +100,18 @@ async def run_experiment(
         with start(plan, forecast, store) as tell:
             brief = partial(provide_task_context, briefing)
             async with experiment.open_run(plan, context, tell, wanted.jobs, mode, brief) as run:
-                prepared = await experiment.prepare_tasks(run)
-                await experiment.fill_slots(prepared, run)
+                skipped = await experiment.run_attempts(run)
         attempts = experiment.list_plan_attempts(plan, store)
         measured = measure_attempts(store, attempts, rules)
         measurements = {one.row.id: one.measurement for one in measured}
-        return experiment.collect_results(plan, context, attempts, measurements, prepared.skipped)
+        return experiment.collect_results(plan, context, attempts, measurements, skipped)
 
 
 def import_sessions(
     places: Sequence[Path], store: Store, *, wish: SessionFilter, jobs: int, tell: TallyCallback
 ) -> ImportSummary:
     """Read every recording in some places that is new or has changed, and keep its sessions."""
-    from closeloop.traces.recording_files import walk_files
+    from closeloop.traces.file_source import walk_files
     from closeloop.traces.session_import import ImportBuffer, find_changed_files, read_changed_files
 
     buffer = ImportBuffer(store, tell)
@@ -130,7 +129,7 @@ async def check_change(
 ) -> ChangeReport:
     """Validate a change in the tiers that are asked for; BadInput where there is no change."""
     from closeloop.changes import change_check as check
-    from closeloop.changes.change_mending import mend_change
+    from closeloop.changes.change_check import mend_change
     from closeloop.changes.change_sides import open_sides
     from closeloop.changes.names.compiled_names import add_compiled_names
 
@@ -151,7 +150,7 @@ async def check_change(
 def receive_pull_requests(store: Store, agents: AgentSignsByName) -> int:
     """Make pull requests of what code hosts delivered; how many deliveries those were."""
     from closeloop.reviews import webhook_delivery as delivery
-    from closeloop.reviews.pull_updates import add_facts, refresh_pull
+    from closeloop.reviews.pull_lifecycle import add_facts, refresh_pull
 
     def update_pulls(arrivals: Sequence[UnreadArrival]) -> None:
         facts = [fact for arrival in arrivals for fact in delivery.facts_from_arrival(arrival)]
@@ -186,7 +185,7 @@ async def judge_submission(
     from anyio import to_thread
 
     from closeloop.judges.evaluator import cases_from_submission
-    from closeloop.orchestration import handed_in_plan as handed_in
+    from closeloop.orchestration import plan_request as handed_in
     from closeloop.records.errors import Fault
 
     at = datetime.now(UTC)
@@ -206,7 +205,7 @@ async def judge_submission(
 async def learn_from_reviews(context: LearningContext, repo: str | None = None) -> LearningSummary:
     """Learn rules from what people said of agents' work, and see what they had to say again."""
     from closeloop.reviews import rule_learning as learning
-    from closeloop.reviews.pull_updates import load_pull
+    from closeloop.reviews.pull_lifecycle import load_pull
     from closeloop.reviews.review_corrections import list_corrections
 
     store, total = context.store, learning.LearningSummary()
@@ -236,8 +235,8 @@ async def deliver_request(
 ) -> DeliveryResult:
     """Bring a request to a branch or a pull request; gone on with where an earlier call stopped."""
     from closeloop.metrics.attempt_measuring import measure_attempts, project_rulebook
-    from closeloop.orchestration import delivered_work as delivered
-    from closeloop.orchestration import delivery_checks as checks
+    from closeloop.orchestration import request_delivery as checks
+    from closeloop.orchestration import request_delivery as delivered
     from closeloop.orchestration import request_delivery as delivery
 
     async with delivery.open_delivery(request, tell) as run:

@@ -49,6 +49,8 @@ LOOSENING_SETTINGS: Mapping[str, str] = {
     "limits.files": "bounds what an agent uses",
     "limits.output_bytes": "bounds what an agent uses",
     "experiments.*.budget": "bounds what is spent",
+    "run.budget": "bounds what is spent",
+    "deliver.budget": "bounds what is spent",
     "retries": "bounds what is spent",
     "store_wait_seconds": "bounds how long a database is waited for",
     "tasks": "names a folder that is read",
@@ -99,6 +101,8 @@ HARMLESS_SETTINGS = frozenset(
         # What is run is code of the tree in any case, and runs in the sandbox.
         *("commands.setup", "commands.test", "commands.lint", "commands.types"),
         *("commands.build", "commands.others", "check.commands", "check.timeout", "check.tests"),
+        "check.coverage",
+        *("run.jobs", "run.seed", "run.feedback"),
         # What is found, and what is said not to count: both are shown in every report.
         *("rules", "silence", "check.rules", "check.generated", "check.vendored"),
         *("check.complexity", "check.function_lines", "check.class_methods"),

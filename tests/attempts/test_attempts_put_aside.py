@@ -19,21 +19,20 @@ from closeloop.attempts.attempt_saving import (
 )
 from closeloop.attempts.experiment_run import (
     RunState,
-    fill_slots,
     open_run,
     open_run_context,
     plan_experiment,
-    prepare_tasks,
+    run_attempts,
     run_slot,
 )
-from closeloop.attempts.task_preparation import prepare_task
+from closeloop.attempts.run_resources import prepare_task
 from closeloop.cli.config import load_project
 from closeloop.records.attempt import Attempt
 from closeloop.records.errors import Fault, MachineFailed
 from closeloop.records.experiment_plan import AttemptOrder, AttemptResult, RunProgress
 from closeloop.records.settings import ExperimentSettings
 from closeloop.store import engine
-from closeloop.store.store_opening import open_project_store
+from closeloop.store.store import open_project_store
 from closeloop.tasks.task_files import select_tasks
 
 VARIANTS = ("closer", "spiraller")
@@ -62,7 +61,7 @@ def run(
         async with open_run_context(settings, project, VARIANTS, {}) as workshop:
             plan = plan_experiment(workshop, tasks, ExperimentSettings(repeats=3))
             async with open_run(plan, workshop, jobs=jobs, tell=tell) as going:
-                await fill_slots(await prepare_tasks(going), going)
+                await run_attempts(going)
 
     try:
         anyio.run(go)

@@ -17,13 +17,15 @@ from closeloop import flow
 from closeloop.agents.builtin import BuiltinAgent
 from closeloop.attempts.attempt_saving import branch_stored_attempt
 from closeloop.attempts.experiment_run import open_run_context, plan_experiment
-from closeloop.attempts.experiment_status import is_paid_model, list_experiment_statuses
-from closeloop.attempts.run_resources import open_workspaces
+from closeloop.attempts.run_resources import (
+    is_paid_model,
+    list_experiment_statuses,
+    open_workspaces,
+)
 from closeloop.cli.config import load_project
 from closeloop.metrics.attempt_measuring import load_story, project_rulebook
 from closeloop.providers.scripted_model import ScriptedModel
 from closeloop.records.attempt import Outcome
-from closeloop.records.chat import ModelReply
 from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.records.experiment_plan import (
     ExperimentForecast,
@@ -34,9 +36,9 @@ from closeloop.records.experiment_plan import (
 )
 from closeloop.records.protocols import Assignment, Recording, Work
 from closeloop.records.settings import ExperimentSettings, ModelSettings, Settings
-from closeloop.records.trace import Trace
+from closeloop.records.trace import ModelReply, Trace
 from closeloop.store import Store
-from closeloop.store.store_opening import open_project_store
+from closeloop.store.store import open_project_store
 from closeloop.tasks.task_files import select_tasks
 
 PRICED = """
@@ -119,7 +121,7 @@ def test_a_paused_experiment_begins_nothing_until_it_is_resumed(project):
     ran = run(project, repeats=3, listen=pause)
     assert ran.started == []
     assert len(held(ran)) == 6
-    assert f"closeloop experiments resume {ran.results.experiment}" in held(ran)[0]
+    assert f"closeloop admin resume {ran.results.experiment}" in held(ran)[0]
     _, store = opened(project)
     with store:
         assert [course.state for course in list_experiment_statuses(store)] == ["paused"]
@@ -229,7 +231,7 @@ def test_regrading_runs_nothing_and_grades_everything(project):
             wrong = Outcome(result="fail", reasons=("the grader was mistaken",))
             store.save_grade(msgspec.structs.replace(grade, outcome=wrong))
     assert {row.outcome for row in run(project).results.attempts} == {"fail"}
-    ran = run(project, repeats=2, mode="regrade")
+    ran = run(project, repeats=2, mode="grades")
     assert ran.started == []
     assert len(ran.results.attempts) == 2
     outcomes = {row.variant_name: row.outcome for row in ran.results.attempts}
@@ -269,7 +271,7 @@ def test_what_is_to_come_is_told_from_what_was(project):
     first = run(project, repeats=3).ahead
     assert (first.attempts, first.missing, first.seconds, first.paid) == (6, 6, None, ())
     assert first.effect is None
-    second = run(project, "question", "fix", "triple", repeats=6, mode="regrade").ahead
+    second = run(project, "question", "fix", "triple", repeats=6, mode="grades").ahead
     assert (second.attempts, second.missing) == (36, 0)
     third = run(project, repeats=4).ahead
     assert (third.attempts, third.missing) == (8, 2)
@@ -389,7 +391,7 @@ RECORDED = (
 def test_a_trace_is_read_from_the_agents_files_or_else_from_its_requests(
     project, monkeypatch, recordings, said
 ):
-    from closeloop.records.chat import ChatMessage, ModelRequest
+    from closeloop.records.trace import ChatMessage, ModelRequest
 
     async def silent(self: BuiltinAgent, assignment: Assignment) -> Work:
         assert assignment.model is not None

@@ -29,7 +29,7 @@ from closeloop.store.record_bodies import unpack_record
 from closeloop.text.patches import parse_patch
 from closeloop.text.redaction import redact_new_secrets, redact_patch
 from closeloop.web.app import build_web_app
-from closeloop.web.page_context import PageContext
+from closeloop.web.page import PageContext
 from command_line import typed
 from made_secrets import ANY, BASE32, HEX, UPPER, make, readable
 
@@ -127,17 +127,19 @@ COMMANDS = (
     ("show",),
     ("show", "--full"),
     ("show", "--json"),
-    ("export", "--jsonl"),
+    ("export", "--table", "events"),
     ("export", "--atif"),
     ("export", "--otlp"),
     ("review", "--json"),
-    ("check", "--attempt"),
+    ("check", "attempt:"),
 )
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_no_command_prints_a_secret_of_a_patch(project: Path, command: tuple[str, ...]) -> None:
-    done = typed(project, *command, name_of(project))
+    name = name_of(project)
+    words = ("check", f"attempt:{name}") if command[0] == "check" else (*command, name)
+    done = typed(project, *words)
     assert leaked(done.stdout + done.stderr) == []
     assert done.returncode in (0, 1), done.stderr
 
@@ -158,7 +160,7 @@ def test_no_page_of_the_dashboard_and_no_answer_of_its_api_tells_one(project: Pa
 
 
 def test_a_branch_takes_no_new_secret_into_the_repository(project: Path) -> None:
-    done = typed(project, "branch", name_of(project), "--json")
+    done = typed(project, "show", name_of(project), "--branch", "--json")
     branch = json.loads(done.stdout)["name"]
     changed = small_project.git(project, "diff", "--binary", f"HEAD..{branch}")
     assert leaked(changed) == []
@@ -167,7 +169,7 @@ def test_a_branch_takes_no_new_secret_into_the_repository(project: Path) -> None
 
 
 def test_grading_again_uses_the_exact_patch(project: Path) -> None:
-    done = typed(project, "run", "leak", "--variant", "closer", "--regrade", "--json")
+    done = typed(project, "run", "leak", "--variant", "closer", "--again", "grades", "--json")
     assert json.loads(done.stdout)["attempts"][0]["outcome"] == "pass", done.stdout
     assert leaked(readable(database(project))) == []
 
@@ -208,7 +210,9 @@ def test_a_context_line_that_holds_a_secret_still_applies_in_a_branch(tmp_path: 
     done = typed(project, "run", "leak", "--variant", "closer", "--json")
     assert json.loads(done.stdout)["attempts"][0]["outcome"] == "pass", done.stdout
     assert secret.encode() not in readable(database(project))
-    branch = json.loads(typed(project, "branch", name_of(project), "--json").stdout)["name"]
+    branch = json.loads(typed(project, "show", name_of(project), "--branch", "--json").stdout)[
+        "name"
+    ]
     assert small_project.git(project, "show", f"{branch}:settings.py").startswith("a = 3\nkey")
 
 

@@ -19,9 +19,10 @@ from closeloop.attempts.attempt_saving import (
     ATTEMPTS_FOLDER,
     FinishedAttempt,
     UnsavedBatch,
+    purge_known_forms,
+    purge_secret,
     write_batch_file,
 )
-from closeloop.attempts.secret_purge import purge_known_forms, purge_secret
 from closeloop.records import attempt as records
 from closeloop.records.attempt import Attempt, CommandResult, Grade, Outcome
 from closeloop.records.experiment_plan import AttemptResult
@@ -31,9 +32,8 @@ from closeloop.records.orchestration import (
     SubtaskResult,
     SubtaskSpec,
 )
-from closeloop.records.session import Exchange, LogEvent
 from closeloop.records.task import Task
-from closeloop.records.trace import Lane, Message, ToolUse, Trace
+from closeloop.records.trace import Exchange, Lane, LogEvent, Message, ToolUse, Trace
 from closeloop.store import open_store
 from closeloop.store.plan_section import pack_exchanges
 from closeloop.text.patches import parse_patch
@@ -175,7 +175,7 @@ def test_facts_stay_facts_after_a_purge(store_url: str) -> None:
         purge_secret(store, SECRET, who="ann", apply=True)
         for table in ("attempts", "attempt_bodies", "blobs", "private_bodies", "purges"):
             with pytest.raises(Exception, match="are facts"), store._writer.begin() as connection:
-                connection.exec_driver_sql(f"DELETE FROM {table}")
+                connection.execute_sql(f"DELETE FROM {table}")
 
 
 def test_all_known_forms_are_removed_and_tasks_are_left(store_url: str) -> None:
@@ -211,13 +211,13 @@ def written(database: Path) -> bytes:
 
 KILLED = """
 import os, signal, sys
-from closeloop.attempts.secret_purge import purge_secret
-from closeloop.store import open_store, record_rewriting
+from closeloop.attempts.attempt_saving import purge_secret
+from closeloop.store import open_store, migrations
 
 def die(*given):
     os.kill(os.getpid(), signal.SIGKILL)
 
-setattr(record_rewriting, sys.argv[3], die)
+setattr(migrations, sys.argv[3], die)
 with open_store(sys.argv[1]) as store:
     store.purges._erase = die
     purge_secret(store, sys.argv[2], who="ann", apply=True)
@@ -237,7 +237,7 @@ def test_a_purge_that_is_killed_leaves_the_old_or_the_new_state(
     assert (SECRET.encode() not in contents(path)) == changed
     with open_store(path) as store:
         with pytest.raises(Exception, match="are facts"), store._writer.begin() as connection:
-            connection.exec_driver_sql("DELETE FROM attempts")
+            connection.execute_sql("DELETE FROM attempts")
         assert len(store.purges.list_purges()) == changed
         purge_secret(store, SECRET, who="ann", apply=True)
         assert len(store.purges.list_purges()) == 1
@@ -258,11 +258,11 @@ def test_the_secret_comes_from_a_variable_a_file_or_standard_input(
     place = project / "secret.txt"
     place.write_text(SECRET + "\n")
     ways = [
-        typed(project, "purge", "--file", "secret.txt", "--json"),
-        typed(project, "purge", "--variable", "LEAKED", "--json", LEAKED=SECRET),
+        typed(project, "admin", "purge", "--file", "secret.txt", "--json"),
+        typed(project, "admin", "purge", "--variable", "LEAKED", "--json", LEAKED=SECRET),
     ]
     monkeypatch.setattr(sys, "stdin", io.StringIO(SECRET + "\n"))
-    ways.append(typed(project, "purge", "--json"))
+    ways.append(typed(project, "admin", "purge", "--json"))
     told = [json.loads(done.stdout) for done in ways]
     assert all(one == told[0] for one in told)
     assert told[0]["records"] >= 8
@@ -280,7 +280,7 @@ def test_what_was_put_aside_is_purged_too_and_files_are_named(project: Path) -> 
         "two",
     )
     (project / ".closeloop" / "notes.txt").write_text(SECRET)
-    done = typed(project, "purge", "--variable", "LEAKED", "--yes", LEAKED=SECRET)
+    done = typed(project, "admin", "purge", "--variable", "LEAKED", "--yes", LEAKED=SECRET)
     assert done.returncode == 0, done.stderr
     assert "notes.txt" in done.stdout.replace("\n", "")
     assert list((project / ATTEMPTS_FOLDER).iterdir()) == []
@@ -288,7 +288,7 @@ def test_what_was_put_aside_is_purged_too_and_files_are_named(project: Path) -> 
     assert SECRET.encode() not in readable(database)
     with open_store(str(database)) as store:
         assert store.load_attempt("two").summary == "[purged]"
-    listed = typed(project, "purge", "--list")
+    listed = typed(project, "admin", "purge", "--list")
     assert "removed a secret from" in listed.stdout
 
 
@@ -303,7 +303,7 @@ def test_what_was_put_aside_is_purged_too_and_files_are_named(project: Path) -> 
     ],
 )
 def test_bad_input_is_one_sentence(project: Path, arguments: tuple[str, ...], message: str) -> None:
-    done = typed(project, "purge", *arguments, SHORT="abc", EMPTY=" ")
+    done = typed(project, "admin", "purge", *arguments, SHORT="abc", EMPTY=" ")
     assert done.returncode == 2
     assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1

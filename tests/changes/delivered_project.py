@@ -17,10 +17,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from closeloop import flow
-from closeloop.changes.host_credentials import APP_ID_VARIABLE, APP_KEY_VARIABLE
+from closeloop.changes.code_host import APP_ID_VARIABLE, APP_KEY_VARIABLE
 from closeloop.cli.config import load_project
 from closeloop.orchestration.request_delivery import DeliveryRequest
-from closeloop.records.request_delivery import AskedWork, DeliveryProgress, DeliveryResult
+from closeloop.records.orchestration import AskedWork, DeliveryProgress, DeliveryResult
 from small_project import git
 
 CALC = '"""Sums."""\n\n\ndef add(a: int, b: int) -> int:\n    return a + b\n'

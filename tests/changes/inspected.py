@@ -11,10 +11,8 @@ from typing import Any
 
 from closeloop.changes.change_sides import ChangeQuery, open_sides
 from closeloop.changes.repository_index import inspect_change, open_index
+from closeloop.records.change import Inspection
 from closeloop.records.finding import Finding, Unmeasured
-from closeloop.records.inspection import (
-    Inspection,
-)
 from closeloop.records.settings import CheckSettings
 
 Files = Mapping[str, str | bytes | None]

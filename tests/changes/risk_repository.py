@@ -11,9 +11,7 @@ from textwrap import dedent
 
 from closeloop.changes.change_sides import ChangeQuery, open_sides
 from closeloop.changes.repository_index import inspect_change, open_index
-from closeloop.records.inspection import (
-    Inspection,
-)
+from closeloop.records.change import Inspection
 from closeloop.records.settings import CheckSettings
 
 DAY = 86_400

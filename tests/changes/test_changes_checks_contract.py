@@ -9,12 +9,10 @@ import pytest
 from inspected import inspected, said
 
 from closeloop import plugins
-from closeloop.changes.check_contract import check_check
 from closeloop.changes.quality import dead_code
+from closeloop.contracts import check_check
+from closeloop.records.change import Inspection
 from closeloop.records.finding import Finding, Unmeasured
-from closeloop.records.inspection import (
-    Inspection,
-)
 from closeloop.records.settings import CheckSettings, RepoRule
 
 PAGE = (Path(__file__).parents[2] / "docs" / "checks.md").read_text(encoding="utf-8")

@@ -12,8 +12,7 @@ import anyio
 import pytest
 
 from closeloop.changes.change_check import CheckRequest
-from closeloop.changes.change_sides import ChangeQuery, open_sides
-from closeloop.changes.check_context import CheckContext
+from closeloop.changes.change_sides import ChangeQuery, CheckContext, open_sides
 from closeloop.changes.check_verdict import decide_verdict
 from closeloop.changes.tool_comparison import CheckTool, ToolResult, compare_once
 from closeloop.flow import check_change

@@ -76,7 +76,7 @@ def test_a_check_makes_no_store(repo: Path, capsys: pytest.CaptureFixture[str]) 
     (repo / "cart.py").write_text(CODE + "\n\nprint(1)\n")
     checked(capsys)
     assert not (repo / ".closeloop").exists()
-    said = checked(capsys, "--attempt", "abc", code=2)
+    said = checked(capsys, "attempt:abc", code=2)
     assert "There is no store" in said
     assert not (repo / ".closeloop").exists()
 
@@ -103,7 +103,7 @@ def test_an_attempt_is_checked_on_the_commit_that_it_began_from(
     repo: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     base = with_attempt(repo, "dev")
-    told = json.loads(checked(capsys, "--attempt", "abc"))
+    told = json.loads(checked(capsys, "attempt:abc"))
     assert told["change"]["base"] == base
     assert [file["path"] for file in told["change"]["files"]] == ["cart.py"]
     with open_store(str(repo / STORE)) as store:
@@ -114,8 +114,8 @@ def test_an_attempt_is_checked_on_the_commit_that_it_began_from(
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (("--attempt", "zzz"), "No attempt begins with 'zzz'"),
-        (("--attempt", "abc", "--staged"), "each names a change"),
+        (("attempt:zzz",), "No attempt begins with 'zzz'"),
+        (("attempt:abc", "--staged"), "each of them names a change"),
     ],
 )
 def test_what_is_no_attempt_is_told_in_a_sentence(
@@ -129,7 +129,7 @@ def test_an_attempt_at_a_sealed_task_stays_sealed(
     repo: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with_attempt(repo, "held-out")
-    said = checked(capsys, "--attempt", "abc", code=2)
+    said = checked(capsys, "attempt:abc", code=2)
     assert "stays sealed" in said
     assert "cart" not in said
     with open_store(str(repo / STORE)) as store:

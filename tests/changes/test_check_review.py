@@ -1,4 +1,4 @@
-"""`closeloop check --model`: a model reviews what tools cannot see, and only advises."""
+"""`closeloop check` with `check.model`: a model reviews what tools cannot see, and only advises."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from closeloop.changes.check_verdict import decide_verdict
-from closeloop.judges.canary_attacks import FENCE_BREAKING_TEXTS, PLEADING_TEXTS, UNICODE_TEXTS
 from closeloop.judges.change_review import (
     LAST_LINE,
     MAX_CHUNK_CHARS,
@@ -24,6 +23,7 @@ from closeloop.judges.change_review import (
     read_review_answer,
     split_into_chunks,
 )
+from closeloop.judges.judge_calibration import FENCE_BREAKING_TEXTS, PLEADING_TEXTS, UNICODE_TEXTS
 from closeloop.records.finding import Finding
 from closeloop.records.settings import CheckSettings
 from closeloop.text.patches import parse_hunk_lines, split_patch_by_file
@@ -89,7 +89,7 @@ def reviewed(repo: Path, *arguments: str) -> tuple[list[Any], list[str]]:
 def test_a_flaw_lands_on_its_line_in_every_report(repo: Path, tmp_path: Path) -> None:
     files = {name: tmp_path / name for name in ("markdown", "sarif", "json")}
     formats = [f"--format={name}={path}" for name, path in files.items()]
-    out = checked(repo, "--model", script(repo, WRONG), *formats)
+    out = checked(repo, "--set", f"check.model={script(repo, WRONG)}", *formats)
     message = "missing-edge-case: No prices at all divide by zero: return None then."
     assert "cart.py:6" in out
     assert "divide by zero" in out
@@ -128,21 +128,21 @@ def test_an_answer_that_is_none_is_told_and_the_other_checks_go_on(
     repo: Path, say: str, reason: str
 ) -> None:
     (repo / "cart.py").write_text(CODE + "\n\ntry:\n    total([])\nexcept Exception:\n    pass\n")
-    report = json.loads(checked(repo, "--json", "--model", scripted(repo, say)))
+    report = json.loads(checked(repo, "--json", "--set", f"check.model={scripted(repo, say)}"))
     assert [one["rule"] for one in report["findings"]] == ["suppressed-error"]
     (told,) = [one["reason"] for one in report["unmeasured"] if one["rule"] == "reviewed"]
     assert reason in told
 
 
 def test_a_model_without_its_key_stops_nothing(repo: Path) -> None:
-    found, (reason,) = reviewed(repo, "--model", "openai/gpt-5")
+    found, (reason,) = reviewed(repo, "--set", "check.model=openai/gpt-5")
     assert found == []
     assert "OPENAI_API_KEY" in reason
 
 
 def test_what_does_not_fit_into_six_questions_is_told_as_not_shown(repo: Path) -> None:
     (repo / "cart.py").write_text("".join(f"x_{n} = {n:060}\n" for n in range(3000)))
-    found, (unanswered, unshown) = reviewed(repo, "--model", scripted(repo, "no"))
+    found, (unanswered, unshown) = reviewed(repo, "--set", f"check.model={scripted(repo, 'no')}")
     assert found == []
     assert unanswered.startswith("6 of 6 parts: the model gave no answer")
     assert re.fullmatch(r"only \d+ of 3000 added lines were shown to the model: .+", unshown)

@@ -19,8 +19,7 @@ from typing import Any
 import pytest
 import yaml
 
-from closeloop.changes.reports import REPORT_FORMATS
-from closeloop.changes.reports.markdown_report import COMMENT_MARKER
+from closeloop.changes.report_formats import COMMENT_MARKER, REPORT_FORMATS
 from closeloop.cli.check import check
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,7 +91,7 @@ def test_the_action_installs_what_is_checked_out_and_hands_its_arguments_on(
     assert subprocess.run([SHELL, "-c", install], env=env, check=False).returncode == 0
     assert subprocess.run([SHELL, "-c", checked], env=env, check=False).returncode == 1
     told = asked.read_text()
-    assert "--constraint /checkout/constraints.txt /checkout\n" in told
+    assert "--constraint /checkout/constraints.txt /checkout[check]\n" in told
     more = f" --format sarif={tmp_path}/a b.sarif" if sarif else ""
     assert f"closeloop:{7 if sarif else 5}:check --github --tier risk $(id){more}\n" in told
     assert (ROOT / "constraints.txt").is_file()

@@ -14,12 +14,15 @@ from typing import Any
 import anyio
 import pytest
 
-from closeloop.changes.code_host import CodeHostClient, CodeHostRefused, open_github, open_gitlab
-from closeloop.changes.host_credentials import (
+from closeloop.changes.code_host import (
     AppCredentials,
+    CodeHostClient,
+    CodeHostRefused,
     build_app_manifest,
     open_code_host,
+    open_github,
     open_github_app,
+    open_gitlab,
     read_app_credentials,
     render_manifest_form,
     sign_app_token,
@@ -221,7 +224,7 @@ def test_a_manifest_asks_for_what_is_used_and_no_more():
     assert manifest["hook_attributes"]["url"] == "https://closeloop.example/webhooks/github"
     assert manifest["default_permissions"]["contents"] == "read"
     assert not manifest["public"]
-    from closeloop.reviews.github_webhooks import GITHUB_EVENTS
+    from closeloop.reviews.host_pulls import GITHUB_EVENTS
 
     assert set(GITHUB_EVENTS) <= {*manifest["default_events"]}
     pushing = build_app_manifest("ours", "https://closeloop.example", may_push=True)
@@ -239,7 +242,7 @@ def test_registering_writes_keys_for_nobody_else_and_prints_none(tmp_path, monke
     with serving_host(host):
         monkeypatch.setenv("GITHUB_API_URL", host.address)
         with pytest.raises(SystemExit) as left:
-            main(["app", "register", "the-code", "--to", str(tmp_path / "keys")])
+            main(["admin", "app", "register", "the-code", "--out", str(tmp_path / "keys")])
     assert left.value.code == 0
     key_file, variables = tmp_path / "keys/github-app-9.pem", tmp_path / "keys/github-app-9.env"
     assert key_file.read_text() == secrets["pem"]

@@ -13,29 +13,28 @@ from delivered_project import CONFIGURATION, DOUBLE, REQUEST, WRONG, ask, build,
 from fake_github import REPO
 from fake_gitlab import FakeGitLab, serving_gitlab
 
-from closeloop.changes.host_credentials import (
+from closeloop.changes.code_host import (
     APP_ID_VARIABLE,
     APP_KEY_VARIABLE,
     HostedRepository,
     find_hosted_repository,
     open_code_host,
 )
-from closeloop.changes.pull_opening import issue_from_map
-from closeloop.orchestration.delivered_work import build_pull_body
-from closeloop.orchestration.request_delivery import build_prompt, find_target_branch, name_task
+from closeloop.changes.report_publishing import issue_from_map
+from closeloop.orchestration.request_delivery import (
+    build_prompt,
+    build_pull_body,
+    find_target_branch,
+    name_task,
+)
 from closeloop.records.attempt import Attempt
 from closeloop.records.errors import BadInput
+from closeloop.records.orchestration import AskedWork, CheckedChange, DeliveryOrder, HostIssue
 from closeloop.records.pull_request import Fact, PullCommit, PullDescription
-from closeloop.records.request_delivery import (
-    AskedWork,
-    CheckedChange,
-    DeliveryOrder,
-    HostIssue,
-)
 from closeloop.records.settings import VariantSettings
 from closeloop.records.task import Task
 from closeloop.reviews.authorship import merge_known_agents, parse_trailers
-from closeloop.reviews.pull_updates import save_facts
+from closeloop.reviews.pull_lifecycle import save_facts
 from closeloop.store import Store, open_store
 from command_line import typed
 from report_example import CLEAN
@@ -183,7 +182,7 @@ def test_requests_are_text_a_file_or_standard_input(
         (("--issue", "12"), "there is no token"),
         (("--issue", "missing.json"), "cannot be read"),
         (("x", "--base", "nowhere"), "There is no commit 'nowhere'"),
-        (("x", "--budget", "0"), "--budget must be more than 0"),
+        (("x", "--set", "deliver.budget=0"), "'deliver.budget' must be more than 0"),
         (("--resume", "zzz"), "No delivery named 'zzz'"),
     ],
 )

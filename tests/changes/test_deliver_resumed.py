@@ -13,14 +13,14 @@ from fake_github import answer
 
 from closeloop.orchestration.request_delivery import load_delivery_order
 from closeloop.records.errors import BadInput
-from closeloop.records.request_delivery import (
+from closeloop.records.orchestration import (
     AskedWork,
     DeliveryOrder,
     DeliveryProgress,
     DeliveryResult,
 )
 from closeloop.store import open_store
-from closeloop.store.job_leases import is_owner_dead
+from closeloop.store.fact_rows import is_owner_dead
 from command_line import typed
 from small_project import git
 
@@ -236,7 +236,7 @@ def test_the_branch_of_a_delivery_is_named_and_made_again_where_it_is_gone(tmp_p
     assert result.branch is not None
     git(project, "branch", "-D", result.branch.name)
     for _ in range(2):
-        done = typed(project, "branch", result.attempt)
+        done = typed(project, "show", result.attempt, "--branch")
         assert done.stdout == f"{result.branch.name} in {project}\n"
         assert git(project, "rev-parse", result.branch.name).strip() == result.branch.commit
 

@@ -186,7 +186,7 @@ def test_many_files_are_read_by_several_processes_to_the_same_end(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone = told(repository, tmp_path / "alone")
-    monkeypatch.setattr("closeloop.changes.parse_cache.MIN_PARALLEL_FILES", 5)
-    monkeypatch.setattr("closeloop.changes.parse_cache.BATCH_FILES", 2)
+    monkeypatch.setattr("closeloop.changes.repository_index.MIN_PARALLEL_FILES", 5)
+    monkeypatch.setattr("closeloop.changes.repository_index.BATCH_FILES", 2)
 
     assert told(repository, tmp_path / "shared") == alone

@@ -12,8 +12,7 @@ import pytest
 from inspected import git, inspected, write
 
 from closeloop.changes.change_check import CheckRequest
-from closeloop.changes.names.compiled_names import add_compiled_names
-from closeloop.changes.names.compiler_errors import parse_compiler_errors
+from closeloop.changes.names.compiled_names import add_compiled_names, parse_compiler_errors
 from closeloop.changes.tool_comparison import ToolComparison, ToolResult
 from closeloop.flow import check_change
 from closeloop.records.change import ChangeReport, ToolRun, ToolState

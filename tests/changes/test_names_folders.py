@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from closeloop.changes.names import type_folders
-from closeloop.changes.names.type_folders import lock_folder
+from closeloop.changes.names import type_diagnostics
+from closeloop.changes.names.type_diagnostics import lock_folder
 from patience import PATIENCE
 
 
@@ -29,7 +29,7 @@ def list_names(parent: Path) -> set[str]:
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(type_folders, "MAX_FOLDERS", 3)
+    monkeypatch.setattr(type_diagnostics, "MAX_FOLDERS", 3)
 
 
 def test_those_used_longest_ago_are_removed(tmp_path: Path) -> None:

@@ -21,11 +21,11 @@ from closeloop.changes.risk.online_packages import (
     KEPT_SECONDS,
     MAX_BODY_BYTES,
     VULNERABILITY_RULE,
+    Ecosystem,
     PackageAnswer,
     PackageQuery,
     ask_services,
 )
-from closeloop.changes.risk.popular_packages import Ecosystem
 from closeloop.changes.risk.risk_model import RiskModel
 from closeloop.records.finding import Unmeasured
 from closeloop.records.settings import CheckSettings

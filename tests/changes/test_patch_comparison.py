@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from closeloop.changes.patch_comparison import compare_changes
+from closeloop.metrics.attempt_groups import compare_changes
 from closeloop.records.change import Change
 from closeloop.text.patches import parse_patch
 

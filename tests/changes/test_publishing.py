@@ -12,8 +12,8 @@ from starlette.responses import JSONResponse
 from told_github import MANY, PULL, Clock, tell
 
 from closeloop.changes.code_host import open_github
+from closeloop.changes.report_formats import COMMENT_MARKER
 from closeloop.changes.report_publishing import publish_report
-from closeloop.changes.reports.markdown_report import COMMENT_MARKER
 from closeloop.records.change import Risk
 from report_example import BAD, CLEAN, HEAD
 

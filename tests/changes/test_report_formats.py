@@ -15,10 +15,16 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from rich.console import Console
 
-from closeloop.changes.reports import REPORT_FORMATS, render_report
-from closeloop.changes.reports.markdown_report import build_check_run, check_run_output
-from closeloop.changes.reports.report_files import build_code_quality, build_sarif
-from closeloop.changes.reports.report_text import parse_place, render_terminal_report
+from closeloop.changes.report_formats import (
+    REPORT_FORMATS,
+    build_check_run,
+    build_code_quality,
+    build_sarif,
+    check_run_output,
+    parse_place,
+    render_report,
+    render_terminal_report,
+)
 from closeloop.records.change import ChangeReport, MendingResult, ToolRun
 from closeloop.records.errors import BadInput
 from closeloop.records.finding import Finding

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from msgspec.structs import replace
 
-from closeloop.changes.reports.markdown_report import (
+from closeloop.changes.report_formats import (
     MAX_COMMENT_BYTES,
     escape_code,
     escape_prose,

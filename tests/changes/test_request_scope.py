@@ -9,7 +9,7 @@ from inspected import Files, inspected
 from msgspec.structs import replace
 
 from closeloop.changes import scope
-from closeloop.changes.request_words import read_request
+from closeloop.changes.scope import read_request
 from closeloop.records.finding import Finding
 
 SHOP: Files = {

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from risk_repository import Files, changed
 
-from closeloop.changes.risk.api import ApiChange, find_api_changes
+from closeloop.changes.risk.api_changes import ApiChange, find_api_changes
 
 
 def differences(folder: Path, before: Files, after: Files) -> list[ApiChange]:

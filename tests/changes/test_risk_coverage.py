@@ -11,14 +11,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 from risk_repository import changed
 
-from closeloop.changes.coverage import (
+from closeloop.changes.affected_tests import (
     Coverage,
     LineCoverage,
     find_coverage,
     find_runnable_lines,
     read_coverage,
 )
-from closeloop.changes.risk.risk_factors import coverage_factor
+from closeloop.changes.risk import coverage_factor
 from closeloop.records.errors import BadInput
 from closeloop.records.finding import Unmeasured
 

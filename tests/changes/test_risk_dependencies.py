@@ -15,10 +15,11 @@ from risk_repository import changed
 from closeloop.changes.risk.dependencies import (
     DependencyChange,
     find_dependency_changes,
+    read_manifest,
 )
-from closeloop.changes.risk.manifests import read_manifest
-from closeloop.changes.risk.popular_packages import POPULAR, imitated_package
-from closeloop.changes.risk.vulnerabilities import (
+from closeloop.changes.risk.online_packages import (
+    POPULAR,
+    imitated_package,
     list_vulnerabilities,
     read_advisories,
     version_key,

@@ -8,8 +8,7 @@ from risk_repository import Files, changed
 
 from closeloop.changes.risk import assess_risk
 from closeloop.changes.risk.import_graph import ImportGraph, build_import_graph, shared_threshold
-from closeloop.changes.risk.risk_matrix import determine_risk_level
-from closeloop.changes.risk.risk_model import RiskModel
+from closeloop.changes.risk.risk_model import RiskModel, determine_risk_level
 
 
 def graph(folder: Path, files: Files, modules: dict[str, str] | None = None) -> ImportGraph:

@@ -11,8 +11,13 @@ from hypothesis import strategies as some
 from msgspec.structs import replace
 from risk_repository import DAY, START, commit, git
 
-from closeloop.changes.risk.change_history import History, list_file_histories, read_history
-from closeloop.changes.risk.git_log import commit_title, is_fix_message
+from closeloop.changes.risk.change_history import (
+    History,
+    commit_title,
+    is_fix_message,
+    list_file_histories,
+    read_history,
+)
 
 
 def body(*lines: str) -> str:

@@ -11,29 +11,28 @@ from hypothesis import given
 from hypothesis import strategies as some
 from risk_repository import DAY, START, Files, changed, commit, git
 
-from closeloop.changes.coverage import Coverage, LineCoverage
+from closeloop.changes.affected_tests import Coverage, LineCoverage
 from closeloop.changes.risk import assess_risk
 from closeloop.changes.risk.change_history import read_history
-from closeloop.changes.risk.risk_matrix import (
+from closeloop.changes.risk.risk_model import (
     BANDS,
     LEVELS,
     LevelRate,
+    RiskModel,
     determine_risk_level,
     explain_level,
+    fit_risk_model,
     likelihood_band,
     list_disordered_levels,
 )
-from closeloop.changes.risk.risk_model import RiskModel, fit_risk_model
 from closeloop.records.change import (
+    Inspection,
     RevertChance,
     Risk,
     RiskFactor,
     RiskLevel,
 )
 from closeloop.records.estimate import wilson_rate
-from closeloop.records.inspection import (
-    Inspection,
-)
 from closeloop.records.settings import CheckSettings
 
 ORDER = ("low", "medium", "high", "critical")

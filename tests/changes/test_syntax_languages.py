@@ -7,10 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from closeloop.changes.syntax import MAX_SOURCE_BYTES, extract_words, outline_source, parse_module
-from closeloop.records.inspection import (
-    Language,
-    SourceModule,
-)
+from closeloop.records.change import Language, SourceModule
 from patience import takes
 
 LANGUAGES: tuple[Language, ...] = (

@@ -11,8 +11,7 @@ import anyio
 import pytest
 
 from closeloop.changes.change_check import CheckRequest
-from closeloop.changes.change_sides import ChangeQuery, open_sides
-from closeloop.changes.check_context import CheckContext
+from closeloop.changes.change_sides import ChangeQuery, CheckContext, open_sides
 from closeloop.changes.check_verdict import (
     AgentFixer,
     Fixer,

@@ -12,9 +12,13 @@ from msgspec.structs import replace
 from starlette.testclient import TestClient
 
 from closeloop.changes.check_verdict import decide_verdict, save_report
-from closeloop.changes.reports import REPORT_FORMATS, render_report
-from closeloop.changes.reports.markdown_report import build_check_run
-from closeloop.changes.reports.report_text import is_clean, report_headline
+from closeloop.changes.report_formats import (
+    REPORT_FORMATS,
+    build_check_run,
+    is_clean,
+    render_report,
+    report_headline,
+)
 from closeloop.grading.tool_outcomes import NO_COMMAND_REASON, explain_unverified
 from closeloop.records.attempt import Attempt, Grade, Outcome
 from closeloop.records.change import ToolRun, ToolState
@@ -212,7 +216,7 @@ def test_an_attempt_is_checked_where_its_task_is_with_its_setup_and_grade(tmp_pa
         change = parse_patch(PATCH, base=base)
         store.save_attempt(AttemptResult(attempt=made, change=change, grade=grade))
     cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
-    said = typed(home, "check", "--attempt", "abc", "--tier", "tools", "--json", **cache)
+    said = typed(home, "check", "attempt:abc", "--tier", "tools", "--json", **cache)
     report = json.loads(said.stdout)
     assert [(one["name"], one["command"], one["after"]) for one in report["tools"]] == [
         ("test", run, "passed")

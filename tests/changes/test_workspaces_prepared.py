@@ -9,13 +9,17 @@ from pathlib import Path
 import anyio
 import pytest
 
+from closeloop.changes.affected_tests import LineCoverage, add_coverage_options, relocate_coverage
 from closeloop.changes.change_check import CheckRequest
-from closeloop.changes.change_sides import ChangeQuery, open_sides
-from closeloop.changes.check_context import describe_missing_content, installs_only, prepare_base
-from closeloop.changes.coverage import LineCoverage, add_coverage_options, relocate_coverage
+from closeloop.changes.change_sides import (
+    ChangeQuery,
+    describe_missing_content,
+    installs_only,
+    open_sides,
+    prepare_base,
+)
 from closeloop.flow import check_change
-from closeloop.records.change import ChangeReport
-from closeloop.records.inspection import ChangeSide
+from closeloop.records.change import ChangeReport, ChangeSide
 from closeloop.records.settings import CheckSettings, CommandSettings, SandboxSettings
 from closeloop.sandbox.workspaces import WorkspacePool
 from patience import PATIENCE

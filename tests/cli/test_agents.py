@@ -1,4 +1,4 @@
-"""`closeloop agents` says what is here and how to get the rest."""
+"""`closeloop admin agents` says what is here and how to get the rest."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from closeloop.cli import main
 
 def listed(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, object]]:
     with pytest.raises(SystemExit) as left:
-        main(["agents", "--json"])
+        main(["admin", "agents", "--json"])
     assert left.value.code == 0
-    return {one["name"]: one for one in json.loads(capsys.readouterr().out)}
+    return {one["name"]: one for one in json.loads(capsys.readouterr().out)["items"]}
 
 
 def test_agents_are_listed_with_version_and_place_or_the_line_that_installs_them(
@@ -39,7 +39,7 @@ def test_agents_are_listed_with_version_and_place_or_the_line_that_installs_them
 
 def test_the_table_shows_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        main(["agents"])
+        main(["admin", "agents"])
     shown = capsys.readouterr().out
     for name in ("builtin", "claude-code", "codex", "command", "openhands"):
         assert name in shown

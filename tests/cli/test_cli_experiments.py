@@ -10,7 +10,7 @@ import pytest
 
 import small_project
 from closeloop.cli import main
-from closeloop.cli.run_output import confirm_cost, describe_duration
+from closeloop.cli.run import confirm_cost, describe_duration
 from closeloop.records.errors import BadInput
 from closeloop.records.experiment_plan import ExperimentForecast
 
@@ -47,13 +47,13 @@ def test_an_experiment_that_is_written_down_is_run_and_listed(project, capsys):
     made = json.loads(closeloop(capsys, "run", "--experiment", "both", "--json"))
     assert [variant["name"] for variant in made["variants"]] == ["spiraller", "closer"]
     assert len(made["attempts"]) == 4
-    listed = json.loads(closeloop(capsys, "experiments", "--json"))
+    listed = json.loads(closeloop(capsys, "list", "experiments", "--json"))["items"]
     assert [(one["experiment"]["name"], one["done"], one["total"]) for one in listed] == [
         ("both", 4, 4)
     ]
     assert listed[0]["experiment"]["seed"] == 5
     assert listed[0]["state"] == "done"
-    assert "both" in closeloop(capsys, "experiments")
+    assert "both" in closeloop(capsys, "list", "experiments")
     more = json.loads(closeloop(capsys, "run", "--experiment", "both", "--repeats", "3", "--json"))
     assert len(more["attempts"]) == 6
 
@@ -77,15 +77,15 @@ def test_a_run_that_is_held_back_ends_with_1_and_goes_on_when_it_may(project, ca
     prices = "input_price = 1_000_000\noutput_price = 1_000_000\n"
     model = f'[models.dear]\nprovider = "scripted"\nmodel = "closer.yaml"\n{prices}'
     file.write_text(file.read_text() + model)
-    dear = ["run", "question", "--model", "dear", "--repeats", "3", "--jobs", "1", "--json"]
-    held = json.loads(closeloop(capsys, *dear, "--budget", "0.5", code=1))
+    dear = ["run", "question", "--model", "dear", "--repeats", "3", "--set", "run.jobs=1", "--json"]
+    held = json.loads(closeloop(capsys, *dear, "--set", "run.budget=0.5", code=1))
     assert len(held["attempts"]) == 1
     name = held["experiment"]
-    assert "spent" in closeloop(capsys, "experiments")
-    closeloop(capsys, "experiments", "pause", name)
-    assert "paused" in closeloop(capsys, "experiments", "list", name)
+    assert "spent" in closeloop(capsys, "list", "experiments")
+    closeloop(capsys, "admin", "pause", name)
+    assert "paused" in closeloop(capsys, "list", "experiments")
     assert len(json.loads(closeloop(capsys, *dear, code=1))["attempts"]) == 1
-    closeloop(capsys, "experiments", "resume", name)
+    closeloop(capsys, "admin", "resume", name)
     assert len(json.loads(closeloop(capsys, *dear))["attempts"]) == 3
 
 
@@ -93,13 +93,13 @@ def test_a_run_that_is_held_back_ends_with_1_and_goes_on_when_it_may(project, ca
     ("arguments", "sentence"),
     [
         (["run", "--experiment", "bth"], "No experiment named 'bth'. Did you mean 'both'?"),
-        (["run", "--rerun", "unscored", "--regrade"], "Give either --rerun or --regrade"),
-        (["run", "--address", "1.2.3.4:5"], "add --executor ray"),
-        (["run", "--budget", "0"], "--budget must be more than 0"),
+        (["run", "--set", "run.jobs"], "--set needs KEY=VALUE"),
+        (["run", "--set", "run.budget=0"], "'run.budget' must be more than 0"),
+        (["run", "--set", "run.job=2"], "job"),
         (["run", "--prompt", "none.md"], "none.md cannot be read"),
-        (["experiments", "pause"], "Say which one to pause"),
-        (["experiments", "resume", "abc"], "There is no experiment yet"),
-        (["branch", "abc"], "No attempt begins with 'abc'"),
+        (["admin", "pause"], "EXPERIMENT is missing"),
+        (["admin", "resume", "abc"], "There is no experiment yet"),
+        (["show", "abc", "--branch"], "No attempt begins with 'abc'"),
     ],
 )
 def test_what_makes_no_sense_is_told(project, capsys, arguments, sentence):
@@ -112,8 +112,8 @@ def test_a_model_that_costs_money_is_not_asked_unasked(project, capsys, monkeypa
     monkeypatch.setenv("OPENAI_API_KEY", "not-a-key")
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
     said = closeloop(capsys, "run", "question", "--model", "openai/gpt-5", code=2)
-    assert "This asks openai/gpt-5, which costs money: add --yes to go on." in said
-    assert closeloop(capsys, "attempts", "--json").strip() == "[]"
+    assert "This asks openai/gpt-5, which costs money: add --yes to confirm." in said
+    assert json.loads(closeloop(capsys, "list", "attempts", "--json")) == {"items": [], "total": 0}
 
 
 AHEAD = ExperimentForecast(

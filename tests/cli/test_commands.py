@@ -19,7 +19,7 @@ from rich.table import Table
 
 import small_project
 from closeloop.cli.console import print_parts
-from closeloop.cli.run_output import render_outcome_cell
+from closeloop.cli.run import render_outcome_cell
 from closeloop.records.attempt import AttemptRow
 from command_line import typed
 from patience import PATIENCE, ROUNDS, until
@@ -74,15 +74,17 @@ def test_results_are_to_be_had_as_json(tried_project):
     assert result.returncode == 0, result.stderr
     document = json.loads(result.stdout)
     assert len(document["attempts"]) == 6
-    listed = json.loads(typed(tried_project, "attempts", "--json", "--outcome", "pass").stdout)
+    listed = json.loads(
+        typed(tried_project, "list", "attempts", "--json", "--outcome", "pass").stdout
+    )["items"]
     assert {row["variant_name"] for row in listed} == {"closer"}
     shown = json.loads(typed(tried_project, "show", listed[0]["id"], "--json").stdout)
     assert shown["attempt"]["id"] == listed[0]["id"]
 
 
 def test_tasks_are_proved(project):
-    result = typed(project, "task", "check", "--repeats", "2", "--json")
-    proofs = {proof["task"]: proof for proof in json.loads(result.stdout)}
+    result = typed(project, "task", "check", "--test-runs", "2", "--json")
+    proofs = {proof["task"]: proof for proof in json.loads(result.stdout)["items"]}
     assert {name: proof["state"] for name, proof in proofs.items()} == {
         "fix": "proved",
         "question": "proved",
@@ -123,8 +125,11 @@ def test_an_unknown_name_is_told_with_its_neighbours(project, arguments, sentenc
 
 
 def test_a_list_that_is_empty_says_why(project):
-    assert "`closeloop run` makes some" in typed(project, "attempts").stdout
-    assert "No attempt is like that" in typed(project, "attempts", "--task", "x").stdout
+    assert (
+        "`closeloop run` or `closeloop import` adds some"
+        in typed(project, "list", "attempts").stdout
+    )
+    assert "No attempts match" in typed(project, "list", "attempts", "--task", "x").stdout
 
 
 @pytest.mark.parametrize(
@@ -133,11 +138,14 @@ def test_a_list_that_is_empty_says_why(project):
         (["run", "--reapets", "2"], "--reapets. Did you mean --repeats?"),
         (["run", "--repeats", "x"], "--repeats must be a whole number, not 'x'."),
         (["gate", "--margin", "x"], "--margin must be a number, not 'x'."),
-        (["trends", "--baseline", "x"], "--baseline must be a day, such as 2026-11-01, not 'x'."),
+        (
+            ["metrics", "--over-time", "--baseline-end", "x"],
+            "--baseline-end must be a day, such as 2026-11-01, not 'x'.",
+        ),
         (["show", "--task"], "--task needs a value."),
         (["task", "new"], "NAME is missing."),
-        (["task", "export", "fix"], "--to is missing."),
-        (["due", "x"], "'x' is more than this command takes."),
+        (["task", "export", "fix"], "--format is missing."),
+        (["task", "due", "x"], "'x' is one argument too many."),
         (["nope"], 'Unknown command "nope".'),
     ],
 )
@@ -208,7 +216,7 @@ def test_a_store_of_a_newer_closeloop_is_left_alone(project):
     with sqlite3.connect(store) as database:
         database.execute("INSERT INTO closeloop_migrations VALUES (99)")
     database.close()
-    assert "pgrade closeloop" in refused(project, "attempts")
+    assert "pgrade closeloop" in refused(project, "list", "attempts")
 
 
 def test_a_file_that_is_no_store_is_left_alone(project):
@@ -259,10 +267,10 @@ def test_a_refused_key_is_told_once_and_not_tried_again(project):
     with provider(401, b'{"error": {"message": "bad key sk-secret-123456"}}') as address:
         with_model(project, address)
         key = "sk-secret-123456"
-        command = ("run", "question", "--model", "local", "--repeats", "3", "--jobs", "1")
+        command = ("run", "question", "--model", "local", "--repeats", "3", "--set", "run.jobs=1")
         result = typed(project, *command, OPENAI_API_KEY=key)
     assert result.returncode == 1
-    assert "2 attempts were not begun, as they would fail as another one did" in result.stderr
+    assert "2 attempts were not started: they would fail as another one did" in result.stderr
     assert "OPENAI_API_KEY" in result.stderr
     assert key not in result.stderr + result.stdout
 
@@ -303,7 +311,7 @@ def test_two_runs_at_once_share_the_work(project):
             go.touch()
         assert other.wait() == 0
     assert early.returncode == 1
-    assert "1 attempt is being made by another process" in early.stderr
+    assert "1 attempt is running in another process" in early.stderr
     late = typed(project, *asked)
     assert "another process" not in late.stderr
     assert "1 of 1" in late.stdout
@@ -328,13 +336,18 @@ def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(project):
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert until(lambda: json.loads(typed(project, "attempts", "--json").stdout or "[]"))
+
+    def is_listed() -> bool:
+        printed = typed(project, "list", "attempts", "--json").stdout
+        return bool(printed and json.loads(printed)["items"])
+
+    assert until(is_listed)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert "Run the same command again" in errors
     assert "Traceback" not in errors
-    rows = json.loads(typed(project, "attempts", "--json").stdout)
+    rows = json.loads(typed(project, "list", "attempts", "--json").stdout)["items"]
     assert [row["variant_name"] for row in rows] == ["closer"]
 
 
@@ -342,7 +355,7 @@ def test_what_an_agent_wrote_cannot_command_the_terminal(project):
     script = project / "closer.yaml"
     script.write_text('dialogues: [{turns: [{say: "42 \\e]0;owned\\a \\e[2J\\u202e"}]}]\n')
     typed(project, "run", "question", "--variant", "closer")
-    row = json.loads(typed(project, "attempts", "--json").stdout)[0]
+    row = json.loads(typed(project, "list", "attempts", "--json").stdout)["items"][0]
     shown = typed(project, "show", row["id"]).stdout
     assert "\\x1b]0;owned" in shown
     assert not {"\x1b", "\x07", "\u202e"} & set(shown)
@@ -366,7 +379,7 @@ def help_seconds(project: Path) -> float:
 
 def test_a_command_tells_all_of_itself_wherever_help_is_typed(tmp_path):
     told = typed(tmp_path, "run", "--help").stdout
-    assert "Finished attempts are kept" in told
+    assert "Finished attempts are saved" in told
     assert typed(tmp_path, "--help", "run").stdout == told
 
 

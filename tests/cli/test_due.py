@@ -1,4 +1,4 @@
-"""`closeloop due`, and the same on the overview."""
+"""`closeloop task due`, and the same on the overview."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from closeloop.cli import main
 from closeloop.cli.config import load_project
 from closeloop.records.attempt import TimeRange
 from closeloop.store import open_store
-from closeloop.web.page_context import PageContext
+from closeloop.web.page import PageContext
 from closeloop.web.pages.overview import overview
 
 
@@ -25,22 +25,23 @@ def closeloop(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 def test_what_is_due_is_said_on_the_command_line_and_on_the_overview(tmp_path, monkeypatch, capsys):
     folder = small_project.build(tmp_path, sandbox="none")
+    (folder / "tasks/fix.md").write_text(small_project.QUICK_FIX)
     monkeypatch.chdir(folder)
     for name in ("CLOSELOOP_STORE", "CLOSELOOP_CACHE", "RAY_ADDRESS"):
         monkeypatch.delenv(name, raising=False)
-    assert "No variants were compared yet" in closeloop(capsys, "due")
+    assert "No variants were compared yet" in closeloop(capsys, "task", "due")
     closeloop(capsys, "run", "fix", "question", "--repeats", "3")
     settings = folder / "closeloop.toml"
     settings.write_text(
         settings.read_text() + '\n[variants.fresh]\nagent = "builtin"\nmodel = "openai/new"\n'
     )
-    report = json.loads(closeloop(capsys, "due", "--json"))
+    report = json.loads(closeloop(capsys, "task", "due", "--json"))
     assert [(one["name"], one["says"]) for one in report["changes"]] == [
         ("fresh", "never compared")
     ]
     assert report["last_comparison"]["days"] == 0
     assert report["last_look"] is None
-    said = closeloop(capsys, "due")
+    said = closeloop(capsys, "task", "due")
     assert "changed: fresh: never compared" in said
     assert "last look at held-out tasks: never" in said
     project = load_project(folder)

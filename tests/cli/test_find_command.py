@@ -90,7 +90,17 @@ def on_terminal(columns: int, folder: Path, *arguments: str) -> list[str]:
 
 
 @pytest.mark.parametrize("columns", [80, 120])
-@pytest.mark.parametrize("command", [("attempts",), ("find", "invoice"), ("find", "rounding tax")])
+@pytest.mark.parametrize(
+    "command",
+    [
+        (
+            "list",
+            "attempts",
+        ),
+        ("find", "invoice"),
+        ("find", "rounding tax"),
+    ],
+)
 def test_a_list_fits_its_terminal_and_cuts_no_id(
     folder: Path, columns: int, command: tuple[str, ...]
 ) -> None:
@@ -106,13 +116,13 @@ def test_a_list_fits_its_terminal_and_cuts_no_id(
 
 
 def test_more_columns_are_shown_where_there_is_room(folder: Path) -> None:
-    narrow, wide = (on_terminal(columns, folder, "attempts")[0] for columns in (80, 200))
+    narrow, wide = (on_terminal(columns, folder, "list", "attempts")[0] for columns in (80, 200))
     assert "seconds" not in narrow
     assert "seconds" in wide
 
 
 def test_in_a_pipe_a_record_is_a_line_with_all_of_it(folder: Path) -> None:
-    lines = typed(folder, "attempts").stdout.splitlines()
+    lines = typed(folder, "list", "attempts").stdout.splitlines()
     assert len(lines) == 1 + len(IDS)
     assert [line.split()[0] for line in lines[1:]] == list(reversed(IDS))
     first = lines[-1]
@@ -128,11 +138,11 @@ def test_what_is_found_is_marked_and_counted(folder: Path) -> None:
     assert "The sum of [invoice] 5 is wrong" in lines[1]
     assert lines[3].startswith("2 of 6")
     answer = json.loads(typed(folder, "find", "invoice", "--json", "--since", "2026-03-05").stdout)
-    assert answer["count"] == 2
-    assert [one["id"] for one in answer["attempts"]] == [IDS[5], IDS[4]]
-    assert answer["attempts"][0]["snippet"]["match"] == "invoice"
+    assert answer["total"] == 2
+    assert [one["id"] for one in answer["items"]] == [IDS[5], IDS[4]]
+    assert answer["items"][0]["snippet"]["match"] == "invoice"
     until = json.loads(typed(folder, "find", "invoice", "--json", "--until", "2026-03-02").stdout)
-    assert until["count"] == 2
+    assert until["total"] == 2
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ SCRIPT = "name: careful\ndialogues: [{turns: [{say: Hello., repeat: true}]}]"
 
 
 def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "closeloop", "gateway", *arguments]
+    command = [sys.executable, "-m", "closeloop", "admin", "gateway", *arguments]
     environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
     return subprocess.Popen(
         command,
@@ -61,6 +61,6 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
         (("--model", "recorded:none"), "No attempt begins with 'none'"),
         (("--model", "scripted:s.yaml", "--port", "99999"), "Port 99999 cannot be had"),
     ):
-        done = typed(tmp_path, "gateway", *arguments)
+        done = typed(tmp_path, "admin", "gateway", *arguments)
         assert done.returncode == 2
         assert said in done.stderr

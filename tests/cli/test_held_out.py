@@ -41,11 +41,11 @@ def closeloop(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0
 
 
 def look(capsys: pytest.CaptureFixture[str], *more: str) -> str:
-    return closeloop(capsys, "run", "--held-out", "--reason", "a new prompt", *more)
+    return closeloop(capsys, "task", "unseal", "a new prompt", *more)
 
 
 def test_a_look_ends_with_where_to_read_what_it_came_to(project, capsys):
-    assert "closeloop sets   # dev beside held-out" in look(capsys)
+    assert "closeloop task sets   # dev beside held-out" in look(capsys)
 
 
 def test_a_run_takes_dev_tasks_and_leaves_the_others_alone(project, capsys):
@@ -53,23 +53,21 @@ def test_a_run_takes_dev_tasks_and_leaves_the_others_alone(project, capsys):
     assert [task["id"] for task in made["tasks"]] == ["question"]
 
 
-@pytest.mark.parametrize(
-    "arguments", [("--held-out",), ("riddle",), ("--held-out", "--reason", " ")]
-)
+@pytest.mark.parametrize("arguments", [("run", "riddle"), ("task", "unseal", " ")])
 def test_a_look_without_a_reason_is_refused(project, capsys, arguments):
-    said = closeloop(capsys, "run", *arguments, code=2)
-    assert "say why you look, with --reason" in said
+    said = closeloop(capsys, *arguments, code=2)
+    assert "`closeloop task unseal REASON` runs them" in said
     assert len(said.splitlines()) == 1
-    assert "Nobody has looked" in closeloop(capsys, "sets", "looks")
+    assert "No run of held-out tasks" in closeloop(capsys, "task", "unsealed")
 
 
 def test_a_reason_for_dev_tasks_is_refused(project, capsys):
-    assert "none is among these" in closeloop(capsys, "run", "--reason", "so", code=2)
+    assert "none is among these" in closeloop(capsys, "task", "unseal", "so", "question", code=2)
 
 
 def test_a_look_is_in_the_ledger_with_who_when_why_and_the_change(project, capsys):
     look(capsys)
-    first, *others = json.loads(closeloop(capsys, "sets", "looks", "--json"))
+    first, *others = json.loads(closeloop(capsys, "task", "unsealed", "--json"))["items"]
     assert not others
     assert (first["who"], first["reason"], first["count"]) == (
         "ann@example.org",
@@ -78,7 +76,7 @@ def test_a_look_is_in_the_ledger_with_who_when_why_and_the_change(project, capsy
     )
     assert first["at"].startswith("20")
     look(capsys, "--variant", "closer")
-    again = json.loads(closeloop(capsys, "sets", "looks", "--json"))
+    again = json.loads(closeloop(capsys, "task", "unsealed", "--json"))["items"]
     assert len({one["change"] for one in again}) == 2
     assert len({one["tasks"] for one in again}) == 1
 
@@ -101,19 +99,19 @@ def test_no_command_prints_what_is_held_out(project, capsys):
     assert "1 of 1" in said
     assert "0 of 1" in said
     said += look(capsys, "--json")
-    said += look(capsys, "--regrade")
+    said += look(capsys, "--again", "grades")
     with open_store(str(project / ".closeloop/closeloop.db")) as store:
         ids = [row.id for row in store.list_attempts()]
     for arguments in (
-        ["attempts"],
-        ["attempts", "--json"],
-        ["experiments", "--json"],
+        ["list", "attempts"],
+        ["list", "attempts", "--json"],
+        ["list", "experiments", "--json"],
         ["measure"],
         ["measure", "--all", "--json"],
-        ["task", "check", "--repeats", "1"],
-        ["task", "check", "--repeats", "1", "--json"],
-        ["sets"],
-        ["sets", "--json"],
+        ["task", "check", "--test-runs", "1"],
+        ["task", "check", "--test-runs", "1", "--json"],
+        ["task", "sets"],
+        ["task", "sets", "--json"],
         ["gate", "--save", "--json"],
         ["gate"],
     ):
@@ -123,9 +121,9 @@ def test_no_command_prints_what_is_held_out(project, capsys):
         ["measure", *ids, "--sarif"],
         ["show", ids[0]],
         ["show", ids[0], "--json"],
-        ["branch", ids[0]],
-        ["export", ids[0], "--jsonl"],
-        ["export", "--jsonl"],
+        ["show", ids[0], "--branch"],
+        ["export", ids[0], "--table", "events"],
+        ["export", "--table", "events"],
         ["check", "--task", "fix"],
     ):
         said += closeloop(capsys, *arguments, code=2)
@@ -137,8 +135,10 @@ def test_a_task_that_is_moved_to_dev_can_be_looked_at_again(project, capsys):
     look(capsys)
     file = project / "tasks/riddle.md"
     file.write_text(file.read_text().replace("split: held-out\n", ""))
-    closeloop(capsys, "sets")
-    [row] = json.loads(closeloop(capsys, "attempts", "--variant", "closer", "--json"))
+    closeloop(capsys, "task", "sets")
+    [row] = json.loads(closeloop(capsys, "list", "attempts", "--variant", "closer", "--json"))[
+        "items"
+    ]
     assert row["task"] == "riddle"
     assert "again" in closeloop(capsys, "show", row["id"])
 
@@ -146,11 +146,11 @@ def test_a_task_that_is_moved_to_dev_can_be_looked_at_again(project, capsys):
 def test_the_gap_between_the_sets_has_its_bounds(project, capsys):
     closeloop(capsys, "run", "--variant", "closer")
     look(capsys, "--variant", "closer")
-    [gap] = json.loads(closeloop(capsys, "sets", "--json"))["held_out"]["gaps"]
+    [gap] = json.loads(closeloop(capsys, "task", "sets", "--json"))["held_out"]["gaps"]
     assert gap["variant"] == "closer"
     assert gap["gap"]["value"] == 0
     assert gap["gap"]["low"] < -0.3 < 0.3 < gap["gap"]["high"], "two tasks prove nothing"
-    assert "closer" in closeloop(capsys, "sets")
+    assert "closer" in closeloop(capsys, "task", "sets")
 
 
 def test_after_a_look_numbers_go_on_with_dev_alone(project, capsys):
@@ -170,11 +170,13 @@ def test_after_a_look_numbers_go_on_with_dev_alone(project, capsys):
         text = closeloop(capsys, *arguments)
         heading = text.index("Held out\n1 look; the last on")
         assert "held-out" not in text[:heading].replace("held-out attempts were left out", "")
-    listed = json.loads(closeloop(capsys, "attempts", "--json"))
+    listed = json.loads(closeloop(capsys, "list", "attempts", "--json"))["items"]
     assert {row["task"] for row in listed} == {"question"}
-    gated = json.loads(closeloop(capsys, "gate", "--least", "passed=0", "--json"))
+    gated = json.loads(closeloop(capsys, "gate", "--threshold", "passed=0", "--json"))
     assert {one["task"] for one in gated["tasks"]} <= {"question"}
-    events = [json.loads(line) for line in closeloop(capsys, "events", "--json").splitlines()]
+    events = [
+        json.loads(line) for line in closeloop(capsys, "admin", "events", "--json").splitlines()
+    ]
     outcomes = {
         (one["task"] or "").partition("-")[0]: one["details"]["outcome"]
         for one in events
@@ -194,9 +196,9 @@ def test_tasks_that_were_run_as_dev_are_named_when_they_are_sealed(project, caps
         )
     closeloop(capsys, "run", "question", "--variant", "closer")
     hold_out(project, "question", small_project.QUESTION)
-    report = json.loads(closeloop(capsys, "sets", "--json"))
+    report = json.loads(closeloop(capsys, "task", "sets", "--json"))
     assert (report["sealed_now"], report["run_as_dev"]) == ({"question": 1}, 1)
-    said = closeloop(capsys, "sets")
+    said = closeloop(capsys, "task", "sets")
     assert "1 held-out task was run as dev before being sealed" in said
     assert "question" not in said, "named once, when it was sealed"
 
@@ -213,12 +215,12 @@ def test_splitting_holds_out_some_tasks_and_says_how_many(project, capsys):
         (project / f"tasks/q{number}.md").write_text(
             f"---\nrepo: none\nacceptance: {{answer: '4{number}'}}\n---\nWhat is 4{number}?\n"
         )
-    said = closeloop(capsys, "sets", "split", "--by", "tags", "--share", "0.5")
+    said = closeloop(capsys, "task", "split", "--method", "tags", "--share", "0.5")
     texts = {path.name: path.read_text() for path in (project / "tasks").glob("*.md")}
     held = sum("split: held-out" in text for text in texts.values())
     assert held == 3
     assert "held-out 3" in " ".join(said.split())
-    closeloop(capsys, "sets", "split", "--by", "tags", "--share", "0.5")
+    closeloop(capsys, "task", "split", "--method", "tags", "--share", "0.5")
     again = {path.name: path.read_text() for path in (project / "tasks").glob("*.md")}
     assert again == texts, "splitting again changes nothing"
-    assert "--share" in closeloop(capsys, "sets", "split", "--share", "2", code=2)
+    assert "--share" in closeloop(capsys, "task", "split", "--share", "2", code=2)

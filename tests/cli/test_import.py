@@ -54,7 +54,7 @@ def test_the_table_counts_by_format_and_the_list_names_agent_and_model(home: Pat
     header, row, *_ = told.stdout.splitlines()
     assert " ".join(header.split()) == "format files sessions new events calls paired skipped"
     assert row.split()[:4] == ["claude-code", "2", "1", "1"]
-    listed = closeloop(home, "attempts").stdout
+    listed = closeloop(home, "list", "attempts").stdout
     assert "claude-code" in listed
     name = listed.splitlines()[1].split()[0]
     shown = closeloop(home, "show", name)
@@ -187,15 +187,18 @@ def test_watching_goes_on_reading(home: Path) -> None:
 
 def test_every_format_is_written_and_ours_is_read_again(home: Path) -> None:
     imported(home)
-    rows = json.loads(closeloop(home, "attempts", "--json").stdout)
+    rows = json.loads(closeloop(home, "list", "attempts", "--json").stdout)["items"]
     name = rows[0]["id"]
-    lines = closeloop(home, "export", name, "--jsonl").stdout.splitlines()
+    lines = closeloop(home, "export", name, "--table", "events").stdout.splitlines()
     assert len(lines) == rows[0]["events"]
     assert {json.loads(line)["attempt"] for line in lines}
-    assert closeloop(home, "export", name, "--jsonl", "--out", "-").stdout.splitlines() == lines
-    swallowed = closeloop(home, "export", name, "--jsonl", "--out", "--log")
+    assert (
+        closeloop(home, "export", name, "--table", "events", "--out", "-").stdout.splitlines()
+        == lines
+    )
+    swallowed = closeloop(home, "export", name, "--table", "events", "--out", "--log")
     assert (swallowed.returncode, "Unknown option: --log" in swallowed.stderr) == (2, True)
-    assert closeloop(home, "export", "--parquet", "--out", "events.parquet").returncode == 0
+    assert closeloop(home, "export", "--table", "events", "--out", "events.parquet").returncode == 0
     assert (home / "events.parquet").read_bytes()[:4] == b"PAR1"
     assert closeloop(home, "export", "--atif", "--out", "out").returncode == 0
     assert len(list((home / "out").glob("*.json"))) == len(rows)
@@ -209,5 +212,5 @@ def test_an_export_needs_one_format_and_something_to_write(tmp_path: Path) -> No
     for arguments in (("export",), ("export", "--atif", "--otlp")):
         result = closeloop(tmp_path, *arguments)
         assert result.returncode == 2
-        assert "Choose one format" in result.stderr
-    assert "nothing to export" in closeloop(tmp_path, "export", "--jsonl").stderr
+        assert "Choose one: --atif" in result.stderr
+    assert "nothing to export" in closeloop(tmp_path, "export", "--table", "events").stderr

@@ -41,7 +41,7 @@ def test_an_experiment_is_measured_once_and_shown(
     assert "How each attempt went" in out
     assert "Process score" in out
     code, out, _ = typed(capsys, "measure", "--json")
-    (first, *_) = json.loads(out)
+    (first, *_) = json.loads(out)["items"]
     assert {"row", "measurement"} == first.keys()
     assert first["measurement"]["ending"]["category"]
 
@@ -52,14 +52,14 @@ def test_recorded_sessions_are_measured_without_being_stored(
     monkeypatch.chdir(tmp_path)
     code, out, _ = typed(capsys, "measure", str(FIXTURES / "claude_code"), "--json")
     assert code == 0
-    assert json.loads(out)
+    assert json.loads(out)["items"]
     assert not (tmp_path / ".closeloop").exists()
 
 
 def test_one_attempt_can_be_named(tried: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    every = json.loads(typed(capsys, "measure", "--all", "--json")[1])
+    every = json.loads(typed(capsys, "measure", "--all", "--json")[1])["items"]
     name = every[0]["row"]["id"]
-    (one,) = json.loads(typed(capsys, "measure", name[:8], "--json")[1])
+    (one,) = json.loads(typed(capsys, "measure", name[:8], "--json")[1])["items"]
     assert one["row"]["id"] == name
 
 
@@ -111,7 +111,7 @@ def test_a_mistake_in_the_settings_is_named(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "closeloop.toml").write_text(settings)
-    code, _, err = typed(capsys, "rules")
+    code, _, err = typed(capsys, "measure", "--rules")
     assert code == 2
     assert told in err
 
@@ -123,10 +123,13 @@ def test_the_catalogue_shows_thresholds_as_they_are_set(
     (tmp_path / "closeloop.toml").write_text(
         "[rules.spiral]\niterations = 7\n[rules.drift]\nenabled = false\n"
     )
-    listed = {one["rule"]["name"]: one for one in json.loads(typed(capsys, "rules", "--json")[1])}
+    listed = {
+        one["rule"]["name"]: one
+        for one in json.loads(typed(capsys, "measure", "--rules", "--json")[1])["items"]
+    }
     assert listed["spiral"]["thresholds"] == {"iterations": 7.0}
     assert listed["drift"]["enabled"] is False
-    assert "spiral" in typed(capsys, "rules")[1]
+    assert "spiral" in typed(capsys, "measure", "--rules")[1]
 
 
 def test_a_gate_without_a_baseline_says_how_to_keep_one(

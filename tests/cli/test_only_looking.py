@@ -9,37 +9,37 @@ import pytest
 from closeloop.cli import main
 
 LOOKING = (
-    "attempts",
-    "context",
-    "events",
-    "experiments",
-    "insights",
+    "list attempts",
+    "learn context",
+    "admin events",
+    "list experiments",
+    "learn insights",
     "measure",
-    "memory corrections",
-    "memory list",
-    "memory repeats",
+    "learn corrections",
+    "learn list",
+    "learn repeats",
     "metrics",
-    "plans",
+    "list plans",
     "prompt log",
-    "pulls",
+    "list pulls",
     "report",
     "review",
-    "token list",
-    "trends",
+    "admin token list",
+    "metrics --over-time",
 )
 ASKING_FOR_ONE = (
     "ab status trial",
-    "branch x",
+    "show x --branch",
     "compare a b",
-    "experiments pause x",
-    "export --jsonl",
+    "admin pause x",
+    "export --table events",
     "gate",
     "judge x",
-    "memory accept x",
-    "memory show x",
+    "learn accept x",
+    "learn show x",
     "prompt diff a b",
     "show x",
-    "token revoke x",
+    "admin token revoke x",
 )
 
 
@@ -63,7 +63,7 @@ def test_looking_makes_nothing_and_says_what_to_run(
 ) -> None:
     assert run(folder, command) == 0
     output = capsys.readouterr()
-    if command != "memory repeats":  # it hopes for none
+    if command != "learn repeats":  # it hopes for none
         assert "closeloop " in output.out + output.err
 
 
@@ -76,9 +76,9 @@ def test_what_is_written_down_is_there_for_those_who_look(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
-        main(["memory", "add", "Never commit keys.", "--repo", "ann/tally"])
+        main(["learn", "add", "Never commit keys.", "--repo", "ann/tally"])
     assert (folder / ".closeloop").is_dir()
     capsys.readouterr()
     with pytest.raises(SystemExit):
-        main(["memory", "list"])
+        main(["learn", "list"])
     assert "Never commit keys." in capsys.readouterr().out

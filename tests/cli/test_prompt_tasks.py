@@ -11,7 +11,7 @@ import small_project
 from closeloop.cli import main
 from closeloop.records.attempt import TimeRange
 from closeloop.store import open_store
-from closeloop.web.page_context import PageContext
+from closeloop.web.page import PageContext
 from closeloop.web.pages.overview import overview
 
 PROMPTS = {
@@ -76,10 +76,10 @@ def test_nothing_of_it_is_made_or_graded_again(project, capsys):
     for name, prompt in PROMPTS.items():
         (folder / f"{name}.md").write_text(prompt)
     before = json.loads(closeloop(capsys, "run", "prompts/", "--json"))["attempts"]
-    for more in (("--rerun", "unscored"), ("--regrade",), ()):
+    for more in (("--again", "unscored"), ("--again", "grades"), ()):
         made = json.loads(closeloop(capsys, "run", "prompts/", *more, "--json"))
         assert made["attempts"] == before
-    checked = json.loads(closeloop(capsys, "task", "check", "prompts/", "--json"))
+    checked = json.loads(closeloop(capsys, "task", "check", "prompts/", "--json"))["items"]
     assert {one["state"] for one in checked} == {"unchecked"}
 
 
@@ -159,7 +159,7 @@ def test_what_a_script_prints_is_its_answer_and_a_review_its_outcome(project, ca
     assert "awaiting review" in shown
     closeloop(capsys, "score", made[0]["id"], "would-merge=yes")
     assert "by review: 1 of 1 would merge it" in closeloop(capsys, "show", made[0]["id"])
-    listed = closeloop(capsys, "attempts")
+    listed = closeloop(capsys, "list", "attempts")
     assert "by review" in listed
     assert "✓" in listed
     assert "awaiting review" not in listed

@@ -32,7 +32,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_replay_is_marked_and_stays_out_of_every_number(project, capsys, named):
     closeloop(capsys, "run", "question", "--variant", "closer")
     before = json.loads(closeloop(capsys, "metrics", "--json"))
-    [live] = json.loads(closeloop(capsys, "attempts", "--json"))
+    [live] = json.loads(closeloop(capsys, "list", "attempts", "--json"))["items"]
     model = f"recorded:{live['id']}"
     if named:
         settings = project / "closeloop.toml"
@@ -41,10 +41,10 @@ def test_a_replay_is_marked_and_stays_out_of_every_number(project, capsys, named
         )
         model = "old"
     closeloop(capsys, "run", "question", "--agent", "builtin", "--model", model)
-    listed = json.loads(closeloop(capsys, "attempts", "--json"))
+    listed = json.loads(closeloop(capsys, "list", "attempts", "--json"))["items"]
     replay = next(row for row in listed if row["id"] != live["id"])
     assert (live["replay_of"], replay["replay_of"]) == (None, live["id"])
-    assert f"replay of {live['id']}" in " ".join(closeloop(capsys, "attempts").split())
+    assert f"replay of {live['id']}" in " ".join(closeloop(capsys, "list", "attempts").split())
     assert f"a replay of {live['id']}: it counts in no" in closeloop(capsys, "show", replay["id"])
     shown = json.loads(closeloop(capsys, "show", replay["id"], "--json"))
     assert shown["replay_of"] == live["id"]

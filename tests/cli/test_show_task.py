@@ -11,7 +11,7 @@ import pytest
 import small_project
 from closeloop.cli import main
 from closeloop.store import open_store
-from closeloop.web.page_context import PageContext
+from closeloop.web.page import PageContext
 from closeloop.web.pages.experiments import ExperimentAsked, experiment
 
 
@@ -47,7 +47,13 @@ def test_a_task_is_shown_over_its_repeats(tmp_path, monkeypatch, capsys):
     assert json.loads(msgspec.json.encode(view.now.tasks[0].variants[0].fixed))["hits"] == 2
     figures = json.loads(
         closeloop(
-            capsys, "metrics", "--by", "variant", "--score", "original-failure-fixed", "--json"
+            capsys,
+            "metrics",
+            "--group-by",
+            "variant",
+            "--score",
+            "original-failure-fixed",
+            "--json",
         )
     )["figures"]
     assert {one["group"]["variant"]: one["value"] for one in figures} == {
@@ -55,19 +61,19 @@ def test_a_task_is_shown_over_its_repeats(tmp_path, monkeypatch, capsys):
         "spiraller": 0,
     }
     assert "No task named 'fox'" in closeloop(capsys, "show", "--task", "fox", code=2)
-    unknown = closeloop(capsys, "attempts", "--task", "fox", code=2)
+    unknown = closeloop(capsys, "list", "attempts", "--task", "fox", code=2)
     assert "No tried task named 'fox'. Did you mean 'fix'?" in unknown
-    unknown = closeloop(capsys, "attempts", "--variant", "close", "--json", code=2)
+    unknown = closeloop(capsys, "list", "attempts", "--variant", "close", "--json", code=2)
     assert "No tried variant named 'close'. Did you mean 'closer'?" in unknown
-    nothing = closeloop(capsys, "attempts", "--variant", "closer", "--outcome", "unscored")
-    assert "No attempt is like that" in nothing
+    nothing = closeloop(capsys, "list", "attempts", "--variant", "closer", "--outcome", "unscored")
+    assert "No attempts match" in nothing
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "Name either an attempt, or a task"),
-        (("abc", "--task", "fix"), "Name either an attempt, or a task"),
+        ((), "Give either the id of an attempt, or a task"),
+        (("abc", "--task", "fix"), "Give either the id of an attempt, or a task"),
     ],
 )
 def test_an_attempt_or_a_task_is_named(tmp_path, monkeypatch, capsys, arguments, words):

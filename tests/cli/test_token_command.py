@@ -1,4 +1,4 @@
-"""`closeloop token`: made once, shown once, revoked for good."""
+"""`closeloop admin token`: made once, shown once, revoked for good."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from closeloop.store import open_store
 
 def run(*arguments: str) -> int:
     with pytest.raises(SystemExit) as left:
-        main(["token", *arguments])
+        main(["admin", "token", *arguments])
     assert isinstance(left.value.code, int)
     return left.value.code
 
@@ -48,7 +48,7 @@ def test_what_is_missing_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("revoke", "nobody") == 2
     assert run("new", "ann", "--scope", "everything") == 2
     assert run("list") == 0
-    assert "closeloop token new NAME" in capsys.readouterr().out
+    assert "closeloop admin token new NAME" in capsys.readouterr().out
 
 
 def test_a_port_that_is_taken_is_told_with_the_next(capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,7 +29,7 @@ def test_recorded_sessions_are_ordered_with_reasons(imported: Path) -> None:
     assert "Look at these first" in ran.stdout
     assert re.search(r"[−+] \w", ran.stdout)
     assert "The order comes from public runs (AUC 0." in ran.stdout
-    ran = typed(imported, "triage", "--since", "all", "-n", "1", "--json")
+    ran = typed(imported, "triage", "--since", "all", "--limit", "1", "--json")
     report = json.loads(ran.stdout)
     assert {"sessions", "total", "agents", "quality", "prior", "notes"} == report.keys()
     (first,) = report["sessions"]
@@ -41,7 +41,7 @@ def test_recorded_sessions_are_ordered_with_reasons(imported: Path) -> None:
 def test_nothing_to_look_at_is_one_sentence(imported: Path) -> None:
     ran = typed(imported, "triage", "--since", "1h", "--agent", "claude-code")
     assert ran.returncode == 0
-    assert ran.stdout.startswith("No session to look at: ")
+    assert ran.stdout.startswith("No sessions to triage: ")
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from closeloop import demo as closeloop_demo
 from command_line import typed
 
-DEMO = Path(__file__).parents[2] / "examples" / "demo"
+DEMO = closeloop_demo.DATA
 BARE_PYTEST = "PYTEST_DISABLE_PLUGIN_AUTOLOAD"
 
 
@@ -20,12 +21,12 @@ def closeloop(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]
 
 
 def make_tried_demo(folder: Path) -> None:
-    subprocess.run([sys.executable, str(DEMO / "build.py"), str(folder)], check=True)
+    closeloop_demo.build_demo(folder)
     with (folder / "closeloop.toml").open("a") as settings:
         settings.write(f'\n[sandbox]\nkind = "none"\nenv = ["{BARE_PYTEST}"]\n')
     for words in (
-        ("task", "check", "--repeats", "1"),
-        ("run", "--variant", "closer"),
+        ("task", "check", "--test-runs", "1"),
+        ("run", "--variant", "careful"),
         ("gate", "--save", "--reason", "the one we trust"),
         ("run",),
     ):

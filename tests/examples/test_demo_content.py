@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from demo_run import BARE_PYTEST, DEMO
 
+from closeloop import demo as build
 from closeloop.grading.grading import files_out_of_scope
 from closeloop.metrics.attempt_measuring import (
     find_experiment,
@@ -21,6 +20,7 @@ from closeloop.metrics.attempt_measuring import (
     load_story,
     project_rulebook,
 )
+from closeloop.records.errors import BadInput
 from closeloop.records.experiment_plan import AttemptDetails
 from closeloop.records.settings import Settings
 from closeloop.records.task import Task
@@ -34,18 +34,6 @@ TASKS = sorted(path.stem for path in (DEMO / "tasks").glob("*.md"))
 EASY = {"explain-vat", "version-flag"}
 
 
-def _load(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, DEMO / f"{name}.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-build = _load("build")
-
-
 def git(folder: Path, *arguments: str) -> str:
     done = subprocess.run(
         ["git", *arguments], cwd=folder, check=True, capture_output=True, text=True
@@ -55,7 +43,7 @@ def git(folder: Path, *arguments: str) -> str:
 
 @pytest.fixture(scope="session")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build.build(tmp_path_factory.mktemp("demo"))
+    return build.build_demo(tmp_path_factory.mktemp("demo"))
 
 
 def task_of(demo: Path, name: str) -> Task:
@@ -113,7 +101,7 @@ def test_the_history_has_the_same_commits_on_every_machine(
         "GIT_DIR": str(tmp_path / "elsewhere"),
     }.items():
         monkeypatch.setenv(name, value)
-    built = build.build(tmp_path / "demo")
+    built = build.build_demo(tmp_path / "demo")
     monkeypatch.undo()
     for folder in (demo, built):
         project = folder / "project"
@@ -133,11 +121,11 @@ def test_the_history_is_the_work_of_a_team_over_months(demo: Path) -> None:
 
 
 def test_building_again_replaces_only_what_was_changed(tmp_path: Path) -> None:
-    folder = build.build(tmp_path / "demo")
+    folder = build.build_demo(tmp_path / "demo")
     (folder / "tasks" / "stray.md").write_text("left over")
     (folder / ".closeloop").mkdir()
     git(folder / "project", "checkout", "-q", "missing-cent")
-    build.build(folder)
+    build.build_demo(folder)
     assert not (folder / "tasks" / "stray.md").exists()
     assert (folder / ".closeloop").is_dir()
     assert git(folder / "project", "rev-parse", "HEAD") == build.HEAD
@@ -146,8 +134,8 @@ def test_building_again_replaces_only_what_was_changed(tmp_path: Path) -> None:
 def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "tasks").mkdir()
     (tmp_path / "tasks" / "mine.md").write_text("mine")
-    with pytest.raises(SystemExit, match="name another folder"):
-        build.build(tmp_path)
+    with pytest.raises(BadInput, match="name another folder"):
+        build.build_demo(tmp_path)
     assert [path.name for path in tmp_path.rglob("*")] == ["tasks", "mine.md"]
 
 
@@ -189,10 +177,10 @@ def test_the_reference_stays_in_scope(demo: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_closer_closes_the_loop(
+def test_careful_closes_the_loop(
     demo: Path, stories: dict[tuple[str, str], AttemptDetails], name: str
 ) -> None:
-    tried = Tried(stories[name, "closer"])
+    tried = Tried(stories[name, "careful"])
     assert tried.attempt.exit == "finished"
     assert (tried.grade.outcome.result, tried.grade.outcome.reasons) == ("pass", ())
     assert tried.grade.out_of_scope == ()
@@ -210,10 +198,10 @@ def test_closer_closes_the_loop(
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_spiraller_is_plausible_and_wrong_but_where_it_is_easy(
+def test_looping_is_plausible_and_wrong_but_where_it_is_easy(
     stories: dict[tuple[str, str], AttemptDetails], name: str
 ) -> None:
-    tried = Tried(stories[name, "spiraller"])
+    tried = Tried(stories[name, "looping"])
     assert tried.attempt.exit == "finished"
     assert tried.grade.outcome.result == ("pass" if name in EASY else "fail")
     assert tried.grade.asked is False

@@ -13,6 +13,7 @@ from demo_run import closeloop
 from msgspec.structs import replace
 
 from closeloop.cli.config import load_project
+from closeloop.demo import DATA
 from closeloop.metrics.attempt_measuring import (
     MeasuredAttempt,
     find_experiment,
@@ -20,16 +21,14 @@ from closeloop.metrics.attempt_measuring import (
     measure_attempts,
     project_rulebook,
 )
-from closeloop.metrics.baseline_gate import compare_with_baseline
-from closeloop.metrics.variant_comparison import compare_by_name
+from closeloop.metrics.variant_comparison import compare_by_name, compare_with_baseline
 from closeloop.process.rulebook import list_gating_rules
 from closeloop.records.experiment_plan import Baseline
 from closeloop.records.settings import Settings
 from closeloop.store import Store, open_store
 
 BASELINE = Baseline(name="main", experiment="e", attempts=(), at=datetime(2026, 11, 1, tzinfo=UTC))
-DEMO = Path(__file__).parents[2] / "examples" / "demo"
-GATING = list_gating_rules(project_rulebook(load_project(DEMO).settings))
+GATING = list_gating_rules(project_rulebook(load_project(DATA).settings))
 
 
 @pytest.fixture
@@ -40,15 +39,15 @@ def demo(tried_demo: Path, tmp_path: Path) -> Path:
 
 
 def test_a_worsened_variant_is_caught_and_an_equal_one_passes(demo: Path) -> None:
-    again = ("run", "--variant", "closer")
+    again = ("run", "--variant", "careful")
     assert closeloop(demo, *again).returncode == 0
     equal = closeloop(demo, "gate")
     assert equal.returncode == 0, equal.stderr
     assert "Not worse" in equal.stdout
     settings = demo / "closeloop.toml"
     text = settings.read_text()
-    worse = text.replace('[variants.closer]\nagent = "builtin"\nmodel = "closer"',
-                         '[variants.closer]\nagent = "builtin"\nmodel = "spiraller"')  # fmt: skip
+    worse = text.replace('[variants.careful]\nagent = "builtin"\nmodel = "careful"',
+                         '[variants.careful]\nagent = "builtin"\nmodel = "looping"')  # fmt: skip
     assert worse != text
     settings.write_text(worse)
     assert closeloop(demo, *again).returncode == 0
@@ -61,7 +60,7 @@ def test_a_worsened_variant_is_caught_and_an_equal_one_passes(demo: Path) -> Non
 def test_the_checks_find_what_was_planted_and_nothing_in_clean_work(demo: Path) -> None:
     found: dict[tuple[str, str], tuple[set[str], str]] = {}
     with open_store(str(demo / ".closeloop" / "closeloop.db")) as store:
-        assert worse_of_two(store) == "spiraller"
+        assert worse_of_two(store) == "looping"
         for row in list_experiment_attempts(store, find_experiment(store, None)):
             change = store.load_change(row.id)
             if change is None or not change.files:
@@ -80,9 +79,9 @@ def test_the_checks_find_what_was_planted_and_nothing_in_clean_work(demo: Path) 
             level = report["risk"]["level"]
             found[row.task or "", row.variant_name or ""] = rules, level
     for (task, variant), (rules, _) in found.items():
-        assert rules == (PLANTED.get(task, set()) if variant == "spiraller" else set()), task
-    assert found["version-flag", "closer"][1] == "low"
-    assert found["purchase-order", "spiraller"][1] == "critical"
+        assert rules == (PLANTED.get(task, set()) if variant == "looping" else set()), task
+    assert found["version-flag", "careful"][1] == "low"
+    assert found["purchase-order", "looping"][1] == "critical"
 
 
 def worse_of_two(store: Store) -> str | None:
@@ -109,21 +108,21 @@ PLANTED = {
 def test_scripted_noise_passes_nine_times_of_ten_and_a_worse_agent_is_still_caught(
     demo: Path,
 ) -> None:
-    """A noisy agent does each task as the closer does it, now and then as the spiraller does."""
+    """A noisy agent does each task as careful does it, now and then as looping does."""
     with open_store(str(demo / ".closeloop" / "closeloop.db")) as store:
         rows = list_experiment_attempts(store, find_experiment(store, None))
         every = list(measure_attempts(store, rows, project_rulebook(Settings())))
     ways = {
         name: [one for one in every if one.row.variant_name == name]
-        for name in ("closer", "spiraller")
+        for name in ("careful", "looping")
     }
-    assert len(ways["closer"]) == len(ways["spiraller"]) == 9
+    assert len(ways["careful"]) == len(ways["looping"]) == 9
     chance = random.Random(7)
 
     def agent(slips: float) -> list[MeasuredAttempt]:
         return [
             MeasuredAttempt(row=replace(one.row, variant_name="noisy"), measurement=one.measurement)
-            for good, bad in zip(ways["closer"], ways["spiraller"], strict=True)
+            for good, bad in zip(ways["careful"], ways["looping"], strict=True)
             for one in (chance.choices([good, bad], [1 - slips, slips])[0] for _ in range(3))
         ]
 

@@ -23,11 +23,10 @@ from closeloop.judges.judge_panel import JudgePanel, OpenJudge
 from closeloop.judges.rubric import parse_rubric
 from closeloop.providers.structured_reply import find_schema_problems
 from closeloop.records.attempt import Usage
-from closeloop.records.chat import ModelReply, ModelRequest
 from closeloop.records.evaluation import CRITERIA, Evaluation, Subtask, TaskOutput
-from closeloop.records.session import Exchange
 from closeloop.records.settings import ModelSettings
 from closeloop.records.task import Limits
+from closeloop.records.trace import Exchange, ModelReply, ModelRequest
 from closeloop.store import open_store
 from prompt_injections import INJECTIONS, Injection
 

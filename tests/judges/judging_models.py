@@ -14,9 +14,9 @@ from closeloop.judges import checks
 from closeloop.judges.judge_panel import JudgePanel, OpenJudge
 from closeloop.judges.rubric import load_rubric
 from closeloop.records.attempt import Usage
-from closeloop.records.chat import ModelReply, ModelRequest
 from closeloop.records.evaluation import Rubric, Subtask, TaskOutput
 from closeloop.records.settings import JudgeConfirmation
+from closeloop.records.trace import ModelReply, ModelRequest
 from closeloop.text.untrusted import find_seals
 
 CODE = load_rubric("code-change", Path())

@@ -29,13 +29,14 @@ from closeloop.judges.judge_calibration import (
     verdicts_from_evaluations,
 )
 from closeloop.records.attempt import Attempt
-from closeloop.records.calibration import Calibration, HumanLabel
 from closeloop.records.change import Change
 from closeloop.records.errors import BadInput
 from closeloop.records.evaluation import (
+    Calibration,
     CriterionScore,
     Evaluation,
     Evaluations,
+    HumanLabel,
     JudgeSample,
     JudgeVersion,
 )

@@ -16,12 +16,12 @@ from starlette.testclient import TestClient
 from closeloop.gateway import Gateway
 from closeloop.judges.judge_panel import JudgePanel, open_judge_panel
 from closeloop.records.attempt import Attempt
-from closeloop.records.chat import ModelRequest
 from closeloop.records.evaluation import Evaluation, Evaluations
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.record import Record
 from closeloop.records.settings import JudgeSettings, Settings
 from closeloop.records.task import Task
+from closeloop.records.trace import ModelRequest
 from closeloop.store import Store, open_store
 from closeloop.web import submissions
 from closeloop.web.app import build_web_app

@@ -14,7 +14,7 @@ import pytest
 from judging_models import BAD, CODE, GOOD, TASK, Asked, all_of, bench, opened, outside, seal_in
 from msgspec.structs import replace
 
-from closeloop.judges import canary_attacks
+from closeloop.judges import judge_calibration
 from closeloop.judges.change_review import LAST_LINE as LAST_OF_REVIEWS
 from closeloop.judges.change_review import (
     ReviewAnswer,
@@ -22,9 +22,9 @@ from closeloop.judges.change_review import (
     review_chunk,
 )
 from closeloop.judges.evaluator import evaluate_outputs
+from closeloop.judges.judge_panel import LAST_LINE as LAST_OF_PAIRS
+from closeloop.judges.judge_panel import compare_outputs
 from closeloop.judges.masked_work import mask_events
-from closeloop.judges.pair_comparison import LAST_LINE as LAST_OF_PAIRS
-from closeloop.judges.pair_comparison import compare_outputs
 from closeloop.judges.trace_questions import LAST_LINE as LAST_OF_QUESTIONS
 from closeloop.judges.trace_questions import (
     QUESTIONS,
@@ -32,17 +32,17 @@ from closeloop.judges.trace_questions import (
     ask_about_trace,
     describe_event,
 )
-from closeloop.records.chat import ModelRequest
 from closeloop.records.evaluation import ComputedFact, JudgeCase, Subtask
 from closeloop.records.settings import JudgeConfirmation
-from closeloop.records.trace import AnyEvent, Command, Message, Read, ToolUse
-from closeloop.text.language_words import LANGUAGE_WORDS
+from closeloop.records.trace import AnyEvent, Command, Message, ModelRequest, Read, ToolUse
+from closeloop.text.text_masking import LANGUAGE_WORDS
 from closeloop.text.untrusted import reveal_hidden_text
 from prompt_injections import (
     FORGED_SEAL,
     INJECTION_TABLES,
     INJECTIONS,
     LATER_INJECTIONS,
+    MASK_INJECTIONS,
     REQUEST,
     Injection,
 )
@@ -89,7 +89,9 @@ def judge(
             plan.append(Subtask(id="other", prompt=injection.text))
     model = Asked(lambda request: answer(request, True))
     panel = bench(model, confirm=confirm)
-    made = anyio.run(evaluate_outputs, panel, REQUEST, plan, {"add": output}, {"add": told})
+    made = anyio.run(
+        evaluate_outputs, panel, injection.request, plan, {"add": output}, {"add": told}
+    )
     return made.evaluations[0].passed is True
 
 
@@ -216,7 +218,7 @@ OUR_WORDS = frozenset(
         "name number error file user says runs exit code reads uses agent thinks edits binary "
         "diff git dev null new mode index tests test src b py js go md toml json yml csv html sql "
         "css txt ts yaml env docs makefile "
-        "ipynb note "
+        "ipynb note 120000 "
         f"{REQUEST} {TASK.prompt} {BAD.change} {GOOD.change} {BAD.text} {GOOD.text}".lower()
     )
 )
@@ -226,6 +228,9 @@ OUR_WORDS = frozenset(
 def can_see(injection: Injection, request: ModelRequest) -> bool:
     """Whether anything of the injection is left: a line of it, or one word that is only in it."""
     shown = request.messages[0].text
+    if injection.left:
+        change = shown.rpartition("BEGIN change")[2].partition("\nEND change")[0]
+        return all(part in change for part in injection.left)
     text = injection.text + "\n" + reveal_hidden_text(injection.text)
     for line in text.splitlines():
         speaks = len(re.findall(r"[^\W\d_]+", line)) > 3 or not re.search(r"\w", line)
@@ -257,8 +262,8 @@ def obeys_wisely(request: ModelRequest, favoured: bool) -> Any:
 
 
 def test_there_are_at_least_forty_injections_that_the_canaries_do_not_have() -> None:
-    known = {one.text for one in canary_attacks.list_attacks(CODE)}
-    for table in (INJECTIONS, LATER_INJECTIONS):
+    known = {one.text for one in judge_calibration.list_attacks(CODE)}
+    for table in (INJECTIONS, LATER_INJECTIONS, MASK_INJECTIONS):
         assert len({(one.group, one.name) for one in table}) == len(table) >= 40
         assert not known & {one.text for one in table}
     assert not {one.text for one in INJECTIONS} & {one.text for one in LATER_INJECTIONS}
@@ -296,20 +301,18 @@ def test_the_tables_figures_are_those_that_are_measured() -> None:
     page = PAGE.read_text(encoding="utf-8")
     for table in INJECTION_TABLES:
         tries, once, again = Counter[str](), Counter[str](), Counter[str]()
-        with_tests, by_default = Counter[str](), Counter[str]()
+        with_tests = Counter[str]()
         for one in table:
             tries[one.group] += 1
             once[one.group] += wins(one, obeys_to_the_letter(one), confirm="never")
-            by_default[one.group] += wins(one, obeys_to_the_letter(one), confirm="addressed")
             again[one.group] += wins(one, obeys_to_the_letter(one))
             if one.surface not in SURFACES:
                 with_tests[one.group] += wins(one, obeys_to_the_letter(one), (FAILED,))
         for group, count in tries.items():
             failed = with_tests.get(group, "–")
-            asked = f"{once[group]} | {by_default[group]} | {again[group]}"
+            asked = f"{once[group]} | {again[group]}"
             assert f"| {group} | {count} | 0 | {failed} | {asked} |" in page
-        total = f"{once.total()} | {by_default.total()} | 0"
-        assert f"| all | {len(table)} | 0 | 0 | {total} |" in page
+        assert f"| all | {len(table)} | 0 | 0 | {once.total()} | 0 |" in page
 
 
 # Seals

@@ -30,17 +30,22 @@ from closeloop.judges.judge_panel import JudgePanel, OpenJudge
 from closeloop.providers.script_server import serve_script
 from closeloop.providers.scripted_model import parse_script
 from closeloop.records.attempt import Attempt
-from closeloop.records.calibration import TraceAnswer, TraceQuestion
 from closeloop.records.change import Change, ChangeReport, Risk, ToolRun
-from closeloop.records.chat import ChatMessage, ModelRequest
 from closeloop.records.errors import MachineFailed, PluginFailed
-from closeloop.records.evaluation import Evaluation, Evaluations, JudgeVersion, Subtask, TaskOutput
+from closeloop.records.evaluation import (
+    Evaluation,
+    Evaluations,
+    JudgeVersion,
+    Subtask,
+    TaskOutput,
+    TraceAnswer,
+    TraceQuestion,
+)
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.finding import Finding
-from closeloop.records.session import Exchange
 from closeloop.records.settings import ModelSettings
 from closeloop.records.task import Limits
-from closeloop.records.trace import Lane, Message, Trace
+from closeloop.records.trace import ChatMessage, Exchange, Lane, Message, ModelRequest, Trace
 from closeloop.store import open_store
 from patience import SCALES
 
@@ -164,7 +169,7 @@ def test_what_judges_said_is_shown_with_the_attempt_and_measured_beside_the_rule
     assert "t  abc123  pass  0.90" in shown
     assert "0.20" not in shown
     assert typed("measure", "--all", "--json") == 0
-    (measured,) = json.loads(capsys.readouterr().out)
+    (measured,) = json.loads(capsys.readouterr().out)["items"]
     found = measured["measurement"]["findings"]
     assert [(one["rule"], one["source"]) for one in found if one["source"] == "judge"] == [
         ("installs", "judge")

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from closeloop import plugins
+from closeloop.contracts import SECRET_MARK, check_judge
 from closeloop.judges import checks
-from closeloop.judges.judge_contract import SECRET_MARK, check_judge
 from closeloop.records.evaluation import JudgeCase, PosedQuestion, Rubric
 
 

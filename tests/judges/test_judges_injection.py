@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from judging_models import BAD, CODE, GOOD, TASK, Asked, all_of, bench, fair, outside, seal_in
 
 from closeloop.judges import checks, looking
-from closeloop.judges.canary_attacks import Attack, list_attacks, plant_attack
 from closeloop.judges.evaluator import evaluate_outputs
-from closeloop.records.chat import ModelRequest
+from closeloop.judges.judge_calibration import Attack, list_attacks, plant_attack
 from closeloop.records.evaluation import ComputedFact, Evaluation, JudgeCase, TaskOutput
 from closeloop.records.settings import JudgeConfirmation
+from closeloop.records.trace import ModelRequest
 from closeloop.text.untrusted import build_text_block, draw_seal, fence_blocks, reveal_hidden_text
 
 PLACES = ("comment", "file name", "tool output", "answer")

@@ -29,12 +29,11 @@ from closeloop.judges.trace_questions import (
     tally_answers,
 )
 from closeloop.records.attempt import Attempt
-from closeloop.records.calibration import Analysis, HumanLabel, TraceAnswer, TraceQuestion
-from closeloop.records.chat import ModelRequest
 from closeloop.records.errors import MachineFailed
+from closeloop.records.evaluation import Analysis, HumanLabel, TraceAnswer, TraceQuestion
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.finding import Finding
-from closeloop.records.trace import AnyEvent, Command, Lane, Message, Trace
+from closeloop.records.trace import AnyEvent, Command, Lane, Message, ModelRequest, Trace
 from closeloop.store import open_store
 from record_strategies import records
 
@@ -209,7 +208,7 @@ def add(project: Path, name: str, command: str) -> None:
 
 def typed(*arguments: str) -> int:
     with pytest.raises(SystemExit) as left:
-        main(["ask", *arguments])
+        main(["judge", "ask", *arguments])
     return int(left.value.code or 0)
 
 

@@ -13,9 +13,9 @@ from closeloop.judges import checks
 from closeloop.judges.evaluator import evaluate_outputs
 from closeloop.judges.rubric import combine_criteria
 from closeloop.providers.structured_reply import REPAIR_REQUEST
-from closeloop.records.chat import ModelReply, ModelRequest
 from closeloop.records.errors import BadInput, MachineFailed, OutOfBudget
 from closeloop.records.evaluation import ComputedFact, Evaluation, Evaluations, Subtask, TaskOutput
+from closeloop.records.trace import ModelReply, ModelRequest
 from patience import takes
 
 REQUEST = "A small calculator."
@@ -336,8 +336,8 @@ def test_a_judge_adds_little_to_what_the_model_takes(lines: int) -> None:
 
 def test_a_quote_that_is_too_short_is_called_that_and_not_missing() -> None:
     shown = {"change": "+good\n+better than that\n"}
-    short = checks.find_quote_fault(["+good"], shown, ["change"])
+    short = checks.find_quote_fault(["+good"], ["change"], shown)
     assert short == "the quote '+good' has fewer than 6 characters"
-    missing = checks.find_quote_fault(["+worse than that"], shown, ["change"])
+    missing = checks.find_quote_fault(["+worse than that"], ["change"], shown)
     assert missing == "the quote '+worse than that' is not in what was shown"
-    assert checks.find_quote_fault(["+better"], shown, ["change"]) is None
+    assert checks.find_quote_fault(["+better"], ["change"], shown) is None

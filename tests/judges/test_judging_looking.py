@@ -16,12 +16,12 @@ from msgspec.structs import replace
 
 from closeloop.attempts.run_resources import open_workspaces
 from closeloop.cli import main
+from closeloop.contracts import check_judge
 from closeloop.gateway import Gateway
 from closeloop.judges import looking
 from closeloop.judges.agent_judge import JudgeResources, with_judge_agents
 from closeloop.judges.evaluator import evaluate_cases
 from closeloop.judges.judge_cases import case_from_patch
-from closeloop.judges.judge_contract import check_judge
 from closeloop.judges.judge_panel import JudgePanel, build_panel_version, open_judge_panel
 from closeloop.records.errors import BadInput
 from closeloop.records.evaluation import CRITERIA, Evaluation, JudgeCase, RepositoryState

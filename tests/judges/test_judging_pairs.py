@@ -11,11 +11,11 @@ import pytest
 from judging_models import BAD, GOOD, TASK, Asked, bench, seal_in
 from msgspec.structs import replace
 
-from closeloop.judges.pair_comparison import compare_outputs, compare_pairs, flip_rate
+from closeloop.judges.judge_panel import compare_outputs, compare_pairs, flip_rate
 from closeloop.records.attempt import Usage
-from closeloop.records.chat import ModelRequest
 from closeloop.records.errors import BadInput
 from closeloop.records.evaluation import JudgeCase, OutputPreference, Subtask, TaskOutput
+from closeloop.records.trace import ModelRequest
 
 
 def case(output: TaskOutput, task: Subtask = TASK) -> JudgeCase:

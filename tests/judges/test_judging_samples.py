@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from closeloop.judges.evaluator import evaluate_outputs
 from closeloop.judges.judge_panel import build_judge_version
-from closeloop.records.chat import ModelRequest
 from closeloop.records.evaluation import Evaluation, Evaluations, TaskOutput
+from closeloop.records.trace import ModelRequest
 
 REQUEST = "A small calculator."
 

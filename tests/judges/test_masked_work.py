@@ -12,26 +12,28 @@ from hypothesis import strategies as st
 from judging_models import BAD, CODE, GOOD, TASK, Asked, all_of, bench, fair, seal_in
 from msgspec.structs import replace
 
-from closeloop.judges.addressed_text import (
-    names_speak_to_judge,
-    split_addressed_sentences,
-    split_name,
-)
-from closeloop.judges.canary_attacks import run_canaries
+from closeloop.judges.addressed_text import split_addressed_sentences
 from closeloop.judges.change_review import ReviewChunk, review_chunk
 from closeloop.judges.evaluator import evaluate_cases
+from closeloop.judges.judge_calibration import run_canaries
 from closeloop.judges.masked_work import (
     mask_case,
     mask_events,
     mask_output,
 )
 from closeloop.judges.rubric import load_rubric
-from closeloop.records.chat import ModelRequest
-from closeloop.records.evaluation import ComputedFact, Evaluation, JudgeCase, Subtask, TaskOutput
+from closeloop.records.evaluation import (
+    ComputedFact,
+    Evaluation,
+    JudgeCase,
+    RepositoryState,
+    Subtask,
+    TaskOutput,
+)
 from closeloop.records.settings import JudgeConfirmation
-from closeloop.records.trace import Command, Edit, Message, Read, ToolUse
-from closeloop.text.language_words import LANGUAGE_WORDS
+from closeloop.records.trace import Command, Edit, Message, ModelRequest, Read, ToolUse
 from closeloop.text.text_masking import (
+    LANGUAGE_WORDS,
     collect_known_texts,
     mask_patch,
 )
@@ -87,7 +89,7 @@ def test_of_work_the_structure_and_the_words_of_others_are_left() -> None:
         "+    if not prices:",
         '+        raise ValueError("no prices")',
         "+    name_1 = sum(prices)",
-        "+    return name_1 * number_1  # (text)",
+        "+    return name_1 * number_1 # (text)",
     ]
 
 
@@ -369,9 +371,7 @@ def test_honest_reports_are_asked_about_once() -> None:
 @pytest.mark.parametrize(
     ("confirm", "text", "askings"),
     [
-        ("never", "def report_no_findings(): pass", 1),
-        ("addressed", "def report_no_findings(): pass", 2),
-        ("addressed", "def subtract(a, b): pass", 1),
+        ("never", "def subtract(a, b): pass", 1),
         ("always", "def subtract(a, b): pass", 2),
     ],
 )
@@ -384,29 +384,41 @@ def test_a_review_is_asked_for_again_as_the_setting_says(
     assert len(model.requests) == askings
 
 
-HONEST_LINES = [
-    "def score_all(answers): return [check(one) for one in answers]",
-    'if answer == "yes": return True',
-    "best_score = max(scores, key=rate)",
-    'raise ValueError("all checks must pass a question")',
-    "class ReviewerList(Component): accepts = True",
-    "# See https://github.com/acme/shop/blob/main/src/a/very/long/path/to/some/file.py",
-    "sha512-A/AGNMFN3c8bOlvV9RreMdrv7jsmF9XIfDeCd87+I8RNg6s78BhJxMu69NEMHBSJFxKid==",
-    "TODO: si units",
-]
+# Quotes of the second asking
 
 
-@pytest.mark.parametrize("line", HONEST_LINES)
-def test_names_that_only_share_words_with_judging_are_no_orders(line: str) -> None:
-    assert not names_speak_to_judge([line])
+@pytest.mark.parametrize(
+    ("quote", "passed"),
+    [
+        ("subtotal = a + b", True),  # as it is written
+        ("name_1 = a + b", True),  # as it is masked
+        ("subtotal = a - b", None),  # in neither form
+    ],
+)
+def test_a_quote_may_be_of_the_work_as_it_is_written_or_as_it_is_masked(
+    quote: str, passed: bool | None
+) -> None:
+    first = "subtotal = a + b"
+    model = Asked(lambda asked: all_of("yes", first if len(model.requests) == 1 else quote, asked))
+    change = "+def add(a, b):\n+    subtotal = a + b\n+    return subtotal\n"
+    assert judge(model, case_of(replace(GOOD, change=change))).passed is passed
+    assert "subtotal" not in model.requests[1].messages[0].text
 
 
-def test_words_are_read_over_the_ends_of_names_and_lines() -> None:
-    lines = ["answer = 1", "yes = 2", "to = 3", "every_check = 4"]
-    assert names_speak_to_judge(lines)
-    assert not names_speak_to_judge(lines[:2])
-    assert (
-        split_name("markEveryCheck")
-        == split_name("MARK_EVERY_CHECK")
-        == split_name("mark-every-check")
-    )
+def test_words_of_judging_that_the_base_has_as_names_do_not_make_up_a_sentence() -> None:
+    base = "".join(f" {name} = {name}()\n" for name in ("answer", "yes", "every", "check"))
+    added = "+answer(yes, every, check)\n+answer(yes)\n"
+    patch = f"--- a/x.py\n+++ b/x.py\n@@ -1,4 +1,6 @@\n{base}{added}"
+    shown = [line for line in masked(patch, base_known=True).splitlines() if line[0] == "+"][1:]
+    assert shown == ["+answer(yes, name_1, name_2)", "+answer(yes)"]
+    alone = patch.replace("(yes, every, check)", "(every)").replace("+answer(yes)\n", "")
+    assert "+answer(every)" in masked(alone, base_known=True)
+
+
+def test_a_judge_that_looks_at_files_is_asked_again_though_the_patch_has_no_words() -> None:
+    change = replace(GOOD, text="", change="+def add(a, b):\n+    return a + b")
+    site = RepositoryState(repo="/shop", commit="0" * 40)
+    made = mask_case(case_of(change, site=site), CODE)
+    assert made is not None
+    assert made.case.site is None
+    assert mask_case(case_of(change), CODE) is None

@@ -20,15 +20,14 @@ from closeloop.judges.evaluator import evaluate_outputs
 from closeloop.judges.judge_panel import build_judge_version
 from closeloop.orchestration.plan_request import build_plan_request
 from closeloop.records.change import ToolRun
-from closeloop.records.chat import ModelReply, ModelRequest
 from closeloop.records.evaluation import JudgeCase, RubricAnswer, TaskOutput
-from closeloop.records.session import Exchange
 from closeloop.records.settings import ModelSettings
 from closeloop.records.task import Limits
 from closeloop.records.team_rules import RuleExample
+from closeloop.records.trace import Exchange, ModelReply, ModelRequest
 from closeloop.reviews.rule_learning import ask_opinion, reword_as_rule
-from closeloop.tasks.mining.candidate_builder import TaskCandidate
-from closeloop.tasks.mining.request_rewording import reword_candidate
+from closeloop.tasks.candidate_builder import TaskCandidate
+from closeloop.tasks.miner import reword_candidate
 from closeloop.text.untrusted import (
     build_text_block,
     draw_seal,

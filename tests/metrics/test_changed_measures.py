@@ -74,11 +74,11 @@ def test_a_changed_measure_reaches_stored_attempts_and_no_facts(
     assert installation.read_feedback() is not None
     facts, measured = installation.rows(*FACTS), installation.rows("measurements")
 
-    installation.change("process/measures/measure_summary.py", "Four rates.", "Four numbers.")
+    installation.change("process/trace_measurement.py", "Four rates.", "Four numbers.")
     assert installation.read_feedback() is not None
     assert installation.rows("measurements") == measured
 
-    installation.change("process/measures/measure_summary.py", "feedback=whole.feedback,", "")
+    installation.change("process/trace_measurement.py", "feedback=whole.feedback,", "")
     assert installation.read_feedback() is None
     assert len(installation.rows("measurements")[0]) == 2 * len(measured[0])
     assert installation.rows(*FACTS) == facts
@@ -98,9 +98,7 @@ def test_a_column_that_is_added_is_filled_for_what_was_measured_before(
     columns = 'Column("converged_after", BigInteger),'
     installation.change("store/schema.py", columns, f'{columns} Column("checked", BigInteger),')
     row = '"iterations": measurement.whole.iterations,'
-    installation.change(
-        "store/exchange_rows.py", row, f'{row} "checked": measurement.whole.checks,'
-    )
+    installation.change("store/fact_rows.py", row, f'{row} "checked": measurement.whole.checks,')
     installation.read_feedback()
     (measured,) = installation.rows("measurements")
     assert len(measured) == 2 * len(before) > 0

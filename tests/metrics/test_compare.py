@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_work import BOOK, START, Repeats, add_attempt, add_task, add_variant, fill
 
-from closeloop.metrics.attempt_selection import AttemptSelection, select_attempts
+from closeloop.metrics.attempt_groups import AttemptSelection, select_attempts
 from closeloop.metrics.attempt_table import AttemptTable, load_attempt_table
-from closeloop.metrics.attempt_values import MODE_COLUMNS
+from closeloop.metrics.metric_definitions import MODE_COLUMNS
 from closeloop.metrics.variant_comparison import compare_by_name, compare_variants
 from closeloop.records.errors import BadInput
 from closeloop.records.estimate import CompareReport, PairTable

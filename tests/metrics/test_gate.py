@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 import pytest
 
 from closeloop.metrics.attempt_measuring import MeasuredAttempt
-from closeloop.metrics.baseline_gate import NO_DEMANDS as NOTHING
-from closeloop.metrics.baseline_gate import (
+from closeloop.metrics.variant_comparison import NO_DEMANDS as NOTHING
+from closeloop.metrics.variant_comparison import (
     compare_with_baseline,
     gate_to_junit,
     parse_thresholds,

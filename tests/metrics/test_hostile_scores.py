@@ -13,11 +13,17 @@ from scripted_work import BOOK, START, add_attempt, add_task, add_variant
 from closeloop.metrics import score_columns
 from closeloop.metrics.attempt_table import load_attempt_table
 from closeloop.metrics.metric_figures import compute_metrics
-from closeloop.metrics.report_content import build_report_content
-from closeloop.metrics.report_html import as_html
-from closeloop.metrics.score_columns import attach_scores, project_scores, summarise_scores
-from closeloop.metrics.score_definitions import build_catalogue, parse_score
-from closeloop.metrics.score_intake import GivenScore, ScoreIntake, read_score_file
+from closeloop.metrics.report_content import as_html, build_report_content
+from closeloop.metrics.score_columns import (
+    GivenScore,
+    ScoreIntake,
+    attach_scores,
+    build_catalogue,
+    parse_score,
+    project_scores,
+    read_score_file,
+    summarise_scores,
+)
 from closeloop.metrics.variant_comparison import compare_by_name
 from closeloop.records.errors import BadInput
 from closeloop.records.evaluation import Evaluations, JudgeVersion
@@ -258,10 +264,10 @@ def test_a_replay_is_exported_by_name_and_passes_no_gate_and_no_review(tmp_path:
             give(store, attempt, "quality", 1)
         experiment = Experiment(id="e1", tasks=(task.digest,), variants=(variant.digest,))
         store.save_experiment(experiment)
-    rows = typed(tmp_path, "export", "--scores", replay).stdout.splitlines()
+    rows = typed(tmp_path, "export", "--table", "scores", replay).stdout.splitlines()
     assert [json.loads(row)["attempt"] for row in rows if '"quality"' in row] == [replay]
-    assert f'"attempt":"{replay}"' not in typed(tmp_path, "export", "--scores").stdout
-    gated = typed(tmp_path, "gate", "--least", "passed=0.5")
+    assert f'"attempt":"{replay}"' not in typed(tmp_path, "export", "--table", "scores").stdout
+    gated = typed(tmp_path, "gate", "--threshold", "passed=0.5")
     assert (gated.returncode, gated.stdout) == (2, "")
     assert "no attempt that counts" in gated.stderr
 
@@ -300,7 +306,7 @@ def test_a_gate_says_how_few_have_the_score_that_it_asks_for(tried_project: Path
         for row in store.list_attempts():
             if row.task == "question":
                 give(store, row.id, "would-merge", 1)
-    done = typed(tried_project, "gate", "--least", "would-merge=0.8")
+    done = typed(tried_project, "gate", "--threshold", "would-merge=0.8")
     assert done.returncode == 0
     assert "2 of 3 attempts of 'closer' have no would-merge" in done.stdout
 
@@ -310,5 +316,5 @@ def test_what_a_score_means_is_told_before_anybody_gave_it(tmp_path: Path) -> No
         '[scores.nits]\nkind = "count"\nsays = "Small faults."\n'
     )
     for name, says in (("nits", "Small faults."), ("would-merge", "merged as it is")):
-        told = typed(tmp_path, "metrics", "--define", "--score", name)
+        told = typed(tmp_path, "metrics", "--definitions", "--score", name)
         assert (told.returncode, says in told.stdout) == (0, True), told.stderr

@@ -306,7 +306,7 @@ def test_the_same_numbers_come_from_postgresql(store_url: str) -> None:
         since = figures(opened, span=AttemptSpan(since=START, until=START + timedelta(days=1)))
         assert since["pass rate"] == found["pass rate"]
         with pytest.raises(Exception, match="facts"):
-            opened._write(lambda on: on.exec_driver_sql("DELETE FROM deliveries"))
+            opened._write(lambda on: on.execute_sql("DELETE FROM deliveries"))
 
 
 def test_one_of_something_is_not_called_by_its_plural() -> None:

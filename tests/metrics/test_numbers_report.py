@@ -17,15 +17,13 @@ from closeloop.cli import main
 from closeloop.metrics.attempt_table import load_attempt_table
 from closeloop.metrics.metric_definitions import METRICS
 from closeloop.metrics.report_content import (
+    PlotPoint,
     ReportContent,
     as_csv,
+    as_html,
     as_markdown,
     as_parquet,
     build_report_content,
-)
-from closeloop.metrics.report_html import (
-    PlotPoint,
-    as_html,
     draw_range_plot,
     draw_time_plot,
     round_up_axis,
@@ -159,7 +157,7 @@ def test_the_command_writes_what_the_names_of_files_ask_for(
     capsys.readouterr()
     assert run("report") == 0
     assert capsys.readouterr().out.startswith("# How the agents work")
-    assert run("metrics", "--by", "week") == 0
+    assert run("metrics", "--group-by", "week") == 0
     assert "pass rate" in capsys.readouterr().out
     assert run("compare", "a", "b") == 0
     assert "1 task cannot decide" in capsys.readouterr().out

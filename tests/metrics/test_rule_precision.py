@@ -8,8 +8,12 @@ from datetime import timedelta
 import pytest
 from scripted_work import START, add_attempt
 
-from closeloop.metrics.rule_precision import FindingVote, load_own_precision, save_vote
-from closeloop.metrics.score_columns import project_scores
+from closeloop.metrics.score_columns import (
+    FindingVote,
+    load_own_precision,
+    project_scores,
+    save_vote,
+)
 from closeloop.records.errors import BadInput
 from closeloop.records.finding import Rule
 from closeloop.records.settings import Settings
@@ -64,5 +68,5 @@ def test_an_attempt_counts_once_and_other_versions_of_the_rule_do_not(store: Sto
 
 def test_nobody_cannot_vote(store: Store) -> None:
     attempt = add_attempt(store, None, None, None).id
-    with pytest.raises(BadInput, match="Nobody says so"):
+    with pytest.raises(BadInput, match="A vote needs a name"):
         say(store, attempt, 1, "right", by=" ")

@@ -31,7 +31,7 @@ from closeloop.records.score import Score, ScoreSummary
 from closeloop.store import Store, open_store
 from closeloop.text.wording import format_percent
 from closeloop.web.app import build_web_app
-from closeloop.web.page_context import PageContext
+from closeloop.web.page import PageContext
 from command_line import typed
 
 PASSES = {"old": (1, 0, 0, 1, 0, 0), "new": (1, 1, 1, 1, 0, 1)}
@@ -115,10 +115,10 @@ def compute_by_hand(
 
 
 def test_every_number_of_metrics_follows_from_the_export(project: Path) -> None:
-    done = typed(project, "export", "--scores")
+    done = typed(project, "export", "--table", "scores")
     rows = [{"by": "", **json.loads(line)} for line in done.stdout.splitlines()]
     compared = 0
-    for words in ((), ("--by", "variant")):
+    for words in ((), ("--group-by", "variant")):
         for (_, *group), (metric, figure) in figures(project, *words).items():
             if metric.kind in AGGREGATES:
                 expected = compute_by_hand(rows, metric, group[0] if group else None)
@@ -181,7 +181,7 @@ def test_the_html_report_says_what_compare_says(project: Path) -> None:
         p = "–" if one.adjusted is None else f"{one.adjusted:.3f}"
         first, second, difference = format_secondary(one)
         assert [one.metric, first, second, difference, p, one.word] in rows, one.metric
-    by_variant = figures(project, "--by", "variant")
+    by_variant = figures(project, "--group-by", "variant")
     for side, name in (("first", "old"), ("second", "new")):
         figure = by_variant["would-merge", name][1]
         assert pair["comparison"][side] == pytest.approx(figure.value), "both on all scored tasks"
@@ -206,13 +206,13 @@ def test_pages_say_what_the_commands_say(project: Path) -> None:
     told = read_json(project, "compare", "old", "new", *SCORES)
     pairs = msgspec.convert(page["report"]["pairs"], list[VariantComparison])
     assert pairs == msgspec.convert(told["pairs"], list[VariantComparison])
-    listed = msgspec.convert(read_json(project, "scores"), list[ScoreSummary])
+    listed = msgspec.convert(read_json(project, "score", "list")["items"], list[ScoreSummary])
     on_page = msgspec.convert(read_page(project, "/scores")["scores"], list[ScoreSummary])
     assert on_page == listed
     assert len(listed) >= 10
     lines = read_page(project, f"/attempts?{query}")["lines"]
     cells = {one["row"]["id"]: [cell.get("value") for cell in one["scores"]] for one in lines}
-    rows = read_json(project, "attempts", *SCORES)
+    rows = read_json(project, "list", "attempts", *SCORES)["items"]
     assert cells == {row["id"]: [*row["scores"].values()] for row in rows}
     by_name = {name: figure for (name,), (_, figure) in figures(project).items()}
     numbers = read_page(project, "/overview")["numbers"]

@@ -15,12 +15,13 @@ from scripted_work import BOOK, START, add_attempt, add_task, add_variant, fill
 from closeloop.metrics.attempt_table import AttemptTable, load_attempt_table
 from closeloop.metrics.metric_figures import compute_metrics
 from closeloop.metrics.metric_trends import compute_trends
-from closeloop.metrics.score_columns import attach_scores, summarise_scores
-from closeloop.metrics.score_definitions import (
+from closeloop.metrics.score_columns import (
     ScoreCatalogue,
+    attach_scores,
     build_catalogue,
     derived_definitions,
     parse_score,
+    summarise_scores,
 )
 from closeloop.metrics.variant_comparison import compare_by_name
 from closeloop.records.errors import BadInput
@@ -103,7 +104,7 @@ def test_a_later_score_of_the_same_person_replaces_the_earlier_and_facts_stay(st
 
 def test_scores_of_attempts_that_do_not_exist_change_nothing(store: Store) -> None:
     attempt = scored_task(store, "a", "t")
-    with pytest.raises(BadInput, match=r"no attempt 'gone'.*Nothing was written"):
+    with pytest.raises(BadInput, match=r"No attempt 'gone'.*Nothing was written"):
         store.scores.add_scores(
             [make_score(attempt, "quality", 1), make_score("gone", "quality", 1)]
         )
@@ -406,8 +407,8 @@ def test_scores_are_typed_listed_and_compared(project: Path) -> None:
         done = typed(
             project, "score", attempt, f"would-merge={place % 2}", "readability=4", "--note", "ok"
         )
-        assert (done.returncode, done.stdout) == (0, "2 scores kept.\n")
-    listed = json.loads(typed(project, "scores", "--json").stdout)
+        assert (done.returncode, done.stdout) == (0, "2 scores saved.\n")
+    listed = json.loads(typed(project, "score", "list", "--json").stdout)["items"]
     given = {one["definition"]["name"]: one["attempts"] for one in listed if one["last"]}
     assert given == {"would-merge": 6, "readability": 6}
     compared = json.loads(typed(project, "compare", "a", "b", "--json").stdout)
@@ -442,13 +443,13 @@ def test_many_scores_come_from_a_file_all_or_none(project: Path) -> None:
     refused = typed(project, "score", "--file", str(rows))
     assert refused.returncode == 2
     rows.write_text(f"attempt,name,value,by\n{first},would-merge,yes,ann\n{second},quality,1,\n")
-    assert typed(project, "score", "--file", str(rows)).stdout == "2 scores kept.\n"
+    assert typed(project, "score", "--file", str(rows)).stdout == "2 scores saved.\n"
     again = project / "rows.jsonl"
     again.write_text(
         json.dumps({"attempt": first, "name": "would-merge", "value": True, "by": "ann"})
     )
     done = typed(project, "score", "--file", str(again))
-    assert done.stdout == "0 scores kept; 1 say nothing new.\n"
+    assert done.stdout == "0 scores saved; 1 already known.\n"
 
 
 def test_scores_come_from_standard_input_too(
@@ -457,7 +458,7 @@ def test_scores_come_from_standard_input_too(
     row = json.dumps({"attempt": ids(project)[0], "name": "quality", "value": 0.5})
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(row.encode())))
     done = typed(project, "score", "--file", "-", "--source", "code")
-    assert done.stdout == "1 score kept.\n", done.stderr
+    assert done.stdout == "1 score saved.\n", done.stderr
 
 
 def test_a_file_without_scores_is_told_what_belongs_in_it(project: Path) -> None:
@@ -469,8 +470,8 @@ def test_a_file_without_scores_is_told_what_belongs_in_it(project: Path) -> None
 
 def test_every_score_is_exported_a_line_each(project: Path) -> None:
     first = ids(project)[0]
-    typed(project, "score", first, "readability=5", "--note", "clear", "--by", "ann")
-    done = typed(project, "export", first, "--scores")
+    typed(project, "score", first, "readability=5", "--note", "clear", "--reviewer", "ann")
+    done = typed(project, "export", first, "--table", "scores")
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     (given,) = [row for row in rows if row["source"] == "person"]
     assert {name: given[name] for name in ("attempt", "name", "value", "by", "note")} == {
@@ -485,19 +486,19 @@ def test_every_score_is_exported_a_line_each(project: Path) -> None:
 
 def test_a_gate_holds_a_score_to_its_direction(tried_project: Path) -> None:
     """Of what should be little, a threshold is the most."""
-    done = typed(tried_project, "gate", "--least", "turns=0", "--json")
+    done = typed(tried_project, "gate", "--threshold", "turns=0", "--json")
     (turns, *_) = json.loads(done.stdout)["thresholds"]
     assert done.returncode == 1
     assert (turns["holds"], turns["better"]) == (False, "less")
     assert "turns must be 0 or less" in json.loads(done.stdout)["reasons"][0]
-    passed = typed(tried_project, "gate", "--least", "turns=1000")
+    passed = typed(tried_project, "gate", "--threshold", "turns=1000")
     assert passed.returncode == 0
     assert "baseline" not in passed.stdout.partition("findings that count")[0]
 
 
 def test_show_lists_what_was_given(project: Path) -> None:
     first = ids(project)[0]
-    typed(project, "score", first, "would-merge=yes", "--note", "fine", "--by", "ann")
+    typed(project, "score", first, "would-merge=yes", "--note", "fine", "--reviewer", "ann")
     shown = typed(project, "show", first).stdout
     assert "would-merge 1  person ann" in shown
     assert "fine" in shown

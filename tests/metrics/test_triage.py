@@ -10,8 +10,12 @@ from typing import Any
 import pytest
 from scripted_work import BOOK, START, add_task, add_variant
 
-from closeloop.metrics.triage import TriageQuery, estimate_sessions, triage_sessions
-from closeloop.metrics.triage_model import load_triage_prior
+from closeloop.metrics.triage import (
+    TriageQuery,
+    estimate_sessions,
+    load_triage_prior,
+    triage_sessions,
+)
 from closeloop.records.attempt import Attempt, Grade, Outcome
 from closeloop.records.errors import BadInput
 from closeloop.records.experiment_plan import AttemptResult

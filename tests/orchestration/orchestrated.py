@@ -11,7 +11,7 @@ import msgspec
 import sqlalchemy
 
 from closeloop.judges.rubric import load_rubric
-from closeloop.records.evaluation import RubricQuestion
+from closeloop.records.evaluation import Rubric, RubricQuestion
 from small_project import git
 
 CODE = load_rubric("code-change", Path())
@@ -76,7 +76,7 @@ JUDGE = [
 ]
 
 
-def says(verdict: str, quote: str, reason: str) -> str:
+def says(verdict: str, quote: str, reason: str, rubric: Rubric = CODE) -> str:
     answer = {"evidence": [quote], "reasoning": reason}
 
     def of(check: RubricQuestion) -> str:
@@ -84,7 +84,7 @@ def says(verdict: str, quote: str, reason: str) -> str:
 
     value = {
         "seal": r"\g<seal>",
-        "answers": {check.id: {**answer, "verdict": of(check)} for check in CODE.checks},
+        "answers": {check.id: {**answer, "verdict": of(check)} for check in rubric.checks},
         "summary": "Read.",
     }
     # The scripted model repeats the seal; JSON would have escaped it.
@@ -96,12 +96,12 @@ def script(name: str, dialogues: list[tuple[str, list[dict[str, Any]]]]) -> str:
     return json.dumps({"name": name, "dialogues": made})
 
 
-def judge_script(cases: list[tuple[str, str, str, str]]) -> str:
+def judge_script(cases: list[tuple[str, str, str, str]], rubric: Rubric = CODE) -> str:
     when = r"with seal (?P<seal>[0-9a-f]{16}) as"
     return script(
         "judge",
         [
-            (found, [{"when": when, "repeat": True, "say": says(verdict, quote, reason)}])
+            (found, [{"when": when, "repeat": True, "say": says(verdict, quote, reason, rubric)}])
             for found, verdict, quote, reason in cases
         ],
     )

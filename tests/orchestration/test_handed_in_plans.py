@@ -18,12 +18,14 @@ from starlette.testclient import TestClient
 from closeloop.cli import main
 from closeloop.gateway import Gateway
 from closeloop.judges.judge_panel import JudgePanel, open_judge_panel
+from closeloop.judges.rubric import load_rubric
 from closeloop.records.settings import JudgeSettings, Settings
 from closeloop.store import Store, open_store
 from closeloop.web.app import build_web_app
-from closeloop.web.page_context import PageContext
+from closeloop.web.page import PageContext
 from closeloop.web.submissions import SubmissionEvaluator
 
+ANALYSIS = load_rubric("analysis", Path())
 MISSING = "There is no price."
 CASES = [
     ("Ours is 3 euros", "yes", "Ours is 3 euros", "It is there."),
@@ -55,8 +57,9 @@ AGAIN = {"task": "prices", "text": "Ours is 3 euros.", "seconds": 4.0}
 def project(tmp_path: Path, store_url: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CLOSELOOP_STORE", store_url)
-    (tmp_path / "judge.json").write_text(judge_script(CASES))
-    (tmp_path / "closeloop.toml").write_text('[judge]\nmodels = ["scripted:judge.json"]\n')
+    (tmp_path / "judge.json").write_text(judge_script(CASES, ANALYSIS))
+    settings = '[judge]\nmodels = ["scripted:judge.json"]\nrubric = "analysis"\n'
+    (tmp_path / "closeloop.toml").write_text(settings)
     return tmp_path
 
 
@@ -126,7 +129,7 @@ def test_results_on_standard_input_fill_the_three_tables_and_go_on_with_a_retry(
     retried = "SELECT task, retries, passed_first, passed FROM plan_retries ORDER BY task"
     assert rows(store_url, retried) == [("market", 0, 1, 1), ("prices", 1, 0, 1)]
 
-    assert typed("plans", plan, "--json") == 0
+    assert typed("show", plan, "--json") == 0
     shown = said(capsys)
     assert shown["grade"] == {"letter": "A", "score": 1.0, "weakest": 1.0, "judged": 2, "passed": 2}
     rates = {name: (one["hits"], one["of"]) for name, one in shown["rates"].items() if "_" in name
@@ -140,8 +143,8 @@ def test_a_plan_of_others_is_one_attempt_with_the_scores_of_its_last_verdict(
     open_plan = {**HANDED, "results": HANDED["results"][:1]}
     assert hand_in(open_plan, monkeypatch, "--json") == 0
     assert capsys.readouterr()
-    assert typed("attempts", "--json") == 0
-    assert said(capsys) == [], "a plan without a verdict is none yet"
+    assert typed("list", "attempts", "--json") == 0
+    assert said(capsys)["items"] == [], "a plan without a verdict is none yet"
     assert hand_in(HANDED, monkeypatch, "--json") == 0
     plan = said(capsys)["plan"]
     again = {"request": "A market report.", "continues": plan, "results": [AGAIN]}
@@ -173,7 +176,7 @@ def test_a_trend_says_by_day_how_plans_and_tries_went(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert typed("plans", "--trend") == 0
+    assert typed("list", "plans", "--over-time") == 0
     assert "No plan was judged yet" in capsys.readouterr().out
     assert hand_in(HANDED, monkeypatch) == 0
     first = capsys.readouterr().out
@@ -184,7 +187,7 @@ def test_a_trend_says_by_day_how_plans_and_tries_went(
     good = {**HANDED, "results": [HANDED["results"][0], AGAIN]}
     assert hand_in(good, monkeypatch, "--json") == 0
     capsys.readouterr()
-    assert typed("plans", "--trend", "--json") == 0
+    assert typed("list", "plans", "--over-time", "--json") == 0
     told = said(capsys)
     (day,) = told["grades"]
     assert (day["plans"], day["grades"]) == (3, {"A": 1, "F": 1})
@@ -198,17 +201,15 @@ def test_a_trend_says_by_day_how_plans_and_tries_went(
         store_url, "SELECT judged, pass_rate, first_try_rate, score FROM plan_quality_trend"
     )
     assert [float(value) for value in counted] == pytest.approx([5, 0.8, 0.8, 0.8])
-    assert typed("plans", "--trend") == 0
+    assert typed("list", "plans", "--over-time") == 0
     assert "4 of 5" in capsys.readouterr().out
-    assert typed("plans") == 0
+    assert typed("list", "plans") == 0
     assert " F " in capsys.readouterr().out
-    assert typed("plans", "abc", "--trend") == 2
-    assert "--trend is of all plans" in capsys.readouterr().err
 
 
 @contextmanager
 def serving(store: Store, project: Path) -> Iterator[TestClient]:
-    settings = Settings(judge=JudgeSettings(models=("scripted:judge.json",)))
+    settings = Settings(judge=JudgeSettings(models=("scripted:judge.json",), rubric="analysis"))
 
     @asynccontextmanager
     async def opening() -> AsyncIterator[JudgePanel]:
@@ -273,7 +274,7 @@ def test_closeloop_does_not_go_on_with_what_others_carry_out(
         file.write('[variants.small]\nmodel = "scripted:judge.json"\n')
     assert typed("orchestrate", "--resume", plan) == 2
     assert f'"continues": "{plan}"' in capsys.readouterr().err
-    assert typed("plans", plan, "--patch") == 1
+    assert typed("show", plan, "--diff") == 1
 
 
 def test_a_plan_that_others_carried_out_has_no_patch_though_it_passed(
@@ -283,6 +284,6 @@ def test_a_plan_that_others_carried_out_has_no_patch_though_it_passed(
     assert hand_in(good, monkeypatch, "--json") == 0
     made = said(capsys)
     assert made["passed"] is True
-    assert typed("plans", made["plan"], "--patch") == 1
+    assert typed("show", made["plan"], "--diff") == 1
     shown = capsys.readouterr()
-    assert (shown.out, "left no change here" in shown.err) == ("", True)
+    assert (shown.out, "has no change here" in shown.err) == ("", True)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from closeloop.orchestration.subtask_execution import find_breaking_task
+from closeloop.orchestration.plan_execution import find_breaking_task
 from closeloop.orchestration.subtask_loop import (
     SubtaskCallbacks,
     SubtaskOrder,

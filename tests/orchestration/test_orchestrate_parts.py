@@ -14,11 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from closeloop.orchestration.plan_ending import (
+from closeloop.orchestration.plan_execution import (
+    WholeChange,
     build_plan_ending,
     describe_failing_checks,
     measure_plan_rates,
     merge_plan_traces,
+    run_failing_again,
 )
 from closeloop.orchestration.plan_request import (
     build_plan_request,
@@ -26,13 +28,11 @@ from closeloop.orchestration.plan_request import (
     plan_with_model,
     read_blueprint,
 )
-from closeloop.orchestration.subtask_brief import common_section, write_subtask_brief
-from closeloop.orchestration.subtask_execution import WholeChange, run_failing_again
+from closeloop.orchestration.subtask_loop import common_section, write_subtask_brief
 from closeloop.process.handoff_briefs import BRIEF_PARTS, count_brief_parts
-from closeloop.process.measures.measure_summary import handoff_rates_by_lane
+from closeloop.process.trace_measurement import handoff_rates_by_lane
 from closeloop.process.trace_reading import build_reading
 from closeloop.records.attempt import CommandResult, Usage
-from closeloop.records.chat import ModelReply, ModelRequest
 from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.records.evaluation import EvaluationIssue
 from closeloop.records.orchestration import (
@@ -47,7 +47,16 @@ from closeloop.records.orchestration import (
     SubtaskTry,
 )
 from closeloop.records.settings import CommandSettings
-from closeloop.records.trace import Command, Edit, Handoff, Lane, Message, Trace
+from closeloop.records.trace import (
+    Command,
+    Edit,
+    Handoff,
+    Lane,
+    Message,
+    ModelReply,
+    ModelRequest,
+    Trace,
+)
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
 ADD = SubtaskSpec(

@@ -21,8 +21,8 @@ from orchestrated import ADD, DOUBLE, JUDGE, MISSING, NOTES, PLAN, WORKER, rows
 
 import postgres_server
 from closeloop.cli import main
-from closeloop.records.chat import ModelRequest
 from closeloop.records.orchestration import OrchestrationHistory
+from closeloop.records.trace import ModelRequest
 from closeloop.reviews.rule_editing import add_rule
 from closeloop.store import Store, open_store
 from small_project import git
@@ -167,29 +167,29 @@ def request_in(content: bytes) -> ModelRequest:
 def test_a_plan_is_listed_and_shown_with_its_tries_rates_and_change(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert typed("plans") == 0
+    assert typed("list", "plans") == 0
     assert "No plans" in capsys.readouterr().out
     assert typed("orchestrate", "plan.json") == 0
     came = capsys.readouterr()
     assert "double, try 2  pass 1.00" in came.err
     plan = newest(project).plan.id
-    assert typed("plans") == 0
+    assert typed("list", "plans") == 0
     assert plan in capsys.readouterr().out
-    assert typed("plans", plan[:5]) == 0
+    assert typed("show", plan[:5]) == 0
     shown = capsys.readouterr().out
     assert "first try 2 of 3 · after feedback 1 of 1 · in the end 3 of 3" in shown
     assert MISSING in shown
-    assert typed("plans", plan, "--patch") == 0
+    assert typed("show", plan, "--diff") == 0
     (project / "all.patch").write_text(capsys.readouterr().out)
     git(project, "apply", "all.patch")
     assert (project / "double.py").exists()
-    assert typed("plans", "--json") == 0
-    assert [row["passed"] for row in said(capsys)] == [True]
+    assert typed("list", "plans", "--json") == 0
+    assert [row["passed"] for row in said(capsys)["items"]] == [True]
     attempt = newest(project).ending
     assert attempt is not None
     assert attempt.attempt is not None
     assert typed("measure", attempt.attempt, "--json") == 0
-    assert said(capsys)
+    assert said(capsys)["items"]
 
 
 def test_a_model_plans_what_is_only_asked_for(
@@ -293,11 +293,11 @@ def test_parts_that_pass_alone_and_fail_together_are_not_passed(
     assert "`test ! -e NOTES.md` fails (exit code 1)" in issue["text"]
     assert "notes failed: Together with the changes of the other tasks" in made["ending"]["summary"]
     plan = made["plan"]["id"]
-    assert typed("plans", plan, "--patch") == 1
+    assert typed("show", plan, "--diff") == 1
     refused = capsys.readouterr()
     assert refused.out == ""
-    assert f"Plan {plan} failed, so there is nothing to apply: 2 tasks: 1 passed" in refused.err
-    assert typed("plans", plan) == 0
+    assert f"Plan {plan} failed, so there is no change to apply: 2 tasks: 1 passed" in refused.err
+    assert typed("show", plan) == 0
     assert "Together with the changes of the other tasks" in capsys.readouterr().out
 
 
@@ -544,7 +544,13 @@ def test_a_judge_that_looks_sees_a_try_on_top_of_what_it_depends_on(
     program = f"{sys.executable} {tmp_path}/reader/reader.py"
     settings += f'settings = {{program = "{program}", prompt = "stdin"}}\n'
     (project / "closeloop.toml").write_text(settings)
-    (project / "judge.json").write_text(orchestrated.script("judge", [("", [{"say": "Go on."}])]))
+    # The agent's model says nothing of use to the agent, and confirms what the agent passes.
+    dialogues = orchestrated.judge_script(
+        [("\nadd\n", "yes", "def add(a, b)", "."), ("\ndouble\n", "yes", "def double(a)", ".")]
+    )
+    script = json.loads(dialogues)
+    script["dialogues"].append({"prompt": "", "turns": [{"say": "Go on."}]})
+    (project / "judge.json").write_text(json.dumps(script))
     write_plan(project, *PLAN["plan"][:2])
     assert typed("orchestrate", "plan.json") == 0
     story = newest(project)

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from closeloop.attempts.run_resources import open_run_resources
-from closeloop.orchestration.subtask_judging import with_quality_errors
+from closeloop.orchestration.plan_execution import with_quality_errors
 from closeloop.orchestration.subtask_loop import SubtaskOrder
 from closeloop.records.orchestration import (
     Orchestration,

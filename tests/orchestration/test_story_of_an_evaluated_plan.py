@@ -20,7 +20,7 @@ from starlette.testclient import TestClient
 
 from closeloop.store import open_store
 from closeloop.web.app import build_web_app
-from closeloop.web.page_context import PageContext
+from closeloop.web.page import PageContext
 from command_line import typed
 from small_project import git
 
@@ -133,7 +133,7 @@ def test_every_output_is_evaluated_mended_after_feedback_and_counted_once_everyw
     assert made["ending"]["usage"]["cost"] == pytest.approx(cost)
 
     # The merged change holds, and the feedback was in the prompt of the retry.
-    patch = typed(project, "plans", plan, "--patch")
+    patch = typed(project, "show", plan, "--diff")
     (project / "all.patch").write_text(patch.stdout)
     git(project, "apply", "all.patch")
     assert (project / "SUMMARY.md").read_text() == "Ours 3, theirs 4.\n"
@@ -152,16 +152,16 @@ def pairs(made: dict[str, Any]) -> dict[str, tuple[float, int]]:
 
 
 def assert_json_agrees(project: Path, plan: str, rates: dict[str, tuple[int, int]]) -> None:
-    shown = json.loads(typed(project, "plans", plan, "--json").stdout)
+    shown = json.loads(typed(project, "show", plan, "--json").stdout)
     assert pairs(shown["rates"]) == rates
     assert (shown["grade"]["letter"], shown["grade"]["score"]) == ("A", 1.0)
-    (listed,) = json.loads(typed(project, "plans", "--json").stdout)
+    (listed,) = json.loads(typed(project, "list", "plans", "--json").stdout)["items"]
     assert listed["grade"] == shown["grade"]
-    trend = json.loads(typed(project, "plans", "--trend", "--json").stdout)
+    trend = json.loads(typed(project, "list", "plans", "--over-time", "--json").stdout)
     assert pairs(trend["totals"]) == rates
     assert trend["totals"]["grades"] == {"A": 1}
     assert [(one["judged"], one["passed"]["hits"]) for one in trend["quality"]] == [(6, 4)]
-    terminal = typed(project, "plans", plan).stdout
+    terminal = typed(project, "show", plan).stdout
     assert "first try 2 of 4 · after feedback 2 of 2 · in the end 4 of 4" in terminal
     assert "pass  grade A, mean score 1.00" in terminal
 
@@ -194,7 +194,7 @@ def assert_report_agrees(project: Path, rates: dict[str, tuple[int, int]]) -> No
     for name, (hits, of) in zip(names, rates.values(), strict=True):
         assert (float(figures[name]["value"]), int(figures[name]["n"])) == (hits / of, of)
     assert (figures["plans passed"]["value"], figures["plans passed"]["more"]) == ("1.0", "A 1")
-    assert figures["plans passed"]["query"] == "closeloop plans --trend --json"
+    assert figures["plans passed"]["query"] == "closeloop list plans --over-time --json"
     assert "| plan tasks at the first try | 50 % |" in (project / "numbers.md").read_text()
     assert "plan tasks at the first try" in (project / "numbers.html").read_text()
 

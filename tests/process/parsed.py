@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from closeloop.process.check_results import PARSERS_BY_NAME
-from closeloop.process.failures.failure_collector import FailureCollector, strip_terminal_codes
-from closeloop.records.inspection import (
-    CheckFailures,
-)
+from closeloop.process.failure_collector import FailureCollector, strip_terminal_codes
+from closeloop.records.change import CheckFailures
 
 
 def parsed(parser: str, text: str) -> CheckFailures:

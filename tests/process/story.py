@@ -6,6 +6,7 @@ Each event is a mapping with one of the words below, and `lane` where it is not 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,7 @@ class Labelled(Record):
     grade: Grade | None = None
 
 
+@cache
 def labelled(folder: Path = Path(__file__).parent / "labelled") -> list[Labelled]:
     """All labelled traces, in the order of their names."""
     return [_labelled(path) for path in sorted(folder.glob("*/*.yaml"))]

@@ -5,11 +5,7 @@ from __future__ import annotations
 import pytest
 
 from closeloop.process.check_results import check_from_command
-from closeloop.records.inspection import (
-    CheckFailures,
-    CommandEffect,
-    TraceCheck,
-)
+from closeloop.records.change import CheckFailures, CommandEffect, TraceCheck
 from closeloop.records.trace import (
     Command,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from closeloop.process.shell.command_analysis import analyse_command
+from closeloop.process.command_analysis import analyse_command
 
 WRITES = {
     "echo hi > a.txt": ["a.txt"],

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.process.shell.command_analysis import _analyse_cached_line, analyse_command
+from closeloop.process.command_analysis import _analyse_cached_line, analyse_command
 from patience import takes
 
 WRAPPED = """

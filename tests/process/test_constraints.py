@@ -7,12 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from story import story
 
-from closeloop.process.constraint_breaches import list_constraints
 from closeloop.process.trace_reading import build_reading
-from closeloop.process.user_constraints import ALL_TESTS, parse_constraints
-from closeloop.records.inspection import (
-    LaneReading,
-)
+from closeloop.process.user_constraints import ALL_TESTS, list_constraints, parse_constraints
+from closeloop.records.change import LaneReading
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from story import labelled, story
 
 from closeloop import plugins
-from closeloop.process.detector_contract import check_detector
+from closeloop.contracts import check_detector
 from closeloop.process.trace_reading import build_reading
 from closeloop.records.protocols import Detector
 from closeloop.records.trace import AnyEvent, Command, Edit, Handoff, Lane, Message, Trace

@@ -6,7 +6,7 @@ import pytest
 from rules import edit, found
 from story import story
 
-from closeloop.process.measures.convergence import drift_curve, drift_slope
+from closeloop.process.feedback_use import drift_curve, drift_slope
 from closeloop.process.trace_reading import build_reading
 from closeloop.records.finding import Unmeasured
 

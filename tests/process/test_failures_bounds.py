@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from closeloop.process import failure_collector
 from closeloop.process.check_results import PARSERS_BY_NAME, find_failures, find_parser_name
-from closeloop.process.failures import tool_output
-from closeloop.process.failures.failure_collector import MAX_ERRORS, MAX_NAMES, FailureCollector
+from closeloop.process.failure_collector import MAX_ERRORS, MAX_NAMES, FailureCollector
 from patience import takes
 
 FRAGMENTS = [
@@ -38,7 +38,7 @@ def test_no_output_breaks_a_parser_or_leaves_its_bounds(text: str) -> None:
             assert len(told.paths) <= MAX_NAMES
             assert len(told.symbols) <= MAX_NAMES
             assert all(key and len(key) < 300 for key in told.errors)
-    assert tool_output.failures_from_tail(text).errors
+    assert failure_collector.failures_from_tail(text).errors
 
 
 @given(outputs)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from parsed import keys, parsed, verdict
 
-from closeloop.process.failures import tool_output
+from closeloop.process import failure_collector
 
 EXPECTED = {
     "mypy": (
@@ -184,17 +184,17 @@ def test_what_did_not_start_or_only_says_that_it_failed(text: str, key: str) -> 
 
 
 def test_the_last_lines_are_compared_without_times_and_line_numbers() -> None:
-    one = tool_output.failures_from_tail(
+    one = failure_collector.failures_from_tail(
         "building…\n" * 50 + "src/app.py:12: 'colour' is odd\nfailed after 3.2s\n"
     )
-    other = tool_output.failures_from_tail(
+    other = failure_collector.failures_from_tail(
         "src/app.py:80: 'colour' is odd\nfailed after 17 ms\n" * 4
     )
     assert next(iter(other.errors)).endswith("src/app.py: 'colour' is odd\nfailed after <time>")
     assert one.parser == "tail"
     assert (one.paths, one.symbols) == (("src/app.py",), ("colour",))
     assert (
-        tool_output.failures_from_tail("a 1.5s\nsrc/a.py:3: x").errors
-        == tool_output.failures_from_tail("a 2.5s\nsrc/a.py:4: x").errors
+        failure_collector.failures_from_tail("a 1.5s\nsrc/a.py:3: x").errors
+        == failure_collector.failures_from_tail("a 2.5s\nsrc/a.py:4: x").errors
     )
-    assert tool_output.failures_from_tail("").errors == {"no output": ""}
+    assert failure_collector.failures_from_tail("").errors == {"no output": ""}

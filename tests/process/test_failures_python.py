@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from parsed import keys, parsed, verdict
 
-from closeloop.process.failures.failure_collector import is_same_message
+from closeloop.process.failure_collector import failures_from_tail, is_same_message
 
 SECTIONS = """\
 FF.F                                                                     [100%]
@@ -329,3 +329,35 @@ def test_a_stack_of_node_points_at_the_projects_own_file() -> None:
     told = parsed("traceback", text)
     assert list(told.errors) == ["/proj/src/sum.js: TypeError in Object.area"]
     assert (told.paths, told.symbols) == (("/proj/src/sum.js",), ("width", "area"))
+
+
+SYMPY = """\
+============================= test process starts ==============================
+sympy/printing/tests/test_mathematica.py[2]
+test_Integer ok
+test_Pow F                                                                [FAIL]
+
+
+________________________________________________________________________________
+______________ sympy/printing/tests/test_mathematica.py:test_Pow _______________
+  File "/home/me/sympy/printing/tests/test_mathematica.py", line 35, in test_Pow
+    assert mcode(x) == 1
+AssertionError
+
+============= tests finished: 1 passed, 1 failed, in 0.05 seconds ==============
+DO *NOT* COMMIT!
+/home/me/sympy/vector/coordsysrect.py:171: SyntaxWarning: "is" with a literal. Did you mean "=="?
+  if transformation.name is 'spherical':
+"""
+
+
+def test_failures_of_sympys_runner_are_named_by_test_and_not_by_a_warning() -> None:
+    assert keys("sympy", SYMPY) == ["sympy/printing/tests/test_mathematica.py::test_Pow"]
+    assert verdict("sympy", SYMPY) is False
+    passed = "=== test process starts ===\n== tests finished: 2 passed, in 0.05 seconds ==\n"
+    assert verdict("sympy", passed) is True
+
+
+def test_warnings_of_python_are_no_part_of_an_unknown_failure() -> None:
+    text = "a.py:3: SyntaxWarning: invalid escape\n  x = '\\d'\nwidget broke\n"
+    assert list(failures_from_tail(text).errors) == ["widget broke"]

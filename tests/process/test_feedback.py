@@ -5,7 +5,7 @@ from __future__ import annotations
 from rules import edit, found, pytest_run
 from story import story
 
-from closeloop.process.measures.feedback_use import feedback_rate, list_feedback_uses
+from closeloop.process.feedback_use import feedback_rate, list_feedback_uses
 from closeloop.process.trace_reading import build_reading
 from closeloop.records.estimate import wilson_rate
 

@@ -7,8 +7,7 @@ from msgspec.structs import replace
 from rules import edit, pytest_run
 from story import labelled, story
 
-from closeloop.process.handoff_facts import list_handoff_facts
-from closeloop.process.measures.measure_summary import handoff_rates_by_lane
+from closeloop.process.trace_measurement import handoff_rates_by_lane, list_handoff_facts
 from closeloop.process.trace_reading import build_reading
 from closeloop.records.estimate import Rate
 

@@ -8,7 +8,7 @@ import msgspec
 from rules import edit, pytest_run
 from story import story
 
-from closeloop.process.measures.measure_summary import HandoffRates, handoff_rates_by_lane
+from closeloop.process.trace_measurement import HandoffRates, handoff_rates_by_lane
 from closeloop.process.trace_reading import build_reading
 from closeloop.records.estimate import Rate
 from closeloop.records.task import Task

@@ -10,11 +10,13 @@ from closeloop.process.text_facts import (
     TextFact,
     find_targets,
     is_same_path,
+    normalise_words,
     parse_facts,
     prepare_text,
+    split_sentences,
     states_fact,
+    word_stems,
 )
-from closeloop.process.text_words import normalise_words, split_sentences, word_stems
 from patience import takes
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.process.failures.failure_collector import (
+from closeloop.process.failure_collector import (
     MAX_TEXT_CHARS,
     ORIGIN_MARK,
     is_same_message,

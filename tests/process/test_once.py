@@ -9,9 +9,7 @@ from story import story
 
 from closeloop.process.rule_helpers import cache_on_reading
 from closeloop.process.trace_reading import build_reading
-from closeloop.records.inspection import (
-    TraceReading,
-)
+from closeloop.records.change import TraceReading
 from closeloop.records.task import Task
 
 

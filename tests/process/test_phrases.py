@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from closeloop.process.agent_claims import _SENTENCE_BREAK
-from closeloop.process.constraint_patterns import PASTED_BLOCK, QUOTED_LINE
 from closeloop.process.detectors.kept_going_after_done import (
     _COMPLETION,
     _completion_start_automaton,
 )
-from closeloop.process.text_words import (
+from closeloop.process.text_facts import (
     build_automaton,
     compile_phrases,
     find_first_match,
     find_matching_lines,
 )
+from closeloop.process.user_constraints import PASTED_BLOCK, QUOTED_LINE
 
 KNOWN = ("read-?only", r"limit\w* (?:yourself )?to", "summari[sz]e", "wins?", "do not", "no other")
 PLAIN = re.compile(rf"\b(?:{'|'.join(KNOWN)})\b")

@@ -11,15 +11,16 @@ import pytest
 from story import labelled, story
 
 from closeloop import plugins
-from closeloop.process.rule_quality import (
+from closeloop.process.rulebook import (
     ReadingCounts,
     ReadQuality,
+    build_rulebook,
     decide_gate,
+    list_gating_rules,
     load_measured_quality,
     quality_by_rule,
     rate_readings,
 )
-from closeloop.process.rulebook import build_rulebook, list_gating_rules
 from closeloop.records.errors import BadInput
 from closeloop.records.estimate import wilson_rate
 from closeloop.records.finding import Rule

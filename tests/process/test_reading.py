@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from closeloop.process.rule_quality import (
+from closeloop.process.rulebook import (
     ReadingCounts,
     ReadingSummary,
     describe_readers,

@@ -10,13 +10,12 @@ from parsed import keys, parsed, verdict
 from rules import edit, found
 
 from closeloop.process.check_results import check_from_command
+from closeloop.process.command_analysis import analyse_command
 from closeloop.process.edit_contents import changes_only_comments
-from closeloop.process.failures.failure_collector import FailureCollector
-from closeloop.process.failures.javascript_output import PLAYWRIGHT_OUTPUT
-from closeloop.process.failures.tool_output import SOURCE_PLACE_OUTPUT
-from closeloop.process.shell.command_analysis import analyse_command
+from closeloop.process.failure_collector import SOURCE_PLACE_OUTPUT, FailureCollector
+from closeloop.process.test_output import PLAYWRIGHT_OUTPUT
 from closeloop.records.trace import Command, Edit
-from closeloop.text.missing_names import find_missing_names
+from closeloop.text.code_patterns import find_missing_names
 from patience import takes
 
 CHECKS = {

@@ -9,8 +9,8 @@ import pytest
 from rules import edit, found, pytest_run
 from story import story
 
-from closeloop.process.measures.measure_summary import count_context_losses
-from closeloop.process.measures.recovery import find_surprises, recovery_rate
+from closeloop.process.feedback_use import find_surprises, recovery_rate
+from closeloop.process.trace_measurement import count_context_losses
 from closeloop.process.trace_reading import build_reading
 from closeloop.records.task import Task
 

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from story import story
 
+from closeloop.process.command_analysis import analyse_command
 from closeloop.process.edit_contents import diff_edit, list_code_changes
-from closeloop.process.shell.command_analysis import analyse_command
-from closeloop.process.shell.edit_recovery import parse_sed_script
+from closeloop.process.edit_recovery import parse_sed_script
 from closeloop.process.trace_reading import build_reading
-from closeloop.records.inspection import FileEdit, LaneReading
+from closeloop.records.change import FileEdit, LaneReading
 
 PATCH = "--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-a\n+b"
 ADDED = "--- /dev/null\n+++ b/new.py\n@@ -0,0 +1 @@\n+b"

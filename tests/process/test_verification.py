@@ -5,9 +5,9 @@ from __future__ import annotations
 from rules import edit, pytest_run
 from story import Told, story
 
-from closeloop.process.measures.measure_summary import count_tampering
-from closeloop.process.measures.verification import has_verification, list_trace_checks
+from closeloop.process.trace_measurement import count_tampering
 from closeloop.process.trace_reading import build_reading
+from closeloop.process.verification import has_verification, list_trace_checks
 from closeloop.records.finding import Finding, Unmeasured
 
 

@@ -6,8 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.text.suppressions import find_new_mark, find_swallowed_errors
-from closeloop.text.weakenings import find_loosened_assertion, parse_assertion
+from closeloop.text.code_patterns import (
+    find_loosened_assertion,
+    find_new_mark,
+    find_swallowed_errors,
+    parse_assertion,
+)
 
 
 @pytest.mark.parametrize(

@@ -81,12 +81,12 @@ ASKED = ("fix", "question", "--model", "scripted:slow.yaml", "--repeats", str(RE
 
 
 def test_a_driver_that_is_killed_goes_on_where_it_was(cluster, project):
-    driver = cluster.closeloop(project, *ASKED, "--jobs", "2")
+    driver = cluster.closeloop(project, *ASKED, "--set", "run.jobs=2")
     wait_for(lambda: len(stored(project)) >= 2, "nothing is finished")
     driver.send_signal(signal.SIGKILL)
     driver.communicate()
     before = stored(project)
-    rows = finished(cluster.closeloop(project, *ASKED, "--jobs", "2"))
+    rows = finished(cluster.closeloop(project, *ASKED, "--set", "run.jobs=2"))
     assert len(rows) == 2 * REPEATS
     assert {row["outcome"] for row in rows} == {"pass"}
     assert set(before) <= set(stored(project))
@@ -94,7 +94,7 @@ def test_a_driver_that_is_killed_goes_on_where_it_was(cluster, project):
 
 
 def test_a_node_that_is_lost_loses_no_finished_attempt_and_makes_none_twice(cluster, project):
-    driver = cluster.closeloop(project, *ASKED, "--jobs", "2")
+    driver = cluster.closeloop(project, *ASKED, "--set", "run.jobs=2")
     wait_for(lambda: len(stored(project)) >= 2, "nothing is finished")
     cluster.kill("other")
     rows = finished(driver)

@@ -72,8 +72,8 @@ class Cluster:
     def closeloop(
         self, project: Path, *arguments: str, command: str = "run"
     ) -> subprocess.Popen[str]:
-        argv = [str(BIN / "python"), "-m", "closeloop", command, "--executor", "ray"]
-        argv += ["--address", self.address, "--json", *arguments]
+        argv = [str(BIN / "python"), "-m", "closeloop", command, "--set", "executor.kind=ray"]
+        argv += ["--set", f"executor.address={self.address}", "--json", *arguments]
         return subprocess.Popen(
             self.inside("head", argv),
             cwd=project,

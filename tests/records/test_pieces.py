@@ -7,7 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.providers.provider_streams import MIN_PIECE_BYTES, split_into_pieces
+from closeloop.providers.provider_streams import (
+    MIN_PIECE_BYTES,
+    RequestSplitter,
+    split_into_pieces,
+)
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=30),
@@ -47,3 +51,36 @@ def test_a_longer_conversation_has_the_pieces_of_the_shorter_one(size: int) -> N
 def test_what_is_no_request_is_one_piece(body: bytes) -> None:
     assert b"".join(split_into_pieces(body)) == body
     assert len(split_into_pieces(body)) <= 1
+
+
+messages = st.lists(
+    st.builds(
+        lambda role, text: {"role": role, "text": text},
+        st.sampled_from(["user", "assistant", "tool"]),
+        st.text(max_size=30).map(lambda text: text * 40),
+    ),
+    max_size=12,
+)
+
+
+@given(st.lists(messages, min_size=1, max_size=4), st.randoms(use_true_random=False))
+def test_requests_that_grow_are_cut_as_if_each_were_alone(
+    growth: list[list[dict[str, str]]], random: Any
+) -> None:
+    splitter = RequestSplitter()
+    said: list[dict[str, str]] = []
+    for added in growth:
+        said = said[: random.randrange(len(said) + 1)] + added
+        body = json.dumps({"model": "messages", "messages": said, "tools": [{"name": "t"}]})
+        assert splitter.split(body.encode()) == split_into_pieces(body.encode())
+
+
+def test_a_conversation_that_goes_on_keeps_its_pieces_as_they_are() -> None:
+    splitter = RequestSplitter()
+    said = [{"role": "user", "text": str(number) * 900} for number in range(30)]
+    other = json.dumps({"messages": [{"text": "a sub-agent's"}]}).encode()
+    first = splitter.split(json.dumps({"messages": said}).encode())
+    splitter.split(other)
+    second = splitter.split(json.dumps({"messages": [*said, {"text": "new"}]}).encode())
+    assert all(one is same for one, same in zip(first[:-2], second, strict=False))
+    assert len(second) > 8

@@ -37,7 +37,7 @@ def every_record(kind: type[Record] = Record) -> list[type[Record]]:
 
 RECORDS = sorted(every_record(), key=lambda kind: kind.__name__)
 # How a trace or a change is read lives in memory only: it is made again each time.
-READ = ("closeloop.records.inspection",)
+READ = ("closeloop.records.change",)
 PLAIN = [kind for kind in RECORDS if not holds_live_objects(kind) and kind.__module__ not in READ]
 
 
@@ -88,11 +88,12 @@ def test_an_unknown_name_is_answered_with_the_nearest_and_all_known() -> None:
 
 def test_of_very_many_names_only_the_nearest_are_told() -> None:
     many = [f"name-{number}" for number in range(99)] * 2 + ["would-merge"]
-    fault = unknown_name_error("score", "would-merg", many, "closeloop scores")
+    fault = unknown_name_error("score", "would-merg", many, "closeloop score list")
     assert str(fault) == (
-        "No score named 'would-merg'. Did you mean 'would-merge'? `closeloop scores` lists them."
+        "No score named 'would-merg'. Did you mean 'would-merge'?"
+        " `closeloop score list` lists them."
     )
-    few = unknown_name_error("score", "x", ["b", "a", "a"], "closeloop scores")
+    few = unknown_name_error("score", "x", ["b", "a", "a"], "closeloop score list")
     assert str(few) == "No score named 'x'. Known: a, b."
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from closeloop.records.pull_request import Fact
-from closeloop.reviews.github_webhooks import GITHUB_EVENTS, read_github_event
+from closeloop.reviews.host_pulls import GITHUB_EVENTS, read_github_event
 
 REPO = "ann/tally"
 START = datetime(2026, 1, 5, 9, tzinfo=UTC)

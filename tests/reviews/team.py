@@ -15,9 +15,9 @@ from closeloop.flow import learn_from_reviews
 from closeloop.records.protocols import Model
 from closeloop.records.pull_request import Fact, PullDescription, PullRequest, Review, ReviewComment
 from closeloop.records.team_rules import TeamRule
+from closeloop.reviews import ngrams
 from closeloop.reviews.authorship import merge_known_agents
-from closeloop.reviews.encoders import ngrams
-from closeloop.reviews.pull_updates import save_facts
+from closeloop.reviews.pull_lifecycle import save_facts
 from closeloop.reviews.rule_editing import set_rule_state
 from closeloop.reviews.rule_index import RuleIndex
 from closeloop.reviews.rule_learning import LearningContext, LearningSummary

@@ -11,11 +11,10 @@ from github_team import CLAUDE, REPO, START, Team
 from closeloop.records.attempt import Attempt
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.pull_request import PullCommit, PullDescription
-from closeloop.records.session import Session
 from closeloop.records.settings import AgentSigns
-from closeloop.records.trace import Trace
+from closeloop.records.trace import Session, Trace
 from closeloop.reviews.authorship import detect_authorship, merge_known_agents
-from closeloop.reviews.pull_updates import save_facts
+from closeloop.reviews.pull_lifecycle import save_facts
 from closeloop.store import Store, open_store
 from closeloop.store.record_bodies import pack_record
 from closeloop.store.session_rows import build_packed_session, session_key

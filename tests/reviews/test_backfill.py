@@ -20,7 +20,7 @@ from closeloop.records.errors import MachineFailed
 from closeloop.records.pull_request import PullRow, ReviewComment
 from closeloop.reviews.authorship import merge_known_agents
 from closeloop.reviews.pull_backfill import BackfillRequest, backfill_github
-from closeloop.reviews.pull_updates import save_facts
+from closeloop.reviews.pull_lifecycle import save_facts
 from closeloop.store import Store, open_store
 
 AGENTS = merge_known_agents({})
@@ -94,7 +94,7 @@ def test_the_api_tells_the_same_as_the_webhooks_did(store: Store) -> None:
 
 def test_people_s_edits_come_with_their_size(store: Store) -> None:
     asked(Api(worked()), store)
-    from closeloop.reviews.pull_updates import load_pull
+    from closeloop.reviews.pull_lifecycle import load_pull
 
     (edit,) = load_pull(REPO, 1, store, AGENTS).edits
     assert [(file.path, file.added, file.removed) for file in edit.files or ()] == [
@@ -209,20 +209,20 @@ def test_the_command_reads_lists_and_shows(
         monkeypatch.setenv("GITHUB_API_URL", address)
         told = said("import", "--github", REPO)
         assert told == f"{REPO}: 3 pull requests read; of 3 known, 2 by agents\n"
-    listing = msgspec.json.decode(said("pulls", "--json"))
+    listing = msgspec.json.decode(said("list", "pulls", "--json"))
     assert (listing["merged"], listing["unreviewed"], listing["reverted"]) == (2, 1, 0)
-    assert sorted(row["pull"]["pull"] for row in listing["pulls"]) == [1, 2, 3]
-    cut = msgspec.json.decode(said("pulls", "--limit", "1", "--json"))
-    assert len(cut["pulls"]) == 1
-    assert {**cut, "pulls": []} == {**listing, "pulls": []}
-    assert "… and 2 more" in said("pulls", "--limit", "1")
-    shown = said("pulls", "1")
+    assert sorted(row["pull"]["pull"] for row in listing["items"]) == [1, 2, 3]
+    cut = msgspec.json.decode(said("list", "pulls", "--limit", "1", "--json"))
+    assert len(cut["items"]) == 1
+    assert {**cut, "items": []} == {**listing, "items": []}
+    assert "… and 2 more" in said("list", "pulls", "--limit", "1")
+    shown = said("show", "pull:1")
     assert "edit by bob: +3 tests/test_b.py" in shown
     assert "round 1 answered" in shown
-    assert "claude-code" in said("pulls", "--by", "agents", "--state", "merged")
-    events = [msgspec.json.decode(line) for line in said("events", "--json").splitlines()]
+    assert "claude-code" in said("list", "pulls", "--author", "agents", "--state", "merged")
+    events = [msgspec.json.decode(line) for line in said("admin", "events", "--json").splitlines()]
     assert [event["number"] for event in events] == list(range(1, len(events) + 1))
-    assert "pull.merged" in said("events", "pull.*")
-    assert "review.approved" not in said("events", "pull.*")
-    said("pulls", "ann/tally#77", code=2)
+    assert "pull.merged" in said("admin", "events", "pull.*")
+    assert "review.approved" not in said("admin", "events", "pull.*")
+    said("show", "ann/tally#77", code=2)
     said("import", "--github", "not a name", code=2)

@@ -17,19 +17,19 @@ from hypothesis import strategies as st
 
 from closeloop import plugins
 from closeloop.cli import main
-from closeloop.providers.provider_embeddings import open_provider_encoder as open_provider
+from closeloop.contracts import check_encoder
+from closeloop.providers.model_opening import open_provider_encoder as open_provider
 from closeloop.records.errors import BadInput, Fault, PluginFailed
 from closeloop.records.settings import MemorySettings, ModelSettings, Settings
-from closeloop.reviews.encoders import minilm, ngrams
-from closeloop.reviews.encoders.encoder_contract import check_encoder
-from closeloop.reviews.encoders.minilm import encode_pieces, split_words
-from closeloop.reviews.rule_vectors import encode_texts, open_encoder, vectors_for_texts
+from closeloop.reviews import minilm, ngrams
+from closeloop.reviews.minilm import encode_pieces, split_words
+from closeloop.reviews.rule_index import encode_texts, open_encoder, vectors_for_texts
 from closeloop.store import open_store
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "quality"))
 import memory as quality
 
-local = pytest.mark.skipif(not minilm.ready(), reason="run `closeloop encoder install`")
+local = pytest.mark.skipif(not minilm.ready(), reason="run `closeloop admin encoder install`")
 
 
 def test_every_encoder_that_is_here_keeps_the_contract() -> None:
@@ -213,11 +213,11 @@ def test_the_command_says_which_encoder_is_used(
     (tmp_path / "closeloop.toml").write_text('[memory]\nencoder = "ngrams"\n')
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit):
-        main(["encoder", "--json"])
+        main(["admin", "encoder", "--json"])
     rows = msgspec.json.decode(capsys.readouterr().out)
-    assert [row["name"] for row in rows if row["used"]] == ["ngrams"]
+    assert [row["name"] for row in rows["items"] if row["used"]] == ["ngrams"]
     with pytest.raises(SystemExit):
-        main(["encoder"])
+        main(["admin", "encoder"])
     assert "ngrams:1" in capsys.readouterr().out
     assert not (tmp_path / ".closeloop").exists()
 

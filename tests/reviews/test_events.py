@@ -22,9 +22,9 @@ from closeloop.attempts.attempt_saving import ended_events
 from closeloop.records.attempt import Attempt
 from closeloop.records.errors import BadInput
 from closeloop.records.experiment_plan import AttemptResult
-from closeloop.records.session import LogEvent
 from closeloop.records.settings import WebhookSettings
 from closeloop.records.task import Task
+from closeloop.records.trace import LogEvent
 from closeloop.reviews.webhook_delivery import WebhookTarget, build_target, follow_target
 from closeloop.store import Store, open_store
 from patience import PATIENCE
@@ -146,7 +146,7 @@ def test_keys_are_not_sent_in_the_clear_and_must_be_there() -> None:
 def test_the_log_is_never_changed(store: Store) -> None:
     store.events.add(happened("a"))
     with pytest.raises(Exception, match="facts"):
-        store._write(lambda on: on.exec_driver_sql("UPDATE events SET kind = 'b'"))
+        store._write(lambda on: on.execute_sql("UPDATE events SET kind = 'b'"))
 
 
 def test_following_prints_what_happens_as_it_does(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_following_prints_what_happens_as_it_does(tmp_path: Path) -> None:
     with open_store(str(tmp_path / ".closeloop/closeloop.db")) as store:
         store.events.add(happened("pull.opened"))
         following = subprocess.Popen(
-            [sys.executable, "-m", "closeloop", "events", "--follow", "--json"],
+            [sys.executable, "-m", "closeloop", "admin", "events", "--follow", "--json"],
             cwd=tmp_path,
             stdout=subprocess.PIPE,
             text=True,

@@ -15,9 +15,9 @@ from starlette.responses import JSONResponse, Response
 from closeloop.changes.code_host import open_gitlab
 from closeloop.records.pull_request import PullRequest
 from closeloop.reviews.authorship import merge_known_agents
-from closeloop.reviews.gitlab_pulls import read_gitlab_event
+from closeloop.reviews.host_pulls import read_gitlab_event
 from closeloop.reviews.pull_backfill import BackfillRequest, backfill_gitlab
-from closeloop.reviews.pull_updates import load_pull, save_facts
+from closeloop.reviews.pull_lifecycle import load_pull, save_facts
 from closeloop.store import open_store
 
 REPO = "ann/tools/tally"

@@ -19,6 +19,7 @@ from closeloop.records.errors import BadInput
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.settings import CheckSettings, MemorySettings
 from closeloop.records.team_rules import ContextItem, ContextPreview, RuleExample, TeamRule
+from closeloop.reviews import ngrams
 from closeloop.reviews.agent_context import (
     BLOCK_BEGIN,
     BLOCK_END,
@@ -31,7 +32,6 @@ from closeloop.reviews.agent_context import (
     quote_line,
     update_managed_block,
 )
-from closeloop.reviews.encoders import ngrams
 from closeloop.reviews.rule_editing import add_rule, set_rule_state, with_learned_rules
 from closeloop.reviews.rule_index import RuleIndex
 from closeloop.store import Store, open_store
@@ -225,24 +225,24 @@ def closeloop(*arguments: str) -> int | str | None:
 
 
 def test_a_file_is_changed_only_when_asked_and_the_difference_is_shown(store, project, capsys):
-    closeloop("memory", "add", "Keep functions short.", "--repo", "*")
+    closeloop("learn", "add", "Keep functions short.", "--repo", "*")
     (project / "AGENTS.md").write_text("# Agents\n")
-    assert closeloop("context", "--into", "AGENTS.md") == 0
+    assert closeloop("learn", "context", "--into", "AGENTS.md") == 0
     shown = capsys.readouterr()
     assert '+- "Keep functions short."' in shown.out
     assert "--write" in shown.err
     assert (project / "AGENTS.md").read_text() == "# Agents\n"
-    assert closeloop("context", "--into", "AGENTS.md", "--write") == 0
+    assert closeloop("learn", "context", "--into", "AGENTS.md", "--write") == 0
     assert "Keep functions short." in (project / "AGENTS.md").read_text()
     capsys.readouterr()
-    closeloop("context", "--into", "AGENTS.md", "--write")
+    closeloop("learn", "context", "--into", "AGENTS.md", "--write")
     assert "up to date" in capsys.readouterr().out
 
 
 def test_the_preview_says_where_each_line_comes_from_and_what_it_costs(store, project, capsys):
     add_rule(store, "Keep functions short.", None, "ann", day(0))
     (project / "CLAUDE.md").write_text("# Claude\n")
-    assert closeloop("context", "--into", "CLAUDE.md", "--json") == 0
+    assert closeloop("learn", "context", "--into", "CLAUDE.md", "--json") == 0
     preview = msgspec.json.decode(capsys.readouterr().out, type=ContextPreview)
     (hint,) = preview.hints
     assert (hint.text, hint.why) == ("Keep functions short.", "by ann 2026-01-05")
@@ -251,7 +251,7 @@ def test_the_preview_says_where_each_line_comes_from_and_what_it_costs(store, pr
     assert (preview.changed, preview.written) == (True, False)
     assert line in preview.diff
     assert (project / "CLAUDE.md").read_text() == "# Claude\n"
-    assert closeloop("context", "--into", "CLAUDE.md", "--write") == 0
+    assert closeloop("learn", "context", "--into", "CLAUDE.md", "--write") == 0
     shown = capsys.readouterr().out
     whole = (project / "CLAUDE.md").read_text()
     assert f"{hint.tokens} tokens  Keep functions short. (by ann 2026-01-05)" in shown
@@ -266,15 +266,15 @@ def test_what_several_agents_lacked_is_proposed_as_an_edit_of_a_system_prompt(
         said(store, f"a{number}", "Nothing said where the migrations live.", number)
     said(store, "b", "Nothing was missing.", 3)
     (project / "system.md").write_text("You are careful.\n")
-    assert closeloop("insights", "--to", "system.md") == 0
+    assert closeloop("learn", "insights", "--into", "system.md") == 0
     shown = capsys.readouterr().out
     assert '+- "Nothing said where the migrations live." (2 attempts said so)' in shown
     assert (project / "system.md").read_text() == "You are careful.\n"
-    assert closeloop("insights", "--to", "system.md", "--write") == 0
+    assert closeloop("learn", "insights", "--into", "system.md", "--write") == 0
     written = (project / "system.md").read_text()
     assert written.startswith("You are careful.\n")
     assert "reviewers" not in written
-    assert closeloop("insights", "--write") == 2
+    assert closeloop("learn", "insights", "--write") == 2
 
 
 def test_likely_repeats_are_confirmed_by_one_key_each(store, project, capsys, monkeypatch):
@@ -282,71 +282,71 @@ def test_likely_repeats_are_confirmed_by_one_key_each(store, project, capsys, mo
         pull_request(store, number, day(number), text)
     learned(store)
     monkeypatch.setattr("sys.stdin", io.StringIO("?\ny\n"))
-    assert closeloop("memory", "confirm") == 0
+    assert closeloop("learn", "confirm") == 0
     shown = capsys.readouterr().out
     assert "before: “Don't use `any` types” (#1)" in shown
     assert "now:    “avoid the any type” (#2)" in shown
     (repeat,) = store.memory.list_repeats()
     assert (repeat.state, repeat.by) == ("confirmed", "person")
-    assert closeloop("memory", "confirm") == 0
+    assert closeloop("learn", "confirm") == 0
     assert "No likely repeat waits" in capsys.readouterr().out
 
 
 def test_that_nothing_was_compared_is_said_and_not_zero(store, project, capsys):
-    assert closeloop("memory", "repeats") == 0
+    assert closeloop("learn", "repeats") == 0
     assert "Not compared" in capsys.readouterr().out
     pull_request(store, 1, day(1), "Don't use `any` types")
     pull_request(store, 2, day(2), "Rename the module to something shorter please.")
-    assert closeloop("memory", "learn") == 0
+    assert closeloop("learn", "reviews") == 0
     assert "1 remark compared with what was said before: 0 repeated" in capsys.readouterr().out
-    closeloop("memory", "repeats")
+    closeloop("learn", "repeats")
     assert "Remarks on 1 pull request were compared" in capsys.readouterr().out
 
 
 def test_without_the_encoder_it_is_said_once_what_is_lost_and_nothing_is_asked(
     store, project, capsys, monkeypatch
 ):
-    monkeypatch.setattr("closeloop.reviews.encoders.minilm.model_folder", lambda: None)
+    monkeypatch.setattr("closeloop.reviews.minilm.model_folder", lambda: None)
     (project / "closeloop.toml").unlink()
     pull_request(store, 1, day(1), "Don't use `any` types")
-    assert closeloop("memory", "learn") == 0
+    assert closeloop("learn", "reviews") == 0
     shown = capsys.readouterr()
-    assert "closeloop encoder install" in shown.err
+    assert "closeloop admin encoder install" in shown.err
     assert "Install it now" not in shown.out
-    closeloop("memory", "learn")
+    closeloop("learn", "reviews")
     assert "encoder install" not in capsys.readouterr().err
 
 
 def test_a_theme_becomes_a_rule_or_a_line_of_a_prompt_by_one_command(store, project, capsys):
     said(store, "a1", "Say where the migrations live.", 1)
-    assert closeloop("insights") == 0
+    assert closeloop("learn", "insights") == 0
     assert "Say where the migrations live." in capsys.readouterr().out
-    assert closeloop("insights", "--line", "1", "--to", "prompt.md") == 0
+    assert closeloop("learn", "insights", "--make-line", "1", "--into", "prompt.md") == 0
     assert (project / "prompt.md").read_text() == "- Say where the migrations live.\n"
-    assert closeloop("insights", "--rule", "1") == 0
+    assert closeloop("learn", "insights", "--make-rule", "1") == 0
     (rule,) = store.memory.list_rules(state="active")
     assert rule.repo == REPO
     assert rule.examples[0].source == "insight"
-    assert closeloop("insights", "--rule", "9") == 2
+    assert closeloop("learn", "insights", "--make-rule", "9") == 2
 
 
 def test_the_commands_about_rules_do_what_they_say(store, project, capsys):
-    assert closeloop("memory", "add", "Keep functions short.", "--repo", REPO) == 0
+    assert closeloop("learn", "add", "Keep functions short.", "--repo", REPO) == 0
     (rule,) = store.memory.list_rules()
-    assert closeloop("memory", "retire", rule.id[:5]) == 0
+    assert closeloop("learn", "retire", rule.id[:5]) == 0
     assert store.memory.list_rules()[0].state == "retired"
-    assert closeloop("memory", "accept", rule.id[:5], "--by", "bob") == 0
+    assert closeloop("learn", "accept", rule.id[:5], "--reviewer", "bob") == 0
     assert store.memory.list_rules()[0].by == "bob"
-    assert closeloop("memory", "reword", rule.id, "Keep functions very short.") == 0
-    for command in (("list",), ("show", rule.id), ("repeats",), ("corrections",), ("learn",)):
-        assert closeloop("memory", *command, "--json") == 0
-        assert closeloop("memory", *command) == 0
+    assert closeloop("learn", "reword", rule.id, "Keep functions very short.") == 0
+    for command in (("list",), ("show", rule.id), ("repeats",), ("corrections",), ("reviews",)):
+        assert closeloop("learn", *command, "--json") == 0
+        assert closeloop("learn", *command) == 0
     assert "Keep functions very short." in capsys.readouterr().out
-    assert closeloop("memory", "add", "Don't keep functions very short.", "--repo", REPO) == 0
+    assert closeloop("learn", "add", "Don't keep functions very short.", "--repo", REPO) == 0
     assert f"the contrary of {rule.id}" in capsys.readouterr().err
-    assert closeloop("memory", "show", "nope") == 2
-    assert closeloop("memory", "confirm", "nope") == 2
-    assert closeloop("memory", "add", "  ") == 2
+    assert closeloop("learn", "show", "nope") == 2
+    assert closeloop("learn", "confirm", "nope") == 2
+    assert closeloop("learn", "add", "  ") == 2
 
 
 def test_examples_make_a_rule_better_found():
@@ -356,7 +356,7 @@ def test_examples_make_a_rule_better_found():
         since=day(0),
         examples=(RuleExample(key="k", source="comment", text="Call what is there.", at=day(0)),),
     )
-    from closeloop.reviews.rule_vectors import rule_texts
+    from closeloop.reviews.rule_index import rule_texts
 
     assert rule_texts(rule) == [("Reuse helpers.", day(0)), ("Call what is there.", day(0))]
 
@@ -368,7 +368,7 @@ def test_a_check_of_a_change_knows_what_reviewers_taught(store, project):
 
     add_rule(store, "Don't use `print()` here, we have a logger.", None, "ann", day(0))
     wanted = ChangeQuery()
-    order = build_check_order(load_project(project), wanted, ("quality",), None, coverage=False)
+    order = build_check_order(load_project(project), wanted, ("quality",), None)
     assert [rule.text for rule in order.settings.rules] == [r"\bprint\("]
-    order = build_check_order(load_project(project), wanted, ("risk",), None, coverage=False)
+    order = build_check_order(load_project(project), wanted, ("risk",), None)
     assert order.settings.rules == ()

@@ -21,13 +21,13 @@ from team import (
 
 from closeloop.flow import learn_from_reviews
 from closeloop.records.change import Change, ChangeReport
-from closeloop.records.chat import ModelReply, ModelRequest
 from closeloop.records.errors import BadInput
 from closeloop.records.evaluation import Evaluation, EvaluationIssue, Evaluations, JudgeVersion
 from closeloop.records.finding import Finding
 from closeloop.records.pull_request import Correction, Fact, ReviewComment
 from closeloop.records.team_rules import ContextRecord, RepeatedRemark
-from closeloop.reviews.pull_updates import save_facts
+from closeloop.records.trace import ModelReply, ModelRequest
+from closeloop.reviews.pull_lifecycle import save_facts
 from closeloop.reviews.rule_editing import (
     add_rule,
     decide_repeat,

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from sqlalchemy import event
 from team import AGENTS, REPO, day, learned, school_of
 
 from closeloop.records.pull_request import (
@@ -21,9 +20,10 @@ from closeloop.records.pull_request import (
     Review,
     ReviewComment,
 )
-from closeloop.reviews.pull_updates import save_facts
+from closeloop.reviews.pull_lifecycle import save_facts
 from closeloop.reviews.rule_learning import list_changed_pulls
 from closeloop.store import Store, open_store
+from closeloop.store.engine import Connection
 
 LOGGER = "Please use the project's logger instead of print."
 ANY = "Don't use `any` types in the client."
@@ -226,17 +226,19 @@ def learn_until(store: Store, place: int) -> bool:
     """Learn, and end like a process that is killed at the row of that number."""
     writes = itertools.count()
 
-    def kill(on: Any, cursor: Any, statement: str, *rest: Any) -> None:
+    run_statement = Connection._run
+
+    def kill(on: Connection, how: str, statement: str, *rest: Any) -> Any:
         if statement.startswith("INSERT") and next(writes) == place:
             raise Killed
+        return run_statement(on, how, statement, *rest)
 
-    event.listen(store._writer, "before_cursor_execute", kill)
-    try:
-        learned(store)
-    except Killed:
-        return True
-    finally:
-        event.remove(store._writer, "before_cursor_execute", kill)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Connection, "_run", kill)
+        try:
+            learned(store)
+        except Killed:
+            return True
     return False
 
 

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from closeloop.records.errors import BadInput
 from closeloop.reviews.authorship import merge_known_agents
-from closeloop.reviews.github_webhooks import GITHUB_EVENTS, read_github_event
-from closeloop.reviews.gitlab_pulls import GITLAB_EVENTS as GITLAB
-from closeloop.reviews.gitlab_pulls import read_gitlab_event
+from closeloop.reviews.host_pulls import GITHUB_EVENTS, read_github_event, read_gitlab_event
+from closeloop.reviews.host_pulls import GITLAB_EVENTS as GITLAB
 from closeloop.reviews.pull_facts import parse_pointers
-from closeloop.reviews.pull_updates import save_facts
+from closeloop.reviews.pull_lifecycle import save_facts
 from closeloop.store import open_store
 from patience import takes
 

@@ -14,8 +14,8 @@ from github_team import CLAUDE, START
 from closeloop.git import is_missing_object
 from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.reviews.authorship import merge_known_agents
-from closeloop.reviews.git_history import import_git_history
-from closeloop.reviews.pull_updates import load_pull
+from closeloop.reviews.pull_backfill import import_git_history
+from closeloop.reviews.pull_lifecycle import load_pull
 from closeloop.store import Store, open_store
 
 AGENTS = merge_known_agents({})
@@ -108,7 +108,7 @@ def test_a_merge_without_a_number_keeps_its_own(tmp_path: Path, store: Store) ->
 def test_what_the_host_told_stays_and_git_adds_the_fixes(tmp_path: Path, store: Store) -> None:
     from github_team import REPO, Team
 
-    from closeloop.reviews.pull_updates import save_facts
+    from closeloop.reviews.pull_lifecycle import save_facts
 
     team = Team()
     number = team.open("ann", f"Add b\n\n{CLAUDE}", branch="claude/add")

@@ -15,7 +15,7 @@ from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.pull_request import Fact, PullCommit, PullDescription
 from closeloop.records.task import PromptVersion, Variant
 from closeloop.reviews.agent_prompts import diff_prompts, find_prompt, list_prompt_uses
-from closeloop.reviews.pull_updates import save_facts
+from closeloop.reviews.pull_lifecycle import save_facts
 from closeloop.store import Store, open_store
 
 OLD = PromptVersion(id="a" * 64, text="Work carefully.\nUse the tests.\n")
@@ -120,13 +120,13 @@ def test_a_prompt_is_shown_and_restored_byte_by_byte(store, project, capsys):
     assert closeloop("prompt", "show", "aaa") == 0
     assert capsys.readouterr().out == OLD.text
     (project / "prompt.md").write_text("Something else.\n")
-    assert closeloop("prompt", "restore", "aaa", "--to", "prompt.md") == 0
+    assert closeloop("prompt", "restore", "aaa", "--out", "prompt.md") == 0
     assert "-Something else." in capsys.readouterr().out
     assert (project / "prompt.md").read_bytes() == OLD.text.encode()
     assert closeloop("prompt", "log", "--json") == 0
     assert closeloop("prompt", "log") == 0
     assert closeloop("prompt", "show", "nope") == 2
-    assert closeloop("prompt", "restore", "aaa", "--to", "no/where.md") == 2
+    assert closeloop("prompt", "restore", "aaa", "--out", "no/where.md") == 2
 
 
 def test_a_beginning_of_two_ids_is_not_enough(store):

@@ -19,10 +19,9 @@ from closeloop.records.attempt import Attempt
 from closeloop.records.errors import BadInput
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.pull_request import Fact, PullCommit, PullDescription
-from closeloop.records.session import Exchange, Session
 from closeloop.records.settings import Settings
 from closeloop.records.task import PromptVersion, Variant
-from closeloop.records.trace import Trace
+from closeloop.records.trace import Exchange, Session, Trace
 from closeloop.reviews.agent_context import (
     CONTEXT_TITLE,
     THEMES_TITLE,
@@ -37,11 +36,11 @@ from closeloop.reviews.agent_prompts import (
     find_prompt_before,
     list_prompt_uses,
 )
-from closeloop.reviews.pull_updates import save_facts
+from closeloop.reviews.pull_lifecycle import save_facts
 from closeloop.store import Store, open_store
 from closeloop.store.record_bodies import pack_record
 from closeloop.store.session_rows import build_packed_session, session_key
-from closeloop.text.prompt_text import (
+from closeloop.text.client_markup import (
     CONTEXT_HEADINGS,
     build_prompt_version,
     normalise_system_prompt,
@@ -304,7 +303,7 @@ def test_the_commands_say_whether_merge_rates_improved_and_bring_a_version_back(
     assert "observational" in printed
     code, printed = closeloop("prompt", "diff", "v1", "v2")
     assert (code, "+Be thorough." in printed) == (1, True)
-    closeloop("prompt", "restore", "v1", "--to", "back.md")
+    closeloop("prompt", "restore", "v1", "--out", "back.md")
     assert (tmp_path / "back.md").read_text() == "Be brief.\n"
 
 

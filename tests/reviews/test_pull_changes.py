@@ -12,7 +12,7 @@ import anyio
 import pytest
 from team import AGENTS, REPO, day
 
-from closeloop.changes.host_credentials import open_code_host
+from closeloop.changes.code_host import open_code_host
 from closeloop.cli import main
 from closeloop.metrics.attempt_measuring import project_rulebook
 from closeloop.metrics.attempt_table import load_attempt_table
@@ -20,12 +20,12 @@ from closeloop.metrics.metric_figures import compute_metrics
 from closeloop.records.attempt import Attempt, Usage
 from closeloop.records.errors import BadInput
 from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.orchestration import DeliveryBranch
 from closeloop.records.pull_request import Fact, FileEdit, PullCommit, PullDescription, PullExtent
-from closeloop.records.request_delivery import DeliveryBranch
 from closeloop.records.settings import Settings
 from closeloop.records.task import Variant
-from closeloop.reviews.github_pulls import GithubFile
-from closeloop.reviews.pull_board import list_board
+from closeloop.reviews.host_pulls import GithubFile
+from closeloop.reviews.pull_board import RiskAssessment, list_board
 from closeloop.reviews.pull_changes import (
     GitlabFileDiff,
     change_from_clone,
@@ -35,8 +35,7 @@ from closeloop.reviews.pull_changes import (
     list_pulls_without_change,
     run_change_worker,
 )
-from closeloop.reviews.pull_risk import RiskAssessment
-from closeloop.reviews.pull_updates import load_pull, save_facts
+from closeloop.reviews.pull_lifecycle import load_pull, save_facts
 from closeloop.store import Store, open_store
 from closeloop.store.event_section import delivery_step_key
 from closeloop.text.patches import parse_patch, sum_line_counts
@@ -491,11 +490,11 @@ def test_the_command_lists_what_deserves_care_with_unknown_sizes_unknown(
         grave = {"title": "Grave", "labels": ("risk:critical",), "branch": "closeloop/t/abc125"}
         save_facts(described(2, **grave), store, AGENTS)
     with pytest.raises(SystemExit):
-        main(["pulls"])
+        main(["list", "pulls"])
     printed = capsys.readouterr().out
     assert "$0.0042" in printed
     assert printed.index("Grave") < printed.index("Small")
     assert "+0" not in printed
     with pytest.raises(SystemExit):
-        main(["pulls", "--fetch"])
+        main(["list", "pulls", "--fetch"])
     assert "there is no token" in " ".join(capsys.readouterr().out.split())

@@ -13,8 +13,14 @@ from msgspec.structs import replace
 from closeloop.records.attempt import AttemptFilter
 from closeloop.records.pull_request import Fact, PullRequest
 from closeloop.reviews.authorship import merge_known_agents
-from closeloop.reviews.pull_lifecycle import block_reason, build_pull_request
-from closeloop.reviews.pull_updates import load_pull, refresh_all_pulls, refresh_pull, save_facts
+from closeloop.reviews.pull_lifecycle import (
+    block_reason,
+    build_pull_request,
+    load_pull,
+    refresh_all_pulls,
+    refresh_pull,
+    save_facts,
+)
 from closeloop.store import Store, open_store
 from closeloop.store.metrics_section import AttemptSpan
 

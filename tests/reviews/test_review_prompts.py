@@ -19,9 +19,16 @@ from closeloop.records.settings import ModelSettings, ReviewSettings, Settings
 from closeloop.records.task import Task, Variant
 from closeloop.records.team_rules import HumanReview
 from closeloop.records.trace import Lane, Message, ToolUse, Trace, Turn
-from closeloop.reviews.review_blinding import MASK, make_name_mask
-from closeloop.reviews.review_items import ReviewQueue, load_blind_trace, load_review_item
-from closeloop.reviews.review_queue import list_waiting_items, next_item, submit_review
+from closeloop.reviews.review_queue import (
+    MASK,
+    ReviewQueue,
+    list_waiting_items,
+    load_blind_trace,
+    load_review_item,
+    make_name_mask,
+    next_item,
+    submit_review,
+)
 from closeloop.store import Store, open_store
 
 SINGLE = ReviewSettings(double=0.0, golden=0.0)

@@ -13,15 +13,15 @@ from team import AGENTS, REPO, day, learned, pull_request
 
 from closeloop.cli import main
 from closeloop.records.attempt import Attempt, Grade, Outcome
-from closeloop.records.calibration import HumanLabel
 from closeloop.records.change import Change, FileChange
 from closeloop.records.errors import BadInput
+from closeloop.records.evaluation import HumanLabel
 from closeloop.records.experiment_plan import AttemptResult, Trial, TrialAssignment
 from closeloop.records.pull_request import CiCheck, Fact, PullDescription, Push
 from closeloop.records.settings import ReviewSettings, Settings
 from closeloop.records.task import Task, Variant
 from closeloop.records.team_rules import HumanReview
-from closeloop.reviews.pull_updates import refresh_pull, save_facts
+from closeloop.reviews.pull_lifecycle import refresh_pull, save_facts
 from closeloop.reviews.review_queue import (
     ReviewQueue,
     assign_reviewer,

@@ -14,16 +14,19 @@ from msgspec.structs import replace
 from team import AGENTS, REPO, day, learned
 
 from closeloop.git import find_repository
-from closeloop.records.chat import ModelReply, ModelRequest
 from closeloop.records.errors import BadInput
 from closeloop.records.pull_request import Fact, PullDescription, ReviewComment
 from closeloop.records.settings import CheckSettings, RepoRule
 from closeloop.records.team_rules import CheckProof, TeamRule
-from closeloop.reviews.pull_updates import load_pull, save_facts
-from closeloop.reviews.rule_checks import describe_proof, list_new_lines, prove_rule, reject_check
+from closeloop.records.trace import ModelReply, ModelRequest
+from closeloop.reviews.pull_lifecycle import load_pull, save_facts
 from closeloop.reviews.rule_editing import (
+    describe_proof,
     find_rule,
     keep_proved_check,
+    list_new_lines,
+    prove_rule,
+    reject_check,
     set_rule_state,
     with_learned_rules,
 )

@@ -33,8 +33,8 @@ from test_rule_checks import BROKEN, FIRST, MENDED, Clone
 from test_thirty_pulls import agree, deliver, read_json, send_back
 
 from closeloop.records.settings import MemorySettings
+from closeloop.reviews import ngrams
 from closeloop.reviews.agent_context import UpcomingWork, give_context
-from closeloop.reviews.encoders import ngrams
 from closeloop.reviews.rule_index import RuleIndex
 from closeloop.store import Store, open_store
 from command_line import typed
@@ -50,19 +50,23 @@ LOT = "cmcccmmcmcmmmmmmccmcccmc"
 
 DYING = """
 import itertools, os, signal
-from sqlalchemy import Engine, event
 from closeloop.cli import main
+from closeloop.store.engine import Connection
 
 writes = itertools.count()
 
 
-def die(on, cursor, statement, *rest):
+run_statement = Connection._run
+
+
+def die(on, how, statement, *rest):
     if statement.startswith("INSERT") and next(writes) == 8:
         os.kill(os.getpid(), signal.SIGKILL)
+    return run_statement(on, how, statement, *rest)
 
 
-event.listen(Engine, "before_cursor_execute", die)
-main(["memory", "learn"])
+Connection._run = die
+main(["learn", "reviews"])
 """
 
 
@@ -132,16 +136,16 @@ def repeated(project: Path) -> tuple[float, int, dict[str, float]]:
 def confirm_and_accept(project: Path) -> str:
     """The likely repeat is there at once with both quotes; four commands make a check of it."""
     assert repeated(project) == (0, 5, {"unconfirmed": 1})
-    (likely,) = read_json(project, "memory", "repeats")
+    (likely,) = read_json(project, "learn", "repeats")["items"]
     assert (likely["state"], likely["pull"], likely["text"]) == ("candidate", 15, AGAIN)
     assert (likely["earlier_pull"], likely["earlier"]) == (10, SAID)
-    read_json(project, "memory", "confirm", likely["key"])
+    read_json(project, "learn", "confirm", likely["key"])
     assert repeated(project) == (1, 5, {})
     rule: str = likely["rule"]
-    proof = read_json(project, "memory", "check", rule, "--accept")
+    proof = read_json(project, "learn", "check", rule, "--accept")
     assert (proof["proved"], proof["pull"], proof["fires"]) == (True, 10, [f"{FILE}:2"])
     assert proof["today"] == 0
-    assert read_json(project, "memory", "accept", rule)["state"] == "active"
+    assert read_json(project, "learn", "accept", rule)["state"] == "active"
     return rule
 
 
@@ -168,7 +172,7 @@ def assert_numbers(project: Path) -> None:
     repeats = {None: (11, 29), "memory": (0, 12), "control": (10, 12), "–": (1, 5)}
     figures = [
         figure
-        for words in ((), ("--by", "arm"))
+        for words in ((), ("--group-by", "arm"))
         for figure in read_json(project, "metrics", *words)["figures"]
     ]
     for name, expected in {**shares, "repeated mistakes": repeats}.items():
@@ -245,16 +249,16 @@ def test_a_mistake_becomes_a_rule_that_stops_it_and_a_control_arm_proves_it(
         dying = [sys.executable, "-c", DYING]
         killed = subprocess.run(dying, cwd=project, check=False, capture_output=True)
         assert killed.returncode == -signal.SIGKILL, killed.stderr
-        read_json(project, "memory", "learn")
+        read_json(project, "learn", "reviews")
         rule = confirm_and_accept(project)
         check_changes(project, clone, rule)
         begun = len(team.deliveries)
         assert act_out_trial(team, store) == LOT
         tell(store, team, begun, seed=2)
-        read_json(project, "memory", "learn")
+        read_json(project, "learn", "reviews")
     assert_numbers(project)
     assert_verdict(project)
-    (asked,) = read_json(project, "memory", "confirm")
+    (asked,) = read_json(project, "learn", "confirm")["items"]
     assert (asked["pull"], asked["text"], asked["offered"]) == (18, NEW_WORDS, False)
     for key, said in (("claude/16", False), ("claude/17", True)):
-        assert (SAID in typed(project, "context", "--key", key).stdout) is said
+        assert (SAID in typed(project, "learn", "context", "--key", key).stdout) is said

@@ -15,13 +15,12 @@ from team import AGENTS, REPO, day, note, pull_request
 
 from closeloop.metrics.task_log import compare_with_reference, load_task_log
 from closeloop.records.attempt import Attempt, Grade, Outcome
-from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.experiment_plan import AttemptResult, TaskLog
 from closeloop.records.pull_request import Fact, PullCommit, PullDescription
 from closeloop.records.score import Score
 from closeloop.records.task import Task
-from closeloop.records.task_log import TaskLog
 from closeloop.records.team_rules import HumanReview
-from closeloop.reviews.pull_updates import save_facts
+from closeloop.reviews.pull_lifecycle import save_facts
 from closeloop.store import Store, open_store
 from closeloop.text.patches import parse_patch
 from closeloop.web.app import build_web_app
@@ -232,7 +231,7 @@ def test_a_pull_request_tells_rounds_corrections_and_whether_it_was_merged(store
 
 
 def test_a_log_is_a_format_of_its_own_and_goes_to_a_file(tried_project: Path) -> None:
-    refused = typed(tried_project, "export", "--log", "--jsonl")
-    assert (refused.returncode, "Choose one format" in refused.stderr) == (2, True)
+    refused = typed(tried_project, "export", "--log", "--table", "events")
+    assert (refused.returncode, "Choose one: " in refused.stderr) == (2, True)
     done = typed(tried_project, "export", "--log", "--out", "log.jsonl")
     assert (done.returncode, len(lines((tried_project / "log.jsonl").read_text()))) == (0, 6)

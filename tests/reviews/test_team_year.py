@@ -20,12 +20,11 @@ from closeloop.records.attempt import Attempt
 from closeloop.records.change import Change, ChangeReport, Risk, RiskFactor
 from closeloop.records.estimate import MetricValue
 from closeloop.records.pull_request import Fact, PullDescription
-from closeloop.records.session import Session
 from closeloop.records.settings import Settings
-from closeloop.records.trace import Trace
+from closeloop.records.trace import Session, Trace
+from closeloop.reviews import ngrams
 from closeloop.reviews.authorship import merge_known_agents
-from closeloop.reviews.encoders import ngrams
-from closeloop.reviews.pull_updates import save_facts
+from closeloop.reviews.pull_lifecycle import save_facts
 from closeloop.reviews.rule_index import RuleIndex
 from closeloop.reviews.rule_learning import LearningContext
 from closeloop.store import Store, open_store

@@ -23,7 +23,7 @@ from closeloop.reviews.authorship import merge_known_agents
 from closeloop.reviews.review_queue import ReviewQueue, submit_review
 from closeloop.store import Store, open_store
 from closeloop.web.app import build_web_app
-from closeloop.web.page_context import PageContext
+from closeloop.web.page import PageContext
 from closeloop.web.webhooks import WebhookMiddleware, WebhookSecrets
 from command_line import typed
 from patience import until
@@ -195,7 +195,7 @@ def read_json(project: Path, *words: str) -> Any:
 
 
 def list_pulls(project: Path) -> list[Any]:
-    return [row["pull"] for row in read_json(project, "pulls", "--limit", "30")["pulls"]]
+    return [row["pull"] for row in read_json(project, "list", "pulls", "--limit", "30")["items"]]
 
 
 def test_thirty_pull_requests_give_the_numbers_counted_by_hand(project: Path) -> None:
@@ -225,9 +225,9 @@ def test_what_is_not_known_of_an_edit_is_not_told_as_nothing(project: Path) -> N
     listing = list_pulls(project)
     reverted = next(row for row in listing if row["pointers"])
     edited = next(row for row in listing if row["edits"])
-    shown = typed(project, "pulls", f"{reverted['repo']}#{reverted['pull']}").stdout
+    shown = typed(project, "show", f"{reverted['repo']}#{reverted['pull']}").stdout
     assert "merged, reverted" in shown
-    shown = typed(project, "pulls", f"{edited['repo']}#{edited['pull']}").stdout
+    shown = typed(project, "show", f"{edited['repo']}#{edited['pull']}").stdout
     assert "edit by " in shown
     assert "+0" not in shown
 

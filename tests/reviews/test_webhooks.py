@@ -25,10 +25,9 @@ from starlette.types import Receive, Scope, Send
 
 from closeloop.flow import learn_from_reviews, receive_pull_requests
 from closeloop.records.errors import BadInput
-from closeloop.reviews import rule_learning
+from closeloop.reviews import ngrams, rule_learning
 from closeloop.reviews.authorship import merge_known_agents
-from closeloop.reviews.encoders import ngrams
-from closeloop.reviews.github_webhooks import GITHUB_EVENTS, read_github_event
+from closeloop.reviews.host_pulls import GITHUB_EVENTS, read_github_event
 from closeloop.reviews.rule_editing import set_rule_state
 from closeloop.reviews.rule_index import RuleIndex
 from closeloop.reviews.rule_learning import LearningContext, LearningSummary

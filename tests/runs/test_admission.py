@@ -99,6 +99,60 @@ def test_idle_processors_make_room_for_more(
     assert len(entered) == CORES + 1
 
 
+def test_a_suite_that_is_known_to_wait_takes_a_part_of_a_processor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stat = tmp_path / "stat"
+    stat.write_text("cpu  0 0 0 0 0 0 0 0 0 0\n")  # no processor idles, so no share is learnt
+    monkeypatch.setattr(admission, "STAT_FILE", stat)
+    monkeypatch.setattr(admission, "_CPU_SHARES", {"waits": 0.1, "computes": 0.9})
+
+    def count_at_once(name: str, expected: int) -> int:
+        now, most = 0, 0
+
+        async def go() -> None:
+            full = anyio.Event()
+
+            async def suite(_: int) -> None:
+                nonlocal now, most
+                async with admit_suite(suite=name):
+                    now += 1
+                    most = max(most, now)
+                    if now == expected:
+                        full.set()
+                    await full.wait()  # so many are in at once, or it never ends
+                    await anyio.sleep(0.02)
+                    now -= 1
+
+            await run_limited(range(12 * CORES), suite, jobs=12 * CORES)
+
+        anyio.run(go)
+        return most
+
+    slots = admission.SLOTS_PER_CORE * CORES
+    assert count_at_once("waits", slots) == slots
+    assert count_at_once("computes", CORES) == CORES
+
+
+def test_a_suite_is_known_by_its_last_run_unless_the_machine_was_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stat = tmp_path / "stat"
+    monkeypatch.setattr(admission, "STAT_FILE", stat)
+    monkeypatch.setattr(admission, "_CPU_SHARES", {})
+
+    async def run_while(idle_ticks: int) -> None:
+        stat.write_text("cpu  0 0 0 0 0 0 0 0 0 0\n")
+        async with admit_suite(suite="one"):
+            await anyio.sleep(0.01)
+            stat.write_text(f"cpu  0 0 0 {idle_ticks} 0 0 0 0 0 0\n")
+
+    anyio.run(run_while, 0)
+    assert not admission._CPU_SHARES
+    anyio.run(run_while, 10**9)
+    assert admission._CPU_SHARES == {"one": 0.0}
+
+
 @pytest.mark.parametrize("ends", ["by itself", "killed"])
 def test_processes_share_the_slots(tmp_path: Path, ends: str) -> None:
     released = tmp_path / "released"

@@ -11,7 +11,7 @@ import pytest
 import small_project
 from closeloop.attempts.ray_cluster import pack_commits, unpack_commits
 from closeloop.records.errors import BadInput
-from closeloop.sandbox.workspaces.source_repository import (
+from closeloop.sandbox.workspaces.workspace_patches import (
     branch_name,
     has_branches,
     make_branch,

@@ -335,6 +335,18 @@ def test_a_test_that_is_flaky_at_the_base_is_not_held_against_a_change(project, 
     assert graded.broken == ()
 
 
+def test_a_test_that_fails_at_the_base_by_now_is_not_held_against_a_change(
+    project, grader, tmp_path
+):
+    # Such as one that watches the clock, when the machine has become busy since.
+    late = f"\n\ndef test_late():\n    {moody('late', tmp_path, *range(1, 60))}\n"
+    task = project.task(acceptance={"patch": project.patch({"test_billing.py": TESTS + late})})
+    graded = grader.grade(task, task.reference)
+    assert graded.outcome.result == "pass", graded.outcome
+    assert graded.after.flaky == ("test_billing.py::test_late",)
+    assert graded.broken == ()
+
+
 def test_tests_that_hang_with_the_change_are_its_failure(project, grader):
     hanging = project.patch({"billing.py": "import time\n\ntime.sleep(600)\n" + FIXED})
     for scale in SCALES:

@@ -52,6 +52,29 @@ def test_a_lane_may_have_more_room_than_there_are_jobs():
     assert most["all"] == 2
 
 
+def test_an_item_that_is_not_ready_is_overtaken_and_begins_when_it_is():
+    begun = []
+
+    async def go() -> None:
+        slow = anyio.Event()
+
+        async def work(item: str) -> None:
+            begun.append(item)
+            if item == "b1":
+                slow.set()
+
+        await run_limited(
+            ["a0", "a1", "b0", "b1", "b2"],
+            work,
+            jobs=1,
+            lane=lambda item: "one",
+            ready=lambda item: slow if item[0] == "a" else None,
+        )
+
+    anyio.run(go)
+    assert begun == ["b0", "b1", "a0", "a1", "b2"]
+
+
 def test_the_first_error_stops_the_rest_and_comes_out_plainly():
     begun = []
 

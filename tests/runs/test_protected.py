@@ -6,8 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from closeloop.grading.integrity.restore import Steering, read_steering, why_restored
-from closeloop.grading.integrity.run_through import BaseTree, run_through
+from closeloop.grading.integrity.restore import (
+    BaseTree,
+    Steering,
+    read_steering,
+    run_through,
+    why_restored,
+)
 from closeloop.records.task import Acceptance, Task
 
 PATCH = "--- a/{0}\n+++ b/{0}\n@@ -1 +1 @@\n-a\n+b\n"

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from closeloop.grading.integrity.data_paths import is_data_path
+from closeloop.grading.integrity.data_readers import is_data_path
 from closeloop.grading.integrity.restore import (
+    BaseTree,
     Steering,
     read_steering,
     restored_paths,
     why_restored,
 )
-from closeloop.grading.integrity.run_through import BaseTree
-from closeloop.grading.touched_paths import parse_change
+from closeloop.grading.tool_outcomes import parse_change
 from closeloop.records.task import Acceptance, Task
 
 WANT = "data/want.txt"

@@ -16,7 +16,7 @@ from closeloop.records.protocols import ProcessResult
 from closeloop.records.settings import SandboxSettings
 from closeloop.records.task import Limits
 from closeloop.sandbox import sandbox_ladder
-from closeloop.sandbox.workspace_layout import real_paths
+from closeloop.sandbox.machine_view import real_paths
 from closeloop.sandbox.workspaces import WorkspacePool
 from patience import PATIENCE
 
@@ -269,7 +269,7 @@ def test_without_any_cage_the_message_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(MachineFailed, match=r"install bubblewrap, or pass --sandbox none"):
+    with pytest.raises(MachineFailed, match=r"install bubblewrap, or pass --set sandbox.kind=none"):
         WorkspacePool(tmp_path / "cache", SandboxSettings(kind="bwrap"))
 
 

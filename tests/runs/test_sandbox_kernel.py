@@ -24,8 +24,8 @@ from test_sandbox_escape import TIERS, at_tier
 
 from closeloop.records.settings import SandboxSettings
 from closeloop.records.task import Limits
-from closeloop.sandbox import seccomp
-from closeloop.sandbox.workspace_layout import describe_sandbox_limits
+from closeloop.sandbox import sandbox_ladder
+from closeloop.sandbox.machine_view import describe_sandbox_limits
 from closeloop.sandbox.workspaces import WorkspacePool
 from patience import PATIENCE
 
@@ -93,14 +93,17 @@ def demand_filter(workspaces: WorkspacePool) -> None:
         pytest.skip(f"NOT ENFORCED HERE: {workspaces.guards.note}")
 
 
-def numbers_here(calls: dict[str, seccomp.CallNumbers]) -> dict[str, int]:
+def numbers_here(calls: dict[str, sandbox_ladder.CallNumbers]) -> dict[str, int]:
     numbers = {name: getattr(each, platform.machine()) for name, each in calls.items()}
     return {name: number for name, number in numbers.items() if number is not None}
 
 
 def test_calls_that_commands_do_not_need_are_refused(workspaces: WorkspacePool) -> None:
     demand_filter(workspaces)
-    refused, absent = numbers_here(seccomp.REFUSED_CALLS), numbers_here(seccomp.ABSENT_CALLS)
+    refused, absent = (
+        numbers_here(sandbox_ladder.REFUSED_CALLS),
+        numbers_here(sandbox_ladder.ABSENT_CALLS),
+    )
     answers = run_probe(
         workspaces,
         f"calls = {refused | absent}\n"
@@ -127,10 +130,10 @@ def test_sockets_are_of_the_usual_families_only(workspaces: WorkspacePool) -> No
 def test_no_user_namespaces_are_made_inside(workspaces: WorkspacePool) -> None:
     demand_filter(workspaces)
     machine = platform.machine()
-    calls = [getattr(seccomp.UNSHARE, machine), getattr(seccomp.CLONE, machine)]
+    calls = [getattr(sandbox_ladder.UNSHARE, machine), getattr(sandbox_ladder.CLONE, machine)]
+    flags = sandbox_ladder.CLONE_NEWUSER | 17
     answers = run_probe(
-        workspaces,
-        f"print(json.dumps([attempt(call, {seccomp.CLONE_NEWUSER} | 17, 0) for call in {calls}]))",
+        workspaces, f"print(json.dumps([attempt(call, {flags}, 0) for call in {calls}]))"
     )
     assert answers == ["EPERM", "EPERM"]
 
@@ -141,7 +144,7 @@ def test_nobody_types_into_a_terminal(workspaces: WorkspacePool) -> None:
         workspaces,
         "import fcntl\n"
         "act = lambda request: fcntl.ioctl(0, request, b'x')\n"
-        f"requests = {[seccomp.TIOCSTI, seccomp.TIOCLINUX]}\n"
+        f"requests = {[sandbox_ladder.TIOCSTI, sandbox_ladder.TIOCLINUX]}\n"
         "print(json.dumps([raised(lambda: act(request)) for request in requests]))",
     )
     assert answers == ["EPERM", "EPERM"]
@@ -350,8 +353,8 @@ from pathlib import Path
 import anyio
 from closeloop.records.settings import SandboxSettings
 from closeloop.records.task import Limits
-from closeloop.sandbox import seccomp
-from closeloop.sandbox.workspace_layout import describe_sandbox_limits
+from closeloop.sandbox import sandbox_ladder as seccomp
+from closeloop.sandbox.machine_view import describe_sandbox_limits
 from closeloop.sandbox.workspaces import WorkspacePool
 
 refuse = seccomp.REFUSE | errno.EINVAL
@@ -410,25 +413,25 @@ def decide(program: bytes, architecture: int, number: int, *arguments: int) -> i
     while True:
         code, if_true, if_false, operand = codes[place]
         place += 1
-        if code == seccomp.RETURN:
-            return operand & 0xFFFF if operand != seccomp.ALLOW else 0
-        if code == seccomp.LOAD:
+        if code == sandbox_ladder.RETURN:
+            return operand & 0xFFFF if operand != sandbox_ladder.ALLOW else 0
+        if code == sandbox_ladder.LOAD:
             accumulator = data[operand // 4]
-        elif code == seccomp.AND:
+        elif code == sandbox_ladder.AND:
             accumulator &= operand
         else:
             holds = {
-                seccomp.JUMP_EQUAL: accumulator == operand,
-                seccomp.JUMP_AT_LEAST: accumulator >= operand,
-                seccomp.JUMP_ANY_BIT: bool(accumulator & operand),
+                sandbox_ladder.JUMP_EQUAL: accumulator == operand,
+                sandbox_ladder.JUMP_AT_LEAST: accumulator >= operand,
+                sandbox_ladder.JUMP_ANY_BIT: bool(accumulator & operand),
             }[code]
             place += if_true if holds else if_false
 
 
 CONVENTIONS = [
-    ("x86_64", "x86_64", seccomp.AUDIT_X86_64),
-    ("x86_64", "i386", seccomp.AUDIT_I386),
-    ("aarch64", "aarch64", seccomp.AUDIT_AARCH64),
+    ("x86_64", "x86_64", sandbox_ladder.AUDIT_X86_64),
+    ("x86_64", "i386", sandbox_ladder.AUDIT_I386),
+    ("aarch64", "aarch64", sandbox_ladder.AUDIT_AARCH64),
 ]
 
 
@@ -437,45 +440,50 @@ CONVENTIONS = [
 def test_every_call_of_a_machine_gets_the_right_answer(
     machine: str, convention: str, audit: int, tcp_only: bool
 ) -> None:
-    program = seccomp.compile_filter(machine, tcp_only)
+    program = sandbox_ladder.compile_filter(machine, tcp_only)
     assert len(program) < 4096, "it is handed over in a pipe"
 
-    def ask(calls: seccomp.CallNumbers, *arguments: int) -> int:
+    def ask(calls: sandbox_ladder.CallNumbers, *arguments: int) -> int:
         return decide(program, audit, getattr(calls, convention), *arguments)
 
     expected = {
         getattr(numbers, convention): answer
         for calls, answer in (
-            (seccomp.REFUSED_CALLS, errno.EPERM),
-            (seccomp.ABSENT_CALLS, errno.ENOSYS),
+            (sandbox_ladder.REFUSED_CALLS, errno.EPERM),
+            (sandbox_ladder.ABSENT_CALLS, errno.ENOSYS),
         )
         for numbers in calls.values()
     }
-    with_arguments = {getattr(call, convention) for call in (seccomp.SOCKET, seccomp.SOCKETPAIR)}
+    with_arguments = {
+        getattr(call, convention) for call in (sandbox_ladder.SOCKET, sandbox_ladder.SOCKETPAIR)
+    }
     for number in set(range(512)) - with_arguments:
         assert decide(program, audit, number) == expected.get(number, 0), number
     thread = 0x3D0F00
-    for call in (seccomp.CLONE, seccomp.UNSHARE):
-        assert [ask(call, thread), ask(call, thread | seccomp.CLONE_NEWUSER)] == [0, errno.EPERM]
+    for call in (sandbox_ladder.CLONE, sandbox_ladder.UNSHARE):
+        assert [ask(call, thread), ask(call, thread | sandbox_ladder.CLONE_NEWUSER)] == [
+            0,
+            errno.EPERM,
+        ]
     for request, answer in ((0x5401, 0), (0x5412, errno.EPERM), (1 << 32 | 0x541C, errno.EPERM)):
-        assert ask(seccomp.IOCTL, 0, request) == answer
+        assert ask(sandbox_ladder.IOCTL, 0, request) == answer
     refused = errno.EACCES if tcp_only else 0
     for family in (socket.AF_INET, socket.AF_INET6):
         close_on_exec = 0x80000
-        assert ask(seccomp.SOCKET, family, close_on_exec | 1, 0) == 0
-        assert ask(seccomp.SOCKET, family, 1, socket.IPPROTO_TCP) == 0
-        assert ask(seccomp.SOCKET, family, 1, MULTIPATH_TCP) == refused
-        assert ask(seccomp.SOCKET, family, close_on_exec | 2, 0) == refused
-    assert ask(seccomp.SOCKET, socket.AF_UNIX, 1) == refused
-    assert ask(seccomp.SOCKETPAIR, socket.AF_UNIX, 1) == 0
-    for call in (seccomp.SOCKET, seccomp.SOCKETPAIR):
+        assert ask(sandbox_ladder.SOCKET, family, close_on_exec | 1, 0) == 0
+        assert ask(sandbox_ladder.SOCKET, family, 1, socket.IPPROTO_TCP) == 0
+        assert ask(sandbox_ladder.SOCKET, family, 1, MULTIPATH_TCP) == refused
+        assert ask(sandbox_ladder.SOCKET, family, close_on_exec | 2, 0) == refused
+    assert ask(sandbox_ladder.SOCKET, socket.AF_UNIX, 1) == refused
+    assert ask(sandbox_ladder.SOCKETPAIR, socket.AF_UNIX, 1) == 0
+    for call in (sandbox_ladder.SOCKET, sandbox_ladder.SOCKETPAIR):
         assert ask(call, socket.AF_NETLINK, 3) == 0
         assert ask(call, 40, 1) == errno.EAFNOSUPPORT
 
 
 def test_calling_conventions_that_are_not_understood_have_no_calls() -> None:
     arm, x32_getpid = 0x40000028, 0x40000000 + 39
-    assert decide(seccomp.compile_filter("aarch64", False), arm, 20) == errno.ENOSYS
-    program = seccomp.compile_filter("x86_64", False)
-    assert decide(program, seccomp.AUDIT_AARCH64, 172) == errno.ENOSYS
-    assert decide(program, seccomp.AUDIT_X86_64, x32_getpid) == errno.ENOSYS
+    assert decide(sandbox_ladder.compile_filter("aarch64", False), arm, 20) == errno.ENOSYS
+    program = sandbox_ladder.compile_filter("x86_64", False)
+    assert decide(program, sandbox_ladder.AUDIT_AARCH64, 172) == errno.ENOSYS
+    assert decide(program, sandbox_ladder.AUDIT_X86_64, x32_getpid) == errno.ENOSYS

@@ -19,7 +19,7 @@ from closeloop.records.protocols import ProcessResult
 from closeloop.records.settings import SandboxSettings
 from closeloop.records.task import Limits
 from closeloop.sandbox import sandbox_ladder
-from closeloop.sandbox.process_tree import CommandOutput
+from closeloop.sandbox.program_execution import CommandOutput
 from closeloop.sandbox.workspaces import WorkspacePool
 from patience import PATIENCE, SCALES, until
 

@@ -16,12 +16,11 @@ from provider_server import Provider, provider
 
 import small_project
 from closeloop.attempts.experiment_run import (
-    fill_slots,
     list_plan_attempts,
     open_run,
     open_run_context,
     plan_experiment,
-    prepare_tasks,
+    run_attempts,
 )
 from closeloop.cli.config import load_project
 from closeloop.records.attempt import AttemptRow
@@ -205,7 +204,7 @@ def attempt(
             plan = plan_experiment(workshop, chosen, ExperimentSettings(budget=budget))
             with anyio.fail_after(PATIENCE):
                 async with open_run(plan, workshop, jobs=1, tell=told.append) as going:
-                    await fill_slots(await prepare_tasks(going), going)
+                    await run_attempts(going)
             tries = sorted(workshop.store.list_attempts(), key=lambda row: row.retry)
             row = list_plan_attempts(plan, workshop.store)[0]
             return Ended(row, tries, workshop.store.load_change(row.id), told)

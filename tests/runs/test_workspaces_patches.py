@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -377,3 +378,58 @@ def test_line_ends_that_a_checkout_converts_survive(uncaged: WorkspacePool, tmp_
     assert (
         after(uncaged, base, patch, "od -An -c a") == "   a  \\r  \\n   b  \\r  \\n   c  \\r  \\n\n"
     )
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"a.txt": "one\n"},
+        {"a.txt": "one\ntwo", "b/c.py": "", "b-c": "x\r\n\r\n", "b/c/d": "é\u2028\n\x0c\n"},
+        {"run.sh": "#!/bin/sh\n", "empty/a": "\n\n"},
+    ],
+)
+def test_plain_files_of_an_empty_workspace_give_the_patch_that_git_writes(
+    tmp_path: Path, files: dict[str, str]
+) -> None:
+    for name, text in files.items():
+        path = tmp_path / name.replace("b/c/d", "b/d/d")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode())
+        path.chmod(0o755 if name.endswith(".sh") else 0o644)
+    (tmp_path / "hollow").mkdir()
+    patch = workspace_patches.diff_plain_files(str(tmp_path))
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", "-A")
+    options = ("--cached", "--binary", "--full-index", "--no-renames")
+    written = git(tmp_path, "diff", *options, workspace_patches.EMPTY_TREE)
+    assert patch is not None
+    assert patch.replace("\r\n", "\n").strip() == written.strip()  # as `git` reads it
+
+
+@pytest.mark.parametrize("name", [".gitignore", "with space", "é", '"q"', "-" * 300])
+def test_git_is_asked_where_a_name_is_not_plain(tmp_path: Path, name: str) -> None:
+    (tmp_path / "plain").write_text("x")
+    assert workspace_patches.diff_plain_files(str(tmp_path)) is not None
+    (tmp_path / name[:250]).write_text("x")
+    assert workspace_patches.diff_plain_files(str(tmp_path)) is None
+
+
+@pytest.mark.parametrize("content", [b"\0", b"\xff", b"x" * (2 << 20)])
+def test_git_is_asked_where_a_file_is_no_short_text(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "file").write_bytes(content)
+    assert workspace_patches.diff_plain_files(str(tmp_path)) is None
+
+
+def test_links_and_pipes_in_an_empty_workspace_are_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "outside").write_text("secret")
+    for make in (
+        lambda path: path.symlink_to(tmp_path / "outside"),
+        lambda path: path.symlink_to(tmp_path),
+        os.mkfifo,
+    ):
+        root = tmp_path / "root"
+        root.mkdir()
+        make(root / "entry")
+        assert workspace_patches.diff_plain_files(str(root)) is None
+        (root / "entry").unlink()
+        root.rmdir()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from closeloop.statistics.rate_comparison import advise_sample_size, detectable_difference
-from closeloop.statistics.rate_estimate import t_quantile
+from closeloop.statistics.special_functions import t_quantile
 
 
 @pytest.mark.parametrize(

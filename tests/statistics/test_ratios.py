@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from closeloop.records.errors import BadInput
-from closeloop.statistics.log_ratios import estimate_ratio
+from closeloop.statistics.mean_comparison import estimate_ratio
 
 amounts = st.dictionaries(
     st.sampled_from("abcdef"), st.lists(st.floats(-5, 1e300), max_size=4), max_size=6

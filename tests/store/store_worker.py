@@ -161,6 +161,10 @@ def drop_rights() -> None:
 
 def read_without_rights(url: str, name: str) -> None:
     """Read an attempt as somebody who may not write, and try to save another."""
+    # What saving loads: without rights it may not be readable.
+    import closeloop.providers.provider_streams
+    import closeloop.text.redaction  # noqa: F401
+
     drop_rights()
     with open_store(url, may_be_read_only=True) as store:
         assert (

@@ -5,10 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from closeloop.store.job_leases import current_owner, is_owner_dead
+from closeloop.store.fact_rows import current_owner, is_owner_dead
 
 SAY = (
-    "from closeloop.store.job_leases import current_owner; print(current_owner(), flush=True);"
+    "from closeloop.store.fact_rows import current_owner; print(current_owner(), flush=True);"
     " input()"
 )
 

@@ -18,7 +18,8 @@ import pytest
 import store_worker
 
 from closeloop.records.errors import BadInput, ReadOnlyStore
-from closeloop.store import open_store, store_opening
+from closeloop.store import open_store
+from closeloop.store import store as store_opening
 from command_line import typed
 from patience import PATIENCE, until
 
@@ -87,17 +88,17 @@ def read_all(folder: Path, commands: list[tuple[str, ...]]) -> list[tuple[int, s
 
 
 READING = [
-    ("attempts", "--json"),
+    ("list", "attempts", "--json"),
     ("metrics", "--json"),
     ("compare", "closer", "spiraller", "--json"),
-    ("export", "--jsonl"),
+    ("export", "--table", "events"),
 ]
 
 
 def test_a_project_on_a_read_only_disk_is_read(left: Path, tmp_path: Path) -> None:
     # A copy that is written to, for metrics save what they measure.
     written = Path(shutil.copytree(left, tmp_path / "written", symlinks=True))
-    name = json.loads(typed(written, "attempts", "--json").stdout)[0]["id"]
+    name = json.loads(typed(written, "list", "attempts", "--json").stdout)["items"][0]["id"]
     *results, shown = read_all(left, [*READING, ("show", name)])
     for words, (code, printed, errors) in zip(READING, results, strict=True):
         assert code == 0, (words, errors)
@@ -107,7 +108,7 @@ def test_a_project_on_a_read_only_disk_is_read(left: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "words", [("run", "--repeats", "2"), ("import", "."), ("token", "new", "x")]
+    "words", [("run", "--repeats", "2"), ("import", "."), ("admin", "token", "new", "x")]
 )
 def test_what_must_write_to_a_read_only_disk_says_so(words: tuple[str, ...], left: Path) -> None:
     result = closeloop(left, *words)

@@ -186,7 +186,7 @@ def test_a_run_goes_on_when_postgresql_is_back(
     server: postgres_server.Server, url: str, tmp_path: Path
 ) -> None:
     project = small_project.build(tmp_path / "project")
-    with running(project, url, "run", "--json", "--jobs", "2") as process:
+    with running(project, url, "run", "--json", "--set", "run.jobs=2") as process:
         assert until(lambda: process.poll() is not None or count(url, "attempts") > 0)
         server.stop()
         errors = project / "stderr.txt"

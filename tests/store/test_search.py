@@ -7,23 +7,22 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
 
-from closeloop.attempts.secret_purge import purge_secret
+from closeloop.attempts.attempt_saving import purge_secret
 from closeloop.records.attempt import Attempt, AttemptFilter, AttemptSort, PageCursor, Usage
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.finding import Finding, Measurement
-from closeloop.records.session import Session
-from closeloop.records.trace import AnyEvent, Command, Edit, Message, Trace
+from closeloop.records.trace import AnyEvent, Command, Edit, Message, Session, Trace
 from closeloop.store import Store, open_store
 from closeloop.store.session_rows import session_key
+from closeloop.store.sql_expressions import text
 from closeloop.text.search_text import (
     describe_attempt,
     find_snippet,
     fold_words,
     parse_search,
 )
-from closeloop.traces.file_intake import pack_session
+from closeloop.traces.session_import import pack_session
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 REQUEST = "# Fix the rounding of refunds\n\nRefunds lose a cent when the naïve total is halved."

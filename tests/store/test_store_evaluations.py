@@ -8,12 +8,13 @@ from datetime import UTC, datetime
 import pytest
 
 from closeloop.records.attempt import Attempt, Usage
-from closeloop.records.calibration import Calibration, HumanLabel
 from closeloop.records.evaluation import (
+    Calibration,
     CriterionScore,
     Evaluation,
     EvaluationIssue,
     Evaluations,
+    HumanLabel,
     JudgeVersion,
 )
 from closeloop.records.experiment_plan import AttemptResult

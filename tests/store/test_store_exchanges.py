@@ -9,14 +9,15 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import func, select
 
 from closeloop.providers.provider_streams import split_into_pieces
 from closeloop.records.attempt import Attempt, Usage
 from closeloop.records.experiment_plan import AttemptResult
-from closeloop.records.session import Exchange
+from closeloop.records.trace import Exchange
 from closeloop.store import Store, open_store, schema
-from closeloop.store.exchange_rows import LazyExchanges, PackedExchanges, exchanges_to_rows
+from closeloop.store.fact_rows import LazyExchanges, PackedExchanges, exchanges_to_rows
+from closeloop.store.sql_expressions import func
+from closeloop.store.sql_statements import select
 from record_strategies import records
 
 AT = datetime(2026, 11, 15, tzinfo=UTC)

@@ -22,7 +22,7 @@ from closeloop.records.errors import BadInput, Fault, MachineFailed
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.settings import Settings, has_store
 from closeloop.store import open_store
-from closeloop.store.store_opening import open_existing_store
+from closeloop.store.store import open_existing_store
 from patience import PATIENCE
 
 

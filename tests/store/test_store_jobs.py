@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from closeloop.records.attempt import Attempt
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.store import Store, open_store
-from closeloop.store.job_leases import current_owner, is_owner_dead
+from closeloop.store.fact_rows import current_owner, is_owner_dead
 from example_counts import scale_examples
 
 LONG = 1000.0

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from sqlalchemy import create_engine, text
 
 from closeloop.attempts.attempt_saving import JudgedTry, ResultSaver, recover_batches
-from closeloop.orchestration.plan_ending import measure_plan_rates
+from closeloop.orchestration.plan_execution import measure_plan_rates
 from closeloop.records.attempt import Attempt, Usage
 from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.records.evaluation import (
@@ -32,8 +32,7 @@ from closeloop.records.orchestration import (
     SubtaskResult,
     SubtaskSpec,
 )
-from closeloop.records.session import Exchange
-from closeloop.records.trace import Lane, Message, Trace
+from closeloop.records.trace import Exchange, Lane, Message, Trace
 from closeloop.store import Store, open_store
 from closeloop.store.plan_section import pack_exchanges
 

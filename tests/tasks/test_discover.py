@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from closeloop.records.settings import CommandSettings
+from closeloop.tasks.other_projects import NPM_INSTALL
 from closeloop.tasks.project_discovery import Discovery, discover_commands, use_npm_instead
-from closeloop.tasks.projects.other_projects import NPM_INSTALL
 
 PACKAGE_LOCKS = {"npm": "package-lock.json", "pnpm": "pnpm-lock.yaml", "yarn": "yarn.lock"}
 

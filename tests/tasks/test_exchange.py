@@ -17,15 +17,16 @@ import small_project
 from closeloop.cli import main
 from closeloop.records.errors import BadInput
 from closeloop.records.task import Acceptance, Task
-from closeloop.tasks.exchange.container_tasks import read_container_task
-from closeloop.tasks.exchange.harbor_export import unpack_archive, write_harbor_task
-from closeloop.tasks.exchange.swebench import (
+from closeloop.tasks.task_exchange import (
     RequiredTests,
     SwebenchOptions,
     SwebenchSource,
     list_required_tests,
+    read_container_task,
     read_swebench_tasks,
     render_swebench_line,
+    unpack_archive,
+    write_harbor_task,
 )
 
 HARBOR = os.environ.get("HARBOR_PYTHON") or str(
@@ -445,12 +446,14 @@ def test_tasks_go_out_and_come_in_by_command(triple, tmp_path, monkeypatch, caps
         printed = capsys.readouterr()
         return left.value.code, printed.out + printed.err
 
-    code, said = closeloop("task", "export", "--to", "harbor", "--out", str(tmp_path / "harbor"))
+    code, said = closeloop(
+        "task", "export", "--format", "harbor", "--out", str(tmp_path / "harbor")
+    )
     assert code == 0
     assert "1 task written" in said
     assert "fix is not known by name: prove it first" in said.replace("What passes in ", "")
     code, said = closeloop(
-        "task", "export", "triple", "--to", "swe-bench", "--out", str(tmp_path / "tasks.jsonl")
+        "task", "export", "triple", "--format", "swe-bench", "--out", str(tmp_path / "tasks.jsonl")
     )
     assert code == 0, said
     code, said = closeloop("task", "import", str(tmp_path / "tasks.jsonl"), "--clones", ".")

@@ -17,17 +17,17 @@ from closeloop.records.errors import BadInput
 from closeloop.records.settings import CommandSettings, SandboxSettings, Settings
 from closeloop.sandbox.workspaces import WorkspacePool, resolve_commit
 from closeloop.store import open_store
-from closeloop.tasks.mining import candidate_proof, mining_environments, setup_recipes
-from closeloop.tasks.mining.miner import (
+from closeloop.tasks import miner, mining_environments, setup_recipes
+from closeloop.tasks.miner import (
     MiningContext,
     MiningEvent,
     MiningOptions,
     MiningResult,
     mine_tasks,
+    open_rewording,
 )
-from closeloop.tasks.mining.request_rewording import open_rewording
-from closeloop.tasks.mining.work_history import LedgerEntry, append_entry, read_ledger
 from closeloop.tasks.task_files import load_tasks
+from closeloop.tasks.work_history import LedgerEntry, append_entry, read_ledger
 from patience import SCALES
 
 TEST = "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 python -m pytest -q -p no:cacheprovider"
@@ -311,7 +311,7 @@ def test_tests_that_take_too_long_and_cannot_be_selected_end_the_matter(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mining_environments, "TRIAL_SECONDS", 4.0)
-    monkeypatch.setattr(candidate_proof, "TEST_FILES_SECONDS", 4.0)
+    monkeypatch.setattr(miner, "TEST_FILES_SECONDS", 4.0)
     slow = "import time\n\n\ndef test_slow():\n    time.sleep(2400)\n"
     project.commit("Take forty minutes", {"test_slow.py": slow, "run.sh": f"{TEST}\n"})
     fix = project.commit(
@@ -367,7 +367,7 @@ def test_a_torn_ledger_is_still_a_ledger(tmp_path: Path) -> None:
 def test_the_command_says_what_it_made(project: Project) -> None:
     project.commit("Negative prices do not count", {"shop.py": FIXED, "test_shop.py": FIXED_TESTS})
     (project.folder / "closeloop.toml").write_text(f'[commands]\ntest = "{TEST}"\n')
-    command = [sys.executable, "-m", "closeloop", "mine", "--repeats", "1", "--json"]
+    command = [sys.executable, "-m", "closeloop", "mine", "--test-runs", "1", "--json"]
     ran = subprocess.run(command, cwd=project.folder, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     assert len(json.loads(ran.stdout)["tasks"]) == 1

@@ -14,7 +14,7 @@ from closeloop.records.record import Record
 from closeloop.records.settings import CommandSettings, SandboxSettings
 from closeloop.sandbox.workspaces import WorkspacePool, resolve_commit
 from closeloop.store import open_store
-from closeloop.tasks.mining.miner import MiningContext, MiningOptions, MiningResult, mine_tasks
+from closeloop.tasks.miner import MiningContext, MiningOptions, MiningResult, mine_tasks
 from closeloop.tasks.task_files import load_tasks
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import anyio
 import pytest
 
-from closeloop.grading.mutants import make_mutants
+from closeloop.grading.task_proof import make_mutants
 from closeloop.records.settings import CommandSettings, SandboxSettings
 from closeloop.records.task import Limits
 from closeloop.sandbox.workspaces import WorkspacePool
-from closeloop.sandbox.workspaces.source_repository import digest_environment
-from closeloop.tasks.mining.candidate_builder import TaskCandidate
-from closeloop.tasks.mining.mining_environments import (
+from closeloop.sandbox.workspaces.workspace_patches import digest_environment
+from closeloop.tasks.candidate_builder import TaskCandidate
+from closeloop.tasks.mining_environments import (
     MiningEnvironment,
     acceptance_for_command,
     choose_test_files,
@@ -24,25 +24,23 @@ from closeloop.tasks.mining.mining_environments import (
     narrow_to_files,
     narrow_to_tests,
 )
-from closeloop.tasks.mining.recipe_repairs import (
+from closeloop.tasks.other_projects import ManifestFolder
+from closeloop.tasks.project_discovery import detect_project
+from closeloop.tasks.setup_recipes import (
+    ConfiguredCommands,
+    Recipe,
     add_missing_packages,
     describe_optional_modules,
+    detect_edited_commands,
+    find_addopts_plugins,
     find_extra_packages,
     find_lacking_extras,
     find_named_packages,
-    leave_out_requirement,
-)
-from closeloop.tasks.mining.setup_recipes import (
-    ConfiguredCommands,
-    Recipe,
-    detect_edited_commands,
-    find_addopts_plugins,
     find_python_requirements,
+    leave_out_requirement,
     list_recipes,
     package_cutoff_day,
 )
-from closeloop.tasks.project_discovery import detect_project
-from closeloop.tasks.projects.manifest_folder import ManifestFolder
 
 AT = datetime(2024, 5, 17, tzinfo=UTC)
 NOTHING = ConfiguredCommands(commands=CommandSettings(), edited=False)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from closeloop.records.change import FileChange
-from closeloop.tasks.mining.candidate_builder import (
+from closeloop.tasks.candidate_builder import (
     TaskCandidate,
     build_candidate,
     open_manifests,
@@ -18,8 +18,8 @@ from closeloop.tasks.mining.candidate_builder import (
     score_work,
     survey_work,
 )
-from closeloop.tasks.mining.change_parts import find_collection_rules
-from closeloop.tasks.mining.work_history import PastWork, is_shallow_clone, list_past_work
+from closeloop.tasks.change_parts import find_collection_rules
+from closeloop.tasks.work_history import PastWork, is_shallow_clone, list_past_work
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 WHO = {

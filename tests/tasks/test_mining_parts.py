@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.tasks.mining.change_parts import (
+from closeloop.tasks.change_parts import (
     CollectionRules,
     find_collection_rules,
     is_collected_test,
     split_change_paths,
 )
-from closeloop.tasks.projects.manifest_folder import ManifestFolder
+from closeloop.tasks.other_projects import ManifestFolder
 
 KNOWN = ("src/latest.py", "src/app/test/client.py", "tests/test_app.py", "tests/data/one.json")
 

@@ -6,16 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.tasks.mining.candidate_builder import score_work
-from closeloop.tasks.mining.changelog_notes import extract_changelog_notes
-from closeloop.tasks.mining.prompt_leaks import (
+from closeloop.tasks.candidate_builder import extract_changelog_notes, score_work
+from closeloop.tasks.task_prompts import (
+    clean_message,
+    compose_prompt,
     find_expected_messages,
     find_introduced_names,
     find_leaks,
     remove_leaks,
     remove_solution,
+    request_from_message,
 )
-from closeloop.tasks.mining.task_prompts import clean_message, compose_prompt, request_from_message
 from patience import takes
 
 

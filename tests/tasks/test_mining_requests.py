@@ -7,18 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from closeloop.grading.mutants import has_unchanged_code, make_mutants
-from closeloop.tasks.mining.candidate_builder import (
+from closeloop.grading.task_proof import has_unchanged_code, make_mutants
+from closeloop.tasks.candidate_builder import (
     TaskCandidate,
     build_candidate,
+    extract_changelog_notes,
 )
-from closeloop.tasks.mining.change_parts import CollectionRules, find_collection_rules
-from closeloop.tasks.mining.changelog_notes import extract_changelog_notes
-from closeloop.tasks.mining.prompt_leaks import find_expected_messages, find_introduced_names
-from closeloop.tasks.mining.required_names import RequiredName, find_untold_names
-from closeloop.tasks.mining.task_prompts import remove_form_lines, request_from_message
-from closeloop.tasks.mining.work_history import PastWork, list_past_work
-from closeloop.tasks.projects.manifest_folder import ManifestFolder
+from closeloop.tasks.change_parts import CollectionRules, find_collection_rules
+from closeloop.tasks.other_projects import ManifestFolder
+from closeloop.tasks.required_names import RequiredName, find_untold_names
+from closeloop.tasks.task_prompts import (
+    find_expected_messages,
+    find_introduced_names,
+    remove_form_lines,
+    request_from_message,
+)
+from closeloop.tasks.work_history import PastWork, list_past_work
 
 PYTEST_RULES = CollectionRules(names=("test_*.py",), support=("conftest.py",))
 
@@ -215,7 +219,7 @@ def test_what_tests_of_a_go_package_use_is_told_with_its_type(tmp_path: Path) ->
 def test_a_request_that_lacks_a_name_is_refused_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("closeloop.tasks.mining.candidate_builder.MAX_NAMES", 1)
+    monkeypatch.setattr("closeloop.tasks.candidate_builder.MAX_NAMES", 1)
     work = make_work(
         tmp_path,
         "Keep bookings on disk",

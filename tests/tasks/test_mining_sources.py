@@ -22,15 +22,17 @@ from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.task import Acceptance, Task
 from closeloop.records.trace import Edit, Lane, Message, Trace
 from closeloop.store import open_store
-from closeloop.tasks.mining.miner import MiningResult
-from closeloop.tasks.mining.work_history import SourcedWork, list_past_work, with_source_tags
-from closeloop.tasks.mining.work_sources import (
+from closeloop.tasks.miner import MiningResult
+from closeloop.tasks.work_history import (
     ExportedPull,
+    SourcedWork,
     find_linked_issue,
     gather_pull_work,
     gather_session_work,
+    list_past_work,
     read_pull_exports,
     read_saved_exports,
+    with_source_tags,
 )
 
 

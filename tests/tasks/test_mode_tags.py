@@ -20,7 +20,7 @@ from closeloop.records.settings import Settings
 from closeloop.records.task import Task
 from closeloop.records.team_rules import HumanReview
 from closeloop.store import Store, open_store
-from closeloop.store.store_opening import open_project_store
+from closeloop.store.store import open_project_store
 from closeloop.tasks.task_files import select_tasks
 from command_line import typed
 
@@ -55,7 +55,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_tasks_list_what_people_tagged_and_several_modes_first(project: Path) -> None:
-    listed = json.loads(typed(project, "task", "list", "--json").stdout)
+    listed = json.loads(typed(project, "task", "list", "--json").stdout)["items"]
     assert [line["id"] for line in listed][:2] == ["triple", "fix"]
     assert listed[0]["modes"] == ["hallucinated-api", "scope-creep"]
     assert {"hallucinated-api", "scope-creep"} <= {*listed[0]["tags"]}
@@ -65,7 +65,7 @@ def test_tasks_list_what_people_tagged_and_several_modes_first(project: Path) ->
 
 
 def test_exported_tasks_carry_what_people_tagged(project: Path, tmp_path: Path) -> None:
-    done = typed(project, "task", "export", "--to", "harbor", "--out", str(tmp_path / "out"))
+    done = typed(project, "task", "export", "--format", "harbor", "--out", str(tmp_path / "out"))
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "out" / "triple" / "task.toml").read_text(encoding="utf-8")
     assert '"scope-creep", "hallucinated-api"' in text

@@ -14,7 +14,7 @@ from closeloop.metrics.held_out_runs import (
     overuse_warning,
 )
 from closeloop.records.errors import BadInput
-from closeloop.records.held_out import HeldOutRun
+from closeloop.records.experiment_plan import HeldOutRun
 from closeloop.records.task import Acceptance, Task
 from closeloop.tasks.task_sets import choose_held_out, describe_sets, visible_tasks
 
@@ -74,7 +74,7 @@ def test_only_dev_tasks_are_run_without_a_word():
     tasks = [Task(id="a", prompt="a"), Task(id="b", prompt="b", split="held-out")]
     plain = {"named": False, "held_out": False, "reason": None}
     assert [one.id for one in visible_tasks(tasks, **plain)] == ["a"]
-    with pytest.raises(BadInput, match="--reason"):
+    with pytest.raises(BadInput, match="unseal REASON"):
         visible_tasks(tasks, named=True, held_out=False, reason=None)
     with pytest.raises(BadInput, match="no held-out tasks"):
         visible_tasks(tasks[:1], named=False, held_out=True, reason="so")

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from closeloop.records.errors import BadInput
 from closeloop.records.task import Acceptance, Task
-from closeloop.tasks.task_files import load_task, with_digests
+from closeloop.tasks.task_files import load_task, set_task_field, text_with_field, with_digests
 from closeloop.tasks.task_sets import choose_held_out, group_families, task_area
-from closeloop.tasks.task_writer import set_task_field, text_with_field
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -15,9 +15,9 @@ from closeloop.grading.grading import files_out_of_scope
 from closeloop.records.change import Change, FileChange
 from closeloop.records.errors import BadInput
 from closeloop.records.task import Acceptance, Task
-from closeloop.tasks.exchange.harbor_export import check_out_commit
 from closeloop.tasks.stress import STRESS_MODES, stress_task
-from closeloop.tasks.task_writer import apply_tag_changes, infer_kind_tags
+from closeloop.tasks.task_exchange import check_out_commit
+from closeloop.tasks.task_files import apply_tag_changes, infer_kind_tags
 from closeloop.text.patches import parse_patch
 
 FILES = {
@@ -211,12 +211,12 @@ def test_variants_are_proved_and_written(project, monkeypatch, capsys):
         return printed.out if code == 0 else printed.err
 
     assert "not proved" in closeloop("task", "stress", "cents", code=2)
-    closeloop("task", "check", "--repeats", "1")
+    closeloop("task", "check", "--test-runs", "1")
     modes = ("silent-regression", "scope-creep", "hallucinated-api")
     wanted = [part for mode in modes for part in ("--mode", mode)]
-    made = json.loads(closeloop("task", "stress", "cents", *wanted, "--repeats", "1", "--json"))
+    made = json.loads(closeloop("task", "stress", "cents", *wanted, "--test-runs", "1", "--json"))
     assert made == {"tasks": [f"cents-{mode}" for mode in modes], "refused": {}}
-    listed = json.loads(closeloop("task", "list", "--tag", "stress", "--json"))
+    listed = json.loads(closeloop("task", "list", "--tag", "stress", "--json"))["items"]
     assert {one["state"] for one in listed} == {"proved"}
     assert len(listed) == 3
     said = closeloop("task", "tag", "cents", "+billing", "+fees", "-fees", "--json")
@@ -230,9 +230,9 @@ def test_a_reference_outside_the_scope_of_its_own_task_is_refused(project, monke
     astray = project / "tasks/astray.md"
     astray.write_text(written.replace("---\n", "---\nscope: [docs/**]\n", 1) + "At once.\n")
     with pytest.raises(SystemExit) as left:
-        main(["task", "check", "astray", "--repeats", "1", "--json"])
+        main(["task", "check", "astray", "--test-runs", "1", "--json"])
     astray.unlink()
-    [proof] = json.loads(capsys.readouterr().out)
+    [proof] = json.loads(capsys.readouterr().out)["items"]
     assert (left.value.code, proof["state"]) == (1, "unproved")
     assert proof["reasons"] == [
         "the reference changes shop/prices.py, which the task's own scope leaves out: widen `scope`"

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.records.settings import CommandSettings
 from closeloop.records.task import Acceptance, Task
-from closeloop.tasks.task_files import PROMPT_PLACEHOLDER, load_task
-from closeloop.tasks.task_writer import (
+from closeloop.tasks.task_files import (
+    PROMPT_PLACEHOLDER,
+    load_task,
     render_new_task,
     render_task_files,
     text_with_field,

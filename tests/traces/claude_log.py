@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from closeloop.records.session import Session
-from closeloop.records.trace import AnyEvent, Message
+from closeloop.records.trace import AnyEvent, Message, Session
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.readers import claude_code
 

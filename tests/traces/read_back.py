@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from closeloop.records.protocols import Reader
-from closeloop.records.session import Session
 from closeloop.records.trace import (
     AnyEvent,
     Command,
@@ -17,11 +16,11 @@ from closeloop.records.trace import (
     Message,
     Note,
     Read,
+    Session,
     Thought,
     ToolUse,
 )
-from closeloop.traces.file_source import FileSource
-from closeloop.traces.recording_files import installed_readers
+from closeloop.traces.file_source import FileSource, installed_readers
 
 FIXTURES = Path(__file__).parent / "fixtures"
 REAL = Path(__file__).resolve().parents[3] / "shared" / "traces"

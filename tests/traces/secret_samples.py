@@ -12,7 +12,7 @@ import random
 import re
 import string
 
-from closeloop.text import secret_forms
+from closeloop.text import redaction
 
 ALPHABETS = {
     "a": string.ascii_letters + string.digits,
@@ -280,8 +280,8 @@ def fill(template: str, seed: object) -> str:
         mixed = any(map(str.isdigit, text)) or "<s" in template
         if (
             mixed
-            and secret_forms.shannon_entropy(text) > 2.9
-            and not any(map(secret_forms.is_placeholder, drawn))
+            and redaction.shannon_entropy(text) > 2.9
+            and not any(map(redaction.is_placeholder, drawn))
         ):
             return text
     raise AssertionError(f"no sample for {template}")

@@ -12,7 +12,7 @@ import pytest
 
 from closeloop.flow import import_sessions
 from closeloop.records.attempt import AttemptRow
-from closeloop.records.session import SessionFilter
+from closeloop.records.trace import SessionFilter
 from closeloop.store import Store, open_store
 
 FIXTURES = Path(__file__).parents[1] / "traces" / "fixtures"

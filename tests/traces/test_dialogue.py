@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from closeloop.records.trace import Command, Message
-from closeloop.traces.message_parts import MessagePart, parse_message_parts
-from closeloop.traces.readers.gemini_contents import finish_gemini_call
-from closeloop.traces.request_history import RequestHistory
+from closeloop.traces.message_parts import MessagePart, RequestHistory, parse_message_parts
+from closeloop.traces.readers.gemini import finish_gemini_call
 from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
 from closeloop.traces.tool_calls import CallOrigin, event_from_call, result_fields
 from patience import takes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import tempfile
 from datetime import UTC, datetime, timedelta
@@ -14,10 +13,8 @@ import pytest
 from atif_rules import breaches
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyarrow import parquet as arrow
 
 from closeloop.records.attempt import Attempt, Usage
-from closeloop.records.session import Session
 from closeloop.records.trace import (
     AnyEvent,
     Command,
@@ -27,12 +24,13 @@ from closeloop.records.trace import (
     Message,
     Note,
     Read,
+    Session,
     Thought,
     ToolUse,
     Trace,
     Turn,
 )
-from closeloop.traces import atif_export, otlp_export, trace_export
+from closeloop.traces import otlp_export, trace_export
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.readers import atif as atif_reader
 from closeloop.traces.readers import otlp as otlp_reader
@@ -40,7 +38,7 @@ from example_counts import scale_examples
 
 START = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
 FORMATS = {
-    "atif": (atif_export.export_atif, atif_reader),
+    "atif": (trace_export.export_atif, atif_reader),
     "otlp json": (otlp_export.export_otlp, otlp_reader),
 }
 
@@ -177,7 +175,7 @@ def test_any_trace_comes_back_as_it_was(name: str, trace: Trace, system: str | N
 @given(trace=_traces())
 def test_whatever_is_exported_keeps_the_rules_of_atif(trace: Trace) -> None:
     of = Attempt(id="a1", origin="experiment", exit="finished")
-    assert breaches(json.loads(atif_export.export_atif(of, trace))) == []
+    assert breaches(json.loads(trace_export.export_atif(of, trace))) == []
 
 
 # One trace, to look at
@@ -207,7 +205,7 @@ def small() -> tuple[Session, Trace]:
 
 
 def test_atif_tells_the_trace_in_words_that_every_reader_of_atif_knows() -> None:
-    document = json.loads(atif_export.export_atif(*small()))
+    document = json.loads(trace_export.export_atif(*small()))
     assert breaches(document) == []
     assert document["schema_version"] == "ATIF-v1.8"
     asked, did, said = document["steps"]
@@ -267,14 +265,3 @@ def test_json_lines_hold_one_event_each() -> None:
         "at": "2026-05-04T12:00:00Z", "seconds": 1.5, "call": "c1", "command": "pytest",
         "output": "1 failed", "exit_code": 1, "exit_from": "stated",
     }  # fmt: skip
-
-
-def test_a_parquet_table_holds_one_row_an_event_of_all_traces() -> None:
-    of, trace = small()
-    table = arrow.read_table(io.BytesIO(trace_export.export_parquet(of, trace)))
-    assert table.num_rows == 7
-    assert table.column("exit_code").to_pylist() == [None, None, 1, None, None, None, None]
-    assert table.column("at")[0].as_py() == START
-    file = io.BytesIO()
-    assert trace_export.write_parquet([(of, trace), (of, trace)], file) == 14
-    assert arrow.read_table(io.BytesIO(file.getvalue())).num_rows == 14

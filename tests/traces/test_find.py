@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from closeloop.traces.file_intake import repository_address
-from closeloop.traces.recording_files import (
+from closeloop.traces.file_source import (
     RecordingFile,
     UnreadablePath,
     default_folders,
     stat_recording,
     walk_files,
 )
+from closeloop.traces.session_import import repository_address
 
 
 def paths(*places: Path) -> list[str]:

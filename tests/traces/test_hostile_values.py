@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from closeloop.records.session import SessionFilter
+from closeloop.records.trace import SessionFilter
 from closeloop.store import open_store
-from closeloop.traces.file_intake import FileOutcome, read_recordings
-from closeloop.traces.recording_files import stat_recording
+from closeloop.traces.file_source import stat_recording
+from closeloop.traces.session_import import FileOutcome, read_recordings
 
 FIXTURES = Path(__file__).parent / "fixtures"
 FORMATS = sorted(path.name for path in FIXTURES.glob("*") if path.is_dir())

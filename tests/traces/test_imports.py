@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from closeloop.flow import import_sessions
-from closeloop.records.session import ImportSummary, SessionFilter
-from closeloop.records.trace import Message
+from closeloop.records.trace import ImportSummary, Message, SessionFilter
 from closeloop.store import Store, open_store
-from closeloop.traces import file_intake
+from closeloop.traces import session_import
 from closeloop.traces.readers import pi
 from made_secrets import readable
 
@@ -262,7 +261,7 @@ def test_a_recording_with_more_than_fits_goes_by_way_of_a_file(
     shutil.copytree(FIXTURES / "opencode", folder / "in")
     with open_store(str(folder.parent / "other.db")) as other:
         bring_in(other, folder / "in")
-        monkeypatch.setattr(file_intake, "SPILL_BYTES", 1)
+        monkeypatch.setattr(session_import, "SPILL_BYTES", 1)
         bring_in(store, folder / "in")
         assert {row.id for row in store.list_attempts()} == {
             row.id for row in other.list_attempts()

@@ -15,9 +15,8 @@ import pytest
 
 from closeloop.records.protocols import Reader
 from closeloop.text.redaction import redact_record
-from closeloop.traces import atif_export, otlp_export, trace_export
-from closeloop.traces.file_source import FileSource
-from closeloop.traces.recording_files import installed_readers
+from closeloop.traces import otlp_export, trace_export
+from closeloop.traces.file_source import FileSource, installed_readers
 
 FIXTURES = Path(__file__).parent / "fixtures"
 READERS: dict[str, Reader] = {reader.name: reader for reader in installed_readers()}
@@ -112,7 +111,7 @@ def stored(folder: Path) -> set[str]:
                 packed = msgspec.msgpack.encode(session)
                 assert msgspec.msgpack.decode(packed, type=type(session)) == session
                 for export in (
-                    atif_export.export_atif,
+                    trace_export.export_atif,
                     otlp_export.export_otlp,
                     trace_export.export_jsonl,
                 ):

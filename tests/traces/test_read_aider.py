@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from read_back import FIXTURES, REAL, recognised_by, sessions, told, written
 
-from closeloop.records.session import Session
-from closeloop.records.trace import Edit, Message
+from closeloop.records.trace import Edit, Message, Session
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.readers import aider
 

@@ -8,9 +8,8 @@ import pytest
 from claude_log import SESSION, Log, only, read, session_of, words
 
 from closeloop.records.trace import AnyEvent, Command, Edit, Handoff, Message, Note, Read, ToolUse
-from closeloop.traces.file_source import FileSource
+from closeloop.traces.file_source import FileSource, installed_readers
 from closeloop.traces.readers import claude_code
-from closeloop.traces.recording_files import installed_readers
 
 FIXTURES = Path(__file__).parent / "fixtures"
 RECORDED = next(FIXTURES.joinpath("claude_code").glob("*.jsonl"))

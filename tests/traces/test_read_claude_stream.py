@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from closeloop.records.session import Session
-from closeloop.records.trace import Command, Edit, Handoff, Message, Note, Read
-from closeloop.traces.file_source import FileSource
+from closeloop.records.trace import Command, Edit, Handoff, Message, Note, Read, Session
+from closeloop.traces.file_source import FileSource, installed_readers
 from closeloop.traces.readers import claude_code, claude_stream
-from closeloop.traces.recording_files import installed_readers
 
 FIXTURES = Path(__file__).parent / "fixtures"
 RECORDED = FIXTURES / "claude_stream" / "stream.jsonl"

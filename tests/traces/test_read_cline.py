@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from closeloop.records.attempt import Usage
-from closeloop.records.session import Session
 from closeloop.records.trace import (
     AnyEvent,
     Command,
@@ -19,6 +18,7 @@ from closeloop.records.trace import (
     Message,
     Note,
     Read,
+    Session,
     Thought,
     ToolUse,
 )

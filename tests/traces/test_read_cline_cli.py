@@ -7,8 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from closeloop.records.attempt import Usage
-from closeloop.records.session import Session
-from closeloop.records.trace import AnyEvent, Command, Edit, Handoff, Message, Read, Thought
+from closeloop.records.trace import (
+    AnyEvent,
+    Command,
+    Edit,
+    Handoff,
+    Message,
+    Read,
+    Session,
+    Thought,
+)
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.readers import cline, gemini
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from read_back import sessions, told, written
 
-from closeloop.records.session import Session
-from closeloop.records.trace import Handoff, Message, ToolUse
+from closeloop.records.trace import Handoff, Message, Session, ToolUse
 from closeloop.traces.readers import cline
 
 TALK, VIEW = "api_conversation_history.json", "ui_messages.json"

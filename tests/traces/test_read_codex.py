@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import zstandard
 
-from closeloop.records.session import Session
 from closeloop.records.trace import (
     AnyEvent,
     Command,
@@ -18,12 +17,12 @@ from closeloop.records.trace import (
     Message,
     Note,
     Read,
+    Session,
     Thought,
     ToolUse,
 )
-from closeloop.traces.file_source import FileSource
+from closeloop.traces.file_source import FileSource, installed_readers
 from closeloop.traces.readers import codex
-from closeloop.traces.recording_files import installed_readers
 
 FIXTURES = Path(__file__).parent / "fixtures" / "codex"
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "traces" / "codex_rollout"

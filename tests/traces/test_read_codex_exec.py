@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from closeloop.records.session import Session
 from closeloop.records.trace import (
     AnyEvent,
     Command,
@@ -14,12 +13,12 @@ from closeloop.records.trace import (
     Handoff,
     Message,
     Note,
+    Session,
     Thought,
     ToolUse,
 )
-from closeloop.traces.file_source import FileSource
+from closeloop.traces.file_source import FileSource, installed_readers
 from closeloop.traces.readers import codex_exec
-from closeloop.traces.recording_files import installed_readers
 
 FIXTURES = Path(__file__).parent / "fixtures" / "codex_exec"
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "traces" / "codex_exec_json"

@@ -10,9 +10,19 @@ import pytest
 from hypothesis import given, settings
 
 from closeloop.records.attempt import Usage
-from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest, ModelToolCall
-from closeloop.records.session import Exchange, Session
-from closeloop.records.trace import Command, Edit, Handoff, Message, ToolUse
+from closeloop.records.trace import (
+    ChatMessage,
+    Command,
+    Edit,
+    Exchange,
+    Handoff,
+    Message,
+    ModelReply,
+    ModelRequest,
+    ModelToolCall,
+    Session,
+    ToolUse,
+)
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.readers import gateway
 from closeloop.traces.readers.gateway import session_from_exchanges

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from closeloop.records.session import Session
-from closeloop.records.trace import Command, Edit, Handoff, Message, Note, Read
+from closeloop.records.trace import Command, Edit, Handoff, Message, Note, Read, Session
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.readers import gemini, gemini_stream
 

@@ -11,8 +11,17 @@ from typing import Any
 import pytest
 
 from closeloop.records.attempt import Usage
-from closeloop.records.session import Session
-from closeloop.records.trace import Command, Edit, Handoff, Message, Note, Read, Thought, ToolUse
+from closeloop.records.trace import (
+    Command,
+    Edit,
+    Handoff,
+    Message,
+    Note,
+    Read,
+    Session,
+    Thought,
+    ToolUse,
+)
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.readers import goose
 

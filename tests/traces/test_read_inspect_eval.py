@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 import zstandard
 
-from closeloop.records.session import Session
-from closeloop.records.trace import Command, Handoff, Message, Note, ToolUse
-from closeloop.traces.file_source import FileSource
+from closeloop.records.trace import Command, Handoff, Message, Note, Session, ToolUse
+from closeloop.traces.file_source import FileSource, installed_readers
 from closeloop.traces.readers import inspect_eval
-from closeloop.traces.recording_files import installed_readers
 
 FIXTURES = Path(__file__).parent / "fixtures" / "inspect_eval"
 LOG = FIXTURES / "session.eval"

@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from closeloop.records.session import Session
-from closeloop.records.trace import Command, Handoff, Message, ToolUse
-from closeloop.traces.file_source import FileSource
+from closeloop.records.trace import Command, Handoff, Message, Session, ToolUse
+from closeloop.traces.file_source import FileSource, installed_readers
 from closeloop.traces.readers import langfuse
-from closeloop.traces.recording_files import installed_readers
 
 TRACE = Path(__file__).parent / "fixtures" / "langfuse" / "trace.json"
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "traces" / "otel_genai"

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from read_back import FIXTURES, REAL, actions, recognised_by, sessions, told, written
 
-from closeloop.records.session import Session
-from closeloop.records.trace import Command, Edit
+from closeloop.records.trace import Command, Edit, Session
 from closeloop.traces.readers import cursor, droid, kimi, kiro
 
 CURSOR = FIXTURES / "cursor" / "5e12d300-1f90-4409-b098-1f5da9ca345d.jsonl"

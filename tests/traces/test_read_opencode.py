@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from closeloop.records.attempt import Usage
-from closeloop.records.session import Session
-from closeloop.records.trace import AnyEvent, Command, Edit, Handoff, Message, Note, Read
+from closeloop.records.trace import AnyEvent, Command, Edit, Handoff, Message, Note, Read, Session
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.readers import opencode, opencode_run
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from closeloop.records.session import Session
-from closeloop.records.trace import Handoff, Message
+from closeloop.records.trace import Handoff, Message, Session
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.readers import opencode, opencode_store
 from patience import takes

@@ -10,11 +10,9 @@ from typing import Any
 
 import pytest
 
-from closeloop.records.session import Session
-from closeloop.records.trace import Command, Handoff, Message, Note, ToolUse
-from closeloop.traces.file_source import FileSource
+from closeloop.records.trace import Command, Handoff, Message, Note, Session, ToolUse
+from closeloop.traces.file_source import FileSource, installed_readers
 from closeloop.traces.readers import otlp
-from closeloop.traces.recording_files import installed_readers
 
 FIXTURES = Path(__file__).parent / "fixtures" / "otlp"
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "traces" / "otel_genai"

@@ -8,11 +8,19 @@ from typing import Any
 
 import pytest
 
-from closeloop.records.session import Session
-from closeloop.records.trace import Command, Edit, Handoff, Message, Note, Read, Thought, ToolUse
-from closeloop.traces.file_source import FileSource
+from closeloop.records.trace import (
+    Command,
+    Edit,
+    Handoff,
+    Message,
+    Note,
+    Read,
+    Session,
+    Thought,
+    ToolUse,
+)
+from closeloop.traces.file_source import FileSource, installed_readers
 from closeloop.traces.readers import pi
-from closeloop.traces.recording_files import installed_readers
 
 FIXTURES = Path(__file__).parent / "fixtures" / "pi"
 RECORDED = next(FIXTURES.glob("2*.jsonl"))

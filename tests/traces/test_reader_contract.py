@@ -18,11 +18,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from closeloop import plugins
+from closeloop.contracts import check_reader, check_session
 from closeloop.records.protocols import Reader
-from closeloop.records.session import Session
-from closeloop.traces.file_source import FileSource
-from closeloop.traces.reader_contract import check_reader, check_session
-from closeloop.traces.recording_files import find_owner, installed_readers, list_parts
+from closeloop.records.trace import Session
+from closeloop.traces.file_source import FileSource, find_owner, installed_readers, list_parts
 from example_counts import scale_examples
 
 FIXTURES = Path(__file__).parent / "fixtures"

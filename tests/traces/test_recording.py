@@ -13,8 +13,7 @@ import pytest
 
 import closeloop
 from closeloop import BadInput
-from closeloop.records.session import Session
-from closeloop.records.trace import Command, Edit, Handoff, Message, ToolUse
+from closeloop.records.trace import Command, Edit, Handoff, Message, Session, ToolUse
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.readers import atif
 from closeloop.traces.recording import SessionRecording

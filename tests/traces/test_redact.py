@@ -13,10 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from closeloop.records.attempt import Usage
-from closeloop.records.session import Session
-from closeloop.records.trace import Command, Edit, Lane, Message, Note, ToolUse, Trace, Turn
-from closeloop.text.redaction import redact_record, redact_text
-from closeloop.text.secret_search import find_secrets
+from closeloop.records.trace import (
+    Command,
+    Edit,
+    Lane,
+    Message,
+    Note,
+    Session,
+    ToolUse,
+    Trace,
+    Turn,
+)
+from closeloop.text.redaction import find_secrets, redact_record, redact_text
 
 ROOT = Path(__file__).parents[2]
 _draw = random.Random(7)

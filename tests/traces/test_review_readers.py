@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from read_back import sessions, told, written
 
-from closeloop.records.session import Session
-from closeloop.records.trace import Command, Message
+from closeloop.records.trace import Command, Message, Session
 from closeloop.traces.readers import (
     atif,
     codex,

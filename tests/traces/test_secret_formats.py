@@ -7,8 +7,7 @@ import base64
 import pytest
 from secret_samples import FORMS, NAMED, fill
 
-from closeloop.text.redaction import redact_text
-from closeloop.text.secret_search import find_secrets
+from closeloop.text.redaction import find_secrets, redact_text
 
 SEEDS = range(3)
 FORM_LINES = [tuple(line.split(" ", 1)) for line in FORMS.strip().splitlines()]

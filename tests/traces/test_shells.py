@@ -7,7 +7,7 @@ import shlex
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from closeloop.traces.edit_texts import split_shell_words
+from closeloop.traces.tool_calls import split_shell_words
 from patience import takes
 
 

@@ -31,7 +31,7 @@ from closeloop.records.task import Experiment, PromptVersion, Task, Variant
 from closeloop.records.team_rules import RepeatedRemark, RuleExample, TeamRule
 from closeloop.records.trace import Command, Lane, Message, Trace
 from closeloop.reviews.authorship import merge_known_agents
-from closeloop.reviews.pull_updates import save_facts
+from closeloop.reviews.pull_lifecycle import save_facts
 from closeloop.store import Store
 from closeloop.text.patches import parse_patch
 

@@ -23,7 +23,7 @@ from playwright.sync_api import (
 
 from closeloop.store import Store
 from closeloop.web.app import build_web_app
-from closeloop.web.page_context import PageContext
+from closeloop.web.page import PageContext
 from patience import PATIENCE
 
 NO_BROWSER = "NO CHROMIUM: install it, as with `apt install chromium`"

@@ -34,9 +34,8 @@ from closeloop.records.evaluation import (
     JudgeVersion,
     RubricAnswer,
 )
-from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.experiment_plan import AttemptResult, HeldOutRun
 from closeloop.records.finding import Finding, Unmeasured
-from closeloop.records.held_out import HeldOutRun
 from closeloop.records.score import Score
 from closeloop.records.task import Acceptance, Task, Variant
 from closeloop.records.team_rules import HumanReview

@@ -22,10 +22,9 @@ from closeloop.records.settings import (
     Settings,
 )
 from closeloop.store import Store, open_store
-from closeloop.web.access import required_scope
 from closeloop.web.app import build_web_app
-from closeloop.web.auth_middleware import AddressRateLimit
-from closeloop.web.page_context import PageContext
+from closeloop.web.auth_middleware import AddressRateLimit, required_scope
+from closeloop.web.page import PageContext
 
 HERE = "http://127.0.0.1:4318"
 HTML = {"accept": "text/html"}
@@ -316,8 +315,8 @@ def test_secrets_are_kept_only_as_hashes(kept: Store) -> None:
     kept.access.save_login("browser secret", "t0", NOW)
     rows = kept._read(
         lambda on: [
-            *map(str, on.exec_driver_sql("SELECT * FROM tokens").all()),
-            *map(str, on.exec_driver_sql("SELECT * FROM logins").all()),
+            *map(str, on.execute_sql("SELECT * FROM tokens").fetchall()),
+            *map(str, on.execute_sql("SELECT * FROM logins").fetchall()),
         ]
     )
     assert len(rows) == 2

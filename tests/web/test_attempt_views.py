@@ -14,11 +14,9 @@ from closeloop.records.attempt import Usage
 from closeloop.records.trace import Command, Edit, Lane, Message, ToolUse, Trace, Turn
 from closeloop.store import Store, open_store
 from closeloop.web.app import build_web_app
-from closeloop.web.code_view import colour_diff, pair_lines
-from closeloop.web.diff_view import DiffFile, DiffLine, diff_from_edit
-from closeloop.web.event_views import build_event_fragment
-from closeloop.web.page_context import PageContext
-from closeloop.web.trace_overview import build_minimap, count_tools
+from closeloop.web.diff_view import DiffFile, DiffLine, colour_diff, diff_from_edit, pair_lines
+from closeloop.web.event_views import build_event_fragment, build_minimap, count_tools
+from closeloop.web.page import PageContext
 
 HERE = "http://127.0.0.1:4318"
 
@@ -66,7 +64,7 @@ def test_a_thumb_becomes_a_score_and_counts_in_the_precision_of_its_rule(
         {"rule": "spiral", "event": event, "verdict": "wrong"},
         **{"hx-request": "true"},
     )
-    assert "wrong, you said" in part.text
+    assert "you marked it wrong; press again to undo" in part.text
     given = {one.name: one for one in store.scores.list_scores(SPIRAL)}
     assert (given["right-spiral"].value, given["right-spiral"].by) == (0.0, "ann")
     rules = {one["rule"]["name"]: one for one in client.get("/api/trust").json()["rules"]}
@@ -217,3 +215,17 @@ def test_no_code_is_obeyed_however_it_is_coloured() -> None:
         )
         for html in colour_diff(file):
             assert set(re.findall(r"<(/?\w+)", str(html))) <= {"span", "/span", "mark", "/mark"}
+
+
+def test_a_thumb_can_be_taken_back(client: TestClient, store: Store) -> None:
+    view = client.get(f"/api/attempts/{SPIRAL}").json()
+    spiral = next(one for one in view["findings"] if one["rule"] == "spiral")
+    form = {"rule": "spiral", "event": str(spiral["events"][0])}
+    path = f"/attempts/{SPIRAL}/findings"
+    send(client, path, {**form, "verdict": "right"})
+    part = send(client, path, {**form, "verdict": "none"}, **{"hx-request": "true"})
+    assert "you marked it" not in part.text
+    given = {one.name: one for one in store.scores.list_scores(SPIRAL)}
+    assert given["right-spiral"].value is None
+    rules = {one["rule"]["name"]: one for one in client.get("/api/trust").json()["rules"]}
+    assert rules["spiral"].get("own") is None

@@ -20,7 +20,7 @@ from closeloop.records.task import Task
 from closeloop.records.team_rules import TeamRule
 from closeloop.store import Store, open_store
 from closeloop.web.app import build_web_app
-from closeloop.web.page_context import PageContext
+from closeloop.web.page import PageContext
 from closeloop.web.pages.compare import CompareView, Repeat, most_different
 from closeloop.web.pages.experiments import ExperimentView
 from closeloop.web.pages.overview import OverviewView
@@ -124,7 +124,7 @@ def test_a_board_is_valid_html(client: TestClient, path: str) -> None:
     answer = client.get(path)
     assert answer.status_code == 200, answer.text
     assert obeyed(answer.text) == []
-    assert "being counted" not in answer.text
+    assert "Computing…" not in answer.text
     assert SECRET_NAME not in answer.text
     assert SECRET_NAME not in client.get(f"/api{path}" if path != "/" else "/api/overview").text
 
@@ -222,7 +222,7 @@ def test_groups_that_share_no_task_are_compared_and_called_observational(
 
 
 def test_a_comparison_of_nothing_says_what_to_do(client: TestClient) -> None:
-    assert "Choose what to hold it against" in client.get("/compare?variants=steady").text
+    assert "Choose what to compare it with" in client.get("/compare?variants=steady").text
     refused = client.get("/compare?variants=steady&variants=nobody")
     assert refused.status_code == 400
     assert "nobody" in refused.text
@@ -421,8 +421,8 @@ def test_what_is_held_out_is_not_put_before_anybody(queue: TestClient) -> None:
         items.add(view.item.id)
         assert send(queue, **ANSWERS).status_code == 303
     assert view.item is None
-    assert "Nothing waits for you" in _page(queue)
-    assert "closeloop metrics --score would-merge --by variant" in _page(queue)
+    assert "The review queue is empty" in _page(queue)
+    assert "closeloop metrics --score would-merge --group-by variant" in _page(queue)
     assert SEALED not in items
     assert len(items) > 20
 
@@ -516,7 +516,7 @@ def test_cost_is_added_up_from_every_side_and_unknown_is_said(client: TestClient
 def test_the_overview_narrows_to_the_time_that_is_chosen(client: TestClient) -> None:
     chosen = read(client, "/api/overview?since=2026-03-05&until=2026-03-07", OverviewView)
     everything = read(client, "/api/overview", OverviewView)
-    assert chosen.numbers.glance.label == "In this time"
+    assert chosen.numbers.glance.label == "In this time range"
     assert 0 < chosen.numbers.glance.period.sessions < everything.numbers.attempts
     assert chosen.numbers.attempts == chosen.numbers.glance.period.sessions
     assert chosen.numbers.verdict == everything.numbers.verdict
@@ -589,7 +589,7 @@ def test_what_goes_into_agents_md_has_its_origin_and_its_cost(client: TestClient
     assert view["preview"]["hints"], view
     assert all(one["tokens"] and one["why"] for one in view["preview"]["hints"])
     page = client.get("/memory/preview").text
-    assert f"closeloop context --repo {REPO} --into AGENTS.md --write" in page
+    assert f"closeloop learn context --repo {REPO} --into AGENTS.md --write" in page
 
 
 def test_tasks_come_in_the_order_of_their_numbers() -> None:

@@ -15,11 +15,14 @@ from dashboard_store import HOSTILE
 from playwright.sync_api import Page, expect
 
 from closeloop.store import Store, open_store
-from closeloop.web.page_context import PageContext
+from closeloop.web import static_export
+from closeloop.web.page import PageContext
 from closeloop.web.static_export import export_pages
 
 Serve = Callable[..., AbstractContextManager[str]]
 OpenPage = Callable[..., Page]
+FEW_PAGES = 150
+"""Of an export: all that are read here. `test_export_site.py` writes every page."""
 READ = (
     "/",
     "/compare",
@@ -63,7 +66,7 @@ def address(store: Store, serve: Serve) -> Iterator[str]:
 
 def settled(page: Page) -> None:
     """Until the numbers are those of now."""
-    expect(page.get_by_text("are being counted")).to_have_count(0)
+    expect(page.get_by_text("Computing…")).to_have_count(0)
 
 
 def test_two_variants_are_compared_down_to_their_traces(open_page: OpenPage, address: str) -> None:
@@ -75,7 +78,7 @@ def test_two_variants_are_compared_down_to_their_traces(open_page: OpenPage, add
     page.wait_for_url(re.compile("variants="))
     expect(page.get_by_text("steady is better than hasty").first).to_be_visible()
     page.get_by_role("link", name="side by side").first.click()
-    expect(page.get_by_role("heading", name="What they changed")).to_be_visible()
+    expect(page.get_by_role("heading", name="Files changed")).to_be_visible()
     expect(page.locator("h2 + .chips .chip.pass")).to_be_visible()
     expect(page.locator("h2 + .chips .chip.fail")).to_be_visible()
 
@@ -85,7 +88,7 @@ def test_no_table_of_figures_is_clipped_at_any_width(open_page: OpenPage, addres
     page = open_page()
     page.goto(address)
     settled(page)
-    cost = page.get_by_role("region", name="What each variant came to").get_by_text("$0.01").first
+    cost = page.get_by_role("region", name="Results by variant").get_by_text("$0.01").first
     for width in (360, 768, 1280, 1401, 1440, 1550, 1690, 1920):
         page.set_viewport_size({"width": width, "height": 900})
         expect(cost).to_be_visible()
@@ -165,7 +168,10 @@ def test_a_run_is_watched_until_it_is_done(open_page: OpenPage, serve: Serve, st
         expect(page.locator("plot-figure svg").first).to_be_visible()
 
 
-def test_an_export_opens_from_disk(open_page: OpenPage, store: Store, tmp_path: Path) -> None:
+def test_an_export_opens_from_disk(
+    open_page: OpenPage, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(static_export, "MAX_PAGES", FEW_PAGES)
     export_pages(PageContext(store), tmp_path / "site")
     page = open_page()
     page.goto((tmp_path / "site" / "index.html").as_uri())
@@ -213,8 +219,13 @@ def hostile(tmp_path: Path) -> Iterator[Store]:
 
 
 def test_nothing_that_somebody_wrote_runs_on_a_board(
-    hostile: Store, serve: Serve, open_page: OpenPage, tmp_path: Path
+    hostile: Store,
+    serve: Serve,
+    open_page: OpenPage,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(static_export, "MAX_PAGES", FEW_PAGES)
     export_pages(PageContext(hostile), tmp_path / "site")
     with serve(hostile) as address:
         page = open_page()

@@ -20,7 +20,7 @@ from test_receiver import conversation, export
 from closeloop.records.attempt import Attempt
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.store import Store, open_store
-from closeloop.web.page_context import PageContext
+from closeloop.web.page import PageContext
 from patience import PATIENCE, ROUNDS, until
 
 Serve = Callable[..., AbstractContextManager[str]]

@@ -12,7 +12,8 @@ from dashboard_store import SECRET_NAME
 
 from closeloop.records.errors import BadInput
 from closeloop.store import Store, open_store
-from closeloop.web.page_context import PageContext
+from closeloop.web import static_export
+from closeloop.web.page import PageContext
 from closeloop.web.static_export import address_file_name, export_pages
 from command_line import typed
 
@@ -29,7 +30,7 @@ def store() -> Iterator[Store]:
 def test_every_link_of_an_export_leads_to_a_file(store: Store, tmp_path: Path) -> None:
     folder = tmp_path / "site"
     written = export_pages(PageContext(store), folder)
-    assert written > 60
+    assert written.written > 60
     ours = {path.name for path in folder.glob("*.html")}
     assert {"index.html", "attempts.html", "experiments.html", f"plans_{PLAN}.html"} <= ours
     for path in folder.glob("*.html"):
@@ -40,7 +41,15 @@ def test_every_link_of_an_export_leads_to_a_file(store: Store, tmp_path: Path) -
         for link in re.findall(r' (?:href|src)="([^"#]*)', text):
             assert not link.startswith("/"), (path.name, link)
             assert not link or (folder / link).exists(), (path.name, link)
-    assert export_pages(PageContext(store), folder) == written, "a second time, over the first"
+
+
+def test_an_export_is_written_over_an_earlier_one(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(static_export, "MAX_PAGES", 20)
+    folder = tmp_path / "site"
+    assert [export_pages(PageContext(store), folder).written for _ in range(2)] == [20, 20]
+    assert len([*folder.glob("*.html")]) == 20
 
 
 def test_an_export_does_not_mix_with_other_files(store: Store, tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from closeloop.store import open_store
-from closeloop.web import otlp_receiver, request_bodies
-from closeloop.web.request_bodies import BodyMemory, RequestRefused, decompress_gzip
+from closeloop.web import auth_middleware, otlp_receiver
+from closeloop.web.auth_middleware import BodyMemory, RequestRefused, decompress_gzip
 from patience import PATIENCE, takes, until
 
 TRACE = "5b8efff798038103d269b633813fc60c"
@@ -217,7 +217,7 @@ def test_clients_that_leave_in_the_middle_leave_no_traceback(server: Server) -> 
 def test_a_body_that_never_ends_is_given_up(
     path: str, serve: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(request_bodies, "BODY_SECONDS", 0.3)
+    monkeypatch.setattr(auth_middleware, "BODY_SECONDS", 0.3)
     with open_store(str(tmp_path / "a.db")) as store, serve(store) as address:
         port = int(address.rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as opened:
@@ -228,7 +228,7 @@ def test_a_body_that_never_ends_is_given_up(
 
 
 def test_decompression_is_linear_in_its_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_bodies, "MAX_GZIP_MEMBERS", 1 << 30)
+    monkeypatch.setattr(auth_middleware, "MAX_GZIP_MEMBERS", 1 << 30)
 
     def decompress(members: int) -> Callable[[int], object]:
         return lambda number: decompress_gzip(EMPTY_MEMBER * members, 1 << 20)
@@ -250,7 +250,7 @@ def test_decompression_stops_at_its_limits(monkeypatch: pytest.MonkeyPatch) -> N
             decompress_gzip(cut, 100_000)
     with pytest.raises(RequestRefused, match="not gzip"):
         decompress_gzip(several + b"more", 100_000)
-    monkeypatch.setattr(request_bodies, "DECOMPRESS_SECONDS", -1.0)
+    monkeypatch.setattr(auth_middleware, "DECOMPRESS_SECONDS", -1.0)
     with pytest.raises(RequestRefused, match="too long"):
         decompress_gzip(several, 100_000)
 

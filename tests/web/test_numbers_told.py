@@ -29,7 +29,7 @@ from closeloop.records.trace import Trace
 from closeloop.statistics.rate_comparison import compare_rates
 from closeloop.store import Store, open_store
 from closeloop.web.app import build_web_app
-from closeloop.web.page_context import PageContext
+from closeloop.web.page import PageContext
 from closeloop.web.render import format_money, format_percent, format_points, template_environment
 
 Result = Literal["pass", "fail", "unscored"]
@@ -140,9 +140,7 @@ def test_a_distance_is_never_told_as_negative() -> None:
         drawn("apart", versus(held)),
     )
     few = compare_rates(repeats(5, 3, 0), repeats(5, 0, 3))
-    assert "Whether that holds on other tasks like these is not known yet." in drawn(
-        "apart", versus(few)
-    )
+    assert "Not known yet for other tasks like these." in drawn("apart", versus(few))
 
 
 def test_what_is_known_to_make_no_difference_elsewhere_is_not_called_unknown() -> None:
@@ -194,19 +192,19 @@ def test_an_experiment_says_when_it_began(client: TestClient) -> None:
     assert course["begun"] == min(line["row"]["started"] for line in rows)
     began = f'<time datetime="{course["begun"].replace("Z", "+00:00")}"'
     assert client.get("/experiments").text.count(began) == 1
-    assert f"<dt>Begun</dt><dd>{began}" in client.get(f"/experiments/{EXPERIMENT}").text
+    assert f"<dt>Started</dt><dd>{began}" in client.get(f"/experiments/{EXPERIMENT}").text
 
 
 def test_an_experiment_without_an_attempt_has_not_begun() -> None:
     with open_store(":memory:") as opened:
         opened.save_experiment(Experiment(id="e", tasks=("d",), variants=("v",)))
         with shown(opened) as client:
-            assert "<dt>Begun</dt><dd>–</dd>" in client.get("/experiments/e").text
+            assert "<dt>Started</dt><dd>–</dd>" in client.get("/experiments/e").text
 
 
 def test_the_only_one_at_work_needs_no_name(client: TestClient) -> None:
     page = client.get(f"/attempts/{SPIRAL}/iterations").text
-    assert '<h2 id="lane1">Rounds</h2>' in page
+    assert '<h2 id="lane1">Iterations</h2>' in page
 
 
 def test_rates_of_variants_are_told_as_shares(client: TestClient) -> None:
@@ -218,8 +216,8 @@ def test_rates_of_variants_are_told_as_shares(client: TestClient) -> None:
 
 def test_words_of_the_trade_are_explained_where_they_stand(client: TestClient) -> None:
     page = client.get("/rules").text
-    assert "A rule that gates may fail a build" in page
-    assert "on public sessions that were read one by one" in page
+    assert "A rule that gates can fail a build" in page
+    assert "on public sessions from findings read one by one" in page
     page = client.get("/review").text
     assert ">blind</span>" in page
     assert "<span>nothing here tells which variant made it</span>" in page
@@ -293,5 +291,5 @@ def test_the_overview_counts_the_newest_version_of_each_variant_as_its_verdict_d
             "b": (1, 6),
         }
         assert view["older"] == 12
-        assert "Of each variant its newest version: 12 attempts of older versions are left" in page
+        assert "12 attempts of older versions not included" in page
         assert "pass rate 100 % against 0 %" in page

@@ -16,16 +16,16 @@ from starlette.testclient import TestClient
 
 import small_project
 from closeloop.cli.config import load_project
-from closeloop.store.store_opening import open_existing_store
+from closeloop.store.store import open_existing_store
 from closeloop.web.app import build_web_app
-from closeloop.web.page_context import PageContext
+from closeloop.web.page import PageContext
 from closeloop.web.pages import PAGES
 from command_line import typed
 
 HERE = "http://127.0.0.1:4318"
 OFFERED = re.compile(r"<code[^>]*>(closeloop [a-z][^<]*)</code>")
 FILLED_IN = {
-    "closeloop token new NAME": "closeloop token new somebody",
+    "closeloop admin token new NAME": "closeloop admin token new somebody",
     "closeloop ab start trial --variants a=0.5,b=0.5": (
         "closeloop ab start trial --variants closer=0.5,spiraller=0.5"
     ),
@@ -34,7 +34,7 @@ FILLED_IN = {
 SERVICES = (
     "closeloop import --github owner/name",
     "closeloop import --git .",
-    "closeloop pulls --fetch",
+    "closeloop list pulls --fetch",
 )
 """What asks a code host, which is not here, or a history of pull requests."""
 NAMES_OF_NOTHING = ("closeloop score ATTEMPT", "closeloop compare A B", "closeloop judge calibrate")
@@ -102,7 +102,7 @@ def list_addresses(attempts: list[str], experiment: str) -> Iterator[str]:
 
 
 def test_pages_offer_commands(offered: list[str]) -> None:
-    assert any(one.startswith("closeloop check --attempt") for one in offered)
+    assert any(one.startswith("closeloop check") for one in offered)
     assert any(one.startswith("closeloop compare attempt:") for one in offered)
     assert any(one.startswith("closeloop judge ") for one in offered)
 

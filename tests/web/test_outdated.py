@@ -15,7 +15,7 @@ from closeloop.metrics.attempt_table import load_attempt_table
 from closeloop.records.settings import Settings
 from closeloop.store import Store, open_store
 from closeloop.web.app import build_web_app
-from closeloop.web.page_context import PageContext
+from closeloop.web.page import PageContext
 from closeloop.web.pages import attempt
 from patience import until
 

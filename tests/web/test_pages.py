@@ -33,11 +33,11 @@ from closeloop.records.attempt import Attempt
 from closeloop.records.errors import MachineFailed
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.settings import SandboxSettings
+from closeloop.sandbox.machine_view import describe_sandbox_limits
 from closeloop.sandbox.sandbox_ladder import find_sandbox
-from closeloop.sandbox.workspace_layout import describe_sandbox_limits
 from closeloop.store import Store, open_store
-from closeloop.web.access import Caller
 from closeloop.web.app import build_web_app
+from closeloop.web.auth_middleware import Caller
 from closeloop.web.page import Page, PageLocation
 from closeloop.web.pages import (
     PAGES,
@@ -264,7 +264,7 @@ def test_held_out_results_stand_under_their_own_heading_with_the_look(client: Te
 def test_the_spiral_is_seen(client: TestClient) -> None:
     text = client.get(f"/attempts/{SPIRAL}/iterations").text
     assert "5 in a row left the same failures" in text
-    assert "a spiral" in text
+    assert "✗ spiral" in text
 
 
 def test_the_fact_that_was_lost_is_marked(client: TestClient) -> None:
@@ -322,8 +322,8 @@ def test_what_a_check_said_is_shown_by_tier_file_and_line(client: TestClient) ->
         assert "Quality: 5 warnings<" in text
         assert re.search(r"src/x\.py.*line 2<.*line 9<", text, re.DOTALL)
         assert "of changes of its size were reverted" in text
-    assert "What the check said" not in client.get(f"/attempts/{PASSED}/checks").text
-    assert f"closeloop check --attempt {PASSED}" in client.get(f"/attempts/{PASSED}/checks").text
+    assert "Check report" not in client.get(f"/attempts/{PASSED}/checks").text
+    assert f"closeloop check attempt:{PASSED}" in client.get(f"/attempts/{PASSED}/checks").text
 
 
 def test_what_was_checked_lately_is_listed_with_the_pull_requests(client: TestClient) -> None:

@@ -23,7 +23,7 @@ import small_project
 from closeloop.cli.config import load_project
 from closeloop.judges.rubric import load_rubric
 from closeloop.store import Store, open_store
-from closeloop.web.page_context import PageContext
+from closeloop.web.page import PageContext
 
 SHOP = """PRICES = {'tea': 3}
 
@@ -42,6 +42,8 @@ WRITTEN = {
 }
 GOOD = "I looked at shop.py first and ran it afterwards."
 BAD = "Should be fine."
+GOOD_WORK = rf"{GOOD}|if len\(names\)|PRICES\.get\(|sum of prices"
+"""Also without closing messages: a judge that passes a change is asked again without them."""
 CAREFUL = """name: careful
 dialogues:
   - prompt: per cent
@@ -85,6 +87,7 @@ model = "scripted:careful.yaml"
 model = "scripted:hasty.yaml"
 [judge]
 models = ["scripted:judge.yaml"]
+rubric = "analysis"
 [review]
 double = 0.0
 golden = 0.0
@@ -94,9 +97,9 @@ explains-itself = "Does it say what was done?"
 SEAL = r"with seal (?P<seal>[0-9a-f]{16}) as"
 
 
-def judge_says(verdict: str, quote: str) -> dict[str, Any]:
-    """A dialogue of a judge that finds a quote, and says one thing to all checks."""
-    checks = load_rubric("code-change", Path()).checks
+def judge_says(verdict: str, quote: str, work: str) -> dict[str, Any]:
+    """A dialogue of a judge that knows the work, quotes it, and says one thing to all checks."""
+    checks = load_rubric("analysis", Path()).checks
     answer = {"evidence": [quote], "reasoning": "It says so.", "verdict": verdict}
     said = {
         "seal": r"\g<seal>",
@@ -104,7 +107,7 @@ def judge_says(verdict: str, quote: str) -> dict[str, Any]:
         "summary": "Read.",
     }
     text = json.dumps(said).replace(r"\\g", r"\g")
-    return {"prompt": quote, "turns": [{"when": SEAL, "repeat": True, "say": text}]}
+    return {"prompt": work, "turns": [{"when": SEAL, "repeat": True, "say": text}]}
 
 
 def closeloop(folder: Path, *arguments: str, code: int = 0) -> str:
@@ -129,7 +132,7 @@ def project(tmp_path: Path) -> Path:
     (tmp_path / "closeloop.toml").write_text(CONFIGURATION)
     for name, script in (("careful", CAREFUL), ("hasty", HASTY)):
         (tmp_path / f"{name}.yaml").write_text(script.replace("GOOD", GOOD).replace("BAD", BAD))
-    dialogues = [judge_says("yes", GOOD), judge_says("no", BAD)]
+    dialogues = [judge_says("yes", GOOD, GOOD_WORK), judge_says("no", BAD, BAD)]
     (tmp_path / "judge.yaml").write_bytes(
         msgspec.json.encode({"name": "judge", "dialogues": dialogues})
     )
@@ -172,7 +175,7 @@ def score_by_keyboard(page: Page, good: Callable[[str], bool]) -> int:
         else:
             for key in ("n", "p", "Control+Enter"):
                 page.keyboard.press(key)
-    expect(page.get_by_text("Nothing waits for you")).to_be_visible()
+    expect(page.get_by_text("The review queue is empty")).to_be_visible()
     return liked
 
 
@@ -223,7 +226,7 @@ def test_five_prompts_are_scored_by_a_person_and_a_judge_and_compared_with_bound
         page.wait_for_load_state()
         for key in ("b", "b", "y", "Control+Enter"):
             page.keyboard.press(key)
-        expect(page.get_by_text("Nothing waits for you")).to_be_visible()
+        expect(page.get_by_text("The review queue is empty")).to_be_visible()
     assert (compared(project)["comparison"]["first"]) == 0.2
     given = [one for one in store.scores.list_scores(changed) if one.name == "would-merge"]
     assert [(one.source, one.value) for one in given] == [("person", 1.0)]

@@ -116,8 +116,9 @@ def test_spans_become_a_session_without_its_secrets(store: Store) -> None:
         name = wait_for(store, 3)
     trace = store.load_trace(name)
     assert trace is not None
-    assert SECRET not in repr(trace)
-    assert "[redacted: github-token]" in repr(trace)
+    kept = msgspec.json.encode(trace)
+    assert SECRET.encode() not in kept
+    assert b"[redacted: github-token]" in kept
     (command,) = [event for event in trace.events if isinstance(event, Command)]
     assert (command.command, command.output) == ("pytest -q", "1 passed")
     said = [event.text for event in trace.events if isinstance(event, Message)]

@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from closeloop.records.settings import AccessScope, AccessToken, ReviewSettings, Settings
 from closeloop.store import Store, open_store
 from closeloop.web.app import build_web_app
-from closeloop.web.page_context import PageContext
+from closeloop.web.page import PageContext
 from patience import until
 
 HERE = "http://127.0.0.1:4318"

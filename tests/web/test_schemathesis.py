@@ -21,7 +21,7 @@ from closeloop.judges.judge_panel import JudgePanel, open_judge_panel
 from closeloop.records.settings import JudgeSettings, Settings
 from closeloop.store import open_store
 from closeloop.web.app import build_web_app
-from closeloop.web.page_context import PageContext
+from closeloop.web.page import PageContext
 from closeloop.web.submissions import SubmissionEvaluator
 
 sys.path.append(str(Path(sys.prefix, "aside")))

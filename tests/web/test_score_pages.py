@@ -20,12 +20,12 @@ from closeloop.records.settings import Settings
 from closeloop.records.task import Experiment, Task, Variant
 from closeloop.store import Store, open_store
 from closeloop.web.app import build_web_app
-from closeloop.web.page_context import PageContext
+from closeloop.web.page import PageContext
 from closeloop.web.pages.attempts import AttemptsView
 from closeloop.web.pages.compare import CompareView, _build_repeat
 from closeloop.web.pages.experiments import ExperimentView
+from closeloop.web.pages.metrics import AttemptScoresView, ScoresView
 from closeloop.web.pages.overview import OverviewView
-from closeloop.web.pages.scores import AttemptScoresView, ScoresView
 from command_line import typed
 
 T = TypeVar("T")
@@ -173,8 +173,10 @@ def round_numbers(value: Any) -> Any:
 
 
 def test_the_page_of_scores_has_what_the_command_lists(client: TestClient, project: Path) -> None:
-    listed = printed(project, tuple[ScoreSummary, ...], "scores")
-    assert read(client, "/scores", ScoresView).scores == listed
+    listed = printed(project, dict[str, Any], "score", "list")
+    scores = read(client, "/scores", ScoresView).scores
+    assert scores == msgspec.convert(listed["items"], tuple[ScoreSummary, ...])
+    assert len(scores) == listed["total"]
     page = text(client, "/scores")
     assert 'href="/compare?score=would-merge"' in page
     assert 'href="/attempts?score=review-minutes"' in page
@@ -339,7 +341,9 @@ def test_an_experiment_shows_what_each_variant_came_to_and_what_awaits_review(
     client: TestClient, project: Path
 ) -> None:
     """The last repeat of `b` at the last task is for people to look at: 13 of 14 are known."""
-    told = printed(project, MetricsReport, "metrics", "--by", "variant", "--score", "would-merge")
+    told = printed(
+        project, MetricsReport, "metrics", "--group-by", "variant", "--score", "would-merge"
+    )
     now = read(client, f"/experiments/{EXPERIMENT}", ExperimentView).now
     assert now is not None
     scores = now.scores
@@ -353,7 +357,7 @@ def test_an_experiment_shows_what_each_variant_came_to_and_what_awaits_review(
     page = text(client, f"/experiments/{EXPERIMENT}")
     assert '<a href="/review">1 attempt awaits review</a>' in page
     assert "Decided by <strong>would-merge</strong>, given by people." in page
-    assert "What did not pass" not in page, "nothing was checked"
+    assert "Failed attempts" not in page, "nothing was checked"
 
 
 def test_an_experiment_shows_the_scores_that_are_asked_for(client: TestClient) -> None:

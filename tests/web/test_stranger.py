@@ -23,7 +23,7 @@ from closeloop.records.trace import AnyEvent, Command, Edit, Lane, Message, Trac
 from closeloop.store import Store, open_store
 from closeloop.text.wording import format_points
 from closeloop.web.app import build_web_app
-from closeloop.web.page_context import PageContext
+from closeloop.web.page import PageContext
 from closeloop.web.render import shorten_name
 
 HERE = "http://127.0.0.1:4318"
@@ -96,12 +96,12 @@ def test_a_spiral_is_told_in_the_words_of_the_agent(client: TestClient) -> None:
     rounds = client.get(f"/api/attempts/{TALKER}/iterations").json()["lanes"][0]["rounds"]
     assert [one.get("said") for one in rounds] == [*SAID, None]
     page = told(client, f"/attempts/{TALKER}/iterations")
-    assert "What it said before each round" in page
+    assert "Message before each iteration" in page
     assert SAID[1] in page
 
 
 def test_a_finding_leads_to_the_picture_of_it(client: TestClient) -> None:
-    assert f'href="/attempts/{SPIRAL}/iterations">See the rounds' in told(
+    assert f'href="/attempts/{SPIRAL}/iterations">See the iterations' in told(
         client, f"/attempts/{SPIRAL}"
     )
     assert f'href="/attempts/{HANDOFF}/handoffs">See the handoff' in told(
@@ -117,7 +117,7 @@ def test_what_the_brief_left_out_is_called_needed(client: TestClient) -> None:
 
 
 def test_nobody_is_told_to_wait_for_a_review_that_never_comes(client: TestClient) -> None:
-    assert "Only what passed its checks" in told(client, f"/attempts/{TALKER}/reviews")
+    assert "Only attempts that passed their checks" in told(client, f"/attempts/{TALKER}/reviews")
 
 
 def test_the_trend_of_risk_says_what_is_not_in_it(client: TestClient) -> None:
@@ -188,7 +188,7 @@ def test_thirty_variants_do_not_fill_the_first_page() -> None:
             page = told(client, "/")
             chosen = told(client, "/compare")
     assert page.count("There is not enough data") == 1
-    assert "28 other variants cannot be told apart from <bdi>v00</bdi>." in page
+    assert "28 other variants show no clear difference from <bdi>v00</bdi>." in page
     assert chosen.count('value="v00" selected') == 1
 
 
@@ -207,8 +207,8 @@ def test_an_empty_store_says_what_to_do() -> None:
     with open_store(":memory:") as opened, shown(opened) as client:
         for command in ("import", "mine", "run"):
             assert f"<code>closeloop {command}</code>" in told(client, "/")
-        assert "No task was tried yet" in told(client, "/attempts?show=grid")
-        assert "Take a filter away" in told(client, "/attempts?show=grid&task=x")
+        assert "No attempts at tasks yet" in told(client, "/attempts?show=grid")
+        assert "Remove a filter" in told(client, "/attempts?show=grid&task=x")
 
 
 def test_a_name_that_no_folder_can_have_breaks_no_page() -> None:
@@ -239,7 +239,7 @@ def test_long_names_dark_screens_and_paper(
         assert page.evaluate(colour) == "rgb(29, 35, 39)"
         page.goto(f"{address}/attempts")
         expect(page.locator("thead")).to_be_visible()
-        expect(page.get_by_label("Narrow the list")).to_be_hidden()
+        expect(page.get_by_label("Filter the list")).to_be_hidden()
         assert page.evaluate("getComputedStyle(document.querySelector('tbody tr')).display") == (
             "table-row"
         )

@@ -13,7 +13,7 @@ from closeloop.records.pull_request import Delivery
 from closeloop.records.team_rules import ContextRecord
 from closeloop.store import Store, open_store
 from closeloop.web.app import build_web_app
-from closeloop.web.page_context import PageContext
+from closeloop.web.page import PageContext
 
 START = datetime(2026, 1, 5, 9, tzinfo=UTC)
 HERE = "http://127.0.0.1:4318"
@@ -53,7 +53,7 @@ def test_every_trial_has_a_page_with_its_verdict(client: TestClient) -> None:
     assert "new: better" in listed
     page = client.get("/trials/prompts").text
     assert "points against old" in page
-    assert "however often you look" in page
+    assert "at any number of looks" in page
     (standing,) = client.get("/api/trials/prompts").json()["report"]["standings"]
     assert standing["comparison"]["verdict"] == "better"
     assert client.get("/trials/none").status_code == 404

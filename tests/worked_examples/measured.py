@@ -13,10 +13,8 @@ from closeloop.metrics.attempt_measuring import project_rulebook
 from closeloop.process.rulebook import Rulebook
 from closeloop.process.trace_measurement import measure_reading
 from closeloop.process.trace_reading import build_reading
+from closeloop.records.change import TraceReading
 from closeloop.records.finding import Measurement
-from closeloop.records.inspection import (
-    TraceReading,
-)
 from closeloop.records.settings import Settings
 
 

@@ -13,10 +13,9 @@ from scripted_work import BOOK, START, add_attempt, add_task, add_variant, fill
 
 from closeloop.metrics.attempt_measuring import MeasuredAttempt
 from closeloop.metrics.attempt_table import load_attempt_table
-from closeloop.metrics.baseline_gate import compare_with_baseline as gate
-from closeloop.metrics.baseline_gate import scored_share
 from closeloop.metrics.metric_figures import compute_metrics
-from closeloop.metrics.variant_comparison import compare_by_name
+from closeloop.metrics.variant_comparison import compare_by_name, scored_share
+from closeloop.metrics.variant_comparison import compare_with_baseline as gate
 from closeloop.metrics.variant_trials import (
     compare_once,
     draw_variant,

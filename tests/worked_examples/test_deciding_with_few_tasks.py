@@ -8,7 +8,7 @@ import pytest
 from by_hand import T, wilson
 
 from closeloop.records.estimate import Estimate
-from closeloop.statistics.log_ratios import estimate_ratio
+from closeloop.statistics.mean_comparison import estimate_ratio
 from closeloop.statistics.rate_comparison import (
     classify_difference,
     compare_rates,

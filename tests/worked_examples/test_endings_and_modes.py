@@ -11,14 +11,14 @@ from msgspec.structs import replace
 from rules import edit, pytest_run
 
 from closeloop import plugins
-from closeloop.process.rule_quality import (
+from closeloop.process.rulebook import (
     ReadingCounts,
+    build_rulebook,
     decide_gate,
     load_measured_quality,
     quality_by_rule,
     rate_readings,
 )
-from closeloop.process.rulebook import build_rulebook
 from closeloop.process.trace_measurement import (
     classify_ending,
     list_examined_modes,

@@ -1,4 +1,4 @@
-"""Worked examples: what `closeloop due` says, and why."""
+"""Worked examples: what `closeloop task due` says, and why."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from closeloop.metrics.evaluation_due import (
 )
 from closeloop.records.attempt import Proof
 from closeloop.records.attempt import TestRun as SuiteRun
-from closeloop.records.evaluation_due import DueReport
+from closeloop.records.experiment_plan import DueReport
 from closeloop.records.settings import DueSettings, Settings, VariantSettings
 from closeloop.records.task import Experiment, Task, Variant
 from closeloop.store import Store, open_store

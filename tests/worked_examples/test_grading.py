@@ -14,7 +14,7 @@ from closeloop.grading.grading import (
     measure_file_precision,
 )
 from closeloop.grading.integrity.restore import read_steering
-from closeloop.grading.testing.suite_run import judge_suite
+from closeloop.grading.suite_run import judge_suite
 from closeloop.records import attempt
 from closeloop.records.change import Change, FileChange
 from closeloop.records.task import Acceptance, Task

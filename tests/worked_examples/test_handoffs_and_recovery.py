@@ -13,8 +13,7 @@ from rules import edit, pytest_run
 from scripted_work import START
 from story import story
 
-from closeloop.process.measures.measure_summary import measure_lanes
-from closeloop.process.trace_measurement import measure_reading
+from closeloop.process.trace_measurement import measure_lanes, measure_reading
 from closeloop.process.trace_reading import build_reading
 from closeloop.records.attempt import Usage
 from closeloop.records.finding import Finding, Measurement, Unmeasured

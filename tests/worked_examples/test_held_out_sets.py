@@ -1,4 +1,4 @@
-"""Worked examples: what `closeloop sets` says of held-out tasks."""
+"""Worked examples: what `closeloop task sets` says of held-out tasks."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from closeloop.metrics.held_out_runs import (
     overuse_warning,
     report_held_out,
 )
-from closeloop.records.held_out import HeldOutReport, HeldOutRun
+from closeloop.records.experiment_plan import HeldOutReport, HeldOutRun
 from closeloop.records.task import Experiment, Variant
 from closeloop.statistics.rate_comparison import paired_t_difference
-from closeloop.statistics.rate_estimate import t_quantile
+from closeloop.statistics.special_functions import t_quantile
 from closeloop.store import Store, open_store
 
 

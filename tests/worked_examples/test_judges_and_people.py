@@ -22,15 +22,15 @@ from closeloop.judges.judge_calibration import (
     retest_spread,
     verdicts_from_evaluations,
 )
+from closeloop.judges.judge_panel import flip_rate, merge_orders
 from closeloop.judges.masked_work import MaskedCase, is_withheld, withhold_unless_confirmed
-from closeloop.judges.pair_comparison import flip_rate, merge_orders
 from closeloop.judges.rubric import combine_criteria, score_answers
-from closeloop.records.calibration import HumanLabel
 from closeloop.records.estimate import Agreement
 from closeloop.records.evaluation import (
     ComputedFact,
     CriterionScore,
     Evaluation,
+    HumanLabel,
     JudgeCase,
     JudgeSample,
     JudgeVersion,

@@ -18,10 +18,9 @@ from scripted_work import BOOK, START, add_attempt, add_task, add_variant, fill
 from story import story
 
 from closeloop.changes.check_verdict import save_report
+from closeloop.metrics.attempt_measuring import load_said_tags
 from closeloop.metrics.attempt_table import load_attempt_table
-from closeloop.metrics.failure_modes import load_said_tags
-from closeloop.metrics.metric_figures import compute_metrics
-from closeloop.metrics.scope_policy import describe_scope_limit
+from closeloop.metrics.metric_figures import compute_metrics, describe_scope_limit
 from closeloop.records.attempt import Attempt, Grade, Outcome, Usage
 from closeloop.records.change import Change, ChangeReport, FileChange
 from closeloop.records.estimate import MetricValue

@@ -32,7 +32,7 @@ from closeloop.reviews.pull_board import (
     rank_band,
     sum_work_costs,
 )
-from closeloop.reviews.pull_updates import save_facts
+from closeloop.reviews.pull_lifecycle import save_facts
 from closeloop.reviews.rule_index import apply_opinion, count_repeats, find_repeats
 from closeloop.store import Store, open_store
 from closeloop.store.pull_section import BranchWork

@@ -10,19 +10,21 @@ import pytest
 from by_hand import Z, assert_rate
 from risk_repository import changed
 
-from closeloop.changes.coverage import Coverage, LineCoverage
+from closeloop.changes.affected_tests import Coverage, LineCoverage
+from closeloop.changes.risk import coverage_factor, history_factor
 from closeloop.changes.risk.change_history import (
     FileHistory,
     History,
     PastChange,
     measure_change_size,
 )
-from closeloop.changes.risk.risk_factors import coverage_factor, history_factor
-from closeloop.changes.risk.risk_matrix import determine_risk_level, impact_row, likelihood_band
 from closeloop.changes.risk.risk_model import (
     RiskModel,
+    determine_risk_level,
     estimate_chance,
     fit_risk_model,
+    impact_row,
+    likelihood_band,
     rank_change,
 )
 from closeloop.records.change import RiskFactor

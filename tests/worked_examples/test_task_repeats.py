@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import pytest
 
-from closeloop.metrics.task_repeats import group_task_repeats
+from closeloop.metrics.task_log import group_task_repeats
 from closeloop.records.attempt import (
     AWAITING_REVIEW,
     AttemptMarks,

@@ -1,4 +1,4 @@
-"""Worked examples: windows, shifts, turns, regressions and alerts of `closeloop trends`."""
+"""Worked examples of `closeloop metrics --over-time`: windows, shifts, regressions, alerts."""
 
 from __future__ import annotations
 

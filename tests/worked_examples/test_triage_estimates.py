@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from measured import measure_events
 
-from closeloop.metrics.triage_model import (
+from closeloop.metrics.triage import (
     fit_team_model,
     load_triage_prior,
     relative_positions,
     score_sessions,
 )
-from closeloop.records.triage import PriorFeature, TriagePrior
+from closeloop.records.score import PriorFeature, TriagePrior
 from closeloop.statistics.ridge_logistic import calibration_error, fit_ridge_logistic, sigmoid
 
 PRIOR = TriagePrior(

@@ -23,9 +23,8 @@ from closeloop.metrics.work_summary import (
 )
 from closeloop.records.attempt import Attempt, AttemptMarks, AttemptRow, TimeRange, Usage
 from closeloop.records.experiment_plan import AttemptResult
-from closeloop.records.session import Session
 from closeloop.records.settings import Settings
-from closeloop.records.trace import Trace
+from closeloop.records.trace import Session, Trace
 from closeloop.store import Store, open_store
 
 NOW = datetime(2026, 11, 17, 12, tzinfo=UTC)

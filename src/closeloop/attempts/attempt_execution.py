@@ -16,8 +16,7 @@ import anyio.lowlevel
 import msgspec
 from anyio import to_thread
 
-from closeloop.attempts.run_resources import RunResources, sandbox_description
-from closeloop.attempts.task_preparation import prepare_task_base
+from closeloop.attempts.run_resources import RunResources, prepare_task_base, sandbox_description
 from closeloop.gateway.attempt_proxy import AttemptProxy
 from closeloop.grading import grading
 from closeloop.grading.variants import ResolvedVariant, add_agent_context
@@ -32,17 +31,16 @@ from closeloop.records.experiment_plan import (
 )
 from closeloop.records.protocols import Assignment, ModelProxy, Work
 from closeloop.records.record import Record, content_digest
-from closeloop.records.session import Exchange
 from closeloop.records.task import Experiment, Limits, Task
-from closeloop.records.trace import Lane, Note, Trace
+from closeloop.records.trace import Exchange, Lane, Note, Trace
 from closeloop.sandbox.workspaces import UnreadableChange, Workspace, WorkspaceBase
 from closeloop.store import Store
+from closeloop.text.client_markup import build_prompt_version
 from closeloop.text.patches import parse_patch
-from closeloop.text.prompt_text import build_prompt_version
 from closeloop.text.redaction import redact_grade, redact_record
 from closeloop.text.wording import count_with_noun
+from closeloop.traces.file_source import session_from_gateway, session_from_recordings
 from closeloop.traces.readers.gateway import find_system_prompt
-from closeloop.traces.recording_files import session_from_gateway, session_from_recordings
 
 GRACE_SECONDS = 60.0
 """An agent stops itself at its time limit; one that does not is stopped this much later."""
@@ -163,7 +161,9 @@ async def run_agent(
                     slot.variant.model or "", crew.model, limits
                 )
                 proxy = await opened.enter_async_context(proxy_opening)
-            workspace = await opened.enter_async_context(tools.workspaces.open(base, limits))
+            workspace = await opened.enter_async_context(
+                tools.workspaces.open(base, limits, standing=True)
+            )
             refused = workspace.cage.refused
             await before(workspace)
             began = time.monotonic()
@@ -290,6 +290,10 @@ def make_answerer(task: Task) -> Callable[[str], str | None]:
 # Where attempts are made: on this machine, or on a cluster.
 
 
+DEFAULT_JOBS = 16
+"""What providers allow at once, as a rule."""
+
+
 class AttemptExecutor(Record):
     """Makes attempts, several at once."""
 
@@ -313,7 +317,15 @@ async def open_executor(
     async def make_here(one: AttemptOrder) -> AttemptResult:
         return await make_attempt(one, tools)
 
-    yield AttemptExecutor(make=make_here, places=os.cpu_count() or 1)
+    yield AttemptExecutor(make=make_here, places=default_job_count())
+
+
+def default_job_count() -> int:
+    """How many attempts are made at once on this machine, where nobody says.
+
+    Agents mostly wait for a model. Test suites and setups have a limit of their own.
+    """
+    return max(DEFAULT_JOBS, os.cpu_count() or 1)
 
 
 # Whether another attempt of an experiment may begin.
@@ -345,7 +357,7 @@ class AttemptPacer:
             self._looked, self._paused = now, self._course.is_paused(experiment.id)
         if self._paused:
             return (
-                f"the experiment is paused: `closeloop experiments resume {experiment.id}`, "
+                f"the experiment is paused: `closeloop admin resume {experiment.id}`, "
                 "then run it again"
             )
         if experiment.budget is not None:

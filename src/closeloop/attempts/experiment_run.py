@@ -7,7 +7,6 @@ is undone by a kill: an attempt is stored whole, in one transaction, or not at a
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -22,6 +21,7 @@ from closeloop.attempts.attempt_execution import (
     AttemptExecutor,
     AttemptPacer,
     attempt_identity,
+    default_job_count,
     maintain_leases,
     open_executor,
 )
@@ -31,13 +31,15 @@ from closeloop.attempts.attempt_saving import (
     recover_batches,
     save_attempt_result,
 )
-from closeloop.attempts.experiment_status import forecast_run, require_prices
 from closeloop.attempts.run_resources import (
+    ProgressCallback,
     RunResources,
+    forecast_run,
     open_run_resources,
+    prepare_task,
+    require_prices,
     sandbox_description,
 )
-from closeloop.attempts.task_preparation import ProgressCallback, prepare_task
 from closeloop.concurrency import run_limited, unwrap_exception_group
 from closeloop.grading import grading, task_proof
 from closeloop.grading.variants import ResolvedVariant
@@ -59,9 +61,9 @@ from closeloop.records.record import Record, content_digest
 from closeloop.records.settings import ExperimentSettings, Settings
 from closeloop.records.task import Experiment, Task
 from closeloop.store import Store, make_attempt_row
-from closeloop.store.job_leases import current_owner, is_owner_dead
+from closeloop.store.fact_rows import current_owner, is_owner_dead
 from closeloop.store.metrics_section import AttemptSpan
-from closeloop.store.store_opening import open_project_store
+from closeloop.store.store import open_project_store
 from closeloop.text.redaction import redact_grade
 
 AgentBriefing = Callable[[Task, ResolvedVariant, str], str]
@@ -99,13 +101,22 @@ class RunState(Record):
     """What went wrong: nothing more is begun then; what is under way is paid for, and ends."""
 
 
-class PreparedTasks(Record):
-    """Which tasks can be run, and why others cannot."""
+class TaskPreparations:
+    """Which tasks of a plan are prepared so far, and why others cannot be run."""
 
-    proofs: Mapping[str, Proof]
-    """By the task's id: what its tests say before any change."""
-    skipped: dict[str, str]
-    """The reason, by the task's id."""
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        self.proofs: dict[str, Proof] = {}
+        """By the task's id: what its tests say before any change."""
+        self.skipped: dict[str, str] = {}
+        """The reason, by the task's id."""
+        self._ended = {task.id: anyio.Event() for task in tasks}
+
+    def end_event(self, slot: ScheduledAttempt) -> anyio.Event:
+        """Set when it is known whether the slot's task can be run."""
+        return self._ended[slot.task.id]
+
+    def mark_ended(self, task: Task) -> None:
+        self._ended[task.id].set()
 
 
 @asynccontextmanager
@@ -137,7 +148,7 @@ def plan_experiment(
         variants=digests[1],
         repeats=wanted.repeats,
         name=name,
-        seed=wanted.seed,
+        seed=wanted.seed or 0,
         feedback=wanted.feedback,
         budget=wanted.budget,
     )
@@ -158,8 +169,9 @@ def forecast_missing(
     missing = [
         slot for slot in plan.list_slots() if is_attempt_due(last_by_place.get(slot.place), mode)
     ]
-    processors = os.cpu_count() or 1
-    return forecast_run(plan, missing, context.tools.crews, context.store, jobs or processors)
+    return forecast_run(
+        plan, missing, context.tools.crews, context.store, jobs or default_job_count()
+    )
 
 
 @asynccontextmanager
@@ -187,58 +199,79 @@ async def open_run(
         )
 
 
-async def prepare_tasks(run: RunState) -> PreparedTasks:
-    """Prepare every task of the plan; those that cannot be graded are skipped."""
-    proofs: dict[str, Proof] = {}
-    skipped: dict[str, str] = {}
+async def run_attempts(run: RunState) -> dict[str, str]:
+    """Prepare every task, and fill its slots as soon as it is; why some tasks were skipped, by id.
 
-    async def prepare_one(task: Task) -> None:
-        run.tell(RunProgress(stage="preparing", task=task.id))
-        proof = await prepare_task(task, run.context.tools, run.context.store)
-        if proof.state == "unproved":
-            skipped[task.id] = proof.reasons[0]
-            run.tell(RunProgress(stage="skipped", task=task.id, why=proof.reasons[0]))
-        else:
-            proofs[task.id] = proof
-            run.tell(RunProgress(stage="prepared", task=task.id))
-
-    await run_limited(run.plan.tasks, prepare_one, jobs=run.jobs)
-    return PreparedTasks(proofs=proofs, skipped=skipped)
-
-
-async def fill_slots(prepared: PreparedTasks, run: RunState) -> None:
-    """Fill every slot whose task is prepared. What is already filled is left as it is."""
-    context, proofs = run.context, prepared.proofs
-    crews = context.tools.crews.items()
-
-    def is_wanted(slot: ScheduledAttempt) -> bool:
-        return slot.task.id in proofs and (run.mode == "fill" or slot.place in run.last_attempts)
-
-    async def run_one_slot(slot: ScheduledAttempt) -> None:
-        if run.faults:
-            return
-        try:
-            await run_slot(slot, proofs[slot.task.id], run.last_attempts.get(slot.place), run)
-        except Fault as fault:
-            run.faults.append(fault)
-
+    What is already filled is left as it is.
+    """
+    preparations = TaskPreparations(run.plan.tasks)
     with unwrap_exception_group():
         async with anyio.create_task_group() as group:
-            group.start_soon(maintain_leases, context.store, context.owner)
+            group.start_soon(maintain_leases, run.context.store, run.context.owner)
             try:
-                await run_limited(
-                    [slot for slot in run.plan.shuffle_slots() if is_wanted(slot)],
-                    run_one_slot,
-                    jobs=run.jobs,
-                    lane=lambda slot: slot.variant.digest,
-                    room={key: crew.written.jobs for key, crew in crews if crew.written.jobs},
-                )
+                async with anyio.create_task_group() as work:
+                    work.start_soon(prepare_tasks, preparations, run)
+                    work.start_soon(fill_slots, preparations, run)
                 if run.faults:
                     raise pick_fault_to_report(run.faults)
             finally:
                 group.cancel_scope.cancel()
                 with suppress(Fault):
-                    context.store.release_jobs(context.owner)
+                    run.context.store.release_jobs(run.context.owner)
+    return preparations.skipped
+
+
+async def prepare_tasks(preparations: TaskPreparations, run: RunState) -> None:
+    """Prepare every task of the plan; those that cannot be graded are skipped."""
+
+    async def prepare_one(task: Task) -> None:
+        try:
+            if not run.faults:
+                await _prepare_task(task, preparations, run)
+        except Fault as fault:
+            run.faults.append(fault)
+        finally:
+            preparations.mark_ended(task)
+
+    await run_limited(run.plan.tasks, prepare_one, jobs=run.jobs)
+
+
+async def _prepare_task(task: Task, preparations: TaskPreparations, run: RunState) -> None:
+    run.tell(RunProgress(stage="preparing", task=task.id))
+    proof = await prepare_task(task, run.context.tools, run.context.store)
+    if proof.state == "unproved":
+        preparations.skipped[task.id] = proof.reasons[0]
+        run.tell(RunProgress(stage="skipped", task=task.id, why=proof.reasons[0]))
+    else:
+        preparations.proofs[task.id] = proof
+        run.tell(RunProgress(stage="prepared", task=task.id))
+
+
+async def fill_slots(preparations: TaskPreparations, run: RunState) -> None:
+    """Fill every slot whose task can be run, once it is prepared."""
+    crews = run.context.tools.crews.items()
+
+    async def run_one_slot(slot: ScheduledAttempt) -> None:
+        proof = preparations.proofs.get(slot.task.id)
+        if run.faults or proof is None:
+            return
+        try:
+            await run_slot(slot, proof, run.last_attempts.get(slot.place), run)
+        except Fault as fault:
+            run.faults.append(fault)
+
+    await run_limited(
+        [
+            slot
+            for slot in run.plan.shuffle_slots()
+            if run.mode in ("fill", "all") or slot.place in run.last_attempts
+        ],
+        run_one_slot,
+        jobs=run.jobs,
+        lane=lambda slot: slot.variant.digest,
+        room={key: crew.written.jobs for key, crew in crews if crew.written.jobs},
+        ready=preparations.end_event,
+    )
 
 
 async def run_slot(
@@ -254,8 +287,9 @@ async def run_slot(
     first = 0 if row is None else row.retry + 1
     for retry in range(first, first + context.retries + 1):
         # In a thread: attempts under way go on while this one waits for the database.
-        is_claimed, why = await to_thread.run_sync(claim_slot, slot, retry, run)
-        if not is_claimed:
+        order = AttemptOrder(slot=slot, retry=retry, parent=row.id if row else None, proof=proof)
+        claimed_order, why = await to_thread.run_sync(claim_slot, order, run)
+        if claimed_order is None:
             tell(
                 slot.progress_event("held", row, why)
                 if why is not None
@@ -263,8 +297,7 @@ async def run_slot(
             )
             return
         tell(slot.progress_event("started"))
-        order = AttemptOrder(slot=slot, retry=retry, parent=row.id if row else None, proof=proof)
-        result = await run.executor.make(await to_thread.run_sync(with_agent_context, order, run))
+        result = await run.executor.make(claimed_order)
         unsaved_folder = context.tools.root / ATTEMPTS_FOLDER
         saved_result = await save_attempt_result(
             result, slot.task, context.store, order.key, unsaved_folder
@@ -284,16 +317,21 @@ async def run_slot(
     tell(slot.progress_event("settled" if row else "elsewhere", row))
 
 
-def claim_slot(slot: ScheduledAttempt, retry: int, run: RunState) -> tuple[bool, str | None]:
-    """Whether this process may begin an attempt; else why it is held back, where it is."""
-    store, owner = run.context.store, run.context.owner
+def claim_slot(
+    order: AttemptOrder, run: RunState
+) -> tuple[AttemptOrder, None] | tuple[None, str | None]:
+    """The order with its agent's context, where this process may begin it.
+
+    Else None, and why it is blocked; None as well where another process has it.
+    """
+    store, slot, owner = run.context.store, order.slot, run.context.owner
     if (why := run.pace.block_reason(slot.variant.digest)) is not None:
         store.events.add([attempt_saving.blocked_event(slot, why)])
-        return False, why
-    if not store.claim_job(slot.job_key(retry), owner, LEASE_SECONDS, is_owner_dead):
-        return False, None
-    store.events.add([attempt_saving.started_event(slot, retry)])
-    return True, None
+        return None, why
+    events = [attempt_saving.started_event(slot, order.retry)]
+    if not store.claim_job(order.key, owner, LEASE_SECONDS, is_owner_dead, events):
+        return None, None
+    return with_agent_context(order, run), None
 
 
 def with_agent_context(order: AttemptOrder, run: RunState) -> AttemptOrder:
@@ -309,15 +347,17 @@ def is_attempt_due(row: AttemptRow | None, mode: RunMode) -> bool:
     match mode:
         case "fill":
             return row is None or row.exit == "machine"
+        case "all":
+            return True
         case "unscored":
             return row is not None and row.is_unscored
-        case "regrade":
+        case "grades":
             return False
 
 
 def wants_grading(row: AttemptRow, task: Task, mode: RunMode) -> bool:
     """Graded never, in another way, by an older grader, without success, or as we are asked to."""
-    if row.exit == "machine" or mode == "regrade":
+    if row.exit == "machine" or mode == "grades":
         return row.exit != "machine"
     current = row.grading == task.grading and row.version == task_proof.GRADER_VERSION
     return not current or row.is_unscored

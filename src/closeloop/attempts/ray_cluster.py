@@ -28,20 +28,19 @@ from msgspec.structs import replace
 
 from closeloop import __version__
 from closeloop.attempts.attempt_execution import lost_attempt, make_attempt
-from closeloop.attempts.run_resources import RunResources, open_run_resources
-from closeloop.attempts.task_preparation import prepare_task_base
+from closeloop.attempts.run_resources import RunResources, open_run_resources, prepare_task_base
 from closeloop.git import GitFailed, run_git
 from closeloop.grading.variants import ResolvedVariant
 from closeloop.records.errors import BadInput, Fault, MachineFailed, PluginFailed
 from closeloop.records.experiment_plan import AttemptOrder, AttemptResult, ExperimentPlan
 from closeloop.records.record import Record, content_digest
 from closeloop.records.settings import ModelSettings, Settings, VariantSettings
-from closeloop.sandbox.workspaces.source_repository import (
+from closeloop.sandbox.workspaces.workspace_patches import (
     PLAIN_ENVIRONMENT,
     git_folder,
     is_remote_address,
 )
-from closeloop.store.exchange_rows import LazyExchanges, PackedExchanges, exchanges_to_rows
+from closeloop.store.fact_rows import LazyExchanges, PackedExchanges, exchanges_to_rows
 from closeloop.store.record_bodies import encode_record
 
 # What a node must have to make attempts of a plan: settings, prompts, scripts, repositories.
@@ -154,7 +153,9 @@ def _pack_model(model: ModelSettings, root: Path, packed: Callable[[Path], str])
     if model.provider == "scripted":
         return replace(model, model=packed(root / model.model))
     if model.provider not in ("anthropic", "openai", "gemini"):
-        raise BadInput(f"A {model.provider} model answers on this machine: leave out --executor.")
+        raise BadInput(
+            f"A {model.provider} model runs on this machine: set executor.kind to local."
+        )
     if model.key_file is not None:
         return replace(model, key_file=str(root / Path(model.key_file).expanduser()))
     return model

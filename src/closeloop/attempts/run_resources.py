@@ -4,19 +4,41 @@ from __future__ import annotations
 
 import functools
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from ipaddress import ip_address
 from pathlib import Path
+from statistics import fmean
+from urllib.parse import urlsplit
+
+from anyio import to_thread
 
 from closeloop.attempts.attempt_saving import ATTEMPTS_FOLDER
 from closeloop.gateway.model_gateway import ExchangeLookup, Gateway
+from closeloop.grading import task_proof
 from closeloop.grading.variants import ResolvedVariant, resolve_variant
+from closeloop.providers.model_prices import find_model_prices
+from closeloop.records.attempt import Proof
 from closeloop.records.errors import BadInput, Fault
+from closeloop.records.experiment_plan import (
+    ExperimentForecast,
+    ExperimentPlan,
+    ExperimentState,
+    ExperimentStatus,
+    RunProgress,
+    ScheduledAttempt,
+)
 from closeloop.records.record import Record
-from closeloop.records.settings import SandboxSettings, Settings
+from closeloop.records.settings import ModelSettings, SandboxSettings, Settings
+from closeloop.records.task import Experiment, Task
+from closeloop.sandbox.machine_view import describe_sandbox_limits
 from closeloop.sandbox.sandbox_ladder import find_sandbox
-from closeloop.sandbox.workspace_layout import describe_sandbox_limits
 from closeloop.sandbox.workspaces import WorkspaceBase, WorkspacePool
+from closeloop.statistics.rate_comparison import detectable_difference
+from closeloop.store import Store
+from closeloop.tasks.task_sets import hide_task
+from closeloop.text.redaction import redact_proof
 
 
 class RunResources(Record):
@@ -105,3 +127,189 @@ def describe_sandbox(settings: SandboxSettings) -> str:
             return describe_sandbox_limits(find_sandbox(settings, Path(folder)).guards)
         except (Fault, OSError) as fault:
             return str(fault)
+
+
+# Tasks made ready for attempts: their base tree, and what their tests say before any change.
+
+
+ProgressCallback = Callable[[RunProgress], None]
+
+
+async def prepare_task(task: Task, tools: RunResources, store: Store) -> Proof:
+    """The task's base tree, and what its tests say there: made once, then remembered."""
+    try:
+        base = tools.bases[task.digest] = await prepare_task_base(task, tools.workspaces)
+    except BadInput as fault:
+        return task_proof.unready_proof(task, fault)
+    proof = await to_thread.run_sync(store.load_proof, task.grading)
+    if proof is None or proof.version != task_proof.GRADER_VERSION:
+        proof = await task_proof.check_gradable(tools.workspaces, base, task)
+        # What is wrong may lie outside the task, such as a tool that is not installed yet.
+        if proof.state != "unproved":
+            await to_thread.run_sync(save_usable_proof, proof, store)
+    return proof
+
+
+def save_usable_proof(proof: Proof, store: Store) -> None:
+    """Keep a proof; but what the machine spoiled today may be well tomorrow."""
+    test_runs = (proof.before, proof.reference)
+    if not any(run is not None and run.trouble is not None for run in test_runs):
+        store.save_proof(redact_proof(proof))
+
+
+async def prove_tasks(
+    tasks: Sequence[Task],
+    store: Store,
+    workspaces: WorkspacePool,
+    *,
+    repeats: int,
+    tell: ProgressCallback,
+) -> list[Proof]:
+    """Prove each task by its controls, and remember what came of it."""
+    proofs = []
+    for task in tasks:
+        tell(RunProgress(stage="preparing", task=task.id))
+        try:
+            base = await prepare_task_base(task, workspaces)
+            proof = await task_proof.prove_task(workspaces, base, task, repeats)
+            save_usable_proof(proof, store)
+        except BadInput as fault:
+            proof = task_proof.unready_proof(task, fault)
+        store.save_task(task)
+        tell(RunProgress(stage="prepared", task=task.id))
+        proofs.append(proof)
+    return proofs
+
+
+async def prepare_task_base(task: Task, workspaces: WorkspacePool) -> WorkspaceBase | None:
+    """The tree that the task starts from; None for a question without a repository."""
+    if task.repo is None or task.base is None:
+        return None
+    return await workspaces.prepare_base(task.repo, task.base, task.setup)
+
+
+# How experiments stand, and what can be said of one before it begins.
+
+
+def list_experiment_statuses(store: Store) -> list[ExperimentStatus]:
+    """Every experiment, the newest first."""
+    claimed_jobs = store.course.list_claimed_jobs()
+    return [
+        read_experiment_status(store, experiment, claimed_jobs)
+        for experiment in store.list_experiments()
+    ]
+
+
+def read_experiment_status(
+    store: Store, experiment: Experiment, in_hand: Sequence[str]
+) -> ExperimentStatus:
+    """One experiment, given the keys of what any process works on."""
+    done = store.counts.count_filled_slots(experiment)
+    total = len(experiment.tasks) * len(experiment.variants) * experiment.repeats
+    running = sum(_belongs_to(key, experiment) for key in in_hand)
+    spent = store.course.total_cost(experiment)
+    tasks = [store.load_task(digest) for digest in experiment.tasks]
+    variants = [store.load_variant(digest) for digest in experiment.variants]
+    state: ExperimentState = "stopped"
+    if done == total:
+        state = "done"
+    elif store.course.is_paused(experiment.id):
+        state = "paused"
+    elif running:
+        state = "running"
+    elif experiment.budget is not None and (spent or 0.0) >= experiment.budget:
+        state = "spent"
+    return ExperimentStatus(
+        experiment=experiment,
+        tasks=tuple(hide_task(task).id for task in tasks if task),
+        variants=tuple(variant.name for variant in variants if variant),
+        total=total,
+        done=done,
+        running=running,
+        cost=spent,
+        shared_cost=store.course.shared_cost(experiment),
+        begun=store.course.first_start_time(experiment.id),
+        state=state,
+    )
+
+
+def _belongs_to(key: str, experiment: Experiment) -> bool:
+    """Keys of slots are task, variant, repeat and retry; other work has other keys."""
+    task, variant, number = (*key.split("/"), "", "")[:3]
+    is_member = task in experiment.tasks and variant in experiment.variants
+    return is_member and int(number) <= experiment.repeats
+
+
+def estimate_seconds_left(store: Store, course: ExperimentStatus) -> float | None:
+    """Until it is done at the pace it has, by what its variants usually take; None is not known."""
+    variants = [store.load_variant(digest) for digest in course.experiment.variants]
+    average_seconds = [
+        store.course.average_attempt(variant).seconds for variant in variants if variant
+    ]
+    if not course.running or not average_seconds or None in average_seconds:
+        return None
+    mean_seconds = fmean(seconds for seconds in average_seconds if seconds is not None)
+    return (course.total - course.done) * mean_seconds / course.running
+
+
+# What can be said of a plan before it begins: how much it will show, take and cost.
+
+
+def forecast_run(
+    plan: ExperimentPlan,
+    missing: Iterable[ScheduledAttempt],
+    crews: Mapping[str, ResolvedVariant],
+    store: Store,
+    jobs: int,
+) -> ExperimentForecast:
+    """By what attempts of the same variants, or else the same agents and models, took before."""
+    missing_counts = Counter(slot.variant.digest for slot in missing)
+    averages = {variant.digest: store.course.average_attempt(variant) for variant in plan.variants}
+    paid = [crew for crew in crews.values() if crew.model is not None and is_paid_model(crew.model)]
+    seconds: float | None = 0.0
+    cost: float | None = 0.0
+    for digest, count in missing_counts.items():
+        average, model = averages[digest], crews[digest].model
+        free = model is None or not is_paid_model(model)
+        spent = 0.0 if free and average.cost is None else average.cost
+        seconds = _add_product(seconds, count, average.seconds)
+        cost = _add_product(cost, count, spent)
+    several = len(plan.variants) > 1
+    return ExperimentForecast(
+        attempts=len(plan.tasks) * len(plan.variants) * plan.experiment.repeats,
+        missing=sum(missing_counts.values()),
+        effect=detectable_difference(len(plan.tasks), plan.experiment.repeats) if several else None,
+        seconds=None if seconds is None else seconds / jobs,
+        cost=cost,
+        paid=tuple(dict.fromkeys(crew.variant.model or "" for crew in paid)),
+        typical={key: took.seconds for key, took in averages.items() if took.seconds is not None},
+    )
+
+
+def _add_product(total: float | None, count: int, each: float | None) -> float | None:
+    return None if total is None or each is None else total + count * each
+
+
+def is_paid_model(model: ModelSettings) -> bool:
+    """Whether somebody sends a bill: not for what answers here, nor for a server of one's own."""
+    if model.provider in ("scripted", "recorded"):
+        return False
+    if model.base_url is None:
+        return True
+    host = urlsplit(model.base_url).hostname or ""
+    try:
+        is_local = ip_address(host).is_loopback
+    except ValueError:
+        is_local = host == "localhost" or host.endswith(".localhost")
+    return not is_local and find_model_prices(model) is not None
+
+
+def require_prices(budget: float | None, crews: Mapping[str, ResolvedVariant]) -> None:
+    """A budget of money can be kept only where money can be counted."""
+    for crew in crews.values() if budget is not None else ():
+        model = crew.model
+        if model is not None and is_paid_model(model) and find_model_prices(model) is None:
+            raise BadInput(
+                f"The budget needs the price of {crew.variant.model!r}: "
+                "give its input_price and output_price, or set no budget."
+            )

@@ -18,8 +18,8 @@ from closeloop.changes.quality.changed_file import (
     make_check_finding,
 )
 from closeloop.changes.risk.import_graph import ImportResolver
+from closeloop.records.change import Inspection, SourceImport
 from closeloop.records.finding import Finding, Rule, Unmeasured
-from closeloop.records.inspection import Inspection, SourceImport
 from closeloop.records.record import Record
 from closeloop.text.wording import matches_globs
 

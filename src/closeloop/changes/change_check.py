@@ -9,58 +9,86 @@ A tier that cannot look says why, and hides none of the others.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import msgspec
 
 from closeloop import plugins
-from closeloop.changes.affected_tests import select_test_files
-from closeloop.changes.change_sides import ChangeQuery, ChangeSides, open_sides
-from closeloop.changes.check_context import (
+from closeloop.changes.affected_tests import (
+    RAN_STATUSES,
+    Coverage,
+    find_coverage,
+    measure_coverage,
+    read_coverage,
+    select_test_files,
+)
+from closeloop.changes.change_sides import (
+    ChangeQuery,
+    ChangeSides,
     CheckContext,
     describe_missing_content,
     needs_setup,
+    open_sides,
     prepare_base,
 )
 from closeloop.changes.check_verdict import (
+    Fixer,
+    FixSubject,
+    MendedChange,
     decide_verdict,
+    list_blocking_findings,
     review_with_model,
+    run_fix_cycles,
 )
-from closeloop.changes.coverage import Coverage, find_coverage, measure_coverage, read_coverage
 from closeloop.changes.repository_index import inspect_change, open_index
 from closeloop.changes.risk import assess_risk
 from closeloop.changes.risk.change_history import read_history
 from closeloop.changes.risk.risk_model import learn_risk_model
-from closeloop.changes.tool_comparison import CheckTool, ToolComparison, run_tools
+from closeloop.changes.tool_comparison import (
+    CheckTool,
+    ToolComparison,
+    ToolResult,
+    run_tool,
+    run_tools,
+    tool_ending,
+)
 from closeloop.concurrency import compute_in_thread
 from closeloop.grading.tool_outcomes import (
     NO_COMMAND_REASON,
     advise_on_setup,
     explain_unverified,
+    find_missing_program,
 )
 from closeloop.records.attempt import Outcome
-from closeloop.records.change import ChangeReport, CheckTier, MendingResult, Risk, ToolRun
+from closeloop.records.change import (
+    ChangeReport,
+    CheckTier,
+    Inspection,
+    MendingResult,
+    Risk,
+    ToolRun,
+)
 from closeloop.records.errors import BadInput, Fault, MachineFailed
 from closeloop.records.finding import SEVERITIES, Finding, Unmeasured
-from closeloop.records.inspection import (
-    Inspection,
-)
 from closeloop.records.protocols import ChangeCheck, Model
-from closeloop.records.record import Record
+from closeloop.records.record import Record, content_digest
 from closeloop.records.settings import (
     CheckSettings,
     CommandSettings,
     JudgeConfirmation,
     SilenceSettings,
 )
-from closeloop.records.task import Task
+from closeloop.records.task import Limits, Task
 from closeloop.sandbox.workspaces import UnreadableChange, WorkspacePool
+from closeloop.tasks.mining_environments import extract_error_line
 from closeloop.text.redaction import redact_change, redact_record
-from closeloop.text.wording import matches_globs
+from closeloop.text.wording import count_with_noun, matches_globs
 
 TIERS: tuple[CheckTier, ...] = ("tools", "quality", "risk")
 PreparedContext = CheckContext | Unmeasured | MachineFailed | None
@@ -74,7 +102,7 @@ class CheckRequest(Record):
     wanted: ChangeQuery = ChangeQuery()
     cache: Path
     settings: CheckSettings = CheckSettings()
-    confirm: JudgeConfirmation = "addressed"
+    confirm: JudgeConfirmation = "always"
     """When a model that reviews it and finds nothing is asked again."""
     commands: CommandSettings = CommandSettings()
     silences: tuple[SilenceSettings, ...] = ()
@@ -433,3 +461,132 @@ def _finding_order(finding: Finding) -> tuple[int, str, int, str]:
     path, _, line = (finding.places[0] if finding.places else "").rpartition(":")
     number = int(line) if line.isdigit() else 0
     return SEVERITIES.index(finding.severity), path, number, finding.rule
+
+
+# Let an agent mend a change: what starts it, and what is looked at again afterwards.
+
+
+async def mend_change(
+    order: CheckRequest, bench: PreparedContext, results: TierResults, fixer: Fixer | None
+) -> TierResults:
+    """Let an agent mend what the tools and the checks of quality say, where one is named."""
+    if fixer is None or not isinstance(bench, CheckContext):
+        return results
+    sides = bench.sides
+
+    async def recheck_quality(mended: str) -> list[Finding]:
+        patch = sides.change.patch + mended
+        return await compute_in_thread(list_blocking_in_patch, order, sides.base, patch)
+
+    quality = [apply_silences(one, order) for one in results.quality if isinstance(one, Finding)]
+    subject = FixSubject(
+        tools=results.tools.tools,
+        comparisons=results.tools.comparisons,
+        findings=list_blocking_findings(order.settings, quality),
+        recheck=recheck_quality,
+    )
+    if not subject.needs_fixing():
+        return results
+    try:
+        mended = await run_fix_cycles(bench, subject, fixer, order.settings.fix_cycles)
+        tools = msgspec.structs.replace(results.tools, mending=_save_mending(order, mended))
+    except (Fault, OSError, UnreadableChange) as fault:
+        unmended = Unmeasured(rule="mending", reason=describe_fault(fault))
+        unmeasured = (*results.tools.unmeasured, unmended)
+        tools = msgspec.structs.replace(results.tools, unmeasured=unmeasured)
+    return msgspec.structs.replace(results, tools=tools)
+
+
+def list_blocking_in_patch(order: CheckRequest, base: str | None, patch: str) -> list[Finding]:
+    """What the checks of quality find in a patch of a commit that keeps it from being merged."""
+    with TemporaryDirectory(prefix="closeloop-") as folder:
+        path = Path(folder, "change")
+        path.write_bytes(patch.encode("utf-8", "surrogateescape"))
+        with (
+            open_sides(order.root, ChangeQuery(patch=path, base=base)) as sides,
+            open_index(sides, order.cache, order.settings) as index,
+        ):
+            inspection = inspect_change(
+                sides, index, task=order.task, request=order.request, settings=order.settings
+            )
+            found = run_checks(inspection)
+    findings = [apply_silences(one, order) for one in found if isinstance(one, Finding)]
+    return list_blocking_findings(order.settings, findings)
+
+
+def _save_mending(order: CheckRequest, mended: MendedChange) -> MendingResult:
+    """What mends the change as a file: the repository itself is left as it is."""
+    if not mended.patch or mended.mending.left or mended.mending.findings:
+        return mended.mending
+    content = mended.patch.encode("utf-8", "surrogateescape")
+    path = order.cache / "mended" / f"{content_digest(content)[:16]}.patch"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return msgspec.structs.replace(mended.mending, patch=str(path))
+
+
+# Try a project's commands once, in the sandbox where they will be run, before anybody relies on
+# them.
+
+
+TRIAL_SECONDS = 600.0
+_LOG_NOTICE = re.compile(r"(?m)^npm (?:error|ERR!) A complete log of this run .*$")
+
+
+class CommandTrial(Record):
+    """What became of a command."""
+
+    works: bool
+    """It ran and said something: tests may fail, and linters complain."""
+    text: str
+    """In a few words: `41 tests passed in 3.2 s`, `did not run: uv: command not found`."""
+
+
+async def try_commands(
+    workspaces: WorkspacePool,
+    repo: str,
+    commit: str,
+    commands: CommandSettings,
+    tell: Callable[[str], None] = lambda text: None,
+) -> dict[str, CommandTrial]:
+    """Every command at a commit, each in a fresh workspace; where setup fails, nothing else."""
+    trials: dict[str, CommandTrial] = {}
+    try:
+        base = await workspaces.prepare_base(repo, commit, commands.setup, tell=tell)
+    except BadInput as fault:
+        command, _, output = str(fault).partition("\n")
+        text = f"{command} {extract_error_line(output)}" if output else command
+        return {"setup": CommandTrial(works=False, text=text)}
+    if commands.setup:
+        trials["setup"] = CommandTrial(works=True, text="works")
+    limits = Limits(command_seconds=TRIAL_SECONDS, idle_seconds=TRIAL_SECONDS)
+    for tool in list_check_tools(commands, {}):
+        tell(f"trying {tool.name}: {tool.command}")
+        async with workspaces.open(base, limits) as workspace:
+            result = await run_tool(workspace.cage, tool, "after", TRIAL_SECONDS)
+        trials[tool.name] = judge_trial(tool, result)
+    return trials
+
+
+def judge_trial(tool: CheckTool, result: ToolResult) -> CommandTrial:
+    """Whether a command is of use, by how it ended at an untouched commit."""
+    seconds = f"{result.seconds:.1f} s"
+    ran = sum(status in RAN_STATUSES for status in result.tests.values())
+    what = f"{count_with_noun(ran, 'test')} " if ran else ""
+    if result.state == "passed":
+        return CommandTrial(works=True, text=f"{what}passed in {seconds}")
+    if result.state == "timed out":
+        text = f"took longer than {TRIAL_SECONDS:.0f} s"
+        return CommandTrial(works=True, text=text)
+    if missing := find_missing_program(result.output):
+        return CommandTrial(works=False, text=f"did not run: {missing} is not installed")
+    # A linter's complaints can be compared; a build that fails has nothing to be compared with.
+    if tool_ending(result) == "failed" and tool.name != "build":
+        kind = "test" if tool.is_test else "complaint"
+        failing = f"{count_with_noun(len(result.failures), kind)} {'of ' * bool(ran)}{what}"
+        text = f"fails at this commit: {failing.strip()} in {seconds}"
+        return CommandTrial(works=True, text=text)
+    verb = "failed" if result.state == "failed" else "did not run"
+    output = _LOG_NOTICE.sub("", result.output)
+    reason = extract_error_line(output) if output.strip() else result.note
+    return CommandTrial(works=False, text=f"{verb}: {reason}")

@@ -14,8 +14,7 @@ import anyio
 from msgspec.structs import replace
 
 from closeloop import plugins
-from closeloop.changes.change_sides import ChangeQuery, NoChange
-from closeloop.changes.check_context import CheckContext, apply_side
+from closeloop.changes.change_sides import ChangeQuery, CheckContext, NoChange, apply_side
 from closeloop.changes.tool_comparison import (
     CheckTool,
     ToolComparison,
@@ -34,17 +33,23 @@ from closeloop.judges.change_review import (
     split_into_chunks,
 )
 from closeloop.records.attempt import Outcome
-from closeloop.records.change import ChangeReport, MendingResult, ReportVerdict, Risk, ToolRun
+from closeloop.records.change import (
+    ChangeReport,
+    Inspection,
+    MendingResult,
+    ReportVerdict,
+    Risk,
+    ToolRun,
+)
 from closeloop.records.errors import BadInput
 from closeloop.records.finding import SEVERITIES, FailureMode, Finding, Unmeasured
-from closeloop.records.inspection import Inspection
 from closeloop.records.protocols import Agent, Assignment, Model, ModelProxy
 from closeloop.records.record import Record
 from closeloop.records.settings import CheckSettings, CommandSettings, JudgeConfirmation
 from closeloop.records.task import Task, Variant
 from closeloop.sandbox.workspaces import Workspace
 from closeloop.store import Store
-from closeloop.tasks.sealed_tasks import require_unsealed
+from closeloop.tasks.task_sets import require_unsealed
 from closeloop.text.patches import parse_hunk_lines, split_patch_by_file
 from closeloop.text.redaction import redact_patch, redact_record
 from closeloop.text.untrusted import build_text_block, draw_seal, fence_blocks
@@ -245,7 +250,7 @@ async def review_with_model(
     known: Sequence[Finding | Unmeasured],
     reviewer: Model | Unmeasured,
     seconds: float,
-    confirm: JudgeConfirmation = "addressed",
+    confirm: JudgeConfirmation = "always",
 ) -> list[Finding | Unmeasured]:
     """What a model finds beside what is known; what it could not look at is told."""
     if isinstance(reviewer, Unmeasured):

@@ -6,9 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Literal
 
-from closeloop.records.inspection import (
-    Language,
-)
+from closeloop.records.change import Language
 from closeloop.records.settings import CheckSettings
 from closeloop.text.wording import matches_globs
 

@@ -11,9 +11,7 @@ import msgspec
 
 from closeloop.changes.file_kinds import FileKind, is_generated
 from closeloop.changes.syntax import Outline, extract_words, outline_source
-from closeloop.records.inspection import (
-    Language,
-)
+from closeloop.records.change import Language
 from closeloop.records.record import Record
 
 OutlineRow = tuple[str, bool, Outline]

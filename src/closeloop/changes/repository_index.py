@@ -2,26 +2,46 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
 from array import array
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
+from queue import SimpleQueue
+from subprocess import DEVNULL, PIPE, Popen
 from types import TracebackType
 from typing import Any
 
 import msgspec
 
+from closeloop.changes import outline_worker
 from closeloop.changes.change_sides import ChangeSides
-from closeloop.changes.file_kinds import is_generated, is_lockfile, is_vendored, language_of
-from closeloop.changes.layout_changes import find_layout_changes
-from closeloop.changes.parse_cache import ParseCache, list_source_files, read_outlines
-from closeloop.changes.syntax import extract_words, parse_module
-from closeloop.records.change import (
-    FileChange,
+from closeloop.changes.file_kinds import (
+    classify_file,
+    is_generated,
+    is_lockfile,
+    is_vendored,
+    language_of,
 )
-from closeloop.records.inspection import (
+from closeloop.changes.outline_worker import OutlineJob, OutlineRow, SourceFile
+from closeloop.changes.quality.unsafe_code import find_ruff
+from closeloop.changes.syntax import extract_words, parse_module
+from closeloop.code_digest import digest_code
+from closeloop.records.change import (
     ChangeSide,
+    FileChange,
     Inspection,
     Language,
     SourceImport,
@@ -29,8 +49,348 @@ from closeloop.records.inspection import (
 )
 from closeloop.records.settings import CheckSettings
 from closeloop.records.task import Task
+from closeloop.text.code_patterns import parse_python
 from closeloop.text.patches import find_changed_lines
 from closeloop.text.wording import matches_globs
+
+# Files of Python of which a change alters the layout alone, as a formatter does.
+
+
+RUFF_SECONDS = 60
+MAX_PARSED_FILES = 200
+"""So many files that ruff formats differently have their syntax trees compared."""
+MAX_PARSED_BYTES = 500_000
+_WORD = re.compile(rb"\w+")
+_LINE_LENGTH = 320
+"""The most that ruff takes: the less it wraps, the fewer ways there are to write the same."""
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+_Ends = tuple[bytes, bytes]
+
+
+def find_layout_changes(sides: ChangeSides, files: Iterable[FileChange]) -> frozenset[str]:
+    """The paths of files that say the same in the same words, comments and all.
+
+    A change of anything else nearly always changes a word, so that it costs nothing to look.
+    """
+    candidates: dict[str, _Ends] = {}
+    imports_split: dict[str, _Ends] = {}
+    for file in files:
+        # What moved is a change of its own, however little else was done to it.
+        if file.path.endswith((".py", ".pyi")) and file.status == "changed":
+            before = sides.read("before", file.path)
+            after = sides.read("after", file.path)
+            if before and after:
+                words = _count_words(before), _count_words(after)
+                if words[0] == words[1]:
+                    candidates[file.path] = before, after
+                elif _splits_imports(*words):
+                    imports_split[file.path] = before, after
+    same = _find_same_formatting(candidates) if candidates else frozenset()
+    left = {path: ends for path, ends in candidates.items() if path not in same} | imports_split
+    parsed = list(left.items())[:MAX_PARSED_FILES]
+    return same | {path for path, ends in parsed if _has_same_syntax(*ends)}
+
+
+def _count_words(content: bytes) -> Counter[bytes]:
+    """In no order, because a formatter may move a comment; it writes `.5` as `0.5` too."""
+    words = Counter(_WORD.findall(content.lower()))
+    del words[b"0"]
+    words[b"rb"] += words.pop(b"br", 0)
+    return words
+
+
+def _splits_imports(before: Counter[bytes], after: Counter[bytes]) -> bool:
+    """Whether a module is named more or less often, as by isort, and no word is new or gone."""
+    return before.keys() == after.keys() and before[b"import"] != after[b"import"]
+
+
+def _find_same_formatting(candidates: Mapping[str, _Ends]) -> frozenset[str]:
+    """Those that look the same once ruff, which never changes what code does, formatted them."""
+    with tempfile.TemporaryDirectory(prefix="closeloop-") as name:
+        places: dict[str, tuple[Path, Path]] = {}
+        for number, (path, ends) in enumerate(candidates.items()):
+            places[path] = Path(name, f"{number}a.py"), Path(name, f"{number}b.py")
+            for place, content in zip(places[path], ends, strict=True):
+                place.write_bytes(content)
+        options = ["--line-length", str(_LINE_LENGTH)]
+        options += ["--config", "format.skip-magic-trailing-comma=true"]
+        try:
+            subprocess.run(
+                [find_ruff(), "format", "--isolated", "--no-cache", "--quiet", *options, name],
+                capture_output=True,
+                timeout=RUFF_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.SubprocessError):
+            return frozenset()
+        return frozenset(
+            path for path, (one, other) in places.items() if one.read_bytes() == other.read_bytes()
+        )
+
+
+def _has_same_syntax(before: bytes, after: bytes) -> bool:
+    if max(len(before), len(after)) > MAX_PARSED_BYTES:
+        return False
+    try:
+        return _trees_match(parse_python(before), parse_python(after))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+
+
+def _trees_match(before: ast.AST, after: ast.AST) -> bool:
+    """Whether two syntax trees are the same but for places, and docstrings as a reader sees them.
+
+    What is imported from one module in a row counts as one import.
+    """
+    pairs: list[tuple[object, object]] = [(before, after)]
+    while pairs:
+        one, other = pairs.pop()
+        if one.__class__ is not other.__class__:
+            return False
+        if isinstance(one, ast.AST):
+            _normalise_body(one)
+            _normalise_body(other)
+            pairs += [
+                (getattr(one, name, None), getattr(other, name, None)) for name in one._fields
+            ]
+        elif isinstance(one, list):
+            if len(one) != len(other):  # type: ignore[arg-type]
+                return False
+            pairs += zip(one, other, strict=True)  # type: ignore[call-overload]
+        elif one != other:
+            return False
+    return True
+
+
+def _normalise_body(node: object) -> None:
+    """Join imports of a block, and strip the docstring that it begins with."""
+    body = getattr(node, "body", None)
+    if not isinstance(body, list):
+        return
+    _join_imports(body)
+    if isinstance(node, _DOCUMENTED) and body:
+        value = body[0].value if isinstance(body[0], ast.Expr) else None
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            value.value = inspect.cleandoc(value.value).strip()
+
+
+def _join_imports(body: list[ast.stmt]) -> None:
+    """`from a import b` and `from a import c` become one statement, with its names in order."""
+    for at in range(len(body) - 1, -1, -1):
+        one, above = body[at], body[at - 1] if at else None
+        if not isinstance(one, ast.ImportFrom):
+            continue
+        if isinstance(above, ast.ImportFrom) and _module_key(above) == _module_key(one):
+            above.names += one.names
+            del body[at]
+        else:
+            one.names.sort(key=lambda name: (name.name, name.asname or ""))
+
+
+def _module_key(one: ast.ImportFrom) -> tuple[str | None, int]:
+    return one.module, one.level
+
+
+# What was read of files, kept by content: one SQLite file that several processes may share.
+#
+# The file is named by the code that reads: what other code has read is not used again.
+
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS outlines (
+    key TEXT PRIMARY KEY, generated INTEGER NOT NULL, names BLOB NOT NULL, defined BLOB NOT NULL,
+    defined_lines BLOB NOT NULL, prints BLOB NOT NULL, print_lines BLOB NOT NULL,
+    imports BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS modules (key TEXT PRIMARY KEY, module BLOB NOT NULL);
+"""
+_READING_MODULES = (__name__, "closeloop.changes.syntax.*")
+_MAX_STALE_FILES = 10_000
+"""So many files that the repository has no more may stay."""
+
+
+class ParseCache:
+    """An open cache. It never fails: at worst it forgets, and says so in `notes`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / f"syntax-{digest_code(*_READING_MODULES)[:12]}.db"
+        self.notes: list[str] = []
+        self._lock = threading.Lock()
+        self._connection = self._open_database()
+
+    def read_columns(self, *names: str) -> Iterator[Sequence[Any]]:
+        """Of every file, its key and these parts of its outline."""
+        return iter(self._query_rows(f"SELECT key, {', '.join(names)} FROM outlines"))  # noqa: S608
+
+    def read_module(self, key: str) -> bytes | None:
+        rows = self._query_rows("SELECT module FROM modules WHERE key = ?", (key,))
+        return rows[0][0] if rows else None
+
+    def add_outlines(self, rows: Iterable[OutlineRow]) -> None:
+        self._execute_write(
+            "INSERT OR REPLACE INTO outlines VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            [
+                (key, flag, o.names, o.defined, o.defined_lines, o.prints, o.print_lines, o.imports)
+                for key, flag, o in rows
+            ],
+        )
+
+    def add_modules(self, rows: Iterable[tuple[str, bytes]]) -> None:
+        if encoded_modules := list(rows):
+            self._execute_write("INSERT OR REPLACE INTO modules VALUES (?, ?)", encoded_modules)
+
+    def drop_stale_rows(self, wanted: Iterable[str]) -> None:
+        """Forget what the repository has no more, once that is the larger part."""
+        wanted = list(wanted)
+        row_count = self._query_rows("SELECT count(*) FROM outlines")
+        if row_count and row_count[0][0] > 4 * len(wanted) + _MAX_STALE_FILES:
+            self._execute_write("CREATE TEMP TABLE IF NOT EXISTS wanted (key TEXT PRIMARY KEY)")
+            self._execute_write(
+                "INSERT OR IGNORE INTO temp.wanted VALUES (?)", [(key,) for key in wanted]
+            )
+            for table in ("outlines", "modules"):
+                deletion = f"DELETE FROM {table} WHERE key NOT IN (SELECT key FROM temp.wanted)"  # noqa: S608
+                self._execute_write(deletion)
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()
+
+    def _open_database(self) -> sqlite3.Connection:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if not self.path.exists():
+                for old in self.path.parent.glob("syntax-*.db*"):
+                    old.unlink(missing_ok=True)
+            return _connect_database(self.path)
+        except (OSError, sqlite3.DatabaseError) as fault:
+            return self._replace_database(fault)
+
+    def _replace_database(self, fault: Exception) -> sqlite3.Connection:
+        """A damaged file is made again; one that cannot be used now is done without."""
+        if isinstance(fault, sqlite3.DatabaseError) and not isinstance(
+            fault, sqlite3.OperationalError
+        ):
+            self.notes.append(f"{self.path} was damaged ({fault}) and is made again.")
+            try:
+                for ending in ("", "-wal", "-shm"):
+                    Path(f"{self.path}{ending}").unlink(missing_ok=True)
+                return _connect_database(self.path)
+            except (OSError, sqlite3.DatabaseError) as another:
+                fault = another
+        self.notes.append(f"What is read of the repository cannot be kept: {fault}.")
+        return _connect_database(None)
+
+    def _query_rows(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
+        with self._lock:
+            try:
+                return self._connection.execute(query, values).fetchall()
+            except sqlite3.DatabaseError as fault:
+                self._connection.close()
+                self._connection = self._replace_database(fault)
+        return []
+
+    def _execute_write(self, query: str, rows: list[Any] | None = None) -> None:
+        with self._lock:
+            try:
+                with self._connection:
+                    if rows is None:
+                        self._connection.execute(query)
+                    else:
+                        self._connection.executemany(query, rows)
+            except sqlite3.DatabaseError as fault:
+                self._connection.close()
+                self._connection = self._replace_database(fault)
+
+
+def _connect_database(path: Path | None) -> sqlite3.Connection:
+    connection = sqlite3.connect(path or ":memory:", timeout=20, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.executescript(_SCHEMA)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+# Read every source file of a repository a little, on all processors when there are many.
+
+MIN_PARALLEL_FILES = 500
+"""From so many files on, the processors share the work."""
+MAX_PROCESSES = 4
+BATCH_FILES = 100
+
+
+def list_source_files(sides: ChangeSides, settings: CheckSettings) -> Iterator[SourceFile]:
+    """Files of known languages after the change, generated and vendored ones too."""
+    for path, blob in sides.tree("after").items():
+        language = language_of(path)
+        if language and blob.strip("0"):
+            kind = classify_file(path, settings=settings)
+            yield SourceFile(path=path, language=language, blob=blob, kind=kind)
+
+
+def read_outlines(sides: ChangeSides, sources: Sequence[SourceFile]) -> Iterator[list[OutlineRow]]:
+    """Their outlines, some at a time, without those that cannot be had."""
+    contents = ((source, sides.read_blob(source.blob)) for source in sources)
+    jobs = (
+        OutlineJob(source=source, content=read) for source, read in contents if read is not None
+    )
+    batches = iter(lambda: list(islice(jobs, BATCH_FILES)), [])
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    if len(sources) <= MIN_PARALLEL_FILES or processors < 2:
+        yield from map(outline_worker.outline_batch, batches)
+    else:
+        yield from _read_in_parallel(batches, min(processors, MAX_PROCESSES) - 1)
+
+
+def _read_in_parallel(
+    batches: Iterable[list[OutlineJob]], helpers: int
+) -> Iterator[list[OutlineRow]]:
+    """Hand out a few batches, another for each that comes back, and read one where all are busy."""
+    free: SimpleQueue[Popen[bytes]] = SimpleQueue()
+    waiting: deque[Future[list[OutlineRow]]] = deque()
+    with ExitStack() as stack:
+        for _ in range(helpers):
+            # Not from the current folder, which is anybody's: hence -P.
+            command = [sys.executable, "-P", "-m", outline_worker.__name__]
+            worker = Popen(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
+            stack.callback(_stop_worker, worker)
+            free.put(worker)
+        threads = stack.enter_context(ThreadPoolExecutor(helpers))
+        for batch in batches:
+            while waiting and waiting[0].done():
+                yield waiting.popleft().result()
+            if len(waiting) < 2 * helpers:
+                waiting.append(threads.submit(_outline_remotely, free, batch))
+            else:
+                yield outline_worker.outline_batch(batch)
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def _outline_remotely(free: SimpleQueue[Popen[bytes]], batch: list[OutlineJob]) -> list[OutlineRow]:
+    """What another process makes of it; or this one, where the other is no use."""
+    worker = free.get()
+    try:
+        assert worker.stdin
+        assert worker.stdout
+        outline_worker.send_frame(worker.stdin, msgspec.msgpack.encode(batch))
+        return msgspec.msgpack.decode(
+            outline_worker.receive_frame(worker.stdout), type=list[OutlineRow]
+        )
+    except (OSError, EOFError, msgspec.DecodeError):
+        return outline_worker.outline_batch(batch)
+    finally:
+        free.put(worker)
+
+
+def _stop_worker(worker: Popen[bytes]) -> None:
+    worker.kill()
+    worker.communicate()
+
 
 MAX_CACHED_MODULES = 300
 """So many modules are held in memory."""

@@ -18,27 +18,25 @@ from closeloop.changes.affected_tests import (
     find_lost_tests,
     rename_tests,
 )
-from closeloop.changes.check_context import CheckContext, apply_side
-from closeloop.grading.testing.runner_instrumentation import detect_runner
-from closeloop.grading.testing.suite_run import (
+from closeloop.changes.change_sides import CheckContext, apply_side
+from closeloop.grading.suite_run import (
     KILLED_EXIT_CODES,
     NOT_FOUND_EXIT_CODE,
     TIMEOUT_CAUSES,
+    detect_runner,
     run_tests,
 )
 from closeloop.grading.tool_outcomes import ToolEnding, compare_endings, tool_outcome
 from closeloop.process.check_results import check_from_command
-from closeloop.process.shell.command_analysis import analyse_command
+from closeloop.process.command_analysis import analyse_command
 from closeloop.records.attempt import TestRun
 from closeloop.records.change import (
+    ChangeSide,
     ToolOutcome,
     ToolRun,
     ToolState,
 )
 from closeloop.records.errors import BadInput, MachineFailed
-from closeloop.records.inspection import (
-    ChangeSide,
-)
 from closeloop.records.protocols import ProcessResult
 from closeloop.records.record import Record
 from closeloop.records.task import Acceptance, Limits

@@ -4,182 +4,291 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NoReturn
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal, NoReturn
+
+from cyclopts import CoercionError, MissingArgumentError, UnusedCliTokensError
 
 from closeloop import __version__
 from closeloop.records.errors import Fault
 
 if TYPE_CHECKING:
-    from cyclopts import App
+    from cyclopts import App, CycloptsError
+
+
+# What holds for all commands: help, shell completion, global flags and usage errors.
+
+
+_VALUE_NAMES: dict[type, str] = {
+    int: "a whole number",
+    float: "a number",
+    datetime: "a day, such as 2026-11-01",
+}
+
+
+def explain_usage_error(error: CycloptsError) -> str:
+    """Describe a usage error in one sentence without Python types, with the help to read."""
+    command = " ".join(("closeloop", *(error.command_chain or ())))
+    return f"{_describe_error(error)} See `{command} --help`."
+
+
+def _describe_error(error: CycloptsError) -> str:
+    if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
+        return f"{error.unused_tokens[0]!r} is one argument too many."
+    if isinstance(error, MissingArgumentError) and error.argument is not None:
+        if error.keyword:
+            return f"{error.keyword} needs a value."
+        name = error.argument.name
+        by_place = error.argument.field_info.is_positional
+        return f"{name.removeprefix('--').upper() if by_place else name} is missing."
+    if isinstance(error, CoercionError) and error.token and error.target_type in _VALUE_NAMES:
+        name = error.token.keyword or (error.argument.name if error.argument else "It")
+        return f"{name} must be {_VALUE_NAMES[error.target_type]}, not {error.token.value!r}."
+    return str(error)
+
+
+def help_(*command: str) -> None:
+    """Print the help of a command, such as `closeloop help task new`.
+
+    Parameters
+    ----------
+    command
+        The words of the command; the list of all commands when none is given.
+    """
+
+    build_app(command)([*command, "--help"], exit_on_error=False, print_error=False)
+
+
+def completion(shell: Literal["bash", "zsh", "fish"]) -> None:
+    """Print a script that completes commands and options in a shell.
+
+    For bash, add `eval "$(closeloop admin completion bash)"` to ~/.bashrc.
+
+    Parameters
+    ----------
+    shell
+        bash, zsh or fish.
+    """
+
+    print(build_app((), complete=True).generate_completion(shell=shell))  # noqa: T201
+
+
+@contextmanager
+def run_with_global_flags(words: Sequence[str]) -> Iterator[list[str]]:
+    """Apply -q, -v and --set while a command runs; yield the other words.
+
+    Overridden settings are passed in the environment, so that worker processes have them too.
+    """
+    from closeloop.cli import console
+    from closeloop.cli.config import SETTINGS_VARIABLE
+
+    command, overrides, quiet, verbose = _split_global_flags(words)
+    before, began = os.environ.get(SETTINGS_VARIABLE), time.monotonic()
+    console.verbosity = console.QUIET if quiet else console.VERBOSE if verbose else console.NORMAL
+    if overrides:
+        os.environ[SETTINGS_VARIABLE] = "\n".join([*([before] if before else []), *overrides])
+    try:
+        yield command
+    except Exception:
+        if verbose:
+            import traceback
+
+            traceback.print_exc()
+        raise
+    finally:
+        console.print_detail(f"took {time.monotonic() - began:.1f} s")
+        console.verbosity = console.NORMAL
+        if overrides and before is None:
+            del os.environ[SETTINGS_VARIABLE]
+        elif overrides:
+            os.environ[SETTINGS_VARIABLE] = before or ""
+
+
+def _split_global_flags(words: Sequence[str]) -> tuple[list[str], list[str], bool, bool]:
+    """The command without its global flags, then the settings, and whether -q and -v are given."""
+    from closeloop.records.errors import BadInput
+
+    command: list[str] = []
+    overrides: list[str] = []
+    quiet = verbose = False
+    rest = iter(words)
+    for word in rest:
+        if word == "--":
+            command += [word, *rest]
+        elif word in ("-q", "--quiet"):
+            quiet = True
+        elif word in ("-v", "--verbose"):
+            verbose = True
+        elif word == "--set" or word.startswith("--set="):
+            setting = word.partition("=")[2] if "=" in word else next(rest, "")
+            if not setting.partition("=")[1]:
+                raise BadInput("--set needs KEY=VALUE, such as --set run.jobs=4.")
+            overrides.append(setting)
+        else:
+            command.append(word)
+    return command, overrides, quiet, verbose
+
 
 COMMAND_CHAPTERS = {
-    "Your own tasks": {
-        "init": ("closeloop.cli.task:init", "Look at a repository and write its closeloop.toml."),
-        "mine": ("closeloop.cli.mine:mine", "Turn past work into proved tasks."),
-        "task new": (
-            "closeloop.cli.task:new",
-            "Write a new task, filled in as far as can be known.",
-        ),
-        "task check": ("closeloop.cli.task:check", "Prove tasks by their controls."),
-        "task list": ("closeloop.cli.task:list_", "List tasks with their tags."),
-        "task tag": ("closeloop.cli.task:tag", "Add tags to a task, or take them away."),
-        "task stress": (
-            "closeloop.cli.task:stress",
-            "Make variants that stress one failure mode each.",
-        ),
-        "task import": ("closeloop.cli.exchange:import_", "Read tasks of SWE-bench and Harbor."),
-        "task export": ("closeloop.cli.exchange:export", "Write tasks for SWE-bench or Harbor."),
-        "sets": ("closeloop.cli.sets:sets", "List dev and held-out tasks as sets, and split them."),
-        "due": ("closeloop.cli.due:due", "Say what to run again, and which tasks are stale."),
+    "Start": {
+        "init": ("closeloop.cli.task:init", "Write closeloop.toml for a repository."),
+        "demo": ("closeloop.cli.demo:demo", "Build and run the sample project."),
+        "import": ("closeloop.cli.import_:import_", "Import sessions or pull requests."),
+        "run": ("closeloop.cli.run:run", "Run agents on tasks and grade their changes."),
+        "serve": ("closeloop.cli.serve:serve", "Serve the dashboard, API and trace receiver."),
     },
-    "Agents at work": {
-        "agents": (
-            "closeloop.cli.attempts:agents",
-            "List agents: which are here, and how to get others.",
+    "Understand": {
+        "list attempts": ("closeloop.cli.attempts:attempts", "List attempts and sessions."),
+        "list experiments": ("closeloop.cli.attempts:experiments", "List experiments."),
+        "list pulls": ("closeloop.cli.attempts:pulls", "List pull requests, riskiest first."),
+        "list plans": ("closeloop.cli.orchestrate:plans", "List orchestrated requests."),
+        "find": ("closeloop.cli.attempts:find", "Search the text of sessions and attempts."),
+        "show": ("closeloop.cli.show:show", "Show one attempt, pull request or plan."),
+        "measure": ("closeloop.cli.measure:measure", "Measure how agents worked."),
+        "triage": ("closeloop.cli.measure:triage", "List the sessions most likely to have failed."),
+        "compare": ("closeloop.cli.compare:compare", "Compare variants, agents or periods."),
+        "metrics": ("closeloop.cli.metrics:metrics", "Print metrics of all work."),
+        "report": ("closeloop.cli.metrics:report", "Write a report of all metrics to a file."),
+        "export": ("closeloop.cli.export:export", "Export attempts, traces and scores."),
+    },
+    "Tasks": {
+        "mine": ("closeloop.cli.mine:mine", "Create tasks from the history of a repository."),
+        "task new": ("closeloop.cli.task:new", "Create a task file."),
+        "task check": ("closeloop.cli.task:check", "Verify that tasks can be graded."),
+        "task list": ("closeloop.cli.task:list_", "List tasks and their tags."),
+        "task tag": ("closeloop.cli.task:tag", "Add or remove tags of a task."),
+        "task stress": ("closeloop.cli.task:stress", "Create harder versions of a task."),
+        "task sets": ("closeloop.cli.task:sets", "List the dev set and the held-out set."),
+        "task split": ("closeloop.cli.task:split", "Move some tasks to the held-out set."),
+        "task unseal": ("closeloop.cli.run:unseal", "Run the held-out tasks, with a reason."),
+        "task unsealed": ("closeloop.cli.task:unsealed", "List runs of held-out tasks."),
+        "task due": ("closeloop.cli.task:due", "List stale tasks and overdue runs."),
+        "task import": ("closeloop.cli.exchange:import_", "Import SWE-bench or Harbor tasks."),
+        "task export": ("closeloop.cli.exchange:export", "Export tasks to SWE-bench or Harbor."),
+    },
+    "Changes and review": {
+        "check": ("closeloop.cli.check:check", "Check whether a change is safe to merge."),
+        "check risk": ("closeloop.cli.check:fit", "Fit the risk model to this repository."),
+        "deliver": ("closeloop.cli.deliver:deliver", "Turn a request into a checked pull request."),
+        "review": ("closeloop.cli.review:review", "Review agents' changes at the keyboard."),
+        "score": ("closeloop.cli.score:score", "Score attempts by hand or from a file."),
+        "score list": ("closeloop.cli.score:scores", "List the scores that attempts have."),
+        "learn reviews": ("closeloop.cli.learn:learn", "Learn team rules from reviews."),
+        "learn list": ("closeloop.cli.learn:list_", "List team rules."),
+        "learn show": ("closeloop.cli.learn:show_", "Show a team rule and its sources."),
+        "learn repeats": ("closeloop.cli.learn:repeats", "List repeated review comments."),
+        "learn corrections": (
+            "closeloop.cli.learn:corrections",
+            "List corrections of agents' work.",
         ),
-        "run": ("closeloop.cli.run:run", "Run agents on tasks and grade what they change."),
-        "experiments": (
-            "closeloop.cli.attempts:experiments",
-            "List, pause and resume experiments.",
+        "learn add": ("closeloop.cli.learn:add", "Add a team rule."),
+        "learn accept": ("closeloop.cli.learn:accept", "Activate a proposed rule."),
+        "learn check": ("closeloop.cli.learn:check", "Find an automatic check for a rule."),
+        "learn retire": ("closeloop.cli.learn:retire", "Retire a rule."),
+        "learn reword": ("closeloop.cli.learn:reword", "Change the text or paths of a rule."),
+        "learn join": ("closeloop.cli.learn:join", "Merge two rules into one."),
+        "learn confirm": ("closeloop.cli.learn:confirm", "Confirm that a comment repeats a rule."),
+        "learn deny": ("closeloop.cli.learn:deny", "Deny that a comment repeats a rule."),
+        "learn context": (
+            "closeloop.cli.learn:context",
+            "Print or write the rules for the next agent.",
         ),
-        "attempts": ("closeloop.cli.attempts:attempts", "List attempts and their outcomes."),
-        "find": ("closeloop.cli.attempts:find", "Find sessions by what was said and done."),
-        "show": ("closeloop.cli.show:show", "Show what happened in one attempt."),
-        "branch": (
-            "closeloop.cli.attempts:branch",
-            "Make a git branch of what an attempt changed.",
+        "learn insights": ("closeloop.cli.learn:insights", "List what agents said they lacked."),
+        "prompt log": ("closeloop.cli.prompts:log", "List prompts and the work done with each."),
+        "prompt show": ("closeloop.cli.prompts:show_", "Print a stored prompt."),
+        "prompt diff": ("closeloop.cli.prompts:diff", "Compare two prompts."),
+        "prompt results": (
+            "closeloop.cli.prompts:results",
+            "Test whether a rate improved with a prompt.",
+        ),
+        "prompt add": ("closeloop.cli.prompts:add", "Store a prompt used elsewhere."),
+        "prompt restore": ("closeloop.cli.prompts:restore", "Write a stored prompt to a file."),
+        "ab start": ("closeloop.cli.prompts:start", "Start an A/B test."),
+        "ab assign": ("closeloop.cli.prompts:assign", "Assign a piece of work to a variant."),
+        "ab status": ("closeloop.cli.prompts:status", "Print the results of an A/B test."),
+        "gate": (
+            "closeloop.cli.compare:gate",
+            "Fail when an experiment is worse than its baseline.",
+        ),
+    },
+    "Judge and orchestrate": {
+        "judge": ("closeloop.cli.judge:judge", "Score outputs with models and a rubric."),
+        "judge ask": (
+            "closeloop.cli.judge:ask",
+            "Ask a model one question about each trace.",
+        ),
+        "judge calibrate": (
+            "closeloop.cli.judge:calibrate",
+            "Compare a judge with people's labels.",
         ),
         "orchestrate": (
             "closeloop.cli.orchestrate:orchestrate",
-            "Have a request done by sub-agents, judged and tried again.",
-        ),
-        "deliver": (
-            "closeloop.cli.deliver:deliver",
-            "Bring a request to a checked pull request.",
-        ),
-        "plans": ("closeloop.cli.plans:plans", "List orchestrated plans, their tries and rates."),
-    },
-    "How they work": {
-        "measure": ("closeloop.cli.measure:measure", "Say how agents worked, with the evidence."),
-        "triage": (
-            "closeloop.cli.triage:triage",
-            "List the sessions to look at first, and why.",
-        ),
-        "rules": ("closeloop.cli.rules:rules", "List what is looked for in traces."),
-        "ask": (
-            "closeloop.cli.judge_calibration:ask",
-            "Ask one narrow question about every trace.",
-        ),
-        "compare": ("closeloop.cli.compare:compare", "Say which variant is better, and how sure."),
-        "gate": ("closeloop.cli.gate:gate", "Fail when agents work worse than they did."),
-        "metrics": ("closeloop.cli.metrics:metrics", "All that is known of the work, in numbers."),
-        "trends": (
-            "closeloop.cli.metrics:trends",
-            "How metrics went over time, and what got worse.",
-        ),
-        "ab": (
-            "closeloop.cli.trials:ab",
-            "Let variants share the work by random assignment, and see which is better.",
-        ),
-        "report": ("closeloop.cli.metrics:report", "Write all numbers on a page, to hand on."),
-    },
-    "What they made": {
-        "check": ("closeloop.cli.check:check", "Say whether a change is safe to merge."),
-        "risk fit": ("closeloop.cli.check:fit", "Learn from the past which changes go wrong."),
-        "judge": ("closeloop.cli.judge:app", "Score outputs by a rubric, with the facts first."),
-        "score": ("closeloop.cli.score:score", "Score attempts yourself, one or many."),
-        "scores": ("closeloop.cli.score:scores", "List what attempts are scored by."),
-    },
-    "Work done elsewhere": {
-        "import": ("closeloop.cli.import_:import_", "Read the sessions that agents recorded."),
-        "purge": ("closeloop.cli.export:purge", "Remove a secret that got in from the store."),
-        "export": ("closeloop.cli.export:export", "Write attempts in formats that others read."),
-        "pulls": ("closeloop.cli.pulls:pulls", "List pull requests, and what became of them."),
-        "app manifest": (
-            "closeloop.cli.app:manifest",
-            "Write the page that makes a GitHub App.",
-        ),
-        "app register": ("closeloop.cli.app:register", "Fetch the keys of a GitHub App, once."),
-        "events": ("closeloop.cli.export:events", "Print what happened, and go on with it."),
-    },
-    "What reviewers teach": {
-        "review": ("closeloop.cli.review:review", "Look at what agents made, and answer for it."),
-        "memory learn": ("closeloop.cli.memory:learn", "Learn from reviews of agents' work."),
-        "memory list": ("closeloop.cli.memory:list_", "List rules."),
-        "memory show": ("closeloop.cli.memory:show_", "Show a rule with who said it."),
-        "memory repeats": ("closeloop.cli.memory:repeats", "List what had to be said again."),
-        "memory corrections": (
-            "closeloop.cli.memory:corrections",
-            "List what people did to agents' work.",
-        ),
-        "memory add": ("closeloop.cli.memory:add", "Write a rule down."),
-        "memory accept": ("closeloop.cli.memory:accept", "Let agents be told a rule."),
-        "memory check": ("closeloop.cli.memory:check", "Prove a check for a rule."),
-        "memory retire": ("closeloop.cli.memory:retire", "Take a rule back."),
-        "memory reword": ("closeloop.cli.memory:reword", "Say a rule in better words."),
-        "memory join": ("closeloop.cli.memory:join", "Make one rule of two."),
-        "memory confirm": (
-            "closeloop.cli.memory:confirm",
-            "Say that a remark restates a rule.",
-        ),
-        "memory deny": ("closeloop.cli.memory:deny", "Say that a remark restates no rule."),
-        "context": ("closeloop.cli.context:context", "What the next agent should know."),
-        "insights": ("closeloop.cli.context:insights", "What agents said they lacked, counted."),
-        "encoder": (
-            "closeloop.cli.context:encoder",
-            "What finds rules by meaning, and how to get it.",
-        ),
-        "prompt log": ("closeloop.cli.prompts:log", "List every prompt with what ran under it."),
-        "prompt show": ("closeloop.cli.prompts:show_", "Print a prompt as it was."),
-        "prompt diff": ("closeloop.cli.prompts:diff", "Show what differs, and how to test it."),
-        "prompt results": (
-            "closeloop.cli.prompts:results",
-            "Say whether a rate improved after a prompt.",
-        ),
-        "prompt add": ("closeloop.cli.prompts:add", "Store a prompt that is used elsewhere."),
-        "prompt restore": (
-            "closeloop.cli.prompts:restore",
-            "Write a prompt into a file, as it was.",
+            "Split a request over several sub-agents.",
         ),
     },
-    "Served until stopped": {
-        "serve": ("closeloop.cli.serve:serve", "Show the dashboard, and receive agents' traces."),
-        "token": ("closeloop.cli.serve:token", "Say who may use the dashboard and its API."),
-        "mcp": ("closeloop.cli.mcp:mcp", "Let agents ask closeloop about their own work."),
-        "gateway": ("closeloop.cli.serve:gateway", "Serve a model to agents, and record it."),
-        "script": ("closeloop.cli.serve:script", "Serve a scripted model to any agent."),
+    "Administration": {
+        "mcp": ("closeloop.cli.mcp:mcp", "Serve closeloop's tools to agents over MCP."),
+        "admin agents": ("closeloop.cli.attempts:agents", "List agents and how to install them."),
+        "admin token": ("closeloop.cli.serve:token", "Manage access tokens of the dashboard."),
+        "admin app manifest": ("closeloop.cli.app:manifest", "Create a GitHub App."),
+        "admin app register": ("closeloop.cli.app:register", "Save the keys of a GitHub App."),
+        "admin events": ("closeloop.cli.export:events", "Print the log of events."),
+        "admin pause": ("closeloop.cli.attempts:pause", "Pause an experiment."),
+        "admin resume": ("closeloop.cli.attempts:resume", "Resume a paused experiment."),
+        "admin gateway": ("closeloop.cli.serve:gateway", "Serve a model to agents, recorded."),
+        "admin script": ("closeloop.cli.serve:script", "Serve a scripted model to agents."),
+        "admin encoder": ("closeloop.cli.learn:encoder", "List or install text encoders."),
+        "admin purge": ("closeloop.cli.export:purge", "Remove a secret from the store."),
+        "admin completion": (
+            "closeloop.cli:completion",
+            "Print a shell completion script.",
+        ),
+        "help": ("closeloop.cli:help_", "Print the help of a command."),
     },
 }
-"""Every command in the order of use, with where it is and what it does."""
+"""Every command in the order of use, with its function and a one-line description."""
 
 COMMAND_GROUPS = {
-    "task": "Write tasks and prove them.",
-    "risk": "How likely changes go wrong here.",
-    "memory": "What reviewers taught, and what agents are told of it.",
-    "prompt": "The prompts that agents ran under.",
-    "app": "A GitHub App that asks, reports and hears for your repositories.",
+    "list": "List attempts, experiments, pull requests or plans.",
+    "task": "Create, verify and list tasks.",
+    "learn": "Team rules learned from reviews, and the context given to agents.",
+    "prompt": "Versions of the prompts that agents ran with.",
+    "ab": "A/B tests of variants in daily work.",
+    "admin": "Agents, tokens, models, events and maintenance.",
+    "admin app": "A GitHub App for webhooks, checks and pull requests.",
 }
+"""Commands that only have sub-commands."""
+
+ERROR_KINDS = {2: "input", 3: "plugin", 4: "machine"}
+
+
+GLOBAL_FLAGS_HELP = """\
+Every command also takes:
+  -q, --quiet      no progress and no warnings
+  -v, --verbose    settings file, store, duration and tracebacks
+  --set KEY=VALUE  override a setting of closeloop.toml: --set run.jobs=4"""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one command and leave with its exit code.
+    """Run one command and exit with its exit code.
 
-    0 fine · 1 the answer is no · 2 your input · 3 a plug-in · 4 the machine
+    0 success · 1 the answer is no · 2 wrong input · 3 a plug-in failed · 4 the machine failed
     """
     from cyclopts import CycloptsError
 
-    argv = sys.argv[1:] if arguments is None else arguments
+    given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        exit_code = _build_app(argv)(argv, exit_on_error=False, print_error=False)
+        with run_with_global_flags(given) as words:
+            exit_code = build_app(words)(words, exit_on_error=False, print_error=False)
     except CycloptsError as error:
-        from closeloop.cli.usage_errors import explain_usage_error
-
-        _exit_with_message(explain_usage_error(error), 2)
+        _exit_with_error(explain_usage_error(error), 2, given)
     except Fault as fault:
-        _exit_with_message(str(fault), fault.exit_code)
+        _exit_with_error(str(fault), fault.exit_code, given)
     except KeyboardInterrupt:
-        _exit_with_message("stopped. Run the same command again to go on.", 130)
+        _exit_with_error("Stopped. Run the same command again to continue.", 130, given)
     except BrokenPipeError:
         # Somebody like `head` stopped reading: not our failure, and nothing more can be flushed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -187,13 +296,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(exit_code if isinstance(exit_code, int) else 0)
 
 
-def _build_app(asked: Sequence[str]) -> App:
-    """Every command by its name, to be imported when it is used."""
+def build_app(words: Sequence[str], *, complete: bool = False) -> App:
+    """Build the command tree. Only the command that the words name is imported.
+
+    With `complete`, every command is imported, as shell completion needs all options.
+    """
     from cyclopts import App, Group, Parameter
 
     app = App(
         name="closeloop",
-        help="Tells a team whether its coding agents work.",
+        help="Measure whether your coding agents do good work.",
+        help_epilogue=GLOBAL_FLAGS_HELP,
         version=__version__,
         help_format="plaintext",  # Markdown would cost a third of the start-up
         default_parameter=Parameter(negative=(), show_default=_format_default),
@@ -202,34 +315,55 @@ def _build_app(asked: Sequence[str]) -> App:
     )
     app["--help"].group = app["--version"].group = Group("Options", sort_key=len(COMMAND_CHAPTERS))
     parents = {"": app}
-    words = [word for word in asked if word not in ("--help", "-h")]
+    named = [word for word in words if word not in ("--help", "-h")]
+    all_names = {name for commands in COMMAND_CHAPTERS.values() for name in commands}
+    parent_names = {name.rpartition(" ")[0] for name in all_names} | {"admin"}
     for chapter_number, (title, commands) in enumerate(COMMAND_CHAPTERS.items()):
         chapter = Group(title, sort_key=chapter_number)
         for command_number, (name, (target, about)) in enumerate(commands.items()):
-            # What the table says is for lists: a command that is asked for tells all it can do.
-            help_text = None if name.split() == words[: len(name.split())] else about
+            is_named = name.split() == named[: len(name.split())]
             parent_name, _, command_name = name.rpartition(" ")
-            if parent_name not in parents:
-                parents[parent_name] = App(
-                    name=parent_name,
-                    help=COMMAND_GROUPS[parent_name],
-                    group=chapter,
+            for depth in range(1, len(name.split()) + (name in parent_names)):
+                above, _, word = (group := " ".join(name.split()[:depth])).rpartition(" ")
+                if group not in parents:
+                    parents[group] = App(
+                        name=word,
+                        help=COMMAND_GROUPS.get(group, None if is_named else about),
+                        group=None if above else chapter,
+                        sort_key=command_number,
+                    )
+                    parents[above].command(parents[group])
+            if name not in parent_names:
+                parents[parent_name].command(
+                    target,
+                    name=command_name,
+                    help=None if is_named else about,
+                    group=None if parent_name else chapter,
                     sort_key=command_number,
                 )
-                app.command(parents[parent_name])
-            group = None if parent_name else chapter
-            parents[parent_name].command(
-                target, name=command_name, help=help_text, group=group, sort_key=command_number
-            )
+            elif is_named or complete:
+                parents[name].default(_import_function(target))
     return app
+
+
+def _import_function(target: str) -> Callable[..., object]:
+    from importlib import import_module
+
+    module, _, name = target.partition(":")
+    function: Callable[..., object] = getattr(import_module(module), name)
+    return function
 
 
 def _format_default(default: object) -> str | None:
     return None if str(default) in ("None", "False", "") else str(default)
 
 
-def _exit_with_message(why: str, exit_code: int) -> NoReturn:
-    from closeloop.cli.console import print_warning
+def _exit_with_error(message: str, exit_code: int, words: Sequence[str]) -> NoReturn:
+    """Print an error on standard error; under --json also as JSON on standard output."""
+    from closeloop.cli.console import print_error, print_json
 
-    print_warning(why)
+    print_error(message)
+    if "--json" in words:
+        kind = ERROR_KINDS.get(exit_code, "stopped")
+        print_json({"error": {"kind": kind, "message": message, "exit_code": exit_code}})
     sys.exit(exit_code)

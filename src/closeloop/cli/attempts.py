@@ -1,8 +1,8 @@
-"""What was tried, and by whom: agents, experiments and attempts, listed, found and branched."""
+"""Lists of agents, experiments and attempts, and the search over attempts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,23 +14,26 @@ from closeloop.text.search_text import SearchSnippet
 from closeloop.text.wording import short_repository_name
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.table import Table
     from rich.text import Text
 
+    from closeloop.cli.config import ProjectConfiguration
     from closeloop.metrics.score_columns import ScoreCell
     from closeloop.records.attempt import AttemptRow
     from closeloop.records.experiment_plan import ExperimentStatus
+    from closeloop.records.pull_request import PullRequest
     from closeloop.records.settings import Settings
+    from closeloop.reviews.pull_board import BoardRow
+    from closeloop.reviews.pull_changes import FetchedChanges
     from closeloop.store import Store
 
 
-# `closeloop agents`: which agents are on this machine, and how to get the others.
+# `closeloop admin agents`: which agents are installed, and how to install the others.
 
 
 def agents(*, json: JsonFlag = False) -> None:
-    """List every agent that `--agent` knows: its version and place, or the line that
-    installs it.
-    """
+    """List agents with version and path, or the command that installs them."""
     from rich.table import Table
 
     from closeloop import plugins
@@ -72,61 +75,71 @@ def _describe_agent(agent: Any) -> dict[str, Any]:
     }
 
 
-# `closeloop experiments`: how far each one is, and whether it may go on.
+# `closeloop list experiments`, `closeloop admin pause` and `closeloop admin resume`.
 
 MAX_NAMES = 3
 
 
-def experiments(
-    action: Literal["list", "pause", "resume"] = "list",
-    experiment: str | None = None,
-    /,
-    *,
-    json: JsonFlag = False,
-) -> None:
-    """List experiments, the newest first; or hold one back, and let it go on.
+def experiments(*, json: JsonFlag = False) -> None:
+    """List experiments with their progress, cost and state, newest first."""
+    from closeloop.attempts.run_resources import list_experiment_statuses
+    from closeloop.cli.config import load_project
+    from closeloop.store.store import open_existing_store
 
-    While an experiment is paused no process begins an attempt of it; those that run are finished.
+    project = load_project(Path.cwd())
+    with open_existing_store(project.settings, project.root) as store:
+        statuses = list_experiment_statuses(store)
+    print_experiments(statuses, json=json)
+
+
+def pause(experiment: str, /, *, json: JsonFlag = False) -> None:
+    """Pause an experiment: no process starts an attempt of it; running attempts finish.
 
     Parameters
     ----------
-    action
-        What to do: list, pause or resume.
     experiment
-        Which one to pause or resume, by its id or the beginning of it.
+        The id of the experiment, or the beginning of it.
     """
-    from rich.text import Text
+    set_experiment_paused(experiment, paused=True, json=json)
 
-    from closeloop.attempts.experiment_status import (
-        list_experiment_statuses,
-        read_experiment_status,
-    )
+
+def resume(experiment: str, /, *, json: JsonFlag = False) -> None:
+    """Resume a paused experiment: `closeloop run` starts its attempts again.
+
+    Parameters
+    ----------
+    experiment
+        The id of the experiment, or the beginning of it.
+    """
+    set_experiment_paused(experiment, paused=False, json=json)
+
+
+def set_experiment_paused(name: str, *, paused: bool, json: bool) -> None:
+    from closeloop.attempts.run_resources import read_experiment_status
     from closeloop.cli.config import load_project
-    from closeloop.cli.console import print_json, print_parts
     from closeloop.metrics.attempt_measuring import find_experiment
-    from closeloop.records.errors import BadInput
-    from closeloop.store.store_opening import open_existing_store
+    from closeloop.store.store import open_existing_store
 
     project = load_project(Path.cwd())
-    if action != "list" and experiment is None:
-        raise BadInput(f"Say which one to {action}: `closeloop experiments` lists them.")
     with open_existing_store(project.settings, project.root) as store:
-        if action == "list" and experiment is None:
-            statuses = list_experiment_statuses(store)
-        else:
-            chosen_experiment = find_experiment(store, experiment)
-            if action != "list":
-                store.course.set_paused(chosen_experiment.id, paused=action == "pause")
-            statuses = [
-                read_experiment_status(store, chosen_experiment, store.course.list_claimed_jobs())
-            ]
+        experiment = find_experiment(store, name)
+        store.course.set_paused(experiment.id, paused=paused)
+        status = read_experiment_status(store, experiment, store.course.list_claimed_jobs())
+    print_experiments([status], json=json)
+
+
+def print_experiments(statuses: list[ExperimentStatus], *, json: bool) -> None:
+    from rich.text import Text
+
+    from closeloop.cli.console import print_json, print_parts
+
     if json:
         print_json(statuses)
     else:
         print_parts(
             experiments_table(statuses)
             if statuses
-            else Text("No experiments: `closeloop run` makes one.")
+            else Text("No experiments yet: `closeloop run` creates one.")
         )
 
 
@@ -169,7 +182,7 @@ def attempts(  # noqa: PLR0913 - one parameter for each flag
     limit: int = 50,
     json: JsonFlag = False,
 ) -> None:
-    """List attempts with their titles and outcomes; those at held-out tasks are left out.
+    """List attempts and sessions with their titles and outcomes, without held-out tasks.
 
     Parameters
     ----------
@@ -178,16 +191,15 @@ def attempts(  # noqa: PLR0913 - one parameter for each flag
     variant
         Only attempts of this variant.
     outcome
-        Only attempts that ended so.
+        Only attempts with this outcome.
     since
-        Only those that began then or later: 24h, 7d, 2w, or a date such as 2026-11-01.
+        Only those started since then: 24h, 7d, 2w, or a date such as 2026-11-01.
     sort
-        The newest, the oldest, or those first that cost most, took most turns or time, or have
-        most findings.
+        The order: newest or oldest first, or highest cost, turns, findings or time first.
     score
-        A column for this one: any that `closeloop scores` lists; may be given again.
+        Add a column for this score, see `closeloop score list`; repeatable.
     limit
-        How many at the most.
+        Maximum number of rows.
     """
     from closeloop.cli.config import load_project
     from closeloop.cli.console import (
@@ -199,7 +211,7 @@ def attempts(  # noqa: PLR0913 - one parameter for each flag
     )
     from closeloop.cli.import_ import parse_since
     from closeloop.records.attempt import AttemptFilter
-    from closeloop.store.store_opening import open_existing_store
+    from closeloop.store.store import open_existing_store
 
     require_positive_flags(limit=limit)
     wanted = AttemptFilter(task=task, variant=variant, outcome=outcome, since=parse_since(since))
@@ -209,7 +221,7 @@ def attempts(  # noqa: PLR0913 - one parameter for each flag
             wanted, limit, without=store.held_out.list_sealed_digests(), sort=sort
         )
         if not rows and (task or variant):
-            from closeloop.metrics.task_repeats import require_tried
+            from closeloop.metrics.task_log import require_tried
 
             require_tried(store, task, variant)
         names = tuple(dict.fromkeys(score or ()))
@@ -225,8 +237,12 @@ def attempts(  # noqa: PLR0913 - one parameter for each flag
         print_parts(attempts_table(rows, facts, cells, names), optional=OPTIONAL_COLUMNS)
     else:
         is_all = not (task or variant or outcome or since)
-        advice = "No attempt is like that: leave out a filter."
-        print_line("No attempts: `closeloop run` makes some." if is_all else advice)
+        advice = "No attempts match: remove a filter."
+        print_line(
+            "No attempts yet: `closeloop run` or `closeloop import` adds some."
+            if is_all
+            else advice
+        )
 
 
 def find(  # noqa: PLR0913 - one parameter for each flag
@@ -240,25 +256,24 @@ def find(  # noqa: PLR0913 - one parameter for each flag
     limit: int = 20,
     json: JsonFlag = False,
 ) -> None:
-    """Find sessions and attempts by what they say: requests, messages, commands, paths, findings.
+    """Search sessions and attempts: requests, messages, commands, paths and findings.
 
     Parameters
     ----------
     text
-        Words that must all be there, whole or as beginnings; "in quotes", a phrase.
+        Words, or beginnings of words, that must all occur; a phrase "in quotes".
     since
-        Only those that began then or later: 24h, 7d, 2w, or a date such as 2026-11-01.
+        Only those started since then: 24h, 7d, 2w, or a date such as 2026-11-01.
     until
-        Only those that began before; a date includes its day.
+        Only those started before then; a date includes that day.
     agent
         Only those of this agent.
     rule
         Only those with a finding of this rule.
     sort
-        The newest, the oldest, or those first that cost most, took most turns or time, or have
-        most findings.
+        The order: newest or oldest first, or highest cost, turns, findings or time first.
     limit
-        How many at the most.
+        Maximum number of rows.
     """
     from closeloop.cli.config import load_project
     from closeloop.cli.console import (
@@ -272,7 +287,7 @@ def find(  # noqa: PLR0913 - one parameter for each flag
     from closeloop.cli.import_ import parse_since
     from closeloop.records.attempt import MAX_SEARCH_CHARS, AttemptFilter
     from closeloop.records.errors import BadInput
-    from closeloop.store.store_opening import open_existing_store
+    from closeloop.store.store import open_existing_store
     from closeloop.text.search_text import parse_search
     from closeloop.text.wording import count_with_noun
 
@@ -280,9 +295,9 @@ def find(  # noqa: PLR0913 - one parameter for each flag
     require_utf8_text(text, "What to find")
     phrases = parse_search(text)
     if not phrases:
-        raise BadInput("Say what to find: at least one word or number.")
+        raise BadInput("Give at least one word or number to search for.")
     if len(text) > MAX_SEARCH_CHARS:
-        raise BadInput(f"That is too much to find at once: at most {MAX_SEARCH_CHARS} characters.")
+        raise BadInput(f"The search text is too long: at most {MAX_SEARCH_CHARS} characters.")
     wanted = AttemptFilter(
         q=text,
         since=parse_since(since),
@@ -301,14 +316,16 @@ def find(  # noqa: PLR0913 - one parameter for each flag
         facts = load_listed_facts(store, rows, snippets)
     if json:
         found = [record_to_map(row) | {"snippet": snippets.get(row.id)} for row in rows]
-        print_json({"count": count, "attempts": record_to_map(found)})
+        print_json({"items": record_to_map(found), "total": count})
     elif rows:
         print_parts(attempts_table(rows, facts, {}, ()), optional=OPTIONAL_COLUMNS, below=("says",))
         if count > len(rows):
-            print_line(f"{len(rows)} of {count:,}: --limit shows more, --since fewer.")
+            print_line(
+                f"{len(rows)} of {count:,} shown: --limit shows more, --since narrows the search."
+            )
     else:
         words = count_with_noun(len(phrases), "word or phrase", "words and phrases")
-        print_line(f"Nothing has all of {words}. Try fewer, or the beginning of a word.")
+        print_line(f"Nothing contains all of {words}. Try fewer, or the beginning of a word.")
 
 
 class ListedFacts(Record):
@@ -374,8 +391,8 @@ def attempts_table(
     from rich.table import Table
     from rich.text import Text
 
-    from closeloop.cli.run_output import OUTCOME_MARKS, failure_reason
-    from closeloop.metrics.metric_figures import format_dollars
+    from closeloop.cli.run import OUTCOME_MARKS, failure_reason
+    from closeloop.text.wording import format_dollars
 
     table = Table(box=None)
     table.add_column("attempt", no_wrap=True)
@@ -440,26 +457,269 @@ def render_snippet(snippet: SearchSnippet | None) -> Text:
     )
 
 
-# `closeloop branch`: what an attempt changed, as a branch to look at, run or merge.
+# Pull requests: `closeloop list pulls` and `closeloop show OWNER/NAME#12`.
 
 
-def branch(attempt: str, *, json: JsonFlag = False) -> None:
-    """Make a git branch of what an attempt changed, in the task's repository.
+RISK_COLOURS = {"critical": "bold red", "high": "red", "medium": "yellow"}
+NO_CHANGE_REASON = "its diff is not stored: `closeloop list pulls --fetch` downloads it"
+CHECK_MARKS = {"passed": "✓", "failed": "✗", "running": "…", "skipped": "·"}
 
-    Work tree, index and HEAD are left as they are.
+
+class PullListing(Record):
+    """Pull requests, and totals that also count those not listed."""
+
+    items: tuple[BoardRow, ...]
+    total: int
+    merged: int
+    unreviewed: int
+    """Merged though no person but the author had looked; not counted where only git tells."""
+    reverted: int
+    """Merged, and later reverted or fixed."""
+
+
+def pulls(  # noqa: PLR0913 - one parameter for each flag
+    *,
+    repo: str | None = None,
+    state: Literal["open", "merged", "closed"] | None = None,
+    author: Literal["agents", "people"] | None = None,
+    sort: Literal["care", "newest", "size", "cost"] = "care",
+    fetch: bool = False,
+    limit: int = 50,
+    json: JsonFlag = False,
+) -> None:
+    """List pull requests, those that need most care first; `closeloop show` shows one.
 
     Parameters
     ----------
-    attempt
-        The id of the attempt, or the beginning of it.
+    repo
+        Only those of this repository.
+    state
+        Only those in this state.
+    author
+        Only those of agents, or of people.
+    sort
+        The order: most care needed, newest, largest or most expensive first.
+    fetch
+        Download missing diffs from the code host or this clone.
+    limit
+        Maximum number of rows; totals count all pull requests.
     """
-    from closeloop.attempts.attempt_saving import branch_stored_attempt
     from closeloop.cli.config import load_project
-    from closeloop.cli.console import print_json, print_line
-    from closeloop.store.store_opening import open_existing_store
+    from closeloop.cli.console import print_json, print_parts, require_positive_flags
+    from closeloop.reviews.pull_board import list_board
+    from closeloop.store.store import open_existing_store
 
+    require_positive_flags(limit=limit)
     project = load_project(Path.cwd())
     with open_existing_store(project.settings, project.root) as store:
-        new_branch = branch_stored_attempt(store, attempt)
-    line = f"{new_branch.name} in {new_branch.repo}"
-    print_json(new_branch) if json else print_line(line)
+        if fetch:
+            fetched = fetch_changes(store, project, repo)
+            print_json(fetched) if json else print_parts(*render_fetched(fetched))
+            return
+        by_agent = None if author is None else author == "agents"
+        rows = store.pulls.list_pulls(repo=repo, state=state, agent=by_agent)
+        board = list_board(store, rows, sort)
+    listing = build_pull_listing(board, limit)
+    print_json(listing) if json else print_parts(*pulls_table(listing))
+
+
+def show_pull(name: str, store: Store, settings: Settings, *, json: bool) -> None:
+    """Print the history of one pull request."""
+    from closeloop.cli.console import print_json, print_parts
+    from closeloop.reviews.authorship import merge_known_agents
+    from closeloop.reviews.pull_lifecycle import load_pull
+
+    agents = merge_known_agents(settings.pulls.agents)
+    pull_request = load_pull(*parse_pull_name(name, store), store, agents)
+    row = store.pulls.load_pull(pull_request.repo, pull_request.number)
+    has_change = row is not None and row.has_change
+    print_json(pull_request) if json else print_parts(
+        *render_pull_life(pull_request, has_change=has_change)
+    )
+
+
+def fetch_changes(store: Store, project: ProjectConfiguration, repo: str | None) -> FetchedChanges:
+    """Ask for the diffs that are missing, with the credentials of the environment."""
+    import os
+    from functools import partial
+
+    import anyio
+
+    from closeloop.changes.code_host import open_code_host
+    from closeloop.cli.check import cache_folder
+    from closeloop.reviews.authorship import merge_known_agents
+    from closeloop.reviews.pull_board import RiskAssessment
+    from closeloop.reviews.pull_changes import fetch_missing_changes, list_pulls_without_change
+
+    cache, checks = cache_folder(project, os.environ), project.settings.check
+    return anyio.run(
+        fetch_missing_changes,
+        store,
+        merge_known_agents(project.settings.pulls.agents),
+        list_pulls_without_change(store, repo),
+        partial(open_code_host, environ=os.environ),
+        (project.root,),
+        RiskAssessment(cache=cache, settings=checks),
+    )
+
+
+def render_fetched(fetched: FetchedChanges) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    from closeloop.cli.console import make_visible
+    from closeloop.text.wording import count_with_noun
+
+    clone = f", {fetched.from_clone} of them from this clone" if fetched.from_clone else ""
+    yield Text(f"{count_with_noun(fetched.fetched, 'diff')} fetched{clone}.")
+    for name, why in fetched.missing.items():
+        yield Text(make_visible(f"{name}: {why}"), style="yellow")
+
+
+def parse_pull_name(pull: str, store: Store) -> tuple[str, int]:
+    """Repository and number of what a person typed."""
+    from closeloop.records.errors import BadInput
+
+    repo, _, number = pull.replace("!", "#").rpartition("#")
+    if not number.isdecimal() or len(number) > 12:
+        raise BadInput(f"{pull!r} is not a pull request: write OWNER/NAME#12.")
+    if repo:
+        return repo, int(number)
+    known_repos = {row.repo for row in store.pulls.list_pulls() if row.pull == int(number)}
+    if len(known_repos) > 1:
+        raise BadInput(
+            f"{len(known_repos)} repositories have a #{number}: write OWNER/NAME#{number}."
+        )
+    return (min(known_repos) if known_repos else ""), int(number)
+
+
+def build_pull_listing(board: Sequence[BoardRow], limit: int) -> PullListing:
+    merged = [one.pull for one in board if one.pull.state == "merged"]
+    return PullListing(
+        items=tuple(board[:limit]),
+        total=len(board),
+        merged=len(merged),
+        unreviewed=sum(not row.reviewed for row in merged if row.source != "git"),
+        reverted=sum(row.pointers > 0 for row in merged),
+    )
+
+
+def pulls_table(listing: PullListing) -> Iterator[RenderableType]:
+    from rich.table import Table
+    from rich.text import Text
+
+    from closeloop.cli.console import make_visible
+    from closeloop.text.wording import format_dollars
+
+    if not listing.items:
+        yield Text("No pull requests yet: `closeloop import --github OWNER/NAME` imports them.")
+        return
+    table = Table(box=None)
+    numbers = ("size", "rounds", "cost")
+    for name in ("pull request", "state", "agent", "risk", "CI", *numbers, "title", "why"):
+        justify: Literal["left", "right"] = "right" if name in numbers else "left"
+        table.add_column(name, no_wrap=name not in ("title", "why"), justify=justify)
+    for one in listing.items:
+        row = one.pull
+        state = "draft" if row.state == "open" and row.draft else row.state
+        checks = (
+            f"{CHECK_MARKS.get(row.first_push or '', '–')}"
+            f" {CHECK_MARKS.get(row.last_push or '', '–')}"
+        )
+        table.add_row(
+            Text(make_visible(f"{row.repo}#{row.pull}")),
+            Text(state + (", reverted" if row.pointers else "")),
+            Text(make_visible(row.agent or "–")),
+            Text(one.risk or "–", style=RISK_COLOURS.get(one.risk or "", "dim")),
+            checks,
+            format_size(row.added, row.removed),
+            str(row.rounds),
+            "–" if one.cost is None else format_dollars(one.cost),
+            Text(make_visible(row.title)),
+            Text(", ".join(one.reasons[:3]), style="dim"),
+        )
+    if (more := listing.total - len(listing.items)) > 0:
+        table.caption = f"… and {more:,} more: --limit {listing.total} lists all of them"
+    yield table
+    yield Text(
+        f"{listing.merged} merged · {listing.unreviewed} without review · "
+        f"{listing.reverted} reverted or fixed later",
+        style="dim",
+    )
+
+
+def format_size(added: int | None, removed: int | None) -> str:
+    """`+12 −3`; nothing where nobody told."""
+    return "–" if added is None or removed is None else f"+{added:,} −{removed:,}"
+
+
+def render_pull_life(pull: PullRequest, *, has_change: bool) -> Iterator[RenderableType]:
+    """What happened to one, in order."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from closeloop.cli.console import make_visible
+    from closeloop.reviews.pull_lifecycle import block_reason
+
+    yield Text(make_visible(f"{pull.repo}#{pull.number}  {pull.title}"), style="bold")
+    authorship = ", ".join(f"{sign.kind} {sign.value}" for sign in pull.signs) or "a person's"
+    pull_facts = {
+        "state": pull.state
+        + (", reverted" if pull.pointers else "")
+        + ("" if pull.reviewed or pull.source == "git" else ", no review"),
+        "agent": f"{pull.agent} ({authorship})" if pull.agent else authorship,
+        "asked by": pull.asked_by,
+        "size": None if pull.added is None else format_size(pull.added, pull.removed),
+        "attempt": pull.attempt,
+        "task": pull.task,
+        "prompt": pull.prompt,
+        "first push": pull.first_push,
+        "blocked": (block_reason(pull) or (None if has_change else NO_CHANGE_REASON))
+        if pull.state == "open" and pull.agent
+        else None,
+    }
+    facts = Table(box=None, show_header=False)
+    for name, value in pull_facts.items():
+        if value:
+            facts.add_row(Text(name, style="dim"), Text(make_visible(value)))
+    yield facts
+    events_table = Table(box=None, show_header=False)
+    for at, what in sorted(_list_pull_events(pull), key=lambda one: one[0]):
+        events_table.add_row(Text(at[:16].replace("T", " "), style="dim"), Text(make_visible(what)))
+    yield events_table
+
+
+def _list_pull_events(pull: PullRequest) -> Iterator[tuple[str, str]]:
+    yield pull.opened.isoformat(), f"opened by {pull.author or 'somebody who is gone'}"
+    for push in pull.pushes:
+        if push.before:
+            forced = "force-pushed" if push.forced else "pushed"
+            yield push.at.isoformat(), f"{forced} {push.after[:7]} by {push.by or '?'}"
+    for check in pull.checks:
+        yield check.at.isoformat(), f"check {check.name} {check.result} at {check.sha[:7]}"
+    for review in pull.reviews:
+        yield review.at.isoformat(), f"review by {review.by or '?'}: {review.state}"
+    for comment in pull.comments:
+        place = f" at {comment.path}:{comment.line}" if comment.path else ""
+        comment_text = " ".join(comment.body.split())[:80]
+        yield comment.at.isoformat(), f"{comment.by or '?'}{place}: {comment_text}"
+    for review_round in pull.rounds:
+        end = (review_round.ended or review_round.started).isoformat()
+        yield (
+            end,
+            f"round {review_round.number} "
+            + ("answered" if review_round.answer else "not answered"),
+        )
+    for edit in pull.edits:
+        sizes = [file.added for file in edit.files or () if file.added is not None]
+        added = f"+{sum(sizes)}" if sizes else ""
+        paths = ", ".join(file.path for file in (edit.files or ())[:3])
+        where = " ".join(filter(None, (added, paths))) or "files not known"
+        yield edit.at.isoformat(), f"edit by {edit.by or '?'}: {where}"
+    if pull.merged or pull.closed:
+        yield (pull.merged or pull.closed or pull.told).isoformat(), pull.state
+    for pointer in pull.pointers:
+        word = "reverted" if pointer.kind == "revert" else "fixed"
+        yield (
+            pointer.at.isoformat(),
+            f"{word} by {pointer.by[:10]} ({pointer.how}): {pointer.title}",
+        )

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeGuard
 
 from closeloop.cli.console import JsonFlag
 from closeloop.text.wording import count_with_noun
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 
 TierName = Literal["tools", "quality", "risk"]
+ATTEMPT_PREFIX = "attempt:"
 
 
 def check(  # noqa: PLR0913 - one parameter for each flag
@@ -33,45 +34,39 @@ def check(  # noqa: PLR0913 - one parameter for each flag
     base: str | None = None,
     patch: Path | None = None,
     staged: bool = False,
-    attempt: str | None = None,
     task: str | None = None,
     tier: list[TierName] | None = None,
-    coverage: bool = False,
     fix: str | None = None,
-    model: str | None = None,
     format: list[str] | None = None,  # noqa: A002
     github: bool = False,
     json: JsonFlag = False,
 ) -> int:
-    """Validate a change: the repository's own tools, code quality, risk. Nothing in it is touched.
+    """Check a change with the repository's own tools, for code quality, and for risk.
+
+    The repository is not modified. Exit code 1 when the change is blocked.
 
     Parameters
     ----------
     change
-        A range such as main..feature, a branch or a commit; the working tree when not given.
+        A range such as main..feature, a branch, a commit, or attempt:ID for the change of an
+        attempt; the working tree by default.
     base
-        What to compare with.
+        The commit to compare with.
     patch
-        A file with the change, instead.
+        Check the change in this file instead.
     staged
-        What `git add` has taken in, instead: what a commit would hold.
-    attempt
-        What this attempt changed, by its id, instead; the report stands with it from then on.
+        Check what is staged in git instead: what a commit would contain.
     task
-        The task it was made for, by id or file: then its scope counts.
+        The task that the change was made for, by id or file: its scope is then checked.
     tier
-        Only this tier: tools, quality or risk; may be given again.
-    coverage
-        Run the tests once more, to see which changed lines they reach.
+        Only this tier: tools, quality or risk; repeatable.
     fix
-        Let this variant of closeloop.toml mend what the tools find, in a workspace of its own.
-    model
-        Let this model review what tools cannot see, in tier quality; it only advises.
+        Let this variant of closeloop.toml fix the findings, in a workspace of its own.
     format
-        How the report is printed: terminal, markdown, sarif, junit, gitlab or json.
-        As markdown=report.md it is written to that file. May be given again.
+        Format of the report: terminal, markdown, sarif, junit, gitlab or json.
+        `markdown=report.md` writes it to that file. Repeatable.
     github
-        In a GitHub workflow: look at its pull request, and tell it.
+        In a GitHub workflow: check its pull request and comment on it.
     """
     import anyio
     from msgspec.structs import replace
@@ -83,29 +78,22 @@ def check(  # noqa: PLR0913 - one parameter for each flag
     from closeloop.cli.console import print_warning, show_progress
     from closeloop.concurrency import run_event_loop
 
-    require_one_change(change, patch, attempt, staged or None, github or None)
+    require_one_change(change, patch, staged or None, github or None)
+    attempt = change.removeprefix(ATTEMPT_PREFIX) if is_attempt_name(change) else None
     outputs = parse_report_formats([*(format or ()), *(["json"] if json else ())])
     pull = read_pull_event(github_event_file(os.environ)) if github else None
-    wanted = ChangeQuery(range=change, patch=patch, base=base, staged=staged)
+    wanted = ChangeQuery(range=None if attempt else change, patch=patch, base=base, staged=staged)
     wanted = select_change(wanted, pull, os.environ)
     # An attempt's change comes from the store: nothing of it lies in this folder.
     configuration = load_project(Path.cwd()) if attempt else load_check_configuration(wanted, pull)
     try:
         with (
-            show_progress("looking at the change") as tell,
+            show_progress("reading the change") as tell,
             open_check_subject(configuration, wanted, attempt) as subject,
         ):
-            order = build_check_order(
-                configuration, subject.wanted, tuple(tier or TIERS), task, coverage=coverage
-            )
+            order = build_check_order(configuration, subject.wanted, tuple(tier or TIERS), task)
             order = apply_check_subject(order, subject, configuration)
-            settings = replace(order.settings, model=model or order.settings.model)
-            order = replace(
-                order,
-                request=pull.request if pull else None,
-                tell=tell,
-                settings=settings,
-            )
+            order = replace(order, request=pull.request if pull else None, tell=tell)
             report = run_event_loop(run_check, order, configuration, fix)
             save_check_report(report, configuration, subject.attempt)
     except NoChange as none:
@@ -120,12 +108,16 @@ def check(  # noqa: PLR0913 - one parameter for each flag
     return 1 if report.verdict == "block" else 0
 
 
+def is_attempt_name(change: str | None) -> TypeGuard[str]:
+    return change is not None and change.startswith(ATTEMPT_PREFIX)
+
+
 def require_one_change(*changes: str | Path | bool | None) -> None:
     from closeloop.records.errors import BadInput
 
     if sum(one is not None for one in changes) > 1:
         raise BadInput(
-            "Give either a range, --patch, --staged, --attempt or --github: each names a change."
+            "Give only one of CHANGE, --patch, --staged and --github: each of them names a change."
         )
 
 
@@ -162,8 +154,6 @@ def build_check_order(
     wanted: ChangeQuery,
     tiers: tuple[TierName, ...],
     task: str | None,
-    *,
-    coverage: bool,
 ) -> CheckRequest:
     """What to do, by settings and flags; a project without commands is looked at for some."""
     from closeloop.changes.change_check import CheckRequest
@@ -173,13 +163,13 @@ def build_check_order(
     settings, root = found.settings, Path.cwd()
     chosen_task = None
     if task:
-        from closeloop.tasks.sealed_tasks import require_unsealed
         from closeloop.tasks.task_files import select_tasks
+        from closeloop.tasks.task_sets import require_unsealed
 
         chosen_task = select_tasks(settings, found.root, [task])[0]
         require_unsealed(chosen_task)
     commands = settings.commands
-    if commands == CommandSettings() and ("tools" in tiers or coverage):
+    if commands == CommandSettings() and ("tools" in tiers or settings.check.coverage):
         commands = discover_commands(found.root).commands
     return CheckRequest(
         root=root,
@@ -191,7 +181,7 @@ def build_check_order(
         silences=settings.silence,
         tiers=tiers,
         task=chosen_task,
-        coverage=coverage,
+        coverage=settings.check.coverage,
         rewritten_commands=found.rewritten_commands,
     )
 
@@ -203,7 +193,7 @@ def apply_check_subject(
     from msgspec.structs import replace
 
     from closeloop.changes.check_verdict import apply_task_commands
-    from closeloop.sandbox.workspaces.source_repository import has_branches
+    from closeloop.sandbox.workspaces.workspace_patches import has_branches
 
     order = replace(order, task=order.task or subject.task, grade=subject.grade)
     task = subject.task
@@ -334,7 +324,7 @@ async def open_fixer(opened: AsyncExitStack, found: ProjectConfiguration, name: 
 
 def parse_report_formats(formats: Sequence[str]) -> dict[Path | None, str]:
     """Which format goes into which file, and under None which one is printed."""
-    from closeloop.changes.reports import REPORT_FORMATS
+    from closeloop.changes.report_formats import REPORT_FORMATS
     from closeloop.records.errors import BadInput, unknown_name_error
 
     outputs: dict[Path | None, str] = {}
@@ -357,13 +347,14 @@ def parse_report_formats(formats: Sequence[str]) -> dict[Path | None, str]:
 def write_report(report: ChangeReport, name: str, path: Path | None) -> None:
     """In one format, into a file or to standard output."""
     from closeloop import plugins
-    from closeloop.changes.reports import render_report, report_text
+    from closeloop.changes import report_formats
+    from closeloop.changes.report_formats import render_report
     from closeloop.cli.console import format_json, print_parts
     from closeloop.judges.change_review import RULE
     from closeloop.records.errors import MachineFailed
 
     if name == "terminal":
-        print_parts(*report_text.render_terminal_report(report))
+        print_parts(*report_formats.render_terminal_report(report))
         return
     if name == "json":
         text = format_json(report)
@@ -403,7 +394,7 @@ async def publish_to_github(
         print_warning(note)
 
 
-# `closeloop risk fit`: how well the repository's own past foretells which changes go wrong.
+# `closeloop check risk`: how well the repository's own past foretells which changes go wrong.
 
 
 def fit(*, json: JsonFlag = False) -> None:

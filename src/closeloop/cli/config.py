@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import getpass
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from closeloop.cli.console import read_file_content
+from closeloop.cli.console import print_detail, read_file_content
 from closeloop.records.errors import BadInput
 from closeloop.records.record import Record
 from closeloop.records.settings import Settings
 
 if TYPE_CHECKING:
     from closeloop.git import GitRepository
-    from closeloop.metrics.score_definitions import ScoreCatalogue
+    from closeloop.metrics.score_columns import ScoreCatalogue
     from closeloop.process.rulebook import Rulebook
     from closeloop.records.protocols import Encoder
     from closeloop.reviews.authorship import AgentSignsByName
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 CONFIG_NAME = "closeloop.toml"
 MAX_CONFIG_BYTES = 1 << 20
 TomlTable = Mapping[str, Any]
+SETTINGS_VARIABLE = "CLOSELOOP_SET"
+"""Settings that override closeloop.toml, a line each: `run.jobs=4`. `--set` adds to it."""
 
 
 class ProjectConfiguration(Record):
@@ -66,7 +68,10 @@ def load_project(folder: Path, *, environ: Mapping[str, str] = os.environ) -> Pr
             settings, settings_from_tables(users), why, "in a file that you own", environ
         )
     root = file.parent if file else find_repository_root(folder) or folder
+    print_detail(f"settings: {file or 'defaults, as there is no closeloop.toml'}")
     settings = apply_environment(_expand_paths(settings, root), folder, environ)
+    if "://" not in settings.store:
+        print_detail(f"store: {root / settings.store}")
     return ProjectConfiguration(file=file, root=root, settings=settings)
 
 
@@ -246,7 +251,27 @@ def apply_environment(settings: Settings, folder: Path, environ: Mapping[str, st
         for name, value in overrides.items()
         if value
     }
-    return msgspec.structs.replace(settings, **changes)
+    settings = msgspec.structs.replace(settings, **changes)
+    if (address := environ.get("RAY_ADDRESS")) and settings.executor.address is None:
+        executor = msgspec.structs.replace(settings.executor, address=address)
+        settings = msgspec.structs.replace(settings, executor=executor)
+    return apply_overrides(settings, environ.get(SETTINGS_VARIABLE, "").splitlines())
+
+
+def apply_overrides(settings: Settings, overrides: Sequence[str]) -> Settings:
+    """The settings as lines such as `run.jobs=4` change them; text needs no quotes."""
+    if not overrides:
+        return settings
+    table: TomlTable = msgspec.to_builtins(settings)
+    for line in overrides:
+        key, _, value = line.partition("=")
+        try:
+            above = parse_toml_table(f"{key} = {value}".encode(), f"--set {line}")
+        except BadInput:
+            text = msgspec.json.encode(value.strip()).decode()
+            above = parse_toml_table(f"{key} = {text}".encode(), f"--set {line}")
+        table = merge_toml_tables(table, above)
+    return settings_from_tables({}, table, "--set")
 
 
 def _expand_paths(settings: Settings, root: Path) -> Settings:
@@ -306,7 +331,7 @@ def settings_from_tables(
     name: str = CONFIG_NAME,
 ) -> Settings:
     """The settings that two tables say, the upper one first."""
-    from closeloop.text.record_reading import read_record
+    from closeloop.text.untrusted import read_record
 
     settings = read_record(merge_toml_tables(below, above), Settings, name)
     _require_sensible_limits(settings, name)
@@ -322,10 +347,21 @@ def merge_toml_tables(below: TomlTable, above: TomlTable) -> dict[str, Any]:
     return merged
 
 
+def _require_positive_amounts(settings: Settings, name: str) -> None:
+    for path, amount in (
+        ("run.jobs", settings.run.jobs),
+        ("run.budget", settings.run.budget),
+        ("deliver.budget", settings.deliver.budget),
+    ):
+        if amount is not None and not amount > 0:
+            raise BadInput(f"{name}: '{path}' must be more than 0.")
+
+
 def _require_sensible_limits(settings: Settings, name: str) -> None:
     if settings.retries < 0:
         raise BadInput(f"{name}: 'retries' must not be negative.")
-    from closeloop.text.record_reading import read_changed_record
+    _require_positive_amounts(settings, name)
+    from closeloop.text.untrusted import read_changed_record
 
     for path, share in (
         ("review.double", settings.review.double),
@@ -335,7 +371,7 @@ def _require_sensible_limits(settings: Settings, name: str) -> None:
         if not 0 <= share <= 1:
             raise BadInput(f"{name}: '{path}' is a share: it must lie between 0 and 1.")
     if settings.review.questions:
-        from closeloop.reviews.review_questions import require_named_questions
+        from closeloop.reviews.review_queue import require_named_questions
 
         require_named_questions(settings.review, name)
     limits = {"limits": settings.limits}
@@ -355,7 +391,7 @@ def _require_sensible_limits(settings: Settings, name: str) -> None:
 def open_metrics_store(*, make: bool = False) -> Iterator[tuple[Store, Rulebook]]:
     """The project's store and its rules; a store is made for those who write to it."""
     from closeloop.metrics.attempt_measuring import project_rulebook
-    from closeloop.store.store_opening import open_existing_store, open_project_store
+    from closeloop.store.store import open_existing_store, open_project_store
 
     project = load_project(Path.cwd())
     # Many small things are made, and no cycles: looking for those would take a fifth of the time.
@@ -395,7 +431,7 @@ class ReviewContext:
 
     @cached_property
     def encoder(self) -> Encoder:
-        from closeloop.reviews.rule_vectors import open_encoder
+        from closeloop.reviews.rule_index import open_encoder
 
         return open_encoder(self.settings, self.root, os.environ)
 
@@ -424,7 +460,7 @@ def open_review_context(
     *, make: bool = False, found: ProjectConfiguration | None = None
 ) -> Iterator[ReviewContext]:
     """The project's store, opened and closed again; it is made for those who write to it."""
-    from closeloop.store.store_opening import open_existing_store, open_project_store
+    from closeloop.store.store import open_existing_store, open_project_store
 
     # For products as small as an encoder's, more threads only wait for each other.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

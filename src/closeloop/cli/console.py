@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,6 +26,9 @@ __all__ = [
     "format_json",
     "make_visible",
     "open_console",
+    "print_detail",
+    "print_error",
+    "print_in_pager",
     "print_json",
     "print_line",
     "print_parts",
@@ -63,6 +67,7 @@ def open_console(*, stderr: bool = False) -> Console:
         highlight=False,
         markup=False,
         emoji=False,
+        quiet=stderr and verbosity == QUIET,
         width=None if stream.isatty() else PIPE_WIDTH,
     )
 
@@ -72,9 +77,25 @@ def print_line(text: str) -> None:
     print(make_visible(text), flush=True)  # noqa: T201
 
 
+QUIET, NORMAL, VERBOSE = range(3)
+verbosity = NORMAL
+"""How much is printed besides the answer; set once for each command, by -q and -v."""
+
+
 def print_warning(text: str) -> None:
-    """A line for people that is no part of the answer."""
+    """A line for people that is no part of the answer; nothing under --quiet."""
+    if verbosity > QUIET:
+        print_error(text)
+
+
+def print_error(text: str) -> None:
     print(f"closeloop: {make_visible(text)}", file=sys.stderr)  # noqa: T201
+
+
+def print_detail(text: str) -> None:
+    """A line that is only printed under --verbose."""
+    if verbosity == VERBOSE:
+        print_error(text)
 
 
 @contextmanager
@@ -91,6 +112,17 @@ def show_progress(first: str) -> Iterator[Callable[[str], None]]:
     with Progress(*columns, console=output, transient=True) as progress:
         stage = progress.add_task(first, total=None)
         yield lambda text: progress.update(stage, description=make_visible(text))
+
+
+def print_in_pager(*parts: RenderableType) -> None:
+    """The same, read in a pager where somebody reads it on a terminal."""
+    output = open_console()
+    if not output.is_terminal:
+        print_parts(*parts)
+        return
+    os.environ.setdefault("LESS", "FRX")  # with colours, and not for what fits on the screen
+    with output.pager(styles=True):
+        output.print(*parts, sep="\n")
 
 
 def print_parts(
@@ -230,7 +262,9 @@ def _as_text(cell: Any) -> Text:
 
 
 def print_json(value: Any) -> None:
-    """One JSON document, with every field of every record."""
+    """One JSON document, with every field of every record; a list as `{"items", "total"}`."""
+    if isinstance(value, list | tuple):
+        value = {"items": value, "total": len(value)}
     print(format_json(value), end="")  # noqa: T201
 
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from closeloop.cli.console import JsonFlag
-from closeloop.records.settings import ExecutorKind, SandboxKind, Settings
+from closeloop.records.settings import Settings
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from closeloop.orchestration.request_delivery import DeliveryRequest
-    from closeloop.records.request_delivery import (
+    from closeloop.records.orchestration import (
         AskedWork,
         DeliveryOrder,
         DeliveryProgress,
@@ -37,57 +37,44 @@ def deliver(  # noqa: PLR0913 - one parameter for each flag
     agent: str | None = None,
     model: str | None = None,
     base: str = "HEAD",
-    budget: float | None = None,
     dry_run: bool = False,
-    again: bool = False,
+    new: bool = False,
     resume: str | None = None,
-    executor: ExecutorKind | None = None,
-    address: str | None = None,
-    sandbox: SandboxKind | None = None,
     json: JsonFlag = False,
 ) -> int:
-    """Let an agent do what is asked, check it, have it mended, and open a pull request.
+    """Let an agent work on a request, check its change, have it fixed, and open a pull request.
 
-    Every step is kept: stop it at any moment and run the same command again to go on.
-    Exits with 0 when it is delivered, with 1 when something is unresolved or waits for a person.
+    Every step is saved: stop at any time, and run the same command again to continue.
+    Exit code 0 when the request is delivered, 1 when it is unresolved or waits for a person.
 
     Parameters
     ----------
     request
-        What is wanted: a text, a file with it, or `-` for standard input.
+        The request: text, a file, or `-` for standard input.
     issue
-        An issue of the repository at its host, by number, or a JSON file that holds one.
+        The number of an issue at the code host, or a JSON file with one.
     variant
-        The variant of closeloop.toml that works, or a trial that assigns one; else the first.
+        A variant of closeloop.toml, or an A/B test that assigns one; the first variant by default.
     agent
-        The agent that works, instead: builtin when only --model is given.
+        An agent, instead of a variant; builtin by default when --model is given.
     model
-        Its model: a name of closeloop.toml, openai/, anthropic/ or gemini/NAME, or scripted:FILE.
+        The model: a name of closeloop.toml, openai/, anthropic/ or gemini/NAME, or scripted:FILE.
     base
-        The branch or commit to start from; what is checked out when not given.
-    budget
-        US dollars for all of it: once they are spent, nothing more is asked of the agent.
+        The branch or commit to start from.
     dry_run
-        Make the branch, and open no pull request.
-    again
-        Deliver the same request once more.
+        Create the branch, but open no pull request.
+    new
+        Start a new delivery, even if the same request was delivered before.
     resume
-        Go on with a delivery, by its id or the beginning of it.
-    executor
-        Where the agent works: local, or ray.
-    address
-        Of the Ray cluster; one is started on this machine when none is given.
-    sandbox
-        How agents are caged: auto, bwrap, landlock, or none.
+        Continue a delivery, given its id or the beginning of it.
     """
     from closeloop.cli.config import find_repository_root, load_project
-    from closeloop.cli.console import refuse_option, require_positive_flags
-    from closeloop.cli.run import apply_executor_flags, apply_run_flags
+    from closeloop.cli.console import refuse_option
+    from closeloop.cli.run import apply_run_flags
     from closeloop.orchestration.request_delivery import DeliveryRequest
     from closeloop.records.errors import BadInput
 
     refuse_option(request or "-", "deliver")
-    require_positive_flags(budget=budget)
     if (resume is None) == (request is None and issue is None):
         raise BadInput("Give a REQUEST, --issue or both; or --resume alone.")
     if resume is not None and (variant or agent or model):
@@ -104,9 +91,7 @@ def deliver(  # noqa: PLR0913 - one parameter for each flag
         project.settings,
         agents=[agent] if agent else None,
         models=[model] if model else None,
-        sandbox=sandbox,
     )
-    settings = apply_executor_flags(settings, executor, address)
     order = load_order(resume, settings, project.root) if resume is not None else None
     asked = read_request(request, issue, repo)
     wanted = DeliveryRequest(
@@ -117,9 +102,9 @@ def deliver(  # noqa: PLR0913 - one parameter for each flag
         variant=order.variant if order else choose_variant(settings, variant, asked, project.root),
         asked=asked,
         base=base,
-        budget=budget,
+        budget=settings.deliver.budget,
         dry_run=dry_run,
-        again=again,
+        again=new,
         order=order,
     )
     return run_and_print_delivery(wanted, json=json)
@@ -187,7 +172,7 @@ def assign_by_trial(settings: Settings, name: str, asked: AskedWork, root: Path)
 
     from closeloop.metrics.variant_trials import assign_variant
     from closeloop.orchestration.request_delivery import name_request, redact_request
-    from closeloop.store.store_opening import open_project_store
+    from closeloop.store.store import open_project_store
 
     with open_project_store(settings, root) as store:
         trial = store.trials.load_trial(name)
@@ -199,7 +184,7 @@ def assign_by_trial(settings: Settings, name: str, asked: AskedWork, root: Path)
 
 def load_order(name: str, settings: Settings, root: Path) -> DeliveryOrder:
     from closeloop.orchestration.request_delivery import load_delivery_order
-    from closeloop.store.store_opening import open_existing_store
+    from closeloop.store.store import open_existing_store
 
     with open_existing_store(settings, root) as store:
         return load_delivery_order(store, name)
@@ -210,7 +195,7 @@ def read_request(request: str | None, issue: str | None, repo: Path) -> AskedWor
     from closeloop.cli.config import current_user
     from closeloop.cli.console import read_file_content, require_utf8_text
     from closeloop.records.errors import BadInput
-    from closeloop.records.request_delivery import AskedWork
+    from closeloop.records.orchestration import AskedWork
 
     text = request or ""
     if request == "-":
@@ -237,11 +222,11 @@ def read_issue(name: str, repo: Path) -> HostIssue:
     """By its number at the host, or from a file as the host's API or `gh issue view` writes it."""
     import anyio
 
-    from closeloop.changes.host_credentials import find_hosted_repository, open_code_host
-    from closeloop.changes.pull_opening import fetch_issue, issue_from_map
+    from closeloop.changes.code_host import find_hosted_repository, open_code_host
+    from closeloop.changes.report_publishing import fetch_issue, issue_from_map
     from closeloop.cli.console import read_file_content
     from closeloop.records.errors import BadInput
-    from closeloop.text.record_reading import parse_json
+    from closeloop.text.untrusted import parse_json
 
     number, host = name.removeprefix("#"), find_hosted_repository(repo, os.environ)
     if not number.isdecimal():
@@ -275,7 +260,7 @@ def render_delivery(result: DeliveryResult) -> Iterator[RenderableType]:
     from rich.text import Text
 
     from closeloop.cli.console import make_visible
-    from closeloop.metrics.metric_figures import format_dollars
+    from closeloop.text.wording import format_dollars
 
     yield Text(f"{STATE_TEXTS[result.state]}: {make_visible(result.title)}")
     lines = {

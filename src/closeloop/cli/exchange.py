@@ -20,9 +20,12 @@ MAX_REASONS = 20
 
 
 def import_(
-    *sources: Path, clones: Path | None = None, run: str | None = None, json: JsonFlag = False
+    *sources: Path,
+    clones: Path | None = None,
+    test_command: str | None = None,
+    json: JsonFlag = False,
 ) -> int:
-    """Read tasks of others: SWE-bench's JSON lines, Harbor's and terminal-bench's folders.
+    """Import tasks: SWE-bench JSON lines, or folders of Harbor and terminal-bench tasks.
 
     Parameters
     ----------
@@ -30,13 +33,13 @@ def import_(
         Files of JSON lines, and folders of tasks or with tasks below.
     clones
         A clone of the repository, or a folder with clones; addresses are used when not given.
-    run
-        The command that runs the tests, where the source does not say; the project's own else.
+    test_command
+        The command that runs the tests, where the source has none; by default the project's own.
     """
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_line, print_warning
     from closeloop.records.errors import BadInput
-    from closeloop.tasks.mining.miner import write_task_files
+    from closeloop.tasks.miner import write_task_files
 
     if not sources:
         raise BadInput("Name what to read: a .jsonl file, or a folder of tasks.")
@@ -46,7 +49,9 @@ def import_(
     present_ids: list[str] = []
     refused: list[str] = []
     settings = (
-        project.settings if run is None else settings_with_test_command(project.settings, run)
+        project.settings
+        if test_command is None
+        else settings_with_test_command(project.settings, test_command)
     )
     known_digests = task_digests_in_folder(folder, project.root)
     for task_or_reason in read_external_tasks(sources, settings, project.root, clones):
@@ -105,8 +110,12 @@ def read_external_tasks(
 ) -> Iterator[Task | str]:
     """Each task, or why there is none."""
     from closeloop.records.errors import BadInput
-    from closeloop.tasks.exchange.container_tasks import is_container_task, read_container_task
-    from closeloop.tasks.exchange.swebench import SwebenchOptions, read_swebench_tasks
+    from closeloop.tasks.task_exchange import (
+        SwebenchOptions,
+        is_container_task,
+        read_container_task,
+        read_swebench_tasks,
+    )
 
     commands = settings.commands
     setting = SwebenchOptions(
@@ -132,18 +141,18 @@ def read_external_tasks(
 
 def export(
     *tasks: str,
-    to: Literal["harbor", "swe-bench"],
+    format: Literal["harbor", "swe-bench"],  # noqa: A002
     out: Path,
     json: JsonFlag = False,
 ) -> int:
-    """Write tasks as other tools take them: Harbor's folders, or SWE-bench's JSON lines.
+    """Export tasks as Harbor folders or SWE-bench JSON lines.
 
     Parameters
     ----------
     tasks
-        Ids or files of tasks; every dev task of the project when none is named.
-    to
-        The format: harbor or swe-bench.
+        Ids or files of tasks; all dev tasks of the project by default.
+    format
+        harbor or swe-bench.
     out
         The folder to write to, for swe-bench the file.
     """
@@ -153,10 +162,9 @@ def export(
     from closeloop.cli.console import print_json, print_line, print_warning, write_named_file
     from closeloop.metrics.attempt_measuring import collect_task_modes, project_rulebook
     from closeloop.records.errors import BadInput
-    from closeloop.store.store_opening import open_existing_store
-    from closeloop.tasks.sealed_tasks import require_unsealed
-    from closeloop.tasks.task_files import select_tasks
-    from closeloop.tasks.task_writer import tag_from_mode
+    from closeloop.store.store import open_existing_store
+    from closeloop.tasks.task_files import select_tasks, tag_from_mode
+    from closeloop.tasks.task_sets import require_unsealed
 
     project = load_project(Path.cwd())
     chosen_tasks = select_tasks(project.settings, project.root, tasks)
@@ -174,11 +182,11 @@ def export(
             shown = [tag_from_mode(mode) for mode in modes.get(task.digest, ())]
             tagged = replace(task, tags=tuple(dict.fromkeys([*task.tags, *shown])))
             try:
-                lines += write_external_task(tagged, to, out, store)
+                lines += write_external_task(tagged, format, out, store)
                 written_ids.append(task.id)
             except BadInput as fault:
                 refused[task.id] = str(fault)
-    if to == "swe-bench" and written_ids:
+    if format == "swe-bench" and written_ids:
         write_named_file(out, lines)
     if json:
         print_json({"tasks": written_ids, "refused": refused})
@@ -194,11 +202,11 @@ def export(
 def write_external_task(task: Task, to: str, out: Path, store: Store) -> bytes:
     """Write one task's folder, or give its line."""
     from closeloop.records.errors import BadInput
-    from closeloop.tasks.exchange.harbor_export import write_harbor_task
-    from closeloop.tasks.exchange.swebench import (
+    from closeloop.tasks.task_exchange import (
         list_required_tests,
         read_swebench_source,
         render_swebench_line,
+        write_harbor_task,
     )
 
     proof = store.load_proof(task.grading)

@@ -1,4 +1,4 @@
-"""What leaves the store: `closeloop export`, `events` and `purge`."""
+"""What leaves the store: `closeloop export`, `admin events` and `admin purge`."""
 
 from __future__ import annotations
 
@@ -12,32 +12,29 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 from cyclopts import Parameter
 
 from closeloop.cli.console import JsonFlag
+from closeloop.records.attempt import TableName
 from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from closeloop.attempts.secret_purge import PurgeResult
+    from closeloop.attempts.attempt_saving import PurgeResult
     from closeloop.process.rulebook import Rulebook
     from closeloop.records.attempt import Attempt
-    from closeloop.records.session import LogEvent, Purge, Session
-    from closeloop.records.trace import Trace
+    from closeloop.records.trace import LogEvent, Purge, Session, Trace
     from closeloop.reviews.authorship import AgentSignsByName
     from closeloop.store import Store
-    from closeloop.store.metrics_section import AttemptSpan
 
 
-def export(  # noqa: PLR0913 - one parameter for each flag
+def export(
     *attempts: str,
     atif: bool = False,
     otlp: bool = False,
-    jsonl: bool = False,
-    parquet: bool = False,
-    scores: bool = False,
     log: bool = False,
+    table: TableName | None = None,
     out: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
 ) -> None:
-    """Write attempts in a format that other tools read.
+    """Write attempts, or a table of them, in a format that other tools read.
 
     Parameters
     ----------
@@ -47,39 +44,34 @@ def export(  # noqa: PLR0913 - one parameter for each flag
         Harbor's Agent Trajectory Interchange Format: one JSON document an attempt.
     otlp
         OpenTelemetry spans with GenAI attributes: one JSON line an attempt.
-    jsonl
-        One JSON line an event.
-    parquet
-        One table, a row an event.
-    scores
-        One JSON line a score, given and derived.
     log
         One JSON line an attempt: what was asked, changed, tested, corrected and decided.
+    table
+        One table: attempts, findings, events, scores or pulls; as CSV, JSON lines or Parquet,
+        by the ending of the file that --out names.
     out
-        The file to write, or for several attempts in ATIF the folder; `-` is standard output.
+        The file to write, or for several attempts in ATIF the folder; `-` is standard output,
+        which takes tables as JSON lines.
     """
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_warning, refuse_option, report_write_errors
     from closeloop.metrics.attempt_measuring import project_rulebook
     from closeloop.records.errors import BadInput
     from closeloop.reviews.authorship import merge_known_agents
-    from closeloop.store.metrics_section import AttemptSpan
-    from closeloop.store.store_opening import open_existing_store
-    from closeloop.tasks.sealed_tasks import require_unsealed
+    from closeloop.store.store import open_existing_store
+    from closeloop.tasks.task_sets import require_unsealed
 
     refuse_option(str(out or "-"), "export")
     out = None if out == Path("-") else out
     chosen = {
         "atif": atif,
         "otlp": otlp,
-        "jsonl": jsonl,
-        "parquet": parquet,
-        "scores": scores,
         "log": log,
+        "table": table is not None,
     }
     kinds = [name for name, wanted in chosen.items() if wanted]
     if len(kinds) != 1:
-        raise BadInput("Choose one format: --atif, --otlp, --jsonl, --parquet, --scores or --log.")
+        raise BadInput("Choose one: --atif, --otlp, --log or --table NAME.")
     project = load_project(Path.cwd())
     with open_existing_store(project.settings, project.root) as store:
         chosen_attempts = [store.load_attempt(name) for name in attempts]
@@ -90,12 +82,11 @@ def export(  # noqa: PLR0913 - one parameter for each flag
         sealed = store.held_out.list_sealed_digests()
         ids = [one.id for one in chosen_attempts]
         ids = ids or [row.id for row in store.list_attempts() if row.task_digest not in sealed]
-        if not ids:
+        if not ids and table != "pulls":
             raise BadInput("There is nothing to export: `closeloop import` or `run` makes some.")
         with report_write_errors(out):
-            if scores:
-                span = AttemptSpan(attempts=tuple(ids)) if attempts else AttemptSpan()
-                write_scores(span, store, project_rulebook(project.settings), out)
+            if table is not None:
+                write_named_table(table, attempts, store, project_rulebook(project.settings), out)
                 return
             if log:
                 write_task_logs(ids, store, merge_known_agents(project.settings.pulls.agents), out)
@@ -123,7 +114,7 @@ def write_task_logs(
 def write_attempts(kind: str, ids: list[str], store: Store, out: Path | None) -> int:
     """Write them, one at a time; how many had no trace."""
     from closeloop.records.errors import BadInput
-    from closeloop.traces import atif_export, otlp_export, trace_export
+    from closeloop.traces import otlp_export, trace_export
 
     traces = ExportedTraces(ids, store)
     if kind == "atif" and len(ids) > 1:
@@ -131,36 +122,28 @@ def write_attempts(kind: str, ids: list[str], store: Store, out: Path | None) ->
             raise BadInput("ATIF has one file for each attempt: name a folder with --out.")
         out.mkdir(parents=True, exist_ok=True)
         for name, of, trace in traces:
-            (out / f"{name}.json").write_bytes(atif_export.export_atif(of, trace))
+            (out / f"{name}.json").write_bytes(trace_export.export_atif(of, trace))
         return traces.left_out
-    if kind == "parquet" and out is None and sys.stdout.isatty():
-        raise BadInput("Parquet is not for a terminal: name a file with --out.")
     with open_output_file(out) as file:
-        if kind == "parquet":
-            trace_export.write_parquet(((of, trace) for _, of, trace in traces), file)
-            return traces.left_out
+        encode = trace_export.export_atif if kind == "atif" else otlp_export.export_otlp
         for _, of, trace in traces:
-            match kind:
-                case "atif":
-                    file.write(atif_export.export_atif(of, trace) + b"\n")
-                case "otlp":
-                    file.write(otlp_export.export_otlp(of, trace) + b"\n")
-                case _:
-                    file.writelines(trace_export.export_jsonl(of, trace))
+            file.write(encode(of, trace) + b"\n")
     return traces.left_out
 
 
-def write_scores(span: AttemptSpan, store: Store, book: Rulebook, out: Path | None) -> None:
-    """Every score of these attempts, a line each; of all, of those that count."""
-    import msgspec
+def write_named_table(
+    name: TableName, attempts: Sequence[str], store: Store, book: Rulebook, out: Path | None
+) -> None:
+    """Write a table in the format that the file's ending names."""
+    from closeloop.metrics.data_tables import TABLE_WRITERS, list_table_rows, table_columns
+    from closeloop.records.errors import BadInput
 
-    from closeloop.metrics.attempt_table import load_attempt_table
-    from closeloop.metrics.score_columns import list_score_rows
-
-    work = load_attempt_table(store, book, span)
+    suffix = out.suffix.lower() if out else ".jsonl"
+    if suffix not in TABLE_WRITERS:
+        raise BadInput(f"Name a file that ends in {', '.join(TABLE_WRITERS)}, not {out}.")
+    rows = list_table_rows(name, store, book, attempts)
     with open_output_file(out) as file:
-        for row in list_score_rows(work, store):
-            file.write(msgspec.json.encode(row) + b"\n")
+        TABLE_WRITERS[suffix](table_columns(name), rows, file)
 
 
 class ExportedTraces:
@@ -194,7 +177,7 @@ def open_output_file(out: Path | None) -> Iterator[BinaryIO]:
     draft.replace(out)
 
 
-# `closeloop events`: the log of what happened, as it is or as it goes on.
+# `closeloop admin events`: the log of what happened, as it is or as it goes on.
 
 POLL_SECONDS = 0.5
 
@@ -224,7 +207,7 @@ def events(
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_warning
     from closeloop.records.errors import BadInput
-    from closeloop.store.store_opening import open_existing_store, open_project_store
+    from closeloop.store.store import open_existing_store, open_project_store
     from closeloop.text.wording import matches_wildcards
 
     if limit < 0 or (after is not None and after < 0):
@@ -275,7 +258,7 @@ def format_event_line(event: LogEvent) -> str:
     return f"{event.number:>6}  {at}  {event.kind:24}  {about}{number}  {details_text}".rstrip()
 
 
-# `closeloop purge`: take a secret that got in out of the store.
+# `closeloop admin purge`: take a secret that got in out of the store.
 
 
 def purge(
@@ -310,13 +293,18 @@ def purge(
 
     from msgspec.structs import replace
 
-    from closeloop.attempts.attempt_saving import ATTEMPTS_FOLDER, recover_batches
-    from closeloop.attempts.secret_purge import files_with_secret, purge_known_forms, purge_secret
+    from closeloop.attempts.attempt_saving import (
+        ATTEMPTS_FOLDER,
+        files_with_secret,
+        purge_known_forms,
+        purge_secret,
+        recover_batches,
+    )
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_parts
     from closeloop.orchestration.orchestration_run import UNSAVED_PLANS
     from closeloop.records.errors import BadInput
-    from closeloop.store.store_opening import open_existing_store
+    from closeloop.store.store import open_existing_store
 
     if sum((file is not None, variable is not None, all_known, list)) > 1:
         raise BadInput("Choose one: --file, --variable, --all-known or --list.")
@@ -378,7 +366,7 @@ def render_purge_result(result: PurgeResult) -> Iterator[RenderableType]:
     elif result.done:
         yield Text(f"Removed from {records}{where}. Revoke the secret: others may have read it.")
     else:
-        yield Text(f"It stands in {records}{where}. `closeloop purge --yes` removes it.")
+        yield Text(f"It stands in {records}{where}. `closeloop admin purge --yes` removes it.")
     for table, count in result.left.items():
         left_records = count_with_noun(count, "record")
         yield Text(f"{left_records} of {table} left alone: name a secret to remove it there too.")

@@ -18,8 +18,8 @@ from closeloop.text.wording import count_with_noun, truncate_words
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from closeloop.records.session import ImportSummary, SessionFilter
     from closeloop.records.settings import Settings
+    from closeloop.records.trace import ImportSummary, SessionFilter
     from closeloop.reviews.pull_backfill import BackfillRequest, CountCallback
     from closeloop.store import Store
 
@@ -32,41 +32,41 @@ def import_(  # noqa: PLR0913 - one parameter for each flag
     *paths: Path,
     watch: bool = False,
     since: str | None = None,
-    repo: Path | None = None,
+    folder: Path | None = None,
     jobs: int | None = None,
     github: str | None = None,
     gitlab: str | None = None,
     git: Path | None = None,
     json: JsonFlag = False,
 ) -> int:
-    """Read the sessions that coding agents recorded, from any file or folder.
+    """Import sessions that coding agents recorded, from files or folders.
 
-    What was read before and has not changed is passed over. Secrets are taken out first.
-    With --github, --gitlab or --git, pull requests are read instead, and what became of them.
+    Unchanged files that were imported before are skipped. Secrets are redacted first.
+    With --github, --gitlab or --git, pull requests and their outcomes are imported instead.
 
     Parameters
     ----------
     paths
-        Files and folders; the folders where agents keep their sessions when none is named.
+        Files and folders; by default the folders where agents save their sessions.
     watch
-        Go on looking for new sessions until stopped.
+        Keep importing new sessions until stopped.
     since
-        Only sessions that went on after this date, such as 2026-11-01.
-    repo
-        Only sessions in this folder.
+        Only sessions active since then: 24h, 7d, 2w, or a date such as 2026-11-01.
+    folder
+        Only sessions that worked in this folder.
     jobs
-        How many files are read at once; as many as there are processors when not given.
+        Number of files read at once; by default the number of processors.
     github
-        Ask GitHub for the pull requests of OWNER/NAME, with the token in GITHUB_TOKEN.
+        Import the pull requests of OWNER/NAME from GitHub, with the token in GITHUB_TOKEN.
     gitlab
-        Ask GitLab for the merge requests of GROUP/NAME, with the token in GITLAB_TOKEN.
+        Import the merge requests of GROUP/NAME from GitLab, with the token in GITLAB_TOKEN.
     git
-        Read merges, reverts and later fixes from the history of this clone.
+        Import merges, reverts and later fixes from the history of this clone.
     """
     from closeloop.cli.console import require_positive_flags
     from closeloop.records.errors import BadInput
-    from closeloop.records.session import SessionFilter
-    from closeloop.traces.recording_files import default_folders
+    from closeloop.records.trace import SessionFilter
+    from closeloop.traces.file_source import default_folders
 
     require_positive_flags(jobs=jobs)
     if github or gitlab or git:
@@ -78,7 +78,7 @@ def import_(  # noqa: PLR0913 - one parameter for each flag
     if not places:
         raise BadInput(f"No agent has left sessions in {Path.home()}: name a file or a folder.")
     import_filter = SessionFilter(
-        since=parse_since(since), repo=str(repo.resolve()) if repo else None
+        since=parse_since(since), repo=str(folder.resolve()) if folder else None
     )
     return import_paths(places, import_filter, jobs or os.cpu_count() or 1, watch=watch, json=json)
 
@@ -90,7 +90,7 @@ def import_paths(
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_parts, print_warning
     from closeloop.flow import import_sessions
-    from closeloop.store.store_opening import open_project_store
+    from closeloop.store.store import open_project_store
 
     project = load_project(Path.cwd())
     with open_project_store(project.settings, project.root) as store:
@@ -179,8 +179,8 @@ def list_lessons(store: Store, settings: Settings) -> Iterator[RenderableType]:
 
     from closeloop.cli.measure import show_measuring_progress
     from closeloop.metrics.attempt_measuring import project_rulebook
-    from closeloop.metrics.metric_figures import format_dollars
     from closeloop.metrics.work_summary import learn_from_sessions
+    from closeloop.text.wording import format_dollars
 
     lessons = learn_from_sessions(
         store, project_rulebook(settings), lambda total: show_measuring_progress(total, quiet=False)
@@ -291,9 +291,8 @@ def import_pulls(past: PullImportOptions, *, json: bool) -> int:
     from closeloop.cli.console import print_json, print_line
     from closeloop.records.errors import BadInput
     from closeloop.reviews.authorship import merge_known_agents
-    from closeloop.reviews.git_history import import_git_history
-    from closeloop.reviews.pull_backfill import BackfillRequest
-    from closeloop.store.store_opening import open_project_store
+    from closeloop.reviews.pull_backfill import BackfillRequest, import_git_history
+    from closeloop.store.store import open_project_store
 
     if sum(one is not None for one in (past.github, past.gitlab, past.git)) != 1:
         raise BadInput("Give one of --github, --gitlab and --git.")

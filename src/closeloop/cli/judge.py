@@ -6,42 +6,48 @@ import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from cyclopts import App, Parameter
+from cyclopts import Parameter
 
 from closeloop.cli.console import JsonFlag, make_visible
-from closeloop.text.wording import count_with_noun
+from closeloop.text.wording import count_with_noun, format_percent, format_percent_range
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from closeloop.cli.config import ProjectConfiguration
+    from closeloop.judges.judge_calibration import LabelSheet
     from closeloop.judges.judge_panel import JudgePanel
     from closeloop.records.errors import Fault
+    from closeloop.records.estimate import Estimate
     from closeloop.records.evaluation import (
+        Analysis,
+        AnalysisResult,
+        Calibration,
+        CanaryResults,
         Evaluation,
         Evaluations,
+        HumanLabel,
         JudgeCase,
+        JudgeTrust,
+        JudgeVersion,
         OutputPreference,
         RepositoryState,
         Submission,
+        TraceAnswer,
     )
+    from closeloop.records.experiment_plan import AttemptDetails
     from closeloop.store import Store
+
 
 RESULT_COLOURS = {True: "green", False: "red", None: "yellow"}
 RESULT_WORDS = {True: "pass", False: "fail", None: "no verdict"}
 
-app = App(name="judge", help_format="plaintext")
-app.command(
-    "closeloop.cli.judge_calibration:calibrate",
-    help="Hold a judge against people's labels, against its earlier versions, and against attacks.",
-)
 
-
-@app.default
 def judge(  # noqa: PLR0913 - one parameter for each flag
     attempts: Annotated[list[str] | None, Parameter(allow_leading_hyphen=True)] = None,
     *,
@@ -84,7 +90,7 @@ def judge(  # noqa: PLR0913 - one parameter for each flag
     from closeloop.cli.console import refuse_option
     from closeloop.flow import judge_outputs, judge_submission
     from closeloop.records.errors import BadInput
-    from closeloop.store.store_opening import open_existing_store, open_project_store
+    from closeloop.store.store import open_existing_store, open_project_store
 
     names = attempts or []
     for name in names:
@@ -186,7 +192,7 @@ def load_patch_case(
     """A change in a file, with what is known of it."""
 
     from closeloop.cli.console import read_file_content
-    from closeloop.grading.touched_paths import list_patch_paths
+    from closeloop.grading.tool_outcomes import list_patch_paths
     from closeloop.judges.judge_cases import case_from_patch
     from closeloop.records.errors import BadInput
 
@@ -204,7 +210,7 @@ def load_patch_case(
 
         change_query = ChangeQuery(patch=patch)
         check_configuration = load_check_configuration(change_query)
-        order = build_check_order(check_configuration, change_query, TIERS, None, coverage=False)
+        order = build_check_order(check_configuration, change_query, TIERS, None)
         order = replace(order, request=request)
         report = run_event_loop(run_check, order, check_configuration, None)
     return case_from_patch(text, request, current_commit_site(found), report)
@@ -216,7 +222,7 @@ def load_cases(names: Sequence[str], found: ProjectConfiguration, store: Store) 
     from closeloop.judges.judge_cases import case_from_story
     from closeloop.metrics.attempt_measuring import load_story, project_rulebook
     from closeloop.records.errors import BadInput
-    from closeloop.tasks.sealed_tasks import require_unsealed
+    from closeloop.tasks.task_sets import require_unsealed
 
     if "-" in names:
         if len(names) > 1:
@@ -287,7 +293,7 @@ def compare_cases(
     from rich.text import Text
 
     from closeloop.cli.console import print_json, print_parts
-    from closeloop.judges.pair_comparison import compare_pairs, flip_rate
+    from closeloop.judges.judge_panel import compare_pairs, flip_rate
     from closeloop.records.errors import BadInput
 
     if len(cases) != len(others):
@@ -363,3 +369,459 @@ def render_evaluation(one: Evaluation) -> Iterator[RenderableType]:
         yield Text(f"  {issue.check} ({issue.source}): {make_visible(issue.text)}")
         for quote in issue.evidence[:1] if issue.source == "judge" else ():
             yield Text(f"    “{make_visible(quote[:200])}”", style="dim")
+
+
+# Questions to a judge that are held against people's labels: `judge calibrate` and `ask`.
+
+
+TRUST_ROWS = (
+    *("items", "agreeing", "sensitivity", "specificity", "Cohen's κ", "Gwet's AC1"),
+    *("rate of passes", "as people would", "prediction-powered", "it may"),
+)
+MAX_CANARIES = 10
+"""Failing outputs that attacks are planted in."""
+
+
+def calibrate(
+    labels: Path | None = None,
+    *,
+    model: list[str] | None = None,
+    rubric: str | None = None,
+    canaries: bool = False,
+    json: JsonFlag = False,
+) -> None:
+    """Hold a judge against people's labels, against its earlier versions, and against attacks.
+
+    Parameters
+    ----------
+    labels
+        A CSV file with the columns item and label, to keep; without one, what is kept counts.
+    model
+        The judge's models; those of closeloop.toml when not given.
+    rubric
+        The judge's rubric.
+    canaries
+        Also plant attacks in failing attempts and have them judged; this asks the models.
+    """
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import print_json, print_parts
+    from closeloop.judges.judge_panel import (
+        build_panel_version,
+        load_project_rubric,
+        open_judge_panel,
+    )
+    from closeloop.store.store import open_project_store
+
+    project = load_project(Path.cwd())
+    rubric_setting = rubric or project.settings.judge.rubric
+    judge_rubric = load_project_rubric(rubric_setting, project.settings, project.root)
+    sheet = load_label_sheet(labels, judge_rubric.name) if labels is not None else None
+    if sheet is not None and sheet.verdicts is not None:
+        calibration = calibrate_from_sheet(sheet, str(labels))
+    else:
+        panel = open_judge_panel(
+            project.settings, None, project.root, models=model or [], rubric=rubric
+        )
+        judge = build_panel_version(panel)
+        with open_project_store(project.settings, project.root) as store:
+            store.judged.save_labels(sheet.labels if sheet else ())
+            # Reviews are kept under what the settings say, which may be the rubric's file.
+            names = dict.fromkeys((judge.rubric, rubric_setting))
+            known_labels = [label for name in names for label in store.judged.list_labels(name)]
+            canary_results = (
+                plant_canaries(known_labels, project, store, model or [], rubric)
+                if canaries
+                else None
+            )
+            calibration = calibrate_from_store(judge, known_labels, store, canary_results)
+            store.judged.save_calibration(calibration)
+    print_json(calibration) if json else print_parts(*render_calibration(calibration))
+
+
+def load_label_sheet(file: Path, rubric: str) -> LabelSheet:
+    from closeloop.cli.console import read_file_content
+    from closeloop.judges.judge_calibration import MAX_SHEET_BYTES, read_label_sheet
+
+    return read_label_sheet(read_file_content(file, MAX_SHEET_BYTES + 1), str(file), rubric)
+
+
+def calibrate_from_sheet(sheet: LabelSheet, file: str) -> Calibration:
+    """Of a judge whose verdicts the file holds itself: anybody's, so nothing of it is kept."""
+    from closeloop.judges.judge_calibration import calibrate_judge as calibrated
+    from closeloop.records.evaluation import JudgeVersion
+
+    judge = JudgeVersion(
+        id="given",
+        judge=f"given in {file}",
+        rubric="",
+        rubric_digest="",
+        prompt="",
+        model="",
+        temperature=0.0,
+    )
+    return calibrated(judge, sheet.labels, sheet.verdicts or {}, datetime.now(UTC))
+
+
+def calibrate_from_store(
+    judge: JudgeVersion, labels: Sequence[HumanLabel], store: Store, canaries: CanaryResults | None
+) -> Calibration:
+    """Of the judge as it is set, by what it judged so far."""
+    from msgspec.structs import replace
+
+    from closeloop.judges.judge_calibration import calibrate_judge as calibrated
+    from closeloop.judges.judge_calibration import (
+        measure_drift,
+        retest_spread,
+        verdicts_from_evaluations,
+    )
+    from closeloop.judges.judge_panel import flip_rate
+    from closeloop.records.errors import BadInput
+
+    if not labels:
+        raise BadInput(
+            f"No labels for the rubric {judge.rubric!r} are kept: give a CSV file with some."
+        )
+    current_verdicts = verdicts_from_evaluations(store.judged.newest_verdicts(judge.id), judge)
+    calibration = calibrated(judge, labels, current_verdicts, datetime.now(UTC))
+    earlier_drifts = (
+        measure_drift(
+            one,
+            verdicts_from_evaluations(store.judged.newest_verdicts(one.id), one),
+            judge,
+            current_verdicts,
+        )
+        for one in store.judged.list_judge_versions()
+        if one.id != judge.id and one.rubric == judge.rubric
+    )
+    return replace(
+        calibration,
+        drift=next((one for one in earlier_drifts if one is not None), None),
+        retest=retest_spread(store.judged.list_evaluations(judge=judge.id)),
+        flips=flip_rate(store.judged.list_preferences(judge.id)),
+        canaries=canaries,
+    )
+
+
+def plant_canaries(
+    labels: Sequence[HumanLabel],
+    found: ProjectConfiguration,
+    store: Store,
+    models: Sequence[str],
+    rubric: str | None,
+) -> CanaryResults:
+    """Attacks on attempts that people call failures."""
+    import anyio
+
+    from closeloop.judges.judge_calibration import run_canaries
+    from closeloop.judges.judge_cases import case_from_story
+    from closeloop.metrics.attempt_measuring import load_story, project_rulebook
+    from closeloop.records.errors import BadInput
+    from closeloop.tasks.task_sets import require_unsealed
+
+    failures = dict.fromkeys(
+        one.item for one in labels if one.label == "fail" and one.asked == "overall"
+    )
+    book = project_rulebook(found.settings)
+    cases = []
+    for item in failures:
+        try:
+            story_read = load_story(store, item, book)
+            require_unsealed(story_read.task)
+            cases.append(case_from_story(story_read))
+        except BadInput:
+            continue  # labelled, but no attempt of ours, or one at a sealed task
+        if len(cases) == MAX_CANARIES:
+            break
+    if not cases:
+        raise BadInput("No attempt is labelled as failing: canaries need bad work to hide in.")
+
+    async def attack_panel() -> CanaryResults:
+        async with open_configured_panel(found, models, rubric, None) as panel:
+            return await run_canaries(panel, cases)
+
+    return anyio.run(attack_panel)
+
+
+def render_calibration(made: Calibration) -> Iterator[RenderableType]:
+    """A row for the whole and each criterion, then what else is known."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None)
+    table.add_column("")
+    for one in made.trust:
+        table.add_column(one.asked, no_wrap=True)
+    for cells in zip(TRUST_ROWS, *(trust_column(one) for one in made.trust), strict=True):
+        table.add_row(*cells)
+    judge = made.judge
+    yield Text(make_visible(f"{judge.judge} {judge.model} {judge.rubric}").strip(), style="bold")
+    yield table
+    for one in made.trust:
+        if one.why_not:
+            yield Text(f"{one.asked} only advises: {one.why_not}.")
+        if one.corrected.refusal:
+            yield Text(f"{one.asked} has no corrected rate: {one.corrected.refusal}", "yellow")
+    yield from (Text(make_visible(line)) for line in list_calibration_facts(made))
+    yield from (Text(make_visible(line), style="yellow") for line in made.notes)
+
+
+def trust_column(one: JudgeTrust) -> list[str]:
+    agreement = one.agreement
+    return [
+        str(agreement.agreeing.n),
+        format_share_estimate(agreement.agreeing),
+        format_share_estimate(agreement.sensitivity),
+        format_share_estimate(agreement.specificity),
+        format_estimate(agreement.kappa),
+        format_estimate(agreement.ac1),
+        format_percent(one.passed / one.judged),
+        format_share_estimate(one.corrected.estimate),
+        format_share_estimate(one.powered.estimate if one.powered else None),
+        "block" if one.may_block else "advise",
+    ]
+
+
+def format_share_estimate(one: Estimate | None) -> str:
+    """`83 % (61–94 %)`."""
+    if one is None:
+        return "–"
+    return f"{format_percent(one.value)} ({format_percent_range(one.low, one.high)})"
+
+
+def format_estimate(one: Estimate | None) -> str:
+    """Of what is no share, such as kappa."""
+    return "–" if one is None else f"{one.value:.2f} ({one.low:.2f} … {one.high:.2f})"
+
+
+def list_calibration_facts(made: Calibration) -> Iterator[str]:
+    if made.people is not None:
+        yield f"People among themselves: AC1 {format_estimate(made.people.ac1)}."
+    for person, golden_rate in made.golden.items():
+        yield f"{person} is right on {golden_rate.hits:g} of {golden_rate.of} golden items."
+    if made.retest is not None:
+        yield f"The same output asked again: scores spread by {format_estimate(made.retest)}."
+    if made.drift is not None and made.drift.same is not None:
+        same, changed_parts = made.drift.same, ", ".join(made.drift.changes)
+        yield (
+            f"Since {made.drift.before.id} ({changed_parts} changed): the same verdict on "
+            f"{same.hits:g} of {same.of} items."
+        )
+        yield from (f"  {line}" for line in made.drift.changed)
+    if made.flips is not None:
+        yield f"Pairs whose order decided: {made.flips.hits:g} of {made.flips.of}."
+    if made.canaries is not None:
+        flipped = made.canaries.flipped
+        names = ", ".join(made.canaries.by)
+        yield (
+            "No failing output to plant attacks in."
+            if flipped is None
+            else f"Attacks that succeeded: {flipped.hits:g} of {flipped.of}. {names}"
+        )
+        if made.canaries.withheld:
+            yield (
+                f"  {made.canaries.withheld} more turned the first answer, and not the one "
+                "without the attacker's words."
+            )
+
+
+# `closeloop judge ask`: one narrow question to every trace.
+
+
+def ask(  # noqa: PLR0913 - one parameter for each flag
+    question: str | None = None,
+    *,
+    name: str | None = None,
+    task: str | None = None,
+    variant: str | None = None,
+    outcome: Literal["pass", "fail", "unscored"] | None = None,
+    limit: int = 100,
+    model: str | None = None,
+    labels: Path | None = None,
+    json: JsonFlag = False,
+) -> None:
+    """Ask a model one yes-or-no question about each trace; what was asked before is not paid twice.
+
+    Parameters
+    ----------
+    question
+        The question, in words; without one, that of --name.
+    name
+        Keep the question and the filter under this name, or ask one that is kept or built in.
+    task
+        Only attempts at this task.
+    variant
+        Only attempts of this variant.
+    outcome
+        Only attempts that ended so.
+    limit
+        How many attempts at the most, the newest first.
+    model
+        Who answers; the first of judge.models when not given.
+    labels
+        A CSV file with people's answers: the columns item, an attempt's id, and label, yes or no.
+    """
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import (
+        print_json,
+        print_parts,
+        require_positive_flags,
+        require_utf8_text,
+    )
+    from closeloop.records.errors import BadInput
+    from closeloop.store.store import open_existing_store, open_project_store
+
+    require_positive_flags(limit=limit)
+    if question is not None and not question.strip():
+        raise BadInput("The question is empty: write one that yes or no answers.")
+    require_utf8_text(question or "", "The question")
+    project = load_project(Path.cwd())
+    writes_store = labels is not None or (question is not None and name is not None)
+    store_opener = open_project_store if writes_store else open_existing_store
+    with store_opener(project.settings, project.root) as store:
+        analysis = (
+            find_analysis(name, store) if question is None else build_analysis(name, question)
+        )
+        analysis = narrow_analysis(analysis, task, variant, outcome)
+        if question is not None and name is not None:
+            store.judged.save_analysis(analysis)
+        if labels is not None:
+            save_labels_file(labels, analysis, store)
+        result = answer_analysis(analysis, project, store, limit, model)
+    print_json(result) if json else print_parts(*render_tally(result))
+
+
+def build_analysis(name: str | None, question: str) -> Analysis:
+    from closeloop.records.evaluation import Analysis, TraceQuestion
+
+    new_question = TraceQuestion(name=name or "question", text=question.strip())
+    return Analysis(name=new_question.name, question=new_question)
+
+
+def find_analysis(name: str | None, store: Store) -> Analysis:
+    from closeloop.judges.trace_questions import QUESTIONS
+    from closeloop.records.errors import BadInput, unknown_name_error
+    from closeloop.records.evaluation import Analysis
+
+    if name is None:
+        raise BadInput(f"Ask a question, or name one: {', '.join(QUESTIONS)}.")
+    saved_analyses = store.judged.load_analyses()
+    if name in saved_analyses:
+        return saved_analyses[name]
+    if name not in QUESTIONS:
+        raise unknown_name_error("question", name, [*saved_analyses, *QUESTIONS])
+    return Analysis(name=name, question=QUESTIONS[name])
+
+
+def narrow_analysis(
+    analysis: Analysis,
+    task: str | None,
+    variant: str | None,
+    outcome: Literal["pass", "fail", "unscored"] | None,
+) -> Analysis:
+    from msgspec.structs import replace
+
+    return replace(
+        analysis,
+        task=task or analysis.task,
+        variant=variant or analysis.variant,
+        outcome=outcome or analysis.outcome,
+    )
+
+
+def save_labels_file(file: Path, analysis: Analysis, store: Store) -> None:
+    """What people answer."""
+    from closeloop.judges.trace_questions import label_rubric_name
+
+    store.judged.save_labels(load_label_sheet(file, label_rubric_name(analysis)).labels)
+
+
+def answer_analysis(
+    analysis: Analysis, found: ProjectConfiguration, store: Store, limit: int, model: str | None
+) -> AnalysisResult:
+    """Old answers as they were, new ones asked for now."""
+    import anyio
+
+    from closeloop.gateway import Gateway
+    from closeloop.judges.judge_panel import open_judge_panel
+    from closeloop.judges.trace_questions import (
+        ask_about_traces,
+        label_rubric_name,
+        question_version,
+        select_traces,
+        tally_answers,
+    )
+
+    question = analysis.question
+
+    async def ask_judge() -> AnalysisResult:
+        async with Gateway(os.environ, found.root) as gateway:
+            names = [model] if model else found.settings.judge.models[:1]
+            panel = open_judge_panel(found.settings, gateway, found.root, models=names)
+            (judge,) = panel.judges
+            judge_version = question_version(judge, question)
+            known_answers = store.judged.load_answers(judge_version)
+            selection = select_traces(
+                load_analysis_stories(analysis, found, store, limit), question, known_answers
+            )
+
+            def save_answer(answer: TraceAnswer) -> None:
+                store.judged.save_answers(judge_version, [answer])
+
+            new_answers = await ask_about_traces(
+                judge, question, selection.new, panel.concurrency, save_answer
+            )
+            labels = store.judged.list_labels(label_rubric_name(analysis))
+            return tally_answers(
+                analysis, judge_version, [*new_answers, *selection.old], labels, selection.findings
+            )
+
+    return anyio.run(ask_judge)
+
+
+def load_analysis_stories(
+    analysis: Analysis, found: ProjectConfiguration, store: Store, limit: int
+) -> Iterator[AttemptDetails]:
+    """The attempts that the filter lets through, with what the rules say of each; none sealed."""
+    from closeloop.metrics.attempt_measuring import load_story, project_rulebook
+
+    book = project_rulebook(found.settings)
+    rows = store.list_attempts(
+        task=analysis.task, variant_name=analysis.variant, outcome=analysis.outcome, limit=limit
+    )
+    sealed = store.held_out.list_sealed_digests()
+    unsealed_rows = [row for row in rows if row.events and row.task_digest not in sealed]
+    return (load_story(store, row.id, book) for row in unsealed_rows)
+
+
+def render_tally(made: AnalysisResult) -> Iterator[RenderableType]:
+    """The count, then every yes with what shows it."""
+    from rich.text import Text
+
+    yield Text(make_visible(made.analysis.question.text), style="bold")
+    if made.rate is None:
+        yield Text("No trace has an answer.")
+    else:
+        yes_rate = made.rate
+        yield Text(
+            f"yes for {yes_rate.hits:g} of {yes_rate.of} ({format_percent(yes_rate.value)}, "
+            f"{format_percent_range(yes_rate.low, yes_rate.high)}); "
+            f"{made.attempts - yes_rate.of} without an answer"
+        )
+    if made.corrected is not None and made.corrected.estimate is not None:
+        corrected_rate = made.corrected.estimate
+        yield Text(
+            f"as people would answer: {format_percent(corrected_rate.value)}"
+            f" ({format_percent_range(corrected_rate.low, corrected_rate.high)})"
+        )
+    elif made.corrected is not None:
+        yield Text(f"not corrected: {made.corrected.refusal}", style="yellow")
+    else:
+        yield Text("not corrected: nobody has labelled any of these traces", style="dim")
+    for answer in made.answers:
+        if answer.verdict == "yes":
+            events = ", ".join(map(str, answer.events))
+            yield Text(f"{answer.attempt}  events {events}: {make_visible(answer.text)}")
+        elif answer.abstained:
+            yield Text(
+                f"{answer.attempt}  no answer: {make_visible(answer.abstained)}", style="yellow"
+            )

@@ -152,7 +152,7 @@ def build_server() -> Server[Any]:
 
     from closeloop import __version__
     from closeloop.records.errors import Fault, unknown_name_error
-    from closeloop.text.record_reading import read_record
+    from closeloop.text.untrusted import read_record
 
     async def list_tools(context: Any, params: Any) -> types.ListToolsResult:
         return types.ListToolsResult(
@@ -208,7 +208,7 @@ async def evaluate_submission(wish: Submission) -> PlanTold:
     from closeloop.flow import judge_submission
     from closeloop.judges.judge_calibration import list_blocking_reasons
     from closeloop.judges.judge_cases import complete_submission
-    from closeloop.store.store_opening import open_project_store
+    from closeloop.store.store import open_project_store
 
     project = load_project(Path.cwd())
     submission = complete_submission(wish, "evaluate")
@@ -252,7 +252,7 @@ async def check_wished_change(wish: ChangeWish) -> ChangeTold:
     change_query = ChangeQuery(range=wish.change, base=wish.base, staged=wish.staged)
     configuration = load_check_configuration(change_query)
     report = await run_check(
-        build_check_order(configuration, change_query, wish.tiers, None, coverage=False),
+        build_check_order(configuration, change_query, wish.tiers, None),
         configuration,
         None,
     )
@@ -285,7 +285,7 @@ def measure_source(source: str) -> list[MeasuredAttempt]:
     from closeloop.cli.config import load_project
     from closeloop.cli.measure import import_into_memory, select_measured_rows
     from closeloop.metrics.attempt_measuring import measure_attempts, project_rulebook
-    from closeloop.store.store_opening import open_existing_store
+    from closeloop.store.store import open_existing_store
 
     project = load_project(Path.cwd())
     book = project_rulebook(project.settings)
@@ -420,7 +420,7 @@ def resource_handlers() -> dict[str, Any]:
 
 
 def render_context_for_task(task: str) -> str:
-    """As `closeloop context` prints it."""
+    """As `closeloop learn context` prints it."""
     from closeloop.cli.config import open_review_context
     from closeloop.reviews.agent_context import UpcomingWork, give_context
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,19 +13,150 @@ from closeloop.text.wording import (
     count_with_noun,
     format_percent,
     format_percent_range,
+    format_points,
     short_repository_name,
 )
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.table import Table
     from rich.text import Text
 
     from closeloop.metrics.attempt_measuring import MeasuredAttempt
-    from closeloop.process.rulebook import Rulebook
+    from closeloop.process.rulebook import ConfiguredDetector, GateDecision, Rulebook, RuleQuality
     from closeloop.records.attempt import AttemptRow
     from closeloop.records.estimate import Rate
-    from closeloop.records.finding import Finding
+    from closeloop.records.finding import Finding, Rule
+    from closeloop.records.score import SessionTriage, TriageReport
     from closeloop.store import Store
+
+
+# `closeloop triage`: which sessions to look at first, and why.
+
+
+def triage(
+    *,
+    since: str = "7d",
+    agent: str | None = None,
+    model: str | None = None,
+    limit: int = 20,
+    json: JsonFlag = False,
+) -> None:
+    """List sessions that probably failed, most likely first, with the reasons.
+
+    Parameters
+    ----------
+    since
+        How far back: 24h, 7d, 2w, a date such as 2026-11-01, or all.
+    agent
+        Only sessions of this agent.
+    model
+        Only sessions with this model.
+    limit
+        Maximum number of sessions.
+    """
+    from closeloop.cli.config import open_metrics_store
+    from closeloop.cli.console import print_json, print_parts, require_positive_flags
+    from closeloop.cli.import_ import parse_since
+    from closeloop.metrics.triage import TriageQuery, triage_sessions
+
+    require_positive_flags(limit=limit)
+    query = TriageQuery(since=parse_since(since), agent=agent, model=model, limit=limit)
+    with open_metrics_store() as (store, book):
+        report = triage_sessions(
+            store, book, query, lambda total: show_measuring_progress(total, quiet=json)
+        )
+    print_json(report) if json else print_parts(*render_triage(report))
+
+
+def render_triage(report: TriageReport) -> Iterator[RenderableType]:
+    """A table of sessions, and how far its order can be trusted."""
+    from rich.text import Text
+
+    if not report.sessions:
+        yield Text(
+            "No sessions to triage: there are none in this period, or all are graded."
+            " `closeloop import` adds sessions, and `--since all` includes older ones."
+        )
+    else:
+        yield triage_table(report)
+        yield Text()
+    for note in report.notes:
+        yield Text(note, style="yellow")
+    if report.sessions:
+        yield Text(describe_quality(report), style="dim")
+        first = report.sessions[0].attempt
+        yield Text(f"closeloop show {first}   # what happened in it", style="cyan")
+
+
+def triage_table(report: TriageReport) -> RenderableType:
+    """A row a session."""
+    from rich.table import Table
+    from rich.text import Text
+
+    states_chances = any(one.chance is not None for one in report.sessions)
+    table = Table(title="Look at these first", title_justify="left", title_style="bold", box=None)
+    table.add_column("", justify="right", no_wrap=True)
+    table.add_column("session", no_wrap=True)
+    for name in ("agent", "when"):
+        table.add_column(name, no_wrap=True)
+    if states_chances:
+        table.add_column("succeeded", justify="right", no_wrap=True)
+    table.add_column("request", max_width=30)
+    table.add_column("why", min_width=40)
+    for one in report.sessions:
+        chance = (
+            [format_percent(one.chance) if one.chance is not None else "–"]
+            if states_chances
+            else []
+        )
+        table.add_row(
+            str(one.place),
+            one.attempt,
+            Text(make_visible("\n".join(filter(None, (one.agent, one.model))) or "–")),
+            f"{one.started:%Y-%m-%d}" if one.started else "–",
+            *chance,
+            Text(make_visible(one.title or "–")),
+            render_reasons(one),
+        )
+    if report.total > len(report.sessions):
+        table.caption = f"… and {report.total - len(report.sessions)} more: -n shows more of them"
+    return table
+
+
+def render_reasons(one: SessionTriage) -> RenderableType:
+    """`−` before what speaks for failure, `+` before what speaks against it."""
+    from rich.text import Text
+
+    text = Text()
+    for place, reason in enumerate(one.reasons):
+        sign, colour = ("+", "green") if reason.effect > 0 else ("−", "red")
+        text.append("\n" if place else "").append(f"{sign} ", style=colour)
+        text.append(make_visible(reason.text))
+    return text
+
+
+def describe_quality(report: TriageReport) -> str:
+    """What the order rests on, and how good it is."""
+    from closeloop.metrics.triage import MIN_GRADED_SESSIONS
+
+    graded = sum(agent.graded for agent in report.agents)
+    auc = report.prior.get("auc, held")
+    lines = ["The order comes from public runs" + (f" (AUC {auc:.2f})" if auc else "")]
+    if graded:
+        lines[0] += f" and from {count_with_noun(graded, 'graded session')} of yours"
+    lines[0] += "."
+    quality = report.quality
+    if quality is not None and quality.auc is not None:
+        lines.append(f"On yours, each left out in turn: AUC {quality.auc:.2f}")
+        if quality.calibration_error is not None:
+            lines[-1] += f", chances off by {format_points(quality.calibration_error)} on average"
+        lines[-1] += "."
+    silent = [agent for agent in report.agents if not agent.states_chances]
+    if silent:
+        enough = f"{MIN_GRADED_SESSIONS} of its sessions are graded"
+        lines.append(f"Chances are stated for an agent once {enough}.")
+    return " ".join(lines)
 
 
 MAX_ROWS = 40
@@ -38,27 +169,37 @@ def measure(
     *sources: str,
     all: bool = False,  # noqa: A002
     experiment: str | None = None,
+    rules: bool = False,
     json: JsonFlag = False,
     sarif: bool = False,
 ) -> None:
-    """Say how agents worked: iterations, spirals, feedback, handoffs, claims, with the evidence.
+    """Measure how agents worked: iterations, spirals, handoffs, claims, with the evidence.
 
     Parameters
     ----------
     sources
-        Recorded sessions, as files or folders, or ids of attempts; else the newest experiment.
+        Files or folders of recorded sessions, or ids of attempts; the newest experiment by default.
     all
-        Every attempt and session in the store.
+        Measure every attempt and session in the store.
     experiment
-        The attempts of this experiment.
+        Measure the attempts of this experiment.
+    rules
+        List the rules instead: what each detects, its precision and recall, and whether it gates.
     sarif
-        Print the findings as SARIF, which code hosts and editors read.
+        Print the findings as SARIF for code hosts and editors.
     """
+    if rules:
+        print_rules(json=json)
+        return
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_parts
-    from closeloop.metrics.attempt_measuring import measure_attempts, project_rulebook
+    from closeloop.metrics.attempt_measuring import (
+        add_judge_findings,
+        measure_attempts,
+        project_rulebook,
+    )
     from closeloop.records.errors import BadInput
-    from closeloop.store.store_opening import open_existing_store
+    from closeloop.store.store import open_existing_store
 
     if bool(sources) + all + (experiment is not None) > 1:
         raise BadInput("Give either sources, --all, or --experiment.")
@@ -86,7 +227,7 @@ def measure(
 def findings_to_sarif(results: Sequence[MeasuredAttempt], book: Rulebook) -> dict[str, Any]:
     from msgspec.structs import replace
 
-    from closeloop.changes.reports.report_files import build_sarif
+    from closeloop.changes.report_formats import build_sarif
 
     rules = [replace(one.detector.rule, gates=one.gate.gates) for one in book.chosen]
     findings_by_attempt = [
@@ -102,7 +243,7 @@ def import_into_memory(paths: Sequence[Path]) -> Iterator[Store]:
     from closeloop.cli.import_ import import_warnings
     from closeloop.flow import import_sessions
     from closeloop.records.errors import BadInput
-    from closeloop.records.session import SessionFilter
+    from closeloop.records.trace import SessionFilter
     from closeloop.store import make_store
 
     with make_store(":memory:") as store:
@@ -125,7 +266,7 @@ def select_measured_rows(
 ) -> list[AttemptRow]:
     """The attempts that are asked for; those at held-out tasks are refused, or left out."""
     from closeloop.metrics.attempt_measuring import find_experiment, list_experiment_attempts
-    from closeloop.tasks.sealed_tasks import require_unsealed
+    from closeloop.tasks.task_sets import require_unsealed
 
     if ids:
         attempts = [store.load_attempt(name) for name in ids]
@@ -139,23 +280,6 @@ def select_measured_rows(
         rows = list_experiment_attempts(store, find_experiment(store, experiment))
     sealed = store.held_out.list_sealed_digests()
     return [row for row in rows if row.task_digest not in sealed]
-
-
-def add_judge_findings(results: Iterable[MeasuredAttempt], store: Store) -> list[MeasuredAttempt]:
-    """With what models found when they were asked about traces, after the rules."""
-    from msgspec.structs import replace
-
-    from closeloop.judges.trace_questions import add_answer_findings
-
-    judge_findings = store.judged.positive_answers()
-    return [
-        replace(
-            one, measurement=replace(made, findings=add_answer_findings(made.findings, answers))
-        )
-        if (made := one.measurement) and (answers := judge_findings.get(one.row.id))
-        else one
-        for one in results
-    ]
 
 
 @contextmanager
@@ -193,7 +317,7 @@ def measured_attempts_table(results: Sequence[MeasuredAttempt]) -> RenderableTyp
     from rich.table import Table
     from rich.text import Text
 
-    from closeloop.cli.run_output import OUTCOME_MARKS
+    from closeloop.cli.run import OUTCOME_MARKS
 
     table = Table(title="How each attempt went", title_justify="left", title_style="bold", box=None)
     for name in ("attempt", "task", "variant", ""):
@@ -328,3 +452,78 @@ def format_rate_interval(rate: Rate | None) -> str:
         return "–"
     bounds = format_percent_range(rate.low, rate.high)
     return f"{format_percent(rate.value)} of {rate.of} ({bounds})"
+
+
+# `closeloop measure --rules`: the catalogue of rules.
+
+
+def print_rules(*, json: bool) -> None:
+    """List the rules: what each detects, whether it gates, its precision and recall."""
+    from closeloop import plugins
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import print_json, print_parts
+    from closeloop.metrics.attempt_measuring import project_rulebook
+    from closeloop.process.rulebook import describe_readings, load_measured_quality, quality_by_rule
+
+    project = load_project(Path.cwd())
+    book = project_rulebook(project.settings)
+    configured = {one.detector.rule.name: one for one in book.chosen}
+    catalogue = [detector.rule for detector in plugins.load_plugins("detectors")]
+    rule_quality = quality_by_rule()
+    if json:
+        print_json(
+            [
+                {
+                    "rule": rule,
+                    "enabled": rule.name in configured,
+                    "thresholds": one.limits if (one := configured.get(rule.name)) else None,
+                    "gate": one.gate if one else None,
+                    "quality": rule_quality.get(rule.name),
+                }
+                for rule in catalogue
+            ]
+        )
+        return
+    summary = describe_readings(load_measured_quality().reading_summary)
+    print_parts(rule_catalogue_table(catalogue, configured, rule_quality), *summary)
+
+
+def rule_catalogue_table(
+    catalogue: Sequence[Rule],
+    configured: Mapping[str, ConfiguredDetector],
+    known: Mapping[str, RuleQuality],
+) -> Table:
+    """Three lines a rule: how often it is right on real sessions and on labelled examples."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, 2, 1, 0))
+    for name in ("rule", "", "precision", "recall"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("what it detects", ratio=1)
+    for rule in catalogue:
+        one, scores = configured.get(rule.name), known.get(rule.name)
+        read = scores.read if scores else None
+        numbers = ", ".join(
+            f"{key} {value:g}" for key, value in (one.limits if one else {}).items()
+        )
+        title = Text(rule.name, style=SEVERITY_COLOURS[rule.severity])
+        about = Text(make_visible(rule.about))
+        about.append(f"\n{format_gate(one.gate)}" if one else "\nswitched off", style="bold")
+        table.add_row(
+            title.append(f"\n{rule.severity}\n{numbers}", style="dim"),
+            "real sessions\nexamples",
+            _join_rates(read.precision if read else None, scores.precision if scores else None),
+            _join_rates(read.recall if read else None, scores.recall if scores else None),
+            about,
+        )
+    return table
+
+
+def _join_rates(*rates: Rate | None) -> str:
+    return "\n".join(map(format_rate_interval, rates))
+
+
+def format_gate(gate: GateDecision) -> str:
+    """`advises: 12 of 13 right: 7 more have to be read`."""
+    return f"{'gates' if gate.gates else 'advises'}: {gate.reason}"

@@ -1,4 +1,4 @@
-"""Numbers of all work: `closeloop metrics`, `trends` and `report`."""
+"""Metrics of all work: `closeloop metrics` and `closeloop report`."""
 
 from __future__ import annotations
 
@@ -43,47 +43,67 @@ PAGES_BETWEEN_LINES = 50
 """Of a dashboard that is written as files."""
 
 
-def metrics(
+def metrics(  # noqa: PLR0913 - one parameter for each flag
     *,
-    by: str = "",
+    group_by: str = "",
     score: list[str] | None = None,
     cost: bool = False,
-    define: bool = False,
+    definitions: bool = False,
+    over_time: bool = False,
+    weeks: int = 4,
+    baseline_end: datetime | None = None,
+    alert: str | None = None,
     json: JsonFlag = False,
 ) -> None:
-    """Every metric, with its n, its interval and how much of the work it covers.
+    """Print every metric with its number of tasks, its interval and its coverage.
 
     Parameters
     ----------
-    by
-        With commas: repo, user, agent, model, prompt, variant, tag, task, week, risk, arm,
-        origin or context (bands of the most tokens that a turn of the session had before it).
+    group_by
+        Group by one or more of repo, user, agent, model, prompt, variant, tag, task, week, risk,
+        arm, origin and context (the largest number of tokens in context), separated by commas.
     score
-        Only this one: any that `closeloop scores` lists; may be given again.
+        Only this score, see `closeloop score list`; repeatable.
     cost
-        Only what work cost: in all, per merged pull request and per passed task, and what failed
-        and repeated work cost; each also by week, agent, model and repository.
-    define
-        Print what each metric means, and no number.
+        Only costs: total, per merged pull request, per passed task, of failed and repeated work;
+        each by week, agent, model and repository.
+    definitions
+        Print the definition of each metric instead of its value.
+    over_time
+        Print rolling windows, change points and regressions instead.
+    weeks
+        With --over-time: the width of the rolling windows.
+    baseline_end
+        With --over-time: the last day of the baseline; half of the time by default.
+    alert
+        With --over-time: a file to append new regressions to, or a URL to send them to. Each
+        regression is reported once.
     """
+    if over_time:
+        if cost or definitions:
+            raise BadInput("Give only one of --over-time, --cost and --definitions.")
+        print_trends(group_by, score, weeks, baseline_end, alert, json=json)
+        return
+    if alert or baseline_end:
+        raise BadInput("--alert and --baseline-end need --over-time.")
     from closeloop.cli.config import load_project_scores
     from closeloop.cli.console import print_json, print_parts, split_list_flag
-    from closeloop.cli.sets import render_held_out
+    from closeloop.cli.task import render_held_out
     from closeloop.metrics.held_out_runs import report_held_out
     from closeloop.metrics.metric_figures import compute_metrics
     from closeloop.metrics.score_columns import define_metrics
 
     if cost:
-        if by or score or define:
-            raise BadInput("--cost chooses its own metrics and groups: leave the others out.")
+        if group_by or score or definitions:
+            raise BadInput("--cost has its own metrics and groups: remove the other options.")
         print_cost_report(json=json)
         return
-    if define:
+    if definitions:
         chosen_metrics = define_metrics(load_project_scores(), score or ())
         print_json(chosen_metrics) if json else print_parts(*definitions_table(chosen_metrics))
         return
     with load_scored_work(score) as (work, store, _):
-        result = compute_metrics(work, split_list_flag(by), score or ())
+        result = compute_metrics(work, split_list_flag(group_by), score or ())
         held_out = report_held_out(store)
     if json:
         print_json(record_to_map(result) | {"held_out": held_out})
@@ -149,7 +169,7 @@ def render_metrics(found: MetricsReport) -> Iterator[RenderableType]:
     from rich.text import Text
 
     if not found.attempts:
-        yield Text("No attempts yet: `closeloop run` and `closeloop import` bring them.")
+        yield Text("No attempts yet: `closeloop run` and `closeloop import` add some.")
         return
     by_name = {metric.name: metric for metric in found.definitions}
     known_figures = [figure for figure in found.figures if figure.value is not None]
@@ -163,18 +183,18 @@ def render_metrics(found: MetricsReport) -> Iterator[RenderableType]:
     yield Text()
     if missing_names:
         names = ", ".join(name for name in by_name if name in missing_names)
-        yield Text(f"not known, as nothing of it is recorded: {names}", style="dim")
+        yield Text(f"not recorded: {names}", style="dim")
     yield from render_scope_limits(found)
     for note in found.notes:
         yield Text(note, style="yellow")
-    yield Text("closeloop metrics --define   # what each means", style="cyan")
+    yield Text("closeloop metrics --definitions   # what each means", style="cyan")
 
 
 def render_scope_limits(found: MetricsReport) -> Iterator[RenderableType]:
     """A line for each suggested limit."""
     from rich.text import Text
 
-    from closeloop.metrics.scope_policy import describe_scope_limit
+    from closeloop.metrics.metric_figures import describe_scope_limit
 
     for limit in found.limits:
         yield Text(f"scope policy ({limit.aim}): {describe_scope_limit(limit)}")
@@ -246,27 +266,26 @@ def _grouped_family_table(
 
 def report(
     *files: Path,
-    by: str = "week;variant",
+    group_by: str = "week;variant",
     compare: str = "",
     score: list[str] | None = None,
     html: Path | None = None,
 ) -> None:
-    """Write all metrics, with plots, definitions and queries. The same store gives the same bytes.
+    """Write all metrics with plots, definitions and queries. The same store gives the same file.
 
     Parameters
     ----------
     files
-        What to write, by the end of its name: `.md`, `.html`, `.csv` or `.parquet`.
-        Markdown on standard output when none is named.
-    by
-        The sides to show besides the whole.
-        With commas those that are taken together, with semicolons one after the other.
+        Files to write, in the format of their suffix: `.md`, `.html`, `.csv` or `.parquet`.
+        Markdown on standard output by default.
+    group_by
+        Groupings to add: commas combine fields into one grouping, semicolons separate groupings.
     compare
-        Names to hold against each other, with commas, as `closeloop compare` takes them.
+        Compare these, separated by commas; names as for `closeloop compare`.
     score
-        What decides the comparison, as `closeloop compare --score` has it; may be given again.
+        The score that decides the comparison, as for `closeloop compare --score`; repeatable.
     html
-        A folder for the whole dashboard as files: open its index.html, no server is needed.
+        Write the whole dashboard as HTML files to this folder; no server is needed.
     """
     from closeloop.cli.config import load_project_scores
     from closeloop.cli.console import (
@@ -282,7 +301,7 @@ def report(
         if not files:
             return
     writers = [find_report_writer(file.suffix) for file in files or [Path("report.md")]]
-    sides = [split_list_flag(side) for side in split_list_flag(by, ";")]
+    sides = [split_list_flag(side) for side in split_list_flag(group_by, ";")]
     names = split_list_flag(compare)
     with load_scored_work(None) as (work, store, book):
         versus = (
@@ -292,7 +311,7 @@ def report(
         )
         plans = store.plans.load_totals()
     if not len(work):
-        print_warning("No attempts yet: `closeloop run` and `closeloop import` bring them.")
+        print_warning("No attempts yet: `closeloop run` and `closeloop import` add some.")
     report_content = build_report_content(work, sides, versus, plans)
     if not files:
         sys.stdout.write(writers[0](report_content).decode())
@@ -305,8 +324,8 @@ def write_dashboard_pages(folder: Path) -> None:
     """The dashboard as it is now; what takes long is said while it goes on."""
     from closeloop.cli.console import print_line, show_progress
     from closeloop.metrics.attempt_table import load_attempt_table
-    from closeloop.store.store_opening import open_existing_store
-    from closeloop.web.page_context import PageContext
+    from closeloop.store.store import open_existing_store
+    from closeloop.web.page import PageContext
     from closeloop.web.static_export import export_pages
 
     project = load_project(Path.cwd())
@@ -323,17 +342,19 @@ def write_dashboard_pages(folder: Path) -> None:
             if done == 1 or done % PAGES_BETWEEN_LINES == 0:
                 say(f"page {done:,} of {of:,} written")
 
-        written = export_pages(desk, folder, tell_page)
-    print_line(
-        f"{folder / 'index.html'} is written, with {count_with_noun(written - 1, 'page')}"
-        " beside it."
-    )
+        exported = export_pages(desk, folder, tell_page)
+    pages = count_with_noun(exported.written - 1, "page")
+    print_line(f"{folder / 'index.html'} is written, with {pages} beside it.")
+    if exported.left_out:
+        print_line(
+            f"That is the limit: at least {count_with_noun(exported.left_out, 'more page')} left"
+            " out; `closeloop serve` shows all of them."
+        )
 
 
 def find_report_writer(suffix: str) -> Callable[[ReportContent], bytes]:
     """What makes the content of a file that is called so."""
-    from closeloop.metrics.report_content import as_csv, as_markdown, as_parquet
-    from closeloop.metrics.report_html import as_html
+    from closeloop.metrics.report_content import as_csv, as_html, as_markdown, as_parquet
     from closeloop.records.errors import unknown_name_error
 
     makers = {".md": as_markdown, ".html": as_html, ".csv": as_csv, ".parquet": as_parquet}
@@ -342,44 +363,32 @@ def find_report_writer(suffix: str) -> Callable[[ReportContent], bytes]:
     return makers[suffix]
 
 
-# `closeloop trends`: how metrics went over time, and what became worse.
+# `closeloop metrics --over-time`: how metrics changed, and what became worse.
 
 BAR_LEVELS = "▁▂▃▄▅▆▇█"
 MAX_REGRESSIONS = 20
 
 
-def trends(
+def print_trends(
+    group_by: str,
+    score: list[str] | None,
+    weeks: int,
+    baseline_end: datetime | None,
+    alert: str | None,
     *,
-    by: str = "",
-    score: list[str] | None = None,
-    weeks: int = 4,
-    baseline: datetime | None = None,
-    alert: str | None = None,
-    json: JsonFlag = False,
+    json: bool,
 ) -> None:
-    """Rolling windows, turns with the versions first seen near them, and what became worse.
-
-    Parameters
-    ----------
-    by
-        One or more of repo, user, agent, model, prompt, variant, tag and task, with commas.
-    score
-        Only this one: any that `closeloop scores` lists; may be given again.
-    weeks
-        How wide the rolling windows are.
-    baseline
-        The day on which the baseline ends; halfway when not given.
-    alert
-        A file to append new regressions to, or an address to send them to. Each is told once.
-    """
+    """Print how metrics changed over time, and report regressions that are new."""
     from closeloop.cli.console import print_json, print_parts, split_list_flag
     from closeloop.metrics.metric_trends import compute_trends
 
     if weeks < 1:
-        raise BadInput(f"A window of {weeks} weeks holds nothing: give 1 or more.")
-    since = baseline if baseline is None or baseline.tzinfo else baseline.replace(tzinfo=UTC)
+        raise BadInput("--weeks must be 1 or more.")
+    end = baseline_end
+    end = end if end is None or end.tzinfo else end.replace(tzinfo=UTC)
     with load_scored_work(score or ()) as (work, _, _):
-        result = compute_trends(work, split_list_flag(by), score or (), weeks=weeks, baseline=since)
+        groups = split_list_flag(group_by)
+        result = compute_trends(work, groups, score or (), weeks=weeks, baseline=end)
     print_json(result) if json else print_parts(*render_trends(result))
     if alert is not None:
         send_regression_alerts(result, alert, datetime.now(UTC))
@@ -392,8 +401,8 @@ def render_trends(found: TrendReport) -> Iterator[RenderableType]:
 
     if not found.courses:
         yield Text(
-            "Nothing to follow yet: `closeloop run` and `closeloop import` bring attempts, and"
-            " `closeloop scores` lists what is known of them."
+            "No attempts with scores yet: `closeloop run` and `closeloop import` add attempts,"
+            " and `closeloop score list` lists their scores."
         )
         return
     for regression_found in found.regressions[:MAX_REGRESSIONS]:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from closeloop.cli.console import JsonFlag
-from closeloop.records.settings import SandboxKind
 from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
@@ -20,9 +19,8 @@ if TYPE_CHECKING:
     from closeloop.cli.config import ProjectConfiguration
     from closeloop.records.settings import Settings
     from closeloop.store import Store
-    from closeloop.tasks.mining.miner import MiningEvent, MiningOptions, MiningResult
-    from closeloop.tasks.mining.work_history import GatheredWork
-    from closeloop.tasks.mining.work_sources import ExportedPull, PullExport
+    from closeloop.tasks.miner import MiningEvent, MiningOptions, MiningResult
+    from closeloop.tasks.work_history import ExportedPull, GatheredWork, PullExport
 
 
 def mine(  # noqa: PLR0913 - one parameter for each flag
@@ -30,43 +28,40 @@ def mine(  # noqa: PLR0913 - one parameter for each flag
     from_: str = "git",
     limit: int = 20,
     since: str | None = None,
-    budget: float | None = None,
-    repeats: int = 3,
+    minutes: float | None = None,
+    test_runs: int = 3,
     model: str | None = None,
     jobs: int | None = None,
-    sandbox: SandboxKind | None = None,
     json: JsonFlag = False,
 ) -> int:
-    """Turn past work into proved tasks: commits that changed source and tests together.
+    """Create tasks from commits that changed source and tests together, and verify them.
 
     Parameters
     ----------
     from_
-        Where the work is: git, pulls (of GitHub), sessions (imported), or a file of pull requests.
+        Source: git, pulls (of GitHub), sessions (imported), or a file of pull requests.
     limit
-        How many mined tasks there shall be in all; run again with more to go on.
+        Stop when this many mined tasks exist; run again with a higher limit to continue.
     since
-        Only work since then, in git's words: 2024-01-01, "2 years ago".
-    budget
-        Minutes to spend at the most.
-    repeats
-        How often the tests run before and after the reference, to find flaky ones.
+        Only commits since then, as git writes dates: 2024-01-01, "2 years ago".
+    minutes
+        Stop after this many minutes.
+    test_runs
+        How often the tests run before and after the reference change, to find flaky tests.
     model
-        A model that puts requests into a user's words; they are marked as its own.
+        A model that rewrites requests as a user would; they are marked as rewritten.
     jobs
-        How many candidates are tried at once; as many as there are processors when not given.
-    sandbox
-        How tests are caged: auto, bwrap, landlock, or none.
+        Number of candidates tested at once; by default the number of processors.
     """
     import anyio
 
     from closeloop.cli.console import print_json, require_positive_flags
-    from closeloop.tasks.mining.miner import MiningOptions
+    from closeloop.tasks.miner import MiningOptions
 
-    require_positive_flags(limit=limit, repeats=repeats, jobs=jobs, budget=budget)
-    seconds = None if budget is None else 60 * budget
-    wish = MiningOptions(limit=limit, since=since, seconds=seconds, repeats=repeats, jobs=jobs)
-    mined = anyio.run(_run_mining, from_, wish, model, sandbox)
+    require_positive_flags(limit=limit, test_runs=test_runs, jobs=jobs, minutes=minutes)
+    seconds = None if minutes is None else 60 * minutes
+    wish = MiningOptions(limit=limit, since=since, seconds=seconds, repeats=test_runs, jobs=jobs)
+    mined = anyio.run(_run_mining, from_, wish, model)
     if json:
         print_json(mined)
     else:
@@ -74,32 +69,30 @@ def mine(  # noqa: PLR0913 - one parameter for each flag
     return 0 if mined.tasks or mined.before else 1
 
 
-async def _run_mining(
-    source: str, wish: MiningOptions, model: str | None, sandbox: SandboxKind | None
-) -> MiningResult:
+async def _run_mining(source: str, wish: MiningOptions, model: str | None) -> MiningResult:
     from contextlib import AsyncExitStack
 
     from closeloop.attempts.run_resources import open_workspaces
     from closeloop.cli.config import find_repository_root, load_project
     from closeloop.cli.console import open_console
-    from closeloop.cli.run import apply_run_flags, warn_of_sandbox_gaps
+    from closeloop.cli.run import warn_of_sandbox_gaps
     from closeloop.records.errors import BadInput
-    from closeloop.store.store_opening import open_project_store
-    from closeloop.tasks.mining.miner import MiningContext
-    from closeloop.tasks.mining.miner import mine_tasks as dig
+    from closeloop.store.store import open_project_store
+    from closeloop.tasks.miner import MiningContext
+    from closeloop.tasks.miner import mine_tasks as dig
 
     project = load_project(Path.cwd())
-    settings = apply_run_flags(project.settings, sandbox=sandbox)
+    settings = project.settings
     repo = find_repository_root(project.root)
     if repo is None:
-        raise BadInput(f"{project.root} lies in no git repository: go to one, or clone it.")
+        raise BadInput(f"{project.root} is not in a git repository: change to one, or clone it.")
     async with AsyncExitStack() as exit_stack:
         workspaces = await exit_stack.enter_async_context(open_workspaces(settings, project.root))
         warn_of_sandbox_gaps(workspaces)
         store = exit_stack.enter_context(open_project_store(settings, project.root))
         reword = None
         if model is not None:
-            from closeloop.tasks.mining.request_rewording import open_rewording
+            from closeloop.tasks.miner import open_rewording
 
             reword = await exit_stack.enter_async_context(
                 open_rewording(model, settings, project.root, os.environ)
@@ -114,9 +107,7 @@ async def _run_mining(
             reword=reword,
             gathered=await gather_mining_work(source, repo, store, project),
         )
-        status = exit_stack.enter_context(
-            open_console(stderr=True).status("looking at the history …")
-        )
+        status = exit_stack.enter_context(open_console(stderr=True).status("reading the history …"))
         return await dig(mining_context, wish, _make_progress_reporter(status))
 
 
@@ -205,8 +196,7 @@ async def gather_mining_work(
     """What a source other than the history holds; commits that are tasks already are left out."""
     from msgspec.structs import replace
 
-    from closeloop.tasks.mining.work_history import read_ledger
-    from closeloop.tasks.mining.work_sources import gather_pull_work, read_pull_exports
+    from closeloop.tasks.work_history import gather_pull_work, read_ledger, read_pull_exports
 
     if source == "git":
         return None
@@ -247,8 +237,8 @@ def mining_ledger_file(source: str, root: Path) -> Path:
 def gather_from_sessions(store: Store, repo: Path, settings: Settings) -> GatheredWork:
     """The sessions that were imported, with the failure modes that rules and people see in them."""
     from closeloop.metrics.attempt_measuring import collect_modes, project_rulebook
-    from closeloop.tasks.mining.work_sources import MAX_SESSIONS, gather_session_work
-    from closeloop.tasks.task_writer import tag_from_mode
+    from closeloop.tasks.task_files import tag_from_mode
+    from closeloop.tasks.work_history import MAX_SESSIONS, gather_session_work
 
     rows = store.list_attempts(origin="production", limit=MAX_SESSIONS)
     modes = collect_modes(store, rows, project_rulebook(settings))
@@ -259,7 +249,7 @@ def gather_from_sessions(store: Store, repo: Path, settings: Settings) -> Gather
 def tag_merged_pulls(store: Store, settings: Settings) -> dict[str, list[str]]:
     """By merge commit, the failure modes that rules, checks and people saw in pull requests."""
     from closeloop.metrics.attempt_measuring import collect_modes, project_rulebook
-    from closeloop.tasks.task_writer import tag_from_mode
+    from closeloop.tasks.task_files import tag_from_mode
 
     attempts = {
         row.attempt: row.merge_commit
@@ -273,8 +263,7 @@ def tag_merged_pulls(store: Store, settings: Settings) -> dict[str, list[str]]:
 
 async def fetch_merged_pulls(repo: Path, kept: Path) -> list[PullExport]:
     """What GitHub says of merged pull requests; each is kept, so that asking can go on."""
-    from closeloop.tasks.mining.work_history import append_entry
-    from closeloop.tasks.mining.work_sources import read_saved_exports
+    from closeloop.tasks.work_history import append_entry, read_saved_exports
 
     known_requests = read_saved_exports(kept)
     async with open_github_repo(origin_repo_name(repo), os.environ) as github:
@@ -289,8 +278,7 @@ def open_github_repo(
     repo: str, environ: Mapping[str, str]
 ) -> AbstractAsyncContextManager[CodeHostClient]:
     """A repository at GitHub, with the token or the app that the environment names."""
-    from closeloop.changes.code_host import open_github
-    from closeloop.changes.host_credentials import open_code_host
+    from closeloop.changes.code_host import open_code_host, open_github
 
     # Without any, the message says which variable to set.
     return open_code_host("github", repo, environ) or open_github(repo, "")
@@ -298,7 +286,7 @@ def open_github_repo(
 
 async def list_merged_pulls(github: CodeHostClient) -> AsyncIterator[ExportedPull]:
     """Merged pull requests, the latest first."""
-    from closeloop.tasks.mining.work_sources import ExportedPull, convert_github_answer
+    from closeloop.tasks.work_history import ExportedPull, convert_github_answer
 
     merged_count = 0
     path = "pulls?state=closed&sort=updated&direction=desc"
@@ -315,7 +303,7 @@ async def list_merged_pulls(github: CodeHostClient) -> AsyncIterator[ExportedPul
 async def fetch_pull_export(github: CodeHostClient, pull: ExportedPull) -> PullExport:
     """A pull request with its issue, its review and what CI said of each push."""
     from closeloop.changes.code_host import CodeHostRefused
-    from closeloop.tasks.mining.work_sources import (
+    from closeloop.tasks.work_history import (
         ExportedCheckRun,
         ExportedComment,
         ExportedIssue,

@@ -4,24 +4,323 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from closeloop.cli.console import JsonFlag
+from closeloop.cli.console import JsonFlag, make_visible
+from closeloop.records.evaluation import CRITERIA
 from closeloop.records.record import Record
-from closeloop.records.settings import OrchestrateSettings, SandboxKind, Settings
+from closeloop.records.settings import OrchestrateSettings, Settings
+from closeloop.text.wording import count_with_noun, format_percent_range, truncate_at_word
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from closeloop.records.attempt import Usage
+    from closeloop.records.estimate import Rate
     from closeloop.records.orchestration import (
         Orchestration,
         OrchestrationHistory,
         OrchestrationPlan,
         OrchestrationProgress,
+        OrchestrationRow,
         PlanGrade,
+        PlanTrend,
+        SubtaskTry,
     )
+    from closeloop.store import Store
+
+
+# Plans of orchestrated requests: `closeloop list plans` and `closeloop show PLAN`.
+
+
+GRADE_LETTERS = "ABCF"
+MAX_REASON_CHARS = 300
+MAX_PROBLEM_CHARS = 120
+MAX_OUTPUT_LINES = 6
+PASSED_WORDS = {True: "pass", False: "fail", None: "no verdict"}
+PASSED_COLOURS = {True: "green", False: "red", None: "yellow"}
+
+
+def plans(*, limit: int = 20, over_time: bool = False, json: JsonFlag = False) -> None:
+    """List plans of orchestrated requests, newest first. `closeloop show PLAN` shows one.
+
+    Parameters
+    ----------
+    limit
+        Maximum number of plans; with --over-time, of days.
+    over_time
+        Print grades of plans and judges' scores by day instead.
+    """
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import print_json, print_parts, require_positive_flags
+    from closeloop.store.store import open_existing_store
+
+    require_positive_flags(limit=limit)
+    project = load_project(Path.cwd())
+    with open_existing_store(project.settings, project.root) as store:
+        if over_time:
+            plan_trend = store.plans.load_trend(limit)
+            print_json(plan_trend) if json else print_parts(*render_plan_trend(plan_trend))
+            return
+        rows = store.plans.list_plans(limit)
+        running = store.plans.running_plan_ids()
+    print_json(rows) if json else print_parts(plans_table(rows, running))
+
+
+def show_plan(name: str, store: Store, *, diff: bool, json: bool) -> int:
+    """Print one plan with its subtasks, tries and rates, or only its merged change."""
+    from closeloop.cli.console import print_error, print_json, print_parts
+    from closeloop.text.redaction import redact_new_secrets, redact_patch
+
+    story = store.plans.load_story(name)
+    grade = store.plans.load_grade(story.plan.id) if story.ending else None
+    attempt = story.ending.attempt if story.ending else None
+    change = store.load_exact_change(attempt) if attempt else None
+    merged_patch = change.patch if change else ""
+    if diff and (why := refuse_patch(story, merged_patch)) is not None:
+        print_error(why)
+        return 1
+    if diff:
+        print(redact_new_secrets(merged_patch), end="")  # noqa: T201 - to be applied
+    elif json:
+        print_json(plan_to_map(story, grade) | {"patch": redact_patch(merged_patch)})
+    else:
+        print_parts(*render_plan(story, grade))
+    return 0
+
+
+def refuse_patch(story: OrchestrationHistory, merged_patch: str) -> str | None:
+    """Why there is no change of a plan to be applied; None where there is."""
+    ending, name = story.ending, story.plan.id
+    if ending is None:
+        return (
+            f"Plan {name} has not finished: `closeloop orchestrate --resume {name}` continues it."
+        )
+    if ending.passed is False:
+        reason = truncate_at_word(ending.summary, MAX_REASON_CHARS).rstrip(".")
+        return f"Plan {name} failed, so there is no change to apply: {reason}."
+    if ending.attempt is None or (story.plan.handed_in and not merged_patch):
+        return f"Plan {name} has no change here: the tool that ran it has it."
+    return None
+
+
+def plan_to_map(story: OrchestrationHistory, grade: PlanGrade | None) -> dict[str, Any]:
+    """A plan for programs."""
+    from closeloop.cli.console import record_to_map
+    from closeloop.orchestration.plan_execution import measure_plan_rates
+
+    return {
+        **record_to_map(story),
+        "rates": record_to_map(measure_plan_rates(story)),
+        "grade": None if grade is None else record_to_map(grade),
+    }
+
+
+def plans_table(rows: list[OrchestrationRow], under_way: Collection[str]) -> RenderableType:
+    """A row a plan."""
+    from rich.table import Table
+    from rich.text import Text
+
+    if not rows:
+        return Text("No plans yet: `closeloop orchestrate` creates one.")
+    table = Table(box=None)
+    for name in ("plan", "begun", "", "grade", "score", "tasks", "tries", "cost", "request"):
+        table.add_column(name, no_wrap=name != "request")
+    for row in rows:
+        state, passed = PASSED_WORDS[row.passed] if row.ended else "unfinished", row.passed
+        if row.id in under_way:
+            state, passed = "running", None
+        table.add_row(
+            row.id,
+            f"{row.at:%Y-%m-%d %H:%M}",
+            Text(state, style=PASSED_COLOURS[passed]),
+            (row.grade and row.grade.letter) or "–",
+            format_score(row.grade.score if row.grade else None),
+            str(row.tasks),
+            str(row.tries),
+            format_plan_cost(row.cost),
+            Text(truncate_at_word(make_visible(row.request), 80)),
+        )
+    return table
+
+
+def render_plan(story: OrchestrationHistory, grade: PlanGrade | None) -> Iterator[RenderableType]:
+    """One plan: its verdict and grade, its tries, its rates, what it cost."""
+    from rich.text import Text
+
+    from closeloop.orchestration.plan_execution import measure_plan_rates
+
+    ending = story.ending
+    title = Text(f"plan {story.plan.id}  ", style="bold")
+    passed = ending.passed if ending else None
+    title.append(PASSED_WORDS[passed] if ending else "unfinished", style=PASSED_COLOURS[passed])
+    if grade is not None and grade.letter is not None:
+        scores = f", mean score {format_score(grade.score)}, weakest {format_score(grade.weakest)}"
+        title.append(f"  grade {grade.letter}{scores if grade.weakest is not None else ''}")
+    yield title
+    yield Text(f"  {truncate_at_word(make_visible(story.plan.request), 200)}", style="dim")
+    yield plan_tries_table(story)
+    for task, why in (ending.not_begun if ending else {}).items():
+        yield Text(f"{task} was not begun: {make_visible(why)}", style="yellow")
+    yield from render_whole_failures(story)
+    if ending and ending.held:
+        yield Text(f"stopped: {make_visible(ending.held)}", style="yellow")
+    plan_rates = measure_plan_rates(story)
+    yield Text(
+        f"first try {format_share(plan_rates.first_try)} · after feedback"
+        f" {format_share(plan_rates.after_feedback)} · in the end {format_share(plan_rates.final)}"
+    )
+    retry_text = (
+        f"; of that, trying again {format_plan_usage(plan_rates.retry_usage)},"
+        f" {plan_rates.retry_seconds or 0:.1f} s"
+    )
+    yield Text(
+        "work and judging"
+        f" {format_plan_usage(plan_rates.usage)}{retry_text if plan_rates.retry_seconds else ''}",
+        style="dim",
+    )
+    planning = story.plan.planning
+    if planning is not None:
+        yield Text(
+            f"planned by {make_visible(planning.model)}: {format_plan_usage(planning.usage)}",
+            style="dim",
+        )
+    if ending is None and not story.plan.handed_in:
+        yield Text(f"closeloop orchestrate --resume {story.plan.id}   # continues it")
+    elif ending is not None and ending.attempt:
+        if ending.passed is not False:
+            command = f"closeloop show {story.plan.id} --diff   # the merged change"
+            yield Text(command, style="dim")
+        shown = (
+            ("show", "as an attempt")
+            if story.plan.handed_in
+            else ("measure", "how it was handed on")
+        )
+        yield Text(f"closeloop {shown[0]} {ending.attempt}   # {shown[1]}", style="dim")
+
+
+def render_whole_failures(story: OrchestrationHistory) -> Iterator[RenderableType]:
+    """Why all changes together fail, though tasks passed."""
+    from rich.text import Text
+
+    from closeloop.orchestration.plan_execution import describe_failing_checks
+
+    if story.ending is None:
+        return
+    for failure in describe_failing_checks(story.ending.checks, story.ending.broken_by):
+        first, *output = make_visible(failure).splitlines()
+        yield Text(f"all together: {first}", style="red")
+        yield from (Text(f"  {line}", style="dim") for line in output[-MAX_OUTPUT_LINES:])
+
+
+def plan_tries_table(story: OrchestrationHistory) -> Table:
+    """A row a try, by task."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None)
+    for name in ("task", "try", "", "score", "variant", "seconds", "cost", "what is wrong"):
+        table.add_column(name, no_wrap=name != "what is wrong")
+    for task in story.plan.tasks:
+        for one in (one for one in story.tries if one.execution.task == task.id):
+            passed = one.assessment.passed if one.assessment else None
+            score = one.assessment.score if one.assessment else None
+            table.add_row(
+                one.execution.task,
+                str(one.execution.number),
+                Text(PASSED_WORDS[passed], style=PASSED_COLOURS[passed]),
+                format_score(score),
+                Text(make_visible(one.execution.variant)),
+                "–" if one.execution.seconds is None else f"{one.execution.seconds:.1f}",
+                format_plan_cost(one.execution.usage.cost),
+                Text(describe_problem(one), style="dim"),
+            )
+    return table
+
+
+def describe_problem(one: SubtaskTry) -> str:
+    """What was wrong with a try, shortened."""
+    if one.assessment is None:
+        return "not judged yet"
+    texts = [issue.text for issue in one.assessment.issues] or [one.assessment.why or ""]
+    first = truncate_at_word(make_visible(texts[0]), MAX_PROBLEM_CHARS)
+    more = f" (and {len(texts) - 1} more)" if len(texts) > 1 else ""
+    ignored = " · feedback ignored" if one.assessment.ignored else ""
+    return first + more + ignored
+
+
+def render_plan_trend(trend: PlanTrend) -> Iterator[RenderableType]:
+    """By day: the plans that ended by grade, then the tries by version of the judge."""
+    from rich.table import Table
+    from rich.text import Text
+
+    if not trend.quality:
+        yield Text("No plan was judged yet: `closeloop orchestrate` and `closeloop judge -` do it.")
+        return
+    totals = trend.totals
+    yield Text(
+        f"plans passed {format_rate(totals.passed)} · tasks at the first try"
+        f" {format_rate(totals.first_try)} · after feedback {format_rate(totals.after_feedback)}"
+        f" · in the end {format_rate(totals.final)}"
+    )
+    yield Text()
+    grades = Table(box=None)
+    for name in ("plans ended", "", "pass", *GRADE_LETTERS):
+        grades.add_column(name, no_wrap=True)
+    for day in trend.grades:
+        counts = [str(day.grades.get(letter, 0)) for letter in GRADE_LETTERS]
+        grades.add_row(f"{day.day:%Y-%m-%d}", str(day.plans), format_rate(day.passed), *counts)
+    yield grades
+    quality = Table(box=None)
+    for name in ("tries judged", "", "pass", "first tries", "score", *CRITERIA, "judge"):
+        quality.add_column(name, no_wrap=True)
+    for one in trend.quality:
+        quality.add_row(
+            f"{one.day:%Y-%m-%d}",
+            str(one.judged),
+            format_rate(one.passed),
+            format_rate(one.first_try),
+            *map(format_score, (one.score, one.completeness, one.quality, one.relevance)),
+            one.judge or "–",
+        )
+    yield Text()
+    yield quality
+    yield Text(
+        "A row is of one version of the judge: others' scores are not the same thing.", "dim"
+    )
+
+
+def format_score(score: float | None) -> str:
+    return "–" if score is None else f"{score:.2f}"
+
+
+def format_rate(made: Rate | None) -> str:
+    return (
+        "–"
+        if made is None
+        else f"{format_share(made)} ({format_percent_range(made.low, made.high)})"
+    )
+
+
+def format_share(made: Rate | None) -> str:
+    return "–" if made is None else f"{made.hits:g} of {made.of}"
+
+
+def format_plan_usage(usage: Usage) -> str:
+    from closeloop.records.attempt import count_prompt_tokens
+
+    sent = count_with_noun(count_prompt_tokens(usage) or 0, "token")
+    return f"{sent} in, {usage.output_tokens or 0:,} out, {format_plan_cost(usage.cost)}"
+
+
+def format_plan_cost(cost: float | None) -> str:
+    return "–" if cost is None else f"${cost:.4f}"
+
 
 AGENT_CONFIG_NAME = "agent_config.json"
 
@@ -48,44 +347,40 @@ def orchestrate(  # noqa: PLR0913 - one parameter for each flag
     planner: str | None = None,
     judge: list[str] | None = None,
     resume: str | None = None,
-    sandbox: SandboxKind | None = None,
     json: JsonFlag = False,
 ) -> int:
-    """Have a plan carried out by sub-agents; every output is judged, and tried again if it fails.
+    """Run a plan with sub-agents; every output is judged, and failing subtasks are retried.
 
-    What is finished is kept: stop it at any moment, and go on with --resume.
-    Exits with 0 when every task passed, else with 1.
+    Finished subtasks are saved: stop at any time, and continue with --resume.
+    Exit code 0 when every subtask passed, else 1.
 
     Parameters
     ----------
     plan
-        A JSON file with `request` and `plan`, a list of tasks; `-` is standard input.
+        A JSON file with `request` and `plan`, a list of subtasks; `-` is standard input.
     request
-        What is wanted, instead: a model makes the plan.
+        The request, instead of a plan: a model plans it.
     agent
-        Who works on tasks that name no variant: an agent, builtin when only --model is given.
+        The agent for subtasks that name no variant; builtin by default when --model is given.
     model
-        The model of the workers.
+        The model of the sub-agents.
         A name of closeloop.toml, openai/, anthropic/ or gemini/NAME, or scripted:FILE.
     planner
-        The model that plans; the workers' own when not given.
+        The model that plans; by default that of the sub-agents.
     judge
-        The model that judges; several are a panel. Those of closeloop.toml when not given.
+        A model that judges; several form a panel. By default those of closeloop.toml.
     resume
-        Go on with a plan, by its id or the beginning of it.
-    sandbox
-        How agents are caged: auto, bwrap, landlock, or none.
+        Continue a plan, given its id or the beginning of it.
     """
     from closeloop.cli.config import find_repository_root, load_project
     from closeloop.cli.console import refuse_option
-    from closeloop.cli.run import apply_run_flags
     from closeloop.records.errors import BadInput
 
     refuse_option(str(plan or "-"), "orchestrate")
     if sum(one is not None for one in (plan, request, resume)) != 1:
         raise BadInput("Give one of these: a PLAN file, --request, or --resume.")
     if resume is not None and (agent or model):
-        raise BadInput("A plan goes on with those who began it: leave out --agent and --model.")
+        raise BadInput("A resumed plan keeps its agents: leave out --agent and --model.")
     project = load_project(Path.cwd())
     terms = load_orchestrate_settings(project.settings, project.root)
     settings, terms = choose_workers(project.settings, terms, agent, model)
@@ -95,7 +390,6 @@ def orchestrate(  # noqa: PLR0913 - one parameter for each flag
     if saved_plan is not None:
         settings, terms = restore_workers_and_judges(saved_plan, settings, terms)
     terms = choose_planner_and_judges(settings, terms, planner, judge)
-    settings = apply_run_flags(settings, sandbox=sandbox)
     options = OrchestrateOptions(
         settings=apply_thresholds(settings, terms),
         root=project.root,
@@ -112,7 +406,6 @@ def run_and_print_plan(asked: OrchestrateOptions) -> int:
     import anyio
 
     from closeloop.cli.console import print_json, print_parts, print_warning
-    from closeloop.cli.plans import plan_to_map, render_plan
 
     begun_plans: list[str] = []
     try:
@@ -154,7 +447,7 @@ def load_orchestrate_settings(settings: Settings, root: Path) -> OrchestrateSett
     from closeloop.cli.config import MAX_CONFIG_BYTES
     from closeloop.cli.console import read_file_content
     from closeloop.records.errors import BadInput
-    from closeloop.text.record_reading import parse_json, read_changed_record
+    from closeloop.text.untrusted import parse_json, read_changed_record
 
     terms, file = settings.orchestrate, root / AGENT_CONFIG_NAME
     if file.is_file():
@@ -201,7 +494,7 @@ def choose_workers(
 
 def load_saved_plan(name: str, settings: Settings, root: Path) -> Orchestration:
     from closeloop.records.errors import BadInput
-    from closeloop.store.store_opening import open_project_store
+    from closeloop.store.store import open_project_store
 
     with open_project_store(settings, root) as store:
         plan = store.plans.load_story(name).plan
@@ -265,7 +558,7 @@ async def run_orchestration(
 ) -> tuple[OrchestrationHistory, PlanGrade | None]:
     """Open what is needed, plan, and carry it out; whoever asks hears the plan's id early."""
     from closeloop.attempts.experiment_run import open_run_context
-    from closeloop.attempts.experiment_status import require_prices
+    from closeloop.attempts.run_resources import require_prices
     from closeloop.cli.console import print_warning
     from closeloop.cli.run import warn_of_sandbox_gaps
     from closeloop.judges.agent_judge import JudgeResources, with_judge_agents
@@ -315,7 +608,7 @@ async def run_orchestration(
 def warn_of_uncommitted_files(repo: Path | None) -> None:
     """Agents begin from the last commit, which may not be what is in front of the user."""
     from closeloop.cli.console import print_warning
-    from closeloop.sandbox.workspaces.source_repository import count_uncommitted_files
+    from closeloop.sandbox.workspaces.workspace_patches import count_uncommitted_files
 
     file_count = count_uncommitted_files(repo) if repo else 0
     if file_count:
@@ -342,7 +635,6 @@ def list_needed_variants(asked: OrchestrateOptions) -> Sequence[str]:
 def print_plan_step(told: OrchestrationProgress) -> None:
     """One line for each step."""
     from closeloop.cli.console import print_warning
-    from closeloop.cli.plans import PASSED_WORDS
 
     where = f"{told.task}, try {told.number}" if told.number else told.task
     assessment = told.assessment

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from closeloop.cli.config import open_review_context
-from closeloop.cli.console import (
-    JsonFlag,
-    make_visible,
-    print_json,
-    print_line,
-    print_parts,
-)
+from closeloop.cli.console import JsonFlag, make_visible, print_json, print_line, print_parts
 from closeloop.text.wording import format_percent, format_percent_range, format_points_estimate
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from closeloop.records.experiment_plan import PromptEffect
+    from closeloop.metrics.score_columns import ScoreCatalogue
+    from closeloop.records.experiment_plan import PromptEffect, Trial, TrialReport
     from closeloop.records.team_rules import PromptProposal, PromptUse
+    from closeloop.store import Store
 
 
 def log(*, json: JsonFlag = False) -> None:
@@ -124,15 +121,15 @@ def print_proposal(proposed: PromptProposal | None) -> None:
             print_line(f"  {command}")
 
 
-def restore(prompt: str, *, to: Path, json: JsonFlag = False) -> None:
-    """Write a prompt into a file, as it was, to run agents with it again.
+def restore(prompt: str, *, out: Path, json: JsonFlag = False) -> None:
+    """Write a stored prompt to a file, to run agents with it again.
 
     Parameters
     ----------
     prompt
         By its id or the beginning of it.
-    to
-        The file; what it holds now is shown as a difference first.
+    out
+        The file to write; the difference from its present content is printed.
     """
 
     from closeloop.cli.console import report_write_errors
@@ -140,24 +137,28 @@ def restore(prompt: str, *, to: Path, json: JsonFlag = False) -> None:
 
     with open_review_context() as at:
         prompt_version = find_prompt(at.store, prompt)
-    with report_write_errors(to):
-        before = to.read_text(encoding="utf-8", errors="replace") if to.exists() else ""
-        to.write_bytes(prompt_version.text.encode())
+    with report_write_errors(out):
+        before = out.read_text(encoding="utf-8", errors="replace") if out.exists() else ""
+        out.write_bytes(prompt_version.text.encode())
     if json:
         print_json(
-            {"prompt": prompt_version.id, "file": str(to), "changed": before != prompt_version.text}
+            {
+                "prompt": prompt_version.id,
+                "file": str(out),
+                "changed": before != prompt_version.text,
+            }
         )
         return
     if before and before != prompt_version.text:
         lines = difflib.unified_diff(
             before.splitlines(),
             prompt_version.text.splitlines(),
-            str(to),
+            str(out),
             prompt_version.id[:12],
             lineterm="",
         )
         print_line("\n".join(lines))
-    print_line(f"{to} holds the prompt {prompt_version.id[:12]}.")
+    print_line(f"{out} contains the prompt {prompt_version.id[:12]}.")
 
 
 def add(
@@ -217,7 +218,7 @@ def results(
     against
         The version it is held against; the one that the same agents used before when not given.
     score
-        The rate: any that `closeloop scores` lists.
+        The rate: any that `closeloop score list` lists.
     """
     from closeloop.cli.metrics import load_scored_work
     from closeloop.metrics.variant_trials import measure_prompt_effect
@@ -254,3 +255,171 @@ def render_prompt_effect(effect: PromptEffect) -> Iterator[RenderableType]:
         yield Text(f"  {needed}", style="dim")
     for note in effect.notes:
         yield Text(note, style="yellow")
+
+
+# `closeloop ab`: assign work in production to variants at random, and see which is better.
+
+
+DEFAULT_SCORE = "task completion rate"
+CALL_COLOURS = {"better": "green", "worse": "red", "hopeless": "yellow"}
+
+
+def start(
+    name: str,
+    *,
+    variants: str,
+    score: str = DEFAULT_SCORE,
+    horizon: int | None = None,
+    json: JsonFlag = False,
+) -> None:
+    """Start an A/B test: work is assigned to variants at random. The first is the baseline.
+
+    Parameters
+    ----------
+    name
+        The name of the test.
+    variants
+        The variants and their shares of the work, such as `a=0.5,b=0.5`.
+    score
+        The rate that decides, see `closeloop score list`.
+    horizon
+        Test once, after this many outcomes; by default results may be read at any time.
+    """
+    from closeloop.cli.config import load_project_scores, open_metrics_store
+    from closeloop.cli.console import print_json, print_line
+
+    with open_metrics_store(make=True) as (store, _):
+        started = start_trial(store, name, variants, score, horizon, load_project_scores())
+    print_json(started) if json else print_line(
+        f"The A/B test {name!r} has started; {started.metric} decides."
+    )
+
+
+def assign(name: str, key: str, *, json: JsonFlag = False) -> None:
+    """Print the variant that a piece of work is assigned to, always the same for one key.
+
+    Parameters
+    ----------
+    name
+        The name of the test; `memory` is the control group of team rules, see `memory.control`.
+    key
+        What is assigned: the id of a task, a branch, or the id of an attempt.
+    """
+    from closeloop.cli.config import open_metrics_store
+    from closeloop.cli.console import print_json, print_line
+    from closeloop.metrics.variant_trials import assign_variant
+
+    with open_metrics_store() as (store, _):
+        trial = find_trial(store, name, DEFAULT_SCORE)
+        assignment = assign_variant(store, trial, key, datetime.now(UTC))
+    print_json(assignment) if json else print_line(assignment.variant)
+
+
+def status(name: str, *, score: str = DEFAULT_SCORE, json: JsonFlag = False) -> int:
+    """Print the results of an A/B test. Exit code 1 when they cannot be trusted.
+
+    Parameters
+    ----------
+    name
+        The name of the test; `memory` is the control group of team rules, see `memory.control`.
+    score
+        The rate that decides `memory`; other tests have theirs from the start.
+    """
+    from closeloop.cli.config import (
+        load_project_scores,
+        open_metrics_store,
+        print_measuring_progress,
+    )
+    from closeloop.cli.console import print_json, print_parts
+    from closeloop.metrics.variant_trials import report_trial
+
+    with open_metrics_store() as (store, book):
+        trial = find_trial(store, name, score)
+        report = report_trial(store, book, trial, print_measuring_progress, load_project_scores())
+    print_json(report) if json else print_parts(*render_trial_report(report))
+    return 1 if report.refusal else 0
+
+
+def start_trial(
+    store: Store,
+    name: str,
+    variants: str,
+    score: str,
+    horizon: int | None,
+    catalogue: ScoreCatalogue,
+) -> Trial:
+    """Written once: a trial that is changed while it runs shows nothing."""
+    from msgspec.structs import replace
+
+    from closeloop.metrics.variant_trials import MEMORY_TRIAL, parse_shares, require_rate
+    from closeloop.records.errors import BadInput
+    from closeloop.records.experiment_plan import Trial
+
+    if len(shares := parse_shares(variants)) < 2:
+        raise BadInput("An A/B test needs two variants or more: --variants a=0.5,b=0.5.")
+    if name == MEMORY_TRIAL:
+        raise BadInput(
+            f"{name!r} is reserved for the control group of team rules: choose another name."
+        )
+    if horizon is not None and horizon < 2:
+        raise BadInput("--horizon must be 2 or more outcomes.")
+    require_rate(score, catalogue)
+    new_trial = Trial(
+        name=name, shares=shares, metric=score, horizon=horizon, started=datetime.now(UTC)
+    )
+    saved_trial = store.trials.start_trial(new_trial)
+    if replace(saved_trial, started=new_trial.started) != new_trial:
+        raise BadInput(f"The A/B test {name!r} exists with other settings: choose another name.")
+    return saved_trial
+
+
+def find_trial(store: Store, name: str, score: str) -> Trial:
+    """A trial that runs; of memory's, the score that decides is chosen when one looks."""
+    from closeloop.cli.config import load_project
+    from closeloop.metrics.variant_trials import list_trials
+    from closeloop.records.errors import unknown_name_error
+
+    memory = load_project(Path.cwd()).settings.memory
+    trials = {one.name: one for one in list_trials(store, memory, score)}
+    if name not in trials:
+        raise unknown_name_error("trial", name, sorted(trials))
+    return trials[name]
+
+
+def render_trial_report(report: TrialReport) -> Iterator[RenderableType]:
+    """A row a variant, then what may be called."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from closeloop.metrics.variant_trials import REPORTED_METRICS, describe_needed
+
+    names = dict.fromkeys((report.trial.metric, *REPORTED_METRICS))
+    table = Table(box=None)
+    table.add_column("")
+    for title in ("share", "assigned", "outcomes", *names):
+        table.add_column(title, justify="right")
+    for arm in report.arms:
+        cells = [arm.rates.get(name) for name in names]
+        table.add_row(
+            Text(make_visible(arm.variant)),
+            format_percent(arm.share),
+            f"{arm.assigned:,}",
+            f"{arm.outcomes:,}",
+            *("not known" if cell is None else f"{cell:.3g}" for cell in cells),
+        )
+    yield table
+    if report.ratio is not None:
+        yield Text(f"shares: {report.ratio.method}, p {report.ratio.p:.3g}", style="dim")
+    for standing in report.standings:
+        difference = standing.difference
+        bounds = (
+            f" {format_points_estimate(difference.value, difference.low, difference.high)}"
+            if difference
+            else ""
+        )
+        text = Text(f"{make_visible(standing.variant)}{bounds}: {standing.comparison.verdict}; ")
+        yield text.append(standing.why, style=f"bold {CALL_COLOURS.get(standing.call, 'default')}")
+        if needed := describe_needed(standing.comparison):
+            yield Text(f"  {needed}", style="dim")
+    if report.refusal:
+        yield Text(make_visible(report.refusal), style="bold yellow")

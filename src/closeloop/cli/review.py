@@ -20,11 +20,11 @@ from closeloop.records.finding import FailureMode
 from closeloop.records.record import Record
 from closeloop.records.team_rules import HumanReview, ReviewItem, ReviewOutput, ReviewQuestion
 from closeloop.records.trace import Trace
-from closeloop.reviews.review_questions import get_answer, with_answer
+from closeloop.reviews.review_queue import get_answer, with_answer
 from closeloop.text.wording import count_with_noun
 
 if TYPE_CHECKING:
-    from closeloop.reviews.review_items import ReviewQueue
+    from closeloop.reviews.review_queue import ReviewQueue
 
 
 MAX_ANSWERS_BYTES = 1 << 20
@@ -62,9 +62,8 @@ def review(
         Print JSON: the item, without asking anything; with --status, the numbers.
     """
     from closeloop.records.errors import BadInput
-    from closeloop.reviews.review_items import ReviewQueue
+    from closeloop.reviews.review_queue import ReviewQueue, queue_status, submit_reviews
     from closeloop.reviews.review_queue import assign_reviewer as give
-    from closeloop.reviews.review_queue import queue_status, submit_reviews
 
     with open_review_context() as at:
         queue = ReviewQueue(store=at.store, settings=at.settings, agents=at.agents)
@@ -81,7 +80,7 @@ def review(
             if queue_counts.without_change:
                 print_warning(
                     f"{count_with_noun(queue_counts.without_change, 'pull request')} cannot be "
-                    "judged, as the diff is not known: `closeloop pulls --fetch` asks for it."
+                    "judged, as the diff is not known: `closeloop list pulls --fetch` asks for it."
                 )
             return 0
         if assign is not None:
@@ -100,8 +99,14 @@ def review(
 def review_queue(queue: ReviewQueue, item: str | None, who: str, *, json: bool) -> int:
     """One item after the other, until there is none or the reviewer quits."""
 
-    from closeloop.reviews.review_items import load_blind_trace, load_review_item
-    from closeloop.reviews.review_queue import load_draft, next_item, save_draft, submit_review
+    from closeloop.reviews.review_queue import (
+        load_blind_trace,
+        load_draft,
+        load_review_item,
+        next_item,
+        save_draft,
+        submit_review,
+    )
 
     while True:
         now = datetime.now(UTC)
@@ -139,7 +144,7 @@ def review_queue(queue: ReviewQueue, item: str | None, who: str, *, json: bool) 
 def read_answers_file(file: Path, item: str | None, who: str, now: datetime) -> list[HumanReview]:
     """Answers from a file; who and what they are about may be said on the command line."""
     from closeloop.cli.console import read_file_content
-    from closeloop.reviews.review_questions import read_answers
+    from closeloop.reviews.review_queue import read_answers
 
     content = (
         sys.stdin.buffer.read(MAX_ANSWERS_BYTES)

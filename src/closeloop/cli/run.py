@@ -2,29 +2,424 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from statistics import fmean, median
+from typing import TYPE_CHECKING, Literal
 
-from closeloop.cli.console import JsonFlag
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from closeloop.cli.console import JsonFlag, make_visible, open_console, print_warning
+from closeloop.records.attempt import AWAITING_REVIEW
+from closeloop.records.errors import BadInput
 from closeloop.records.record import Record
-from closeloop.records.settings import ExecutorKind, ExperimentSettings, SandboxKind, Settings
+from closeloop.records.settings import ExperimentSettings, Settings
+from closeloop.tasks.task_sets import split_results
+from closeloop.text.wording import count_with_noun, format_points, truncate_at_word
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from rich.progress import Progress, TaskID
 
-    from closeloop.attempts.task_preparation import ProgressCallback
-    from closeloop.cli.run_output import RunProgressBar
+    from closeloop.attempts.run_resources import ProgressCallback
+    from closeloop.records.attempt import AttemptRow
     from closeloop.records.experiment_plan import (
         ExperimentForecast,
         ExperimentPlan,
         ExperimentResults,
+        HeldOutRun,
         RunMode,
     )
-    from closeloop.records.held_out import HeldOutRun
+    from closeloop.records.experiment_plan import RunProgress as Told
     from closeloop.sandbox.workspaces import WorkspacePool
     from closeloop.store import Store
+
+
+# What a run prints: a forecast before it, its progress, and its results.
+
+
+def print_forecast(forecast: ExperimentForecast, several: bool) -> None:
+    """One line: how many attempts, what they can show, how long and how much."""
+    parts = [f"{forecast.missing} of {forecast.attempts} attempts to make"]
+    if several:
+        parts.append(
+            "too few tasks and repeats to show any difference between variants"
+            if forecast.effect is None
+            else "differences between variants show from about"
+            f" {format_points(forecast.effect)} of pass rate"
+        )
+    duration_text = (
+        "not known" if forecast.seconds is None else f"about {describe_duration(forecast.seconds)}"
+    )
+    parts.append(f"time {duration_text}")
+    if forecast.cost is None or forecast.cost > 0:
+        price = "not known" if forecast.cost is None else f"about ${forecast.cost:.2f}"
+        parts.append(f"cost {price}")
+    print_warning(" · ".join(parts))
+
+
+def print_nothing_to_run(plan: ExperimentPlan) -> None:
+    total = sum(1 for _ in plan.list_slots())
+    print_warning(
+        f"nothing to run: {total} of {total} attempts exist; --again all runs them once more"
+    )
+
+
+def confirm_cost(forecast: ExperimentForecast, *, yes: bool) -> None:
+    """Ask before money is spent; BadInput where nobody can answer, or answers no."""
+    if not forecast.paid or forecast.missing == 0 or yes:
+        return
+    models = ", ".join(make_visible(model) for model in forecast.paid)
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise BadInput(f"This asks {models}, which costs money: add --yes to confirm.")
+    print(  # noqa: T201
+        f"This asks {models}, which costs money. Continue? [y/N] ",
+        end="",
+        file=sys.stderr,
+        flush=True,
+    )
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise BadInput("Nothing was run.")
+
+
+def describe_duration(seconds: float) -> str:
+    """`40 s`, `12 min`, `3.5 h`."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+# What a run shows while it goes on: a bar, counts, cost and the time left.
+
+OUTCOME_WORDS = {"pass": "passed", "fail": "failed"}
+
+
+class RunProgressBar:
+    """Counts what it is told and keeps the bar up to date."""
+
+    def __init__(
+        self, plan: ExperimentPlan, ahead: ExperimentForecast, jobs: int, bar: Progress | None
+    ) -> None:
+        self.total = ahead.attempts
+        self.repeats = plan.experiment.repeats
+        self.tasks = len(plan.tasks)
+        self.jobs = jobs
+        self.prepared = 0
+        self.skipped: dict[str, str] = {}
+        self.running: set[tuple[str, str | None, int | None]] = set()
+        self.counts: Counter[str] = Counter()
+        self.cost = 0.0
+        self.held: str | None = None
+        """Why attempts were not begun."""
+        self.waiting = {variant.name: self.tasks * self.repeats for variant in plan.variants}
+        typical_seconds = {
+            v.name: ahead.typical[v.digest] for v in plan.variants if v.digest in ahead.typical
+        }
+        self.seconds = {name: [typical] for name, typical in typical_seconds.items()}
+        self.bar = bar
+        self.line: TaskID | None = None
+        if bar is not None:
+            self.line = bar.add_task("preparing", total=self.total, counts="", left="")
+
+    def record_step(self, told: Told) -> None:
+        """One step of the run."""
+        slot = (told.task, told.variant, told.number)
+        match told.stage:
+            case "prepared":
+                self.prepared += 1
+            case "skipped":
+                self.skipped[told.task] = told.why or ""
+                self.total -= len(self.waiting) * self.repeats
+                self.waiting = {name: n - self.repeats for name, n in self.waiting.items()}
+            case "started":
+                self.running.add(slot)
+            case "elsewhere" | "held" | "settled":
+                self._record_finished_slot(told)
+                self.running.discard(slot)
+        self.draw_bar()
+
+    def _record_finished_slot(self, told: Told) -> None:
+        """A slot that this run will not touch again."""
+        self.waiting[told.variant or ""] -= 1
+        row = told.row
+        if told.stage == "settled" and row is not None:
+            word = OUTCOME_WORDS.get(row.outcome or "", "unscored")
+            self.counts["for review" if row.is_for_review else word] += 1
+            self.cost += row.cost or 0.0
+            if (told.task, told.variant, told.number) in self.running and row.seconds is not None:
+                self.seconds.setdefault(told.variant or "", []).append(row.seconds)
+        else:
+            self.counts[told.stage] += 1
+            self.held = told.why or self.held
+
+    def estimate_seconds_left(self) -> float | None:
+        """Seconds until the end, by what attempts took before; None when that is not known."""
+        remaining = {name: count for name, count in self.waiting.items() if count > 0}
+        if any(name not in self.seconds for name in remaining):
+            return None
+        total = sum(count * fmean(self.seconds[name]) for name, count in remaining.items())
+        return total / min(self.jobs, max(sum(remaining.values()), 1))
+
+    def draw_bar(self) -> None:
+        if self.bar is None or self.line is None:
+            return
+        preparing = self.prepared + len(self.skipped) < self.tasks
+        parts = [f"{len(self.running)} running"] if self.running else []
+        parts += [f"{count} {what}" for what, count in sorted(self.counts.items())]
+        if self.cost:
+            parts.append(f"${self.cost:.2f}")
+        seconds_left = self.estimate_seconds_left()
+        self.bar.update(
+            self.line,
+            description=f"preparing {self.prepared}/{self.tasks} tasks" if preparing else "running",
+            completed=sum(self.counts.values()),
+            total=self.total,
+            counts=" · ".join(parts),
+            left="" if seconds_left is None else f"about {describe_duration(seconds_left)} left",
+        )
+
+
+@contextmanager
+def show_run_progress(
+    plan: ExperimentPlan, ahead: ExperimentForecast, jobs: int, *, quiet: bool
+) -> Iterator[RunProgressBar]:
+    """A bar on the terminal; nothing where nobody watches."""
+    output = open_console(stderr=True)
+    if quiet or not output.is_terminal:
+        yield RunProgressBar(plan, ahead, jobs, None)
+        return
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[counts]}"),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[left]}"),
+        console=output,
+        transient=True,
+    ) as bar:
+        yield RunProgressBar(plan, ahead, jobs, bar)
+
+
+# The table of a run: which variant did what, how, and where to look next.
+
+OUTCOME_MARKS = {"pass": ("✓", "green"), "fail": ("✗", "red"), "unscored": ("?", "yellow")}
+MAX_POINTERS = 6
+MAX_REASON_CHARS = 110
+
+
+def run_summary_tables(
+    results: ExperimentResults, look: HeldOutRun | None = None
+) -> list[RenderableType]:
+    """The outcomes by task, what the variants have in common, and what to look at.
+
+    Held-out tasks come after those of dev, under a heading with the ledger's entry.
+    """
+    dev, held_out = split_results(results)
+    tables: list[RenderableType] = []
+    for part in (dev, held_out):
+        if part is held_out and part.tasks and look is not None:
+            tables += [
+                Text("\nHeld out", style="bold"),
+                Text(make_visible(f"A look on {look.at:%Y-%m-%d} by {look.who}: {look.reason}")),
+            ]
+        if part.tasks:
+            tables += [Text(), run_outcomes_table(part), Text(), run_variants_table(part)]
+    sets = [Text("closeloop task sets   # dev beside held-out", "cyan")] if held_out.tasks else []
+    return [*tables, Text(), *attempts_to_look_at(dev), *sets, *review_pointers(results)]
+
+
+def run_outcomes_table(results: ExperimentResults) -> Table:
+    """A row a task, a column a variant, a mark an attempt."""
+    table = Table(title="What each did", title_justify="left", title_style="bold", box=None)
+    table.add_column("task", no_wrap=True)
+    for variant in results.variants:
+        table.add_column(make_visible(variant.name), overflow="fold")
+    for task in (task for task in results.tasks if task.id not in results.skipped):
+        cells = [
+            render_outcome_cell(
+                [row for row in results.attempts if _is_attempt_of(row, task.digest, v.digest)],
+                results.would_merge,
+            )
+            for v in results.variants
+        ]
+        table.add_row(Text(make_visible(task.id)), *cells)
+    for name, why in results.skipped.items():
+        table.add_row(
+            Text(make_visible(name)), Text(f"not run: {make_visible(why)}", style="yellow")
+        )
+    return table
+
+
+def render_outcome_cell(rows: Sequence[AttemptRow], would_merge: Mapping[str, float]) -> Text:
+    """`✓✓✗ 1 of 2 tests still fails`: a mark for each repeat, and the first reason."""
+    cell, reasons = Text(), []
+    for row in rows:
+        outcome = row.outcome or "unscored"
+        if row.is_for_review and row.id in would_merge:
+            outcome = "pass" if would_merge[row.id] > 0.5 else "fail"
+            reasons.append("by review")
+        elif outcome != "pass":
+            reasons.append(failure_reason(row))
+        cell.append(*OUTCOME_MARKS[outcome])
+    if reason := next(filter(None, sorted(reasons, key=AWAITING_REVIEW.__eq__)), ""):
+        cell.append(" " + truncate_at_word(reason, MAX_REASON_CHARS), style="dim")
+    return cell if rows else Text("not finished", style="dim")
+
+
+def failure_reason(row: AttemptRow) -> str:
+    """Why it did not pass, in a line; nothing but this says that an unchecked agent crashed."""
+    reason = row.reason or row.outcome_cause or row.cause or ""
+    if row.is_for_review and row.exit == "crashed":
+        reason += f"; the agent crashed: {row.cause or 'nobody knows why'}"
+    return make_visible(reason)
+
+
+def run_variants_table(results: ExperimentResults) -> Table:
+    """What each variant did over all of its attempts. Counts, not rates: few tasks prove little."""
+    table = Table(title="How they worked", title_justify="left", title_style="bold", box=None)
+    table.add_column("")
+    for variant in results.variants:
+        table.add_column(make_visible(variant.name), justify="right")
+    by_variant = [
+        [row for row in results.attempts if row.variant == variant.digest]
+        for variant in results.variants
+    ]
+    count_rule = functools.partial(_make_rule_counter, results)
+    ambiguous_tasks = {task.digest for task in results.tasks if task.ambiguous}
+    for name, measure in (
+        ("passed, of scored", format_pass_count),
+        ("not scored", lambda rows: _format_count(rows, lambda row: row.is_unscored)),
+        (
+            "asked, where the request was unclear",
+            lambda rows: format_asked_count(rows, ambiguous_tasks),
+        ),
+        ("spiralled", count_rule("spiral")),
+        ("left out of a brief what was needed", count_rule("dropped-brief")),
+        ("claimed what was not so", count_rule("false-claim")),
+        ("left the scope", lambda rows: _format_count(rows, lambda row: row.out_of_scope)),
+        ("broke a test that had passed", format_broken_count),
+        ("turns, median", lambda rows: _format_median([row.turns for row in rows])),
+        ("tokens in, sum", lambda rows: _format_sum([row.input_tokens for row in rows])),
+        ("tokens out, sum", lambda rows: _format_sum([row.output_tokens for row in rows])),
+        ("cost", format_total_cost),
+        ("seconds, median", lambda rows: _format_median([row.seconds for row in rows])),
+    ):
+        table.add_row(name, *(measure(rows) for rows in by_variant))
+    if any(row.is_for_review for row in results.attempts):
+        cells = [format_merge_count(rows, results.would_merge) for rows in by_variant]
+        table.add_row("would be merged, of reviewed", *cells)
+    return table
+
+
+def attempts_to_look_at(results: ExperimentResults) -> Iterable[RenderableType]:
+    """Where to look next: the attempts that went wrong, one of each task and variant."""
+    names = {variant.digest: variant.name for variant in results.variants}
+    listed_slots: set[tuple[str | None, str | None]] = set()
+    failed_rows = [row for row in results.attempts if row.outcome == "fail" or row.is_unscored]
+    for row in sorted(failed_rows, key=lambda row: -interest_of_attempt(row, results)):
+        if (row.task, row.variant) in listed_slots or len(listed_slots) == MAX_POINTERS:
+            continue
+        listed_slots.add((row.task, row.variant))
+        about = f"{names.get(row.variant or '', '?')} on {row.task}"
+        yield Text(f"closeloop show {row.id}   # {make_visible(about)}", style="cyan")
+    if not failed_rows and results.attempts:
+        yield Text(f"closeloop show {results.attempts[0].id}", style="cyan")
+
+
+def review_pointers(results: ExperimentResults) -> Iterator[RenderableType]:
+    """What awaits review, and how it is done; once all of it is, what that comes to."""
+    rows = [row for row in results.attempts if row.is_for_review and row.replay_of is None]
+    waiting = [row for row in rows if row.id not in results.would_merge]
+    if waiting:
+        await_ = count_with_noun(len(waiting), "attempt awaits", "attempts await")
+        yield Text(f"{await_} review, blind and side by side:", style="bold")
+        yield Text("closeloop review   # in this terminal; or `closeloop serve`, then g r", "cyan")
+        yield Text("closeloop judge --awaiting-review   # a judge scores them too", "cyan")
+    elif rows and len(results.variants) > 1:
+        names = " ".join(shlex.quote(variant.name) for variant in results.variants)
+        yield Text(f"closeloop compare {make_visible(names)}   # by would-merge", style="cyan")
+
+
+def interest_of_attempt(row: AttemptRow, results: ExperimentResults) -> int:
+    """How much there is to learn from it, roughly."""
+    measurement = results.measurements.get(row.id)
+    errors = [one for one in measurement.findings if one.severity == "error"] if measurement else []
+    return (row.out_of_scope or 0) + (row.broken or 0) + 2 * len(errors)
+
+
+def _make_rule_counter(
+    results: ExperimentResults, rule: str
+) -> Callable[[Sequence[AttemptRow]], str]:
+    """Counts attempts with a finding of that rule."""
+
+    def has_finding(row: AttemptRow) -> bool:
+        measurement = results.measurements.get(row.id)
+        findings = measurement.findings if measurement else ()
+        return any(one.rule == rule and one.silenced is None for one in findings)
+
+    return lambda rows: _format_count(rows, has_finding)
+
+
+def format_pass_count(rows: Sequence[AttemptRow]) -> str:
+    scored = [row for row in rows if row.outcome in ("pass", "fail")]
+    return f"{sum(row.outcome == 'pass' for row in scored)} of {len(scored)}"
+
+
+def format_broken_count(rows: Sequence[AttemptRow]) -> str:
+    """Nothing is known of attempts after which no test ran."""
+    tested = [row for row in rows if row.outcome in ("pass", "fail") and row.broken is not None]
+    return str(sum(bool(row.broken) for row in tested)) if tested else "–"
+
+
+def format_merge_count(rows: Sequence[AttemptRow], would_merge: Mapping[str, float]) -> str:
+    reviewed = [would_merge[row.id] for row in rows if row.id in would_merge]
+    return f"{sum(share > 0.5 for share in reviewed)} of {len(reviewed)}"
+
+
+def format_asked_count(rows: Sequence[AttemptRow], unclear: set[str]) -> str:
+    known = [row for row in rows if row.task_digest in unclear and row.asked is not None]
+    return f"{sum(bool(row.asked) for row in known)} of {len(known)}" if known else "–"
+
+
+def format_total_cost(rows: Sequence[AttemptRow]) -> str:
+    known = [row.cost for row in rows if row.cost is not None]
+    missing = f" ({len(rows) - len(known)} unknown)" if known and len(known) < len(rows) else ""
+    return f"${sum(known):.2f}{missing}" if known else "–"
+
+
+def _format_count(rows: Sequence[AttemptRow], holds: Callable[[AttemptRow], object]) -> str:
+    return str(sum(bool(holds(row)) for row in rows))
+
+
+def _format_sum(values: Sequence[int | None]) -> str:
+    known = [value for value in values if value is not None]
+    missing = f" ({len(values) - len(known)} unknown)" if len(known) < len(values) else ""
+    return f"{sum(known):,}{missing}" if known else "–"
+
+
+def _format_median(values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return f"{median(known):.3g}" if known else "–"
+
+
+def _is_attempt_of(row: AttemptRow, task: str, variant: str) -> bool:
+    return row.task_digest == task and row.variant == variant
 
 
 class RunOptions(Record):
@@ -43,6 +438,9 @@ class RunOptions(Record):
     json: bool
 
 
+AgainKind = Literal["all", "unscored", "grades"]
+
+
 def run(  # noqa: PLR0913 - one parameter for each flag
     *tasks: str,
     experiment: str | None = None,
@@ -51,86 +449,136 @@ def run(  # noqa: PLR0913 - one parameter for each flag
     model: list[str] | None = None,
     prompt: list[str] | None = None,
     repeats: int | None = None,
-    jobs: int | None = None,
-    seed: int | None = None,
-    budget: float | None = None,
-    feedback: bool = False,
-    rerun: Literal["unscored"] | None = None,
-    regrade: bool = False,
-    held_out: bool = False,
-    reason: str | None = None,
-    executor: ExecutorKind | None = None,
-    address: str | None = None,
-    sandbox: SandboxKind | None = None,
+    again: AgainKind | None = None,
     yes: bool = False,
     json: JsonFlag = False,
 ) -> int:
-    """Run agents on tasks and grade what they change.
+    """Run agents on tasks and grade their changes.
 
-    Finished attempts are kept: stop it at any moment and run the same command again to go on.
+    Finished attempts are saved: stop at any time, and run the same command again to continue.
 
     Parameters
     ----------
     tasks
-        Ids or files of tasks; every dev task of the project when none is named.
+        Ids or files of tasks; all dev tasks of the project by default.
     experiment
-        An experiment of closeloop.toml; flags win over what it says.
+        An experiment of closeloop.toml; flags override its settings.
     variant
-        A variant of closeloop.toml; may be given again. All of them when none is named.
+        A variant of closeloop.toml; repeatable. All variants by default.
     agent
-        Run this agent instead of the variants of closeloop.toml. May be given again.
+        Run this agent instead of the variants of closeloop.toml; repeatable.
     model
-        Run the agents with this model; may be given again.
+        Run the agents with this model; repeatable.
         A name of closeloop.toml, openai/, anthropic/ or gemini/NAME, scripted:FILE or recorded:ID.
     prompt
-        A file with a system prompt, for every variant. May be given again.
+        A file with a system prompt, for every variant; repeatable.
     repeats
-        How often each variant tries each task; once when not given.
-    jobs
-        How many attempts run at once; as many as there are processors when not given.
-    seed
-        Gives the order in which attempts are begun; 0 when not given.
-    budget
-        US dollars for all attempts together: once they are spent, no attempt is begun.
-    feedback
-        Ask each agent at the end what it lacked.
-    rerun
-        Only make again what could not be scored: unscored.
-    regrade
-        Only grade again what is there.
-    held_out
-        Run the held-out tasks, which stay sealed; needs --reason.
-    reason
-        Why held-out tasks are looked at; the ledger keeps it.
-    executor
-        Where attempts are made: local, or ray.
-    address
-        Of the Ray cluster; one is started on this machine when none is given.
-    sandbox
-        How agents are caged: auto, bwrap, landlock, or none.
+        How many attempts each variant makes at each task; 1 by default.
+    again
+        Run existing attempts again: all of them, or only the unscored ones; `grades` only grades
+        them again.
     yes
-        Do not ask before money is spent.
+        Do not ask for confirmation before spending money.
     """
+    return run_selected_tasks(
+        tasks,
+        VariantFlags(variant=variant, agent=agent, model=model, prompt=prompt),
+        experiment=experiment,
+        repeats=repeats,
+        again=again,
+        yes=yes,
+        json=json,
+    )
+
+
+def unseal(  # noqa: PLR0913 - one parameter for each flag
+    reason: str,
+    *tasks: str,
+    experiment: str | None = None,
+    variant: list[str] | None = None,
+    agent: list[str] | None = None,
+    model: list[str] | None = None,
+    prompt: list[str] | None = None,
+    repeats: int | None = None,
+    again: AgainKind | None = None,
+    yes: bool = False,
+    json: JsonFlag = False,
+) -> int:
+    """Run agents on the held-out tasks, and record who did so and why. The tasks stay sealed.
+
+    Parameters
+    ----------
+    reason
+        Why the held-out tasks are run; it is recorded.
+    tasks
+        Ids or files of held-out tasks; all of them by default.
+    experiment
+        An experiment of closeloop.toml; flags override its settings.
+    variant
+        A variant of closeloop.toml; repeatable. All variants by default.
+    agent
+        Run this agent instead of the variants of closeloop.toml; repeatable.
+    model
+        Run the agents with this model; repeatable.
+    prompt
+        A file with a system prompt, for every variant; repeatable.
+    repeats
+        How many attempts each variant makes at each task; 1 by default.
+    again
+        Run existing attempts again: all of them, or only the unscored ones; `grades` only grades
+        them again.
+    yes
+        Do not ask for confirmation before spending money.
+    """
+    return run_selected_tasks(
+        tasks,
+        VariantFlags(variant=variant, agent=agent, model=model, prompt=prompt),
+        experiment=experiment,
+        repeats=repeats,
+        again=again,
+        yes=yes,
+        json=json,
+        held_out=True,
+        reason=reason,
+    )
+
+
+class VariantFlags(Record):
+    """The flags that choose variants."""
+
+    variant: list[str] | None
+    agent: list[str] | None
+    model: list[str] | None
+    prompt: list[str] | None
+
+
+def run_selected_tasks(  # noqa: PLR0913 - one parameter for each flag
+    tasks: tuple[str, ...],
+    flags: VariantFlags,
+    *,
+    experiment: str | None,
+    repeats: int | None,
+    again: AgainKind | None,
+    yes: bool,
+    json: bool,
+    held_out: bool = False,
+    reason: str | None = None,
+) -> int:
+    """Run the chosen variants on the named tasks, and print the results."""
     from closeloop.cli.config import load_project
     from closeloop.records.errors import BadInput
 
     project = load_project(Path.cwd())
-    experiment_settings = build_experiment_settings(
-        project.settings,
-        experiment,
-        {"tasks": tasks, "repeats": repeats, "jobs": jobs, "seed": seed, "budget": budget},
-        feedback=feedback,
-    )
-    if variant and (agent or model):
-        raise BadInput("Give either --variant, or --agent and --model: a variant names both.")
-    if rerun and regrade:
-        raise BadInput("Give either --rerun or --regrade: what is made again is graded anyway.")
-    settings = apply_run_flags(project.settings, agents=agent, models=model, sandbox=sandbox)
-    settings = apply_executor_flags(settings, executor, address)
+    experiment_settings = build_experiment_settings(project.settings, experiment, tasks, repeats)
+    if flags.variant and (flags.agent or flags.model):
+        raise BadInput("Give either --variant, or --agent and --model: a variant has both.")
+    settings = apply_run_flags(project.settings, agents=flags.agent, models=flags.model)
     chosen_variants = (
-        variant or ([] if agent or model else experiment_settings.variants) or settings.variants
+        flags.variant
+        or ([] if flags.agent or flags.model else experiment_settings.variants)
+        or settings.variants
     )
-    settings, names = apply_prompts(settings, list(chosen_variants), prompt)
+    settings, names = apply_prompts(settings, list(chosen_variants), flags.prompt)
     if not names:
         raise BadInput(
             "There is no variant to run: name one with --model openai/NAME, "
@@ -142,7 +590,7 @@ def run(  # noqa: PLR0913 - one parameter for each flag
         wanted=experiment_settings,
         name=experiment,
         variants=tuple(names),
-        mode="regrade" if regrade else "unscored" if rerun else "fill",
+        mode=again or "fill",
         held_out=held_out,
         reason=reason,
         yes=yes,
@@ -152,11 +600,10 @@ def run(  # noqa: PLR0913 - one parameter for each flag
 
 
 def run_and_print_results(asked: RunOptions) -> int:
-    """Run it, print what came of it, and say how it went by the exit code."""
+    """Run an experiment, print its results, and return the exit code."""
     import anyio
 
     from closeloop.cli.console import print_json, print_parts, print_warning
-    from closeloop.cli.run_output import run_summary_tables
 
     results, progress, look = anyio.run(run_planned_attempts, asked)
     if asked.json:
@@ -166,11 +613,12 @@ def run_and_print_results(asked: RunOptions) -> int:
     if (elsewhere := progress.counts["elsewhere"]) > 0:
         attempts_are = "attempt is" if elsewhere == 1 else "attempts are"
         print_warning(
-            f"{elsewhere} {attempts_are} being made by another process: run this again to see more."
+            f"{elsewhere} {attempts_are} running in another process:"
+            " run the same command again to see the results."
         )
     if progress.held is not None:
         attempts_were = "attempt was" if progress.counts["held"] == 1 else "attempts were"
-        print_warning(f"{progress.counts['held']} {attempts_were} not begun, as {progress.held}.")
+        print_warning(f"{progress.counts['held']} {attempts_were} not started: {progress.held}.")
     if results.skipped:
         return 2
     if progress.held is not None or (elsewhere and len(results.attempts) < progress.total):
@@ -181,13 +629,12 @@ def run_and_print_results(asked: RunOptions) -> int:
 async def run_planned_attempts(
     asked: RunOptions,
 ) -> tuple[ExperimentResults, RunProgressBar, HeldOutRun | None]:
-    """Plan, say what is ahead, run; a look at held-out tasks comes with the ledger's entry."""
+    """Plan, print the forecast and run; with held-out tasks, also the record of the unsealing."""
     from closeloop import flow
-    from closeloop.cli.run_output import confirm_cost, print_forecast, show_run_progress
-    from closeloop.cli.sets import record_unsealing
-    from closeloop.tasks.sealed_tasks import hide_results
+    from closeloop.attempts.attempt_execution import default_job_count
+    from closeloop.cli.task import record_unsealing
     from closeloop.tasks.task_files import select_tasks
-    from closeloop.tasks.task_sets import visible_tasks
+    from closeloop.tasks.task_sets import hide_results, visible_tasks
 
     wanted = asked.wanted
     tasks = visible_tasks(
@@ -203,11 +650,13 @@ async def run_planned_attempts(
     def start_run(
         plan: ExperimentPlan, forecast: ExperimentForecast, store: Store
     ) -> Iterator[ProgressCallback]:
-        if forecast.missing and not asked.json:
+        if not forecast.missing and asked.mode != "grades" and not asked.json:
+            print_nothing_to_run(plan)
+        elif forecast.missing and not asked.json:
             print_forecast(forecast, several=len(plan.variants) > 1)
         confirm_cost(forecast, yes=asked.yes)
         looks.append(record_unsealing(plan, store, asked.root, asked.reason))
-        jobs = wanted.jobs or os.cpu_count() or 1
+        jobs = wanted.jobs or default_job_count()
         with show_run_progress(plan, forecast, jobs, quiet=asked.json) as progress:
             progress_bars.append(progress)
             yield progress.record_step
@@ -236,9 +685,9 @@ def warn_of_sandbox_gaps(workspaces: WorkspacePool) -> None:
 
 
 def build_experiment_settings(
-    settings: Settings, name: str | None, flags: dict[str, Any], *, feedback: bool
+    settings: Settings, name: str | None, tasks: tuple[str, ...], repeats: int | None
 ) -> ExperimentSettings:
-    """The experiment of that name, or a plain one, as the flags change it."""
+    """The experiment of that name, or one of all variants, as the flags and `[run]` change it."""
     from msgspec.structs import replace
 
     from closeloop.cli.console import require_positive_flags
@@ -246,17 +695,19 @@ def build_experiment_settings(
 
     if name is not None and name not in settings.experiments:
         raise unknown_name_error("experiment", name, settings.experiments)
-    experiment_settings = ExperimentSettings() if name is None else settings.experiments[name]
-    given_flags = {flag: value for flag, value in flags.items() if value not in (None, ())}
-    experiment_settings = replace(
-        experiment_settings, **given_flags, feedback=feedback or experiment_settings.feedback
+    experiment = ExperimentSettings() if name is None else settings.experiments[name]
+    defaults = settings.run
+    experiment = replace(
+        experiment,
+        tasks=tasks or experiment.tasks,
+        repeats=experiment.repeats if repeats is None else repeats,
+        seed=defaults.seed if experiment.seed is None else experiment.seed,
+        jobs=defaults.jobs if experiment.jobs is None else experiment.jobs,
+        feedback=experiment.feedback or defaults.feedback,
+        budget=defaults.budget if experiment.budget is None else experiment.budget,
     )
-    require_positive_flags(
-        repeats=experiment_settings.repeats,
-        jobs=experiment_settings.jobs,
-        budget=experiment_settings.budget,
-    )
-    return experiment_settings
+    require_positive_flags(repeats=experiment.repeats)
+    return experiment
 
 
 def apply_run_flags(
@@ -264,9 +715,8 @@ def apply_run_flags(
     *,
     agents: Sequence[str] | None = None,
     models: Sequence[str | None] | None = None,
-    sandbox: SandboxKind | None = None,
 ) -> Settings:
-    """The settings as the flags change them: a flag wins over the file."""
+    """The settings with the variants that the flags name."""
     from msgspec.structs import replace
 
     from closeloop.records.settings import VariantSettings
@@ -278,25 +728,7 @@ def apply_run_flags(
             for model in models or [None]
         }
         settings = replace(settings, variants=new_variants)
-    if sandbox:
-        settings = replace(settings, sandbox=replace(settings.sandbox, kind=sandbox))
     return settings
-
-
-def apply_executor_flags(
-    settings: Settings, kind: ExecutorKind | None, address: str | None
-) -> Settings:
-    """The executor that the flags name."""
-    from msgspec.structs import replace
-
-    from closeloop.records.errors import BadInput
-
-    executor = settings.executor
-    known = address or executor.address or os.environ.get("RAY_ADDRESS")
-    executor = replace(executor, kind=kind or executor.kind, address=known)
-    if address is not None and executor.kind != "ray":
-        raise BadInput("--address is that of a Ray cluster: add --executor ray.")
-    return replace(settings, executor=executor)
 
 
 def apply_prompts(

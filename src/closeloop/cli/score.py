@@ -1,4 +1,4 @@
-"""`closeloop score` and `closeloop scores`: score attempts, and list what they are scored by."""
+"""`closeloop score` and `closeloop score list`: score attempts, and list their scores."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ def score(
     attempt: str | None = None,
     *values: str,
     note: str = "",
-    by: str | None = None,
+    reviewer: str | None = None,
     source: Literal["person", "judge", "code"] = "person",
     file: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Give an attempt scores, or many attempts theirs from a file. All of them or none.
+    """Score an attempt, or many attempts from a file; if one score is invalid, none is saved.
 
     Parameters
     ----------
     attempt
-        Its id, or the beginning of it.
+        The id of the attempt, or the beginning of it.
     values
-        What is said, such as `would-merge=yes quality=0.8`.
+        The scores, such as `would-merge=yes quality=0.8`.
     note
-        Why, in words.
-    by
-        Who says it; you, when not given. A later score by the same one replaces the earlier.
+        A comment.
+    reviewer
+        Who gives the score; your user name by default. A later score replaces an earlier one.
     source
         `person`, `judge` or `code`.
     file
@@ -48,9 +48,9 @@ def score(
 
     from closeloop.cli.config import current_user, load_project, load_project_scores
     from closeloop.cli.console import print_json, print_line
-    from closeloop.metrics.score_intake import ScoreIntake, read_score_file, read_typed_scores
+    from closeloop.metrics.score_columns import ScoreIntake, read_score_file, read_typed_scores
     from closeloop.records.errors import BadInput
-    from closeloop.store.store_opening import open_existing_store
+    from closeloop.store.store import open_existing_store
 
     if (file is None) == (attempt is None):
         raise BadInput("Name an attempt and its scores, or a file of them with --file.")
@@ -63,7 +63,7 @@ def score(
     intake = ScoreIntake(
         catalogue=load_project_scores(),
         source=source,
-        by=by or current_user(),
+        by=reviewer or current_user(),
         now=datetime.now(UTC),
     )
     with open_existing_store(project.settings, project.root) as store:
@@ -72,12 +72,12 @@ def score(
     if json:
         print_json(given)
         return
-    again = f"; {len(given) - added:,} say nothing new" if added < len(given) else ""
-    print_line(f"{count_with_noun(added, 'score')} kept{again}.")
+    again = f"; {len(given) - added:,} already known" if added < len(given) else ""
+    print_line(f"{count_with_noun(added, 'score')} saved{again}.")
 
 
 def scores(*, json: JsonFlag = False) -> None:
-    """List every score: what it means, who gives it, and of how many attempts it is known."""
+    """List every score: its meaning, its source, and how many attempts have it."""
     from closeloop.cli.config import load_project_scores
     from closeloop.cli.console import print_json, print_parts
     from closeloop.cli.metrics import load_scored_work
@@ -94,7 +94,7 @@ def render_scores(summaries: Sequence[ScoreSummary]) -> Iterator[RenderableType]
     from rich.text import Text
 
     if not summaries:
-        yield Text("No attempts yet: `closeloop run` and `closeloop import` bring them.")
+        yield Text("No attempts yet: `closeloop run` and `closeloop import` add some.")
         return
     table = Table(box=None)
     for name in ("score", "source", "kind", "better"):

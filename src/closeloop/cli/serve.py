@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from closeloop.cli.config import ProjectConfiguration
     from closeloop.records.attempt import Usage
-    from closeloop.records.session import Exchange
     from closeloop.records.settings import Settings
+    from closeloop.records.trace import Exchange
     from closeloop.store import Store
-    from closeloop.web.page_context import PageContext
+    from closeloop.web.page import PageContext
     from closeloop.web.webhooks import WebhookSecrets
 
 
@@ -51,9 +51,9 @@ def serve(*, port: int = 4318, host: str = "127.0.0.1", token: str | None = None
     from closeloop.cli.config import current_user, load_project
     from closeloop.cli.judge import open_configured_panel
     from closeloop.records.errors import BadInput
-    from closeloop.store.store_opening import open_project_store
+    from closeloop.store.store import open_project_store
     from closeloop.web.app import LOOPBACK, build_web_app
-    from closeloop.web.page_context import PageContext
+    from closeloop.web.page import PageContext
     from closeloop.web.pages import warm_up_pages
     from closeloop.web.submissions import SubmissionEvaluator
     from closeloop.web.webhooks import WebhookMiddleware
@@ -70,7 +70,7 @@ def serve(*, port: int = 4318, host: str = "127.0.0.1", token: str | None = None
         if not (is_open or token or project.settings.serve.user_header or _has_valid_token(store)):
             raise BadInput(
                 f"Anybody who can reach {host} could read and send: make a token with "
-                "`closeloop token new`, or set CLOSELOOP_TOKEN."
+                "`closeloop admin token new`, or set CLOSELOOP_TOKEN."
             )
         page_context = PageContext(store, project.settings, project.root)
         page_context.user = current_user()
@@ -95,11 +95,11 @@ def _build_webhook_secrets(found: ProjectConfiguration, desk: PageContext) -> We
     """What webhooks need, and what learns from what they bring."""
     from msgspec.structs import replace
 
-    from closeloop.changes.host_credentials import open_code_host
+    from closeloop.changes.code_host import open_code_host
     from closeloop.cli.check import cache_folder
     from closeloop.cli.config import ReviewContext
-    from closeloop.cli.memory import run_learning
-    from closeloop.reviews.pull_risk import RiskAssessment
+    from closeloop.cli.learn import run_learning
+    from closeloop.reviews.pull_board import RiskAssessment
 
     review_context, model = ReviewContext(found, desk.store), found.settings.memory.model
     learn = partial(run_learning, review_context, None, model, desk.stopping.is_set)
@@ -186,7 +186,7 @@ def webhook_secrets_from_settings(settings: Settings, environ: Mapping[str, str]
     )
 
 
-# `closeloop token`: who may use the dashboard and its API.
+# `closeloop admin token`: who may use the dashboard and its API.
 
 MAX_TOKEN_NAME_CHARS = 80
 
@@ -215,10 +215,10 @@ def token(
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_line
     from closeloop.records.errors import BadInput
-    from closeloop.store.store_opening import open_existing_store, open_project_store
+    from closeloop.store.store import open_existing_store, open_project_store
 
     if action != "list" and not (name and name.strip()):
-        raise BadInput(f"Say which: `closeloop token {action} NAME`.")
+        raise BadInput(f"Say which: `closeloop admin token {action} NAME`.")
     project = load_project(Path.cwd())
     store_opener = open_project_store if action == "new" else open_existing_store
     with store_opener(project.settings, project.root) as store:
@@ -237,7 +237,7 @@ def token(
     elif tokens:
         _print_tokens(tokens)
     else:
-        print_line("There are no tokens: `closeloop token new NAME` makes one.")
+        print_line("There are no tokens: `closeloop admin token new NAME` makes one.")
 
 
 def _make_token(store: Store, name: str, scopes: tuple[AccessScope, ...], *, json: bool) -> None:
@@ -285,7 +285,7 @@ def _print_tokens(known: list[AccessToken]) -> None:
     print_parts(table)
 
 
-# `closeloop gateway`: a model for any agent, judge or script, counted and recorded.
+# `closeloop admin gateway`: a model for any agent, judge or script, counted and recorded.
 
 ADDRESS_HELP = """\
   Claude Code           ANTHROPIC_BASE_URL={address}
@@ -321,7 +321,7 @@ def gateway(*, model: str, port: int = 0, record: Path | None = None) -> None:
     from closeloop.providers.model_opening import find_model_settings
     from closeloop.records.errors import Fault
     from closeloop.records.task import Limits
-    from closeloop.store.store_opening import open_project_store
+    from closeloop.store.store import open_project_store
 
     project = load_project(Path.cwd())
     settings = find_model_settings(model, project.settings.models)
@@ -378,7 +378,7 @@ def open_exchange_recorder(file: Path | None) -> Iterator[Callable[[Exchange], N
         raise BadInput(f"{file} cannot be written: {error.strerror}.") from error
 
 
-# `closeloop script`: a scripted model as a server, for any agent to talk to.
+# `closeloop admin script`: a scripted model as a server, for any agent to talk to.
 
 
 def script(file: Path, *, port: int = 0) -> None:

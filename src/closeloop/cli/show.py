@@ -2,88 +2,351 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from closeloop.cli.console import JsonFlag, make_visible
 from closeloop.records.attempt import AWAITING_REVIEW
-from closeloop.text.wording import count_with_noun, format_percent
+from closeloop.text.wording import count_with_noun, format_percent, format_percent_range
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
+    from closeloop.metrics.task_log import TaskRepeats
     from closeloop.process.rulebook import Rulebook
     from closeloop.records.attempt import Grade, Usage
+    from closeloop.records.estimate import Rate
     from closeloop.records.evaluation import Evaluation
-    from closeloop.records.experiment_plan import AttemptDetails
+    from closeloop.records.experiment_plan import (
+        AttemptDetails,
+        FileDifference,
+        ReferenceDifference,
+        SuiteCounts,
+        TaskLog,
+        TouchedFile,
+    )
     from closeloop.records.finding import HandoffFacts, Measurement
     from closeloop.records.score import Score
-    from closeloop.records.session import Session
-    from closeloop.records.trace import AnyEvent, Trace
+    from closeloop.records.trace import AnyEvent, Session, Trace
     from closeloop.store import Store
 
+
+# The structured log of a task on a terminal: a part of `closeloop show`.
+
+
+MAX_LISTED = 20
+MAX_LINES = 12
+MAX_LOG_LINE_CHARS = 200
+
+
+def render_task_log(log: TaskLog, *, full: bool) -> Iterator[Text]:
+    """What was asked, changed, tested, corrected and decided, a line each."""
+    from rich.text import Text
+
+    yield Text("\nTask log", style="bold")
+    for name, value in list_log_lines(log, full=full):
+        yield Text(f"  {name}: {make_visible(value)}")
+    if log.reference is not None:
+        yield from render_reference(log.reference, full=full)
+
+
+def list_log_lines(log: TaskLog, *, full: bool) -> Iterator[tuple[str, str]]:
+    """Name and value of what is known."""
+    description = " ".join(log.description.split())
+    yield "asked for", (description if full else description[:MAX_LOG_LINE_CHARS]) or "not known"
+    if log.files is not None:
+        listed = log.files if full else log.files[:MAX_LISTED]
+        yield "files touched", ", ".join(map(describe_file, listed)) or "none"
+    if log.tests_before is not None or log.tests_after is not None:
+        before, after = describe_suite(log.tests_before), describe_suite(log.tests_after)
+        yield "before → after", f"{before} → {after}"
+    for name, tests in (("mended", log.mended), ("broken", log.broken)):
+        if tests:
+            yield name, ", ".join(tests if full else tests[:MAX_LISTED])
+    cycles = log.review_cycles
+    yield "review cycles", "not known" if cycles is None else str(cycles)
+    for one in log.corrections if full else log.corrections[:MAX_LISTED]:
+        by = f" by {one.by}" if one.by else ""
+        tags = f" ({', '.join(one.tags)})" if one.tags else ""
+        yield f"correction, {one.kind}{by}", " ".join(one.text.split())[:MAX_LOG_LINE_CHARS] + tags
+    where = f", {log.pull}" if log.pull else ""
+    yield "merge decision", (log.merge_decision or "nobody decided") + where
+    if log.plan is not None:
+        pairs = (
+            ("first try", log.plan.first_try),
+            ("after feedback", log.plan.after_feedback),
+            ("in the end", log.plan.final),
+        )
+        counts = [f"{name} {pair[0]} of {pair[1]}" for name, pair in pairs if pair]
+        letter = log.plan.grade.letter if log.plan.grade else None
+        grade = [f"grade {letter}"] if letter else []
+        yield f"plan {log.plan.id}", " · ".join([*grade, *counts])
+
+
+def describe_file(file: TouchedFile) -> str:
+    """`a.py +3 −1 (outside the scope)`"""
+    marks = []
+    if file.in_scope is False:
+        marks.append("outside the scope")
+    if file.in_reference is False:
+        marks.append("not in the reference")
+    status = f" {file.status}" if file.status != "changed" else ""
+    size = "lines not known" if file.added is None else f"+{file.added} −{file.removed}"
+    return f"{file.path}{status} {size}" + (f" ({', '.join(marks)})" if marks else "")
+
+
+def describe_suite(counts: SuiteCounts | None) -> str:
+    if counts is None:
+        return "not run"
+    parts = [f"{counts.passed} passed", f"{counts.failed} failed"]
+    parts += [f"{counts.skipped} skipped"] if counts.skipped else []
+    return f"{', '.join(parts)}" + (" (commands)" if counts.of == "commands" else "")
+
+
+def render_reference(one: ReferenceDifference, *, full: bool) -> Iterator[Text]:
+    """Which files and lines only the attempt or only the reference changes."""
+    from rich.text import Text
+
+    like = "" if one.similarity is None else f", similarity {format_percent(one.similarity)}"
+    yield Text(f"\nAgainst the reference{like}", style="bold")
+    for name, paths in (
+        ("in both", one.files_in_both),
+        ("only in this change", one.only_attempt),
+        ("only in the reference", one.only_reference),
+    ):
+        if paths:
+            yield Text(f"  {name}: {make_visible(', '.join(paths))}")
+    for file in one.files:
+        yield from render_file_difference(file, full=full)
+
+
+def render_file_difference(file: FileDifference, *, full: bool) -> Iterator[Text]:
+    from rich.text import Text
+
+    if not file.only_attempt and not file.only_reference:
+        return
+    yield Text(f"  {make_visible(file.path)}: {count_with_noun(file.both, 'line')} in both")
+    for side, lines, style in (
+        ("here", file.only_attempt, "cyan"),
+        ("reference", file.only_reference, "magenta"),
+    ):
+        shown = lines if full else lines[:MAX_LINES]
+        for line in shown:
+            yield Text(f"    {side:<9}  {make_visible(line)[:MAX_LOG_LINE_CHARS]}", style=style)
+        if len(lines) > len(shown):
+            more = count_with_noun(len(lines) - len(shown), "line")
+            yield Text(f"    {side:<9}  … {more} (--full shows them)", style="dim")
+
+
+# `closeloop show --task`: one task over its repeats, a row each.
+
+
+COLUMNS_EXPLAINED = (
+    "iterations: rounds of changes and a check; converged after: so many until nothing failed for"
+    " good; output used: of the failing checks, those that were acted on; failure fixed: whether"
+    " the failure that the task starts from is gone."
+)
+FIXED_WORDS = {True: "yes", False: "no", None: "–"}
+
+
+def render_task_repeats(found: TaskRepeats) -> Iterator[RenderableType]:
+    """A row a repeat, then a row a variant over all of its repeats."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from closeloop.cli.run import OUTCOME_MARKS
+
+    if not found.repeats:
+        yield Text(make_visible(f"Nobody has tried {found.task}: `closeloop run {found.task}`."))
+        return
+    many = count_with_noun(len(found.repeats), "attempt")
+    yield Text(make_visible(f"{found.task}: {many}"), style="bold")
+    table = Table(box=None)
+    for name in (
+        *("variant", "no.", "", "iterations", "converged after", "output used"),
+        *("failure fixed", "attempt"),
+    ):
+        table.add_column(name, no_wrap=True, justify="left" if name == "variant" else "right")
+    for one in found.repeats:
+        mark, colour = OUTCOME_MARKS[one.outcome]
+        table.add_row(
+            Text(make_visible(one.variant)),
+            str(one.number),
+            Text(mark, style=colour),
+            _format_count(one.iterations),
+            _format_count(one.converged_after),
+            _format_rate(one.output_used),
+            FIXED_WORDS[one.fixed],
+            one.attempt + (" (replay)" if one.replay_of else ""),
+        )
+    yield table
+    yield Text()
+    for variant in found.variants:
+        mean = "–" if variant.iterations is None else f"{variant.iterations:.1f}"
+        yield Text(
+            make_visible(
+                f"{variant.variant}: iterations {mean} on average, converged"
+                f" {_format_rate(variant.converged, bounds=True)}, output used"
+                f" {_format_rate(variant.output_used, bounds=True)}, original failure fixed"
+                f" {_format_rate(variant.fixed, bounds=True)}"
+            )
+        )
+    yield Text(COLUMNS_EXPLAINED, style="dim")
+
+
+def _format_count(number: int | None) -> str:
+    return "–" if number is None else str(number)
+
+
+def _format_rate(rate: Rate | None, *, bounds: bool = False) -> str:
+    if rate is None:
+        return "–"
+    limits = f" ({format_percent_range(rate.low, rate.high)})" if bounds else ""
+    return f"{rate.hits:g} of {rate.of}{limits}"
+
+
+MAX_PLANS_SEARCHED = 10_000
 MAX_SHORT_LINES = 6
 MAX_DIFF_LINES = 200
 MAX_LINE_CHARS = 600
 MAX_TITLE_LINES = 4
+MAX_SHOWN_EVENTS = 400
+"""Of a longer trace, its beginning and its end are shown unless a range is asked for."""
+EVENT_RANGE = re.compile(r"([0-9]{1,9})?(-)?([0-9]{1,9})?")
 
 
-def show(
+def show(  # noqa: PLR0913 - one parameter for each flag
     attempt: str | None = None,
     *,
     task: str | None = None,
+    branch: bool = False,
+    diff: bool = False,
+    events: str | None = None,
     full: bool = False,
+    pager: bool = False,
     json: JsonFlag = False,
-) -> None:
-    """Show what happened in one attempt: its outcome, events, change and tests.
+) -> int:
+    """Show one attempt: its outcome, events, change and tests; or a pull request or a plan.
 
     Parameters
     ----------
     attempt
-        The id of the attempt, or the beginning of it.
+        The id of an attempt or a plan, or the beginning of it; or a pull request as OWNER/NAME#12,
+        or pull:12 where only one repository is known.
     task
-        Show all repeats of this task instead, a row each.
-        Iterations, output used, and whether the original failure is fixed.
+        Show all attempts at this task instead: iterations, output used, whether it is fixed.
+    branch
+        Create a git branch with the attempt's change. The work tree, index and HEAD do not change.
+    diff
+        Print only the change of the attempt or plan. Exit code 1 when there is none to apply.
+    events
+        Print only these events, such as 200-400, 200- or 17; `all` prints all of a long trace.
     full
-        Leave nothing out of commands' output, texts and the change.
+        Print all output, text and changes without truncating them.
+    pager
+        Read the output in the program that PAGER names, or in less.
     """
     from msgspec.structs import replace
 
     from closeloop.cli import console
+    from closeloop.cli.attempts import show_pull
     from closeloop.cli.config import load_project
+    from closeloop.cli.orchestrate import show_plan
     from closeloop.metrics.attempt_measuring import load_story as story_of
     from closeloop.metrics.attempt_measuring import project_rulebook
     from closeloop.metrics.task_log import load_task_log
     from closeloop.records.errors import BadInput
     from closeloop.reviews.authorship import merge_known_agents
-    from closeloop.store.store_opening import open_existing_store
-    from closeloop.tasks.sealed_tasks import require_unsealed
+    from closeloop.store.store import open_existing_store
+    from closeloop.tasks.task_sets import require_unsealed
 
     if (attempt is None) == (task is None):
-        raise BadInput("Name either an attempt, or a task with --task.")
+        raise BadInput("Give either the id of an attempt, or a task with --task.")
     project = load_project(Path.cwd())
     with open_existing_store(project.settings, project.root) as store:
         book = project_rulebook(project.settings)
         if attempt is None:
             show_task_repeats(store, book, task or "", json=json)
-            return
+            return 0
+        if attempt.startswith("pull:") or "#" in attempt or "!" in attempt:
+            show_pull(attempt.removeprefix("pull:"), store, project.settings, json=json)
+            return 0
+        if is_plan_id(attempt, store):
+            return show_plan(attempt.removeprefix("plan:"), store, diff=diff, json=json)
+        if branch:
+            show_branch(attempt, store, json=json)
+            return 0
         story = add_judge_opinions(story_of(store, attempt, book), store)
         require_unsealed(story.task)
         agents = merge_known_agents(project.settings.pulls.agents)
         story = replace(story, log=load_task_log(store, story.attempt.id, agents))
+    if diff:
+        return print_patch(story.change.patch if story.change else "")
     if json:
         console.print_json(story)
-        return
-    console.print_parts(*render_story(story, full=full))
+    else:
+        span = None if events is None else parse_event_range(events, story.trace)
+        parts = render_story(story, full=full, span=span)
+        console.print_in_pager(*parts) if pager else console.print_parts(*parts)
+    return 0
+
+
+def is_plan_id(name: str, store: Store) -> bool:
+    """Whether a name is that of a plan, or begins the id of one and of no attempt."""
+    from closeloop.records.errors import BadInput
+
+    if name.startswith("plan:"):
+        return True
+    try:
+        store.load_attempt(name)
+    except BadInput:
+        return any(row.id.startswith(name) for row in store.plans.list_plans(MAX_PLANS_SEARCHED))
+    return False
+
+
+def show_branch(attempt: str, store: Store, *, json: bool) -> None:
+    from closeloop.attempts.attempt_saving import branch_stored_attempt
+    from closeloop.cli.console import print_json, print_line
+
+    new_branch = branch_stored_attempt(store, attempt)
+    print_json(new_branch) if json else print_line(f"{new_branch.name} in {new_branch.repo}")
+
+
+def print_patch(patch: str) -> int:
+    from closeloop.cli.console import print_error
+    from closeloop.text.redaction import redact_new_secrets
+
+    if not patch:
+        print_error("This attempt changed nothing.")
+        return 1
+    print(redact_new_secrets(patch), end="")  # noqa: T201 - to be applied
+    return 0
+
+
+def parse_event_range(text: str, trace: Trace | None) -> range:
+    """The numbers that `--events` means, as far as the trace has them."""
+    from closeloop.records.errors import BadInput
+
+    count = len(trace.events) if trace else 0
+    if text == "all":
+        return range(1, count + 1)
+    parts = EVENT_RANGE.fullmatch(text)
+    if parts is None or not (parts[1] or parts[3]):
+        raise BadInput(f"No range of events: {text!r}. Write --events 200-400, 200-, 17 or all.")
+    first = int(parts[1] or 1)
+    last = int(parts[3] or count) if parts[2] else first
+    if first > last or first > count:
+        raise BadInput(f"No event is in {text}: the trace has {count_with_noun(count, 'event')}.")
+    return range(max(first, 1), min(last, count) + 1)
 
 
 def show_task_repeats(store: Store, book: Rulebook, task: str, *, json: bool) -> None:
     """One task over its repeats."""
     from closeloop.cli.console import print_json, print_parts
-    from closeloop.cli.task_repeats import render_task_repeats
-    from closeloop.metrics.task_repeats import load_task_repeats
+    from closeloop.metrics.task_log import load_task_repeats
     from closeloop.store.metrics_section import AttemptSpan
 
     would_merge = store.scores.load_merging_shares(AttemptSpan())
@@ -137,10 +400,14 @@ def render_score_list(scores: Sequence[Score]) -> Iterator[RenderableType]:
         yield Text(make_visible(line))
 
 
-def render_story(story: AttemptDetails, *, full: bool) -> Iterator[RenderableType]:
-    """All of it, as lines for a terminal."""
-    from closeloop.cli.task_log import render_task_log
+def render_story(
+    story: AttemptDetails, *, full: bool, span: range | None = None
+) -> Iterator[RenderableType]:
+    """All of it, as lines for a terminal; with a span, only those events."""
 
+    if span is not None and story.trace is not None:
+        yield from render_trace_events(story.trace, full=full, span=span)
+        return
     yield from render_story_head(story)
     if story.trace is not None:
         yield from render_measurement(story.measurement)
@@ -165,7 +432,7 @@ def render_story_head(story: AttemptDetails) -> Iterator[Text]:
     """Who tried what, and how it ended."""
     from rich.text import Text
 
-    from closeloop.cli.run_output import OUTCOME_MARKS
+    from closeloop.cli.run import OUTCOME_MARKS
 
     attempt, grade = story.attempt, story.grade
     outcome = grade.outcome if grade else None
@@ -361,15 +628,27 @@ def render_handoff_facts(handoffs: Sequence[HandoffFacts], *, full: bool) -> Ite
                 yield Text(f"    {words}: {more} more (--full shows them)", style="dim")
 
 
-def render_trace_events(trace: Trace, *, full: bool) -> Iterator[Text]:
-    """The trace, an event a paragraph; a sub-agent's lane is indented."""
+def render_trace_events(trace: Trace, *, full: bool, span: range | None = None) -> Iterator[Text]:
+    """The trace or a span of it, an event a paragraph; a sub-agent's lane is indented.
+
+    Without a span, of a long trace only its beginning and its end.
+    """
     from rich.text import Text
 
     from closeloop.traces.trace_export import lane_depths
 
     yield Text("\nWhat happened", style="bold")
     depth = lane_depths(trace.lanes)
-    for event in trace.events:
+    shown = trace.events if span is None else trace.events[span.start - 1 : span.stop - 1]
+    left_out = len(shown) - MAX_SHOWN_EVENTS if span is None else 0
+    half = MAX_SHOWN_EVENTS // 2
+    if left_out > 0:
+        shown = (*shown[:half], *shown[-half:])
+    for place, event in enumerate(shown):
+        if left_out > 0 and place == half:
+            example = f"{half + 1}-{half + min(left_out, MAX_SHOWN_EVENTS)}"
+            gap = f"{left_out:,} events left out: --events {example} shows some, --events all all"
+            yield Text(f"     [… {gap} …]", style="yellow")
         indent = "    " * depth.get(event.lane, 0)
         title, body, style = describe_trace_event(event)
         first, *rest = shorten_lines(title, full=full, most=MAX_TITLE_LINES) or [""]

@@ -5,28 +5,428 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from closeloop.cli.console import JsonFlag, make_visible
 from closeloop.records.record import Record
-from closeloop.records.settings import SandboxKind
+from closeloop.records.task import SplitMethod
 from closeloop.tasks.stress import STRESS_MODES, StressMode
-from closeloop.text.wording import count_with_noun
+from closeloop.text.wording import count_with_noun, format_percent, format_percent_range
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from rich.console import RenderableType
     from rich.table import Table
 
-    from closeloop.changes.command_trial import CommandTrial
+    from closeloop.changes.change_check import CommandTrial
     from closeloop.cli.config import ProjectConfiguration
     from closeloop.records.attempt import Proof
+    from closeloop.records.estimate import Estimate
+    from closeloop.records.experiment_plan import (
+        DueReport,
+        ExperimentPlan,
+        HeldOutGap,
+        HeldOutReport,
+        HeldOutRun,
+        LastRun,
+    )
     from closeloop.records.settings import Settings
     from closeloop.records.task import Task
+    from closeloop.store import Store
     from closeloop.tasks.project_discovery import Discovery
     from closeloop.tasks.stress import StressVariant
+    from closeloop.tasks.task_sets import SetFacts, TaskFile
+
+
+# `closeloop task due`: what to run again, which tasks are stale, and what changed since.
+
+
+MAX_TASKS = 30
+
+
+def due(*, json: JsonFlag = False) -> None:
+    """Say which tasks are stale, what changed since the last comparison, and when that was."""
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import print_json, print_parts
+    from closeloop.metrics.evaluation_due import report_due
+    from closeloop.sandbox.workspaces import resolve_commit
+    from closeloop.store.store import open_existing_store
+    from closeloop.tasks.task_sets import load_task_files
+
+    project = load_project(Path.cwd())
+    folder = project.root / project.settings.tasks
+    # Prompts may be run from anywhere: what ran is due all the same.
+    has_tasks = folder.is_dir() and any(folder.iterdir())
+    files = load_task_files(folder, project.root, resolve_commit) if has_tasks else []
+    with open_existing_store(project.settings, project.root) as store:
+        report = report_due(
+            store,
+            [one.task for one in files],
+            project.settings,
+            project.root,
+            datetime.now(UTC),
+        )
+    print_json(report) if json else print_parts(*render_due(report))
+
+
+def render_due(report: DueReport) -> Iterator[RenderableType]:
+    """What is due first; then the evidence."""
+    from rich.table import Table
+    from rich.text import Text
+
+    for line in report.says:
+        yield Text(make_visible(line), style="bold yellow")
+    if not report.says:
+        yield Text("Nothing is due.", style="bold green")
+    yield Text()
+    yield Text(make_visible(f"last comparison: {describe_last_run(report.last_comparison)}"))
+    yield Text(make_visible(f"last on the whole set: {describe_last_run(report.last_full_run)}"))
+    look = report.last_look
+    when = f"{look.at:%Y-%m-%d} by {look.who}: {look.reason}" if look else "never"
+    yield Text(make_visible(f"last look at held-out tasks: {when}"))
+    for change in report.changes:
+        yield Text(make_visible(f"changed: {change.name}: {change.says}"))
+    if report.stale:
+        yield Text()
+        table = Table(box=None)
+        table.add_column("stale task", no_wrap=True)
+        table.add_column("why")
+        for one in report.stale[:MAX_TASKS]:
+            table.add_row(Text(make_visible(one.task)), ", ".join(one.reasons))
+        if len(report.stale) > MAX_TASKS:
+            table.caption = f"… and {len(report.stale) - MAX_TASKS} more: --json has all"
+        yield table
+
+
+def describe_last_run(run: LastRun | None) -> str:
+    """`2026-11-02, 14 days ago, 9 tasks, careful and looping (experiment 8c1f2a)`."""
+    if run is None:
+        return "never"
+    names = ", ".join(run.variants)
+    return (
+        f"{run.at:%Y-%m-%d}, {count_with_noun(run.days, 'day')} ago,"
+        f" {count_with_noun(run.tasks, 'task')} by {names}"
+        f" (experiment {run.experiment})"
+    )
+
+
+# The dev set and the held-out set of tasks, and the record of runs of held-out tasks.
+
+
+MAX_NAMES = 4
+
+
+def sets(*, json: JsonFlag = False) -> None:
+    """List the dev set and the held-out set, and the gap between their pass rates."""
+    from closeloop.store.store import open_existing_store
+
+    report_sets(open_existing_store, json=json)
+
+
+def split(*, method: SplitMethod = "time", share: float = 0.3, json: JsonFlag = False) -> None:
+    """Move part of the tasks to the held-out set, which is kept for decisions.
+
+    Parameters
+    ----------
+    method
+        `time` holds out the newest tasks, `tags` a share of every tag and area.
+    share
+        The share of tasks to hold out.
+    """
+    from closeloop.store.store import open_project_store
+
+    report_sets(open_project_store, json=json, method=method, share=share)
+
+
+def unsealed(*, json: JsonFlag = False) -> None:
+    """List runs of held-out tasks: when, who and why."""
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import print_json, print_parts
+    from closeloop.store.store import open_existing_store
+
+    project = load_project(Path.cwd())
+    with open_existing_store(project.settings, project.root) as store:
+        looks = store.held_out.list_unsealings()
+    print_json(looks) if json else print_parts(*render_unsealings(looks))
+
+
+def report_sets(
+    store_opener: Callable[[Settings, Path], AbstractContextManager[Store]],
+    *,
+    json: bool,
+    method: SplitMethod | None = None,
+    share: float = 0.0,
+) -> None:
+    """Print the sets, after a split where a method is given."""
+    from closeloop.cli.config import load_project
+    from closeloop.cli.console import print_json, print_parts
+    from closeloop.sandbox.workspaces import resolve_commit
+    from closeloop.tasks.task_sets import load_task_files
+
+    project = load_project(Path.cwd())
+    with store_opener(project.settings, project.root) as store:
+        task_files = load_task_files(
+            project.root / project.settings.tasks, project.root, resolve_commit
+        )
+        if method is not None:
+            task_files = write_held_out_split(task_files, method, share, project)
+        tasks = [one.task for one in task_files]
+        known_before = find_newly_sealed(tasks, store)
+        for task in tasks:
+            store.save_task(task)
+        set_report = describe_standing(tasks, store) | {"sealed_now": known_before}
+    print_json(set_report) if json else print_parts(*render_sets(**set_report))
+
+
+def write_held_out_split(
+    kept: Sequence[TaskFile], by: SplitMethod, share: float, found: ProjectConfiguration
+) -> list[TaskFile]:
+    """Write into the tasks' files which are held out; the tasks as they are then."""
+    from msgspec.structs import replace
+
+    from closeloop.tasks.task_files import set_task_field
+    from closeloop.tasks.task_sets import choose_held_out, read_base_times
+
+    tasks = [one.task for one in kept]
+    held_out_digests = choose_held_out(tasks, by, share, read_base_times(tasks))
+    new_files = []
+    for one in kept:
+        if one.task.digest in held_out_digests and one.task.split == "dev":
+            set_task_field(one.path, "split", "held-out")
+            one = replace(one, task=replace(one.task, split="held-out"))  # noqa: PLW2901
+        new_files.append(one)
+    return new_files
+
+
+def find_newly_sealed(tasks: Sequence[Task], store: Store) -> dict[str, int]:
+    """Tasks that are held out from now on though they were run as dev: by id, with attempts.
+
+    This is the last time that anybody is told which.
+    """
+    from closeloop.metrics.held_out_runs import count_dev_attempts
+
+    sealed = store.held_out.list_sealed_digests()
+    return count_dev_attempts(store, [task for task in tasks if task.digest not in sealed])
+
+
+def describe_standing(tasks: Sequence[Task], store: Store) -> dict[str, Any]:
+    """All that may be said of the sets."""
+    from closeloop.metrics.held_out_runs import (
+        count_dev_attempts,
+        list_held_out_reminders,
+        report_held_out,
+    )
+    from closeloop.tasks.task_sets import describe_sets
+
+    now = datetime.now(UTC)
+    facts = describe_sets(tasks, now)
+    looks = store.held_out.list_unsealings()
+    ages = [one.median_days for one in facts if one.median_days is not None]
+    return {
+        "sets": facts,
+        "held_out": report_held_out(store, tasks),
+        "looks": looks,
+        "run_as_dev": len(count_dev_attempts(store, tasks)),
+        "reminders": list_held_out_reminders(
+            looks, store.held_out.list_tried_models(), max(ages, default=None), now
+        ),
+    }
+
+
+def record_unsealing(
+    plan: ExperimentPlan, store: Store, root: Path, reason: str | None
+) -> HeldOutRun | None:
+    """Put a look at held-out tasks into the ledger, before it is taken; None where it is none."""
+    from closeloop.cli.console import print_warning
+    from closeloop.metrics.held_out_runs import (
+        build_look_event,
+        build_unsealing,
+        count_dev_attempts,
+        overuse_warning,
+    )
+
+    unsealing = build_unsealing(plan, reason or "", git_user_or_account(root), datetime.now(UTC))
+    if unsealing is None:
+        return None
+    looks = store.held_out.list_unsealings()
+    looked_at = {look.experiment for look in looks}
+    seen = {key for one in store.list_experiments() if one.id in looked_at for key in one.tasks}
+    first_seen = [task for task in plan.tasks if task.digest not in seen]
+    if known_before := count_dev_attempts(store, first_seen):
+        print_warning(describe_newly_sealed(known_before))
+    warning_text = overuse_warning(unsealing, looks)
+    store.held_out.add_unsealing(unsealing)
+    store.events.add([build_look_event(unsealing)])
+    if warning_text is not None:
+        print_warning(warning_text)
+    return unsealing
+
+
+def git_user_or_account(root: Path) -> str:
+    """Whoever git would name here, else the account."""
+    import getpass
+
+    from closeloop.git import try_git_text
+
+    for name in ("user.email", "user.name"):
+        if git_name := try_git_text(str(root), "config", name).strip():
+            return git_name
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"
+
+
+def describe_newly_sealed(attempts_by_task: Mapping[str, int]) -> str:
+    """`Sealed now though run as dev before: fix (3 attempts). …`"""
+    names = ", ".join(
+        f"{name} ({count_with_noun(count, 'attempt')})" for name, count in attempts_by_task.items()
+    )
+    return (
+        f"Sealed now though run as dev before: {names}. What was tuned since then may know them:"
+        " their pass rate promises too much, so hold out tasks that nobody has run, too."
+    )
+
+
+def render_sets(
+    sets: Sequence[SetFacts],
+    held_out: HeldOutReport | None,
+    looks: Sequence[HeldOutRun],
+    run_as_dev: int,
+    sealed_now: Mapping[str, int],
+    reminders: Sequence[str],
+) -> Iterator[RenderableType]:
+    """The sets, the gap between them, and what to do about them."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None)
+    for name in ("set", "tasks", "from", "to", "areas", "tags"):
+        table.add_column(name, no_wrap=name in ("set", "from", "to"))
+    for set_facts in sets:
+        dates = [
+            f"{moment:%Y-%m-%d}" if moment else "–"
+            for moment in (set_facts.oldest, set_facts.newest)
+        ]
+        table.add_row(
+            set_facts.name,
+            str(set_facts.tasks),
+            *dates,
+            list_most_frequent(set_facts.areas),
+            list_most_frequent(set_facts.tags),
+        )
+    yield table
+    for set_facts in sets:
+        if set_facts.gone:
+            names = (
+                f": {', '.join(set_facts.gone_tasks[:MAX_NAMES])}" if set_facts.gone_tasks else ""
+            )
+            yield Text(
+                make_visible(
+                    f"{set_facts.gone} of {set_facts.name} change files that are gone{names}"
+                ),
+                "yellow",
+            )
+        if set_facts.uncovered is not None and set_facts.name == "dev":
+            yield Text(
+                f"{format_percent(set_facts.uncovered)} of the last 90 days' work is where no dev"
+                " task is",
+                "dim",
+            )
+    if sealed_now:
+        yield Text(make_visible(describe_newly_sealed(sealed_now)), style="yellow")
+    elif run_as_dev:
+        were = count_with_noun(run_as_dev, "held-out task was", "held-out tasks were")
+        yield Text(f"{were} run as dev before being sealed", style="yellow")
+    if held_out is not None:
+        yield from render_held_out(held_out)
+        changes = len({look.change for look in looks if look.tasks == held_out.last_look.tasks})
+        yield Text(f"{count_with_noun(changes, 'change')} tried on the set as it was last", "dim")
+    for line in reminders:
+        yield Text(make_visible(line), style="yellow")
+
+
+def render_held_out(report: HeldOutReport) -> Iterator[RenderableType]:
+    """A heading of its own with the ledger's last entry; then the gaps, and what they mean."""
+    from rich.text import Text
+
+    last = report.last_look
+    yield Text("\nHeld out", style="bold")
+    yield Text(
+        make_visible(
+            f"{count_with_noun(report.looks, 'look')}; the last on {last.at:%Y-%m-%d} by"
+            f" {last.who}: {last.reason}"
+        )
+    )
+    if report.gaps:
+        yield held_out_gap_table(report.gaps)
+    for change in report.changes:
+        style = "bold red" if change.overfitted else "dim"
+        yield Text(make_visible(change.says), style=style)
+
+
+def list_most_frequent(counts: dict[str, int]) -> str:
+    """The most frequent, each with its count."""
+    counts_shown = [
+        f"{make_visible(name)} {count}" for name, count in list(counts.items())[:MAX_NAMES]
+    ]
+    more = len(counts) - MAX_NAMES
+    return ", ".join(counts_shown) + (f" and {more} more" if more > 0 else "")
+
+
+def held_out_gap_table(gaps: Sequence[HeldOutGap]) -> RenderableType:
+    """A row a variant: its pass rate on both sets, on tasks like these."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None)
+    for name in ("variant", "dev", "held-out", "gap"):
+        table.add_column(name, no_wrap=True)
+    for gap_facts in gaps:
+        style = "red" if gap_facts.gap.low > 0 else ""
+        gap = f"{gap_facts.gap.value:+.2f} ({gap_facts.gap.low:+.2f} … {gap_facts.gap.high:+.2f})"
+        table.add_row(
+            Text(make_visible(gap_facts.variant)),
+            format_pass_estimate(gap_facts.dev),
+            format_pass_estimate(gap_facts.held_out),
+            Text(gap, style),
+        )
+    return table
+
+
+def format_pass_estimate(one: Estimate) -> str:
+    bounds = format_percent_range(one.low, one.high)
+    return f"{format_percent(one.value)} ({bounds}), {count_with_noun(one.n, 'task')}"
+
+
+def render_unsealings(looks: Sequence[HeldOutRun]) -> Iterator[RenderableType]:
+    """The ledger, the latest first."""
+    from rich.table import Table
+    from rich.text import Text
+
+    if not looks:
+        yield Text("No run of held-out tasks is recorded.")
+        return
+    table = Table(box=None)
+    for name in ("when", "who", "why", "change", "tasks", "variants"):
+        table.add_column(name, no_wrap=name in ("when", "change", "tasks"))
+    for look in looks:
+        table.add_row(
+            f"{look.at:%Y-%m-%d %H:%M}",
+            Text(make_visible(look.who)),
+            Text(make_visible(look.reason)),
+            look.change,
+            f"{look.count} in {look.tasks}",
+            Text(make_visible(", ".join(look.variants))),
+        )
+    yield table
 
 
 # `closeloop init`: look at a repository and write its closeloop.toml.
@@ -91,7 +491,7 @@ def init(
         print_line(
             f"  Also seen: {', '.join(discovery.seen[:8])}{' …' if len(discovery.seen) > 8 else ''}"
         )
-    from closeloop.cli.memory import offer_encoder
+    from closeloop.cli.learn import offer_encoder
 
     offer_encoder("auto")
     print_line("Next: look it over, then make tasks of past work with `closeloop mine`,")
@@ -120,7 +520,7 @@ def try_discovered(
 def _try_once(discovery: Discovery, root: Path) -> Mapping[str, CommandTrial]:
     import anyio
 
-    from closeloop.changes.command_trial import try_commands
+    from closeloop.changes.change_check import try_commands
     from closeloop.cli.check import cache_folder
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_warning, show_progress
@@ -164,8 +564,7 @@ def new(
     from closeloop.cli.console import print_json, print_line
     from closeloop.records.errors import BadInput
     from closeloop.sandbox.workspaces import resolve_commit
-    from closeloop.tasks.task_files import require_valid_id
-    from closeloop.tasks.task_writer import render_new_task, write_new_file
+    from closeloop.tasks.task_files import render_new_task, require_valid_id, write_new_file
 
     require_valid_id(name, "The name of a task")
     if prompt is not None and not prompt.strip():
@@ -193,34 +592,30 @@ def new(
 
 def check(
     *tasks: str,
-    repeats: int = 3,
-    sandbox: SandboxKind | None = None,
+    test_runs: int = 3,
     json: JsonFlag = False,
 ) -> int:
-    """Prove tasks by their controls: the reference passes, doing nothing fails, every time.
+    """Verify that tasks can be graded: the reference passes, and no change fails, every time.
 
     Parameters
     ----------
     tasks
-        Ids or files of tasks; every task of the project when none is named.
-    repeats
-        How often the tests run before and after the reference, to find flaky ones.
-    sandbox
-        How tests are caged: auto, bwrap, landlock, or none.
+        Ids or files of tasks; all tasks of the project by default.
+    test_runs
+        How often the tests run before and after the reference change, to find flaky tests.
     """
     import anyio
 
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_parts, require_positive_flags
-    from closeloop.cli.run import apply_run_flags
     from closeloop.tasks.task_files import select_tasks
 
-    require_positive_flags(repeats=repeats)
+    require_positive_flags(test_runs=test_runs)
     project = load_project(Path.cwd())
-    settings = apply_run_flags(project.settings, sandbox=sandbox)
+    settings = project.settings
 
     chosen_tasks = select_tasks(settings, project.root, tasks)
-    proofs = anyio.run(prove_and_hide, chosen_tasks, settings, project.root, repeats)
+    proofs = anyio.run(prove_and_hide, chosen_tasks, settings, project.root, test_runs)
     print_json(proofs) if json else print_parts(proofs_table(proofs))
     return 0 if all(proof.state != "unproved" for proof in proofs) else 1
 
@@ -229,12 +624,11 @@ async def prove_and_hide(
     chosen: Sequence[Task], settings: Settings, root: Path, repeats: int
 ) -> list[Proof]:
     """What their controls say of tasks; of held-out ones, no more than that."""
-    from closeloop.attempts.run_resources import open_workspaces
-    from closeloop.attempts.task_preparation import prove_tasks
+    from closeloop.attempts.run_resources import open_workspaces, prove_tasks
     from closeloop.cli.console import open_console
     from closeloop.cli.run import warn_of_sandbox_gaps
-    from closeloop.store.store_opening import open_project_store
-    from closeloop.tasks.sealed_tasks import hide_proof, hide_task
+    from closeloop.store.store import open_project_store
+    from closeloop.tasks.task_sets import hide_proof, hide_task
 
     visible_ids = {task.id: hide_task(task).id for task in chosen}
     async with open_workspaces(settings, root) as workspaces:
@@ -330,8 +724,8 @@ def list_(*, tag: str | None = None, json: JsonFlag = False) -> None:
 def task_list_lines(tasks: Sequence[Task], found: ProjectConfiguration) -> list[TaskListLine]:
     """Tasks with what the store knows of them."""
     from closeloop.metrics.attempt_measuring import collect_task_modes, project_rulebook
-    from closeloop.store.store_opening import open_existing_store
-    from closeloop.tasks.task_writer import infer_kind_tags, tag_from_mode
+    from closeloop.store.store import open_existing_store
+    from closeloop.tasks.task_files import infer_kind_tags, tag_from_mode
 
     with open_existing_store(found.settings, found.root) as store:
         shown = collect_task_modes(
@@ -371,9 +765,8 @@ def tag(
     from closeloop.cli.console import print_json, print_line
     from closeloop.records.errors import unknown_name_error
     from closeloop.sandbox.workspaces import resolve_commit
-    from closeloop.tasks.sealed_tasks import require_unsealed
-    from closeloop.tasks.task_sets import load_task_files
-    from closeloop.tasks.task_writer import apply_tag_changes, set_task_field
+    from closeloop.tasks.task_files import apply_tag_changes, set_task_field
+    from closeloop.tasks.task_sets import load_task_files, require_unsealed
 
     project = load_project(Path.cwd())
     task_files = load_task_files(
@@ -400,36 +793,32 @@ def stress(
     task: str,
     *,
     mode: list[StressMode] | None = None,
-    repeats: int = 3,
-    sandbox: SandboxKind | None = None,
+    test_runs: int = 3,
     json: JsonFlag = False,
 ) -> int:
-    """Make variants of a proved task that stress one failure mode each, and prove them.
+    """Create harder versions of a verified task, each for one failure mode, and verify them.
 
     Parameters
     ----------
     task
         The id of the task.
     mode
-        Which mode; may be given again. All of them when none is named.
-    repeats
-        How often the tests run before and after the reference, to find flaky ones.
-    sandbox
-        How tests are caged: auto, bwrap, landlock, or none.
+        A failure mode; repeatable. All of them by default.
+    test_runs
+        How often the tests run before and after the reference change, to find flaky tests.
     """
     import anyio
 
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, require_positive_flags
-    from closeloop.cli.run import apply_run_flags
     from closeloop.records.errors import BadInput
-    from closeloop.store.store_opening import open_existing_store
-    from closeloop.tasks.sealed_tasks import require_unsealed
+    from closeloop.store.store import open_existing_store
     from closeloop.tasks.task_files import select_tasks
+    from closeloop.tasks.task_sets import require_unsealed
 
-    require_positive_flags(repeats=repeats)
+    require_positive_flags(test_runs=test_runs)
     project = load_project(Path.cwd())
-    settings = apply_run_flags(project.settings, sandbox=sandbox)
+    settings = project.settings
     [chosen_task] = select_tasks(project.settings, project.root, [task])
     require_unsealed(chosen_task)
     proved_ids: list[str] = []
@@ -441,7 +830,7 @@ def stress(
         for stress_mode in mode or STRESS_MODES:
             try:
                 variant = make_stress_task(chosen_task, stress_mode, project)
-                [proof] = anyio.run(prove_and_hide, [variant], settings, project.root, repeats)
+                [proof] = anyio.run(prove_and_hide, [variant], settings, project.root, test_runs)
                 save_stress_task(variant, proof, project)
                 proved_ids.append(variant.id)
             except BadInput as fault:
@@ -464,8 +853,8 @@ def print_stress_results(made: Sequence[str], refused: Mapping[str, str]) -> Non
 def make_stress_task(task: Task, mode: StressMode, found: ProjectConfiguration) -> Task:
     """One variant, with a repository of its own where files are planted."""
     from closeloop.records.errors import BadInput
-    from closeloop.tasks.exchange.harbor_export import check_out_commit
     from closeloop.tasks.stress import stress_task as vary
+    from closeloop.tasks.task_exchange import check_out_commit
     from closeloop.tasks.task_files import with_digests
 
     if task.repo is None or task.base is None or not Path(task.repo).is_dir():
@@ -485,7 +874,7 @@ def plant_files(variant: StressVariant, tree: Path, found: ProjectConfiguration)
     """The variant in a repository that has the files it needs besides."""
     from msgspec.structs import replace
 
-    from closeloop.tasks.exchange.harbor_export import commit_folder
+    from closeloop.tasks.task_exchange import commit_folder
 
     repo = found.root / ".closeloop" / "stress" / variant.task.id
     shutil.rmtree(repo, ignore_errors=True)
@@ -498,7 +887,7 @@ def plant_files(variant: StressVariant, tree: Path, found: ProjectConfiguration)
 def save_stress_task(task: Task, proof: Proof, found: ProjectConfiguration) -> None:
     """Write down a variant that holds; BadInput with the reason for one that does not."""
     from closeloop.records.errors import BadInput
-    from closeloop.tasks.mining.miner import write_task_files
+    from closeloop.tasks.miner import write_task_files
 
     if proof.state != "proved":
         raise BadInput(proof.reasons[0] if proof.reasons else "it could not be proved.")

@@ -16,6 +16,7 @@ from closeloop.gateway.exchange_ledger import (
     ExchangeListener,
     Ledger,
     OpenRequests,
+    RequestEncoder,
     ResponseWriter,
 )
 from closeloop.gateway.live_source import AnswerBroken
@@ -23,11 +24,10 @@ from closeloop.providers.format_dialect import MalformedRequest
 from closeloop.providers.model_prices import NO_USAGE, Budget
 from closeloop.providers.provider_streams import read_provider_reply
 from closeloop.records.attempt import Usage
-from closeloop.records.chat import ModelReply, ModelRequest
 from closeloop.records.errors import BadInput, Fault, MachineFailed, OutOfBudget
 from closeloop.records.record import Record
-from closeloop.records.session import Exchange
 from closeloop.records.task import Limits
+from closeloop.records.trace import Exchange, ModelReply, ModelRequest
 from closeloop.text.wording import count_with_noun
 
 # Whether a model stopped answering an attempt, decided from how long its requests waited.
@@ -190,6 +190,7 @@ class AttemptProxy:
         self._source = source
         self._budget = Budget(source.name, limits, before)
         self._ledger = Ledger(listener)
+        self._encoder = RequestEncoder()
         self._reason: OutOfBudget | Fault | None = None
         self._shut = asyncio.Event()
         self._breaks = 0
@@ -238,7 +239,7 @@ class AttemptProxy:
         """One turn of an agent of ours."""
         entry = self._ledger.begin_entry("reply")
         try:
-            await self._ledger.record_request(entry, msgspec.json.encode(request))
+            await self._ledger.record_request(entry, self._encoder.encode(request))
             async with self._take_turn():
                 reply = await self._source.reply(request, entry)
                 entry.status, entry.answered = 200, True

@@ -7,17 +7,18 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Literal, overload
 
 import msgspec
 
 from closeloop.providers import anthropic, gemini, openai, responses
 from closeloop.providers.format_dialect import ServedFormat, format_sse_event
-from closeloop.providers.provider_streams import read_provider_reply, split_into_pieces
+from closeloop.providers.provider_streams import RequestSplitter, read_provider_reply
 from closeloop.records.attempt import Usage
 from closeloop.records.record import Record
-from closeloop.records.session import Exchange
-from closeloop.text.secret_search import find_secrets, redact_secrets
+from closeloop.records.trace import ChatMessage, Exchange, ModelRequest
+from closeloop.text.redaction import find_secrets, redact_secrets
 
 # Take secrets out of bodies that are to be kept, also where a stream brings them in parts.
 
@@ -25,8 +26,17 @@ _BLANK_LINE = re.compile(rb"(\r?\n\r?\n)")
 TextPath = tuple[Any, ...]
 
 
+MAX_SHARED_BYTES = 16 << 10
+"""Of a piece that other attempts may send again, such as a system prompt or the tools."""
+
+
 def redact_body(body: bytes) -> bytes:
     """A body without secrets."""
+    return _redact_shared(body) if len(body) <= MAX_SHARED_BYTES else redact_secrets(body, {})
+
+
+@lru_cache(maxsize=128)
+def _redact_shared(body: bytes) -> bytes:
     return redact_secrets(body, {})
 
 
@@ -143,6 +153,27 @@ class ExchangeEntry:
         self.response.append(chunk)
 
 
+class RequestEncoder:
+    """Encodes the requests of a conversation; messages of the last one are not encoded again."""
+
+    _HEAD = b'{"messages":['
+
+    def __init__(self) -> None:
+        self._messages: tuple[ChatMessage, ...] = ()
+        self._encoded = b""
+
+    def encode(self, request: ModelRequest) -> bytes:
+        """The request as JSON."""
+        known = len(self._messages)
+        if request.messages[:known] != self._messages:
+            known, self._messages, self._encoded = 0, (), b""
+        new = msgspec.json.encode(request.messages[known:])[1:-1]
+        self._encoded += b"," + new if known and new else new
+        self._messages = request.messages
+        rest = msgspec.json.encode(msgspec.structs.replace(request, messages=()))
+        return self._HEAD + self._encoded + rest.removeprefix(self._HEAD)
+
+
 class Ledger(Sequence[Exchange]):
     """The exchanges that are over, in the order they were asked; each is made when it is read."""
 
@@ -150,6 +181,7 @@ class Ledger(Sequence[Exchange]):
         self._listener = listener
         """Takes every exchange instead, which then need not be kept here."""
         self._entries: list[ExchangeEntry] = []
+        self._splitter = RequestSplitter()
         self._known: dict[bytes, bytes] = {}
         self._room = MAX_KEPT_BYTES
         self._begun = 0
@@ -167,7 +199,7 @@ class Ledger(Sequence[Exchange]):
             entry.request = self._clean_request(body)
 
     def _clean_request(self, body: bytes) -> tuple[bytes, ...]:
-        return tuple(map(self._clean_piece, split_into_pieces(body)))
+        return tuple(map(self._clean_piece, self._splitter.split(body)))
 
     def end_entry(self, entry: ExchangeEntry) -> None:
         """Nothing more will come of it."""
@@ -180,9 +212,11 @@ class Ledger(Sequence[Exchange]):
         if self._listener is not None:
             self._listener(_build_exchange(entry))
             return
-        self._entries.append(entry)
         # Mostly in order already; two at once may end the other way round.
-        self._entries.sort(key=lambda each: each.number)
+        place = len(self._entries)
+        while place and self._entries[place - 1].number > entry.number:
+            place -= 1
+        self._entries.insert(place, entry)
 
     def _clean_piece(self, piece: bytes, clean: Callable[[bytes], bytes] = redact_body) -> bytes:
         """The piece without secrets; the same object for the same piece."""

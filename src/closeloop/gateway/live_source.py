@@ -25,10 +25,10 @@ from closeloop.providers.provider_refusals import (
     RequestRejected,
     describe_status,
 )
-from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest
 from closeloop.records.errors import MachineFailed
 from closeloop.records.record import content_digest
 from closeloop.records.settings import ModelSettings
+from closeloop.records.trace import ChatMessage, ModelReply, ModelRequest
 
 # How fast one provider may be asked, shared fairly between the doors that wait for it.
 

@@ -21,9 +21,9 @@ from closeloop.providers.model_opening import OpenModel, open_model, require_pri
 from closeloop.providers.model_prices import NO_USAGE
 from closeloop.records.attempt import Usage
 from closeloop.records.errors import BadInput
-from closeloop.records.session import Exchange
 from closeloop.records.settings import ModelSettings
 from closeloop.records.task import Limits
+from closeloop.records.trace import Exchange
 
 if TYPE_CHECKING:
     from closeloop.gateway.proxy_server import HttpListener, ProxyServer

@@ -27,7 +27,7 @@ from closeloop.gateway.exchange_ledger import (
     find_route,
 )
 from closeloop.records.errors import BadInput
-from closeloop.sandbox.sandbox_network import bind_unix_socket
+from closeloop.sandbox.machine_view import bind_unix_socket
 
 MAX_REQUEST_BYTES = 32 << 20
 """Bytes of a request; agents send their whole conversation each time."""

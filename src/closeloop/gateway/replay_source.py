@@ -16,11 +16,10 @@ from closeloop.gateway.exchange_ledger import (
 )
 from closeloop.gateway.live_source import guess_token_count, parse_payload, send_reply
 from closeloop.providers.format_dialect import MalformedRequest, ServedFormat
-from closeloop.providers.provider_streams import DECODERS, read_provider_reply, split_into_pieces
-from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest
+from closeloop.providers.provider_streams import DECODERS, RequestSplitter, read_provider_reply
 from closeloop.records.errors import MachineFailed
 from closeloop.records.record import Record, content_digest
-from closeloop.records.session import Exchange
+from closeloop.records.trace import ChatMessage, Exchange, ModelReply, ModelRequest
 from closeloop.text.untrusted import find_seals
 
 # A recorded attempt as something to answer from: which answer belongs to which request.
@@ -105,7 +104,7 @@ def remove_volatile(text: str) -> str:
 
 def load_recorded_exchanges(exchanges: Iterable[Exchange]) -> list[RecordedExchange]:
     """The exchanges that got an answer which a later run may get again."""
-    known: dict[bytes, bytes] = {}
+    splitter, known = RequestSplitter(), dict[bytes, bytes]()
     recorded = []
     for exchange in exchanges:
         if exchange.cause is not None or not exchange.response:
@@ -120,7 +119,7 @@ def load_recorded_exchanges(exchanges: Iterable[Exchange]) -> list[RecordedExcha
         except MalformedRequest:
             continue
         request_pieces = tuple(
-            known.setdefault(piece, piece) for piece in split_into_pieces(exchange.request)
+            known.setdefault(piece, piece) for piece in splitter.split(exchange.request)
         )
         identity = (comparable.kind, comparable.exact, comparable.conversation)
         bare_exchange = msgspec.structs.replace(exchange, request=b"")

@@ -6,23 +6,30 @@ hidden tests as the task has them. What the machine did is never held against it
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from math import comb
 
+import anyio
 import anyio.to_thread
 import msgspec
 
+from closeloop.concurrency import unwrap_exception_group
 from closeloop.grading import task_proof as proving
-from closeloop.grading.integrity.believe import (
+from closeloop.grading.integrity.confirm import (
     ChosenTests,
+    ProbeRun,
     checks_without_running,
     choose_tests,
+    confirm_tests,
     doubt_pass,
     evidence_of,
     find_killed_probe,
+    run_probe,
 )
-from closeloop.grading.integrity.confirm import confirm_tests
-from closeloop.grading.integrity.probe_run import ProbeRun, run_probe
+from closeloop.grading.integrity.data_readers import list_added_sources, read_base_sources
 from closeloop.grading.integrity.restore import (
     ADDED_TEST,
     CHANGED_TEST,
@@ -33,12 +40,15 @@ from closeloop.grading.integrity.restore import (
     restored_paths,
     why_restored,
 )
-from closeloop.grading.missing_names import find_made_up_names
-from closeloop.grading.steadiness import (
-    SuiteSeries,
-    extend_series,
-    find_unsteady_tests,
-    hold_unsteady_tests,
+from closeloop.grading.suite_run import (
+    KILLED_EXIT_CODES,
+    MAX_NAMED,
+    NOT_FOUND_EXIT_CODE,
+    RunMoment,
+    SuiteVerdict,
+    judge_suite,
+    list_tests_to_keep,
+    tests_to_fix,
 )
 from closeloop.grading.task_proof import (
     NOTHING_PASSES,
@@ -51,31 +61,228 @@ from closeloop.grading.task_proof import (
     run_in_clean_room,
     scale_test_timeout,
 )
-from closeloop.grading.testing.suite_run import (
-    KILLED_EXIT_CODES,
-    MAX_NAMED,
-    NOT_FOUND_EXIT_CODE,
-    RunMoment,
-    SuiteVerdict,
-    judge_suite,
-    list_tests_to_keep,
-    tests_to_fix,
-)
-from closeloop.grading.touched_paths import (
+from closeloop.grading.tool_outcomes import (
     changed_paths,
     list_patch_paths,
+    parse_change,
     with_failing_tests,
 )
 from closeloop.records.attempt import AWAITING_REVIEW, Attempt, Grade, Outcome, Proof, TestRun
 from closeloop.records.change import Change
-from closeloop.records.errors import MachineFailed
+from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.records.record import Record
 from closeloop.records.task import Task
 from closeloop.records.trace import Edit, Message, Trace
 from closeloop.sandbox.admission import OVERSUBSCRIBED_MESSAGE, run_suite
 from closeloop.sandbox.workspaces import WorkspaceBase, WorkspacePool
+from closeloop.text.code_patterns import NAME_DEFINITION, find_missing_names
 from closeloop.text.patches import count_changed_lines
 from closeloop.text.wording import matches_globs
+
+# Names that a change made up: a failing test says they do not exist, and nothing else has them.
+
+
+MAX_MESSAGES = 50
+"""Of failing tests: those that fail for one reason say the same."""
+
+
+def find_made_up_names(
+    task: Task, change: Change, after: TestRun, root: str | None
+) -> tuple[str, ...] | None:
+    """The names that only the change uses; None where the base cannot be searched for them.
+
+    What the base, its tests or the reference have under that name exists somewhere, and what the
+    change itself defines is merely out of reach.
+    """
+    try:
+        added = "\n".join(source.text for source in list_added_sources(change))
+    except BadInput:
+        return None
+    names = {
+        missing.name: missing.name.rpartition(".")[2]
+        for message in _failure_messages(after)
+        for missing in find_missing_names(message)
+        if missing.sort != "option"
+    }
+    suspects = {
+        name: word
+        for name, word in names.items()
+        if _has_word(added, word) and not _defines_word(added, word)
+    }
+    if not suspects:
+        return ()
+    patches = [parse_change(patch) for patch in (task.reference, task.acceptance.patch)]
+    sources = (
+        read_base_sources(root, filter(None, patches), lambda path, text: False) if root else None
+    )
+    if sources is None:
+        return None
+    texts = [source.text for source in (*sources.tests, *sources.product, *sources.metadata)]
+    return tuple(
+        name for name, word in suspects.items() if not any(_has_word(text, word) for text in texts)
+    )
+
+
+def _failure_messages(run: TestRun) -> Iterator[str]:
+    failing = [test for test in run.tests if test.status in ("failed", "error") and test.message]
+    for test in failing[:MAX_MESSAGES]:
+        yield test.message or ""
+    for command in run.commands:
+        if command.exit_code:
+            yield command.output
+
+
+def _has_word(text: str, word: str) -> bool:
+    return word in text and re.search(rf"\b{re.escape(word)}\b", text) is not None
+
+
+def _defines_word(text: str, word: str) -> bool:
+    definition = NAME_DEFINITION.replace("NAME", re.escape(word))
+    return re.search(definition, text, re.MULTILINE) is not None
+
+
+# Tell a test that a change breaks now and then from one that is flaky by itself.
+#
+# A test that failed in one run and passed in another is run more often, with the change and
+# without it. One that fails without it too is flaky and kept out of the verdict. One that always
+# passes without it is held against the change, unless chance explains that as well: then nobody
+# can tell.
+
+
+CHANGE_RUNS = 5
+"""How often a suspected test is run with the change, with the runs that made it one."""
+CONTROL_RUNS = 7
+"""How often it is run without the change, with the run at the base that every grade has."""
+MAX_CHANCE = 0.05
+"""With a greater probability that all failures fell on one side by chance, nothing is said."""
+
+RunSuite = Callable[[], Awaitable[TestRun]]
+
+
+class SuiteSeries(Record):
+    """Runs of one suite in one state of the code, and how to get more of them."""
+
+    runs: list[TestRun]
+    run_suite: RunSuite
+
+
+class UnsteadyTests(Record):
+    """Tests that were seen to pass and to fail with a change, and what is to be said of them."""
+
+    flaky: tuple[str, ...] = ()
+    """They fail without the change too, now and then."""
+    outcome: Outcome | None = None
+    """What the others mean for a change that would pass otherwise."""
+
+
+def find_unsteady_tests(
+    runs: Sequence[TestRun], probes: Iterable[ProbeRun], required: Collection[str]
+) -> list[str]:
+    """Of the tests that a pass hangs on, those that passed and failed with the same change."""
+    passed = [_list_passed(run) for run in _telling_runs(runs)]
+    always = set.intersection(*passed) if passed else set[str]()
+    once = set[str]().union(*passed)
+    unsteady = (once - always) | _find_unsteady_copies(probes)
+    return [test for test in required if test in unsteady]
+
+
+async def hold_unsteady_tests(
+    tests: Collection[str], with_change: SuiteSeries, controls: Mapping[str, SuiteSeries]
+) -> UnsteadyTests:
+    """Say what unsteady tests mean, by more runs; a test without a control cannot be judged."""
+    changed = await _fill_series(with_change, CHANGE_RUNS)
+    flaky, broken, unclear = [], [], []
+    for test in tests:
+        control = await _fill_series(controls[test], CONTROL_RUNS) if test in controls else []
+        description = _describe_failures(test, changed, control)
+        if _count_failures(control, test):
+            flaky.append(test)
+        elif _estimate_chance(test, changed, control) < MAX_CHANCE:
+            broken.append(description)
+        else:
+            unclear.append(description)
+    outcome = None
+    if broken:
+        outcome = Outcome(result="fail", reasons=tuple(broken))
+    elif unclear:
+        cause = f"{unclear[0]}: grade it again, or see by `closeloop task check` if it is flaky."
+        outcome = Outcome(result="unscored", cause=cause)
+    return UnsteadyTests(flaky=tuple(flaky), outcome=outcome)
+
+
+async def extend_series(series: SuiteSeries) -> TestRun:
+    """One more run."""
+    series.runs.append(await series.run_suite())
+    return series.runs[-1]
+
+
+async def _fill_series(series: SuiteSeries, count: int) -> list[TestRun]:
+    """The runs that say something, so many of them if the machine spoils none."""
+    for _ in range(count - len(_telling_runs(series.runs))):
+        await extend_series(series)
+    return _telling_runs(series.runs)
+
+
+def _telling_runs(runs: Iterable[TestRun]) -> list[TestRun]:
+    """The runs that neither the machine nor the clock spoiled."""
+    return [
+        run
+        for run in runs
+        if run.trouble is None and not any(command.stopped for command in run.commands[:1])
+    ]
+
+
+def _count_failures(runs: Iterable[TestRun], test: str) -> int:
+    """In how many runs a test did not pass, whether it failed, was skipped or did not run."""
+    return sum(test not in _list_passed(run) for run in _telling_runs(runs))
+
+
+def _list_passed(run: TestRun) -> set[str]:
+    return {test.id for test in run.tests if test.status == "passed"}
+
+
+def _find_unsteady_copies(probes: Iterable[ProbeRun]) -> set[str]:
+    """Tests whose copy, under one and the same name, came to different ends in two probes.
+
+    Where equally many of a function's parameters failed each time, their ids changed places: those
+    of a set are in another order in each process.
+    """
+    statuses: dict[str, set[bool]] = {}
+    originals: dict[str, str] = {}
+    failures: dict[str, set[int]] = {}
+    for probe in probes:
+        failed: Counter[str] = Counter()
+        for test in probe.tests:
+            if test.kind == "copy" and test.original and test.name in probe.results:
+                passed = probe.results[test.name] == "passed"
+                statuses.setdefault(test.name, set()).add(passed)
+                originals[test.name] = test.original
+                failed[test.name.partition("[")[0]] += not passed
+        for function, count in failed.items():
+            failures.setdefault(function, set()).add(count)
+    return {
+        originals[name]
+        for name, seen in statuses.items()
+        if len(seen) > 1 and len(failures[name.partition("[")[0]]) > 1
+    }
+
+
+def _estimate_chance(test: str, changed: Sequence[TestRun], control: Sequence[TestRun]) -> float:
+    """How likely all failures are with the change if it has no part in them."""
+    failures = _count_failures(changed, test)
+    return comb(len(changed), failures) / comb(len(changed) + len(control), failures)
+
+
+def _describe_failures(test: str, changed: Sequence[TestRun], control: Sequence[TestRun]) -> str:
+    failures = _count_failures(changed, test)
+    if failures:
+        text = f"{test} fails now and then, in {failures} of {len(changed)} runs with the change"
+    else:
+        text = f"{test} failed in a second process, and passed there when it was tried again"
+    if not control:
+        return f"{text}; no reference shows whether the test is steady"
+    return f"{text}, and in none of {len(control)} without it"
+
 
 # What an attempt's change and trace say beside its tests: files and questions.
 
@@ -190,7 +397,7 @@ async def grade_attempt(
         fault = attempt.cause or "the machine failed the attempt"
         cause = fault if attempt.exit == "machine" else AWAITING_REVIEW
         steering = find_steering(base, task, before)
-        restored = await anyio.to_thread.run_sync(restored_paths, steering, submission.change)
+        restored = await _list_restored_paths(steering, submission.change)
         return _with_outcome(
             _grade_without_running(task, submission, steering, restored), _unscored_outcome(cause)
         )
@@ -198,7 +405,7 @@ async def grade_attempt(
         before = await run_base_tests(workspaces, base, task)
     task = with_failing_tests(task, before)
     steering = find_steering(base, task, before)
-    restored = await anyio.to_thread.run_sync(restored_paths, steering, submission.change)
+    restored = await _list_restored_paths(steering, submission.change)
     partial_grade = msgspec.structs.replace(
         _grade_without_running(task, submission, steering, restored), before=before
     )
@@ -214,6 +421,13 @@ async def grade_attempt(
         restored=restored,
     )
     return await _grade_by_tests(context, partial_grade)
+
+
+async def _list_restored_paths(steering: Steering, change: Change) -> dict[str, str]:
+    """The paths of a change that do not count, each with why; found in a thread."""
+    if not change.patch:
+        return {}
+    return await anyio.to_thread.run_sync(restored_paths, steering, change)
 
 
 async def _grade_by_tests(context: _GradingContext, partial_grade: Grade) -> Grade:
@@ -248,9 +462,11 @@ async def _grade_by_tests(context: _GradingContext, partial_grade: Grade) -> Gra
         except (MachineFailed, OSError) as fault:
             outcome = _unscored_outcome(str(fault))
     outcome = doubt_pass(outcome, checks)
-    missing_names = await anyio.to_thread.run_sync(
-        find_made_up_names, task, change, after, base_root(context.base)
-    )
+    missing_names: tuple[str, ...] | None = ()
+    if change.patch:
+        missing_names = await anyio.to_thread.run_sync(
+            find_made_up_names, task, change, after, base_root(context.base)
+        )
     return _with_outcome(
         partial_grade,
         outcome,
@@ -283,7 +499,9 @@ def _make_probe_runner(
                     workspace.cage, timed.acceptance, chosen, steering.test_folders, token, number
                 )
 
-        result, oversubscribed = await run_suite(run, lambda run: run.stopped is not None)
+        result, oversubscribed = await run_suite(
+            run, lambda run: run.stopped is not None, context.task.digest
+        )
         if oversubscribed:
             raise MachineFailed(OVERSUBSCRIBED_MESSAGE)
         if patch == context.submission.change.patch:
@@ -342,7 +560,8 @@ async def _doubt_unsteady_tests(
 
 
 async def _run_after_change(context: _GradingContext, with_change: SuiteSeries) -> TestRun:
-    """The tests with a change; newly failing ones again, to tell broken from flaky."""
+    """The tests with a change; newly failing ones again, with it and without, to tell broken from
+    flaky."""
     task, before = context.task, context.before
     if not _changes_anything(context.submission.change, context.restored):
         return msgspec.structs.replace(before, when="after", flaky=())
@@ -352,11 +571,17 @@ async def _run_after_change(context: _GradingContext, with_change: SuiteSeries) 
     broken = judge_suite(task.acceptance, before, after, flaky=before.flaky).broken
     if not broken or not after.ran or after.trouble or after.commands[0].stopped:
         return after
-    reruns = [await extend_series(with_change) for _ in range(RERUN_COUNT)]
-    passed_ids = {test.id for run in reruns for test in run.tests if test.status == "passed"}
-    return msgspec.structs.replace(
-        after, flaky=tuple(name for name in broken if name in passed_ids)
-    )
+    with unwrap_exception_group():
+        async with anyio.create_task_group() as group:
+            for _ in range(RERUN_COUNT):
+                group.start_soon(extend_series, with_change)
+    reruns = with_change.runs[-RERUN_COUNT:]
+    unsteady = {test.id for run in reruns for test in run.tests if test.status == "passed"}
+    if not unsteady.issuperset(broken):
+        # A test that watches the clock may fail now at the base too, on a machine that is busy.
+        again = await context.run_suite(None)
+        unsteady |= {test.id for test in again.tests if test.status == "failed"}
+    return msgspec.structs.replace(after, flaky=tuple(name for name in broken if name in unsteady))
 
 
 def _changes_anything(change: Change, restored: Collection[str]) -> bool:

@@ -13,7 +13,7 @@ from closeloop.records.protocols import Agent
 from closeloop.records.record import Record, content_digest
 from closeloop.records.settings import ModelSettings, Settings, VariantSettings
 from closeloop.records.task import PromptVersion, Variant
-from closeloop.text.record_reading import read_changed_record
+from closeloop.text.untrusted import read_changed_record
 
 
 class ResolvedVariant(Record):

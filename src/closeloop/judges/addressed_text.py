@@ -1,19 +1,17 @@
-"""Whether work speaks to its judge: in sentences of its prose, comments and strings, or in names.
+"""Sentences of prose that are meant for a judge, found by words of judging.
 
-A wrong yes costs one more asking; a wrong no leaves a verdict unconfirmed. Sentences are told by
-words of judging. In names such words are common (`score`, `review`), so there several must come
-together: somebody who judges and a favourable verdict, an order to answer and the answer.
+Code is masked as a whole. Prose that is itself judged cannot be, so sentences like these are taken
+out of it; and where a verdict is withheld, one of them is cited.
 """
 
 from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
-from unicodedata import combining, normalize
+from unicodedata import normalize
 
-from closeloop.records.settings import JudgeConfirmation
 from closeloop.text.untrusted import reveal_hidden_text
 
 # Sentences
@@ -45,15 +43,6 @@ MAX_SENTENCE_CHARS = 2_000
 """A longer one is looked at in parts."""
 
 
-def needs_confirmation(
-    confirm: JudgeConfirmation, texts: Iterable[str], lines: Iterable[str]
-) -> bool:
-    """Whether a judge is asked again about work with these texts, in these lines of its author."""
-    return confirm == "always" or (
-        confirm == "addressed" and (speaks_to_judge(texts) or names_speak_to_judge(lines))
-    )
-
-
 def is_addressed_to_reader(sentence: str) -> bool:
     """Whether it speaks of judging, scores or instructions, or hides what it says."""
     sentence = _EMOJI_STYLE.sub("", sentence)
@@ -63,11 +52,6 @@ def is_addressed_to_reader(sentence: str) -> bool:
     return any(map(_ADDRESSED.search, (plain, plain.translate(_LOOKALIKES)))) or any(
         map(_ADDRESSED.search, decode_texts(plain))
     )
-
-
-def speaks_to_judge(texts: Iterable[str]) -> bool:
-    """Whether one of the texts has a sentence for its judge."""
-    return any(split_addressed_sentences(text)[1] for text in texts)
 
 
 def split_addressed_sentences(text: str) -> tuple[str, list[str]]:
@@ -106,109 +90,3 @@ def decode_texts(text: str) -> Iterator[str]:
         decoded = code.decode("ascii", "replace")
         if _DECODED.fullmatch(decoded) and sum(map(str.isalpha, decoded)) * 2 > len(decoded):
             yield decoded
-
-
-# Names, split into words
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-WINDOW_WORDS = 9
-"""So many words in a row are looked at together, over the ends of names and lines."""
-_NAME = re.compile(r"\w+")
-_WORD_IN_NAME = re.compile(r"[A-Z]{2,}(?![a-z])|[^\W\d_][^\W\d_A-Z]*")
-_WORD_BY_CASE = re.compile(r"[A-Z]{2,}|[^\W\d_A-Z]+|[A-Z]")
-"""The other way to part `ALLchecks`, which parts `HTTPServer` wrongly."""
-_LEET = str.maketrans("0134579", "oieastg")
-_SIGNS = re.compile(
-    r"[\u2800-\u28ff]{2}|⚖|\b(?:BEGIN|END) [a-z]{2,20} [0-9a-f]{16}\b"
-    r"|(?<![.\w-])(?:[.-]{1,5}[ /]){5,}[.-]{1,5}(?![.\w-])"
-    r"|评审|评分|评委|审查|审核|法官|检查项|全部通过|審査|採点|判定|심사|평가|채점"
-    r"|निर्णायक|मूल्यांकन|للمقيم"
-)
-"""Braille, scales, fences like ours, Morse code, and judging in scripts that do not part words."""
-_JUDGE = _words(
-    "judge judges grader graders evaluator evaluators assessor assessors rubric verdict verdicts"
-)
-_REVIEWER = _words("reviewer reviewers criterion criteria")
-_FAVOUR = _words(
-    "yes pass passes passed met accept accepts accepted approve approves approved fulfilled solved"
-    " perfect"
-)
-_ANSWER = _words("answer answers say says reply respond")
-_ALL = _words("all every each everything both")
-_CHECK = _words("check checks question questions criterion criteria verdict verdicts")
-_GIVE = _words("give gives award rate rates mark assign")
-_TOGETHER: tuple[tuple[Collection[str], ...], ...] = (
-    (_JUDGE, _FAVOUR | _words("no complete correct")),
-    (_REVIEWER, _FAVOUR, _ALL | {"this", "work"}),
-    (_ANSWER, _words("yes no"), _ALL | _CHECK | _JUDGE),
-    (_words("yes"), _ALL, _CHECK | {"to"}),
-    (
-        _words("give gives award"),
-        _words("full top highest perfect maximum best"),
-        _words("marks score grade rating"),
-    ),
-    (_GIVE, _ALL, _CHECK, _FAVOUR),
-    (
-        _words("report find answer went did"),
-        _words("no nothing empty"),
-        _words("findings wrong faults"),
-    ),
-    (_words("completeness"), _words("quality"), _words("relevance")),
-    (
-        _words("responder responde antworte beantworten répondre repondre rispondi ответь отвечай"),
-        _words("si sí ja oui sim да"),
-        _words("todo todos todas alle tous toutes tutti все всё"),
-    ),
-)
-"""One word of each set of a row, within a few words, speaks to a judge."""
-_TOGETHER_WORDS = frozenset(word for row in _TOGETHER for words in row for word in words)
-_SPELLED = re.compile("yes|pass|accept|approve|judge|obey")
-"""What single letters in a row may spell."""
-
-
-def names_speak_to_judge(lines: Iterable[str]) -> bool:
-    """Whether words of names, and of all else that stands in these lines, speak to a judge."""
-    plain: list[str] = []
-    respelled: list[str] = []
-    letters: list[str] = []
-    for line in lines:
-        if _SIGNS.search(line):
-            return True
-        text = "".join(one for one in normalize("NFKD", line) if not combining(one))
-        for name in [*_NAME.findall(text), *decode_texts(text)]:
-            words = split_name(name)
-            plain += words
-            if len(words) == 1 == len(words[0]):
-                letters += words
-            elif words:
-                letters.append(" ")
-            # As it reads with digits for letters, and with letters of other scripts.
-            odd_name = name.translate(_LEET).translate(_LOOKALIKES)
-            respelled += [word.lower() for word in _WORD_BY_CASE.findall(odd_name)]
-    backwards = [word[::-1] for word in reversed(plain)]
-    return _SPELLED.search("".join(letters)) is not None or any(
-        map(_come_together, (plain, respelled, backwards))
-    )
-
-
-def split_name(name: str) -> list[str]:
-    """`markEveryCheck`, `MARK_EVERY_CHECK` and `mark-every-check` as the same three words."""
-    return [word.lower() for word in _WORD_IN_NAME.findall(name)]
-
-
-def _come_together(words: Sequence[str]) -> bool:
-    """Whether words of all sets of one row stand within a window."""
-    places = [(at, word) for at, word in enumerate(words) if word in _TOGETHER_WORDS]
-    for row in _TOGETHER:
-        last = [-WINDOW_WORDS] * len(row)
-        for at, word in places:
-            for which, known in enumerate(row):
-                if word in known:
-                    last[which] = at
-            if at - min(last) < WINDOW_WORDS:
-                return True
-    return False

@@ -19,12 +19,12 @@ from closeloop.judges.looking import MAX_FILES
 from closeloop.providers.model_opening import find_model_settings
 from closeloop.providers.structured_reply import read_json_reply
 from closeloop.records.attempt import Usage
-from closeloop.records.chat import ModelReply, ModelRequest
 from closeloop.records.errors import BadInput, Fault, MachineFailed, PluginFailed
 from closeloop.records.evaluation import JudgeCase
 from closeloop.records.protocols import Assignment, ModelProxy, Work
 from closeloop.records.record import Record
 from closeloop.records.settings import ModelSettings, Settings
+from closeloop.records.trace import ModelReply, ModelRequest
 from closeloop.sandbox.workspace_sandbox import WorkspaceSandbox
 from closeloop.sandbox.workspaces import Workspace, WorkspacePool
 from closeloop.text.untrusted import reveal_hidden_text

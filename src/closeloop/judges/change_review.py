@@ -11,17 +11,16 @@ from typing import Any
 from msgspec.structs import replace
 
 from closeloop.gateway import Gateway
-from closeloop.judges.addressed_text import needs_confirmation
 from closeloop.judges.checks import build_sealed_question, find_quote_fault, find_seal_fault
 from closeloop.providers.model_opening import find_model_settings
 from closeloop.providers.structured_reply import ask_with_repair
-from closeloop.records.chat import ModelRequest
 from closeloop.records.errors import Fault
 from closeloop.records.evaluation import PosedQuestion
 from closeloop.records.finding import Finding, Rule, Unmeasured
 from closeloop.records.protocols import Model
 from closeloop.records.record import Record
 from closeloop.records.settings import JudgeConfirmation, Settings
+from closeloop.records.trace import ModelRequest
 from closeloop.text.text_masking import CodeMasker, collect_known_texts
 from closeloop.text.untrusted import build_text_block, reveal_hidden_text
 
@@ -208,7 +207,7 @@ def _locate_quote(said: Mapping[str, Any], chunk: ReviewChunk) -> str | None:
 
 
 def _contains_quote(quotes: Iterable[str], text: str) -> bool:
-    return any(find_quote_fault([quote], {"change": text}, ["change"]) is None for quote in quotes)
+    return any(find_quote_fault([quote], ["change"], {"change": text}) is None for quote in quotes)
 
 
 async def open_reviewer(
@@ -232,18 +231,17 @@ async def review_chunk(
     chunk: ReviewChunk,
     known: Sequence[Finding],
     request: str | None,
-    confirm: JudgeConfirmation = "addressed",
+    confirm: JudgeConfirmation = "always",
 ) -> ReviewAnswer | str:
     """What the model finds; where it finds nothing, the part may be shown again with words masked.
 
     A text in the change can ask for silence. What is found only then is reported on the same line.
     """
     answer = await _ask_reviewer(reviewer, chunk, known, request)
-    if isinstance(answer, str) or answer.findings:
+    if isinstance(answer, str) or answer.findings or confirm == "never":
         return answer
     masked, masker = mask_chunk(chunk, request)
-    written = chunk.text.splitlines()
-    if masked == chunk or not needs_confirmation(confirm, masker.hidden, written):
+    if masked == chunk:
         return answer
     names = {shown: key.partition("\0")[2] for key, shown in masker.placeholders.items()}
     second = await _ask_reviewer(reviewer, masked, (), request)

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from closeloop.records.chat import ChatMessage, ModelRequest
 from closeloop.records.evaluation import (
     JudgeCase,
     PosedQuestion,
@@ -19,6 +18,7 @@ from closeloop.records.evaluation import (
     RubricQuestion,
     Subtask,
 )
+from closeloop.records.trace import ChatMessage, ModelRequest
 from closeloop.text.untrusted import (
     TextBlock,
     build_text_block,
@@ -70,12 +70,15 @@ MIN_QUOTE_CHARS = 6
 
 
 def find_quote_fault(
-    quotes: Sequence[str], shown: Mapping[str, str], kinds: Sequence[str]
+    quotes: Sequence[str], kinds: Sequence[str], *shown: Mapping[str, str]
 ) -> str | None:
-    """Why quotes do not carry a verdict: one is nowhere, or none is from where one must be."""
+    """Why quotes do not carry a verdict: one is nowhere, or none is from where one must be.
+
+    Masked work is looked up in both of its forms: a quote only shows that the judge points at it.
+    """
     if not quotes:
         return "no evidence is given"
-    places = [_parts_with_quote(quote, shown) for quote in quotes]
+    places = [[kind for one in shown for kind in _parts_with_quote(quote, one)] for quote in quotes]
     for quote, found in zip(quotes, places, strict=True):
         if not found and len(quote) < MIN_QUOTE_CHARS:
             return f"the quote {quote!r} has fewer than {MIN_QUOTE_CHARS} characters"
@@ -168,7 +171,11 @@ def pose(case: JudgeCase, rubric: Rubric, temperature: float) -> PosedQuestion:
         temperature=temperature,
         max_tokens=MAX_REPLY_TOKENS,
     )
-    return build_sealed_question(request, LAST_LINE, own, common, case.seals)
+    posed = build_sealed_question(request, LAST_LINE, own, common, case.seals)
+    if case.unmasked is None:
+        return posed
+    work = {"change": case.unmasked.change or "", "output": case.unmasked.text}
+    return replace(posed, unmasked=texts_by_kind(_make_blocks(work)))
 
 
 def _make_blocks(texts: dict[str, str]) -> list[TextBlock]:
@@ -257,9 +264,8 @@ def _read_answer(said: dict[str, Any], check: RubricQuestion, posed: PosedQuesti
     quotes = [quote.strip() for quote in said["evidence"] if quote.strip()]
     void = None
     if verdict != "cannot tell":
-        void = find_quote_fault(
-            quotes, posed.shown, WORK_PARTS if verdict != "no" else tuple(posed.shown)
-        )
+        kinds = WORK_PARTS if verdict != "no" else tuple(posed.shown)
+        void = find_quote_fault(quotes, kinds, posed.shown, posed.unmasked)
     return RubricAnswer(
         check=check.id,
         criterion=check.criterion,

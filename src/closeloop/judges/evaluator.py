@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from closeloop.concurrency import run_limited
 from closeloop.judges import checks
-from closeloop.judges.addressed_text import needs_confirmation
 from closeloop.judges.judge_cases import sort_by_dependencies
 from closeloop.judges.judge_panel import (
     JudgePanel,
@@ -274,7 +273,7 @@ async def confirm_pass(
     An agent that looks at files would read those words there: its model alone is asked.
     """
     masked = mask_case(case, rubric)
-    if masked is None or not needs_confirmation(opened.confirm, masked.hidden, masked.written):
+    if masked is None:
         return vote
     plain = opened
     if opened.look is not None:

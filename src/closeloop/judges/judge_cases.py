@@ -25,8 +25,8 @@ from closeloop.records.experiment_plan import AttemptDetails
 from closeloop.records.finding import Finding
 from closeloop.records.task import Task
 from closeloop.records.trace import AnyEvent, Message
-from closeloop.text.record_reading import parse_json, read_record
 from closeloop.text.redaction import redact_new_secrets
+from closeloop.text.untrusted import parse_json, read_record
 
 MAX_SUBMISSION_BYTES = 64 << 20
 MAX_FINDINGS = 20

@@ -41,7 +41,6 @@ from closeloop.text.text_masking import (
     CodeMasker,
     KnownTexts,
     collect_known_texts,
-    find_file_starts,
     mask_patch,
     split_patch_files,
     split_patch_lines,
@@ -49,15 +48,13 @@ from closeloop.text.text_masking import (
 from closeloop.text.untrusted import draw_seal, is_blank
 from closeloop.text.wording import truncate_words
 
-MASKING_VERSION = 2
+MASKING_VERSION = 3
 """Part of a judge's version: what is masked decides what counts."""
 MAX_CRITERION_DROP = 0.3
 """By how much a criterion may score less without the text."""
 MAX_CITED_CHARS = 160
 MAX_MASKED_CHARS = 240_000
 """Of one text: twice what a judge is shown of a change."""
-MAX_WRITTEN_CHARS = 1_000_000
-"""Of one text, searched for words to a judge."""
 _ASKS_FOR_TEXT = re.compile(
     r"\b(?:readme|documentation|docs?|changelog|release notes|docstrings?|tutorial|man page)\b"
     r"|\.(?:md|rst|txt|adoc)\b",
@@ -71,8 +68,6 @@ class MaskedCase(Record):
     case: JudgeCase
     hidden: tuple[str, ...]
     """Texts of the author, those that speak to a reader first."""
-    written: tuple[str, ...] = ()
-    """All lines of the author, names and all."""
 
 
 def mask_case(case: JudgeCase, rubric: Rubric) -> MaskedCase | None:
@@ -81,25 +76,20 @@ def mask_case(case: JudgeCase, rubric: Rubric) -> MaskedCase | None:
     facts = tuple(replace(fact, text="(text left out)") for fact in case.facts)
     # Other tasks of a plan are no business of this verdict; a planner may have written them.
     others = [task for task in case.plan if task != case.task]
-    if output == case.output and not facts and not others:
+    if output == case.output and not facts and not others and case.site is None:
         return None
-    others_texts = [*(fact.text for fact in case.facts), *(task.prompt for task in others)]
-    hidden += others_texts
-    written = [*list_written_lines(case.output, case.base_known), *others_texts]
+    hidden += [*(fact.text for fact in case.facts), *(task.prompt for task in others)]
     seals = QuestionSeals(common=case.seals.common if case.seals else draw_seal(), own=draw_seal())
-    masked = replace(case, output=output, facts=facts, plan=(), site=None, seals=seals)
-    return MaskedCase(case=masked, hidden=tuple(hidden), written=tuple(written))
-
-
-def list_written_lines(output: TaskOutput, base_known: bool) -> list[str]:
-    """The lines of whoever did the work; where closeloop made the patch, the base has its own."""
-    lines = split_patch_lines((output.change or "")[:MAX_WRITTEN_CHARS])
-    if base_known:
-        starts = set(find_file_starts(lines))
-        own = [line for line in lines if line.startswith(("+", "rename to"))]
-        known_paths = {lines[at + 1] for at in starts if not lines[at].startswith("--- /dev/null")}
-        lines = [line for line in own if line not in known_paths]
-    return [*lines, *output.text[:MAX_WRITTEN_CHARS].splitlines()]
+    masked = replace(
+        case,
+        output=output,
+        unmasked=case.output,
+        facts=facts,
+        plan=(),
+        site=None,
+        seals=seals,
+    )
+    return MaskedCase(case=masked, hidden=tuple(hidden))
 
 
 def mask_output(

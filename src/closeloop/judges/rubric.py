@@ -24,7 +24,7 @@ from closeloop.records.evaluation import (
     TaskOutput,
 )
 from closeloop.records.record import Record, content_digest
-from closeloop.text.record_reading import read_record
+from closeloop.text.untrusted import read_record
 
 MAX_RUBRIC_BYTES = 256 << 10
 _CHECK_ID = re.compile(r"[a-z][a-z0-9-]{0,40}")

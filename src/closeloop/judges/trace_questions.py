@@ -9,23 +9,21 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from closeloop.concurrency import run_limited
-from closeloop.judges.addressed_text import needs_confirmation
 from closeloop.judges.checks import build_sealed_question, find_quote_fault, find_seal_fault
 from closeloop.judges.judge_calibration import find_consensus
 from closeloop.judges.judge_panel import OpenJudge, describe_confirmation
 from closeloop.judges.masked_work import mask_events
 from closeloop.providers.structured_reply import ask_with_repair
 from closeloop.records.attempt import Usage, sum_usage
-from closeloop.records.calibration import (
+from closeloop.records.estimate import wilson_rate
+from closeloop.records.evaluation import (
     Analysis,
     AnalysisResult,
     HumanLabel,
+    PosedQuestion,
     TraceAnswer,
     TraceQuestion,
 )
-from closeloop.records.chat import ModelRequest
-from closeloop.records.estimate import wilson_rate
-from closeloop.records.evaluation import PosedQuestion
 from closeloop.records.experiment_plan import AttemptDetails
 from closeloop.records.finding import Finding
 from closeloop.records.record import Record, content_digest
@@ -35,6 +33,7 @@ from closeloop.records.trace import (
     Edit,
     Handoff,
     Message,
+    ModelRequest,
     Note,
     Read,
     Thought,
@@ -141,7 +140,7 @@ def read_trace_answer(
     quotes: tuple[str, ...] = ()
     if value["verdict"] == "yes":
         quotes = tuple(quote.strip() for quote in value["evidence"] if quote.strip())[:3]
-        void = find_quote_fault(quotes, posed.shown, tuple(posed.shown))
+        void = find_quote_fault(quotes, tuple(posed.shown), posed.shown, posed.unmasked)
         if void is not None or not numbers:
             return void or "it cites no event"
         verdict = "yes"
@@ -337,9 +336,9 @@ async def ask_about_trace(
     answer = await _ask_about_events(judge, question, item.attempt, item.events, Usage())
     if answer.verdict != "no" or judge.confirm == "never" or item.masked in ({}, item.events):
         return answer
-    if not needs_confirmation(judge.confirm, item.events.values(), item.events.values()):
-        return answer
-    second = await _ask_about_events(judge, question, item.attempt, item.masked, answer.usage)
+    second = await _ask_about_events(
+        judge, question, item.attempt, item.masked, answer.usage, unmasked=item.events.values()
+    )
     usage = sum_usage((answer.usage, second.usage))
     if second.verdict != "yes":
         return replace(answer, usage=usage)
@@ -353,8 +352,10 @@ async def _ask_about_events(
     attempt: str,
     events: Mapping[int, str],
     used: Usage,
+    unmasked: Iterable[str] = (),
 ) -> TraceAnswer:
     posed = build_trace_question(question, events, judge.temperature)
+    posed = replace(posed, unmasked={"events": "\n".join(unmasked)})
     read_reply = partial(read_trace_answer, posed=posed, attempt=attempt, events=events)
     async with judge.door(used) as model:
         reply = await ask_with_repair(model, posed.request, read_reply)

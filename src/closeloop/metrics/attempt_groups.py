@@ -3,21 +3,40 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from difflib import SequenceMatcher
 from itertools import pairwise
 from math import isnan
-from typing import TYPE_CHECKING, Any
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, Literal
 
-from closeloop.metrics.attempt_table import AttemptTable
-from closeloop.records.errors import unknown_name_error
-from closeloop.store.metrics_section import TextColumn
-from closeloop.text.wording import natural_order, repository_name
+from msgspec.structs import replace
+
+from closeloop.metrics.attempt_measuring import find_experiment, list_experiment_attempts
+from closeloop.metrics.attempt_table import AttemptTable, load_attempt_table
+from closeloop.metrics.score_columns import ScoreCatalogue, derived_definitions, list_score_rows
+from closeloop.process.edit_contents import recover_change
+from closeloop.process.rulebook import Rulebook
+from closeloop.process.trace_reading import build_reading
+from closeloop.records.attempt import AttemptRow
+from closeloop.records.change import Change, RecoveredFile
+from closeloop.records.errors import BadInput, unknown_name_error
+from closeloop.records.record import Record
+from closeloop.records.score import ScoreDefinition, ScoreSource
+from closeloop.records.task import Variant
+from closeloop.reviews.agent_prompts import MIN_PROMPT_ID_CHARS
+from closeloop.store import Store
+from closeloop.store.metrics_section import AttemptSpan, TextColumn
+from closeloop.tasks.task_sets import require_unsealed
+from closeloop.text.patches import parse_hunk_lines, split_patch_by_file
+from closeloop.text.wording import count_with_noun, natural_order, parse_moment, repository_name
 
 if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, np.dtype[Any]]
+
 
 UNKNOWN_LABEL = "–"
 """Where it is not known."""
@@ -154,3 +173,436 @@ DIMENSIONS: dict[str, Callable[[AttemptTable], TextColumn]] = {
     "origin": _column_dimension("origin"),
     "context": _context_labels,
 }
+
+
+# What a name stands for where work is compared: a variant, an agent, a repository, a time.
+
+
+LABEL_FIELDS = ("agent", "model", "repo", "user")
+"""What attempts and sessions are grouped by, as `closeloop metrics --group-by` names it."""
+SELECTION_FIELDS = (*LABEL_FIELDS, "prompt", "experiment", "attempt", "variant")
+
+
+class AttemptSelection(Record):
+    """Attempts and sessions that meet all of some conditions; None is any."""
+
+    name: str
+    variants: tuple[str, ...] | None = None
+    """Digests."""
+    labels: dict[str, str] = {}
+    """By field, such as `agent`, what it must be."""
+    prompt: str | None = None
+    """The beginning of the id of the prompt that they were seen to run under."""
+    attempts: frozenset[str] | None = None
+    """Ids: those of an experiment, or a single one."""
+    since: datetime | None = None
+    until: datetime | None = None
+    note: str | None = None
+
+
+def select_attempts(
+    name: str, variants: Mapping[str, Variant], store: Store | None = None
+) -> AttemptSelection:
+    """What a name stands for, or several joined by commas, which all must hold.
+
+    `careful`, a digest or its beginning, `agent:X`, `model:X`, `repo:X`, `user:X`, `prompt:ID`,
+    `experiment:ID`, `attempt:ID`, `DAY..DAY`.
+    """
+    if any(one.name == name for one in variants.values()):
+        return _select_variant(name, variants)
+    selection = AttemptSelection(name=name)
+    for part in name.split(","):
+        selection = _narrow(selection, part.strip(), variants, store)
+    return selection
+
+
+def narrow_period(
+    selection: AttemptSelection, since: datetime | None, until: datetime | None
+) -> AttemptSelection:
+    """The same, within a stretch of time."""
+    starts = [one for one in (selection.since, since) if one is not None]
+    ends = [one for one in (selection.until, until) if one is not None]
+    return replace(selection, since=max(starts, default=None), until=min(ends, default=None))
+
+
+def _narrow(
+    selection: AttemptSelection, part: str, variants: Mapping[str, Variant], store: Store | None
+) -> AttemptSelection:
+    """The same with one more condition."""
+    if ".." in part:
+        since, until = _parse_period(part)
+        return replace(selection, since=since, until=until)
+    field, colon, value = part.partition(":")
+    if not colon or field not in SELECTION_FIELDS:
+        field, value = "variant", part
+    match field:
+        case "variant":
+            chosen = _select_variant(value, variants)
+            return replace(selection, variants=chosen.variants, note=chosen.note)
+        case "prompt":
+            return _select_prompt(selection, value, variants)
+        case "experiment" | "attempt":
+            ids = _find_attempts(field, value, store)
+            known = selection.attempts
+            return replace(selection, attempts=ids if known is None else ids & known)
+    if not value:
+        raise BadInput(f"{part!r} names no {field}: write it like {field}:NAME.")
+    return replace(selection, labels={**selection.labels, field: value})
+
+
+def _find_attempts(field: str, value: str, store: Store | None) -> frozenset[str]:
+    assert store is not None, "attempts are looked up in a store"
+    if field == "attempt":
+        return frozenset((store.find_attempt_id(value),))
+    experiment = find_experiment(store, value or None)
+    return frozenset(row.id for row in list_experiment_attempts(store, experiment))
+
+
+def _select_prompt(
+    selection: AttemptSelection, value: str, variants: Mapping[str, Variant]
+) -> AttemptSelection:
+    """Attempts of variants that say so, else those that were seen to run under it."""
+    prompts = {key: one.prompt for key, one in variants.items() if one.prompt}
+    matches = [key for key, prompt in prompts.items() if value and prompt.startswith(value)]
+    if matches:
+        return replace(selection, variants=tuple(matches))
+    if len(value) >= MIN_PROMPT_ID_CHARS:
+        return replace(selection, prompt=value)
+    raise unknown_name_error("prompt", value, sorted({*prompts.values()}))
+
+
+def _select_variant(name: str, variants: Mapping[str, Variant]) -> AttemptSelection:
+    """The newest version of that name, or the one whose digest begins so."""
+    if not variants:
+        raise BadInput(f"There is no variant {name!r}: `closeloop run` lets some try tasks.")
+    same_name = [key for key, one in variants.items() if one.name == name]
+    if same_name:
+        older = len(same_name) - 1
+        note = (
+            f"{count_with_noun(older, 'older version')} of {name!r} left out: name "
+            f"{', '.join(key[:12] for key in same_name[:-1])} to compare with it."
+        )
+        return AttemptSelection(name=name, variants=(same_name[-1],), note=note if older else None)
+    prefix_matches = [key for key in variants if key.startswith(name)] if name else []
+    if len(prefix_matches) == 1:
+        return AttemptSelection(name=name, variants=(prefix_matches[0],))
+    if prefix_matches:
+        raise BadInput(
+            f"{name!r} begins the digests of {len(prefix_matches)} variants: type more of it."
+        )
+    raise unknown_name_error("variant", name, sorted({one.name for one in variants.values()}))
+
+
+def _parse_period(name: str) -> tuple[datetime | None, datetime | None]:
+    first, _, last = name.partition("..")
+    now = datetime.now(UTC)
+    since, until = (parse_moment(text, now) if text else None for text in (first, last))
+    if (since is None and until is None) or (since and until and since >= until):
+        raise BadInput(f"{name!r} is no time: write it like 2026-11-01..2026-11-08.")
+    return since, until
+
+
+def selection_mask(work: AttemptTable, choice: AttemptSelection) -> Array:
+    """Which attempts and sessions are meant; BadInput where a label is of none."""
+    import numpy as np
+
+    columns = work.columns
+    mask: Array = np.ones(len(work), np.bool_)
+    if choice.variants is not None:
+        mask = mask & columns["variant"].are(choice.variants)
+    for field, value in choice.labels.items():
+        column = DIMENSIONS[field](work)
+        if value not in column.labels:
+            known = sorted({one for one in column.labels if one})
+            raise unknown_name_error(field, value, known)
+        mask = mask & column.are((value,))
+    if choice.prompt is not None:
+        start = choice.prompt
+        prompts = [one for one in columns["prompt"].labels if one and one.startswith(start)]
+        mask = mask & columns["prompt"].are(prompts)
+    if choice.attempts is not None:
+        ids = choice.attempts
+        mask = mask & np.fromiter((one in ids for one in work.attempts), np.bool_, len(work))
+    if choice.since is not None:
+        mask = mask & (columns["started"] >= choice.since.timestamp() * 1e6)
+    if choice.until is not None:
+        mask = mask & (columns["started"] < choice.until.timestamp() * 1e6)
+    return mask
+
+
+def covering_span(choices: Sequence[AttemptSelection]) -> AttemptSpan:
+    """The smallest that holds them all."""
+    variants: list[str] | None = []
+    for one in choices:
+        variants = None if variants is None or one.variants is None else [*variants, *one.variants]
+    return AttemptSpan(
+        variants=None if variants is None else tuple(dict.fromkeys(variants)),
+        since=_outermost_moment(min, [one.since for one in choices]),
+        until=_outermost_moment(max, [one.until for one in choices]),
+    )
+
+
+def _outermost_moment(pick: Any, moments: Sequence[datetime | None]) -> datetime | None:
+    known = [one for one in moments if one is not None]
+    outermost: datetime | None = pick(known) if len(known) == len(moments) else None
+    return outermost
+
+
+# Two changes held against each other, file by file: which lines both changed alike.
+
+
+MAX_COMPARED_LINES = 2000
+"""Changed lines of one file that are aligned; longer changes are shown one after the other."""
+MAX_SHOWN_LINES = 800
+MAX_LINE_CHARS = 1000
+
+SharedBy = Literal["both", "first", "second"]
+
+
+class ComparedLine(Record):
+    """One changed line, and whose change has it."""
+
+    by: SharedBy
+    sign: Literal["+", "-"]
+    text: str
+
+
+class ComparedFile(Record):
+    """One file of two changes."""
+
+    path: str
+    state: Literal["same", "differs", "only first", "only second", "not told"]
+    """`not told`: a change names the file and holds no line of it."""
+    both: int
+    first: int
+    second: int
+    """Changed lines that both have, and that only one has."""
+    lines: tuple[ComparedLine, ...]
+    left_out: int = 0
+    """Lines that are not shown."""
+
+
+ChangedLines = list[tuple[str, str]]
+"""Sign and text of each line that a change adds or removes in one file."""
+
+
+def compare_changes(first: Change, second: Change) -> tuple[ComparedFile, ...]:
+    """Every file that either changes, those that differ first; context lines are left out."""
+    return compare_changed_lines(list_changed_lines(first), list_changed_lines(second))
+
+
+def compare_changed_lines(
+    first: Mapping[str, ChangedLines], second: Mapping[str, ChangedLines]
+) -> tuple[ComparedFile, ...]:
+    """The same of changed lines by path."""
+    files = [
+        _compare_file(
+            path, (path in first, path in second), [first.get(path, []), second.get(path, [])]
+        )
+        for path in dict.fromkeys((*first, *second))
+    ]
+    return tuple(sorted(files, key=lambda file: file.state == "same"))
+
+
+def list_changed_lines(change: Change | Sequence[RecoveredFile]) -> dict[str, ChangedLines]:
+    """By path, the lines that a change adds and removes; none where they are not known."""
+    if not isinstance(change, Change):
+        return {
+            file.path: [
+                (line[0], line[1:])
+                for hunk in file.hunks
+                for line in hunk.lines
+                if line[:1] in ("+", "-")
+            ]
+            for file in change
+        }
+    changed_lines: dict[str, ChangedLines] = {file.path: [] for file in change.files}
+    sections = split_patch_by_file(change.patch) if change.patch.strip() else ()
+    for path, section in sections:
+        if path in changed_lines:
+            changed_lines[path] = [
+                (sign, line[1:]) for sign, _, line in parse_hunk_lines(section) if sign in "+-"
+            ]
+    return changed_lines
+
+
+def _compare_file(path: str, present: tuple[bool, ...], lines: list[ChangedLines]) -> ComparedFile:
+    aligned = _align_lines(*lines)
+    counts = {by: sum(line.by == by for line in aligned) for by in ("both", "first", "second")}
+    state: Literal["same", "differs", "only first", "only second", "not told"]
+    if present == (True, False):
+        state = "only first"
+    elif present == (False, True):
+        state = "only second"
+    elif not aligned:
+        state = "not told"
+    else:
+        state = "differs" if counts["first"] or counts["second"] else "same"
+    return ComparedFile(
+        path=path,
+        state=state,
+        both=counts["both"],
+        first=counts["first"],
+        second=counts["second"],
+        lines=tuple(aligned[:MAX_SHOWN_LINES]),
+        left_out=max(0, len(aligned) - MAX_SHOWN_LINES),
+    )
+
+
+def _align_lines(first: ChangedLines, second: ChangedLines) -> list[ComparedLine]:
+    if max(len(first), len(second)) > MAX_COMPARED_LINES and first != second:
+        return [*_mark_lines(first, "first"), *_mark_lines(second, "second")]
+    aligned: list[ComparedLine] = []
+    matcher = SequenceMatcher(None, first, second, autojunk=False)
+    for kind, start, end, other_start, other_end in matcher.get_opcodes():
+        if kind == "equal":
+            aligned += _mark_lines(first[start:end], "both")
+        else:
+            aligned += _mark_lines(first[start:end], "first")
+            aligned += _mark_lines(second[other_start:other_end], "second")
+    return aligned
+
+
+def _mark_lines(lines: ChangedLines, by: SharedBy) -> list[ComparedLine]:
+    return [
+        ComparedLine(by=by, sign="+" if sign == "+" else "-", text=text[:MAX_LINE_CHARS])
+        for sign, text in lines
+    ]
+
+
+# Two attempts held against each other: how they ended, what they scored, took and changed.
+
+
+RATIO_FIELDS = {
+    "cost": "cost",
+    "time": "seconds",
+    "tokens in (without cache)": "input_tokens",
+    "tokens out": "output_tokens",
+    "turns": "turns",
+}
+
+
+class ScorePair(Record):
+    """One score of both."""
+
+    definition: ScoreDefinition
+    source: ScoreSource
+    first: float | None
+    second: float | None
+
+    @property
+    def differs(self) -> bool:
+        return self.first != self.second
+
+
+class AttemptPair(Record):
+    """The second attempt held against the first."""
+
+    first: AttemptRow
+    second: AttemptRow
+    sentence: str
+    same_task: bool
+    scores: tuple[ScorePair, ...]
+    """Those that differ first."""
+    ratios: dict[str, float | None]
+    """How many times as much the second took; None where either is not known or nothing."""
+    files: tuple[ComparedFile, ...]
+    """The diff of their diffs."""
+    recovered: tuple[bool, bool] = (False, False)
+    """Whether a side's change was put together from the edits in its recording."""
+
+
+def compare_two_attempts(
+    store: Store,
+    book: Rulebook,
+    catalogue: ScoreCatalogue,
+    names: Sequence[str],
+    *,
+    again: bool | None = True,
+) -> AttemptPair:
+    """Two attempts by their ids or the beginnings of them; BadInput of a held-out task.
+
+    One attempt each shows where they differ, and never which agent is better.
+    """
+    ids = [store.find_attempt_id(name) for name in names]
+    if len(ids) != 2 or ids[0] == ids[1]:
+        raise BadInput("Two attempts are compared: name two that differ.")
+    rows = [_load_open_row(store, name) for name in ids]
+    work = load_attempt_table(store, book, AttemptSpan(attempts=tuple(ids)), again=again)
+    values: dict[tuple[str, ScoreSource], dict[str, list[float]]] = {}
+    for row in list_score_rows(work, store):
+        if row.value is not None:
+            by_attempt = values.setdefault((row.name, row.source), {})
+            by_attempt.setdefault(row.attempt, []).append(row.value)
+    computed = derived_definitions()
+    pairs = [
+        ScorePair(
+            definition=computed.get(name)
+            or catalogue.given.get(name)
+            or ScoreDefinition(name=name),
+            source=source,
+            first=fmean(held[ids[0]]) if ids[0] in held else None,
+            second=fmean(held[ids[1]]) if ids[1] in held else None,
+        )
+        for (name, source), held in values.items()
+    ]
+    sides = [_load_changed_lines(store, name) for name in ids]
+    return AttemptPair(
+        first=rows[0],
+        second=rows[1],
+        sentence=describe_pair(rows[0], rows[1]),
+        same_task=_is_same_task(rows[0], rows[1]),
+        scores=tuple(sorted(pairs, key=lambda pair: not pair.differs)),
+        ratios={
+            name: _divide_known(getattr(rows[1], field), getattr(rows[0], field))
+            for name, field in RATIO_FIELDS.items()
+        },
+        files=compare_changed_lines(sides[0][0], sides[1][0]),
+        recovered=(sides[0][1], sides[1][1]),
+    )
+
+
+def _load_changed_lines(store: Store, name: str) -> tuple[dict[str, ChangedLines], bool]:
+    """The changed lines of an attempt by file, and whether they come from its recording's edits."""
+    if (change := store.load_change(name)) is not None:
+        return list_changed_lines(change), False
+    trace = store.load_trace(name)
+    recovered = recover_change(build_reading(trace)) if trace else ()
+    return list_changed_lines(recovered), bool(recovered)
+
+
+def _load_open_row(store: Store, name: str) -> AttemptRow:
+    row = store.listing.load_row(name)
+    assert row is not None, "an attempt has a row"
+    require_unsealed(store.load_task(row.task_digest) if row.task_digest else None)
+    return row
+
+
+def _is_same_task(first: AttemptRow, second: AttemptRow) -> bool:
+    return first.task_digest is not None and first.task_digest == second.task_digest
+
+
+def _divide_known(second: float | None, first: float | None) -> float | None:
+    return second / first if first and second else None
+
+
+OUTCOME_WORDS = {"pass": "passed", "fail": "failed", "unscored": "could not be scored"}
+
+
+def describe_pair(first: AttemptRow, second: AttemptRow) -> str:
+    """How both ended, in one sentence; agents of one name are told apart by model or id."""
+    names = [row.variant_name or row.agent or "an agent" for row in (first, second)]
+    if names[0] == names[1] and first.model and second.model and first.model != second.model:
+        names = [f"{row.variant_name or row.agent} ({row.model})" for row in (first, second)]
+    if names[0] == names[1]:
+        names = [f"{names[0]} ({row.id[:8]})" for row in (first, second)]
+    ends = [
+        f"{name} {OUTCOME_WORDS.get(row.outcome or '', 'was not graded')}"
+        for name, row in zip(names, (first, second), strict=True)
+    ]
+    where = "On different requests,"
+    if _is_same_task(first, second):
+        where = f"On the same task, {first.task},"
+    elif first.task and first.task == second.task:
+        where = f"On two versions of the task {first.task}"
+    return f"{where} {ends[0]} and {ends[1]}."

@@ -12,7 +12,7 @@ from closeloop.git import try_git_text
 from closeloop.grading.variants import resolve_variant
 from closeloop.metrics.held_out_runs import collect_split_values, list_held_out_reminders
 from closeloop.records.errors import Fault
-from closeloop.records.evaluation_due import DueReport, LastRun, SetupChange, StaleTask
+from closeloop.records.experiment_plan import DueReport, LastRun, SetupChange, StaleTask
 from closeloop.records.settings import DueSettings, Settings
 from closeloop.records.task import Experiment, Task, Variant
 from closeloop.store import Store

@@ -13,11 +13,16 @@ from closeloop.metrics.attempt_table import (
     load_counted_columns,
 )
 from closeloop.records.estimate import Estimate
-from closeloop.records.experiment_plan import ExperimentPlan
-from closeloop.records.held_out import GapChange, HeldOutGap, HeldOutReport, HeldOutRun
+from closeloop.records.experiment_plan import (
+    ExperimentPlan,
+    GapChange,
+    HeldOutGap,
+    HeldOutReport,
+    HeldOutRun,
+)
 from closeloop.records.record import content_digest
-from closeloop.records.session import EventDetails, LogEvent
 from closeloop.records.task import Task, TaskSplit, Variant
+from closeloop.records.trace import EventDetails, LogEvent
 from closeloop.statistics.rate_comparison import newcombe_bounds, paired_t_difference
 from closeloop.statistics.rate_estimate import estimate_rate
 from closeloop.store import Store

@@ -5,37 +5,188 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from math import sqrt
+from math import ceil, sqrt
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from closeloop.metrics.attempt_groups import group_attempts
 from closeloop.metrics.attempt_table import SCORED_OUTCOMES, AttemptTable
-from closeloop.metrics.attempt_values import pass_values
-from closeloop.metrics.metric_definitions import COUNTED_BESIDE, EXPECTED_VALUES
-from closeloop.metrics.plan_figures import PLAN_METRIC_NAMES, PLANS_COMMAND
-from closeloop.metrics.scope_policy import suggest_scope_limits
+from closeloop.metrics.metric_definitions import (
+    COUNTED_BESIDE,
+    EXPECTED_VALUES,
+    completion_values,
+    is_failed,
+    pass_values,
+    touched_values,
+)
 from closeloop.metrics.score_columns import find_metric, select_metrics
-from closeloop.records.estimate import SHARE_KINDS, Estimate, Metric, MetricsReport, MetricValue
+from closeloop.records.estimate import (
+    SHARE_KINDS,
+    Estimate,
+    Metric,
+    MetricsReport,
+    MetricValue,
+    ScopeLimit,
+)
+from closeloop.records.orchestration import PlanTotals
 from closeloop.records.record import Record
 from closeloop.statistics.rate_estimate import (
     TaskValues,
-    binomial_share,
     estimate_pass_all_k,
     estimate_pass_at_k,
     estimate_rate,
     jeffreys_variances,
     posterior_bounds,
-    t_quantile,
 )
-from closeloop.text.wording import format_percent, format_percent_range
+from closeloop.statistics.special_functions import binomial_share, t_quantile
+from closeloop.text.wording import format_dollars, format_percent, format_percent_range
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy as np
 
     Array = np.ndarray[Any, np.dtype[Any]]
     Chance = Callable[[TaskValues, int], Estimate | None]
+
+
+# Plans of several sub-agents as figures of a report, with the numbers that `list plans` shows.
+
+
+PLANS_COMMAND = "closeloop list plans --over-time --json"
+_WILSON = "Wilson score interval"
+_DEFINITIONS = {
+    "passed": (
+        "plans passed",
+        "Of the plans that ended with a verdict, those of which every task passed, and the whole"
+        " with them.",
+    ),
+    "first_try": (
+        "plan tasks at the first try",
+        "Of the tasks of plans whose first try has a verdict, those that passed at once.",
+    ),
+    "after_feedback": (
+        "plan tasks after feedback",
+        "Of the tasks of plans that failed at first and were tried again, those that passed by"
+        " their last verdict.",
+    ),
+    "final": (
+        "plan tasks in the end",
+        "Of the tasks of plans that have a verdict, those that passed by the last one.",
+    ),
+}
+PLAN_METRICS = {
+    field: Metric(
+        name=name,
+        family="plans",
+        kind="rate",
+        source="judge",
+        says=says,
+        score=name.replace(" ", "-"),
+        better="more",
+    )
+    for field, (name, says) in _DEFINITIONS.items()
+}
+PLAN_METRIC_NAMES = frozenset(metric.name for metric in PLAN_METRICS.values())
+
+
+def add_plan_figures(report: MetricsReport, totals: PlanTotals) -> MetricsReport:
+    """With what came of plans, where there are any."""
+    if not totals.plans:
+        return report
+    return MetricsReport(
+        by=report.by,
+        attempts=report.attempts,
+        definitions=(*report.definitions, *PLAN_METRICS.values()),
+        figures=(*report.figures, *(_build_figure(field, totals) for field in PLAN_METRICS)),
+        limits=report.limits,
+        notes=report.notes,
+    )
+
+
+def _build_figure(field: str, totals: PlanTotals) -> MetricValue:
+    rate, name = getattr(totals, field), PLAN_METRICS[field].name
+    more = {letter: float(count) for letter, count in totals.grades.items()}
+    if rate is None:
+        return MetricValue(metric=name)
+    return MetricValue(
+        metric=name,
+        value=rate.value,
+        low=rate.low,
+        high=rate.high,
+        n=rate.of,
+        attempts=rate.of,
+        method=_WILSON,
+        more=more if field == "passed" else {},
+    )
+
+
+# How wide a change may be: limits suggested from what failed and from what was completed.
+#
+# A limit on files or modules stops every change that touches more. Two are told for each: the
+# widest that would have stopped nine of ten failures, and the narrowest that would have kept nine
+# of ten completed changes; and of both, what else they would have stopped.
+
+
+AIMED_SHARE = 0.9
+MIN_CHANGES = 5
+"""Of fewer failures, or fewer completed changes, a limit would be chance."""
+LIMITED_MEASURES = ("files", "modules")
+
+
+def suggest_scope_limits(columns: Mapping[str, Any]) -> tuple[ScopeLimit, ...]:
+    """All that there are enough changes for; none where no limit would have helped."""
+    import numpy as np
+
+    failed, completed = is_failed(columns), completion_values(columns) == 1
+    limits: list[ScopeLimit] = []
+    for measure in LIMITED_MEASURES:
+        touched = touched_values(measure, columns)
+        known = np.isfinite(touched)
+        sizes = (np.sort(touched[known & mask]) for mask in (failed, completed & ~failed))
+        limits += _find_limits(measure, *sizes)
+    return tuple(limits)
+
+
+def _find_limits(measure: str, failures: Array, completions: Array) -> Iterator[ScopeLimit]:
+    if len(failures) >= MIN_CHANGES:
+        # So many of the smallest failures may pass.
+        spared = len(failures) - ceil(AIMED_SHARE * len(failures))
+        yield from _describe_limit(
+            measure, "stops failures", int(failures[spared]) - 1, failures, completions
+        )
+    if len(completions) >= MIN_CHANGES and len(failures):
+        kept = ceil(AIMED_SHARE * len(completions))
+        yield from _describe_limit(
+            measure, "keeps completions", int(completions[kept - 1]), failures, completions
+        )
+
+
+def _describe_limit(
+    measure: str, aim: Any, most: int, failures: Array, completions: Array
+) -> Iterator[ScopeLimit]:
+    """What a limit would have stopped; one that stops all or no failure is none."""
+    stopped = int((failures > most).sum())
+    if most >= 1 and stopped:
+        yield ScopeLimit(
+            measure=measure,
+            aim=aim,
+            most=most,
+            failures_stopped=stopped,
+            failures=len(failures),
+            completions_stopped=int((completions > most).sum()),
+            completions=len(completions),
+        )
+
+
+def describe_scope_limit(limit: ScopeLimit) -> str:
+    """`check.max_files = 3 would have stopped 18 of 20 failures, and 2 of 31 completed changes`."""
+    return (
+        f"check.max_{limit.measure} = {limit.most} would have stopped {limit.failures_stopped} of"
+        f" {limit.failures} failures, and {limit.completions_stopped} of {limit.completions}"
+        " completed changes"
+    )
 
 
 # Bounds of many figures at once, for tasks like these: repeats are not more tasks.
@@ -404,14 +555,6 @@ def format_bounds(figure: MetricValue, metric: Metric) -> str:
     return ", ".join(parts)
 
 
-def format_dollars(amount: float) -> str:
-    """`$1.20`, `$0.01`; below ten cents with the hundredths of a cent, if any: `$0.0042`."""
-    if 0 < abs(amount) < 0.0001:
-        return "< $0.0001"
-    whole, _, rest = f"{amount:,.{4 if abs(amount) < 0.1 else 2}f}".partition(".")
-    return f"${whole}.{rest[:2]}{rest[2:].rstrip('0')}"
-
-
 def _format_bare_value(value: float, metric: Metric) -> str:
     if metric.kind in SHARE_KINDS:
         return format_percent(value)
@@ -426,5 +569,5 @@ def metrics_command(metric: str, by: Sequence[str] = ()) -> str:
     """The command that gives the figure again."""
     if metric in PLAN_METRIC_NAMES:
         return PLANS_COMMAND
-    grouped = f" --by {','.join(by)}" if by else ""
+    grouped = f" --group-by {','.join(by)}" if by else ""
     return f'closeloop metrics --score "{metric}"{grouped} --json'

@@ -7,7 +7,9 @@ import io
 import shlex
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from html import escape
 from itertools import groupby
+from math import floor, log10
 from typing import Any
 
 import msgspec
@@ -16,24 +18,27 @@ from closeloop.metrics.attempt_groups import UNKNOWN_LABEL
 from closeloop.metrics.attempt_table import AttemptTable
 from closeloop.metrics.metric_definitions import PRIMARY_METRIC
 from closeloop.metrics.metric_figures import (
+    add_plan_figures,
     compute_metrics,
     format_bounds,
     format_metric_value,
     metrics_command,
 )
-from closeloop.metrics.plan_figures import add_plan_figures
+from closeloop.metrics.variant_pairs import format_secondary
 from closeloop.records.errors import BadInput
 from closeloop.records.estimate import (
+    SHARE_KINDS,
     CompareReport,
     Metric,
     MetricsReport,
     MetricValue,
+    TaskPair,
     VariantComparison,
 )
 from closeloop.records.orchestration import PlanTotals
 from closeloop.records.record import Record
 from closeloop.text.untrusted import make_visible
-from closeloop.text.wording import count_with_noun, format_percent
+from closeloop.text.wording import count_with_noun, format_percent, without_formula
 
 # What a report says, before it is a page or a table.
 
@@ -277,8 +282,6 @@ def escape_cell(text: str) -> str:
 # Figures as a table that programs read: CSV and Parquet, a row a figure.
 
 FIGURE_COLUMNS = ReportFigure.__struct_fields__
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
-"""A cell that begins so is run by a spreadsheet: names of users and repositories are not ours."""
 
 
 def as_csv(held: ReportContent) -> bytes:
@@ -293,14 +296,14 @@ def as_csv(held: ReportContent) -> bytes:
 
 def _csv_cell(value: Any) -> Any:
     if isinstance(value, str):
-        return f"'{value}" if value.startswith(FORMULA_STARTS) else value
+        return without_formula(value)
     return "" if value is None else value
 
 
 def as_parquet(held: ReportContent) -> bytes:
     """One table with the columns of the CSV."""
     try:
-        import pyarrow  # type: ignore[import-untyped]
+        import pyarrow
         from pyarrow import parquet
     except ImportError:
         raise BadInput("Parquet needs pyarrow: pip install 'closeloop[parquet]'.") from None
@@ -314,3 +317,344 @@ def as_parquet(held: ReportContent) -> bytes:
     table = pyarrow.Table.from_pylist(rows, schema=schema)
     parquet.write_table(table, file, compression="zstd")
     return file.getvalue()
+
+
+# A report as one HTML page that needs nothing else: no script, no address, its plots as SVG.
+
+
+# Plots as SVG, drawn by hand: a course over time, and values side by side.
+
+WIDTH, LEFT, RIGHT, TOP = 720, 56, 16, 14
+HEIGHT, FOOT = 210, 30
+ROW, NAMES, NUMBERS = 26, 190, 150
+MAX_LABEL_CHARS = 26
+MAX_TIME_LABELS = 6
+
+
+class PlotPoint(Record):
+    """One value to draw."""
+
+    label: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+    told: str = ""
+    """What is said of it, for those who point at it or cannot see it."""
+    faint: bool = False
+    """Rests on too little to be looked at long."""
+
+
+def draw_time_plot(points: Sequence[PlotPoint], *, most: float | None = None, name: str) -> str:
+    """Values in the order of time, with their bounds as a band."""
+    top = most or round_up_axis(max((point.high or point.value for point in points), default=1.0))
+    inner = WIDTH - LEFT - RIGHT
+    step = inner / max(1, len(points) - 1)
+    places = [(LEFT + step * place, point) for place, point in enumerate(points)]
+    parts = [*_draw_grid(top), *_draw_band(places, top)]
+    line = " ".join(f"{x:.1f},{_y_position(point.value, top):.1f}" for x, point in places)
+    parts.append(f'<polyline class="line" points="{line}"/>')
+    for x, point in places:
+        kind = "dot faint" if point.faint else "dot"
+        y = _y_position(point.value, top)
+        parts.append(
+            f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="4">'
+            f"<title>{escape_markup(f'{point.label}: {point.told}')}</title></circle>"
+        )
+    every = -(-len(points) // MAX_TIME_LABELS)
+    for place, (x, point) in enumerate(places):
+        if place % every == 0:
+            anchor = "start" if place == 0 else "end" if place == len(points) - 1 else "middle"
+            parts.append(_draw_label(x, HEIGHT - 8, _shorten_label(point.label), anchor))
+    return _wrap_svg(HEIGHT, parts, name)
+
+
+def draw_range_plot(points: Sequence[PlotPoint], *, most: float | None = None, name: str) -> str:
+    """Values one below the other, with their bounds as whiskers."""
+    top = most or round_up_axis(max((point.high or point.value for point in points), default=1.0))
+    inner = WIDTH - NAMES - NUMBERS - RIGHT
+    height = TOP + ROW * len(points) + FOOT
+
+    def across(value: float) -> float:
+        return NAMES + inner * min(1.0, max(0.0, value / top))
+
+    parts = []
+    for share in (0, 0.5, 1):
+        x, end = across(share * top), height - FOOT
+        parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{end}"/>')
+        parts.append(_draw_label(x, height - 10, f"{share * top:g}", "middle"))
+    for place, point in enumerate(points):
+        y = TOP + ROW * (place + 0.5)
+        kind = " faint" if point.faint else ""
+        parts.append(_draw_label(NAMES - 10, y + 4, _shorten_label(point.label), "end"))
+        if point.low is not None and point.high is not None:
+            first, last = across(point.low), across(point.high)
+            parts.append(
+                f'<line class="whisker{kind}" x1="{first:.1f}" x2="{last:.1f}" y1="{y:.1f}" '
+                f'y2="{y:.1f}"/>'
+            )
+        parts.append(
+            f'<circle class="dot{kind}" cx="{across(point.value):.1f}" cy="{y:.1f}" r="4.5">'
+            f"<title>{escape_markup(f'{point.label}: {point.told}')}</title></circle>"
+        )
+        parts.append(_draw_label(WIDTH - RIGHT, y + 4, point.told, "end"))
+    return _wrap_svg(height, parts, name)
+
+
+def round_up_axis(value: float) -> float:
+    """A round number that is no smaller."""
+    if value <= 0:
+        return 1.0
+    size: float = 10.0 ** floor(log10(value))
+    steps = (size * step for step in (1, 1.5, 2, 3, 4, 5, 8, 10))
+    return next((each for each in steps if each >= value), value)
+
+
+def _y_position(value: float, top: float) -> float:
+    inner = HEIGHT - TOP - FOOT
+    return TOP + inner * (1 - min(1.0, max(0.0, value / top)))
+
+
+def _draw_grid(top: float) -> Iterator[str]:
+    for share in (0, 0.25, 0.5, 0.75, 1):
+        y = _y_position(share * top, top)
+        yield f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        if share in (0, 0.5, 1):
+            yield _draw_label(LEFT - 8, y + 4, f"{share * top:g}", "end")
+
+
+def _draw_band(places: Sequence[tuple[float, PlotPoint]], top: float) -> Iterator[str]:
+    bounded = [
+        (x, point.low, point.high)
+        for x, point in places
+        if point.low is not None and point.high is not None
+    ]
+    if len(bounded) > 1:
+        above = [f"{x:.1f},{_y_position(high, top):.1f}" for x, _, high in bounded]
+        below = [f"{x:.1f},{_y_position(low, top):.1f}" for x, low, _ in reversed(bounded)]
+        yield f'<polygon class="band" points="{" ".join(above + below)}"/>'
+
+
+def _draw_label(x: float, y: float, words: str, anchor: str) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape_markup(words)}</text>'
+
+
+def _wrap_svg(height: float, parts: Sequence[str], name: str) -> str:
+    inside = "\n".join(parts)
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{escape_markup(name)}">\n'
+        f"{inside}\n</svg>"
+    )
+
+
+def _shorten_label(words: str) -> str:
+    return words if len(words) <= MAX_LABEL_CHARS else f"…{words[-MAX_LABEL_CHARS + 1 :]}"
+
+
+def escape_markup(words: str) -> str:
+    """Nothing in a name or a note is markup."""
+    return escape(make_visible(words))
+
+
+MIN_SOLID_TASKS = 5
+"""Tasks: a value that rests on fewer is drawn faint."""
+MAX_PLOT_ROWS = 30
+MAX_SHOWN_TASKS = 15
+PAGE_STYLE = """
+:root { color-scheme: light dark; --ink: #1c2430; --soft: #647082; --rule: #e3e7ec;
+  --paper: #ffffff; --mark: #2463b4; --good: #1a7f4b; --bad: #b3261e; --card: #f6f8fa; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ee; --soft: #98a3b3; --rule: #2d3541;
+  --paper: #12161c; --mark: #7db2ff; --good: #58c78b; --bad: #ff8a80; --card: #1a2029; } }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
+  max-width: 60rem; margin: 2rem auto; padding: 0 1.25rem; }
+h1 { font-size: 1.6rem; margin: 0; } h2 { font-size: 1.2rem; margin: 2.5rem 0 .5rem; }
+h3 { font-size: 1rem; margin: 1.5rem 0 .25rem; }
+p, li { max-width: 46rem; } .soft, details, caption { color: var(--soft); }
+.note { border-left: 3px solid var(--mark); padding: .1rem .8rem; color: var(--soft); }
+.better { color: var(--good); font-weight: 600; } .worse { color: var(--bad); font-weight: 600; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+table.narrow { width: auto; } table.narrow td { padding-right: 2.5rem; }
+th, td { text-align: right; padding: .3rem .6rem; border-bottom: 1px solid var(--rule);
+  white-space: nowrap; }
+th { color: var(--soft); font-weight: 500; font-size: .85rem; }
+th:first-child, td:first-child { text-align: left; padding-left: 0; }
+td.left, th.left { text-align: left; } td.unknown { color: var(--soft); }
+td details { text-align: left; white-space: normal; max-width: 40rem; }
+summary { cursor: pointer; } td summary { color: var(--ink); }
+code { font: .82rem ui-monospace, monospace; overflow-wrap: anywhere; }
+figure { background: var(--card); border-radius: 8px; padding: .8rem 1rem; margin: 1rem 0; }
+figcaption { font-weight: 600; margin-bottom: .25rem; }
+figure details { font-size: .85rem; margin-top: .25rem; }
+svg { width: 100%; height: auto; } svg text { font: 11px system-ui, sans-serif; fill: var(--soft); }
+.grid { stroke: var(--rule); } .band { fill: var(--mark); opacity: .14; }
+.line { fill: none; stroke: var(--mark); stroke-width: 2; }
+.dot { fill: var(--mark); } .whisker { stroke: var(--mark); stroke-width: 2; opacity: .55; }
+.faint { opacity: .3; } .dots { letter-spacing: .1em; }
+"""
+
+
+def as_html(held: ReportContent) -> bytes:
+    return ("\n".join(_render_html_page(held)) + "\n").encode("utf-8", "replace")
+
+
+def _render_html_page(held: ReportContent) -> Iterator[str]:
+    yield '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    yield f"<title>How the agents work</title><style>{PAGE_STYLE}</style></head><body>"
+    yield (
+        "<h1>How the agents work, in numbers</h1><p"
+        f' class="soft">{escape_markup(describe_scope(held))}</p>'
+    )
+    yield from (f'<p class="note">{escape_markup(note)}</p>' for note in held.whole.notes)
+    if held.comparison:
+        yield from _render_html_comparison(held.comparison)
+    for side in held.sides:
+        yield from _render_plots(side)
+    for family, pairs in groupby(pair_with_metrics(held.whole), key=lambda pair: pair[1].family):
+        yield f"<h2>{escape_markup(family.capitalize())}</h2>"
+        yield from _render_figure_table(list(pairs))
+    yield "</body></html>"
+
+
+def _render_figure_table(pairs: Sequence[tuple[MetricValue, Metric]]) -> Iterator[str]:
+    """The definition and the query of each are one click away."""
+    head = ("metric", "value", "95 % interval", "tasks", "attempts", "coverage")
+    yield f'<div class="scroll"><table><tr>{"".join(f"<th>{name}</th>" for name in head)}</tr>'
+    for figure, metric in pairs:
+        kind = ' class="unknown"' if figure.value is None else ""
+        covered = "–" if figure.coverage is None else format_percent(figure.coverage)
+        yield (
+            f"<tr><td>{_render_definition(metric, (), escape_markup(metric.name))}</td>"
+            f"<td{kind}>{escape_markup(format_metric_value(figure.value, metric))}</td>"
+            f"<td>{escape_markup(format_bounds(figure, metric))}</td><td>{figure.n:,}</td>"
+            f"<td>{figure.attempts:,}</td><td>{covered}</td></tr>"
+        )
+    yield "</table></div>"
+
+
+def _render_definition(metric: Metric, by: Sequence[str], title: str) -> str:
+    return (
+        f"<details><summary>{title}</summary>{escape_markup(metric.says)}<br>"
+        f"<code>{escape_markup(metrics_command(metric.name, by))}</code></details>"
+    )
+
+
+def _render_plots(side: MetricsReport) -> Iterator[str]:
+    plotted_metrics = headline_figures(side)
+    if not plotted_metrics:
+        return
+    yield f"<h2>By {escape_markup(', '.join(side.by))}</h2>"
+    if side.by == ("week",):
+        yield (
+            '<p class="soft">Observational: weeks differ in more than what was changed. Weeks with '
+            f"under {MIN_SOLID_TASKS} tasks are drawn faint.</p>"
+        )
+    for metric, figures in plotted_metrics:
+        points = [_plot_point(figure, metric) for figure in figures]
+        most = 1.0 if metric.kind in SHARE_KINDS else None
+        draw = draw_time_plot if side.by == ("week",) else draw_range_plot
+        shown = points if draw is draw_time_plot else points[:MAX_PLOT_ROWS]
+        rest = len(points) - len(shown)
+        yield f"<figure><figcaption>{escape_markup(metric.name)}</figcaption>"
+        yield draw(shown, most=most, name=f"{metric.name} by {', '.join(side.by)}")
+        if rest:
+            yield f'<p class="soft">… and {rest} more, which the CSV has.</p>'
+        yield f"{_render_definition(metric, side.by, 'definition and query')}</figure>"
+
+
+def _plot_point(figure: MetricValue, metric: Metric) -> PlotPoint:
+    inside = format_bounds(figure, metric).split(", ")[0]
+    return PlotPoint(
+        label=", ".join(figure.group.values()),
+        value=figure.value or 0.0,
+        low=figure.low,
+        high=figure.high,
+        told=(
+            f"{format_metric_value(figure.value, metric)}{f' ({inside})' if inside else ''}, n"
+            f" {figure.n:,}"
+        ),
+        faint=figure.n < MIN_SOLID_TASKS,
+    )
+
+
+def _render_html_comparison(report: CompareReport) -> Iterator[str]:
+    names = [side.name for side in report.sides]
+    yield f"<h2>{escape_markup(' against '.join(reversed(names)))}</h2>"
+    if report.refusal:
+        yield f'<p class="note">{escape_markup(report.refusal)}</p>'
+    for pair in report.pairs:
+        yield from _render_pair(pair)
+    for line in (*report.left_out, *report.notes):
+        yield f'<p class="note">{escape_markup(line)}</p>'
+    yield f"<p><code>{escape_markup(compare_command(report))}</code></p>"
+
+
+def _render_pair(pair: VariantComparison) -> Iterator[str]:
+    comparison, counts = pair.comparison, pair.table
+    for line, word in zip(pair.words, (comparison.here_word, comparison.alike_word), strict=False):
+        kind = word if word in ("better", "worse") else "open"
+        yield f'<p class="{kind}">{escape_markup(line)}</p>'
+    yield from (f"<p>{escape_markup(line)}</p>" for line in pair.words[2:])
+    if counts is not None:
+        yield (
+            f'<p class="soft">Both right {counts.both}, only {escape_markup(pair.first)}'
+            f" {counts.only_first}, only {escape_markup(pair.second)} {counts.only_second}, both"
+            f" wrong {counts.neither}; right is more than half of the repeats.</p>"
+        )
+    yield from _render_task_table(pair, pair.tasks[:MAX_SHOWN_TASKS])
+    if rest := pair.tasks[MAX_SHOWN_TASKS:]:
+        others = count_with_noun(len(rest), "task that differs", "tasks that differ")
+        yield f"<details><summary>{others} less</summary>"
+        yield from _render_task_table(pair, rest)
+        yield "</details>"
+    yield from _render_ratio_plot(pair)
+    yield from _render_other_rates(pair)
+
+
+def _render_task_table(pair: VariantComparison, tasks: Sequence[TaskPair]) -> Iterator[str]:
+    head = "".join(
+        f'<th class="left">{escape_markup(name)}</th>' for name in (pair.first, pair.second)
+    )
+    yield f'<div class="scroll"><table class="narrow"><tr><th>task</th>{head}</tr>'
+    for one in tasks:
+        cells = (
+            f'<td class="left dots">{draw_repeats(each)}</td>' for each in (one.first, one.second)
+        )
+        yield f"<tr><td>{escape_markup(one.task)}</td>{''.join(cells)}</tr>"
+    yield "</table></div>"
+
+
+def _render_ratio_plot(pair: VariantComparison) -> Iterator[str]:
+    """What the second takes for each unit that the first does."""
+    known = {name: held.here or held.alike for name, held in pair.ratios.items()}
+    points = [
+        PlotPoint(
+            label=name,
+            value=one.value,
+            low=one.low,
+            high=one.high,
+            told=f"{one.value:.2f} × ({one.low:.2f}–{one.high:.2f}), n {one.n:,}",
+        )
+        for name, one in known.items()
+        if one is not None
+    ]
+    if points:
+        title = f"What {pair.second} takes, in multiples of {pair.first}"
+        yield f"<figure><figcaption>{escape_markup(title)}</figcaption>"
+        yield f"{draw_range_plot(points, name=title)}</figure>"
+
+
+def _render_other_rates(pair: VariantComparison) -> Iterator[str]:
+    yield "<details><summary>Every other rate, exploratory</summary>"
+    head = ("metric", pair.first, pair.second, "difference", "p adjusted", "")
+    cells = "".join(f"<th>{escape_markup(one)}</th>" for one in head)
+    yield f'<div class="scroll"><table><tr>{cells}</tr>'
+    for one in pair.secondary:
+        first, second, difference = format_secondary(one)
+        p = "–" if one.adjusted is None else f"{one.adjusted:.3f}"
+        yield (
+            f"<tr><td>{escape_markup(one.metric)}</td><td>{first}</td><td>{second}</td>"
+            f"<td>{difference}</td><td>{p}</td>"
+            f"<td>{escape_markup(one.word)}</td></tr>"
+        )
+    yield "</table></div></details>"

@@ -2,42 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import csv
+import io
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import msgspec
 from msgspec.structs import asdict, replace
 
 from closeloop import plugins
 from closeloop.code_digest import digest_code
-from closeloop.metrics.attempt_measuring import BATCH_ATTEMPTS
+from closeloop.metrics.attempt_measuring import BATCH_ATTEMPTS, given_column
 from closeloop.metrics.attempt_table import AttemptTable, MeasuringProgress
-from closeloop.metrics.failure_modes import given_column
 from closeloop.metrics.metric_definitions import METRICS, column_values
-from closeloop.metrics.rule_precision import precision_score_settings
-from closeloop.metrics.score_definitions import (
-    ScoreCatalogue,
-    build_catalogue,
-    derived_definitions,
-    make_score_metric,
-    parse_score,
-    split_source,
-)
 from closeloop.records.errors import BadInput, Fault, PluginFailed, unknown_name_error
-from closeloop.records.estimate import Metric
+from closeloop.records.estimate import BetterDirection, Metric, MetricKind, Rate, wilson_rate
+from closeloop.records.finding import FailureMode, Finding, Rule
 from closeloop.records.protocols import ScoredAttempt, Scorer
 from closeloop.records.record import Record, Time
 from closeloop.records.score import (
+    SCORE_SOURCES,
     Score,
+    ScoreDefinition,
+    ScoreKind,
     ScoreSettings,
     ScoreSource,
     ScoreSummary,
 )
 from closeloop.records.settings import Settings
-from closeloop.reviews.review_questions import scored_questions
+from closeloop.reviews.review_queue import scored_questions
 from closeloop.store import Store
+from closeloop.store.evaluation_section import order_scores
 from closeloop.store.metrics_section import (
     AttemptColumns,
     AttemptSpan,
@@ -45,13 +46,506 @@ from closeloop.store.metrics_section import (
     divide_known,
     find_last_rows,
 )
-from closeloop.store.score_section import order_scores
-from closeloop.text.wording import count_with_noun
+from closeloop.text.wording import count_with_noun, name_score
 
 if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, np.dtype[Any]]
+
+
+# Which scores there are and what they mean: built in, declared by the project, by plug-ins.
+
+
+METRIC_KINDS: dict[ScoreKind, MetricKind] = {
+    "rate": "rate",
+    "label": "rate",
+    "ordinal": "mean",
+    "count": "mean",
+    "amount": "median",
+}
+"""How the scores of many attempts become one number."""
+SCORE_KINDS: dict[MetricKind, ScoreKind] = {
+    "rate": "rate",
+    "one of k": "rate",
+    "all of k": "rate",
+    "any of n": "rate",
+    "mean": "count",
+    "sum": "count",
+    "per pass": "count",
+    "median": "amount",
+}
+METRIC_SOURCES: dict[str, ScoreSource] = {
+    "grade": "tests",
+    "rules": "rule",
+    "people": "person",
+    "attempt": "code",
+}
+MAX_LABEL_CHARACTERS = 200
+MAX_NUMBER = 1e15
+"""Beyond it sums of many are no longer exact, and at last no numbers."""
+YES_NO_VALUES = {"yes": 1.0, "true": 1.0, "partly": 0.5, "no": 0.0, "false": 0.0}
+# fmt: off
+_GIVEN_ROWS: tuple[tuple[str, BetterDirection, str], ...] = (
+    ("would-merge", "more", "Whether the change would be merged as it is."),
+    ("scope-contained", "more", "Whether the change is contained in the intended scope."),
+    ("outside-scope-right", "more",
+     "Whether files outside the scope were changed correctly, where any were."),
+    ("approach", "more", "Whether it is the approach the team would take."),
+    ("completeness", "more", "How far all that was asked for is done."),
+    ("quality", "more", "How good the work is that was done."),
+    ("relevance", "more", "How far the work keeps to what was asked for."),
+    ("judge-score", "more", "The weighted mean of a judge's criteria."),
+    *((name_score(mode), "less", f"Whether the attempt shows {mode}.")
+      for mode in get_args(FailureMode)),
+)
+# fmt: on
+GIVEN_SCORES = (
+    *(
+        ScoreDefinition(name=name, kind="rate", low=0, high=1, better=better, says=says)
+        for name, better, says in _GIVEN_ROWS
+    ),
+    ScoreDefinition(
+        name="review-seconds",
+        kind="amount",
+        unit="s",
+        low=0,
+        better="less",
+        says="Seconds that a reviewer spent on the change.",
+    ),
+)
+"""What reviews and evaluations say, and what anybody may say by `closeloop score`."""
+
+
+class ScoreCatalogue(Record):
+    """All scores that a project knows by name."""
+
+    given: dict[str, ScoreDefinition]
+    """Those of the ledger: of people, judges, programs and scorers."""
+    scorers: dict[str, Scorer] = {}
+    """By the name of the score that each computes."""
+
+
+def build_catalogue(
+    declared: Mapping[str, ScoreSettings], scorers: Iterable[Scorer] = ()
+) -> ScoreCatalogue:
+    """BadInput where a name is taken or cannot be typed, or a range makes no sense."""
+    given = {one.name: one for one in GIVEN_SCORES}
+    by_score: dict[str, Scorer] = {}
+    for scorer in scorers:
+        for definition in scorer.scores:
+            _require_free_name(definition.name, given, f"the scorer {scorer.name!r}")
+            given[definition.name] = _with_range(replace(definition, source="code"))
+            by_score[definition.name] = scorer
+    for name, settings in declared.items():
+        _require_free_name(name, given, "[scores] in closeloop.toml")
+        given[name] = _with_range(ScoreDefinition(name=name, **asdict(settings)))
+    return ScoreCatalogue(given=given, scorers=by_score)
+
+
+def _require_free_name(name: str, given: Mapping[str, ScoreDefinition], where: str) -> None:
+    if name != name_score(name) or not name.replace("-", "").isalnum():
+        raise BadInput(f"{name!r} in {where} is no name of a score: write it like `well-tested`.")
+    if name in given or name in derived_definitions():
+        raise BadInput(f"{where} declares {name!r}, which is taken: choose another name.")
+
+
+def _with_range(one: ScoreDefinition) -> ScoreDefinition:
+    low, high = one.low, one.high
+    if one.kind == "rate":
+        low, high = 0.0, 1.0
+    elif one.kind in ("count", "amount"):
+        low = 0.0 if low is None else low
+    elif one.kind == "ordinal" and (low is None or high is None):
+        raise BadInput(f"The score {one.name!r} is an ordinal: give its `low` and `high`.")
+    if low is not None and high is not None and low >= high:
+        raise BadInput(f"The range of the score {one.name!r} is empty: `low` must be under `high`.")
+    return replace(one, low=low, high=high)
+
+
+def derived_definitions() -> dict[str, ScoreDefinition]:
+    """The scores that are computed from grades, rules, deliveries and attempts."""
+    found: dict[str, ScoreDefinition] = {}
+    for metric, _ in METRICS.values():
+        kind = SCORE_KINDS[metric.kind]
+        share = kind == "rate"
+        definition = ScoreDefinition(
+            name=metric.score,
+            kind=kind,
+            source=METRIC_SOURCES[metric.source],
+            unit=metric.unit,
+            low=0,
+            high=1 if share else None,
+            better=metric.better,
+            says=metric.says,
+        )
+        found.setdefault(metric.score, definition)
+    return found
+
+
+def find_source(metric: Metric) -> ScoreSource:
+    """Who gives the score that a metric is the aggregate of."""
+    source = METRIC_SOURCES.get(metric.source, metric.source)
+    return next(one for one in SCORE_SOURCES if one == source)
+
+
+def split_source(name: str) -> tuple[ScoreSource | None, str]:
+    """`judge:would-merge` as its source and its name; without one, the source is open."""
+    first, colon, rest = name.partition(":")
+    for source in SCORE_SOURCES:
+        if colon and first == source:
+            return source, rest
+    return None, name
+
+
+def find_definition(name: str, catalogue: ScoreCatalogue) -> ScoreDefinition:
+    """What may be given under a name; BadInput where nobody declared it."""
+    if name in catalogue.given:
+        return catalogue.given[name]
+    if name in derived_definitions():
+        raise BadInput(
+            f"{name!r} is computed, and cannot be given: declare a name of your own under "
+            "[scores.NAME] in closeloop.toml."
+        )
+    error = unknown_name_error("score", name, catalogue.given)
+    raise BadInput(f"{error} A new one is declared under [scores.NAME] in closeloop.toml.")
+
+
+def parse_score(definition: ScoreDefinition, written: object) -> tuple[float | None, str | None]:
+    """Value and label as somebody gave them; BadInput where they are not of the score's kind."""
+    name = definition.name
+    if definition.kind == "label":
+        return None, _parse_label(definition, written)
+    words = YES_NO_VALUES if definition.kind == "rate" else {}
+    try:
+        value = words.get(str(written).strip().lower())
+        number = _parse_number(written) if value is None else value
+    except (TypeError, ValueError, OverflowError):
+        raise BadInput(
+            f"{name}={written!r} is no number: write one {_range_text(definition)}."
+        ) from None
+    low, high = definition.low, definition.high
+    outside = (low is not None and number < low) or (high is not None and number > high)
+    if not isfinite(number) or abs(number) > MAX_NUMBER or outside:
+        raise BadInput(
+            f"{name}={written} is out of range: write a number {_range_text(definition)}."
+        )
+    return number + 0.0, None  # and never minus zero
+
+
+def _parse_label(definition: ScoreDefinition, written: object) -> str:
+    label = written.strip() if isinstance(written, str) else ""
+    if not label or (definition.labels and label not in definition.labels):
+        known = f"one of {', '.join(definition.labels)}" if definition.labels else "a word"
+        raise BadInput(f"{definition.name}={written!r} is no label: write {known}.")
+    if not label.isprintable() or len(label) > MAX_LABEL_CHARACTERS:
+        raise BadInput(
+            f"A label of {definition.name} is no word: write one line of up to "
+            f"{MAX_LABEL_CHARACTERS} characters."
+        )
+    return label
+
+
+def _parse_number(written: object) -> float:
+    """What Python alone takes for a number is a slip: `1_0`, digits of other scripts, yes or no."""
+    if isinstance(written, bool):
+        raise TypeError(written)
+    if isinstance(written, str) and ("_" in written or not written.isascii()):
+        raise ValueError(written)
+    return float(written)  # type: ignore[arg-type]
+
+
+def _range_text(definition: ScoreDefinition) -> str:
+    low, high = definition.low, definition.high
+    if low is not None and high is not None:
+        return f"from {low:g} to {high:g}"
+    end = f"up to {MAX_NUMBER:g}"
+    return f"of {low:g} or more, {end}" if low is not None else end
+
+
+def make_score_metric(shown: str, definition: ScoreDefinition, source: ScoreSource) -> Metric:
+    """The metric that is the aggregate of a score from the ledger; of a label, of one word."""
+    says = definition.says or f"The score {definition.name!r}, as it was given."
+    return Metric(
+        name=shown,
+        score=shown,
+        family="scores",
+        kind=METRIC_KINDS[definition.kind],
+        source=source,
+        unit=definition.unit,
+        better=None if definition.kind == "label" else definition.better,
+        low=definition.low,
+        high=definition.high,
+        says=f"{says} By {source}: the mean of its last scores of an attempt, tasks weigh equally.",
+    )
+
+
+# Scores as people and programs give them: typed, in a file, or sent; all of them or none.
+
+
+MAX_FILE_BYTES = 64 << 20
+MAX_NOTE_CHARACTERS = 10_000
+MAX_NAME_CHARACTERS = 200
+GIVEN_SOURCES: tuple[ScoreSource, ...] = ("person", "judge", "code")
+"""What tests and rules say is computed, and cannot be given."""
+
+
+class GivenScore(Record, forbid_unknown_fields=True):
+    """One score as it comes in."""
+
+    attempt: str
+    name: str
+    value: float | str | bool | None
+    note: str = ""
+    by: str | None = None
+
+
+class ScoreIntake(Record):
+    """Who gives scores, and what may be given."""
+
+    catalogue: ScoreCatalogue
+    source: ScoreSource
+    by: str
+    now: datetime
+
+    def read_rows(
+        self, rows: Sequence[GivenScore], store: Store, lines: Sequence[str] = ()
+    ) -> list[Score]:
+        """Each row checked; BadInput says what is wrong with the first that is, and where."""
+        if self.source not in GIVEN_SOURCES:
+            raise BadInput(f"What {self.source} says is computed: give a score as person or code.")
+        if not rows:
+            raise BadInput("No score was given: write one like would-merge=yes.")
+        self._refuse_forged_judges(rows, store)
+        find_id = cache(store.find_attempt_id)
+        scores: list[Score] = []
+        for row in rows:
+            try:
+                scores.append(self._read_row(row, find_id))
+            except BadInput as error:
+                if not lines:
+                    raise
+                raise BadInput(f"{lines[len(scores)]}: {error} Nothing was written.") from None
+        return scores
+
+    def _refuse_forged_judges(self, rows: Sequence[GivenScore], store: Store) -> None:
+        """A judge of closeloop's own speaks by its evaluations alone."""
+        if self.source == "judge":
+            given = {(row.by or "").strip() or self.by.strip() for row in rows}
+            if known := given & {one.id for one in store.judged.list_judge_versions()}:
+                raise BadInput(
+                    f"{min(known)!r} is a version of a judge that `closeloop judge` asks: nobody "
+                    "else gives its scores."
+                )
+
+    def _read_row(self, row: GivenScore, find_id: Callable[[str], str]) -> Score:
+        definition = find_definition(row.name, self.catalogue)
+        if row.name in self.catalogue.scorers:
+            raise BadInput(f"{row.name!r} is computed by a scorer, and cannot be given.")
+        if len(row.note) > MAX_NOTE_CHARACTERS:
+            raise BadInput(f"A note is over {MAX_NOTE_CHARACTERS:,} characters: shorten it.")
+        if row.value is None:
+            raise BadInput(f"{row.name!r} of {row.attempt} has no value: leave the line out.")
+        value, label = parse_score(definition, row.value)
+        by = (row.by or "").strip() or self.by.strip()
+        if not by or not by.isprintable() or len(by) > MAX_NAME_CHARACTERS:
+            raise BadInput(f"{by!r} is no name of whoever scores: write one line.")
+        return Score(
+            attempt=find_id(row.attempt),
+            name=row.name,
+            value=value,
+            label=label,
+            source=self.source,
+            version=by if self.source == "judge" else "",
+            by=by,
+            at=self.now,
+            note=row.note,
+        )
+
+
+def read_typed_scores(attempt: str, values: Sequence[str], note: str) -> list[GivenScore]:
+    """`would-merge=yes quality=0.8`, as somebody typed them."""
+    rows = []
+    for one in values:
+        name, equals, value = one.partition("=")
+        if not equals or not name.strip() or not value.strip():
+            raise BadInput(f"{one!r} is no score: write it like would-merge=yes.")
+        rows.append(GivenScore(attempt=attempt, name=name.strip(), value=value.strip(), note=note))
+    return rows
+
+
+def read_score_file(file: Path) -> tuple[list[GivenScore], list[str]]:
+    """CSV with a head, or JSON lines, and where each row stands; `-` is standard input."""
+    try:
+        content = sys.stdin.buffer.read(MAX_FILE_BYTES + 1) if str(file) == "-" else _read(file)
+        text = content.decode("utf-8-sig")
+    except OSError as error:
+        raise BadInput(f"{file} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise BadInput(f"{file} is no text in UTF-8: save it so.") from None
+    if len(content) > MAX_FILE_BYTES:
+        raise BadInput(f"{file} is over {MAX_FILE_BYTES >> 20} MB: split it.")
+    rows = _read_csv(text) if file.suffix.lower() == ".csv" else _read_json_lines(text)
+    found, lines = [], []
+    for line, row in rows:
+        try:
+            found.append(msgspec.convert(row, GivenScore))
+        except msgspec.ValidationError as error:
+            raise BadInput(f"{file}, line {line}: {error}. Nothing was written.") from None
+        lines.append(f"{file}, line {line}")
+    if not found:
+        raise BadInput(f"{file} has no scores: give each line an attempt, a name and a value.")
+    return found, lines
+
+
+def _read(file: Path) -> bytes:
+    with file.open("rb") as opened:
+        return opened.read(MAX_FILE_BYTES + 1)
+
+
+def _read_csv(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Strictly: a quote that is never closed would swallow all lines after it."""
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    try:
+        head = reader.fieldnames or ()
+        if len({*head}) < len(head):
+            raise BadInput("The head names a column twice. Nothing was written.")
+        for row in reader:
+            if None in row:
+                raise BadInput(
+                    f"Line {reader.line_num} has more fields than the head. Nothing was written."
+                )
+            filled = {key: value for key, value in row.items() if value not in (None, "")}
+            yield reader.line_num, filled
+    except csv.Error as error:
+        raise BadInput(f"Line {reader.line_num} is no CSV: {error}. Nothing was written.") from None
+
+
+def _read_json_lines(text: str) -> Iterator[tuple[int, Any]]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            try:
+                yield number, msgspec.json.decode(line)
+            except (msgspec.DecodeError, RecursionError) as error:
+                raise BadInput(f"Line {number} is no JSON: {error}. Nothing was written.") from None
+
+
+# How often rules are right on a team's own work: what people say of findings, as scores.
+#
+# Whoever looks at a finding says whether it is right. That is the score `right-RULE` of the
+# attempt, source person: the share of the rule's findings there that they call right. Its note
+# keeps what was said of each.
+
+
+FindingVerdict = Literal["right", "wrong"]
+VerdictsByEvent = dict[int, FindingVerdict]
+"""By the first event that a finding cites; 0 where it cites none."""
+_SAID = re.compile(r"#(\d{1,9}) (right|wrong)")
+
+
+def precision_score_name(rule: str) -> str:
+    """`right-spiral`."""
+    return f"right-{name_score(rule)}"
+
+
+def precision_score_settings(rules: Iterable[str]) -> dict[str, ScoreSettings]:
+    """What people may say of the findings of these rules."""
+    return {
+        precision_score_name(rule): ScoreSettings(
+            kind="rate",
+            better="more",
+            says=f"Of the findings of {rule} that somebody looked at, the share that is right.",
+        )
+        for rule in rules
+    }
+
+
+def finding_key(finding: Finding) -> int:
+    """What tells the findings of one rule in an attempt apart."""
+    return finding.events[0] if finding.events else 0
+
+
+def read_verdicts(scores: Iterable[Score], person: str) -> dict[str, VerdictsByEvent]:
+    """By score, what one person said of findings."""
+    return {
+        one.name: _parse_note(one.note)
+        for one in scores
+        if one.source == "person" and one.by == person and one.name.startswith("right-")
+    }
+
+
+def _parse_note(note: str) -> VerdictsByEvent:
+    said: VerdictsByEvent = {}
+    for number, word in _SAID.findall(note):
+        said[int(number)] = "right" if word == "right" else "wrong"
+    return said
+
+
+class FindingVote(Record):
+    """What a person says of one finding."""
+
+    attempt: str
+    rule: Rule
+    event: int
+    """As `finding_key` has it."""
+    verdict: FindingVerdict | None
+    """None takes back what this person said before."""
+    person: str
+    at: Time
+
+
+def save_vote(store: Store, vote: FindingVote) -> VerdictsByEvent:
+    """Add it to the ledger; all that this person has said of the rule in that attempt."""
+    if not vote.person.strip():
+        raise BadInput("A vote needs a name: log in, or set a user name.")
+    name = precision_score_name(vote.rule.name)
+    known = read_verdicts(store.scores.list_scores(vote.attempt), vote.person).get(name, {})
+    said: VerdictsByEvent = {event: word for event, word in known.items() if event != vote.event}
+    if vote.verdict is not None:
+        said[vote.event] = vote.verdict
+    score = Score(
+        attempt=vote.attempt,
+        name=name,
+        value=sum(word == "right" for word in said.values()) / len(said) if said else None,
+        source="person",
+        version=str(vote.rule.version),
+        by=vote.person,
+        at=vote.at,
+        note=", ".join(f"#{number} {word}" for number, word in sorted(said.items())),
+    )
+    store.scores.add_scores([score])
+    return said
+
+
+def load_own_precision(store: Store, rules: Mapping[str, Rule]) -> dict[str, Rate]:
+    """By rule, of the attempts whose findings people looked at, the share that was right.
+
+    What was said of another version of a rule does not count. An attempt counts once: findings of
+    one trace are alike, and people who look at the same one are averaged.
+    """
+    given = store.scores.list_sources()
+    precision: dict[str, Rate] = {}
+    for name, rule in rules.items():
+        score = precision_score_name(name)
+        if "person" in given.get(score, ()):
+            shares = _attempt_shares(store, score, str(rule.version))
+            if (rate := wilson_rate(sum(shares), len(shares))) is not None:
+                precision[name] = rate
+    return precision
+
+
+def _attempt_shares(store: Store, score: str, version: str) -> list[float]:
+    import numpy as np
+
+    held = store.scores.load_score_columns(AttemptSpan(), score, "person", version=version)
+    places = {name: place for place, name in enumerate(dict.fromkeys(held.attempts))}
+    at = np.array([places[name] for name in held.attempts], np.intp)
+    rows = find_last_rows(at, held.held["who"])
+    # A vote that was taken back has no value.
+    rows = rows[np.isfinite(held.held["value"][rows])]
+    counts = np.bincount(at[rows], minlength=len(places))
+    sums = np.bincount(at[rows], held.held["value"][rows], minlength=len(places))
+    return [float(total / count) for total, count in zip(sums, counts, strict=True) if count]
 
 
 def project_scores(settings: Settings) -> ScoreCatalogue:
@@ -94,7 +588,7 @@ def attach_scores(
             continue
         if score not in catalogue.given:
             known = [*derived_definitions(), *catalogue.given]
-            raise unknown_name_error("score", name, known, "closeloop scores")
+            raise unknown_name_error("score", name, known, "closeloop score list")
         if scorer := catalogue.scorers.get(score):
             notes += compute_missing_scores(store, scorer, score, work.attempts, tell)
             sources.setdefault(score, ["code"])
@@ -143,7 +637,7 @@ def find_metric(work: AttemptTable, name: str) -> tuple[Metric, Any]:
         if metric.score == name:
             return metric, values
     known = [*METRICS, *derived_definitions(), *work.metrics]
-    raise unknown_name_error("score", name, known, "closeloop scores")
+    raise unknown_name_error("score", name, known, "closeloop score list")
 
 
 def define_metrics(catalogue: ScoreCatalogue, only: Sequence[str] = ()) -> list[Metric]:
@@ -167,7 +661,7 @@ def _choose_metrics(every: Sequence[Metric], only: Sequence[str]) -> list[Metric
         ]
         if not found:
             known = [one.name for one in every] + [one.score for one in every]
-            raise unknown_name_error("score", name, known, "closeloop scores")
+            raise unknown_name_error("score", name, known, "closeloop score list")
         chosen |= {one.name: one for one in found}
     return [*chosen.values()] if only else [*every]
 

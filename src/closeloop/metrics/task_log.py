@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from statistics import fmean
+from typing import Literal
 
 from closeloop.changes.file_kinds import is_test_file
-from closeloop.judges.judge_cases import first_user_message
-from closeloop.metrics.failure_modes import LEAST_SHOWN, VERDICT
-from closeloop.orchestration.plan_ending import measure_plan_rates
-from closeloop.records.attempt import Attempt, CommandResult, Grade, TestRun, count_prompt_tokens
+from closeloop.metrics.attempt_measuring import (
+    LEAST_SHOWN,
+    VERDICT,
+    measure_attempts,
+    measurement_basis,
+)
+from closeloop.orchestration.plan_execution import measure_plan_rates
+from closeloop.process.edit_contents import recover_change
+from closeloop.process.rulebook import Rulebook
+from closeloop.process.trace_reading import build_reading
+from closeloop.records.attempt import (
+    Attempt,
+    AttemptMarks,
+    AttemptRow,
+    CommandResult,
+    Grade,
+    TestRun,
+    count_prompt_tokens,
+)
 from closeloop.records.change import Change
-from closeloop.records.errors import BadInput
-from closeloop.records.estimate import Rate
-from closeloop.records.orchestration import OrchestrationHistory
-from closeloop.records.pull_request import Correction, Delivery, PullRow
-from closeloop.records.record import Record
-from closeloop.records.task import Task
-from closeloop.records.task_log import (
+from closeloop.records.errors import BadInput, unknown_name_error
+from closeloop.records.estimate import Rate, pool_rates, wilson_rate
+from closeloop.records.experiment_plan import (
     FileDifference,
     LoggedPlan,
     LoggedReview,
@@ -27,13 +40,19 @@ from closeloop.records.task_log import (
     TaskLog,
     TouchedFile,
 )
+from closeloop.records.orchestration import OrchestrationHistory
+from closeloop.records.pull_request import Correction, Delivery, PullRow
+from closeloop.records.record import Record
+from closeloop.records.task import Task
 from closeloop.records.team_rules import HumanReview, ReviewItem
 from closeloop.reviews.authorship import AgentSignsByName
-from closeloop.reviews.pull_updates import load_pull, load_pull_change
+from closeloop.reviews.pull_lifecycle import load_pull, load_pull_change
 from closeloop.reviews.review_corrections import corrections_from_review, list_corrections
 from closeloop.store import Store
+from closeloop.tasks.task_sets import require_unsealed
 from closeloop.text.patches import count_changed_lines, has_line_counts, parse_patch
-from closeloop.text.wording import matches_globs
+from closeloop.text.search_text import find_request
+from closeloop.text.wording import matches_globs, natural_order
 
 MAX_FAILING = 50
 MAX_DIFFERING_LINES = 200
@@ -64,6 +83,10 @@ def load_task_log(store: Store, name: str, agents: AgentSignsByName) -> TaskLog:
     if change is None and people.pull is not None:
         row = people.pull
         change = load_pull_change(load_pull(row.repo, row.pull, store, agents), store)
+    files = list_touched_files(change, task, grade)
+    recovered = None
+    if change is None and attempt.origin == "production":
+        recovered = list_recovered_files(store, attempt.id)
     after = build_suite_counts(grade.after if grade else None)
     if story is not None and story.ending is not None:
         after = count_commands(story.ending.checks)
@@ -81,7 +104,8 @@ def load_task_log(store: Store, name: str, agents: AgentSignsByName) -> TaskLog:
         cost=attempt.usage.cost,
         outcome=grade.outcome.result if grade else None,
         reasons=list_reasons(grade),
-        files=list_touched_files(change, task, grade),
+        files=files if recovered is None else recovered,
+        recovered=recovered is not None,
         tests_before=build_suite_counts(grade.before if grade else None),
         tests_after=after,
         broken=grade.broken if grade else (),
@@ -99,13 +123,13 @@ def load_task_log(store: Store, name: str, agents: AgentSignsByName) -> TaskLog:
 def describe_task(
     store: Store, attempt: Attempt, task: Task | None, story: OrchestrationHistory | None
 ) -> str:
-    """What was asked for; of a session, its first request."""
+    """What was asked for; of a session, the request that its title is made of."""
     if task is not None:
         return task.prompt
     if story is not None:
         return story.plan.request
     trace = store.load_trace(attempt.id)
-    return first_user_message(trace.events if trace else ())
+    return find_request(trace) if trace else ""
 
 
 def list_reasons(grade: Grade | None) -> tuple[str, ...]:
@@ -133,6 +157,17 @@ def list_touched_files(
         )
         for file in change.files
     )
+
+
+def list_recovered_files(store: Store, attempt: str) -> tuple[TouchedFile, ...] | None:
+    """The files that the edits in a recording change; None where it holds no edit."""
+    trace = store.load_trace(attempt)
+    recovered = recover_change(build_reading(trace)) if trace else ()
+    files = tuple(
+        TouchedFile(path=file.path, status=file.status, added=file.added, removed=file.removed)
+        for file in recovered
+    )
+    return files or None
 
 
 def parse_reference(task: Task) -> Change:
@@ -304,7 +339,7 @@ def _signed_lines(lines: Counter[tuple[str, str, str]], path: str) -> list[str]:
 
 
 def summarise_story(store: Store, story: OrchestrationHistory) -> LoggedPlan:
-    """How the tasks of a plan went, with the numbers that `plans` shows."""
+    """How the tasks of a plan went, with the numbers that `list plans` shows."""
     rates, ending = measure_plan_rates(story), story.ending
     usage = ending.usage if ending else rates.usage
     return LoggedPlan(
@@ -326,3 +361,153 @@ def summarise_story(store: Store, story: OrchestrationHistory) -> LoggedPlan:
 
 def _count_pair(rate: Rate | None) -> tuple[int, int] | None:
     return None if rate is None else (int(rate.hits), rate.of)
+
+
+# One task over its repeats: iterations, whether output was used, whether the failure is gone.
+#
+# The three numbers of a first evaluation of an agent's loop, for every run of one task that
+# sometimes spirals.
+
+
+OutcomeWord = Literal["pass", "fail", "unscored"]
+
+
+class TaskRepeat(Record):
+    """One attempt at the task."""
+
+    attempt: str
+    variant: str
+    number: int
+    outcome: OutcomeWord
+    iterations: int | None = None
+    """Rounds of changes and a check; None where nothing was recorded."""
+    converged_after: int | None = None
+    """Iterations until nothing failed for good; None where that never came."""
+    output_used: Rate | None = None
+    """Of the failing checks, those whose output was acted on; None where no check failed."""
+    fixed: bool | None = None
+    """Whether the failure that the task starts from is gone; None where that is not known."""
+    replay_of: str | None = None
+    """A replay, which the sums leave out."""
+
+
+class VariantRepeats(Record):
+    """All repeats of one variant together."""
+
+    variant: str
+    repeats: int
+    iterations: float | None
+    """The mean."""
+    converged: Rate | None
+    """Repeats in which all passed in the end, of those in which something failed."""
+    output_used: Rate | None
+    """Over the failing checks of all repeats."""
+    fixed: Rate | None
+
+
+class TaskRepeats(Record):
+    """A task, repeat by repeat and by variant."""
+
+    task: str
+    variants: tuple[VariantRepeats, ...]
+    repeats: tuple[TaskRepeat, ...]
+
+
+def require_tried(store: Store, task: str | None, variant: str | None) -> None:
+    """BadInput for a task or a variant without an attempt; held-out tasks are never named."""
+    tasks = [*store.numbers.load_tasks().values()] if task else []
+    if tasks and task not in {one.id for one in tasks}:
+        raise unknown_name_error(
+            "tried task",
+            str(task),
+            [one.id for one in tasks if one.split == "dev"],
+            "closeloop task sets",
+        )
+    variants = {one.name for one in store.numbers.load_variants().values()} if variant else set()
+    if variants and variant not in variants:
+        raise unknown_name_error("tried variant", str(variant), variants)
+
+
+def load_task_repeats(
+    store: Store, book: Rulebook, name: str, would_merge: Mapping[str, float]
+) -> TaskRepeats:
+    """Every repeat of a task as it was last said to be; measured where it was not."""
+    newest = {one.id: one for one in store.numbers.load_tasks().values()}
+    if name not in newest:
+        known = [one.id for one in newest.values() if one.split == "dev"]
+        raise unknown_name_error("task", name, known)
+    require_unsealed(newest[name])
+    rows = store.list_attempts(task_digests=[newest[name].digest])
+    for _ in measure_attempts(store, rows, book):
+        pass
+    bases = {row.id: measurement_basis(row, book) for row in rows}
+    marks = store.listing.load_marks(bases, bases)
+    return next(iter(group_task_repeats(rows, marks, would_merge)), _sum_repeats(name, ()))
+
+
+def group_task_repeats(
+    rows: Iterable[AttemptRow], marks: Mapping[str, AttemptMarks], would_merge: Mapping[str, float]
+) -> list[TaskRepeats]:
+    """A table a task, in the order of their names; of each repeat the last try.
+
+    Where nothing is checked, the outcome is what people say: the share who would merge it.
+    """
+    last_tries: dict[tuple[str | None, str | None, int], AttemptRow] = {}
+    for row in sorted(rows, key=lambda row: row.retry):
+        if row.task is not None:
+            last_tries[row.task_digest, row.variant, row.number] = row
+    by_task: dict[str, list[TaskRepeat]] = {}
+    for row in last_tries.values():
+        repeat = _build_repeat(row, marks.get(row.id), outcome_with_review(row, would_merge))
+        by_task.setdefault(row.task or "", []).append(repeat)
+    return [_sum_repeats(task, by_task[task]) for task in sorted(by_task, key=natural_order)]
+
+
+def outcome_with_review(row: AttemptRow, would_merge: Mapping[str, float]) -> OutcomeWord:
+    """Its grade; of what nothing checks, whether most reviewers would merge it."""
+    if row.is_for_review and row.id in would_merge:
+        return "pass" if would_merge[row.id] > 0.5 else "fail"
+    return row.outcome or "unscored"
+
+
+def _build_repeat(row: AttemptRow, marks: AttemptMarks | None, outcome: OutcomeWord) -> TaskRepeat:
+    return TaskRepeat(
+        attempt=row.id,
+        variant=row.variant_name or "?",
+        number=row.number,
+        outcome=outcome,
+        iterations=marks.iterations if marks else None,
+        converged_after=marks.converged_after if marks else None,
+        output_used=marks.feedback if marks else None,
+        fixed=row.fixed,
+        replay_of=row.replay_of,
+    )
+
+
+def _sum_repeats(task: str, repeats: Sequence[TaskRepeat]) -> TaskRepeats:
+    ordered = tuple(sorted(repeats, key=lambda one: (one.variant, one.number, one.attempt)))
+    counted = [one for one in ordered if one.replay_of is None]
+    names = dict.fromkeys(one.variant for one in counted)
+    return TaskRepeats(
+        task=task,
+        variants=tuple(
+            _sum_variant(name, [one for one in counted if one.variant == name]) for name in names
+        ),
+        repeats=ordered,
+    )
+
+
+def _sum_variant(name: str, repeats: Sequence[TaskRepeat]) -> VariantRepeats:
+    iterations = [one.iterations for one in repeats if one.iterations is not None]
+    failing = [one for one in repeats if one.output_used or one.converged_after is not None]
+    known = [one.fixed for one in repeats if one.fixed is not None]
+    return VariantRepeats(
+        variant=name,
+        repeats=len(repeats),
+        iterations=fmean(iterations) if iterations else None,
+        converged=wilson_rate(
+            sum(one.converged_after is not None for one in failing), len(failing)
+        ),
+        output_used=pool_rates(*(one.output_used for one in repeats)),
+        fixed=wilson_rate(sum(known), len(known)),
+    )

@@ -6,21 +6,31 @@ difference and no cause.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import inf, nan
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
+from xml.etree.ElementTree import Element, SubElement
 
-from closeloop.metrics.attempt_selection import (
+from msgspec.structs import replace
+
+from closeloop.changes.report_formats import serialise_xml, set_case_counts, to_xml_text
+from closeloop.metrics.attempt_groups import (
     AttemptSelection,
     covering_span,
     select_attempts,
     selection_mask,
 )
+from closeloop.metrics.attempt_measuring import MeasuredAttempt
 from closeloop.metrics.attempt_table import AttemptTable, MeasuringProgress, load_attempt_table
-from closeloop.metrics.baseline_gate import MIN_COVERAGE
 from closeloop.metrics.metric_definitions import PRIMARY_METRIC
 from closeloop.metrics.metric_figures import REPEAT_KINDS, number_tasks
-from closeloop.metrics.score_columns import attach_scores, find_metric
-from closeloop.metrics.score_definitions import ScoreCatalogue, build_catalogue
+from closeloop.metrics.score_columns import (
+    ScoreCatalogue,
+    attach_scores,
+    build_catalogue,
+    find_metric,
+)
 from closeloop.metrics.variant_pairs import (
     ComparedSide,
     collect_task_values,
@@ -29,9 +39,21 @@ from closeloop.metrics.variant_pairs import (
     compare_with_first,
 )
 from closeloop.process.rulebook import Rulebook
-from closeloop.records.errors import BadInput
+from closeloop.records.errors import BadInput, unknown_name_error
 from closeloop.records.estimate import CompareReport, Metric, VariantSide
-from closeloop.statistics.rate_comparison import DEFAULT_MARGIN
+from closeloop.records.experiment_plan import (
+    Baseline,
+    BaselineVerdict,
+    GateDemands,
+    GateReport,
+    MetricDifference,
+    MetricThreshold,
+    TaskDifference,
+)
+from closeloop.records.finding import ProcessScore
+from closeloop.statistics.mean_comparison import compare_means
+from closeloop.statistics.rate_comparison import DEFAULT_MARGIN, DifferenceInterval, rate_difference
+from closeloop.statistics.rate_estimate import TaskValues
 from closeloop.store import Store
 from closeloop.text.wording import count_with_noun, format_percent
 
@@ -39,6 +61,388 @@ if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, np.dtype[Any]]
+
+
+# Has the work become worse than it was, beyond its noise? Now against a kept baseline.
+
+
+# What a gate asks: of each metric, of each task, of whatever somebody set a threshold for.
+
+GATE_METRICS = ("passed", "without findings", *ProcessScore.__struct_fields__)
+"""Of all of them, more is better."""
+EACH_TASK = "each task"
+MEANS_METHOD = "difference of task means, noise of repeats pooled"
+NO_SCORES: Mapping[str, Mapping[str, float]] = {}
+
+MeasuredSides = Mapping[str, Sequence[MeasuredAttempt]]
+
+
+def group_by_variant(side: Iterable[MeasuredAttempt]) -> dict[str, list[MeasuredAttempt]]:
+    """By the variant's name, which a changed agent keeps."""
+    variants: dict[str, list[MeasuredAttempt]] = {}
+    for one in side:
+        variants.setdefault(one.row.variant_name or one.row.agent or "?", []).append(one)
+    return variants
+
+
+def collect_gate_values(
+    side: Iterable[MeasuredAttempt],
+    metric: str,
+    gating: frozenset[str],
+    scores: Mapping[str, Mapping[str, float]] = NO_SCORES,
+) -> TaskValues:
+    """By task, what its attempts say of a metric, or of a score."""
+    values: dict[str, list[float]] = {}
+    for one in side:
+        value = (
+            _gate_value(one, metric, gating)
+            if metric in GATE_METRICS
+            else scores.get(one.row.id, {}).get(metric)
+        )
+        if value is not None:
+            values.setdefault(one.row.task_digest or "", []).append(value)
+    return values
+
+
+def _gate_value(one: MeasuredAttempt, metric: str, gating: frozenset[str]) -> float | None:
+    if metric == "passed":
+        return {"pass": 1.0, "fail": 0.0}.get(one.row.outcome or "")
+    if metric == "without findings":
+        if not gating:
+            return None  # nobody looked, and nobody is without
+        counted = (one for one in one.measurement.findings if one.silenced is None)
+        return float(not any(f.rule in gating and f.severity != "info" for f in counted))
+    rate = getattr(one.measurement.score, metric)
+    return rate.value if rate is not None else None
+
+
+def parse_thresholds(written: Iterable[str], scores: Mapping[str, Metric]) -> dict[str, float]:
+    """`passed=0.9`, `each task=0.5` and `would-merge=0.8`, as somebody typed them."""
+    thresholds_by_name = {}
+    for one in written:
+        name, equals, value = (part.strip() for part in one.rpartition("="))
+        if not equals:
+            raise BadInput(f"{one!r} is no threshold: write it with its value, as in passed=0.9.")
+        if name not in (*GATE_METRICS, EACH_TASK, *scores):
+            raise unknown_name_error(
+                "metric of the gate", name, (*GATE_METRICS, EACH_TASK, *scores)
+            )
+        try:
+            number = float(value)
+        except ValueError:
+            number = nan
+        high = scores[name].high if name in scores and scores[name].kind != "rate" else 1.0
+        if not 0 <= number <= (inf if high is None else high):
+            raise BadInput(f"{one!r} is no threshold: write a rate from 0 to 1, as in passed=0.9.")
+        thresholds_by_name[name] = number
+    return thresholds_by_name
+
+
+def threshold_names(written: Iterable[str]) -> list[str]:
+    """Scores that only a threshold names."""
+    names = (one.rpartition("=")[0].strip() for one in written)
+    return [name for name in names if name and name not in (*GATE_METRICS, EACH_TASK)]
+
+
+def task_differences(before: MeasuredSides, now: MeasuredSides) -> Iterator[TaskDifference]:
+    """Each task by itself, by bounds that hold for all of them at once."""
+    pairs = []
+    for name in (name for name in now if name in before):
+        values_before, values = (
+            collect_gate_values(side[name], "passed", frozenset()) for side in (before, now)
+        )
+        pairs += [
+            (name, task, values_before.get(task, ()), repeats) for task, repeats in values.items()
+        ]
+    names = {one.row.task_digest: one.row.task for side in now.values() for one in side}
+    comparable = max(1, sum(len(held) > 0 for _, _, held, _ in pairs))
+    for name, task, held, repeats in pairs:
+        yield TaskDifference(
+            variant=name,
+            task=names.get(task) or task,
+            verdict=classify_interval(
+                rate_difference({task: held}, {task: repeats}, comparisons=comparable)
+            ),
+            before=fmean(held) if held else None,
+            now=fmean(repeats),
+            repeats=len(repeats),
+        )
+
+
+def classify_interval(found: DifferenceInterval | None) -> BaselineVerdict:
+    """What the bounds of a difference allow to say."""
+    if found is None:
+        return "not enough data"
+    if found.high < 0:
+        return "worse"
+    return "better" if found.low > 0 else "no clear difference"
+
+
+def check_thresholds(
+    now: MeasuredSides, demands: GateDemands, gating: frozenset[str]
+) -> Iterator[MetricThreshold]:
+    """Whether what is demanded holds; what was not scored does not."""
+    for variant, side in now.items():
+        for metric, wanted in demands.least.items():
+            better = demands.scores[metric].better if metric in demands.scores else "more"
+            name = "passed" if metric == EACH_TASK else metric
+            values = collect_gate_values(side, name, gating, demands.values)
+            means = [fmean(repeats) for repeats in values.values()]
+            value = (min if metric == EACH_TASK else fmean)(means) if means else None
+            yield MetricThreshold(
+                variant=variant,
+                metric=metric,
+                least=wanted,
+                value=value,
+                holds=value is not None
+                and (value <= wanted if better == "less" else value >= wanted),
+                better=better,
+            )
+
+
+def list_gate_reasons(report: GateReport) -> Iterator[str]:
+    """Why it does not pass, a line each."""
+    for one in report.differences:
+        if one.verdict == "worse":
+            yield f"{one.variant}: {one.metric} is worse, {describe_rate_change(one)}"
+        elif _is_inconclusive(one, report.margin):
+            yield (
+                f"{one.variant}: it is not shown that {one.metric} is worse by no more than "
+                f"{report.margin:g}: run more repeats or tasks"
+            )
+    for task in report.tasks:
+        if task.verdict == "worse":
+            yield f"{task.variant}: task {task.task} is worse, {describe_rate_change(task)}"
+    for demand in report.thresholds:
+        if not demand.holds:
+            wanted = f"{demand.metric} must be {describe_threshold(demand)}"
+            yield f"{demand.variant}: {wanted}: {describe_threshold_value(demand)}"
+
+
+def describe_rate_change(one: MetricDifference | TaskDifference) -> str:
+    """From what to what."""
+    if one.before is None or one.now is None:
+        return "not enough data"
+    if isinstance(one, MetricDifference) and is_mean_difference(one):
+        return f"{one.before:.3g} before, {one.now:.3g} now"
+    return f"{format_percent(one.before)} before, {format_percent(one.now)} now"
+
+
+def is_mean_difference(one: MetricDifference) -> bool:
+    """Whether it is of a score that is no rate."""
+    return one.method == MEANS_METHOD
+
+
+def describe_threshold(demand: MetricThreshold) -> str:
+    """`0.9 or more`; of what should be little, `or less`."""
+    return f"{demand.least:g} or {'less' if demand.better == 'less' else 'more'}"
+
+
+def describe_threshold_value(demand: MetricThreshold) -> str:
+    return "nothing was scored" if demand.value is None else f"{demand.value:.2f}"
+
+
+def _is_inconclusive(one: MetricDifference, margin: float | None) -> bool:
+    """Not shown to be within the margin."""
+    if margin is None or one.metric != "passed":
+        return False
+    return one.low is None or one.low < -margin
+
+
+MIN_COVERAGE = 0.9
+"""Where fewer attempts than this could be scored, nothing is said of them."""
+NO_DEMANDS = GateDemands()
+
+
+def compare_with_baseline(
+    baseline: Baseline | None,
+    before: Sequence[MeasuredAttempt],
+    now: Sequence[MeasuredAttempt],
+    experiment: str,
+    gating: frozenset[str],
+    demands: GateDemands = NO_DEMANDS,
+) -> GateReport:
+    """Every metric of every variant that both sides have. It passes when none is worse."""
+    sides = group_by_variant(before), group_by_variant(now)
+    common_variants = [name for name in sides[1] if name in sides[0]]
+    pairs = {
+        (name, metric): (
+            collect_gate_values(sides[0][name], metric, gating, demands.values),
+            collect_gate_values(sides[1][name], metric, gating, demands.values),
+        )
+        for name in common_variants
+        for metric in (*GATE_METRICS, *demands.scores)
+    }
+    measurable = sum(any(task in second for task in first) for first, second in pairs.values())
+    differences = tuple(
+        _metric_difference(name, metric, (first, second), measurable, demands.scores.get(metric))
+        for (name, metric), (first, second) in pairs.items()
+    )
+    report = GateReport(
+        baseline=baseline,
+        experiment=experiment,
+        passed=True,
+        differences=differences,
+        tasks=tuple(task_differences(*sides)) if baseline else (),
+        thresholds=tuple(check_thresholds(sides[1], demands, gating)),
+        margin=demands.margin,
+        coverage=scored_share(now),
+        left_out=(
+            *(_list_unmatched_tasks(*sides) if baseline else ()),
+            *_list_unscored(sides[1], demands),
+        ),
+        rules=tuple(sorted(gating)),
+    )
+    reasons = tuple(list_gate_reasons(report))
+    return replace(report, passed=not reasons, reasons=reasons)
+
+
+def scored_share(side: Sequence[MeasuredAttempt]) -> float | None:
+    """Of the attempts that were made for a task with a check, those that have a score."""
+    task_rows = [one.row for one in side if one.row.task is not None and not one.row.is_for_review]
+    return (
+        sum(row.outcome in ("pass", "fail") for row in task_rows) / len(task_rows)
+        if task_rows
+        else None
+    )
+
+
+def gate_refusal(report: GateReport) -> str | None:
+    """Why the gate has no say, where it has none."""
+    if report.coverage is None or report.coverage >= MIN_COVERAGE:
+        return None
+    return (
+        f"only {format_percent(report.coverage)} of the attempts could be scored, too few to say "
+        "anything: run `closeloop run` again to retry the others."
+    )
+
+
+def _metric_difference(
+    variant: str,
+    metric: str,
+    sides: tuple[TaskValues, TaskValues],
+    comparisons: int,
+    score: Metric | None,
+) -> MetricDifference:
+    """Of a score that is no rate by means; worse is by the score's own direction."""
+    if score is not None and score.kind != "rate":
+        return _mean_difference(variant, score, sides, max(1, comparisons))
+    interval = rate_difference(*sides, comparisons=max(1, comparisons))
+    verdict = classify_interval(interval)
+    if score is not None and score.better == "less":
+        verdict = OPPOSITE_VERDICTS.get(verdict, verdict)
+    if interval is None:
+        return MetricDifference(variant=variant, metric=metric, verdict=verdict, tasks=0)
+    return MetricDifference(
+        variant=variant,
+        metric=metric,
+        verdict=verdict,
+        tasks=interval.tasks,
+        before=interval.first,
+        now=interval.second,
+        low=interval.low,
+        high=interval.high,
+    )
+
+
+def _mean_difference(
+    variant: str, score: Metric, sides: tuple[TaskValues, TaskValues], comparisons: int
+) -> MetricDifference:
+    compared = compare_means(*sides, margin=0.0, comparisons=comparisons)
+    here = compared.here
+    verdict: BaselineVerdict = "not enough data"
+    if here is not None:
+        verdict = "better" if here.low > 0 else "worse" if here.high < 0 else "no clear difference"
+        if score.better == "less":
+            verdict = OPPOSITE_VERDICTS.get(verdict, verdict)
+    return MetricDifference(
+        variant=variant,
+        metric=score.name,
+        verdict=verdict,
+        tasks=compared.tasks,
+        before=compared.first,
+        now=compared.second,
+        low=here.low if here else None,
+        high=here.high if here else None,
+        method=MEANS_METHOD,
+    )
+
+
+OPPOSITE_VERDICTS: dict[BaselineVerdict, BaselineVerdict] = {"better": "worse", "worse": "better"}
+
+
+def _list_unscored(now: MeasuredSides, demands: GateDemands) -> Iterator[str]:
+    """How few have a score that is asked for: a gate must not pass on one of many unnoticed."""
+    for variant, side in now.items():
+        for name in demands.scores:
+            unscored = sum(name not in demands.values.get(one.row.id, {}) for one in side)
+            if unscored > (1 - MIN_COVERAGE) * len(side):
+                yield f"{unscored:,} of {len(side):,} attempts of {variant!r} have no {name}"
+
+
+def _list_unmatched_tasks(
+    before: Mapping[str, Sequence[MeasuredAttempt]], now: Mapping[str, Sequence[MeasuredAttempt]]
+) -> Iterable[str]:
+    for name in sorted(before.keys() - now.keys()):
+        yield f"variant {name!r} is only in the baseline"
+    for name in sorted(now.keys() - before.keys()):
+        yield f"variant {name!r} is not in the baseline"
+    old = {one.row.task: one.row.task_digest for side in before.values() for one in side}
+    new = {one.row.task: one.row.task_digest for side in now.values() for one in side}
+    for task in sorted(filter(None, old.keys() | new.keys())):
+        if task not in new:
+            yield f"task {task!r} is only in the baseline"
+        elif task not in old:
+            yield f"task {task!r} is not in the baseline"
+        elif old[task] != new[task]:
+            yield f"task {task!r} asks for something else than in the baseline"
+
+
+# A gate's report as JUnit XML, which every build server shows.
+
+
+def gate_to_junit(report: GateReport, refusal: str | None = None) -> str:
+    """A case a metric, a task and a threshold; what fails the gate fails there too."""
+    root = Element("testsuites", name="closeloop gate")
+    suite = SubElement(root, "testsuite", name="metrics")
+    for one in report.differences:
+        case = _add_case(
+            suite,
+            one.metric,
+            one.variant,
+            f"worse: {describe_rate_change(one)}",
+            one.verdict == "worse",
+        )
+        if one.verdict == "not enough data":
+            SubElement(case, "skipped", message=one.verdict)
+    suite = SubElement(root, "testsuite", name="tasks")
+    for task in report.tasks:
+        _add_case(
+            suite,
+            task.task,
+            task.variant,
+            f"worse: {describe_rate_change(task)}",
+            task.verdict == "worse",
+        )
+    suite = SubElement(root, "testsuite", name="thresholds")
+    for demand in report.thresholds:
+        name = f"{demand.metric} {describe_threshold(demand)}"
+        _add_case(suite, name, demand.variant, describe_threshold_value(demand), not demand.holds)
+    suite = SubElement(root, "testsuite", name="verdict")
+    is_failed = not report.passed and not refusal
+    verdict = _add_case(suite, "gate", "closeloop", "; ".join(report.reasons), is_failed)
+    if refusal:
+        SubElement(verdict, "error", message=to_xml_text(refusal), type="coverage")
+    for element in (root, *root):
+        set_case_counts(element)
+    return serialise_xml(root)
+
+
+def _add_case(suite: Element, name: str, group: str, why: str, failed: bool) -> Element:
+    case = SubElement(suite, "testcase", name=to_xml_text(name), classname=to_xml_text(group))
+    if failed:
+        SubElement(case, "failure", message=to_xml_text(why), type="worse")
+    return case
 
 
 REVIEW_SCORE = "would-merge"
@@ -173,7 +577,7 @@ def _compare_groups(
         if not one.side.scored:
             raise BadInput(
                 f"{primary.name} is not known of {one.side.name!r}: compare by another score, "
-                "which `closeloop scores` lists."
+                "which `closeloop score list` lists."
             )
     notes = (
         *work.notes,
@@ -282,7 +686,7 @@ def _coverage_refusals(held: Sequence[ComparedSide]) -> Iterator[str]:
             yield (
                 f"Only {format_percent(side.coverage)} of the attempts of {side.name!r} could be "
                 f"scored, and under {format_percent(MIN_COVERAGE)} there is no verdict: "
-                "`closeloop run --rerun unscored` makes the others again."
+                "`closeloop run --again unscored` makes the others again."
             )
 
 
@@ -319,7 +723,7 @@ def _list_left_out_tasks(
         for key in one
     }
     lines += [
-        f"task {names[digest]!r} was graded in two ways: `closeloop run --regrade` makes them one"
+        f"task {names[digest]!r} was graded in two ways: `closeloop run --again grades` joins them"
         for digest in sorted(dropped)
     ]
     return lines, dropped

@@ -32,21 +32,21 @@ from closeloop.records.estimate import (
     VariantSide,
 )
 from closeloop.records.record import Record
-from closeloop.statistics.log_ratios import estimate_independent_ratio, estimate_ratio
-from closeloop.statistics.mean_comparison import compare_means, rounding_variance
+from closeloop.statistics.mean_comparison import (
+    compare_means,
+    estimate_independent_ratio,
+    estimate_ratio,
+    rounding_variance,
+)
 from closeloop.statistics.rate_comparison import (
     MIN_PAIRED_TASKS,
     classify_difference,
     compare_rates,
     rate_difference,
 )
-from closeloop.statistics.rate_estimate import (
-    TaskValues,
-    jeffreys_variances,
-    t_quantile,
-    t_tails,
-)
+from closeloop.statistics.rate_estimate import TaskValues, jeffreys_variances
 from closeloop.statistics.sequences import adjust_benjamini_hochberg, adjust_holm
+from closeloop.statistics.special_functions import t_quantile, t_tails
 from closeloop.text.wording import (
     count_with_noun,
     format_percent,

@@ -12,14 +12,14 @@ from statistics import fmean
 from msgspec.structs import replace
 
 from closeloop.metrics.attempt_table import AttemptTable, MeasuringProgress, load_attempt_table
-from closeloop.metrics.attempt_values import correctness_values
-from closeloop.metrics.metric_definitions import METRICS
+from closeloop.metrics.metric_definitions import METRICS, correctness_values
 from closeloop.metrics.metric_trends import estimate_shift
-from closeloop.metrics.score_columns import attach_scores, find_metric
-from closeloop.metrics.score_definitions import (
+from closeloop.metrics.score_columns import (
     ScoreCatalogue,
+    attach_scores,
     build_catalogue,
     derived_definitions,
+    find_metric,
     split_source,
 )
 from closeloop.process.rulebook import Rulebook

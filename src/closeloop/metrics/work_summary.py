@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from closeloop.metrics.attempt_groups import DAY_MICROSECONDS, DIMENSIONS, UNKNOWN_LABEL
 from closeloop.metrics.attempt_table import AttemptTable
-from closeloop.metrics.attempt_values import (
+from closeloop.metrics.metric_definitions import (
+    METRICS,
     count_unknown_costs,
     is_recorded,
     total_cost_values,
 )
-from closeloop.metrics.metric_definitions import METRICS
-from closeloop.metrics.metric_figures import compute_metrics, format_dollars
+from closeloop.metrics.metric_figures import compute_metrics
 from closeloop.metrics.metric_trends import estimate_shift, list_version_marks
 from closeloop.metrics.triage import ProgressDisplay, TriageQuery, triage_sessions
 from closeloop.process.rulebook import Rulebook
@@ -24,10 +24,10 @@ from closeloop.records.attempt import AttemptFilter, AttemptMarks, AttemptRow, T
 from closeloop.records.estimate import Metric, MetricsReport, PeriodShift
 from closeloop.records.pull_request import PullRow
 from closeloop.records.record import Record, Time
-from closeloop.records.triage import SessionTriage
+from closeloop.records.score import SessionTriage
 from closeloop.reviews.pull_board import PullCost
 from closeloop.store import Store
-from closeloop.text.wording import count_with_noun
+from closeloop.text.wording import count_with_noun, format_dollars
 
 if TYPE_CHECKING:
     import numpy as np

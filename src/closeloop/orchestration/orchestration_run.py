@@ -20,31 +20,26 @@ from msgspec.structs import replace
 
 from closeloop.attempts.attempt_execution import LEASE_SECONDS, maintain_leases
 from closeloop.attempts.attempt_saving import JudgedTry, ResultSaver, recover_batches
-from closeloop.attempts.experiment_status import is_paid_model
-from closeloop.attempts.run_resources import RunResources, sandbox_description
+from closeloop.attempts.run_resources import RunResources, is_paid_model, sandbox_description
 from closeloop.concurrency import unwrap_exception_group
 from closeloop.grading.variants import ResolvedVariant
 from closeloop.judges.judge_panel import JudgePanel, rubric_for_task
-from closeloop.orchestration.plan_ending import (
+from closeloop.orchestration.plan_execution import (
+    WholeChange,
+    attempt_subtask,
     build_plan_ending,
+    build_together_issues,
+    check_whole_change,
     is_finished,
+    judge_execution,
+    merge_conflict,
     merge_plan_traces,
     scores_from_plan,
     sum_try_usage,
-)
-from closeloop.orchestration.plan_request import PlanBudget, describe_repository, plan_with_model
-from closeloop.orchestration.subtask_execution import (
-    WholeChange,
-    attempt_subtask,
-    build_together_issues,
-    check_whole_change,
-    merge_conflict,
-)
-from closeloop.orchestration.subtask_judging import (
-    judge_execution,
     with_quality_errors,
     with_rule_findings,
 )
+from closeloop.orchestration.plan_request import PlanBudget, describe_repository, plan_with_model
 from closeloop.orchestration.subtask_loop import (
     AcceptedExecutions,
     SubtaskCallbacks,
@@ -80,9 +75,9 @@ from closeloop.reviews.agent_prompts import (
     provide_context,
 )
 from closeloop.sandbox.workspaces import WorkspaceBase, resolve_commit
-from closeloop.sandbox.workspaces.source_repository import git_folder, run_own_git
+from closeloop.sandbox.workspaces.workspace_patches import git_folder, run_own_git
 from closeloop.store import Store
-from closeloop.store.job_leases import is_owner_dead
+from closeloop.store.fact_rows import is_owner_dead
 from closeloop.text.patches import parse_patch
 from closeloop.text.redaction import redact_record, redact_text
 

@@ -13,12 +13,13 @@ its work tree, index and hooks play no part.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from tempfile import TemporaryDirectory
+from typing import Protocol, TypeVar
 
 import anyio
 from anyio import to_thread
@@ -30,41 +31,79 @@ from closeloop.attempts.attempt_execution import (
     maintain_leases,
     open_executor,
 )
-from closeloop.attempts.attempt_saving import FinishedAttempt
+from closeloop.attempts.attempt_saving import FinishedAttempt, ended_events
 from closeloop.attempts.experiment_run import RunContext, open_run_context
-from closeloop.attempts.experiment_status import require_prices
+from closeloop.attempts.run_resources import prepare_task_base, require_prices
+from closeloop.changes.change_check import CheckRequest
+from closeloop.changes.change_sides import ChangeQuery, CheckContext
+from closeloop.changes.check_verdict import (
+    Fixer,
+    FixOrder,
+    FixResult,
+    list_blocking_findings,
+    save_report,
+)
+from closeloop.changes.code_host import HostedRepository, find_hosted_repository, open_code_host
+from closeloop.changes.report_formats import escape_prose, fence_output, report_headline
+from closeloop.changes.report_publishing import (
+    HostConnection,
+    PullDraft,
+    open_pull,
+    push_branch,
+    require_delivery_access,
+)
+from closeloop.changes.tool_comparison import has_broken
 from closeloop.concurrency import unwrap_exception_group
 from closeloop.git import try_git_text
 from closeloop.grading.variants import ResolvedVariant
+from closeloop.judges.change_review import open_reviewer
 from closeloop.orchestration.orchestration_run import variants_by_name
-from closeloop.records.attempt import Proof, sum_usage
+from closeloop.records.attempt import Attempt, Proof, sum_usage
+from closeloop.records.change import ChangeReport, MendingResult, ToolRun
 from closeloop.records.errors import BadInput, Fault, MachineFailed, unknown_name_error
-from closeloop.records.experiment_plan import AttemptOrder, ExperimentPlan, ScheduledAttempt
-from closeloop.records.record import Record, content_digest
-from closeloop.records.request_delivery import (
+from closeloop.records.experiment_plan import (
+    AttemptOrder,
+    AttemptResult,
+    ExperimentPlan,
+    ScheduledAttempt,
+)
+from closeloop.records.finding import Unmeasured
+from closeloop.records.orchestration import (
     AskedWork,
+    CheckedChange,
+    DeliveredPull,
+    DeliveryBranch,
     DeliveryOrder,
     DeliveryProgress,
+    DeliveryResult,
+    DeliveryState,
     DeliveryStep,
     HostIssue,
+    SavedDelivery,
 )
-from closeloop.records.session import EventDetails, LogEvent
+from closeloop.records.protocols import Model
+from closeloop.records.record import Record, content_digest
 from closeloop.records.settings import CommandSettings, Settings
 from closeloop.records.task import Experiment, Task, Variant
+from closeloop.records.trace import AnyEvent, EventDetails, Handoff, Lane, LogEvent, Trace
 from closeloop.reviews.agent_context import UpcomingWork
 from closeloop.reviews.agent_prompts import (
     clone_repository_name,
     open_context_provider,
     provide_context,
 )
-from closeloop.sandbox.workspaces import resolve_commit
+from closeloop.reviews.authorship import ATTEMPT_TRAILER, parse_trailers
+from closeloop.reviews.rule_editing import with_learned_rules
+from closeloop.sandbox.workspaces import WorkspacePool, resolve_commit
+from closeloop.sandbox.workspaces.workspace_patches import branch_name, make_branch
 from closeloop.store import Store
 from closeloop.store.event_section import delivery_step_key
-from closeloop.store.job_leases import is_owner_dead
-from closeloop.store.plan_section import pack_exchanges
+from closeloop.store.fact_rows import is_owner_dead
+from closeloop.store.plan_section import pack_exchanges, unpack_exchanges
 from closeloop.tasks.project_discovery import discover_commands
 from closeloop.tasks.task_files import with_digests
-from closeloop.text.redaction import redact_record, redact_text
+from closeloop.text.patches import parse_patch
+from closeloop.text.redaction import redact_new_secrets, redact_record, redact_text
 from closeloop.text.untrusted import build_text_block, draw_seal, fence_blocks, visible_line
 from closeloop.text.wording import truncate_words
 
@@ -436,3 +475,469 @@ def name_task(title: str, issue: HostIssue | None) -> str:
     if len(name) > MAX_NAME_CHARS:
         name = name[:MAX_NAME_CHARS].rpartition("-")[0] or name[:MAX_NAME_CHARS]
     return name or "request"
+
+
+# The change of a delivery in tiers 1 to 3, and what they find given back to the agent.
+
+
+class ChangeChecker(Protocol):
+    """The story of checking a change, as `flow.check_change` tells it."""
+
+    def __call__(
+        self,
+        order: CheckRequest,
+        workspaces: WorkspacePool,
+        fixer: Fixer | None = None,
+        reviewer: Model | Unmeasured | None = None,
+    ) -> Awaitable[ChangeReport]: ...
+
+
+class DeliveryFixer:
+    """Has the agent that did the work mend it, where it worked; each cycle is kept."""
+
+    def __init__(self, run: DeliveryRun, patch: str) -> None:
+        self._run, self._patch = run, patch
+        self.mended = ""
+        """What the last cycle left, as a patch on top of the change."""
+
+    async def mend(self, bench: CheckContext, order: FixOrder) -> FixResult:
+        """One cycle; it is begun only while there is money for it."""
+        run, budget = self._run, self._run.request.budget
+        name = f"fixed-{order.number}"
+        spent, is_known = sum_spent_cost(run), run.load_step(name, FinishedAttempt) is not None
+        if budget is not None and spent >= budget and not is_known:
+            note = f"${spent:.2f} of the budget of ${budget:.2f} are spent"
+            return FixResult(patch=order.mended, note=note)
+        task = replace(run.order.task, prompt=order.prompt)
+        make = partial(
+            run_agent_once,
+            run,
+            task,
+            number=order.number + 1,
+            beneath=self._patch,
+            draft=order.mended,
+        )
+        cycle = await run.do_step("fixed", FinishedAttempt, make, describe_run, name)
+        attempt, change = cycle.made.attempt, cycle.made.change
+        self.mended = change.patch if change else ""
+        ended_early = attempt.cause or attempt.exit.replace("_", " ")
+        return FixResult(
+            patch=self.mended, note=None if attempt.exit == "finished" else ended_early
+        )
+
+
+async def check_and_mend(
+    run: DeliveryRun, work: FinishedAttempt, check: ChangeChecker
+) -> CheckedChange | None:
+    """Tiers 1 to 3; what blocks goes back to the agent. None where nothing was changed."""
+    patch = work.made.change.patch if work.made.change else ""
+    if not patch.strip():
+        return None
+
+    async def check_first() -> CheckedChange:
+        fixer = DeliveryFixer(run, patch)
+        report = await _check_patch(run, patch, check, fixer)
+        mending = report.mending
+        bare = replace(report, mending=None)
+        if mending is None or not mending.tries:
+            return CheckedChange(patch=patch, report=bare)
+        better = fixer.mended.strip() and _count_left(mending) < _count_failures(run, report)
+        note = mending.note and f"mending stopped early: {mending.note}"
+        if not better:
+            note = note or "what the fix cycles made was no better, and is left out"
+            return CheckedChange(patch=patch, report=bare, cycles=mending.tries, note=note)
+        whole = await _join_patches(run, patch, fixer.mended)
+        return CheckedChange(patch=whole, report=bare, cycles=mending.tries, note=note)
+
+    return await run.do_step("checked", CheckedChange, check_first, _describe_check)
+
+
+async def check_mended(
+    run: DeliveryRun, work: FinishedAttempt, checked: CheckedChange | None, check: ChangeChecker
+) -> CheckedChange | None:
+    """All tiers once more, of what the fix cycles made: the report is about what is delivered."""
+    if checked is None or (work.made.change and checked.patch == work.made.change.patch):
+        return checked
+
+    async def check_last() -> CheckedChange:
+        report = await _check_patch(run, checked.patch, check)
+        return replace(checked, report=report)
+
+    return await run.do_step("checked", CheckedChange, check_last, _describe_check, "rechecked")
+
+
+async def _check_patch(
+    run: DeliveryRun, patch: str, check: ChangeChecker, fixer: Fixer | None = None
+) -> ChangeReport:
+    tools, order = run.context.tools, run.order
+    settings = tools.settings
+    checks = replace(settings.check, hold_at=settings.check.hold_at or "critical")
+
+    def tell(text: str) -> None:
+        run.tell_progress("checked", done=False, text=text)
+
+    reviewer = None
+    if checks.model:
+        reviewer = await open_reviewer(run.opened, tools.gateway, checks.model, settings)
+    with TemporaryDirectory(prefix="closeloop-") as folder:
+        path = Path(folder, order.id)
+        await to_thread.run_sync(path.write_bytes, patch.encode("utf-8", "surrogateescape"))
+        request = CheckRequest(
+            root=Path(run.repo),
+            wanted=ChangeQuery(patch=path, base=order.task.base),
+            cache=tools.root / (settings.cache or ".closeloop/cache"),
+            settings=with_learned_rules(checks, run.store, run.repo_name),
+            commands=settings.commands,
+            confirm=settings.judge.confirm,
+            silences=settings.silence,
+            request=order.request,
+            tell=tell,
+        )
+        report = await check(request, tools.workspaces, fixer, reviewer)
+    return replace(report, title=order.title)
+
+
+async def _join_patches(run: DeliveryRun, *patches: str) -> str:
+    """Patches on top of each other as one, from the base on."""
+    tools = run.context.tools
+    base = await prepare_task_base(run.order.task, tools.workspaces)
+    async with tools.workspaces.open(base, run.crew.variant.limits) as workspace:
+        await workspace.apply_patch("".join(patches))
+        return await workspace.read_diff()
+
+
+def _count_left(mending: MendingResult) -> int:
+    """What the mended change still has against it."""
+    return sum(max(1, len(one.broke)) for one in mending.left) + len(mending.findings)
+
+
+def _count_failures(run: DeliveryRun, report: ChangeReport) -> int:
+    """What the change has against it as the agent first left it."""
+    tools = sum(max(1, len(one.broke)) for one in report.tools if has_broken(one))
+    return tools + len(list_blocking_findings(run.context.tools.settings.check, report.findings))
+
+
+def _describe_check(checked: CheckedChange) -> EventDetails:
+    report = checked.report
+    return {
+        "verdict": report.verdict,
+        "risk": report.risk.level if report.risk else None,
+        "held": report.held,
+        "cycles": checked.cycles,
+        "reasons": "; ".join(report.reasons),
+    }
+
+
+# What a delivery hands over: its runs as one attempt, a branch, a pull request, and the texts.
+
+
+MAX_OUTPUT_CHARS = 2_000
+PROMPT_ID_CHARS = 12
+
+
+def delivery_branch_name(order: DeliveryOrder) -> str:
+    """`closeloop/TASK/ATTEMPT`: by it the pull request is known as this work, and found again."""
+    return branch_name(order.task.id, order.id)
+
+
+async def require_host_access(run: DeliveryRun) -> None:
+    """BadInput where the host would not take the pull request: before an agent is paid for it."""
+    target = run.order.target
+    if run.request.dry_run or target is None or run.load_step("worked", FinishedAttempt):
+        return
+    host, opening = find_delivery_host(run)
+    if host is not None and opening is not None:
+        await require_delivery_access(run.repo, opening, host, run.order.task.base or "", target)
+
+
+def find_delivery_host(
+    run: DeliveryRun,
+) -> tuple[HostedRepository | None, HostConnection | None]:
+    """Where the clone came from, and a connection where there are credentials for it."""
+    environ = run.request.environ
+    host = find_hosted_repository(Path(run.repo), environ)
+    return host, open_code_host(host.kind, host.repo, environ) if host else None
+
+
+# One attempt of all that the agent did
+
+
+def build_delivered_attempt(
+    order: DeliveryOrder, runs: Sequence[FinishedAttempt], checked: CheckedChange | None, repo: str
+) -> AttemptResult:
+    """The work and its fix cycles as one: what it took in all, and the change that is delivered."""
+    first, last = runs[0].made.attempt, runs[-1].made.attempt
+    attempt = Attempt(
+        id=order.id,
+        origin="production",
+        task=order.task.id,
+        variant=first.variant,
+        number=order.number,
+        started=order.at,
+        ended=last.ended,
+        exit=first.exit,
+        cause=first.cause,
+        usage=sum_usage(run.made.attempt.usage for run in runs),
+        summary="\n\n".join(dict.fromkeys(filter(None, (run.made.attempt.summary for run in runs))))
+        or None,
+        sandbox=first.sandbox,
+        branch=delivery_branch_name(order) if checked else None,
+        repo=repo,
+        user=order.user,
+        links={"issue": order.issue.url} if order.issue and order.issue.url else {},
+    )
+    exchanges = [one for run in runs if run.exchanges for one in unpack_exchanges(run.exchanges)]
+    traces = [run.made.trace for run in runs if run.made.trace is not None]
+    made = AttemptResult(
+        attempt=attempt,
+        trace=join_traces(traces) if traces else None,
+        change=parse_patch(checked.patch if checked else "", base=order.task.base),
+        exchanges=[replace(one, number=number) for number, one in enumerate(exchanges, 1)],
+        insights=tuple(
+            replace(one, attempt=order.id, repo=repo) for run in runs for one in run.made.insights
+        ),
+    )
+    return replace(made, events=ended_events(made, order.task))
+
+
+def join_traces(traces: Sequence[Trace]) -> Trace:
+    """Runs of one agent, one after the other: its main lane goes on, others stay their own."""
+    joined = traces[0]
+    for number, trace in enumerate(traces[1:], 1):
+        joined = _append_trace(joined, trace, f"fix-{number}")
+    return joined
+
+
+def _append_trace(first: Trace, later: Trace, name: str) -> Trace:
+    root = first.lanes[0] if first.lanes else Lane(id="root")
+    main = later.lanes[0].id if later.lanes else root.id
+
+    def renamed(lane: str | None) -> str | None:
+        return root.id if lane == main else None if lane is None else f"{name}/{lane}"
+
+    def moved(event: AnyEvent, number: int) -> AnyEvent:
+        turn = event.turn + len(root.turns) if event.turn and event.lane == main else event.turn
+        event = replace(event, lane=renamed(event.lane), number=number, turn=turn)
+        if isinstance(event, Handoff) and event.child is not None:
+            event = replace(event, child=renamed(event.child))
+        return event
+
+    turns = (*root.turns, *(later.lanes[0].turns if later.lanes else ()))
+    lanes = [replace(root, turns=turns), *first.lanes[1:]]
+    lanes += [
+        replace(one, id=renamed(one.id) or "", parent=renamed(one.parent))
+        for one in later.lanes[1:]
+    ]
+    start = len(first.events) + 1
+    events = (moved(event, number) for number, event in enumerate(later.events, start))
+    skipped = {
+        why: first.skipped.get(why, 0) + later.skipped.get(why, 0)
+        for why in {**first.skipped, **later.skipped}
+    }
+    return replace(first, lanes=tuple(lanes), events=(*first.events, *events), skipped=skipped)
+
+
+# What people are told
+
+
+def list_unresolved(checked: CheckedChange, attempt: Attempt) -> list[str]:
+    """What is not well: what blocks it beside its risk, and how its agent ended."""
+    report = checked.report
+    # The last reason of what is held is the risk, which nobody can resolve but a person.
+    reasons = [*report.reasons[: -1 if report.held else None]] if report.verdict == "block" else []
+    if attempt.exit != "finished":
+        reasons.append(
+            f"the agent did not finish: {attempt.cause or attempt.exit.replace('_', ' ')}"
+        )
+    if checked.note and reasons:
+        reasons.append(checked.note)
+    return reasons
+
+
+def build_commit_message(order: DeliveryOrder, prompt: str | None, summary: str | None) -> str:
+    """A title, what the agent says, and trailers that lead back to the work."""
+    text = redact_text(truncate_words(visible_line(summary or ""), 1_000), {})
+    if parse_trailers(text):
+        text = f"The agent says: {text}"  # it writes no trailers of ours
+    return "\n\n".join(filter(None, [order.title, text, "\n".join(list_trailers(order, prompt))]))
+
+
+def list_trailers(order: DeliveryOrder, prompt: str | None) -> Iterator[str]:
+    yield f"Task-Id: {order.task.id}"
+    if prompt:
+        yield f"Prompt-Version: {prompt[:PROMPT_ID_CHARS]}"
+    yield f"{ATTEMPT_TRAILER}: {order.id}"
+
+
+def build_pull_body(
+    order: DeliveryOrder, attempt: Attempt, checked: CheckedChange, prompt: str | None
+) -> str:
+    """What was asked, what came of it, and all that is not well; the report itself follows it."""
+    report, unresolved = checked.report, list_unresolved(checked, attempt)
+    parts = [f"<!-- closeloop:deliver {order.id} -->"]
+    parts.append(f"**Asked for:** {escape_prose(order.request, 1_000)}")
+    if attempt.summary:
+        parts.append(f"**The agent says:** {escape_prose(attempt.summary, 1_500)}")
+    cycles = f" Fix cycles: {checked.cycles}." if checked.cycles else ""
+    parts.append(f"**Checks:** {escape_prose(report_headline(report))}{cycles}")
+    if report.held:
+        parts.append("**On hold:** a person must look at it before it is merged.")
+    if unresolved:
+        parts.append("### Not resolved")
+        parts.append("\n".join(f"- {escape_prose(reason)}" for reason in unresolved))
+        parts += [_describe_failure(run) for run in report.tools if has_broken(run) and run.output]
+    if order.issue is not None and order.issue.closable:
+        parts.append(f"Closes #{order.issue.number}")
+    return "\n\n".join([*parts, "\n".join(list_trailers(order, prompt))])
+
+
+# What is kept and handed over
+
+
+def _describe_failure(run: ToolRun) -> str:
+    title = escape_prose(f"`{run.command}` {run.after}")
+    return f"{title}:\n\n{fence_output(run.output, MAX_OUTPUT_CHARS)}"
+
+
+async def save_delivered_attempt(run: DeliveryRun, checked: CheckedChange | None) -> Attempt:
+    """One attempt of all runs, with its report: from now on it is in every list."""
+
+    async def save() -> SavedDelivery:
+        made = build_delivered_attempt(run.order, run.list_runs(), checked, run.repo_name)
+
+        def save_all() -> SavedDelivery:
+            run.store.save_attempt(made)
+            known = run.store.reports.list_reports(1, attempt=run.order.id)
+            number = known[0].number if known else None
+            if checked is not None and number is None:
+                number = save_report(checked.report, run.store, run.repo_name, run.order.id)
+            return SavedDelivery(attempt=run.order.id, report=number)
+
+        return await to_thread.run_sync(save_all)
+
+    await run.do_step("saved", SavedDelivery, save, lambda saved: {"report": saved.report})
+    return run.store.load_attempt(run.order.id)
+
+
+async def make_delivery_branch(
+    run: DeliveryRun, attempt: Attempt, checked: CheckedChange | None
+) -> DeliveryBranch | None:
+    """The change as a commit on the base, in the user's repository; None where there is none."""
+    if checked is None:
+        return None
+    order, name = run.order, delivery_branch_name(run.order)
+    base = order.task.base or ""
+
+    def make() -> DeliveryBranch:
+        ours = f"\n{ATTEMPT_TRAILER}: {order.id}\n"
+        # One that was made before the last stop may have been gone on with.
+        if ours not in try_git_text(run.repo, "log", "-1", "--format=%B", f"refs/heads/{name}"):
+            message = build_commit_message(order, run.crew.variant.prompt, attempt.summary)
+            patch = redact_new_secrets(checked.patch)
+            make_branch(run.repo, base, patch, name, message, at=attempt.ended)
+        commit = resolve_commit(run.repo, f"refs/heads/{name}")
+        return DeliveryBranch(name=name, commit=commit, base=base)
+
+    return await run.do_step(
+        "branched",
+        DeliveryBranch,
+        partial(to_thread.run_sync, make),
+        lambda branch: {"branch": branch.name, "commit": branch.commit},
+    )
+
+
+async def open_delivery_pull(
+    run: DeliveryRun,
+    attempt: Attempt,
+    branch: DeliveryBranch | None,
+    checked: CheckedChange | None,
+) -> DeliveredPull | str | None:
+    """The pull request, opened once; or why there is only a branch."""
+    if branch is None or checked is None:
+        return None
+    if (known := run.load_step("opened", DeliveredPull)) is not None:
+        return known
+    if run.request.dry_run:
+        return "It is a dry run: no pull request was opened."
+    host, opening = find_delivery_host(run)
+    target = run.order.target
+    if host is None or opening is None:
+        return (
+            "No pull request was opened: there is neither a token nor an app for the host of"
+            " `origin` (GITHUB_TOKEN, GITLAB_TOKEN, or a GitHub App)."
+        )
+    if target is None:
+        return "No pull request was opened: the base is no branch. Name one with --base."
+    wanted = PullDraft(
+        title=run.order.title,
+        body=build_pull_body(run.order, attempt, checked, run.crew.variant.prompt),
+        target=target,
+        branch=branch,
+        held=checked.report.held,
+    )
+    return await run.do_step(
+        "opened",
+        DeliveredPull,
+        partial(_push_and_open, run.repo, opening, host, wanted, checked.report),
+        lambda pull: {"url": pull.url, "number": pull.number, "draft": pull.draft},
+    )
+
+
+async def _push_and_open(
+    repo: str,
+    opening: HostConnection,
+    host: HostedRepository,
+    wanted: PullDraft,
+    report: ChangeReport,
+) -> DeliveredPull:
+    async with opening as hub:
+        await push_branch(repo, hub, host, wanted.branch)
+        return await open_pull(hub, host, wanted, report)
+
+
+async def finish_delivery(
+    run: DeliveryRun,
+    attempt: Attempt,
+    branch: DeliveryBranch | None,
+    pull: DeliveredPull | str | None,
+    checked: CheckedChange | None,
+) -> DeliveryResult:
+    """What came of it, said once: with a pull request, or with a branch alone."""
+    unresolved = list_unresolved(checked, attempt) if checked else []
+    report = checked.report if checked else None
+    feedback = [one.text for one in run.store.course.list_attempt_insights([attempt.id])]
+    notes = [pull] if isinstance(pull, str) else [*pull.notes] if pull else []
+    if checked is None:
+        cause = attempt.cause or attempt.exit.replace("_", " ")
+        unresolved = [f"the agent changed nothing ({cause})"]
+    result = DeliveryResult(
+        id=run.order.id,
+        state=_decide_state(report, unresolved),
+        title=run.order.title,
+        attempt=attempt.id,
+        variant=run.order.variant,
+        reasons=(*unresolved, *(report.reasons[-1:] if report and report.held else ())),
+        verdict=report.verdict if report else None,
+        risk=report.risk.level if report and report.risk else None,
+        cycles=checked.cycles if checked else 0,
+        cost=attempt.usage.cost,
+        feedback=feedback[0] if feedback else None,
+        branch=branch,
+        pull=pull if isinstance(pull, DeliveredPull) else None,
+        notes=tuple(notes),
+    )
+
+    async def as_told() -> DeliveryResult:
+        return result
+
+    name = "ended-pull" if result.pull else "ended-branch"
+    await run.do_step("ended", DeliveryResult, as_told, lambda one: {"state": one.state}, name)
+    return replace(result, report=report)
+
+
+def _decide_state(report: ChangeReport | None, unresolved: Sequence[str]) -> DeliveryState:
+    if report is None:
+        return "nothing"
+    if report.held:
+        return "held"
+    return "unresolved" if unresolved else "delivered"

@@ -9,31 +9,188 @@ from functools import cache, lru_cache
 from itertools import zip_longest
 from operator import attrgetter
 
-from closeloop.process.claim_phrases import (
-    ADMISSION,
-    CLAIM_WORDS,
-    DONE_CLAIM,
-    INSTRUCTION,
-    INTENTION,
-    MORE_OFFERED,
-    OPENING_CLAIM,
-    OTHER_CLAIM,
-    OTHER_WORDS,
-    PASSING_CLAIM,
-    RESERVATION,
-    REVIEW_WISH,
-    WHOLE_CLAIM,
-)
 from closeloop.process.rule_helpers import cache_on_reading, truncate_line
-from closeloop.process.text_words import build_automaton, mentions_any
-from closeloop.records.inspection import (
-    LaneReading,
-)
+from closeloop.process.text_facts import build_automaton, mentions_any
+from closeloop.records.change import LaneReading
 from closeloop.records.record import Record
-from closeloop.records.trace import (
-    Message,
-    ToolUse,
+from closeloop.records.trace import Message, ToolUse
+
+# How agents say that they are done, that checks pass, and that they are not sure, as patterns.
+
+
+_CHECK_SUBJECT = (
+    r"(?:tests?|test suites?|suites?|specs?|checks|build|lint(?:er|ing)?|type[- ]?check\w*)"
 )
+PASSING_CLAIM = re.compile(
+    rf"\b{_CHECK_SUBJECT}(?: \w+){{0,2}}? (?:is |are |all |have |has |both )?(?:now |still |also"
+    r" |all )?"
+    r"(?:pass(?:es|ed|ing)?|green|succeed(?:s|ed)?)\b(?! (?:in|a|an|the|none|null|to|as|through)\b)"
+    rf"|\bpass(?:es|ed|ing)? (?:all |the |every |\d+ )*(?:\w+ )?{_CHECK_SUBJECT}\b"
+    r"|\b[1-9]\d*(?:/\d+)? (?:tests? )?pass(?:ed|ing)?\b"
+    r"|\b(?:ran|re-?ran|running)\b.{0,40}\btests?\b.{0,40}\bpass(?:ed|es|ing)?\b"
+    r"|✅.{0,40}\btests?\b.{0,40}\bpass"
+    # German, French, Spanish, Portuguese, Italian, Russian, Chinese, Japanese
+    r"|\btests (?:\w+ ){0,3}?(?:grün|durch|erfolgreich|bestanden)\b|\btests? (?:passent"
+    r"|réussissent|sont (?:au )?verts?)\b"
+    r"|\b(?:pruebas|tests) (?:\w+ )?(?:pasan|pasaron|pasando|en verde)\b"
+    r"|\btestes (?:\w+ )?(?:passam|passaram|passando)\b|\btest (?:\w+ )?(?:passano|passati)\b"
+    r"|\bтесты (?:\w+ )?(?:проходят|прошли|пройдены|зел[её]ные)\b"
+    r"|测试(?:用例)?(?:已|都|均|也|全部|全|已经)*通过|テスト(?:は|が|も)?(?:すべて|全て|全部"
+    r"|全件)?(?:に)?(?:通|パス|成功|合格)"
+)
+_DONE_VERB = (
+    r"(?:done|completed|finished|fixed|resolved|implemented|addressed|solved|corrected|added"
+    r"|updated"
+    r"|refactored|replaced|removed|modified|changed|created|reverted|rewritten|migrated|renamed)"
+)
+_OPENING = (
+    r"(?:[^\w`]|thought:|summary:|perfect\b|great\b|excellent\b|ok(?:ay)?\b|yes\b|yep\b|sure\b"
+    r"|all set\b|and\b|successfully\b|now\b|both\b|all\b|\d+[.)] )*"
+)
+OPENING_CLAIM = re.compile(
+    rf"{_OPENING}(?:{_DONE_VERB}|complete(?=[.!]|$))\b(?! (?:in|by|as|from|with|when|upon)\b)"
+    r"|[^\w`]*(?:the|it|this|both|all|`)[^:?]*\bnow (?:uses?|handles?|supports?|correctly"
+    r"|properly)\b"
+)
+"""Sentences that say by their first words that something is done."""
+DONE_CLAIM = re.compile(
+    r"\b(?:(?:i|we)(?:'ve| have)? (?:now |also |just |successfully |already |then |fully "
+    rf"|believe i have )*(?:{_DONE_VERB}|made)"
+    r"|(?:has|have) (?:now |all |both |also |already |successfully )*been (?:\w+ly |now )*"
+    rf"(?:{_DONE_VERB}|made|applied)"
+    rf"|(?:is|are) (?:now |all |fully |successfully |both )+(?:{_DONE_VERB}|complete|working"
+    r"|ready|in place)"
+    r"|(?:task|work|fix|fixes|implementation|changes?|solution|issue|bug|error|problem|feature"
+    r"|refactoring|migration|everything|rebase|conflicts?)\b[^,;:]{0,60}?\b(?:is|are|was|were) "
+    r"(?:\w+ly )?(?:done|completed?|finished|fixed|resolved|implemented|addressed|working|ready"
+    r"|in place)"
+    r"|(?<![^\s])(?:the|your|our) [\w`./ -]{1,40}? (?:is|are) (?:\w+ly )?(?:done|completed?"
+    r"|finished|fixed|resolved|implemented|ported|repaired|written)(?= *[.!:,;]|$| and\b)"
+    r"|(?:conflicts?|issues?|bugs?|errors?|tasks?|work) (?:resolved|fixed|completed?|done"
+    r"|addressed)"
+    rf"|successfully {_DONE_VERB}|{_DONE_VERB} successfully"
+    r"|(?:this|that|it|(?:fix|change|solution)s?(?: has| have)?) (?:completes|resolve[sd]"
+    r"|fixe[sd]|solve[sd]|addresse[sd]) (?:the|this|that|our|your)"
+    r"|works now|works? as (?:expected|required|intended)"
+    r"|(?:fix|solution|implementation|change) (?:\w+ )?works?|now (?:works?|passes)"
+    r"|(?:i'm|i am|we're|we are|that's|it's|all) (?:all |now )?(?:done|finished|set)"
+    r"|(?:i'm|i am|we're|we are|it's|is|are) (?:now |all )?(?:ready|good) to (?:merge|submit"
+    r"|go(?=[.!]|$)))\b"
+)
+OTHER_CLAIM = re.compile(
+    # German, French, Spanish, Portuguese, Italian, Russian, Chinese, Japanese
+    rf"^{_OPENING}(?:fertig|erledigt|behoben|umgesetzt|terminé|corrigé|c'est (?:fait|corrigé"
+    r"|terminé|réglé)|listo|hecho|corregido|solucionado|implementado|pronto|feito|concluído"
+    r"|corrigido|fatto|risolto|completato|готово|исправлено|сделано|реализовано)\b"
+    r"|\b(?:(?:ist|sind|wurde|wurden) (?:\w+ ){0,4}?(?:behoben|erledigt|fertig|umgesetzt"
+    r"|implementiert|gelöst|korrigiert)"
+    r"|ich habe (?:\w+ ){1,8}?(?:behoben|umgesetzt|implementiert|korrigiert|hinzugefügt|gefixt"
+    r"|angepasst)"
+    r"|j'ai (?:bien )?(?:corrigé|implémenté|ajouté|résolu|terminé|modifié)|(?:est|sont|a été"
+    r"|ont été) (?:maintenant )?(?:corrigé|résolu|implémenté|terminé)\w*"
+    r"|(?:está|están|quedó|queda|ha sido|fue|foi|foram) (?:\w+ )?(?:listo|corregid\w+"
+    r"|arreglad\w+|implementad\w+|solucionad\w+|resuelt\w+|corrigid\w+|resolvid\w+|concluíd\w+"
+    r"|pront[oa])|he (?:corregido|arreglado|implementado|solucionado|añadido)"
+    r"|(?:corrigi|implementei|resolvi|adicionei) (?:o|a|os|as)"
+    r"|ho (?:corretto|risolto|implementato|sistemato|aggiunto)"
+    r"|я (?:исправил|добавил|реализовал|сделал)а?|(?:ошибка|проблема|баг) (?:исправлен|решен"
+    r"|устранен)\w*)\b"
+    r"|(?:已|已经|均已|都已)(?:成功)?(?:修复|完成|解决|实现|修改|更新|添加)|(?:修复|修改"
+    r"|改)(?:完成|好了|完毕)|搞定了?|(?:修正|実装|対応|解決|完了|更新|追加)(?:が完了)?"
+    r"(?:しました|済みです)"
+)
+OTHER_WORDS = (
+    "fertig", "erledigt", "behoben", "umgesetzt", "implementiert", "korrigiert", "gefixt",
+    "angepasst", "fait", "listo", "hecho", "correg", "soluciona", "implementad", "pronto", "feito",
+    "corrig", "fatto", "risolto", "completato", "arregla", "resuelt", "resolvi", "implementei",
+    "adicionei", "corretto", "implementato", "sistemato", "aggiunto",
+)  # fmt: skip
+"""One of them stands in every claim of `OTHER_CLAIM` that is written in ASCII."""
+WHOLE_CLAIM = re.compile(
+    r"\b(?:done|complete|completed|finished|fix\w*|resolved|implemented|addressed|solved|works?"
+    r"|ready)\b"
+    r"|[^\x00-\x7f]"
+)
+"""Of the claims of a message one that speaks of the whole work is quoted."""
+INTENTION = re.compile(
+    r"\b(?:let me (?!know|summari)|let's (?!summari)|(?:i'll|i will) (?!(?:now )?(?:submit|finish"
+    r"|conclude|end))|i need|we need"
+    r"|next,? i|i'm going to|now i(?:'ll)? (?:need|will)|i should|to fix|to resolve)\b"
+)
+MORE_OFFERED = re.compile(
+    r"\b(?:would you like|do you want|do you have|is there|are there|shall i|want me)\b.*"
+    r"\b(?:any|anything|additional|further|other|else|more)\b"
+)
+"""A last question that doubts nothing."""
+RESERVATION = re.compile(
+    r"\b(?:should|would|will|could|might|may|expect|hopefully|once|if|until|when|whether|make sure"
+    r"|so that|need|must|not|cannot|fail\w*|except|please|you can|to (?:get|make|see|verify)"
+    r"|seems?|already (?:was|were|is|are)|propos\w+|explaining|suggest\w*|why|how|plan(?:ned)?"
+    r"|nicht|kein\w*|sollten?|wenn|falls|pas|devrait|devraient|si|debería\w*|não|deve(?:ria)?m?|se"
+    r"|non"
+    r"|dovrebbe|не|должн\w+|если)\b"
+    r"|n't\b|未|没|不|如果|应该|可能|请|尽量|ません|ない|はず|たら|ください|下さい|限り"
+    r"|\b(?:as far as (?:possible|i can|i could)|to the best of my|best[- ]effort|bitte|soweit"
+    r"|veuillez|merci de|dans la mesure du possible|por favor|en la medida de lo posible"
+    r"|na medida do possível|per favore|per quanto possibile|пожалуйста|по возможности)\b"
+)
+INSTRUCTION = re.compile(
+    r"\W*(?:\d+[.)]\W*)?(?:(?:then|next|now|finally|first|lastly|also|after(?:wards| that))\b,? )?"
+    r"(?:run|re-?run|execute|check|verify|confirm|validate|apply|install|open|restart|try|replace"
+    r"|ensure|make sure|follow|add|modify|update|change|use|save|copy|set) "
+    r"(?:that|if|whether|the|your|it|this|these|those|any|a|an|[`*'\"])"
+)
+"""What the user is told to do."""
+REVIEW_WISH = re.compile(
+    r"\bplease (?:re-?|double[- ]?)?(?:review|check)\b|\bdouble[- ]check (?:it|this|the|my|these)\b"
+)
+"""The agent leaves it to the user to see whether the work is right."""
+ADMISSION = re.compile(
+    r"\b(?:could|can|did|do|was|were|have|has|had|am|is)(?:n't| not|not)(?: \w+){0,3}? "
+    r"(?:run|ran|test|tested|verif\w+|execut\w+|validat\w+|confirm\w*|fix\w*|pass|find"
+    r"|complete\w*)\b"
+    r"|\b(?:unable to|not able to|untested|unverified|not (?:yet )?(?:verified|tested|complete\w*)"
+    r"|without (?:running|testing|verifying)|no tests? (?:were|was|are|is) |nothing (?:was"
+    r"|has been) (?:run|tested|executed|checked)|not run|pre-?existing"
+    r"|(?:still|currently|remaining|unrelated) (?:\w+ ){0,3}?fail\w*"
+    r"|[1-9]\d* (?:tests? |checks? )?(?:fail(?:s|ed|ures?)?|(?:is |are )failing)"
+    r"|fail\w* (?:\w+ ){0,6}?(?:unrelated|remain\w*|before|already|environment\w*|network|flaky)"
+    r"|(?<!no )(?<!zero )(?<!0 )(?<!the )(?<!all )(?<!any )remaining (?:issue|problem|failure)s?"
+    r"|remaining (?:issue|problem)s? (?:is|are)(?! (?:now |all )?(?:fixed|resolved|addressed|gone))"
+    r"|tests? (?:still )?fails?|except for|blocked|not possible|give up|gave up"
+    r"|please (?:run|test|verify|check|try)|(?:run|verify|test) (?:it |this )?(?:yourself|locally)"
+    r"|should (?:now )?(?:work|pass|fix|resolve|address|be (?:fixed|resolved|working|good))"
+    r"|nicht (?:getestet|geprüft|ausführen|ausgeführt|laufen lassen)|ungetestet|schlägt noch fehl"
+    r"|(?:n'ai|n'a) pas (?:pu|testé|exécuté|vérifié)|non testé|échouent? encore"
+    r"|no (?:pude|he podido|probé|ejecuté)|sin probar|(?:todavía|aún) fallan?"
+    r"|não (?:consegui|testei|executei|rodei|verifiquei)|ainda falham?"
+    r"|non (?:ho potuto|testato)|не (?:удалось|смог|проверял|тестировал|запускал)\w*)\b"
+    r"|未能|无法|没有(?:运行|测试|验证)|未(?:运行|测试|验证)|仍(?:然)?失败|できませんでした"
+    r"|確認していません|未確認|未テスト"
+)
+CLAIM_WORDS: tuple[tuple[str, ...], ...] = (
+    ("n't", "not", "nothing", "unable", "untest", "unverif", "without", "no test", "existing",
+     "fail", "except for", "blocked", " up", "please", "yourself", "locally", "should", "remaining",
+     "nicht", "ungetestet", "n'a", "testé", "échou", "no pud", "no he", "no prob", "no eje",
+     "sin probar", "aún", "todavía",
+     "não", "ainda", "non ho", "non test", "не ", "未", "无法", "没有", "失败",
+     "ませんでした", "ていません"),
+    ("pass", "green", "succe", "grün", "durch", "erfolgreich", "bestanden", "réussi", "vert",
+     "pasa", "verde", "проход", "прошли", "пройден", "зел", "通", "パス", "成功", "合格"),
+    ("done", "complete", "finished", "fixe", "resolve", "implement", "success", "added", "updated",
+     "refactored", "replaced", "removed", "addresse", "work", "now ", "ready", "in place",
+     "all set",
+     "solve", "corrected", "modified", "changed", "created", "reverted", "rewritten", "migrated",
+     "renamed", "made", "good to", "fertig", "erledigt", "behoben", "umgesetzt", "gelöst",
+     "korrigiert", "hinzugefügt", "angepasst", "fait", "corrigé", "terminé", "réglé", "résolu",
+     "implémenté", "ajouté", "modifié", "listo", "hecho", "correg", "soluciona", "arregla",
+     "resuelt", "añadido", "pronto", "feito", "conclu", "corrigi", "resolv", "adicionei", "fatto",
+     "risolto", "completato", "corretto", "sistemato", "aggiunto", "готово", "исправ", "сделан",
+     "сделал", "реализова", "добавил", "решен", "устранен", "修", "完", "解决", "实现", "更新",
+     "添加", "搞定", "改", "実装", "対応", "解決", "追加"),
+)  # fmt: skip
+"""Words without which a sentence neither doubts, nor says that something passes, nor ends work."""
+
 
 MAX_MESSAGE_CHARS = 6000
 """So much of a message is read."""

@@ -3,48 +3,130 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from functools import cache
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache, lru_cache
+from typing import Literal
 
 from ahocorasick_rs import AhoCorasick, Implementation
 
-from closeloop.process.failures import javascript_output, python_output, runner_output, tool_output
-from closeloop.process.failures.failure_collector import (
+from closeloop.process import failure_collector, test_output
+from closeloop.process.check_commands import shorten_target
+from closeloop.process.failure_collector import (
     FailureCollector,
     OutputParser,
+    is_same_message,
+    normalise_output,
     strip_terminal_codes,
 )
-from closeloop.process.shell.check_commands import shorten_target
-from closeloop.records.inspection import (
-    CheckFailures,
-    CommandEffect,
-    TraceCheck,
+from closeloop.records.change import CheckFailures, CommandEffect, TraceCheck, TraceStep
+from closeloop.records.record import Record
+from closeloop.records.trace import Command
+
+# What a run prints: whether it is the same as before, and whether it says that all is well.
+
+
+_OUTPUT_TAIL_CHARS = 2000
+"""So much of the end of an output is compared."""
+_MAX_OUTPUT_CHARS = 50_000
+"""Longer outputs are not compared as a whole."""
+_SUCCESS = re.compile(
+    r"\b(?:all (?:\w+ )?(?:tests?|checks?|assertions?) pass|tests? pass(?:ed|es)?\b|passed\b"
+    r"|success(?:ful(?:ly)?)?\b|succeeded\b|(?:is|was|has been|been) fixed\b|not reproduced\b"
+    r"|works? (?:as expected|correctly|now|fine)|no (?:errors?|issues?|problems?)\b)"
+    r"|^(?:ok|pass|correct|fixed|true|done)[.!]?$|[✓✔✅]",
+    re.IGNORECASE | re.MULTILINE,
 )
-from closeloop.records.trace import (
-    Command,
+_COMPLAINT = re.compile(r"(?:[A-Z]\w*)?(?:Error|Exception|FAIL(?:ED|URE)?)\b *[:!]", re.IGNORECASE)
+"""A last line that begins so takes back what the lines before it say."""
+_CLIENT_LINE = re.compile(
+    r"^\[(?:Python [Ii]nterpreter|Command finished|The command|Current working directory).*\]?$"
+    r"|^\[\d+\][+-]? +(?:Exit|Done|Terminated).*$|^[\w.-]+@[\w.-]+:\S* [#$] ?$",
+    re.MULTILINE,
 )
+"""Lines that a client adds to what a program prints."""
+_PASSING = re.compile(
+    r"\b0x[0-9a-f]{6,}|(?<=/tmp/)\w+|\b\d\d:\d\d:\d\d\b|\b\d+(?:\.\d+)? ?(?:ms|s|secs?|seconds?)\b"
+)
+"""Where something lies in memory, or for a while on the disk; the time of day, and how long."""
+
+
+def prints_same(one: TraceStep, other: TraceStep) -> bool:
+    """Nothing differs in what they print, but for times, addresses and the like."""
+    before, after = _output_tail(one), _output_tail(other)
+    return before == after or _normalise_tail(before) == _normalise_tail(after)
+
+
+def prints_all_the_same(one: TraceStep, other: TraceStep) -> bool:
+    """To the letter, but for addresses and the clock: a date or a blank may be what the change is
+    about.
+    """
+    before, after = _whole_output(one), _whole_output(other)
+    if before is None or after is None:
+        return False
+    return before == after or _PASSING.sub("", before) == _PASSING.sub("", after)
+
+
+def _whole_output(step: TraceStep) -> str | None:
+    output = step.event.output if isinstance(step.event, Command) else None
+    return output if output is not None and len(output) <= _MAX_OUTPUT_CHARS else None
+
+
+def states_success(step: TraceStep) -> bool:
+    """What it prints says that all is well; nothing printed says so too, unless it failed."""
+    text = _normalise_tail(_output_tail(step))
+    if not text.strip():
+        return step.failed is not True
+    if step.failed is True or _COMPLAINT.match(text.rstrip().rpartition("\n")[2]):
+        return False
+    return _SUCCESS.search(text) is not None
+
+
+def prints_nothing(step: TraceStep) -> bool:
+    """It ran, and neither it nor what it started said a word."""
+    if not isinstance(step.event, Command) or step.event.output is None:
+        return False
+    text = _CLIENT_LINE.sub("", step.event.output[-_OUTPUT_TAIL_CHARS:])
+    return not text.replace(step.event.command, "").strip()
+
+
+def last_line(step: TraceStep) -> str:
+    """What it says last, without what is volatile."""
+    return _normalise_tail(_output_tail(step)).rstrip().rpartition("\n")[2]
+
+
+def _output_tail(step: TraceStep) -> str:
+    output = step.event.output if isinstance(step.event, Command) else None
+    return (output or "")[-_OUTPUT_TAIL_CHARS:]
+
+
+@lru_cache(maxsize=256)
+def _normalise_tail(tail: str) -> str:
+    return normalise_output(_CLIENT_LINE.sub("", tail))
+
 
 # Which module reads which tool's output.
 
 PARSERS_BY_NAME: dict[str, OutputParser] = {
-    "pytest": python_output.PYTEST_OUTPUT,
-    "unittest": python_output.UNITTEST_OUTPUT,
-    "jest": javascript_output.JEST_OUTPUT,
-    "vitest": javascript_output.VITEST_OUTPUT,
-    "playwright": javascript_output.PLAYWRIGHT_OUTPUT,
-    "mocha": javascript_output.MOCHA_OUTPUT,
-    "tap": javascript_output.TAP_OUTPUT,
-    "go": runner_output.GO_OUTPUT,
-    "cargo": runner_output.CARGO_OUTPUT,
-    "java": runner_output.JAVA_OUTPUT,
-    "ruby": runner_output.RUBY_OUTPUT,
-    "php": runner_output.PHP_OUTPUT,
-    "ctest": runner_output.CTEST_OUTPUT,
-    "junit-xml": tool_output.JUNIT_XML_OUTPUT,
-    "json": tool_output.LINTER_JSON_OUTPUT,
-    "places": tool_output.SOURCE_PLACE_OUTPUT,
-    "traceback": python_output.TRACEBACK_OUTPUT,
-    "launch": tool_output.LAUNCH_OUTPUT,
+    "pytest": test_output.PYTEST_OUTPUT,
+    "unittest": test_output.UNITTEST_OUTPUT,
+    "sympy": test_output.SYMPY_OUTPUT,
+    "jest": test_output.JEST_OUTPUT,
+    "vitest": test_output.VITEST_OUTPUT,
+    "playwright": test_output.PLAYWRIGHT_OUTPUT,
+    "mocha": test_output.MOCHA_OUTPUT,
+    "tap": test_output.TAP_OUTPUT,
+    "go": test_output.GO_OUTPUT,
+    "cargo": test_output.CARGO_OUTPUT,
+    "java": test_output.JAVA_OUTPUT,
+    "ruby": test_output.RUBY_OUTPUT,
+    "php": test_output.PHP_OUTPUT,
+    "ctest": test_output.CTEST_OUTPUT,
+    "junit-xml": failure_collector.JUNIT_XML_OUTPUT,
+    "json": failure_collector.LINTER_JSON_OUTPUT,
+    "places": failure_collector.SOURCE_PLACE_OUTPUT,
+    "traceback": test_output.TRACEBACK_OUTPUT,
+    "launch": failure_collector.LAUNCH_OUTPUT,
 }
 """In the order in which an unknown tool's output is tried: the more telling first."""
 
@@ -154,7 +236,7 @@ def check_from_command(event: Command, doing: CommandEffect) -> TraceCheck | Non
         )
     else:
         passed = False
-        failures = find_failures(text, names) or tool_output.failures_from_tail(text)
+        failures = find_failures(text, names) or failure_collector.failures_from_tail(text)
     if failures and failures.parser == "launch":
         missing = [key for key in failures.errors if key.endswith(": not found")]
         if len(missing) == len(failures.errors):
@@ -332,7 +414,7 @@ def _check_from_results(event: Command, doing: CommandEffect) -> TraceCheck | No
     passed, failures = _judge_output(text, [], recognise_parsers(text))
     if passed is None and event.exit_code is not None and event.stopped is None:
         passed = event.exit_code == 0
-        failures = None if passed else tool_output.failures_from_tail(text)
+        failures = None if passed else failure_collector.failures_from_tail(text)
     blocked = find_nothing_ran(tail)
     return TraceCheck(
         tool="printed results",
@@ -364,7 +446,7 @@ def _judge_output(
     """Where no exit code tells, a tool's own last words do, then what its output lists."""
     verdicts = {name: PARSERS_BY_NAME[name].read_verdict(text) for name in (*names, *others)}
     if False in verdicts.values():
-        return False, find_failures(text, names) or tool_output.failures_from_tail(text)
+        return False, find_failures(text, names) or failure_collector.failures_from_tail(text)
     if True in verdicts.values():
         # One tool passed; of the others that the command runs, none may list a failure.
         silent = [name for name in names if verdicts[name] is None]
@@ -388,3 +470,268 @@ def _cut_output(output: str) -> str:
     if len(output) > MAX_OUTPUT_CHARS:
         output = f"{output[: MAX_OUTPUT_CHARS // 4]}\n{output[-MAX_OUTPUT_CHARS * 3 // 4 :]}"
     return strip_terminal_codes(output)
+
+
+# Which checks can be compared, and what changed from one to the next.
+#
+# Two checks of a lane are comparable when they exercise overlapping tests, or run the same
+# program on the same targets in the same folder. Flags that select fewer tests or change the
+# output do not make another check; another folder does.
+
+
+FailureProgress = Literal["gone", "fewer", "different", "same", "unknown"]
+"""What became of failures by the next comparable check; unknown where it does not tell."""
+
+_TWO_WORD_PROGRAMS = frozenset((
+    "go", "cargo", "npm", "pnpm", "yarn", "bun", "node", "python", "bash", "sh", "zsh", "ruby",
+    "php", "deno", "dotnet", "mix", "zig", "swift", "make", "rake", "just", "task", "nox", "mvn",
+    "gradle", "manage.py", "setup.py", "rails", "bazel", "flutter", "dart", "composer", "tsx",
+    "ts-node", "perl", "lua", "julia", "Rscript",
+))  # fmt: skip
+"""Their next word says what they do."""
+_QUOTING_SIGN = re.compile(r"[\"'\\]")
+"""Without one, a line is its words: to find its quotations takes long."""
+_OUTPUT_FILTERS = frozenset(("head", "tail", "grep", "egrep", "rg", "sed", "awk"))
+
+
+class CheckScope(Record, gc=False):
+    """What one program of a check is run on."""
+
+    program: str
+    places: frozenset[str]
+    """Files, folders and test ids; none is everything."""
+    filters: frozenset[str]
+    """Options that select among those: `-k total`."""
+
+
+@lru_cache(maxsize=4096)
+def parse_scopes(target: str) -> tuple[CheckScope, ...]:
+    """What a check's target says that is run, program by program."""
+    return tuple(_parse_scope(part) for part in target.split(" && ") if part)
+
+
+def _parse_scope(part: str) -> CheckScope:
+    try:
+        words = shlex.split(part) if _QUOTING_SIGN.search(part) else part.split()
+    except ValueError:
+        words = part.split()
+    count = 2 if words[0] in _TWO_WORD_PROGRAMS and words[1:2] and words[1][:1] != "-" else 1
+    places, filters = set(), set()
+    rest = iter(words[count:])
+    for word in rest:
+        if word[:1] != "-":
+            places.add(word.removesuffix("...").removeprefix("./").rstrip("/"))
+        elif len(word) == 2:
+            value = next(rest, "")
+            if value not in (".", "tsconfig.json"):
+                filters.add(f"{word} {value}")
+        else:
+            filters.add(word)
+    if "" in places:
+        places.clear()
+    return CheckScope(
+        program=" ".join(words[:count]), places=frozenset(places), filters=frozenset(filters)
+    )
+
+
+def find_comparable(check: TraceCheck, steps: Iterable[TraceStep]) -> Iterator[TraceStep]:
+    """Those of other checks that are comparable with this one, in order.
+
+    They exercise overlapping tests, or run the same program on the same targets there.
+    """
+    folder, target, failures = check.folder, check.target, check.failures
+    subject = _find_subject(target)
+    keys = failures.errors.keys() if failures and failures.parser != "tail" else None
+    for step in steps:
+        other = step.check
+        if other is None or (folder and other.folder and folder != other.folder):
+            continue
+        others = other.failures
+        # What is cheap to ask comes first.
+        if other.target == target or (
+            keys and others and not keys.isdisjoint(others.errors) and others.parser != "tail"
+        ):
+            yield step
+            continue
+        relation = _relate_subjects(subject, _find_subject(other.target))
+        if relation == "overlapping" or (
+            relation == "apart"
+            and (_runs_tests_of(check, others) or _runs_tests_of(other, failures))
+        ):
+            yield step
+
+
+def _runs_tests_of(
+    check: TraceCheck, failures: CheckFailures | None, *, all_of: bool = False
+) -> bool:
+    """The check runs tests that failed elsewhere, such as `pytest tests` after `make test`.
+
+    `all_of`: without an option that selects among them, and each of them.
+    """
+    if failures is None or find_parser_name(check.tool) != failures.parser:
+        return False
+    match = all if all_of else any
+    return any(
+        not (all_of and scope.filters)
+        and (
+            not scope.places
+            or match(_is_named(key, failures, scope.places) for key in failures.errors)
+        )
+        for scope in parse_scopes(check.target)
+    )
+
+
+def _is_named(test: str, failures: CheckFailures, places: frozenset[str]) -> bool:
+    """The test, or where its id has no path the only file of the output, lies in the places."""
+    names = (test, *failures.paths) if len(failures.errors) == 1 else (test,)
+    return any(_is_within(name, place) for name in names for place in places)
+
+
+class _TargetSubject:
+    """What a target runs, whatever options select among it: few subjects stand for many targets.
+
+    It is compared by identity: a lane's checks are compared each with many others.
+    """
+
+    __slots__ = ("scopes",)
+
+    def __init__(self, scopes: tuple[tuple[str, frozenset[str]], ...]) -> None:
+        self.scopes = scopes
+
+
+@lru_cache(maxsize=4096)
+def _find_subject(target: str) -> _TargetSubject:
+    return _keep_subject(tuple([(one.program, one.places) for one in parse_scopes(target)]))
+
+
+_keep_subject = lru_cache(maxsize=4096)(_TargetSubject)
+
+
+@lru_cache(maxsize=1 << 14)
+def _relate_subjects(
+    one: _TargetSubject, other: _TargetSubject
+) -> Literal["overlapping", "same program", "apart"]:
+    shared = [
+        _places_overlap(places, known_places)
+        for program, places in one.scopes
+        for known, known_places in other.scopes
+        if program == known
+    ]
+    return "overlapping" if any(shared) else "same program" if shared else "apart"
+
+
+def share_program(one: TraceCheck, other: TraceCheck) -> bool:
+    """They run the same program, be it on other tests: one is no answer to the other then."""
+    return _relate_subjects(_find_subject(one.target), _find_subject(other.target)) != "apart"
+
+
+def covers_check(later: TraceCheck, earlier: TraceCheck) -> bool:
+    """The later one runs all that the earlier one ran: that it passes answers for it."""
+    return _target_contains(later.target, earlier.target)
+
+
+@lru_cache(maxsize=1 << 14)
+def _target_contains(wider: str, narrower: str) -> bool:
+    return wider == narrower or all(
+        any(
+            scope.program == known.program
+            and scope.filters <= known.filters
+            and _places_contain(scope.places, known.places)
+            for scope in parse_scopes(wider)
+        )
+        for known in parse_scopes(narrower)
+    )
+
+
+def compare_failures(earlier: TraceStep, later: TraceStep) -> FailureProgress:
+    """What became of the earlier check's failures, by a later comparable one that ran."""
+    before, after = earlier.check, later.check
+    assert before is not None, "both are checks"
+    assert after is not None, "both are checks"
+    assert before.failures is not None, "the earlier one failed"
+    covers = covers_check(after, before)
+    if after.passed:
+        covers = covers or _runs_tests_of(after, before.failures, all_of=True)
+        return "gone" if covers else "unknown"
+    if after.failures is None or after.passed is None:
+        return "unknown"
+    if "tail" in (before.failures.parser, after.failures.parser):
+        if same_failures(before.failures, after.failures):
+            return "same"
+        return "different" if is_same_line(earlier, later) else "unknown"
+    if (hides_output(earlier) or hides_output(later)) and not is_same_line(earlier, later):
+        # What was cut off may have failed as well.
+        return "same" if _returns(before.failures, after.failures) else "unknown"
+    return _compare_sets(before.failures, after.failures, covers=covers)
+
+
+def _compare_sets(before: CheckFailures, after: CheckFailures, *, covers: bool) -> FailureProgress:
+    if not covers:
+        if before.errors.keys().isdisjoint(after.errors):
+            return "unknown"
+        return "same" if _returns(after, before) else "different"
+    if _returns(before, after):
+        return "same"
+    return "fewer" if after.keys < before.keys else "different"
+
+
+def same_failures(one: CheckFailures, other: CheckFailures) -> bool:
+    """The same things fail, in the same way as far as both say how."""
+    return one.errors.keys() == other.errors.keys() and _returns(one, other)
+
+
+def _returns(some: CheckFailures, others: CheckFailures) -> bool:
+    """All of some are among the others, failing in the same way."""
+    return all(
+        key in others.errors and is_same_message(message, others.errors[key])
+        for key, message in some.errors.items()
+    )
+
+
+def hides_output(step: TraceStep) -> bool:
+    """Its output was cut or searched: what is not shown may have failed as well."""
+    doing = step.doing
+    return doing is not None and doing.masked and not _OUTPUT_FILTERS.isdisjoint(doing.programs)
+
+
+def is_same_line(one: TraceStep, other: TraceStep) -> bool:
+    """The same command, as far as its words go."""
+    return (
+        isinstance(one.event, Command)
+        and isinstance(other.event, Command)
+        and (
+            one.event.command == other.event.command
+            or one.event.command.split() == other.event.command.split()
+        )
+    )
+
+
+def _places_overlap(some: frozenset[str], others: frozenset[str]) -> bool:
+    if not some or not others or not some.isdisjoint(others):
+        return True
+    return any(_is_within(one, other) or _is_within(other, one) for one in some for other in others)
+
+
+def _places_contain(wider: frozenset[str], some: frozenset[str]) -> bool:
+    if not wider or wider == some:
+        return True
+    return bool(some) and all(any(_is_within(one, other) for other in wider) for one in some)
+
+
+def _is_within(inner: str, outer: str) -> bool:
+    return inner == outer or (inner.startswith(outer) and inner[len(outer)] in "/:.[")
+
+
+MAX_CHECKS_AHEAD = 50
+"""So many checks after one are asked whether they can be compared with it."""
+
+
+def find_next_comparable(
+    checks: Sequence[TraceStep], place: int, *, ran: bool = True
+) -> Iterable[TraceStep]:
+    """The checks after that place that are comparable with it, in order; `ran`: those that ran."""
+    check = checks[place].check
+    assert check is not None, "it is a check"
+    for step in find_comparable(check, checks[place + 1 : place + 1 + MAX_CHECKS_AHEAD]):
+        if not ran or (step.check and step.check.passed is not None):
+            yield step

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from difflib import unified_diff
 from functools import lru_cache, partial
+from itertools import islice
 from operator import attrgetter
+from typing import Literal
 
-from closeloop.process.rule_helpers import cache_on_reading
-from closeloop.process.shell.command_effects import PROJECT_FOLDER
-from closeloop.records.inspection import (
+from closeloop.process.command_effects import PROJECT_FOLDER
+from closeloop.process.edit_recovery import split_patch
+from closeloop.process.rule_helpers import cache_on_reading, list_git_verbs
+from closeloop.process.text_facts import is_same_path
+from closeloop.records.change import (
+    Change,
     LaneReading,
+    RecoveredFile,
+    RecoveredHunk,
     TraceReading,
     TraceStep,
 )
 from closeloop.records.record import Record
-from closeloop.records.trace import (
-    Command,
-    Edit,
-)
+from closeloop.records.trace import AnyEvent, Command, Edit, Note
 
 MAX_EDIT_CHARS = 200_000
 """So much of one edit is looked at."""
@@ -410,3 +415,391 @@ def _is_lasting_source(path: str) -> bool:
 
 def _only_formats(step: TraceStep) -> bool:
     return step.doing is not None and not FORMATTERS.isdisjoint(step.doing.programs)
+
+
+# The change that a session hands in: the final state, whatever the steps before it did.
+
+
+_MAX_LAST_EVENTS = 6
+"""A patch is handed in at the end."""
+_PATCH_START = "diff --git "
+
+
+@cache_on_reading
+def list_submitted_edits(reading: TraceReading) -> Sequence[Edit] | None:
+    """What the submitted diff does to each file, numbered as what handed it in; None without one.
+
+    A diff is the attempt's change, a recorded submission, or a last `git diff` of everything.
+    """
+    patch, number = _find_patch(reading)
+    if patch is None:
+        return None if reading.change is None else _edits_from_files(reading.change, number)
+    return [
+        Edit(
+            number=number,
+            lane=next(iter(reading.lanes), ""),
+            path=told.path,
+            action=told.action,
+            after=told.after,
+            patch=told.patch,
+        )
+        for told in split_patch(patch)
+    ]
+
+
+def _edits_from_files(change: Change, number: int) -> list[Edit]:
+    """Of a change whose text is not kept, only which files it touches."""
+    actions: Mapping[str, Literal["create", "delete"]] = {"added": "create", "deleted": "delete"}
+    return [
+        Edit(number=number, lane="", path=file.path, action=actions.get(file.status, "change"))
+        for file in change.files
+    ]
+
+
+def _find_patch(reading: TraceReading) -> tuple[str | None, int]:
+    events = reading.trace.events
+    last_action = next(
+        (event.number for event in reversed(events) if isinstance(event, Command)), 0
+    )
+    if reading.change is not None and reading.change.patch:
+        return reading.change.patch, last_action
+    if reading.change is not None:
+        return None, last_action
+    for event in islice(reversed(events), _MAX_LAST_EVENTS):
+        text = _submitted_text(event)
+        if text is not None and _PATCH_START in text[:200]:
+            return text, last_action or event.number
+    return None, 0
+
+
+def _submitted_text(event: AnyEvent) -> str | None:
+    if isinstance(event, Note):
+        return event.text if event.about == "submission" else None
+    if (
+        isinstance(event, Command)
+        and event.output
+        and event.command.rstrip().endswith(
+            ("git diff --cached", "git diff", "git diff --staged", "git diff HEAD")
+        )
+    ):
+        return event.output
+    return None
+
+
+# The change of a recording without a stored diff, put together from the edits that it holds.
+
+MAX_RECOVERED_FILES = 300
+MAX_HUNK_LINES = 4000
+MAX_COMPARED_PAIRS = 4_000_000
+"""Lines before × lines after that are aligned; larger texts are shown one after the other."""
+_CONTEXT_LINES = 3
+_PATCH_HEADERS = ("diff ", "index ", "--- ", "+++ ", "*** ", "new file", "deleted file")
+
+
+@cache_on_reading
+def recover_change(reading: TraceReading) -> Sequence[RecoveredFile]:
+    """Every file that the session changed, with its lines as far as the recording holds them.
+
+    The diff that a session submitted decides; without one, its edits in their order. Edits at one
+    place become one hunk, and what was undone is left out.
+    """
+    submitted = list_submitted_edits(reading) or ()
+    has_submission = any(
+        _is_submission(event) for event in reading.trace.events[-_MAX_LAST_EVENTS:]
+    )
+    steps = sorted(
+        (step for lane in reading.lanes.values() for step in lane.steps if step.changed),
+        key=lambda step: step.number,
+    )
+    files: dict[str, _FileHistory] = {}
+    if not (submitted and has_submission):
+        for step in steps:
+            _apply_step(files, step)
+    if not files:
+        _apply_edits(files, ((edit.path, edit) for edit in submitted))
+    histories = [(path, history) for path, history in files.items() if history.is_changed]
+    return tuple(
+        RecoveredFile(
+            path=path,
+            status=history.status,
+            hunks=tuple(history.list_hunks()),
+            is_complete=history.is_complete,
+        )
+        for path, history in histories[:MAX_RECOVERED_FILES]
+    )
+
+
+def _is_submission(event: AnyEvent) -> bool:
+    return isinstance(event, Note) and event.about == "submission"
+
+
+def _apply_step(files: dict[str, _FileHistory], step: TraceStep) -> None:
+    for path in step.doing.restored if step.doing else ():
+        files.pop(path, None)
+    paths = step.written if isinstance(step.event, Edit) else ()
+    _apply_edits(files, ((paths[0] if paths else edit.path, edit) for edit in step.edits))
+    edited = {paths[0] if paths else edit.path for edit in step.edits}
+    restored = set(step.doing.restored) if step.doing else set()
+    for path in step.written:
+        if path not in edited and path not in restored:
+            files.setdefault(path, _FileHistory()).is_complete = False
+
+
+def _apply_edits(files: dict[str, _FileHistory], edits: Iterable[tuple[str, Edit]]) -> None:
+    for path, edit in edits:
+        if edit.ok is not False:
+            files.setdefault(path, _FileHistory()).apply(edit)
+
+
+class _Fragment:
+    """A part of a file before and after edits of it."""
+
+    def __init__(self, before: str, after: str, event: int) -> None:
+        self.before, self.after, self.event = before, after, event
+
+
+class _FileHistory:
+    """What the edits so far did to one file."""
+
+    def __init__(self) -> None:
+        self.status: Literal["added", "changed", "deleted"] = "changed"
+        self.is_complete = True
+        self.is_gone = False
+        self._fragments: list[_Fragment] = []
+
+    @property
+    def is_changed(self) -> bool:
+        if self.is_gone:
+            return False
+        differs = any(one.before != one.after for one in self._fragments)
+        return differs or not self.is_complete or self.status != "changed"
+
+    def apply(self, edit: Edit) -> None:
+        """Add one edit to the history."""
+        if edit.action == "delete":
+            self.is_gone = self.status == "added"
+            self.status = "deleted"
+            self._fragments = [] if edit.patch is None else self._fragments
+        elif edit.action == "create":
+            self.status = "changed" if self.status == "deleted" and not self.is_gone else "added"
+            self.is_gone, self.is_complete = False, edit.after is not None
+            self._fragments = [_Fragment("", edit.after or "", edit.number)]
+        elif edit.patch is None and edit.after is None and edit.before is None:
+            self.is_complete = False
+        elif edit.patch is None and edit.before is None:
+            self._overwrite(edit.after or "", edit.number)
+        elif edit.patch is None:
+            self._replace(edit.before or "", edit.after or "", edit.number)
+        if edit.patch is not None:
+            for before, after in _split_hunks(edit.patch):
+                self._replace(before, after, edit.number)
+
+    def _overwrite(self, after: str, event: int) -> None:
+        """The whole file is written anew; what it held before stays what was known of it."""
+        before = self._fragments[0].before if len(self._fragments) == 1 else ""
+        self.is_complete = self.is_complete and self.status == "added"
+        self._fragments = [_Fragment(before, after, event)]
+
+    def _replace(self, before: str, after: str, event: int) -> None:
+        if before:
+            for fragment in reversed(self._fragments):
+                if before in fragment.after:
+                    fragment.after = fragment.after.replace(before, after, 1)
+                    fragment.event = event
+                    return
+        self._fragments.append(_Fragment(before, after, event))
+
+    def list_hunks(self) -> Iterator[RecoveredHunk]:
+        """Each fragment that still differs, as lines with their sign."""
+        for fragment in self._fragments:
+            if fragment.before != fragment.after:
+                lines = _submitted_diff_lines(
+                    fragment.before.splitlines(), fragment.after.splitlines()
+                )
+                yield RecoveredHunk(event=fragment.event, lines=tuple(lines[:MAX_HUNK_LINES]))
+
+
+def _submitted_diff_lines(before: list[str], after: list[str]) -> list[str]:
+    if len(before) * len(after) > MAX_COMPARED_PAIRS:
+        return [*(f"-{line}" for line in before), *(f"+{line}" for line in after)]
+    diff = islice(unified_diff(before, after, lineterm="", n=_CONTEXT_LINES), 2, None)
+    lines = [" …" if line.startswith("@@ ") else line for line in diff]
+    return lines[1:] if lines[:1] == [" …"] else lines
+
+
+def _split_hunks(patch: str) -> Iterator[tuple[str, str]]:
+    """Of each hunk of a patch, the text before and after; its headers are passed over."""
+    for hunk in re.split(r"^@@.*$", patch, flags=re.MULTILINE):
+        before, after = [], []
+        for line in hunk.splitlines():
+            if line.startswith(_PATCH_HEADERS):
+                continue
+            sign = line[:1]
+            if sign in ("-", " "):
+                before.append(line[1:])
+            if sign in ("+", " "):
+                after.append(line[1:])
+        if before != after:
+            yield "\n".join(before), "\n".join(after)
+
+
+# What all edits of a file together leave behind, those made in the shell among them.
+
+
+class NetChange(Record):
+    """What all edits of one file together leave added and removed."""
+
+    path: str
+    steps: tuple[TraceStep, ...]
+    edits: tuple[Edit, ...]
+    lines: tuple[EditLines, ...]
+    """Of each edit whose text tells what it replaced."""
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+
+
+def list_net_changes(
+    reading: TraceReading, steps_by_path: Mapping[str, Collection[TraceStep]]
+) -> Iterator[NetChange]:
+    """By file; of the submitted diff where there is one, else of all edits together."""
+    submitted = list_submitted_edits(reading) if steps_by_path else None
+    for path, steps in steps_by_path.items():
+        edits = (
+            [edit for edit in submitted if edit.path == path]
+            if submitted is not None
+            else [edit for step in steps for one, edit in list_file_edits(step) if one == path]
+        )
+        changing = [edit for edit in edits if edit.action == "change"]
+        if changing:
+            yield _build_net(path, steps, changing)
+
+
+def _build_net(path: str, steps: Iterable[TraceStep], edits: Sequence[Edit]) -> NetChange:
+    added: Counter[str] = Counter()
+    removed: Counter[str] = Counter()
+    told = []
+    for edit in edits:
+        lines = diff_edit(edit)
+        if lines is not None and (edit.patch is None or "@@" in edit.patch):
+            told.append(lines)
+            added.update(lines.added)
+            removed.update(lines.removed)
+    return NetChange(
+        path=path,
+        steps=tuple(steps),
+        edits=tuple(edits),
+        lines=tuple(told),
+        added=tuple((added - removed).elements()),
+        removed=tuple((removed - added).elements()),
+    )
+
+
+# Which changes stand at the end: what the agent took back itself did no harm.
+
+
+_UNDO_VERBS = frozenset(("checkout", "restore", "clean"))
+_UNDO_ALL = re.compile(r"\bgit\s+(?:reset\s+--hard|checkout\s+(?:-f\s+)?(?:--\s+)?\.(?:\s|$))")
+_NEW_BRANCH = re.compile(r"\bgit\s+checkout\s+-[bB]\b")
+
+
+class StandingChanges(Record):
+    """Files by what became of them."""
+
+    changed: Mapping[str, tuple[TraceStep, ...]]
+    """Path → the steps that changed it, where the change stands."""
+    made: Mapping[str, int]
+    """Files that the agent made itself, with the event that made each."""
+    handed_in: Mapping[str, TraceStep] = {}
+    """Other files of the submitted change, with the command that may have changed each."""
+
+
+@cache_on_reading
+def find_standing_changes(reading: TraceReading) -> StandingChanges:
+    """What the whole trace leaves behind; of the final change, where that is known."""
+    changed: dict[str, list[TraceStep]] = {}
+    creation_numbers: dict[str, int] = {}
+    seen: set[str] = set()
+    reads = iter(_list_reads(reading))
+    read = next(reads, None)
+    for step in list_trace_changes(reading):
+        while read is not None and read.number < step.number:
+            seen.update(read.read)
+            read = next(reads, None)
+        if _undoes_everything(step):
+            changed.clear()
+        elif not step.written and _undoes_changes(step):
+            # `git checkout NAME` may mean a branch or a file.
+            for word in _command_words(step):
+                changed.pop(word, None)
+        for path in step.written:
+            if path not in changed and path not in seen and creates_file(step):
+                creation_numbers.setdefault(path, step.number)
+            seen.add(path)
+            if _undoes_changes(step) or (path in creation_numbers and deletes_path(step, path)):
+                changed.pop(path, None)
+            else:
+                changed.setdefault(path, []).append(step)
+    standing = StandingChanges(
+        changed={path: tuple(steps) for path, steps in changed.items()}, made=creation_numbers
+    )
+    submitted = list_submitted_edits(reading)
+    return standing if submitted is None else _compare_submission(standing, submitted, reading)
+
+
+def _compare_submission(
+    standing: StandingChanges, submitted: Sequence[Edit], reading: TraceReading
+) -> StandingChanges:
+    """The submitted change is the final state: what it does not hold does not stand."""
+    by_name: dict[str, list[Edit]] = {}
+    for edit in submitted:
+        by_name.setdefault(edit.path.rpartition("/")[2], []).append(edit)
+    changed, explained = {}, set()
+    for path, steps in standing.changed.items():
+        for edit in by_name.get(path.rpartition("/")[2], ()):
+            if is_same_path(path, edit.path):
+                changed[path] = steps
+                explained.add(edit.path)
+    unexplained = [
+        edit.path for edit in submitted if edit.action != "create" and edit.path not in explained
+    ]
+    return StandingChanges(
+        changed=changed,
+        made=standing.made,
+        handed_in=_find_naming_changes(unexplained, reading) if unexplained else {},
+    )
+
+
+def _find_naming_changes(paths: Sequence[str], reading: TraceReading) -> Mapping[str, TraceStep]:
+    """The last command that writes and names the file; what none names was so from the start."""
+    naming_steps: dict[str, TraceStep] = {}
+    for step in list_trace_changes(reading):
+        if isinstance(step.event, Command):
+            for path in paths:
+                if path.rpartition("/")[2] in step.event.command:
+                    naming_steps[path] = step
+    return naming_steps
+
+
+def _list_reads(reading: TraceReading) -> list[TraceStep]:
+    steps = [step for lane in reading.lanes.values() for step in lane.steps if step.read]
+    return steps if len(reading.lanes) == 1 else sorted(steps, key=lambda step: step.number)
+
+
+def _undoes_changes(step: TraceStep) -> bool:
+    event = step.event
+    return not _UNDO_VERBS.isdisjoint(list_git_verbs(step)) and not (
+        isinstance(event, Command) and _NEW_BRANCH.search(event.command)
+    )
+
+
+def _command_words(step: TraceStep) -> list[str]:
+    return step.event.command[:4000].split() if isinstance(step.event, Command) else []
+
+
+def _undoes_everything(step: TraceStep) -> bool:
+    event = step.event
+    return (
+        isinstance(event, Command)
+        and "git" in event.command
+        and bool(_UNDO_ALL.search(event.command))
+    )

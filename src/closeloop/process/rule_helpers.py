@@ -7,12 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache, wraps
 from typing import Any, TypeVar
 
-from closeloop.records.inspection import (
-    CheckFailures,
-    LaneReading,
-    TraceReading,
-    TraceStep,
-)
+from closeloop.records.change import CheckFailures, LaneReading, TraceReading, TraceStep
 from closeloop.records.trace import (
     Command,
     Edit,

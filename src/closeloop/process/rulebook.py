@@ -4,19 +4,247 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
 from types import ModuleType
 
+import msgspec
+
 from closeloop.code_digest import digest_code
-from closeloop.process.rule_quality import (
-    GateDecision,
-    RuleQuality,
-    decide_gate,
-    quality_by_rule,
-)
 from closeloop.records.errors import BadInput, unknown_name_error
+from closeloop.records.estimate import Estimate, Rate, wilson_rate
+from closeloop.records.finding import Rule
 from closeloop.records.protocols import Detector
 from closeloop.records.record import Record, content_digest
 from closeloop.records.settings import SilenceSettings
+from closeloop.text.wording import count_with_noun, format_percent
+
+# How often each rule is right, from two sets, and whether that is enough to fail a build.
+#
+# Labelled examples show that a rule keeps to its definition. Findings on real sessions nobody
+# tuned on, read one by one, show how often it is right: only these decide whether it may gate.
+
+
+MIN_READ_FINDINGS = 20
+"""So many findings of a rule have to be read before it may gate."""
+MIN_PRECISION_BOUND = 0.7
+"""What the lower Wilson bound of its precision has to reach: 19 of 20, 27 of 30, 36 of 40 do."""
+
+
+class RuleCounts(Record):
+    """Labelled examples in which a rule was right, silent, and found what is not there."""
+
+    right: int
+    missed: int
+    wrong: int
+    labelled: int
+
+
+class ReadingCounts(Record):
+    """What readers said of a rule on real sessions."""
+
+    version: int
+    """Of the rule that was read: another version has other findings."""
+    right: int = 0
+    wrong: int = 0
+    unsure: int = 0
+    """The evidence did not show it: counted as read and not as right."""
+    caught: int = 0
+    """Of the failures that readers noted in whole sessions, those that the rule found."""
+    missed: int = 0
+
+
+class ReaderAgreement(Record):
+    """How far two readers said the same of the items that both read."""
+
+    agreeing: Estimate
+    kappa: Estimate | None = None
+    """Cohen's; None where all labels are the same."""
+    ac1: Estimate
+    """Gwet's."""
+
+
+class ReaderCounts(Record):
+    """What one reader said of one version of a rule."""
+
+    reader: str
+    version: int
+    right: int
+    read: int
+
+
+class RuleReaders(Record):
+    """All who read findings of a rule, also of earlier versions, each for itself."""
+
+    counts: tuple[ReaderCounts, ...]
+    shared: int = 0
+    """Pairs of readings of one finding."""
+    agreeing: int = 0
+
+
+class ReadingSummary(Record):
+    """Who read what, and how far readers agree."""
+
+    people: int = 0
+    models: int = 0
+    """Readers that are no people."""
+    findings: int = 0
+    sessions: int = 0
+    """Whole sessions."""
+    failures: int = 0
+    """Clear process failures noted in these, also those that no rule looks for."""
+    caught: int = 0
+    """Of these, found by the rule that is about them."""
+    caught_otherwise: int = 0
+    """Found at the same events by another rule only."""
+    finding_agreement: ReaderAgreement | None = None
+    session_agreement: ReaderAgreement | None = None
+    """On whether a whole session shows a clear process failure."""
+    readers: dict[str, RuleReaders] = {}
+    """By rule."""
+
+
+class MeasuredQuality(Record):
+    """The measured quality of all rules, with where it comes from."""
+
+    date: str
+    method: str
+    rules: dict[str, RuleCounts]
+    readings: dict[str, ReadingCounts] = {}
+    reading_summary: ReadingSummary = ReadingSummary()
+
+
+class ReadQuality(Record):
+    """How a rule did on real sessions that were read."""
+
+    version: int
+    precision: Rate | None
+    """Right findings of those read; None where none was."""
+    unsure: int
+    recall: Rate | None
+    """Of the failures noted in whole sessions, those it found; None where none was noted."""
+
+
+class RuleQuality(Record):
+    """How far a rule can be trusted."""
+
+    precision: Rate | None
+    """On labelled examples: of what it finds, how much is there; None where it found nothing."""
+    recall: Rate | None
+    """Of what is there, how much it finds; None where there was nothing."""
+    labelled: int
+    """Labelled traces that say of this rule whether it should speak."""
+    read: ReadQuality | None = None
+    """On real sessions; None where nobody read any."""
+    readers: RuleReaders | None = None
+
+
+class GateDecision(Record):
+    """Whether the findings of a rule may fail a build, and the reason."""
+
+    gates: bool
+    reason: str
+
+
+@cache
+def load_measured_quality() -> MeasuredQuality:
+    """The counts that ship with closeloop; `make quality` and `make reading` write them."""
+    text = files(__package__).joinpath("quality.json").read_bytes()
+    return msgspec.json.decode(text, type=MeasuredQuality)
+
+
+def quality_by_rule() -> dict[str, RuleQuality]:
+    """By rule; one that was never measured is not there."""
+    measured = load_measured_quality()
+    return {
+        name: RuleQuality(
+            precision=wilson_rate(counts.right, counts.right + counts.wrong),
+            recall=wilson_rate(counts.right, counts.right + counts.missed),
+            labelled=counts.labelled,
+            read=rate_readings(measured.readings.get(name)),
+            readers=measured.reading_summary.readers.get(name),
+        )
+        for name, counts in measured.rules.items()
+    }
+
+
+def rate_readings(counts: ReadingCounts | None) -> ReadQuality | None:
+    """Counts as rates with their intervals."""
+    if counts is None:
+        return None
+    return ReadQuality(
+        version=counts.version,
+        precision=wilson_rate(counts.right, counts.right + counts.wrong + counts.unsure),
+        unsure=counts.unsure,
+        recall=wilson_rate(counts.caught, counts.caught + counts.missed),
+    )
+
+
+def decide_gate(rule: Rule, read: ReadQuality | None, setting: bool | None = None) -> GateDecision:
+    """Whether a rule gates: as the team has set it, else by what readers said of this version."""
+    if setting is not None:
+        return GateDecision(gates=setting, reason="set in closeloop.toml")
+    if not rule.gates:
+        return GateDecision(gates=False, reason="not meant to fail a build")
+    precision = read.precision if read and read.version == rule.version else None
+    if precision is None:
+        reason = f"no finding on real sessions was read yet, and {MIN_READ_FINDINGS} have to be"
+        return GateDecision(gates=False, reason=reason)
+    share = f"{precision.hits:g} of {precision.of} right"
+    more = MIN_READ_FINDINGS - precision.of
+    best = wilson_rate(precision.hits + max(more, 0), precision.of + max(more, 0))
+    assert best is not None
+    if best.low < MIN_PRECISION_BOUND:
+        least = format_percent(MIN_PRECISION_BOUND)
+        reason = f"{share}: the lower bound {100 * precision.low:.1f} % is under {least}"
+        return GateDecision(gates=False, reason=reason)
+    if more > 0:
+        verb = "has" if more == 1 else "have"
+        return GateDecision(gates=False, reason=f"{share}: {more} more {verb} to be read")
+    return GateDecision(gates=True, reason=f"{share}, at least {format_percent(precision.low)}")
+
+
+def describe_readers(readers: RuleReaders) -> str:
+    """Each reader's figures, and how far two of them agree, in two sentences at most."""
+    parts = [
+        f"{one.reader} {one.right} of {one.read} right (version {one.version})"
+        for one in readers.counts
+    ]
+    told = f"Each reader for itself: {', '.join(parts)}."
+    if readers.shared:
+        noun = "finding" if readers.shared == 1 else "findings"
+        told += f" Two readers agree on {readers.agreeing} of {readers.shared} {noun}."
+    return told
+
+
+def describe_readings(summary: ReadingSummary) -> list[str]:
+    """Who read what, what the rules missed there, and how far readers agree, in sentences."""
+    people = count_with_noun(summary.people, "person", "people") if summary.people else ""
+    models = count_with_noun(summary.models, "model") if summary.models else ""
+    readers = " and ".join(filter(None, (people, models)))
+    lines = [f"{count_with_noun(summary.findings, 'finding')} on real sessions read by {readers}."]
+    if summary.sessions:
+        lines.append(
+            f"{count_with_noun(summary.sessions, 'whole session')} read, with "
+            f"{count_with_noun(summary.failures, 'clear process failure')}: {summary.caught} found "
+            f"by the rule that is about it, {summary.caught_otherwise} by another rule only."
+        )
+    for about, agreement in (
+        ("findings", summary.finding_agreement),
+        ("whether a session shows a failure", summary.session_agreement),
+    ):
+        if agreement is not None:
+            lines.append(
+                f"Two readers agree on {about} in {format_percent(agreement.agreeing.value)} of "
+                f"{agreement.agreeing.n} cases: Cohen's kappa {_format_estimate(agreement.kappa)}, "
+                f"Gwet's AC1 {_format_estimate(agreement.ac1)}."
+            )
+    return lines if readers else ["No finding on real sessions was read yet."]
+
+
+def _format_estimate(one: Estimate | None) -> str:
+    return "–" if one is None else f"{one.value:.2f} ({one.low:.2f}–{one.high:.2f})"
+
 
 MEASURE_MODULES = ("closeloop.process.trace_measurement", "closeloop.process.trace_reading")
 """What reads and measures a trace, besides the rules."""

@@ -10,20 +10,240 @@ from typing import Literal
 
 from ahocorasick_rs import AhoCorasick
 
-from closeloop.process import constraint_patterns
-from closeloop.process.rule_helpers import truncate_line
-from closeloop.process.text_facts import parse_facts
-from closeloop.process.text_words import (
+from closeloop.process.edit_contents import (
+    StandingChanges,
+    deletes_path,
+    diff_edit,
+    is_scratch_path,
+    is_source_path,
+    is_test_source,
+    list_code_changes,
+)
+from closeloop.process.rule_helpers import cache_on_reading, truncate_line
+from closeloop.process.text_facts import (
     MAX_TEXT_CHARS,
     build_automaton,
     find_matching_lines,
     mentions_any,
+    parse_facts,
     split_paragraph,
     split_paragraphs,
     split_sentences,
 )
+from closeloop.process.verification import is_run
+from closeloop.records.change import LaneReading, TraceStep
 from closeloop.records.record import Record
+from closeloop.records.trace import Command, Edit, Message
 from closeloop.text.client_markup import strip_client_markup
+from closeloop.text.wording import matches_globs
+
+# How people forbid and demand things, as patterns.
+
+
+QUOTED_LINE = re.compile(r"\n[ \t]*>[^\n]*")
+PASTED_BLOCK = re.compile(
+    r"<(pr_description|issue|issue_description|problem_statement|files?|code|output|logs?|diff|documents?)>"
+    r"(?:[^<]*(?:<(?!/\1>)[^<]*)*</\1>|[ \t]*\n[^<]*(?:<(?!/\1>)[^<]*)*\Z)",
+    re.IGNORECASE,
+)
+"""What stands between two tags; or after one on a line of its own, where it is never closed."""
+BULLET_LIST = re.compile(r":(?:[ \t]*\n[ \t]*[-*•][ \t]+[^\n]+)+")
+BULLET_ITEM = re.compile(r"\n[ \t]*[-*•][ \t]+")
+
+NEGATION = (
+    r"(?:(?:^|[,:(*–—-]\s*|\b(?:please|you|but|and|also|or|then|just|however|remember|important|we"
+    r"(?=\s+(?:must|should)))\s+)"
+    r"(?:do\s+not|don['’]?t|never|must\s+not|mustn['’]?t|should\s+(?:not|never)|shouldn['’]?t"
+    r"|may\s+not|are\s+not\s+(?:allowed|permitted)\s+to|not\s+to)|\byou\s+can(?:not|['’]?t))\s+"
+    r"(?:ever\s+|please\s+|try\s+to\s+|attempt\s+to\s+|directly\s+|actually\s+)?"
+    r"(?:\w+(?:,\s+\w+)?,?\s+(?:or|and)\s+)?"
+)
+NEGATIVE_WORDS = (
+    "do not", "don't", "don’t", "dont", "never", "must not", "mustn", "should not", "shouldn",
+    "may not", "are not", "not to", "cannot", "can't", "can’t", "cant", "avoid", "without",
+    "refrain",
+)  # fmt: skip
+"""Without one of these a sentence forbids nothing."""
+WITHOUT = r"\b(?:avoid|without|refrain\s+from)\s+(?:ever\s+)?"
+NEGATED = re.compile(rf"{NEGATION}|{WITHOUT}", re.IGNORECASE)
+CHANGE_VERB = (
+    r"touch|modify|edit|chang|change|alter|overwrite|rewrite|refactor|update|rename|move|reformat"
+    r"|write\s+to|mess\s+with|make\s+(?:any\s+|other\s+)*(?:changes?|edits?|modifications?)"
+    r"(?:\s+(?:to|in))?"
+)
+CHANGING_VERB = (
+    r"touching|modifying|editing|changing|altering|overwriting|rewriting|refactoring|updating"
+    r"|renaming|moving|making\s+(?:any\s+)?changes\s+(?:to|in)"
+)
+CHANGE_STEMS = (
+    "touch", "modif", "edit", "chang", "alter", "writ", "refactor", "updat", "renam", "mov", "mess",
+    "format", "mak", "delet",
+)  # fmt: skip
+CHANGE_FORBIDDEN = re.compile(
+    rf"(?:{NEGATION}(?:{CHANGE_VERB})|{WITHOUT}(?:{CHANGING_VERB}))\b:?(?P<object>.*)",
+    re.IGNORECASE | re.DOTALL,
+)
+DELETE_FORBIDDEN = re.compile(
+    rf"(?:{NEGATION}(?:delete|remove)|{WITHOUT}(?:deleting|removing))\b(?P<object>.*)",
+    re.IGNORECASE | re.DOTALL,
+)
+LEAVE_ALONE = re.compile(
+    r"\b(?:leave|keep)\s+(?P<object>.{1,200}?)\s+(?:alone|untouched|unchanged|unmodified|intact"
+    r"|as\s+(?:it|they|is|are)\b)",
+    re.IGNORECASE,
+)
+STAYS_UNCHANGED = re.compile(
+    r"\s(?:(?:is|are)\s+off[- ]limits|(?:must|should|has\s+to|have\s+to)\s+(?:stay|remain)\s+"
+    r"(?:unchanged|untouched|unmodified|intact|as\s))",
+    re.IGNORECASE,
+)
+ONLY_CHANGE = re.compile(
+    r"(?:^|[,:(*–—-]\s*|\b(?:please|you(?:\s+can|\s+may)?|should|must|and|but|so)\s+)"
+    r"(?:only\s+(?:touch|modify|edit|change|alter|update|work\s+(?:in|on)|make\s+changes\s+(?:to|in))"
+    r"|(?:touch|modify|edit|change|alter|update|make\s+changes\s+(?:to|in))\s+only)\b(?P<object>.*)"
+    r"|\b(?:limit|restrict|confine|keep)\s+(?:all\s+|your\s+|the\s+|any\s+)*"
+    r"(?:changes|edits|work|yourself)\s+(?:strictly\s+)?(?:to|within|in)\b(?P<within>.*)"
+    rf"|(?:{NEGATION}(?:{CHANGE_VERB})|{WITHOUT}(?:{CHANGING_VERB}))\s+(?:any\s*thing|any\s+(?:other\s+)?files?|files|code)"
+    r"\s+(?:else\s+)?(?:outside(?:\s+of)?|but|except(?:\s+for)?|other\s+than|beyond)\b(?P<except>.*)",
+    re.IGNORECASE | re.DOTALL,
+)
+MAY_BOUND = re.compile(
+    r"only\s+(?:touch|modify|edit|change|alter|update|work|make)"
+    r"|(?:touch|modify|edit|change|alter|update|to|in)\s+only"
+    r"|(?:limit|restrict|confine|keep)\s+(?:all\s+|your\s+|the\s+|any\s+)*"
+    r"(?:changes|edits|work|yourself)",
+    re.IGNORECASE,
+)
+"""Without this or a prohibition with one of those, the pattern above finds nothing."""
+EXCEPTION_WORDS = ("outside", "but", "except", "other", "beyond")
+NO_EDITS = re.compile(
+    rf"(?:{NEGATION}|\bwithout\s+)(?:(?:{CHANGE_VERB}|{CHANGING_VERB}|write|writing|creat(?:e|ing)\s+or\s+edit)\s+"
+    r"(?:any\s+|or\s+\w+\s+|the\s+|your\s+)*(?:files?|code|codebase|anything|source\s+code)"
+    r"|make\s+(?:any\s+)?(?:changes?|edits?)|(?:edit|code|implement)(?=\s+yet)|implement\s+(?:anything|it)|start\s+(?:coding|implementing))"
+    r"(?P<rest>\s*(?:$|[.!;,)]|yet|for\s+now|until|before|at\s+all|just|only).*)",
+    re.IGNORECASE | re.DOTALL,
+)
+NO_FILES = re.compile(
+    rf"{NEGATION}(?:create|add|generate)\s+(?:any\s+|new\s+|extra\s+|additional\s+|a\s+)*"
+    r"(?P<what>markdown|documentation|docs?|readme|summary)?\s*files?\b(?P<rest>.*)",
+    re.IGNORECASE | re.DOTALL,
+)
+NO_PACKAGES = re.compile(
+    rf"(?:(?:{NEGATION})(?:add|introduce|install|pull\s+in|bring\s+in)|{WITHOUT}(?:adding|introducing"
+    r"|installing)|(?P<no>(?:^|[,:(*-]\s*|\b(?:and|but|with|add)\s+)no))\s+"
+    r"(?P<new>(?:any\s+|a\s+|new\s+|extra\s+|more\s+|further\s+|third[- ]party\s+|external\s+"
+    r"|additional\s+|runtime\s+)*)(?:dependenc(?:y|ies)|packages?|librar(?:y|ies)|requirements)\b"
+    r"(?P<rest>.*)",
+    re.IGNORECASE | re.DOTALL,
+)
+NO_START = re.compile(r"(?:^|[,:(*-]\s*|\b(?:and|but|with|add)\s+)no(?=\s)", re.IGNORECASE)
+PROGRAMS = (
+    "alembic|bun|cargo|conda|curl|docker|gh|git|gradle|helm|kubectl|make|mvn|npm|npx|pip|pip3|pnpm"
+    "|poetry|prettier|psql|rm|rsync|scp|sed|ssh|sudo|terraform|uv|wget|yarn|black|pytest|tox|python"
+)
+RUN_FORBIDDEN = re.compile(
+    rf"(?:{NEGATION}(?:run|execute|use)|{WITHOUT}(?:running|executing|using))\s+"
+    rf"(?:the\s+|any\s+)*(?:`(?P<quoted>(?:{PROGRAMS})(?: [^`\n]{{1,60}})?)`"
+    rf"|(?P<bare>(?:{PROGRAMS})(?:\s+[a-z][a-z-]*)?)(?=\s*(?:$|[.,;:!?)]|here|at\s+all|unless)))"
+    r"(?P<rest>.*)",
+    re.IGNORECASE | re.DOTALL,
+)
+GIT_FORBIDDEN = re.compile(
+    rf"{NEGATION}(?P<verb>git\s+commit|git\s+push|commit|force[- ]?push|push|rebase)"
+    r"(?P<rest>\s*(?:$|[.,;:!?()]|(?:any\w*|your|the|my|it|them|this|these|changes|code|commits?|yet"
+    r"|until|unless|without|or|and|directly|by|on\s+your"
+    r"|to\s+(?:the\s+|a\s+)?`?(?:main|master|origin|remote|github|git|dev\w*|prod\w*|release\w*|repo\w*"
+    r"|branch\w*))\b).*)",
+    re.IGNORECASE | re.DOTALL,
+)
+PARTIAL_OBJECT = re.compile(
+    r"(?:\s+(?:and|or)\s+(?:push|commit))?\s+(?:the|my|your|this|that|these|those)\s+"
+    r"(?!(?:[\w-]+\s+){0,2}(?:changes?|code|work|commits?|branch\w*|edits?|fix\w*|results?|diff|patch"
+    r"|repo\w*)\b|(?:yet|until|unless|without|or|and|to|directly|by|for|before|when|if)\b)\w",
+    re.IGNORECASE,
+)
+"""After `do not commit`: something that is not all of the work."""
+PURPOSE = re.compile(
+    r"(?![^.;!?]*\b(?:because|since|need|have|has|takes?|wants?)\b)"
+    r"[^.;!?]*\bto\s+(?!(?:the|an?|my|your|this|that)\b)[a-z]",
+    re.IGNORECASE,
+)
+"""After `do not run X`: what not to run it for, which leaves other uses of it."""
+PACKAGE_TOOLS = "bun|npm|pnpm|yarn|pip|uv|poetry|pipenv|conda"
+PREFERRED_TOOL = re.compile(
+    rf"\buse\s+`?(?P<good>{PACKAGE_TOOLS})`?,?\s+(?:and\s+)?(?:not|never|instead\s+of|rather\s+than)\s+"
+    rf"`?(?P<bad>{PACKAGE_TOOLS})\b",
+    re.IGNORECASE,
+)
+SIGNATURE = re.compile(
+    rf"(?:(?:{NEGATION})(?:{CHANGE_VERB}|break)|{WITHOUT}(?:{CHANGING_VERB}|breaking)|\b(?:keep|preserve))\s+"
+    r"(?:`(?P<owner>\w+)(?:\(\))?`['’]s\s+|the\s+|any\s+|its\s+|their\s+|existing\s+|public\s+|function\s+|method\s+)*"
+    r"signatures?\b(?:\s+of\s+(?:the\s+)?`?(?P<name>\w+)(?:\(\))?`?)?",
+    re.IGNORECASE,
+)
+INDENTATION = re.compile(
+    r"\b(?:use|indent\s+with)\s+(?P<good>tabs|spaces)(?=\s*(?:$|[.,;!)]|for\s+indent|instead|rather"
+    r"|not\b|and\s+not))|\b(?P<first>tabs|spaces),?\s+not\s+(?:tabs|spaces)\b",
+    re.IGNORECASE,
+)
+CLAUSE_END = re.compile(
+    r"\b(?:unless|except|if|when|where|while|but|because|since|so that|as they|as it|until|before"
+    r"|instead|rather|yet|for now|only|just|without)\b|[;!?]|\.(?=\s|$)| [–—-]+ ",
+    re.IGNORECASE,
+)
+UNLESS_ASKED = re.compile(
+    r"\A\W*(?:unless|except|if|when|until|before|without)\b.{0,30}?\b(?:ask|asked|asking|told|tell|say"
+    r"|said|request|requested|approv\w*|permission|confirm\w*|instructed)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+CONDITION = re.compile(r"\A\W*(?:unless|except|if|when|where|while|without)\b", re.IGNORECASE)
+NAMED_FOLDER = re.compile(r"`?([\w.@-]+(?:/[\w.@-]+)*)/?`?\s+(?:folder|directory|dir)\b")
+SLASHED_PATH = re.compile(
+    r"(?:\A\W*(?:the\s+)?|,\s*|\b(?:in|inside|within|of|outside|under|below)\s+(?:the\s+)?)"
+    r"((?:[\w.@*-]+/)+[\w.@*-]*)"
+)
+FILLER_WORD = re.compile(
+    r"\b(?:the|this|that|these|any|any\s+of|all|my|our|your|existing|current|generated|or|and|files?"
+    r"|folders?|director(?:y|ies)|modules?|packages?|scripts?|code|anything|contents?|in|under|inside"
+    r"|within|of|at|tests?|cases?|config\w*|source|like|such\s+as|e\.g\.)(?![\w/.])",
+    re.IGNORECASE,
+)
+KNOWN_FILE = re.compile(
+    r"(?<![\w./-])(?:Makefile|Dockerfile|Gemfile|Jenkinsfile|\.env|\.github|\.gitignore)(?![\w/-])"
+)
+WANTS_TESTS = re.compile(
+    r"(?:^|[.!,;*-]\s*|\b(?:and|then|please|also|to)\s+)(?:add|write|extend|update|fix|include|create)\s+"
+    r"(?:\w+\s+){0,4}?tests?\b",
+    re.IGNORECASE | re.MULTILINE,
+)
+TEST_WORDS = re.compile(
+    r"\A\W*(?:the\s+|any\s+|of\s+|existing\s+|unit\s+|your\s+|our\s+|all\s+|other\s+|provided\s+)*"
+    r"tests?\b(?!/|\s+(?:data|command|runner|script|plan|logic))",
+    re.IGNORECASE,
+)
+
+NUMBERED_ITEM = re.compile(r"^[ \t]*(\d{1,2})[.)][ \t]+(\S[^\n]*)", re.MULTILINE)
+REPRODUCE_STEP = re.compile(
+    r"\breproduc\w+\b|\bconfirm the (?:error|bug|issue|failure|problem)\b|\bfailing test\b",
+    re.IGNORECASE,
+)
+CHANGE_STEP = re.compile(
+    r"\W*(?:(?:then|next|now|and|finally)\W+)?"
+    r"(?:edit|fix|change|modify|implement|repair|patch|resolve|make the (?:change|fix))\b",
+    re.IGNORECASE,
+)
+LOOSE_STEP = re.compile(
+    r"\b(?:optional\w*|recommend\w*|suggest\w*|might|may|could|consider|if (?:possible|needed|you)"
+    r"|try to|for example|e\.g|example)\b",
+    re.IGNORECASE,
+)
+"""A step, or a list of them, that leaves the choice."""
+REPRODUCE_FIRST = re.compile(
+    r"\b(?:first\b,?\s+reproduce|reproduce\b[^.;]{0,80}?(?:\bfirst\b(?!\s+(?:time|place))"
+    r"|\bbefore\s+(?:you\s+)?(?:chang|edit|fix|touch|modify)))",
+    re.IGNORECASE,
+)
+
 
 ConstraintKind = Literal[
     "leave", "keep", "only", "no edits", "no new files", "command", "dependencies", "signature",
@@ -63,12 +283,8 @@ def parse_constraints(text: str) -> tuple[UserConstraint, ...]:
     """Everything that a text forbids or demands, in its order."""
     text = strip_client_markup(text[:MAX_TEXT_CHARS])
     if ">" in text:
-        text = constraint_patterns.PASTED_BLOCK.sub(
-            "\n", constraint_patterns.QUOTED_LINE.sub("\n", "\n" + text)[1:]
-        )
-    text = constraint_patterns.BULLET_LIST.sub(
-        lambda items: constraint_patterns.BULLET_ITEM.sub(", ", items[0]), text
-    )
+        text = PASTED_BLOCK.sub("\n", QUOTED_LINE.sub("\n", "\n" + text)[1:])
+    text = BULLET_LIST.sub(lambda items: BULLET_ITEM.sub(", ", items[0]), text)
     constraints: dict[tuple[ConstraintKind, tuple[str, ...]], UserConstraint] = {}
     marked_sentences = (split_paragraph(line) for line in _lines_with_signs(split_paragraphs(text)))
     for sentence in _lines_with_signs(list(chain.from_iterable(marked_sentences))):
@@ -77,9 +293,7 @@ def parse_constraints(text: str) -> tuple[UserConstraint, ...]:
     if (ordered := _parse_order(text)) is not None:
         constraints.setdefault((ordered.kind, ()), ordered)
     if any(ALL_TESTS in objects for _, objects in constraints) and any(
-        constraint_patterns.WANTS_TESTS.search(line)
-        for line in split_sentences(text)
-        if "test" in line.lower()
+        WANTS_TESTS.search(line) for line in split_sentences(text) if "test" in line.lower()
     ):
         # Who is to write tests may well have to touch those that are there.
         constraints = {key: one for key, one in constraints.items() if ALL_TESTS not in key[1]}
@@ -98,19 +312,17 @@ def _parse_order(text: str) -> UserConstraint | None:
         return None
     wanted = ""
     place, heading = 0, ""
-    for item in constraint_patterns.NUMBERED_ITEM.finditer(text):
+    for item in NUMBERED_ITEM.finditer(text):
         if item[1] == "1":
             heading = " ".join(text[: item.start()].split("\n")[-_HEADING_LINES:])
             wanted, place = "", 0
         place += 1
-        if int(item[1]) != place or constraint_patterns.LOOSE_STEP.search(heading):
+        if int(item[1]) != place or LOOSE_STEP.search(heading):
             continue
         step = item[2][:_MAX_SENTENCE_CHARS]
-        if wanted and constraint_patterns.CHANGE_STEP.match(step):
+        if wanted and CHANGE_STEP.match(step):
             return UserConstraint(kind="reproduce first", words=wanted, passing=True)
-        if constraint_patterns.REPRODUCE_STEP.search(
-            step
-        ) and not constraint_patterns.LOOSE_STEP.search(step):
+        if REPRODUCE_STEP.search(step) and not LOOSE_STEP.search(step):
             wanted = wanted or truncate_line(f"{item[1]}. {step}")
     return _parse_order_in_words(text)
 
@@ -118,14 +330,12 @@ def _parse_order(text: str) -> UserConstraint | None:
 def _parse_order_in_words(text: str) -> UserConstraint | None:
     plain, at = text.lower(), -1
     while (at := plain.find("reproduce", at + 1)) >= 0:
-        if constraint_patterns.REPRODUCE_FIRST.search(plain, max(0, at - 20), at + 120):
+        if REPRODUCE_FIRST.search(plain, max(0, at - 20), at + 120):
             break
     else:
         return None
     for sentence in split_sentences(text):
-        if constraint_patterns.REPRODUCE_FIRST.search(
-            sentence
-        ) and not constraint_patterns.LOOSE_STEP.search(sentence):
+        if REPRODUCE_FIRST.search(sentence) and not LOOSE_STEP.search(sentence):
             words = truncate_line(" ".join(sentence.split()))
             return UserConstraint(kind="reproduce first", words=words, passing=True)
     return None
@@ -134,11 +344,7 @@ def _parse_order_in_words(text: str) -> UserConstraint | None:
 def find_named_paths(text: str) -> tuple[str, ...]:
     """Files and folders that a text names, as globs."""
     names = [fact.text for fact in parse_facts(text) if fact.kind == "path" or _is_glob(fact.text)]
-    names += (
-        constraint_patterns.SLASHED_PATH.findall(text)
-        + constraint_patterns.NAMED_FOLDER.findall(text)
-        + constraint_patterns.KNOWN_FILE.findall(text)
-    )
+    names += SLASHED_PATH.findall(text) + NAMED_FOLDER.findall(text) + KNOWN_FILE.findall(text)
     tidy = (name.rstrip(".").removeprefix("./").rstrip("/") for name in names)
     return tuple(dict.fromkeys(name for name in tidy if name.strip("./*")))
 
@@ -156,9 +362,7 @@ def _lowercase_words(text: str) -> str:
 def _parse_sentence(sentence: str) -> tuple[UserConstraint, ...]:
     constraints = []
     lowercase_sentence = _lowercase_words(sentence)
-    forbids = (
-        None if mentions_any(lowercase_sentence, constraint_patterns.NEGATIVE_WORDS) else False
-    )
+    forbids = None if mentions_any(lowercase_sentence, NEGATIVE_WORDS) else False
     for negative, hints, more, make in _CONSTRAINT_PARSERS:
         if (negative and forbids is False) or not mentions_any(lowercase_sentence, hints):
             continue
@@ -179,10 +383,10 @@ def _parse_sentence(sentence: str) -> tuple[UserConstraint, ...]:
 def _find_negations(sentence: str) -> tuple[int, ...]:
     """Where a prohibition begins."""
     starts = []
-    match = constraint_patterns.NEGATED.search(sentence)
+    match = NEGATED.search(sentence)
     while match:
         starts.append(match.start())
-        match = constraint_patterns.NEGATED.search(sentence, match.start() + 1)
+        match = NEGATED.search(sentence, match.start() + 1)
     return tuple(starts)
 
 
@@ -199,34 +403,25 @@ ParsedConstraints = Iterable[tuple[ConstraintKind, tuple[str, ...], bool]]
 
 def _split_clause(rest: str) -> tuple[str, str]:
     """What the verb governs, and the condition behind it."""
-    cut = constraint_patterns.CLAUSE_END.search(rest)
+    cut = CLAUSE_END.search(rest)
     return (rest[: cut.start()], rest[cut.start() :]) if cut else (rest, "")
 
 
 def _is_checkable(condition: str) -> bool:
     """A condition other than being asked cannot be checked."""
-    return (
-        constraint_patterns.CONDITION.match(condition) is None
-        or constraint_patterns.UNLESS_ASKED.match(condition) is not None
-    )
+    return CONDITION.match(condition) is None or UNLESS_ASKED.match(condition) is not None
 
 
 def _parse_no_edits(sentence: str) -> ParsedConstraints:
-    match = _match_prohibition(constraint_patterns.NO_EDITS, sentence)
+    match = _match_prohibition(NO_EDITS, sentence)
     if match and not find_named_paths(match["rest"]) and _is_checkable(match["rest"]):
         yield "no edits", (), True
 
 
 @lru_cache(maxsize=16)
 def _match_bound(sentence: str) -> re.Match[str] | None:
-    beyond = mentions_any(
-        sentence.lower(), constraint_patterns.EXCEPTION_WORDS
-    ) and _find_negations(sentence)
-    return (
-        constraint_patterns.ONLY_CHANGE.search(sentence)
-        if beyond or constraint_patterns.MAY_BOUND.search(sentence)
-        else None
-    )
+    beyond = mentions_any(sentence.lower(), EXCEPTION_WORDS) and _find_negations(sentence)
+    return ONLY_CHANGE.search(sentence) if beyond or MAY_BOUND.search(sentence) else None
 
 
 def _parse_only(sentence: str) -> ParsedConstraints:
@@ -236,7 +431,7 @@ def _parse_only(sentence: str) -> ParsedConstraints:
         clause, condition = _split_clause(object_text)
         paths = find_named_paths(clause)
         # "Only change X if …" is a condition on X, not a bound on the rest.
-        if paths and not constraint_patterns.CONDITION.match(condition):
+        if paths and not CONDITION.match(condition):
             yield "only", paths, False
 
 
@@ -244,20 +439,20 @@ def _parse_forbidden_paths(sentence: str) -> ParsedConstraints:
     if _match_bound(sentence):
         return
     for pattern, kind in (
-        (constraint_patterns.CHANGE_FORBIDDEN, "leave"),
-        (constraint_patterns.DELETE_FORBIDDEN, "keep"),
+        (CHANGE_FORBIDDEN, "leave"),
+        (DELETE_FORBIDDEN, "keep"),
     ):
         match = _match_prohibition(pattern, sentence)
-        if match and not constraint_patterns.SIGNATURE.search(sentence):
+        if match and not SIGNATURE.search(sentence):
             yield from _parse_objects(match["object"], "leave" if kind == "leave" else "keep")
 
 
 def _parse_leave_alone(sentence: str) -> ParsedConstraints:
     if _match_bound(sentence):
         return
-    if alone := constraint_patterns.LEAVE_ALONE.search(sentence):
+    if alone := LEAVE_ALONE.search(sentence):
         yield from _parse_objects(alone["object"], "leave")
-    elif stays := constraint_patterns.STAYS_UNCHANGED.search(sentence):
+    elif stays := STAYS_UNCHANGED.search(sentence):
         subject = re.split("[,:]", sentence[: stays.start()])[-1]
         yield from _parse_objects(subject[-200:], "leave")
 
@@ -267,16 +462,16 @@ def _parse_objects(told: str, kind: ConstraintKind) -> ParsedConstraints:
     if not _is_checkable(condition):
         return
     paths = find_named_paths(clause)
-    if constraint_patterns.TEST_WORDS.match(clause):
+    if TEST_WORDS.match(clause):
         yield kind, (ALL_TESTS,), False
     # "The behaviour of a.py" is about something in the file, not about the file.
     before = clause[: clause.find(paths[0])] if paths else ""
-    if paths and not constraint_patterns.FILLER_WORD.sub("", before).strip("`'\"*_:,( "):
+    if paths and not FILLER_WORD.sub("", before).strip("`'\"*_:,( "):
         yield kind, paths, False
 
 
 def _parse_no_new_files(sentence: str) -> ParsedConstraints:
-    match = _match_prohibition(constraint_patterns.NO_FILES, sentence)
+    match = _match_prohibition(NO_FILES, sentence)
     if (
         match
         and _is_checkable(_split_clause(match["rest"])[1])
@@ -288,11 +483,9 @@ def _parse_no_new_files(sentence: str) -> ParsedConstraints:
 def _parse_no_packages(sentence: str) -> ParsedConstraints:
     starts = {
         *_find_negations(sentence),
-        *(one.start() for one in constraint_patterns.NO_START.finditer(sentence)),
+        *(one.start() for one in NO_START.finditer(sentence)),
     }
-    attempted_matches = (
-        constraint_patterns.NO_PACKAGES.match(sentence, start) for start in sorted(starts)
-    )
+    attempted_matches = (NO_PACKAGES.match(sentence, start) for start in sorted(starts))
     match = next(filter(None, attempted_matches), None)
     if (
         match
@@ -303,18 +496,14 @@ def _parse_no_packages(sentence: str) -> ParsedConstraints:
 
 
 def _parse_forbidden_commands(sentence: str) -> ParsedConstraints:
-    ran = _match_prohibition(constraint_patterns.RUN_FORBIDDEN, sentence)
-    if (
-        ran
-        and _is_checkable(ran["rest"].strip())
-        and not constraint_patterns.PURPOSE.match(ran["rest"])
-    ):
+    ran = _match_prohibition(RUN_FORBIDDEN, sentence)
+    if ran and _is_checkable(ran["rest"].strip()) and not PURPOSE.match(ran["rest"]):
         yield "command", tuple((ran["quoted"] or ran["bare"]).lower().split()), False
-    git = _match_prohibition(constraint_patterns.GIT_FORBIDDEN, sentence)
+    git = _match_prohibition(GIT_FORBIDDEN, sentence)
     if (
         git
         and _is_checkable(_split_clause(git["rest"])[1])
-        and not constraint_patterns.PARTIAL_OBJECT.match(git["rest"])
+        and not PARTIAL_OBJECT.match(git["rest"])
     ):
         forced = "force" in git["verb"].lower()
         verb = "push" if forced else git["verb"].lower().split()[-1]
@@ -328,17 +517,17 @@ def _parse_forbidden_commands(sentence: str) -> ParsedConstraints:
 
 
 def _parse_preferred_tool(sentence: str) -> ParsedConstraints:
-    rather = constraint_patterns.PREFERRED_TOOL.search(sentence)
+    rather = PREFERRED_TOOL.search(sentence)
     if rather and rather["good"].lower() != rather["bad"].lower():
         yield "command", (rather["bad"].lower(),), False
 
 
 def _parse_style(sentence: str) -> ParsedConstraints:
-    signature = constraint_patterns.SIGNATURE.search(sentence)
+    signature = SIGNATURE.search(sentence)
     if signature:
         name = signature["owner"] or signature["name"]
         yield "signature", (name,) if name and name not in ("the", "each", "any") else (), False
-    indent = constraint_patterns.INDENTATION.search(sentence)
+    indent = INDENTATION.search(sentence)
     if indent:
         good = (indent["good"] or indent["first"]).lower()
         yield ("tabs" if good == "tabs" else "spaces"), (), False
@@ -357,8 +546,8 @@ _CONSTRAINT_PARSERS: tuple[
 ] = (
     (True, ("file", "code", "anything", "change", "edit", "implement"), (), _parse_no_edits),
     (False, ("only", "limit", "restrict", "confine", "keep"), _CHANGE_WORDS, _parse_only),
-    (True, constraint_patterns.EXCEPTION_WORDS, (), _parse_only),
-    (True, constraint_patterns.CHANGE_STEMS, (), _parse_forbidden_paths),
+    (True, EXCEPTION_WORDS, (), _parse_only),
+    (True, CHANGE_STEMS, (), _parse_forbidden_paths),
     (
         False,
         ("leave", "keep", "off limits", "off-limits", "stay", "remain"),
@@ -378,14 +567,14 @@ _CONSTRAINT_PARSERS: tuple[
         (),
         _parse_forbidden_commands,
     ),
-    (False, tuple(constraint_patterns.PACKAGE_TOOLS.split("|")), ("use ",), _parse_preferred_tool),
+    (False, tuple(PACKAGE_TOOLS.split("|")), ("use ",), _parse_preferred_tool),
     (False, ("signature", "tabs", "spaces"), _STYLE_WORDS, _parse_style),
 )
 """Whether it takes a prohibition, two words that it takes, and what then reads it."""
 
 
 _TELLING_WORD = {"off limits": "limits", "off-limits": "limits"} | {
-    words: "not" for words in constraint_patterns.NEGATIVE_WORDS if " " in words
+    words: "not" for words in NEGATIVE_WORDS if " " in words
 }
 """Of several words the most telling one: between them anything may stand for a space."""
 
@@ -396,6 +585,316 @@ def _sign_automaton() -> AhoCorasick:
     words = {
         word for negative, hints, _, _ in _CONSTRAINT_PARSERS if not negative for word in hints
     }
-    words |= set(constraint_patterns.NEGATIVE_WORDS)
+    words |= set(NEGATIVE_WORDS)
     words = {_TELLING_WORD.get(word, word) for word in words}
     return build_automaton(sorted(words))
+
+
+# Whether an action breaks a constraint.
+
+
+# How long what the user forbade or demanded holds.
+
+
+@cache_on_reading
+def list_constraints(lane: LaneReading) -> Sequence[UserConstraint]:
+    """What the user's messages state, each with where it ends."""
+    messages = lane.users
+    placed_constraints: list[UserConstraint] = []
+    for place, message in enumerate(messages):
+        for one in parse_constraints(message.text):
+            if len(placed_constraints) < MAX_CONSTRAINTS:
+                end = _find_constraint_end(one, messages[place + 1 : place + 1 + MAX_CONSTRAINTS])
+                placed_constraints.append(_place_constraint(one, message.number, end))
+    return placed_constraints
+
+
+def constraints_from_brief(brief: str, number: int) -> Sequence[UserConstraint]:
+    """What a brief states holds for the whole of the child's work."""
+    return [_place_constraint(one, number, None) for one in parse_constraints(brief)]
+
+
+def _place_constraint(one: UserConstraint, number: int, until: int | None) -> UserConstraint:
+    return UserConstraint(
+        kind=one.kind,
+        words=one.words,
+        objects=one.objects,
+        passing=one.passing,
+        number=number,
+        until=until,
+    )
+
+
+def _find_constraint_end(one: UserConstraint, later: Sequence[Message]) -> int | None:
+    """Where the user speaks of the object again, other than to forbid it once more."""
+    words = _LIFTING_WORDS.get(one.kind, ()) or tuple(
+        name.rstrip("*/").rpartition("/")[2].lower().removeprefix("the ").rstrip("s")
+        for name in one.objects
+    )
+    for message in later:
+        is_repeated = any(other.kind == one.kind for other in parse_constraints(message.text))
+        if is_repeated:
+            continue
+        if one.passing or (one.kind == "only" and message.intent not in ("answer", "interrupt")):
+            return message.number
+        lowercase_text = message.text[:MAX_TEXT_CHARS].lower()
+        if any(word in lowercase_text for word in words if word):
+            return message.number
+    return None
+
+
+_LIFTING_WORDS: dict[ConstraintKind, tuple[str, ...]] = {
+    "dependencies": ("install", "dependenc", "package", "librar"),
+    "no new files": ("create", "new file", "write"),
+    "signature": ("signature", "parameter", "argument"),
+    "tabs": ("tabs", "spaces", "indent"),
+    "spaces": ("tabs", "spaces", "indent"),
+}
+
+
+_FUNCTION_SIGNATURE = re.compile(
+    r"\b(?:def|function|func|fn)\s+(?:\([^()]{0,80}\)\s*)?(\w+)\s*\(([^()]{0,600})\)"
+)
+_ADDS_PACKAGE = re.compile(
+    r"\b(?:(?:npm|yarn|pnpm|bun|poetry|uv|pdm|cargo|bundle)\s+add|npm\s+(?:install|i)|go\s+get"
+    r"|composer\s+require)\s+(?:(?!-g\b|--global\b|--help\b|--dry-run\b)-\S+\s+)*(?!-)[\w@]"
+)
+_VERSION_OPERATOR = r"(?:[=<>~!]=|[<>@])"
+_QUOTED_PACKAGE = re.compile(
+    rf"['\"]([A-Za-z][\w.-]*)(?:\[[^\]]*\])?\s*{_VERSION_OPERATOR}[^'\"]*['\"],?\Z"
+)
+_TOML_PACKAGE = re.compile(r"([A-Za-z][\w-]*)\s*=\s*(?:\"[\^~>=<*]*\d|\"\*|\{.*\bversion\b)")
+_REQUIREMENT_LINE = re.compile(r"([A-Za-z][\w.-]*)(?:\[.*\])?\s*(?:[=<>~!]=|\Z)")
+_JSON_PACKAGE = re.compile(r'"([@\w./-]+)":\s*"(?:[\^~>=]*\d|workspace:|\*|latest|git|npm:)')
+_MANIFESTS = (
+    (re.compile(r"requirements[\w-]*\.(?:txt|in)\Z"), (_REQUIREMENT_LINE,)),
+    (re.compile(r"package\.json\Z"), (_JSON_PACKAGE,)),
+    (re.compile(r"(?:pyproject\.toml|setup\.py|setup\.cfg)\Z"), (_QUOTED_PACKAGE, _TOML_PACKAGE)),
+    (re.compile(r"Cargo\.toml\Z"), (_TOML_PACKAGE,)),
+    (re.compile(r"go\.mod\Z"), (re.compile(r"(?:require\s+)?(\S+\.\S+)\s+v\d"),)),
+    (re.compile(r"Gemfile\Z"), (re.compile(r"gem\s+['\"]([\w-]+)"),)),
+)
+_NOT_PACKAGES = frozenset(
+    (
+        "version",
+        "edition",
+        "rust-version",
+        "python",
+        "requires-python",
+        "node",
+        "npm",
+        "line-length",
+    )
+)
+_RUN_DEMAND = re.compile(r"\b(?:execut\w+|run|bash\w*|python)\b", re.IGNORECASE)
+_MAX_LINE_CHARS = 300
+_MIN_INDENTED_LINES = 3
+"""Indented lines that an edit must add to say how it indents."""
+
+
+class ConstraintBreach(Record):
+    """An action, and what of it the constraint forbids."""
+
+    step: TraceStep
+    what: str
+
+
+def find_breaches(
+    constraint: UserConstraint, lane: LaneReading, standing: StandingChanges
+) -> Iterator[ConstraintBreach]:
+    """Actions of a lane that break the constraint while it holds, in order."""
+    end = constraint.until or float("inf")
+    if constraint.kind == "reproduce first":
+        yield from _find_early_changes(constraint, lane, standing)
+        return
+    finder = _BREACH_FINDERS.get(constraint.kind)
+    if finder is None:
+        yield from _find_file_breaches(constraint, lane, standing)
+        return
+    steps = lane.commands if constraint.kind == "command" else lane.steps
+    for step in steps if constraint.kind in _COMMAND_KINDS else lane.edits:
+        if constraint.number < step.number < end:
+            what = finder(constraint, step)
+            if what is not None:
+                yield ConstraintBreach(step=step, what=what)
+
+
+def _find_early_changes(
+    constraint: UserConstraint, lane: LaneReading, standing: StandingChanges
+) -> Iterator[ConstraintBreach]:
+    """Changes of code that was there, where nothing had been run."""
+    end = constraint.until or float("inf")
+    trials = (step for step in lane.steps if constraint.number < step.number and is_run(step))
+    run = next(trials, None)
+    if run is None and not lane.commands and not _RUN_DEMAND.search(constraint.words):
+        # It may have had no way to run anything.
+        return
+    end = min(end, run.number) if run is not None else end
+    answered = max((step.index for step in lane.steps if step.failed is not None), default=-1)
+    for step in list_code_changes(lane):
+        path = next((path for path in step.written if _was_there(path, standing)), None)
+        if path is not None and step.index <= answered and constraint.number < step.number < end:
+            yield ConstraintBreach(step=step, what=f"changed {path} before anything had been run")
+
+
+def _was_there(path: str, standing: StandingChanges) -> bool:
+    """The file was there before the agent came, and stays changed; a test may be the very step."""
+    return (
+        path in standing.changed
+        and path not in standing.made
+        and is_source_path(path)
+        and not is_scratch_path(path)
+        and not is_test_source(path)
+    )
+
+
+def _find_file_breaches(
+    constraint: UserConstraint, lane: LaneReading, standing: StandingChanges
+) -> Iterator[ConstraintBreach]:
+    """Changes of files that the constraint protects."""
+    end = constraint.until or float("inf")
+    is_forbidden: dict[str, bool] = {}
+    for step in lane.changes:
+        if step.event.lane == lane.lane.id and constraint.number < step.number < end:
+            for path in step.written:
+                if path not in is_forbidden:
+                    is_forbidden[path] = _is_forbidden_change(path, constraint, standing)
+            hit = next((path for path in step.written if is_forbidden[path]), None)
+            gone = hit is not None and deletes_path(step, hit)
+            if hit is not None and (constraint.kind != "keep" or gone):
+                yield ConstraintBreach(step=step, what=f"{'deleted' if gone else 'changed'} {hit}")
+    for path, step in standing.handed_in.items() if constraint.kind != "keep" else ():
+        in_time = step.event.lane == lane.lane.id and constraint.number < step.number < end
+        if in_time and _is_forbidden_change(path, constraint, standing):
+            yield ConstraintBreach(step=step, what=f"changed {path}")
+
+
+def _is_forbidden_change(path: str, constraint: UserConstraint, standing: StandingChanges) -> bool:
+    """The constraint forbids to change this file, and the change stands."""
+    if path not in standing.changed and path not in standing.handed_in:
+        return False
+    if is_scratch_path(path):
+        return False
+    kind, objects = constraint.kind, constraint.objects
+    is_own_file = path in standing.made and standing.made[path] > constraint.number
+    if kind == "no edits":
+        return is_source_path(path) or not _is_about_code(constraint.words.lower())
+    if kind == "no new files":
+        return is_own_file and (not objects or matches_globs(path, objects))
+    if ALL_TESTS in objects:
+        return is_test_source(path) and not is_own_file
+    inside = _matches_objects(path, objects)
+    return not inside if kind == "only" else inside and not is_own_file
+
+
+def _is_about_code(words: str) -> bool:
+    """`Do not write code yet` leaves a plan to be written."""
+    return "code" in words and not any(word in words for word in ("file", "any", "change", "edit"))
+
+
+def _matches_objects(path: str, objects: Sequence[str]) -> bool:
+    """One of the names means it, from any folder on; most are no globs, which take longer."""
+    globs = [name for name in objects if any(sign in name for sign in "*?[")]
+    folders = f"/{path}/"
+    return any(f"/{name.strip('/')}/" in folders for name in objects if name not in globs) or (
+        bool(globs) and matches_globs(path, globs_in_any_folder(globs))
+    )
+
+
+def globs_in_any_folder(globs: Sequence[str]) -> tuple[str, ...]:
+    """The globs, from any folder on: people name files by their last part."""
+    return tuple(glob for one in globs for glob in (one, f"**/{one}"))
+
+
+def _find_command_breach(constraint: UserConstraint, step: TraceStep) -> str | None:
+    event, words = step.event, constraint.objects
+    if not isinstance(event, Command) or step.doing is None or words[0] not in event.command:
+        return None
+    if not any(program.split()[0] == words[0] for program in step.doing.programs if program):
+        return None
+    if event.stopped == "not executed" or "--dry-run" in event.command or "--help" in event.command:
+        return None
+    options = r"(?:\s+(?:-[Cc]\s+\S+|--?[\w-]+(?:=\S+)?))*"
+    line = rf"(?<![\w./-]){re.escape(words[0])}"
+    if len(words) > 1:
+        line += rf"{options}\s+{re.escape(words[1])}(?![\w-])"
+    for more in words[2:]:
+        wanted = r"(?:--force(?:-with-lease)?|-f)" if more == "--force" else re.escape(more)
+        line += rf"[^;&|\n]{{0,200}}?(?<![\w/]){wanted}(?![\w/])"
+    return f"ran `{' '.join(words)}`" if re.search(line, event.command) else None
+
+
+def _find_package_breach(constraint: UserConstraint, step: TraceStep) -> str | None:
+    event = step.event
+    if isinstance(event, Command):
+        if step.failed is not True and (match := _ADDS_PACKAGE.search(event.command)):
+            start = event.command[match.start() :].split("\n", 1)[0]
+            return f"ran `{start[:60]}`"
+        return None
+    if isinstance(event, Edit) and step.changed:
+        for name, patterns in _MANIFESTS:
+            if name.search(event.path):
+                added = _list_added_packages(event, patterns)
+                return f"added {added[0]} to {step.written[0]}" if added else None
+    return None
+
+
+def _list_added_packages(event: Edit, patterns: Sequence[re.Pattern[str]]) -> list[str]:
+    lines = diff_edit(event)
+    # A file that was written anew lists what was there before, too.
+    if lines is None or event.action == "create":
+        return []
+    removed_text = " ".join(lines.removed)
+    short_lines = [line for line in lines.added if len(line) < _MAX_LINE_CHARS]
+    package_matches = (pattern.match(line) for line in short_lines for pattern in patterns)
+    names = [one[1] for one in package_matches if one]
+    return [name for name in names if name not in removed_text and name not in _NOT_PACKAGES]
+
+
+def _find_signature_breach(constraint: UserConstraint, step: TraceStep) -> str | None:
+    event = step.event
+    if not isinstance(event, Edit) or not step.changed or not is_source_path(event.path):
+        return None
+    if event.before is not None and event.after is not None:
+        before, after = event.before, event.after
+    elif (lines := diff_edit(event)) is not None:
+        before, after = "\n".join(lines.removed), "\n".join(lines.added)
+    else:
+        return None
+    old_signatures = {
+        name: "".join(given.split()) for name, given in _FUNCTION_SIGNATURE.findall(before)
+    }
+    for name, given in _FUNCTION_SIGNATURE.findall(after):
+        applies = name in constraint.objects or (
+            not constraint.objects and not name.startswith(("_", "test"))
+        )
+        if applies and name in old_signatures and old_signatures[name] != "".join(given.split()):
+            return f"changed the signature of {name}"
+    return None
+
+
+def _find_indentation_breach(constraint: UserConstraint, step: TraceStep) -> str | None:
+    event = step.event
+    if not isinstance(event, Edit) or not step.changed or not is_source_path(event.path):
+        return None
+    if event.after is not None:
+        lines = event.after[:20_000].splitlines()
+    else:
+        patch = (event.patch or "")[:20_000].splitlines()
+        lines = [line[1:] for line in patch if line.startswith("+")]
+    tabs = sum(line.startswith("\t") for line in lines)
+    spaces = sum(line.startswith("  ") and not line.lstrip().startswith("*") for line in lines)
+    wrong, right = (spaces, tabs) if constraint.kind == "tabs" else (tabs, spaces)
+    if wrong < _MIN_INDENTED_LINES or right:
+        return None
+    return f"indented {step.written[0]} with {'spaces' if constraint.kind == 'tabs' else 'tabs'}"
+
+
+_COMMAND_KINDS = ("command", "dependencies")
+_BREACH_FINDERS: dict[ConstraintKind, Callable[[UserConstraint, TraceStep], str | None]] = {
+    "command": _find_command_breach,
+    "dependencies": _find_package_breach,
+    "signature": _find_signature_breach,
+    "tabs": _find_indentation_breach,
+    "spaces": _find_indentation_breach,
+}

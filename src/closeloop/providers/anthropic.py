@@ -21,8 +21,8 @@ from closeloop.providers.format_dialect import (
     read_token_count,
 )
 from closeloop.records.attempt import Usage
-from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest, ModelToolCall, ToolSpec
 from closeloop.records.errors import MachineFailed
+from closeloop.records.trace import ChatMessage, ModelReply, ModelRequest, ModelToolCall, ToolSpec
 
 DEFAULT_MAX_TOKENS = 32_000
 """The format demands a limit; thinking counts towards it, so it is a generous one."""

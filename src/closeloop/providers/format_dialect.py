@@ -8,9 +8,9 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from closeloop.records.attempt import Usage
-from closeloop.records.chat import ModelReply, ModelRequest
 from closeloop.records.errors import BadInput
 from closeloop.records.record import Record
+from closeloop.records.trace import ModelReply, ModelRequest
 
 SchemaRung = Literal["schema", "tool", "object", "prompt"]
 """Ways to get JSON, surest first: a strict schema, a forced tool, a JSON object, a plea."""

@@ -33,10 +33,10 @@ from closeloop.providers.provider_refusals import (
     RequestRejected,
     describe_status,
 )
-from closeloop.records.chat import ModelReply, ModelRequest
 from closeloop.records.errors import MachineFailed
 from closeloop.records.record import Record
 from closeloop.records.settings import ModelSettings
+from closeloop.records.trace import ModelReply, ModelRequest
 
 __all__ = [
     "IncomingAnswer",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -235,30 +235,105 @@ def _as_list(value: Any) -> list[Any]:
 
 MIN_PIECE_BYTES = 2048
 """A piece has as many, unless the value it is part of ends."""
+MAX_OPEN_CONVERSATIONS = 4
+"""Of sub-agents that ask in turn; of more at once, some requests are cut from their beginning."""
 
 _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _items_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 
 
+class _SplitRequest(NamedTuple):
+    """A request that was cut, and where the next one of its conversation may go on from."""
+
+    body: bytes
+    pieces: list[bytes]
+    resumes: list[tuple[int, int, int]]
+    """After each object of a list: its end, how many cuts come before, and the last of those."""
+
+
+class RequestSplitter:
+    """Cuts the requests of some conversations; what the last ones began with is not cut again."""
+
+    def __init__(self) -> None:
+        self._recent: list[_SplitRequest] = []
+
+    def split(self, body: bytes) -> list[bytes]:
+        """What gives the body, byte for byte, when it is joined; known pieces as the same objects.
+
+        The pieces are those of `split_into_pieces`.
+        """
+        found = max(
+            ((_count_shared_resumes(body, one), one) for one in self._recent),
+            key=lambda pair: pair[0],
+            default=None,
+        )
+        split = None
+        if found is not None and found[0]:
+            split = _cut_request(body, found[1], found[0])
+        if split is None:
+            split = _cut_request(body, _SplitRequest(b"", [], []), 0)
+        if split is None:
+            return [body] if body else []
+        others = [one for one in self._recent if found is None or one is not found[1]]
+        self._recent = [split, *(others if found and found[0] else self._recent)]
+        del self._recent[MAX_OPEN_CONVERSATIONS:]
+        return split.pieces
+
+
 def split_into_pieces(body: bytes) -> list[bytes]:
     """What gives the body, byte for byte, when it is joined."""
+    return RequestSplitter().split(body)
+
+
+def _count_shared_resumes(body: bytes, known: _SplitRequest) -> int:
+    """How many places of a request that was cut lie in what the body has in common with it."""
+    resumes = known.resumes
+    if not resumes:
+        return 0
+    # Nearly always all of them, or all but those of the last messages.
+    step, low, high = 1, 0, len(resumes)
+    while high > low:
+        place = resumes[max(high - step, low)][0]
+        if body.startswith(known.body[:place]):
+            low = max(high - step, low) + 1
+            break
+        high = max(high - step, low)
+        step *= 2
+    while high > low:
+        middle = (low + high) // 2
+        if body.startswith(known.body[: resumes[middle][0]]):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _cut_request(body: bytes, known: _SplitRequest, shared: int) -> _SplitRequest | None:
+    """Cut a body behind the places that it shares with another; None where it is no object."""
+    place, cut_count, last_cut = known.resumes[shared - 1] if shared else (0, 0, 0)
     try:
-        values = list(_fields_decoder.decode(body).values())
+        # In place of what is known stands a list whose first item has just ended.
+        rest = b'{"":[0' + body[place:] if shared else body
+        values = [bytes(value) for value in _fields_decoder.decode(rest).values()]
     except (ValueError, RecursionError):
-        return [body] if body else []
-    cuts: list[int] = []
-    place = 0
-    for value in values:
-        for item in _array_items(bytes(value)):
+        return None
+    resumes, cuts = known.resumes[:shared], [last_cut]
+    for number, value in enumerate(values):
+        is_list = value.startswith(b"[")
+        items = _array_items(value)
+        for item in items[1:] if shared and number == 0 else items:
             # Wherever a search leads, a cut only decides what can be shared.
             offset = body.find(item, place)
             place = place if offset < 0 else offset + len(item)
-            if place - (cuts[-1] if cuts else 0) >= MIN_PIECE_BYTES:
+            if place - cuts[-1] >= MIN_PIECE_BYTES:
                 cuts.append(place)
-        if place - (cuts[-1] if cuts else 0) >= MIN_PIECE_BYTES // 8:
+            if is_list and item.startswith(b"{"):
+                resumes.append((place, cut_count + len(cuts) - 1, cuts[-1]))
+        if place - cuts[-1] >= MIN_PIECE_BYTES // 8:
             cuts.append(place)
-    edges = [0, *cuts, len(body)]
-    return [body[one:other] for one, other in pairwise(edges) if one < other]
+    edges = [*cuts, len(body)]
+    new_pieces = [body[one:other] for one, other in pairwise(edges) if one < other]
+    return _SplitRequest(body, known.pieces[:cut_count] + new_pieces, resumes)
 
 
 def _array_items(value: bytes) -> list[bytes]:

@@ -18,8 +18,8 @@ from closeloop.providers.format_dialect import (
     sum_input_tokens,
 )
 from closeloop.records.attempt import Usage
-from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest, ModelToolCall, ToolSpec
 from closeloop.records.errors import MachineFailed
+from closeloop.records.trace import ChatMessage, ModelReply, ModelRequest, ModelToolCall, ToolSpec
 
 
 class _ResponsesAnswer(msgspec.Struct):

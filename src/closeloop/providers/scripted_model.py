@@ -6,6 +6,7 @@ import difflib
 import math
 import re
 from collections.abc import Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,9 @@ import yaml
 from closeloop.providers.format_dialect import RetryListener, ignore_retry
 from closeloop.providers.model_prices import ModelPrices, add_cost
 from closeloop.records.attempt import Usage
-from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest, ModelToolCall, ToolSpec
 from closeloop.records.errors import BadInput, MachineFailed, unknown_name_error
 from closeloop.records.record import Record
+from closeloop.records.trace import ChatMessage, ModelReply, ModelRequest, ModelToolCall, ToolSpec
 
 # Scripts: YAML files that say what the scripted model does, read with care for their writers.
 
@@ -229,6 +230,7 @@ class ScriptedModel:
         self.name = script.name
         self._script = script
         self._prices = prices
+        self._last = ConversationPosition()
 
     async def close(self) -> None:
         """Nothing is open."""
@@ -236,7 +238,7 @@ class ScriptedModel:
     async def reply(
         self, request: ModelRequest, retried: RetryListener = ignore_retry
     ) -> ModelReply:
-        turn = find_next_turn(self._script, request)
+        turn, self._last = follow_script(self._script, request, self._last)
         if turn.delay:
             await anyio.sleep(turn.delay)
         reply = reply_from_turn(self._script, turn, request)
@@ -246,27 +248,51 @@ class ScriptedModel:
         return msgspec.structs.replace(reply, usage=add_cost(counted, self._prices))
 
 
+class ConversationPosition(Record):
+    """How far a script was followed in a conversation."""
+
+    messages: tuple[ChatMessage, ...] = ()
+    """Up to the last reply of the model."""
+    pointer: int = 0
+
+
 def find_next_turn(script: Script, request: ModelRequest) -> ScriptTurn:
     """The first turn, from where the conversation stands, whose `when` matches what came."""
+    return follow_script(script, request, ConversationPosition())[0]
+
+
+def follow_script(
+    script: Script, request: ModelRequest, last: ConversationPosition
+) -> tuple[ScriptTurn, ConversationPosition]:
+    """The next turn, and the position for a request that goes on from this one.
+
+    Replayed rather than remembered, so that any client may hold the conversation; only what `last`
+    has already seen of the same conversation is passed over.
+    """
     dialogue = _find_dialogue(script, request.messages)
-    pointer = 0
+    known = len(last.messages)
+    if request.messages[:known] != last.messages:
+        known, last = 0, ConversationPosition()
+    pointer = last.pointer
     incoming_texts: list[str] = []
-    for message in request.messages:
+    for number, message in enumerate(request.messages[known:], known + 1):
         if message.role != "assistant":
             incoming_texts.append(message.text)
-        elif incoming_texts:
-            # Replayed rather than remembered, so that any client may hold the conversation.
+            continue
+        if incoming_texts:
             index = _find_turn_index(dialogue, pointer, incoming_texts)
             if index is not None:
                 pointer = index if dialogue.turns[index].repeat else index + 1
             incoming_texts = []
+        known = number
     index = _find_turn_index(dialogue, pointer, incoming_texts)
     if index is None:
         raise MachineFailed(
             f"{script.path}: {dialogue.label} has no turn for {_first_text_line(incoming_texts)!r}:"
             " add one."
         )
-    return _insert_groups(dialogue.turns[index], "\n".join(incoming_texts))
+    turn = _insert_groups(dialogue.turns[index], "\n".join(incoming_texts))
+    return turn, ConversationPosition(messages=request.messages[:known], pointer=pointer)
 
 
 def _insert_groups(turn: ScriptTurn, came: str) -> ScriptTurn:
@@ -303,6 +329,9 @@ def _find_turn_index(dialogue: ScriptDialogue, pointer: int, came: list[str]) ->
     return None
 
 
+_get_text = attrgetter("text")
+
+
 def reply_from_turn(script: Script, turn: ScriptTurn, request: ModelRequest) -> ModelReply:
     """A turn as a reply, with usage of about a token for every four characters."""
     calls = tuple(
@@ -313,7 +342,7 @@ def reply_from_turn(script: Script, turn: ScriptTurn, request: ModelRequest) -> 
         )
         for index, action in enumerate(turn.do)
     )
-    input_chars = len(request.system or "") + sum(len(message.text) for message in request.messages)
+    input_chars = len(request.system or "") + sum(map(len, map(_get_text, request.messages)))
     output_chars = len(turn.say) + sum(len(msgspec.json.encode(call.arguments)) for call in calls)
     return ModelReply(
         text=turn.say,

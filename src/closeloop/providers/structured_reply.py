@@ -10,9 +10,9 @@ import msgspec
 from msgspec.structs import replace
 
 from closeloop.records.attempt import Usage, sum_usage
-from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest
 from closeloop.records.errors import BadInput, Fault, MachineFailed, OutOfBudget
 from closeloop.records.protocols import Model
+from closeloop.records.trace import ChatMessage, ModelReply, ModelRequest
 from closeloop.text.wording import truncate_words
 
 # Does a value fit a JSON schema? The part of the language that msgspec writes and we ask for.

@@ -210,6 +210,10 @@ def is_failure_fixed(grade: Grade) -> bool | None:
     return failed <= passing if failed else None
 
 
+TableName = Literal["attempts", "findings", "events", "scores", "pulls"]
+"""The tables that are exported and that the Python API returns."""
+
+
 class AttemptRow(Record):
     """One attempt with its newest grade, as far as a list shows it."""
 

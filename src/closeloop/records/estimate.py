@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import html
 from math import sqrt
 from typing import Literal
 
-from closeloop.records.record import Record, Time
+from closeloop.records.record import Record, Time, html_table
 
 ComparisonVerdict = Literal[
     "better", "worse", "no difference larger than the margin", "not enough data"
@@ -356,6 +357,22 @@ class CompareReport(Record):
     """Why there is no verdict, where there is none."""
     left_out: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        names = " against ".join(side.name for side in self.sides)
+        return f"<CompareReport {names}: {' '.join(self.sentences())}>"
+
+    def _repr_html_(self) -> str:
+        """A notebook's view: who was compared, and the verdicts, with all text escaped."""
+        sides = [(one.name, one.tasks, one.attempts, one.scored) for one in self.sides]
+        lines = "".join(f"<li>{html.escape(line)}</li>" for line in self.sentences())
+        table = html_table(("", "tasks", "attempts", "scored"), sides)
+        return f"{table}<ul>{lines}</ul>"
+
+    def sentences(self) -> tuple[str, ...]:
+        """The verdicts of all pairs, the notes, and why there is no verdict."""
+        verdicts = (line for pair in self.pairs for line in pair.words)
+        return (*verdicts, *self.notes, *([self.refusal] if self.refusal else []))
 
 
 # How metrics went over time. Observational: nobody chose what came when.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Literal
 
-from closeloop.records.attempt import Attempt, AttemptRow, Grade, Insight, Proof
+from closeloop.records.attempt import Attempt, AttemptRow, Grade, Insight, Origin, Proof
 from closeloop.records.change import Change
 from closeloop.records.estimate import (
     BetterDirection,
@@ -16,16 +16,263 @@ from closeloop.records.estimate import (
     SampleRatio,
 )
 from closeloop.records.evaluation import Evaluation
-from closeloop.records.finding import HandoffFacts, Measurement
+from closeloop.records.finding import FailureMode, HandoffFacts, Measurement
+from closeloop.records.orchestration import PlanGrade
+from closeloop.records.pull_request import Correction
 from closeloop.records.record import Record, Time
 from closeloop.records.score import Score
-from closeloop.records.session import Exchange, LogEvent, Session
 from closeloop.records.task import Experiment, PromptVersion, Task, Variant
-from closeloop.records.task_log import TaskLog
-from closeloop.records.trace import Trace
+from closeloop.records.trace import Exchange, LogEvent, Session, Trace
+
+# The structured log of one task: what was asked, changed, tested, corrected and decided.
+
+
+MergeDecision = Literal["merged", "not merged", "open", "would merge", "would not merge", "split"]
+"""By the pull request; else by people's reviews, who may be split."""
+
+
+class TouchedFile(Record):
+    """One file of the change."""
+
+    path: str
+    status: Literal["added", "changed", "deleted", "renamed"]
+    added: int | None = 0
+    removed: int | None = 0
+    """Lines; None where they were not told, which is not 0."""
+    in_scope: bool | None = None
+    """None where no scope was declared, or nothing was graded."""
+    in_reference: bool | None = None
+    """Whether the reference changes it too; None where there is none."""
+
+
+class SuiteCounts(Record):
+    """One run of the tests, or of the acceptance commands where tests are not told apart."""
+
+    of: Literal["tests", "commands"]
+    passed: int
+    failed: int
+    skipped: int = 0
+    failing: tuple[str, ...] = ()
+    """The first ids or commands that fail."""
+
+
+class LoggedReview(Record):
+    """What one person said of it."""
+
+    by: str
+    at: Time
+    merge: bool | None = None
+    tags: tuple[FailureMode, ...] = ()
+    notes: str = ""
+    seconds: float | None = None
+
+
+class FileDifference(Record):
+    """One file, as the attempt and the reference change it."""
+
+    path: str
+    both: int
+    """Changed lines that both have, layout aside."""
+    only_attempt: tuple[str, ...] = ()
+    only_reference: tuple[str, ...] = ()
+    """Changed lines that only one has, with their sign; the first ones."""
+    more: int = 0
+    """Lines that are not listed."""
+
+
+class ReferenceDifference(Record):
+    """The reference change, and how the attempt's differs from it."""
+
+    similarity: float | None
+    """Twice the changed lines that both have ÷ those of both; files that decide the verdict and
+    the agent's own tests are left out, as grading leaves them out."""
+    files_in_both: tuple[str, ...] = ()
+    only_attempt: tuple[str, ...] = ()
+    only_reference: tuple[str, ...] = ()
+    files: tuple[FileDifference, ...] = ()
+    change: Change
+    """The reference itself."""
+
+
+class LoggedPlan(Record):
+    """Of an attempt that is a plan of several sub-agents: how its tasks went."""
+
+    id: str
+    passed: bool | None
+    summary: str
+    grade: PlanGrade | None = None
+    tasks: int
+    first_try: tuple[int, int] | None = None
+    after_feedback: tuple[int, int] | None = None
+    final: tuple[int, int] | None = None
+    """So many of so many tasks."""
+    tries: int = 0
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cost: float | None = None
+    seconds: float | None = None
+
+
+class TaskLog(Record):
+    """What an agent's task leaves behind, in one record."""
+
+    attempt: str
+    origin: Origin
+    task: str | None
+    description: str
+    """What was asked for."""
+    repo: str | None = None
+    variant: str | None = None
+    agent: str | None = None
+    model: str | None = None
+    started: Time | None = None
+    ended: Time | None = None
+    cost: float | None = None
+    outcome: Literal["pass", "fail", "unscored"] | None = None
+    reasons: tuple[str, ...] = ()
+    """Why it failed or could not be scored."""
+    files: tuple[TouchedFile, ...] | None = None
+    """None where no change is on record."""
+    recovered: bool = False
+    """Whether those are the files that the edits in the recording name: no diff was stored."""
+    tests_before: SuiteCounts | None = None
+    tests_after: SuiteCounts | None = None
+    broken: tuple[str, ...] = ()
+    mended: tuple[str, ...] = ()
+    """Tests that the change made fail, and made pass."""
+    review_cycles: int | None = None
+    """How often people sent it back; None where nobody is known to have looked."""
+    reviews: tuple[LoggedReview, ...] = ()
+    corrections: tuple[Correction, ...] = ()
+    merge_decision: MergeDecision | None = None
+    """None: nobody decided."""
+    pull: str | None = None
+    """The pull request, as `owner/name#12`."""
+    reference: ReferenceDifference | None = None
+    plan: LoggedPlan | None = None
+
+
+# Held-out tasks: the ledger of looks, and what they show beside dev.
+
+
+class HeldOutRun(Record):
+    """One run on held-out tasks, written down before it begins."""
+
+    at: Time
+    who: str
+    reason: str
+    tasks: str
+    """Digest of the tasks that were looked at, together."""
+    change: str
+    """Digest of what was tried on them: the variants and the tasks."""
+    experiment: str
+    variants: tuple[str, ...]
+    """Names."""
+    models: tuple[str, ...] = ()
+    count: int
+    """Of tasks."""
+
+
+class HeldOutGap(Record):
+    """How much better a variant does on the dev tasks than on those held out."""
+
+    variant: str
+    digest: str
+    """Of this version of the variant."""
+    dev: Estimate
+    held_out: Estimate
+    gap: Estimate
+    """Dev less held-out, on tasks like these."""
+
+
+class GapChange(Record):
+    """How the gap of a variant changed from the first of its versions to the last.
+
+    A gap may be there because one set is harder than the other. That it widens has one cause:
+    what was changed helped the tasks that people looked at, and no others.
+    """
+
+    variant: str
+    since: Time
+    """The first look at one of its versions."""
+    until: Time
+    """The first look at the last of them."""
+    dev: Estimate
+    held_out: Estimate
+    """How much more of the same tasks the last version passes than the first."""
+    change: Estimate
+    """Of the gap; its bounds hold for all such changes that the ledger has shown so far."""
+    overfitted: bool
+    """Whether the gap has widened for certain."""
+    says: str
+    """The same in a sentence."""
+
+
+class HeldOutReport(Record):
+    """What may be said of held-out tasks: under a heading of its own, with the ledger's entry."""
+
+    looks: int
+    last_look: HeldOutRun
+    gaps: tuple[HeldOutGap, ...] = ()
+    """By variant."""
+    changes: tuple[GapChange, ...] = ()
+    """Of variants with several versions that were tried on both sets."""
+
+
+# What is due: tasks that no longer tell, setups that changed, runs that are long ago.
+
+
+class StaleTask(Record):
+    """A dev task that tells less than it should, and why."""
+
+    task: str
+    reasons: tuple[str, ...]
+    commits_behind: int | None = None
+    """Commits of the repository's HEAD that its base lacks; None where git does not know."""
+    told_apart: bool | None = None
+    """False where variants always did the same on it; None where too few attempts are scored."""
+    flaky: int = 0
+    """Tests whose result differed when the task was proved."""
+
+
+class SetupChange(Record):
+    """Something that the last comparison did not have."""
+
+    name: str
+    """Of a variant, or of an agent and model that were seen in sessions."""
+    says: str
+
+
+class LastRun(Record):
+    """An experiment that held variants against each other."""
+
+    experiment: str
+    at: Time
+    days: int
+    """Ago."""
+    tasks: int
+    variants: tuple[str, ...]
+    """Names."""
+
+
+class DueReport(Record):
+    """What to run or renew, and since when."""
+
+    says: tuple[str, ...]
+    """What is due, in sentences; nothing where all is well."""
+    tasks: int
+    """Dev tasks that were looked at."""
+    stale: tuple[StaleTask, ...] = ()
+    changes: tuple[SetupChange, ...] = ()
+    """Since the last comparison."""
+    last_comparison: LastRun | None = None
+    last_full_run: LastRun | None = None
+    """The last comparison with at least half of the dev tasks: the one to take once a quarter."""
+    last_look: HeldOutRun | None = None
+
 
 RunStage = Literal["preparing", "prepared", "skipped", "started", "settled", "elsewhere", "held"]
-RunMode = Literal["fill", "unscored", "regrade"]
+RunMode = Literal["fill", "all", "unscored", "grades"]
 """Make what is missing, make again what could not be scored, or only grade again."""
 ExperimentState = Literal["done", "paused", "running", "spent", "stopped"]
 """Of an experiment; spent is its budget."""

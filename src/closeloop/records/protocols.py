@@ -7,20 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from closeloop.records.attempt import Attempt, Exit, Grade, Usage
-from closeloop.records.change import Change
-from closeloop.records.chat import ModelReply, ModelRequest
+from closeloop.records.change import Change, Inspection, TraceReading
 from closeloop.records.errors import Fault, OutOfBudget
 from closeloop.records.evaluation import JudgeCase, PosedQuestion, Rubric, RubricAnswer
 from closeloop.records.finding import Finding, Rule, Unmeasured
-from closeloop.records.inspection import (
-    Inspection,
-    TraceReading,
-)
 from closeloop.records.record import Record
 from closeloop.records.score import ScoreDefinition
-from closeloop.records.session import Exchange, Session
 from closeloop.records.task import Limits, Task, Variant
 from closeloop.records.trace import (
+    Exchange,
+    ModelReply,
+    ModelRequest,
+    Session,
     Trace,
 )
 

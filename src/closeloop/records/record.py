@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import html
 import threading
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
 from typing import Annotated, Any, dataclass_transform
@@ -42,6 +44,17 @@ def resolve_record_types() -> None:
             kinds += kind.__subclasses__()
             with suppress(NameError, TypeError):  # one that is never read
                 msgspec.msgpack.Decoder(kind)
+
+
+def html_table(header: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
+    """An HTML table for notebooks. Everything in it is escaped; None is an empty cell."""
+
+    def html_row(cells: Iterable[object], tag: str) -> str:
+        texts = ("" if cell is None else html.escape(str(cell)) for cell in cells)
+        return f"<tr>{''.join(f'<{tag}>{text}</{tag}>' for text in texts)}</tr>"
+
+    body = "".join(html_row(row, "td") for row in rows)
+    return f"<table><thead>{html_row(header, 'th')}</thead><tbody>{body}</tbody></table>"
 
 
 def content_digest(*parts: Any) -> str:

@@ -85,11 +85,31 @@ class ExperimentSettings(Record, forbid_unknown_fields=True):
     variants: tuple[str, ...] = ()
     """Names of variants; none named is all of them."""
     repeats: int = 1
-    seed: int = 0
+    seed: int | None = None
     jobs: int | None = None
     feedback: bool = False
     budget: float | None = None
-    """US dollars for all attempts together."""
+    """US dollars for all attempts together. What is not given is as in `[run]`."""
+
+
+class RunSettings(Record, forbid_unknown_fields=True):
+    """Defaults of every experiment that `closeloop run` runs."""
+
+    jobs: int | None = None
+    """How many attempts run at once; as many as there are processors when not given."""
+    seed: int = 0
+    """Of the order in which attempts start."""
+    feedback: bool = False
+    """Ask each agent at the end what it lacked."""
+    budget: float | None = None
+    """US dollars for all attempts of an experiment together."""
+
+
+class DeliverSettings(Record, forbid_unknown_fields=True):
+    """How `closeloop deliver` works."""
+
+    budget: float | None = None
+    """US dollars for one delivery."""
 
 
 class CommandSettings(Record, forbid_unknown_fields=True):
@@ -185,6 +205,8 @@ class CheckSettings(Record, forbid_unknown_fields=True):
     """More tools to run, by name: `security = "bandit -r src"`."""
     timeout: float = 900.0
     """Seconds that one run of a tool may take."""
+    coverage: bool = False
+    """Run the tests once more, to see which changed lines they execute."""
     tests: Literal["auto", "all", "selected"] = "auto"
     """Which tests run: all, those that reach the change, or those when the suite is slow."""
     fix_cycles: int = 2
@@ -208,9 +230,9 @@ class CheckSettings(Record, forbid_unknown_fields=True):
     rules: tuple[RepoRule, ...] = ()
 
 
-JudgeConfirmation = Literal["addressed", "always", "never"]
-"""When a judge is asked again about what it favours, with the words of whoever did the work masked:
-where some of them speak to a judge, about everything, or about nothing."""
+JudgeConfirmation = Literal["always", "never"]
+"""Whether a judge is asked again about what it favours, with the words of whoever did the work
+masked."""
 
 
 class JudgeSettings(Record, forbid_unknown_fields=True):
@@ -226,9 +248,8 @@ class JudgeSettings(Record, forbid_unknown_fields=True):
     """Whose agent judges, looking at the files, which it cannot change."""
     samples: int = 1
     """How often each model is asked about each output."""
-    confirm: JudgeConfirmation = "addressed"
-    """Ask again about what passes, with the words of whoever did the work masked: where some of
-    them speak to a judge, always, or never."""
+    confirm: JudgeConfirmation = "always"
+    """Ask again about what passes, with the words of whoever did the work masked."""
     temperature: float = 0.1
     concurrency: int = 8
     pass_at: float | None = None
@@ -343,7 +364,7 @@ class MemorySettings(Record, forbid_unknown_fields=True):
 
 
 class DueSettings(Record, forbid_unknown_fields=True):
-    """When `closeloop due` speaks up."""
+    """When `closeloop task due` speaks up."""
 
     commits: int = 200
     """A task whose base is so many commits behind is stale."""
@@ -368,6 +389,8 @@ class Settings(Record, forbid_unknown_fields=True):
     models: dict[str, ModelSettings] = {}
     variants: dict[str, VariantSettings] = {}
     experiments: dict[str, ExperimentSettings] = {}
+    run: RunSettings = RunSettings()
+    deliver: DeliverSettings = DeliverSettings()
     retries: int = 2
     """How often an attempt that could not be scored is begun again."""
     rules: dict[str, dict[str, bool | float]] = {}

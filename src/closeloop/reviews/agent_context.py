@@ -27,8 +27,7 @@ from closeloop.records.team_rules import (
     TeamRule,
 )
 from closeloop.reviews.remark_polarity import compare_remarks, content_words
-from closeloop.reviews.rule_index import RuleIndex
-from closeloop.reviews.rule_vectors import text_key, vectors_for_texts
+from closeloop.reviews.rule_index import RuleIndex, text_key, vectors_for_texts
 from closeloop.store import Store
 from closeloop.text.wording import count_with_noun, matches_globs, repository_name
 
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 # in which nothing can end the block that it stands in.
 
 BLOCK_BEGIN = (
-    "<!-- closeloop:begin - written by `closeloop context --write`; changes here are lost -->"
+    "<!-- closeloop:begin - written by `closeloop learn context --write`; changes here are lost -->"
 )
 BLOCK_END = "<!-- closeloop:end -->"
 CONTEXT_TITLE = "## What this repository's reviewers taught"

@@ -21,11 +21,10 @@ from closeloop.records.settings import MemorySettings, Settings
 from closeloop.records.task import PromptRollout, PromptVersion, Task, Variant
 from closeloop.records.team_rules import ContextRecord, PromptProposal, PromptUse
 from closeloop.reviews.agent_context import UpcomingWork, prepare_context
-from closeloop.reviews.rule_index import RuleIndex
-from closeloop.reviews.rule_vectors import open_encoder
+from closeloop.reviews.rule_index import RuleIndex, open_encoder
 from closeloop.store import Store
 from closeloop.store.metrics_section import AttemptSpan
-from closeloop.text.prompt_text import build_prompt_version, normalise_system_prompt
+from closeloop.text.client_markup import build_prompt_version, normalise_system_prompt
 from closeloop.text.redaction import redact_record
 from closeloop.text.wording import count_with_noun, repository_name
 
@@ -155,7 +154,7 @@ def propose_prompt_runs(old: PromptUse, new: PromptUse) -> PromptProposal:
 
 def _commands_for_both(old: PromptUse, new: PromptUse) -> tuple[str, ...]:
     names = [one.id[:SHORT_ID_CHARS] for one in (old, new)]
-    restore = [f"closeloop prompt restore {name} --to {name}.md" for name in names]
+    restore = [f"closeloop prompt restore {name} --out {name}.md" for name in names]
     files = " ".join(f"--prompt {name}.md" for name in names)
     return (*restore, f"closeloop run {files} --repeats {PROPOSED_REPEATS}")
 

@@ -22,10 +22,10 @@ from closeloop.records.pull_request import PullRow
 from closeloop.records.record import Record
 from closeloop.reviews.agent_prompts import clone_repository_name
 from closeloop.reviews.authorship import AgentSignsByName
-from closeloop.reviews.github_pulls import GithubFile
+from closeloop.reviews.host_pulls import GithubFile
+from closeloop.reviews.pull_board import RiskAssessment, save_risk
 from closeloop.reviews.pull_facts import MAX_ITEMS
-from closeloop.reviews.pull_risk import RiskAssessment, save_risk
-from closeloop.reviews.pull_updates import refresh_pull
+from closeloop.reviews.pull_lifecycle import refresh_pull
 from closeloop.store import Store
 from closeloop.text.patches import parse_patch, split_patch_by_file
 
@@ -298,7 +298,7 @@ async def fetch_missing_changes(
     risk: RiskAssessment | None = None,
 ) -> FetchedChanges:
     """Fetch the diffs of some pull requests and store them; what cannot be had is told."""
-    from closeloop.reviews.pull_updates import load_pull
+    from closeloop.reviews.pull_lifecycle import load_pull
 
     fetched = from_clone = 0
     missing: dict[str, str] = {}

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from closeloop.changes.reports.report_text import parse_place
+from closeloop.changes.report_formats import parse_place
 from closeloop.records.finding import FailureMode
 from closeloop.records.pull_request import BackReference, Correction, HumanEdit, PullRequest, Review
 from closeloop.records.record import content_digest

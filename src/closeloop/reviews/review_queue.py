@@ -2,31 +2,515 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
+from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
-from closeloop.records.calibration import HumanLabel, JudgedAspect
+from closeloop.records.attempt import AWAITING_REVIEW, Attempt, AttemptRow, Grade
+from closeloop.records.change import Change
 from closeloop.records.errors import BadInput
-from closeloop.records.pull_request import PullRow
+from closeloop.records.evaluation import CRITERIA, HumanLabel, JudgedAspect
+from closeloop.records.finding import FailureMode
+from closeloop.records.pull_request import Correction, PullRow
 from closeloop.records.record import Record, stable_fraction
-from closeloop.records.session import LogEvent
-from closeloop.records.settings import ReviewSettings
+from closeloop.records.settings import ModelSettings, ReviewSettings, Settings
+from closeloop.records.task import Task, Variant
 from closeloop.records.team_rules import (
     AnswerDegree,
     HumanReview,
     QueueStatus,
+    ReviewAnswers,
     ReviewAssignment,
     ReviewItem,
+    ReviewOutput,
+    ReviewQuestion,
 )
+from closeloop.records.trace import AnyEvent, Handoff, LogEvent, Message, Trace
 from closeloop.reviews.agent_context import hidden_attempts
+from closeloop.reviews.authorship import AgentSignsByName
+from closeloop.reviews.pull_lifecycle import load_pull, load_pull_change
 from closeloop.reviews.review_corrections import corrections_from_review
-from closeloop.reviews.review_items import ReviewQueue, load_review_item, sort_by_lot
-from closeloop.reviews.review_questions import require_complete_review
 from closeloop.store import Store
+from closeloop.tasks.task_sets import require_unsealed
 from closeloop.text.redaction import redact_record
+from closeloop.text.untrusted import parse_json, read_record, unknown_field_error
+from closeloop.text.wording import matches_globs
+
+# Take the names of agents, models and variants out of what reviewers see.
+
+
+MASK = "[masked]"
+MIN_NAME_CHARS = 3
+"""Shorter names are words of the text as well, and no agent knows what its variant is called."""
+_GENERIC_NAME = re.compile(
+    "agent|assistant|beta|chat|cli|code|coder|fast|file|flash|free|high|instruct|json|large|latest"
+    "|light|local|low|max|mini|model|nano|open|plus|preview|pro|recorded|scripted|small|swe|test"
+    "|text|thinking|toml|tool|turbo|ultra|yaml|yml",
+    re.IGNORECASE,
+)
+"""Words of names that are words of every text, too."""
+_NAME_WORD = re.compile(r"[A-Za-z]{3,}")
+_VERSION = r"(?:[-_ ]?v?\d[\w.]*)*"
+_ADDED_FILE_HEADS = ("diff --git ", "rename to ", "copy to ", "Binary files ")
+"""Lines of a patch that name a file as it is afterwards."""
+_STRUCTURAL_FIELDS = ("lane", "call", "role", "intent", "action", "exit_from", "child")
+
+
+class NameMask(Record):
+    """What tells who made an attempt."""
+
+    everywhere: tuple[str, ...]
+    """Names of agents and models, as they may call themselves."""
+    variants: tuple[str, ...] = ()
+    """Names that only people give: taken out of words, not out of code."""
+
+    def hide_in_words(self, text: str) -> str:
+        """A message or a piece of a trace without any of the names."""
+        return _replace_names(text, (*self.everywhere, *self.variants))
+
+    def hide_in_patch(self, patch: str, request: str) -> str:
+        """A change without the agents' names in the lines and the files that it adds."""
+        names = self._find_foreign_names(patch, request)
+        lines = patch.split("\n")
+        return "\n".join(_replace_names(line, names) if _is_added(line) else line for line in lines)
+
+    def hide_in_paths(self, paths: Iterable[str], patch: str, request: str) -> tuple[str, ...]:
+        """The files of a change, as its patch names them then."""
+        names = self._find_foreign_names(patch, request)
+        return tuple(_replace_names(path, names) for path in paths)
+
+    def _find_foreign_names(self, patch: str, request: str) -> tuple[str, ...]:
+        """A name that the request or the repository uses is part of the subject: it stays."""
+        lines = (line for line in patch.split("\n") if line.startswith((" ", "-", "rename from ")))
+        subject = "\n".join([request, *lines])
+        return tuple(
+            name for name in self.everywhere if not _compile_names((name,)).search(subject)
+        )
+
+
+def make_name_mask(variants: Iterable[Variant], models: Mapping[str, ModelSettings]) -> NameMask:
+    """The names of some variants; `models` are those that closeloop.toml gives names to."""
+    everywhere: dict[str, None] = {}
+    own: dict[str, None] = {}
+    for variant in variants:
+        settings = models.get(variant.model or "")
+        configured = f"{settings.provider}/{settings.model}" if settings else ""
+        for name in (variant.agent, variant.model or "", configured):
+            everywhere |= dict.fromkeys(_name_forms(name))
+        own[variant.name] = None
+    return NameMask(
+        everywhere=tuple(name for name in everywhere if len(name) >= MIN_NAME_CHARS),
+        variants=tuple(name for name in own if len(name) >= MIN_NAME_CHARS),
+    )
+
+
+def mask_trace(trace: Trace, mask: NameMask) -> Trace:
+    """What happened, without names, and without system prompts: those tell variants apart."""
+    events = tuple(
+        _mask_event(event, mask)
+        for event in trace.events
+        if not (isinstance(event, Message) and event.role == "system")
+    )
+    lanes = tuple(msgspec.structs.replace(lane, agent=None, turns=()) for lane in trace.lanes)
+    return msgspec.structs.replace(trace, reader="", lanes=lanes, events=events, skipped={})
+
+
+def _mask_event(event: AnyEvent, mask: NameMask) -> AnyEvent:
+    changed = {
+        name: _mask_value(value, mask)
+        for name in event.__struct_fields__
+        if name not in _STRUCTURAL_FIELDS and isinstance(value := getattr(event, name), str | dict)
+    }
+    if isinstance(event, Handoff):
+        changed["child"] = None
+    return msgspec.structs.replace(event, **changed)
+
+
+def _mask_value(value: Any, mask: NameMask) -> Any:
+    if isinstance(value, str):
+        return mask.hide_in_words(value)
+    if isinstance(value, dict):
+        return {key: _mask_value(item, mask) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_mask_value(item, mask) for item in value]
+    return value
+
+
+def _name_forms(name: str) -> list[str]:
+    """`anthropic/claude-sonnet-4-5` also as its last part, and by the words it calls itself."""
+    last = re.split(r"[/:]", name)[-1]
+    spaced = re.sub(r"[-_]+", " ", last)
+    forms = (name, last, spaced, *_NAME_WORD.findall(name))
+    return [form for form in forms if not _GENERIC_NAME.fullmatch(form)]
+
+
+def _replace_names(text: str, names: tuple[str, ...]) -> str:
+    return _compile_names(names).sub(MASK, text) if names else text
+
+
+@lru_cache(64)
+def _compile_names(names: tuple[str, ...]) -> re.Pattern[str]:
+    wanted = sorted({re.escape(name) for name in names}, key=len, reverse=True)
+    pattern = rf"(?<![A-Za-z0-9])(?:{'|'.join(wanted)}){_VERSION}(?![A-Za-z])"
+    return re.compile(pattern, re.IGNORECASE)
+
+
+def _is_added(line: str) -> bool:
+    return line.startswith(("+", *_ADDED_FILE_HEADS))
+
+
+# What reviewers are asked about an item, and what their answers come to.
+
+
+YES_NO_KEYS = {"y": "yes", "n": "no"}
+DEGREE_KEYS = {"y": "yes", "p": "partly", "n": "no"}
+SCOPE_KEYS = {"y": "yes", "n": "no", "-": "none"}
+DEFAULT_QUESTIONS = {
+    "found-right-files": "Did it find the right files?",
+    "asked-when-unclear": "Did it ask where the request was unclear, and only there?",
+    "follows-conventions": "Does it follow the team's conventions?",
+}
+"""Asked of changes that no machine checks, until a team has questions of its own."""
+ANSWER_FIELDS = (*ReviewAnswers.__struct_fields__, "reviewer", "at")
+MAX_REVIEW_SECONDS = 86400.0
+_YES_NO_FIELDS = ("contained", "approach", "merge")
+_QUESTION_NAME = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
+_CHECKED_QUESTIONS = (
+    ReviewQuestion(
+        name="contained",
+        text="Is the change contained in the intended scope?",
+        keys=YES_NO_KEYS,
+    ),
+    ReviewQuestion(
+        name="outside", text="Were files outside the scope changed correctly?", keys=SCOPE_KEYS
+    ),
+    ReviewQuestion(
+        name="approach", text="Is this the approach the team would take?", keys=YES_NO_KEYS
+    ),
+    ReviewQuestion(name="merge", text="Merge it?", keys=YES_NO_KEYS),
+)
+
+
+def list_questions(
+    settings: ReviewSettings, *, checked: bool, has_change: bool
+) -> tuple[ReviewQuestion, ...]:
+    """What is asked: of checked work whether it fits in, of other work first if it is any good."""
+    accept = "Would you merge it as it is?" if has_change else "Would you use it as it is?"
+    first = (ReviewQuestion(name="merge", text=accept, keys=YES_NO_KEYS),)
+    default_questions = DEFAULT_QUESTIONS if has_change and not checked else {}
+    return (
+        *(_CHECKED_QUESTIONS if checked else first),
+        *(
+            ReviewQuestion(name=name, text=text, keys=DEGREE_KEYS, optional=True)
+            for name, text in (_team_questions(settings) or default_questions).items()
+        ),
+        *(
+            ReviewQuestion(
+                name=name, text=f"{name.capitalize()}: good?", keys=DEGREE_KEYS, optional=True
+            )
+            for name in CRITERIA
+        ),
+    )
+
+
+def scored_questions(settings: ReviewSettings) -> dict[str, str]:
+    """The questions whose answers become scores of their own names."""
+    return {**DEFAULT_QUESTIONS, **_team_questions(settings)}
+
+
+def _team_questions(settings: ReviewSettings) -> Mapping[str, str]:
+    """The team's own, each with a name that can become a score's."""
+    require_named_questions(settings)
+    return settings.questions
+
+
+def require_named_questions(settings: ReviewSettings, file: str = "closeloop.toml") -> None:
+    """BadInput, which names the file, for a question without words or a name that is no score's."""
+    taken = {*ANSWER_FIELDS, *CRITERIA, "would-merge", "csrf", "shown"}
+    for name, text in settings.questions.items():
+        if not _QUESTION_NAME.fullmatch(name):
+            raise BadInput(
+                f"{file}: the question {name!r} must be named in small letters, digits "
+                "and '-', as in `no-new-dependency`."
+            )
+        if name in taken:
+            raise BadInput(f"{file}: the question {name!r} is asked anyway: rename it.")
+        if not text.strip():
+            raise BadInput(f"{file}: the question {name!r} says nothing: write it out.")
+
+
+def get_answer(review: ReviewAnswers, name: str) -> str | None:
+    """The word that answers a question; None where it is open."""
+    if name in _YES_NO_FIELDS:
+        return {True: "yes", False: "no", None: None}[getattr(review, name)]
+    if name == "outside":
+        return review.outside
+    for criterion, degree in review.dimensions.items():
+        if criterion == name:
+            return degree
+    return review.answers.get(name)
+
+
+def with_answer(review: HumanReview, name: str, word: str | None) -> HumanReview:
+    """The review with one question answered, or left open."""
+    if name in _YES_NO_FIELDS:
+        return replace(review, **{name: None if word is None else word == "yes"})
+    if name == "outside":
+        return replace(review, outside=word)
+    field = "dimensions" if name in CRITERIA else "answers"
+    others = {key: kept for key, kept in getattr(review, field).items() if key != name}
+    return replace(review, **{field: others if word is None else {**others, name: word}})
+
+
+def require_complete_review(review: HumanReview, questions: Sequence[ReviewQuestion]) -> None:
+    """BadInput for answers that leave a question open, or answer one that is not asked."""
+    for question in questions:
+        if not question.optional and get_answer(review, question.name) is None:
+            raise BadInput(f"Answer this too: {question.text}")
+    asked = {question.name for question in questions} - {*CRITERIA}
+    fields = (*_YES_NO_FIELDS, "outside")
+    for name in (*(one for one in fields if getattr(review, one) is not None), *review.answers):
+        if name not in asked:
+            raise BadInput(
+                f"There is no question {name!r} about {review.item}: "
+                f"known are {', '.join(sorted(asked - {*ANSWER_FIELDS})) or 'none'}."
+            )
+    if not review.reviewer.strip():
+        raise BadInput("Say who reviews: --reviewer NAME.")
+
+
+def read_answers(
+    content: bytes, file: str, item: str | None, who: str, now: datetime
+) -> list[HumanReview]:
+    """Answers from JSON, of one item or of several; who and what about may be said beside it."""
+    value = parse_json(content, file)
+    objects = value if isinstance(value, list) else [value]
+    if not objects or not all(isinstance(one, dict) for one in objects):
+        raise BadInput(f"{file} should hold one JSON object with answers, or a list of them.")
+    defaults = {"reviewer": who, "at": now.isoformat(), **({"item": item} if item else {})}
+    return [
+        read_answer_object({**defaults, **answers}, file if len(objects) == 1 else f"{file}, {at}")
+        for at, answers in enumerate(objects, 1)
+    ]
+
+
+def read_answer_object(answers: dict[str, Any], name: str) -> HumanReview:
+    """One item's answers; a fault names the key or the value."""
+    for key in answers:
+        if key not in ANSWER_FIELDS:
+            raise unknown_field_error(name, key, ANSWER_FIELDS)
+    review = read_record(answers, HumanReview, name)
+    for problem in _find_bad_values(review):
+        raise BadInput(f"{name}: {problem}.")
+    return review
+
+
+def _find_bad_values(review: HumanReview) -> Iterator[str]:
+    for criterion in review.dimensions:
+        if criterion not in CRITERIA:
+            yield f"no dimension {criterion!r}: known are {', '.join(CRITERIA)}"
+    seconds = review.seconds
+    if seconds is not None and not (math.isfinite(seconds) and 0 <= seconds <= MAX_REVIEW_SECONDS):
+        yield f"'seconds' must be from 0 to {MAX_REVIEW_SECONDS:.0f}, the time that a review took"
+
+
+# What a reviewer sees of an item: what was asked, what came of it, and what is to be answered.
+
+
+MAX_NUMBER_DIGITS = 9
+SIDE_LABELS = "ABCD"
+"""So many attempts at one task are shown side by side."""
+
+
+class ReviewQueue(Record):
+    """An open queue: the store, and what the settings say of reviews and agents."""
+
+    store: Store
+    settings: Settings
+    agents: AgentSignsByName
+    known: tuple[str, ...] | None = None
+    """What waits, where somebody has just looked."""
+
+
+def load_review_item(queue: ReviewQueue, name: str) -> ReviewItem:
+    """A pull request as `owner/name#12`, or an attempt."""
+    repo, mark, number = name.rpartition("#")
+    if mark and number.isdecimal() and len(number) <= MAX_NUMBER_DIGITS:
+        return _item_from_pull(queue, repo, int(number))
+    return _item_from_attempt(queue, name)
+
+
+def _item_from_attempt(queue: ReviewQueue, name: str) -> ReviewItem:
+    """Nothing of it tells which variant made it: attempts of an experiment are comparisons."""
+    store = queue.store
+    attempt = store.load_attempt(name)
+    grade = store.load_grade(attempt.id)
+    task = load_open_task(store, attempt)
+    request = task.prompt if task else ""
+    rows = _list_task_rows(store, attempt)
+    mask = _mask_variants(queue, rows)
+    peers = _choose_peers(rows, attempt)
+    outputs = {
+        peer: _load_output(store, peer, request, mask, label)
+        for label, peer in zip(SIDE_LABELS, peers, strict=False)
+    }
+    output = outputs.pop(attempt.id, None) or _load_output(store, attempt.id, request, mask)
+    patch = (store.load_change(attempt.id) or Change()).patch
+    checked = grade is None or grade.outcome.cause != AWAITING_REVIEW
+    has_change = bool(output.files) and (task is None or task.repo is not None)
+    return ReviewItem(
+        id=attempt.id,
+        kind="attempt",
+        title=attempt.task or attempt.id,
+        request=request,
+        repo=task.repo if task else attempt.repo,
+        scope=task.scope if task else (),
+        rubric=(task.rubric or "") if task else "",
+        output=output,
+        others=tuple(outputs.values()),
+        outside=mask.hide_in_paths(grade.out_of_scope, patch, request) if grade else (),
+        questions=list_questions(queue.settings.review, checked=checked, has_change=has_change),
+        checks=_describe_grade(grade) if checked else "no automatic check",
+        suggested=_suggest_modes(grade),
+        blind=attempt.origin == "experiment",
+    )
+
+
+def _list_task_rows(store: Store, attempt: Attempt) -> list[AttemptRow]:
+    """All attempts at the same task, where they are an experiment's."""
+    if attempt.origin != "experiment" or attempt.task_digest is None:
+        return []
+    return store.list_attempts(task_digests=[attempt.task_digest])
+
+
+def _choose_peers(rows: Sequence[AttemptRow], attempt: Attempt) -> list[str]:
+    """The attempt among those of other variants that people compare it with: at the same repeat.
+
+    By lot, so that their order tells nothing.
+    """
+    compared = [
+        row
+        for row in rows
+        if row.number == attempt.number and row.is_for_review and row.replay_of is None
+    ]
+    by_variant = {row.variant: row.id for row in sorted(compared, key=lambda row: row.retry)}
+    peers = sort_by_lot(by_variant.values())
+    if attempt.id not in peers or len(peers) == 1:
+        return []
+    shown = peers[: len(SIDE_LABELS)]
+    return shown if attempt.id in shown else [*shown[:-1], attempt.id]
+
+
+def sort_by_lot(attempts: Iterable[str]) -> list[str]:
+    """In an order that tells nothing of who made which."""
+    return sorted(attempts, key=lambda name: stable_fraction("side", name))
+
+
+def _mask_variants(queue: ReviewQueue, rows: Sequence[AttemptRow]) -> NameMask:
+    """The names of all variants that tried a task: none of them may tell whose work is whose."""
+    variants = map(queue.store.load_variant, {row.variant for row in rows if row.variant})
+    return make_name_mask(filter(None, variants), queue.settings.models)
+
+
+def _load_output(
+    store: Store, name: str, request: str, mask: NameMask, label: str = ""
+) -> ReviewOutput:
+    attempt = store.load_attempt(name)
+    change = store.load_change(name) or Change()
+    ended = "" if attempt.exit == "finished" else attempt.exit.replace("_", " ")
+    if ended and attempt.cause:
+        ended = f"{ended}: {attempt.cause}"
+    return ReviewOutput(
+        label=label,
+        files=mask.hide_in_paths((file.path for file in change.files), change.patch, request),
+        patch=mask.hide_in_patch(change.patch, request),
+        answer=mask.hide_in_words(attempt.summary or ""),
+        ended=mask.hide_in_words(ended),
+    )
+
+
+def load_blind_trace(queue: ReviewQueue, name: str, label: str = "") -> Trace | None:
+    """How an attempt, or the one of that label beside it, came about, without names."""
+    attempt = queue.store.load_attempt(name)
+    load_open_task(queue.store, attempt)
+    rows = _list_task_rows(queue.store, attempt)
+    peers = dict(zip(SIDE_LABELS, _choose_peers(rows, attempt), strict=False))
+    if label and label not in peers:
+        raise BadInput(f"There is no attempt {label!r} beside {attempt.id}.")
+    trace = queue.store.load_trace(peers.get(label, attempt.id))
+    return trace and mask_trace(trace, _mask_variants(queue, rows))
+
+
+def _describe_grade(grade: Grade | None) -> str:
+    if grade is None:
+        return "not graded"
+    fixed, kept = grade.fail_to_pass, grade.pass_to_pass
+    parts = [f"{fixed[0]} of {fixed[1]} tests mended"] if fixed else []
+    parts += [f"{kept[0]} of {kept[1]} still pass"] if kept else []
+    return ", ".join(parts) or grade.outcome.result
+
+
+def _suggest_modes(grade: Grade | None) -> tuple[FailureMode, ...]:
+    modes: list[FailureMode] = []
+    if grade and grade.out_of_scope:
+        modes.append("scope creep")
+    if grade and grade.broken:
+        modes.append("silent regression")
+    return tuple(modes)
+
+
+def _item_from_pull(queue: ReviewQueue, repo: str, number: int) -> ReviewItem:
+    store = queue.store
+    pull = load_pull(repo, number, store, queue.agents)
+    change = load_pull_change(pull, store)
+    task = load_open_task(store, store.load_attempt(pull.attempt)) if pull.attempt else None
+    files = tuple(file.path for file in (change.files if change else pull.files or ()))
+    blind = _is_in_trial(store, {pull.branch, pull.attempt, pull.task})
+    scope = task.scope if task else ()
+    return ReviewItem(
+        id=f"{repo}#{number}",
+        kind="pull",
+        title=pull.title,
+        request=pull.body,
+        repo=repo,
+        # A page at the host names its author.
+        url=None if blind else pull.url,
+        scope=scope,
+        output=ReviewOutput(files=files, patch=change.patch if change else ""),
+        outside=tuple(path for path in files if scope and not matches_globs(path, scope)),
+        questions=list_questions(queue.settings.review, checked=True, has_change=True),
+        checks=f"checks {pull.last_push}" if pull.last_push else "no checks are known",
+        suggested=_collect_suggested_modes(store.memory.list_corrections(repo=repo, pull=number)),
+        blind=blind,
+    )
+
+
+def load_open_task(store: Store, attempt: Attempt) -> Task | None:
+    """What was asked for; BadInput where that stays sealed."""
+    task = store.load_task(attempt.task_digest) if attempt.task_digest else None
+    require_unsealed(task)
+    return task
+
+
+def _is_in_trial(store: Store, names: set[str | None]) -> bool:
+    trials = store.trials
+    return any(
+        one.key in names
+        for trial in trials.list_trial_names()
+        for one in trials.list_assignments(trial)
+    )
+
+
+def _collect_suggested_modes(corrections: Sequence[Correction]) -> tuple[FailureMode, ...]:
+    """What people's remarks so far speak for."""
+    return tuple(dict.fromkeys(mode for one in corrections for mode in one.suggested))
+
 
 # Whose turn is which item: one at a time, some twice, some of which the answer is known.
 

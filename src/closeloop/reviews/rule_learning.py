@@ -17,7 +17,6 @@ import anyio.to_thread
 from msgspec.structs import asdict, replace
 
 from closeloop.providers.structured_reply import ask_json
-from closeloop.records.chat import ChatMessage, ModelRequest
 from closeloop.records.errors import Fault, MachineFailed
 from closeloop.records.protocols import Model
 from closeloop.records.pull_request import Correction, Delivery, PullRequest, PullRow
@@ -30,6 +29,7 @@ from closeloop.records.team_rules import (
     RuleParts,
     TeamRule,
 )
+from closeloop.records.trace import ChatMessage, ModelRequest
 from closeloop.reviews.authorship import AgentSignsByName
 from closeloop.reviews.remark_polarity import comparable_words, compare_remarks
 from closeloop.reviews.review_corrections import (
@@ -51,7 +51,7 @@ from closeloop.reviews.rule_index import (
     withdraw_repeats,
 )
 from closeloop.store import Store
-from closeloop.store.job_leases import current_owner, is_owner_dead
+from closeloop.store.fact_rows import current_owner, is_owner_dead
 from closeloop.text.untrusted import DATA_RULE, fence_texts
 
 # What a model thinks: how a remark reads as a rule, and whether it restates another.

@@ -17,12 +17,11 @@ from closeloop import __version__
 from closeloop.records.errors import BadInput, Fault, MachineFailed
 from closeloop.records.pull_request import Fact
 from closeloop.records.record import Record
-from closeloop.records.session import LogEvent
 from closeloop.records.settings import WebhookSettings
-from closeloop.reviews.github_webhooks import read_github_event
-from closeloop.reviews.gitlab_pulls import read_gitlab_event
+from closeloop.records.trace import LogEvent
+from closeloop.reviews.host_pulls import read_github_event, read_gitlab_event
 from closeloop.store import Store
-from closeloop.store.job_leases import current_owner, is_owner_dead
+from closeloop.store.fact_rows import current_owner, is_owner_dead
 from closeloop.store.pull_section import UnreadArrival
 from closeloop.text.wording import matches_wildcards
 

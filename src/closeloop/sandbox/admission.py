@@ -1,8 +1,9 @@
 """How many test suites and setups run at once on this machine, however many agents work.
 
-There are slots: as many as processors, and more while processors are idle. A slot is a lock on a
+There are slots: some for each processor, and more while processors are idle. A suite takes all
+those of a processor, or fewer where it is known to wait most of its time. A slot is a lock on a
 file that all closeloop processes of a user on a machine share; one that is killed lets go of it.
-Waiting for a slot is not part of a suite's time.
+Waiting for slots is not part of a suite's time.
 """
 
 from __future__ import annotations
@@ -22,11 +23,15 @@ from typing import TypeVar
 import anyio
 from anyio.lowlevel import RunVar
 
-from closeloop.sandbox import process_tree
+from closeloop.sandbox import program_execution
 from closeloop.sandbox.program_execution import ALL_PROGRAMS, CURRENT_TALLY, CpuTally
 
-SLOTS_PER_CORE = 4
-"""At the most, where suites mostly wait."""
+SLOTS_PER_CORE = 8
+"""What a suite takes of which nothing is known."""
+IDLE_FACTOR = 4
+"""So many times the slots there are at the most, while processors are idle."""
+MEASURED_IDLE_SHARE = 0.25
+"""So much of the time a processor must have been idle for a suite to have had all it wanted."""
 IDLE_SECONDS = 1.0
 """A processor must have been idle for so long before one more suite than processors is begun."""
 SPARE_SHARE = 0.15
@@ -57,6 +62,14 @@ class Admission:
         self._began = time.monotonic()
         self._before = _CpuUsage()
 
+    def measure_cpu_share(self) -> float | None:
+        """How much of a processor the suite used; None where it may have wanted more."""
+        wall = time.monotonic() - self._began
+        idle = _read_stat()[0] - self._before.idle
+        if wall <= 0 or idle < MEASURED_IDLE_SHARE * wall:
+            return None
+        return self.own.seconds / wall
+
     def was_oversubscribed(self) -> bool:
         """Whether the machine had nothing left, and the suite got less than it may have needed.
 
@@ -76,13 +89,16 @@ class Admission:
 
 _ADMITTED: ContextVar[Admission | None] = ContextVar("_ADMITTED", default=None)
 _QUEUE: RunVar[anyio.Lock] = RunVar("_QUEUE")
+_CPU_SHARES: dict[str, float] = {}
+"""By suite, how much of a processor it used when it was run last."""
 
 
 @asynccontextmanager
-async def admit_suite(*, alone: bool = False) -> AsyncIterator[Admission]:
+async def admit_suite(*, alone: bool = False, suite: str | None = None) -> AsyncIterator[Admission]:
     """Wait until the machine has room for a test suite or a setup, or is free of all others.
 
-    Inside another admission there is nothing to wait for.
+    A suite that has a name is known by its earlier runs. Inside another admission there is nothing
+    to wait for.
     """
     if (outer := _ADMITTED.get()) is not None:
         yield outer
@@ -92,7 +108,10 @@ async def admit_suite(*, alone: bool = False) -> AsyncIterator[Admission]:
         # One of this process waits for locks, the others for their turn: so processes that test
         # much leave room for those that test little.
         async with _process_queue():
-            await (_take_all(lock_descriptors) if alone else _take_one(lock_descriptors))
+            if alone:
+                await _take_all(lock_descriptors)
+            else:
+                await _take_some(lock_descriptors, _count_needed_slots(suite))
         admission = Admission(alone)
         admitted, tally = _ADMITTED.set(admission), CURRENT_TALLY.set(admission.own)
         try:
@@ -100,13 +119,17 @@ async def admit_suite(*, alone: bool = False) -> AsyncIterator[Admission]:
         finally:
             _ADMITTED.reset(admitted)
             CURRENT_TALLY.reset(tally)
+            if suite is not None and (share := admission.measure_cpu_share()) is not None:
+                _CPU_SHARES[suite] = share
     finally:
         for descriptor in lock_descriptors:
             os.close(descriptor)
 
 
 async def run_suite(
-    run: Callable[[int], Awaitable[Result]], is_stopped: Callable[[Result], bool]
+    run: Callable[[int], Awaitable[Result]],
+    is_stopped: Callable[[Result], bool],
+    suite: str | None = None,
 ) -> tuple[Result, bool]:
     """Run a suite when there is room for it, with so many times its time.
 
@@ -114,7 +137,7 @@ async def run_suite(
     returned is whether the machine still was: then the result says nothing about the change.
     """
     for clock in (1, ALONE_TIMEOUT_FACTOR):
-        async with admit_suite(alone=clock > 1) as admission:
+        async with admit_suite(alone=clock > 1, suite=suite) as admission:
             result = await run(clock)
             if not is_stopped(result) or not admission.was_oversubscribed():
                 return result, False
@@ -137,12 +160,12 @@ class _CpuUsage:
     """
 
     def __init__(self) -> None:
-        everything = process_tree.measure_all_cpu()
-        ours = {os.getpid(), *process_tree.list_descendants(os.getpid())}
+        everything = program_execution.measure_all_cpu()
+        ours = {os.getpid(), *program_execution.list_descendants(os.getpid())}
         self._foreign = {key: cpu for key, cpu in everything.items() if key[0] not in ours}
         self.idle, stolen = _read_stat()
-        programs = ALL_PROGRAMS.seconds + process_tree.cpu_seconds(ours - {os.getpid()})
-        self._ours = process_tree.own_cpu_seconds() + programs + stolen
+        programs = ALL_PROGRAMS.seconds + program_execution.cpu_seconds(ours - {os.getpid()})
+        self._ours = program_execution.own_cpu_seconds() + programs + stolen
 
     def seconds_since(self, earlier: _CpuUsage) -> float:
         """Seconds used between two looks."""
@@ -170,9 +193,9 @@ class _IdleMeter:
 def _read_stat() -> tuple[float, float]:
     """Processor seconds of the machine that were idle, and that were taken by other machines."""
     fields = STAT_FILE.read_text("ascii").partition("\n")[0].split()
-    return (int(fields[4]) + int(fields[5])) / process_tree.TICKS_PER_SECOND, int(
+    return (int(fields[4]) + int(fields[5])) / program_execution.TICKS_PER_SECOND, int(
         fields[8]
-    ) / process_tree.TICKS_PER_SECOND
+    ) / program_execution.TICKS_PER_SECOND
 
 
 def _process_queue() -> anyio.Lock:
@@ -184,42 +207,58 @@ def _process_queue() -> anyio.Lock:
         return _QUEUE.get()
 
 
-async def _take_one(held: list[int]) -> None:
+def _count_needed_slots(suite: str | None) -> int:
+    share = 1.0 if suite is None else _CPU_SHARES.get(suite, 1.0)
+    return max(1, min(ceil(share * SLOTS_PER_CORE), SLOTS_PER_CORE))
+
+
+async def _take_some(held: list[int], needed: int) -> None:
+    """First the gate, so that nobody else takes what becomes free; then as many slots."""
     folder, cores, meter = _slots_folder(tempfile.gettempdir()), ceil(count_cores()), _IdleMeter()
     # Idle processors that are not ours to use say nothing.
     shared = cores == os.cpu_count()
-    pause = FIRST_PAUSE_SECONDS
-    while True:
-        limit = cores * SLOTS_PER_CORE if shared and meter.has_spare_core() else cores
-        if (gate := _lock_file(folder / "gate", fcntl.LOCK_SH)) is not None:
-            slots = (_lock_file(folder / f"slot-{number}") for number in range(limit))
-            slot = next((slot for slot in slots if slot is not None), None)
-            os.close(gate)
-            if slot is not None:
+    gate = await _take_lock(folder / "gate")
+    pause, taken = FIRST_PAUSE_SECONDS, set[int]()
+    try:
+        while True:
+            is_idle = shared and meter.has_spare_core()
+            limit = cores * SLOTS_PER_CORE * (IDLE_FACTOR if is_idle else 1)
+            for number in range(limit):
+                if len(taken) == needed:
+                    return
+                if number in taken or (slot := _lock_file(folder / f"slot-{number}")) is None:
+                    continue
+                taken.add(number)
                 held.append(slot)
+            if len(taken) == needed:
                 return
-        await anyio.sleep(pause)
-        pause = min(pause * 2, MAX_PAUSE_SECONDS)
+            await anyio.sleep(pause)
+            pause = min(pause * 2, MAX_PAUSE_SECONDS)
+    finally:
+        os.close(gate)
 
 
 async def _take_all(held: list[int]) -> None:
     """First the gate, so that nobody new comes; then every slot, as it becomes free."""
     folder = _slots_folder(tempfile.gettempdir())
-    numbers = range((os.cpu_count() or 1) * SLOTS_PER_CORE)
-    missing = [folder / name for name in ("gate", *(f"slot-{number}" for number in numbers))]
+    count = (os.cpu_count() or 1) * SLOTS_PER_CORE * IDLE_FACTOR
+    missing = [folder / name for name in ("gate", *(f"slot-{number}" for number in range(count)))]
     while missing:
-        if (descriptor := _lock_file(missing[0])) is None:
-            await anyio.sleep(FIRST_PAUSE_SECONDS)
-        else:
-            held.append(descriptor)
-            del missing[0]
+        held.append(await _take_lock(missing.pop(0)))
 
 
-def _lock_file(path: Path, kind: int = fcntl.LOCK_EX) -> int | None:
+async def _take_lock(path: Path) -> int:
+    while True:
+        if (descriptor := _lock_file(path)) is not None:
+            return descriptor
+        await anyio.sleep(FIRST_PAUSE_SECONDS)
+
+
+def _lock_file(path: Path) -> int | None:
     """A lock on a file, or None where somebody else has one."""
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
         return None

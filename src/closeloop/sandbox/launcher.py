@@ -1,4 +1,4 @@
-"""Builds a cage from the kernel's own means, then runs one command in it.
+"""Builds a sandbox from the kernel's own means, then runs one command in it, or one by one several.
 
 A program, not a module: run as `python -I -S launcher.py SPECIFICATION`, it may use nothing but
 the standard library. With user namespaces the command gets its own file system, network and
@@ -18,6 +18,7 @@ import socket
 import struct
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NoReturn
 
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -40,7 +41,8 @@ NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = (
     1 << 30,
 )
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
-PR_CAPBSET_DROP, PR_SET_SECCOMP = 24, 22
+PR_CAPBSET_DROP, PR_SET_SECCOMP, PR_SET_DUMPABLE = 24, 22, 4
+PTRACE_DETACH = 17
 PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 MOUNT_SETATTR, CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 442, 444, 445, 446
 AT_FDCWD, AT_RECURSIVE = -100, 0x8000
@@ -62,13 +64,15 @@ def main() -> NoReturn:
     call_prctl(PR_SET_PDEATHSIG, signal.SIGKILL if specification["isolated"] else signal.SIGTERM)
     if os.getppid() != specification["parent"]:
         sys.exit(1)
-    for name in ("status", "seccomp"):
-        if specification[name] is not None:
-            os.set_inheritable(specification[name], False)
+    os.set_inheritable(specification["status"], False)
+    if specification["seccomp"] is not None:
+        specification["filter"] = os.read(specification["seccomp"], 1 << 16)
+        os.close(specification["seccomp"])
     code = (
         run_in_namespaces(specification) if specification["isolated"] else run_plain(specification)
     )
-    os.write(specification["status"], json.dumps({"exit-code": code}).encode())
+    if not specification["standing"]:  # there the first process reports, and nobody else
+        os.write(specification["status"], json.dumps({"exit-code": code}).encode())
     os._exit(code)
 
 
@@ -99,7 +103,62 @@ def run_in_namespaces(specification: dict[str, Any]) -> int:
         os._exit(1)
     os.close(alive)
     run_step(build_root, specification)
+    if specification["standing"]:
+        run_step(serve_commands, specification)
     os._exit(wait_for_child(start_command(specification)))
+
+
+def serve_commands(specification: dict[str, Any]) -> NoReturn:
+    """Run what comes over the control socket, as the first process of this namespace.
+
+    No command can reach us: signals from inside do nothing to a first process that handles none,
+    and it may not be traced or looked into, as it keeps capabilities that commands do not have.
+    """
+    for handled in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):  # or ignored, by Python
+        signal.signal(handled, signal.SIG_DFL)
+    call_prctl(PR_SET_DUMPABLE, 0)
+    control = socket.socket(fileno=os.dup(specification["status"]))
+    while True:
+        message, handles, _, _ = socket.recv_fds(control, 16, 4)
+        if not message:
+            os._exit(0)
+        with open(handles[0], "rb") as order:  # noqa: PTH123
+            command = specification | json.load(order)
+        failed, failed_end = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.setsid()
+            for number, handle in enumerate(handles[1:]):
+                os.dup2(handle, number)
+            os.closerange(3, failed_end)  # handles of ours, but for the one to say what fails
+            command["status"] = failed_end
+            run_step(leave_shared_state, command)
+            execute_command(command)
+        for handle in (*handles[1:], failed_end):
+            os.close(handle)
+        with open(failed, "rb") as failure:  # noqa: PTH123 (ends when the command is executed)
+            report = failure.read()
+        code = wait_for_child(pid)
+        kill_everything_else()
+        control.send(report or json.dumps({"exit-code": code}).encode())
+
+
+def leave_shared_state(specification: dict[str, Any]) -> None:
+    """System V shared memory, and ports in use, end with the command that has them."""
+    call_or_raise(LIBC.unshare, NEWIPC | (0 if specification["network"] else NEWNET))
+    if not specification["network"]:
+        raise_loopback()
+
+
+def kill_everything_else() -> None:
+    """Kill all other processes of this namespace, and forget the memory they shared by files."""
+    with suppress(ChildProcessError):
+        while True:
+            with suppress(ProcessLookupError):
+                os.kill(-1, signal.SIGKILL)
+            os.wait()
+    call_or_raise(LIBC.umount2, b"/dev/shm", MNT_DETACH)
+    mount_shared_memory("/dev/shm")  # noqa: S108
 
 
 def run_plain(specification: dict[str, Any]) -> int:
@@ -113,10 +172,15 @@ def run_plain(specification: dict[str, Any]) -> int:
 
 
 def start_command(specification: dict[str, Any]) -> int:
-    """Fork the command, fenced in by Landlock."""
+    """Fork the command."""
     pid = os.fork()
-    if pid:
-        return pid
+    if pid == 0:
+        execute_command(specification)
+    return pid
+
+
+def execute_command(specification: dict[str, Any]) -> NoReturn:
+    """In a forked child: become the command, fenced in by Landlock."""
     for ignored in (signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ):  # by us, or by Python
         signal.signal(ignored, signal.SIG_DFL)
     run_step(restrict_with_landlock, specification)
@@ -124,10 +188,13 @@ def start_command(specification: dict[str, Any]) -> int:
     run_step(filter_system_calls, specification)
     argv = specification["argv"]
     try:
-        os.execvp(argv[0], argv)  # noqa: S606
+        os.execvpe(argv[0], argv, specification.get("env", os.environ))  # noqa: S606
     except OSError as error:
         os.write(2, f"{argv[0]}: {error.strerror}\n".encode())
         os._exit(127)
+    except ValueError as error:  # a variable that no program can be given
+        os.write(2, f"{error}\n".encode(errors="replace"))
+        os._exit(126)
 
 
 def enter_directory(specification: dict[str, Any]) -> None:
@@ -138,7 +205,10 @@ def wait_for_child(pid: int) -> int:
     """Reap until this child ends: its exit code, as shells count."""
     while True:
         ended, status = os.wait()
-        if ended == pid:
+        if os.WIFSTOPPED(status):  # it asked to be traced by its parent, who lets it go on
+            passed = os.WSTOPSIG(status) & 0x7F
+            LIBC.ptrace(PTRACE_DETACH, ended, None, 0 if passed == signal.SIGTRAP else passed)
+        elif ended == pid:
             code = os.waitstatus_to_exitcode(status)
             return code if code >= 0 else 128 - code
 
@@ -175,11 +245,11 @@ def build_root(specification: dict[str, Any]) -> None:
         bind_mount(source, new + target, writable)
     os.makedirs(f"{new}/dev/shm", exist_ok=True)  # noqa: PTH103, S108
     for name in DEVICE_NAMES:
-        bind_mount(f"/dev/{name}", f"{new}/dev/{name}", True)
+        bind_mount(f"/dev/{name}", f"{new}/dev/{name}", False)
     for name, number in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
         os.symlink(f"/proc/self/fd/{number}", f"{new}/dev/{name}")  # noqa: PTH211
     os.symlink("/proc/self/fd", f"{new}/dev/fd")  # noqa: PTH211
-    mount_filesystem("tmpfs", f"{new}/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "size=256m,mode=755")  # noqa: S108
+    mount_shared_memory(f"{new}/dev/shm")  # noqa: S108
     os.makedirs(f"{new}/dev/pts")  # noqa: PTH103
     os.symlink("pts/ptmx", f"{new}/dev/ptmx")  # noqa: PTH211
     mount_filesystem(
@@ -195,6 +265,10 @@ def build_root(specification: dict[str, Any]) -> None:
     call_or_raise(LIBC.syscall, PIVOT_ROOT[os.uname().machine], b".", b".")
     call_or_raise(LIBC.umount2, b".", MNT_DETACH)
     os.chdir("/")
+
+
+def mount_shared_memory(target: str) -> None:
+    mount_filesystem("tmpfs", target, "tmpfs", MS_NOSUID | MS_NODEV, "size=256m,mode=755")
 
 
 def bind_mount(source: str, target: str, writable: bool) -> None:
@@ -244,8 +318,7 @@ def filter_system_calls(specification: dict[str, Any]) -> None:
     """From here on: what is refused is refused to us as well."""
     if specification["seccomp"] is None:
         return
-    program = os.read(specification["seccomp"], 1 << 16)
-    os.close(specification["seccomp"])
+    program = specification["filter"]
     buffer = ctypes.create_string_buffer(program, len(program))
     header = struct.pack("HxxxxxxQ", len(program) // 8, ctypes.addressof(buffer))
     call_or_raise(LIBC.prctl, PR_SET_SECCOMP, 2, header, 0, 0)

@@ -2,26 +2,328 @@
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
+import functools
+import json
 import os
+import select
+import signal
+import socket
+import stat
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import ContextVar
-from typing import Literal, Protocol
+from pathlib import Path
+from typing import Literal, Protocol, TypeVar
 
 import anyio
 
 from closeloop.records.record import Record
-from closeloop.sandbox import process_tree
-from closeloop.sandbox.process_tree import (
-    TOO_MANY_FILES,
-    TOO_MUCH_DISK,
-    CommandOutput,
-    DiskLimit,
-    start_without_keyring,
-)
+
+# What belongs to a running program: its descendants, keyring, output, and the disk it fills.
+
+
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+def list_children(pid: int) -> list[int]:
+    """The direct children of a process, whichever of its threads started them."""
+    if not _lists_children():
+        return [child for child, parent in _list_parents() if parent == pid]
+    child_pids: list[int] = []
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208
+    except OSError:
+        return child_pids
+    for thread in threads:
+        child_pids += map(int, _read_proc(f"/proc/{pid}/task/{thread}/children").split())
+    return child_pids
+
+
+def list_adopted_pids() -> list[int]:
+    """Our own children, orphans among them: the kernel gives those to the first thread."""
+    pid = os.getpid()
+    if not _lists_children():
+        return list_children(pid)
+    return list(map(int, _read_proc(f"/proc/{pid}/task/{pid}/children").split()))
+
+
+def list_descendants(*pids: int, most: int | None = None) -> list[int]:
+    """Every process below these, parents before their children, or a few more than `most`."""
+    below = [child for pid in pids for child in list_children(pid)]
+    for parent in below:  # grows while it is walked
+        if most is not None and len(below) > most:
+            break
+        below += list_children(parent)
+    return below
+
+
+def resident_bytes(pids: Iterable[int]) -> int:
+    """Resident bytes, pages that processes share counted once for each."""
+    total = 0
+    for pid in pids:
+        fields = _read_proc(f"/proc/{pid}/statm").split()
+        total += int(fields[1]) * PAGE_BYTES if fields else 0
+    return total
+
+
+def proportional_bytes(pids: Iterable[int]) -> int:
+    """Resident bytes, shared pages divided among their users: exact, but slow to read."""
+    total = 0
+    for pid in pids:
+        lines = _read_proc(f"/proc/{pid}/smaps_rollup").splitlines()
+        shares = [int(line.split()[1]) << 10 for line in lines if line.startswith(b"Pss:")]
+        total += shares[0] if shares else resident_bytes([pid])
+    return total
+
+
+def cpu_seconds(pids: Iterable[int]) -> float:
+    """Processor time of these processes and of those children of theirs that have ended."""
+    return sum(seconds for _, seconds in (_read_cpu(pid) for pid in pids))
+
+
+def measure_all_cpu() -> dict[tuple[int, int], float]:
+    """The same of every process that there is, by its id and when it began."""
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
+    cpu = ((pid, *_read_cpu(pid)) for pid in pids)
+    return {(pid, began): seconds for pid, began, seconds in cpu}
+
+
+def measure_queueing(pids: Iterable[int]) -> tuple[float, float]:
+    """For how long the threads of these processes ran, and waited for a processor to run on."""
+    ran = waited = 0
+    for pid in pids:
+        with suppress(OSError):
+            for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
+                fields = _read_proc(f"/proc/{pid}/task/{thread}/schedstat").split()
+                ran += int(fields[0]) if fields else 0
+                waited += int(fields[1]) if fields else 0
+    return ran / 1e9, waited / 1e9
+
+
+def own_cpu_seconds() -> float:
+    """Processor time of this process alone."""
+    times = os.times()
+    return times.user + times.system
+
+
+def _read_cpu(pid: int) -> tuple[int, float]:
+    """When a process began, and its processor time."""
+    fields = _read_proc(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    return (
+        (int(fields[19]), sum(map(int, fields[11:15])) / TICKS_PER_SECOND) if fields else (0, 0.0)
+    )
+
+
+def kill_processes(pids: Iterable[int]) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def belongs_to_session(pid: int, session: int, mark: str) -> bool:
+    """Whether an orphan is of this session, or was started with this text in its environment."""
+    fields = _read_proc(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    if not fields or int(fields[3]) == session:
+        return bool(fields)
+    environment = _read_proc(f"/proc/{pid}/environ")
+    if environment or fields[0] == b"Z":
+        return mark.encode() in environment
+    time.sleep(0.001)  # it is becoming another program, and has no environment for a moment
+    return mark.encode() in _read_proc(f"/proc/{pid}/environ")
+
+
+def reap_child(pid: int) -> bool:
+    """Take note of the end of a child, if it has ended."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return False
+
+
+def _read_proc(path: str) -> bytes:
+    """Processes come and go: what cannot be read any more is empty."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        parts = []
+        while part := os.read(handle, 1 << 16):
+            parts.append(part)
+        return b"".join(parts)
+    except OSError:
+        return b""
+    finally:
+        os.close(handle)
+
+
+@functools.cache
+def _lists_children() -> bool:
+    return Path("/proc/thread-self/children").exists()
+
+
+def _list_parents() -> list[tuple[int, int]]:
+    """Process and parent, for kernels that do not list children."""
+    try:
+        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
+    except OSError:
+        return []
+    stats = ((pid, _read_proc(f"/proc/{pid}/stat").rpartition(b")")[2].split()) for pid in pids)
+    return [(pid, int(fields[1])) for pid, fields in stats if len(fields) > 1]
+
+
+# Starting programs without the user's session keyring.
+#
+# A session keyring belongs to a thread, and programs inherit that of the thread that starts them.
+# So sandboxed programs are started by a thread of their own, which joins a new one each time.
+
+KEYCTL_NUMBERS = {"x86_64": 250, "aarch64": 219}
+JOIN_SESSION_KEYRING = 1
+
+Started = TypeVar("Started")
+
+
+def start_without_keyring(start: Callable[[], Started]) -> Started:
+    """Call `start` in the thread that has a new, empty session keyring.
+
+    The thread lives as long as this process: it is the parent whose death sandboxes watch.
+    """
+    return _starter_thread(os.getpid()).submit(_join_and_start, start).result()
+
+
+def _join_and_start(start: Callable[[], Started]) -> Started:
+    """Where the user's quota of keys is used up, the keyring of the last start serves again."""
+    if (number := KEYCTL_NUMBERS.get(os.uname().machine)) is not None:
+        _load_libc().syscall(number, JOIN_SESSION_KEYRING, None)
+    return start()
+
+
+@functools.cache
+def _load_libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
+
+
+@functools.cache
+def _starter_thread(process: int) -> ThreadPoolExecutor:
+    """One for each process: a forked child has only its parent's first thread."""
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="starts")
+
+
+# What a command prints, kept in bounded memory: its head and its tail.
+
+
+class CommandOutput:
+    """The first and the last half of the limit; the middle is only counted."""
+
+    def __init__(self, limit: int) -> None:
+        self._half = max(limit // 2, 1)
+        self._head = bytearray()
+        self._tail: deque[bytes] = deque()
+        self._tail_bytes = 0
+        self._dropped = 0
+
+    def add_chunk(self, chunk: bytes) -> None:
+        room = self._half - len(self._head)
+        if room > 0:
+            self._head += chunk[:room]
+            chunk = chunk[room:]
+        if not chunk:
+            return
+        self._tail.append(chunk)
+        self._tail_bytes += len(chunk)
+        while self._tail_bytes - len(self._tail[0]) >= self._half:
+            first = len(self._tail.popleft())
+            self._tail_bytes -= first
+            self._dropped += first
+
+    @property
+    def dropped_bytes(self) -> int:
+        return self._dropped + max(self._tail_bytes - self._half, 0)
+
+    @property
+    def content(self) -> bytes:
+        """Everything kept, as it came."""
+        return bytes(self._head) + b"".join(self._tail)[-self._half :]
+
+    @property
+    def text(self) -> str:
+        """For people: a line stands where the middle is missing."""
+        tail = b"".join(self._tail)[-self._half :]
+        gap = f"\n[{self.dropped_bytes} bytes left out]\n" if self.dropped_bytes else ""
+        if not gap:
+            return (bytes(self._head) + tail).decode("utf-8", "replace")
+        return self._head.decode("utf-8", "replace") + gap + tail.decode("utf-8", "replace")
+
+
+# How much a workspace has grown, measured no more often than is cheap.
+
+PAUSE_FACTOR = 20
+"""A measurement may take one part in this of the time."""
+TOO_MUCH_DISK, TOO_MANY_FILES = "too much disk", "too many files"
+
+
+class DiskUsage(Record):
+    """What some folders hold."""
+
+    bytes: int = 0
+    """That they take on their disk."""
+    apparent_bytes: int = 0
+    """That a reader of all files gets: a sparse file has more of them than it takes."""
+    files: int = 0
+    """Files, links and folders."""
+
+
+class DiskLimit:
+    """The disk use of some folders against limits, for as long as a workspace lives."""
+
+    def __init__(self, folders: Sequence[str], most: DiskUsage) -> None:
+        self._folders = folders
+        self._most = most
+        self._used = DiskUsage()
+        self._next = 0.0
+
+    def is_due(self) -> bool:
+        return time.monotonic() >= self._next
+
+    def find_exceeded_limit(self) -> str | None:
+        """The limit that is passed and still being passed: commands that clean up may go on."""
+        start = time.monotonic()
+        before, self._used = self._used, measure_disk(*self._folders)
+        end = time.monotonic()
+        self._next = end + max(0.2, PAUSE_FACTOR * (end - start))
+        if before.bytes < self._used.bytes > self._most.bytes:
+            return TOO_MUCH_DISK
+        if before.files < self._used.files > self._most.files:
+            return TOO_MANY_FILES
+        return None
+
+
+def measure_disk(*folders: str) -> DiskUsage:
+    """What is in these folders, without themselves."""
+    taken, apparent, files = 0, 0, 0
+    waiting = list(folders)
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    status = entry.stat(follow_symlinks=False)
+                    taken += status.st_blocks * 512
+                    files += 1
+                    if stat.S_ISDIR(status.st_mode):
+                        waiting.append(entry.path)
+                    elif stat.S_ISREG(status.st_mode):
+                        apparent += status.st_size
+        except OSError:
+            continue  # it went away, or is closed to us
+    return DiskUsage(bytes=taken, apparent_bytes=apparent, files=files)
+
 
 PIPE_BYTES = 1 << 18
 KILL_SECONDS = 5.0
@@ -53,6 +355,8 @@ class Channels(Record):
     """Where a sandbox reports how its command ended."""
     seccomp: int | None = None
     """Where it reads the filter of system calls."""
+    standing: bool = False
+    """Whether `status` is a socket over which commands come, one after the other."""
 
 
 class Program(Record):
@@ -68,6 +372,10 @@ class Program(Record):
     """Without a cage: a text in the environment of all that belongs to this command."""
     seccomp: bytes = b""
     """The filter of system calls; empty where there is none."""
+    command: Sequence[str] = ()
+    """What is run in the sandbox."""
+    standing: StandingSandbox | None = None
+    """Run it there, instead of in a sandbox of its own."""
 
 
 class ProgramLimits(Record):
@@ -115,7 +423,8 @@ async def execute_program(
     watcher: Watcher | None = None,
 ) -> ProgramResult:
     """Run to the end or to a limit; OSError when it cannot be started."""
-    running = _RunningProgram(program, bounds, stdin, apart)
+    run_class = _RunningProgram if program.standing is None else _StandingCommand
+    running = run_class(program, bounds, stdin, apart)
     try:
         async with anyio.create_task_group() as group:
             group.start_soon(running.collect_output, watcher)
@@ -161,11 +470,14 @@ class _RunningProgram:
         try:
             self._start_process(stdin)
         except BaseException:
-            if hasattr(self, "process"):
-                self.process.kill()
-                self.process.wait()
+            self._abandon_start()
             self.close_descriptors()
             raise
+
+    def _abandon_start(self) -> None:
+        if hasattr(self, "process"):
+            self.process.kill()
+            self.process.wait()
 
     def _start_process(self, stdin: bytes | None) -> None:
         out, out_end = self._open_pipe()
@@ -270,12 +582,15 @@ class _RunningProgram:
             return
         self._counted = True
         pids = self._list_pids() if self.stopped else [self.process.pid]
-        seconds, (ran, waited) = process_tree.cpu_seconds(pids), process_tree.measure_queueing(pids)
+        self._add_to_tallies(cpu_seconds(pids), pids)
+
+    def _add_to_tallies(self, seconds: float, pids: Sequence[int]) -> None:
+        ran, waited = measure_queueing(pids) if self.stopped else (0.0, 0.0)
         for tally in (ALL_PROGRAMS, CURRENT_TALLY.get()):
             if tally is not None:
                 tally.seconds += seconds
-                tally.ran += ran if self.stopped else 0.0
-                tally.waited += waited if self.stopped else 0.0
+                tally.ran += ran
+                tally.waited += waited
 
     async def watch_limits(self, disk: DiskLimit | None) -> None:
         """Look at the clock and at the tree of processes; stop it at the first limit."""
@@ -310,52 +625,45 @@ class _RunningProgram:
         if len(pids) > self.bounds.processes:
             return "too many processes"
         max_bytes = self.bounds.memory_bytes
-        if (
-            process_tree.resident_bytes(pids) > max_bytes
-            and process_tree.proportional_bytes(pids) > max_bytes
-        ):
+        if resident_bytes(pids) > max_bytes and proportional_bytes(pids) > max_bytes:
             return "too much memory"
         return None
 
     def _list_pids(self) -> list[int]:
         """All processes of the command, also those whose parents are gone."""
         max_pids = self.bounds.processes
-        pids = [self.process.pid, *process_tree.list_descendants(self.process.pid, most=max_pids)]
+        pids = [self.process.pid, *list_descendants(self.process.pid, most=max_pids)]
         orphans = self._list_orphans()
-        return [*pids, *orphans, *process_tree.list_descendants(*orphans, most=max_pids)]
+        return [*pids, *orphans, *list_descendants(*orphans, most=max_pids)]
 
     def _list_orphans(self) -> list[int]:
         """Without a cage: what the command left to us, by its session or its mark."""
         mark, root = self.program.mark, self.process.pid
         if mark is None:
             return []
-        others = set(process_tree.list_adopted_pids()) - ROOT_PIDS
-        ours = {
-            pid
-            for pid in others
-            if pid in self._killed or process_tree.belongs_to_session(pid, root, mark)
-        }
-        return [pid for pid in ours if not process_tree.reap_child(pid)]
+        others = set(list_adopted_pids()) - ROOT_PIDS
+        ours = {pid for pid in others if pid in self._killed or belongs_to_session(pid, root, mark)}
+        return [pid for pid in ours if not reap_child(pid)]
 
     async def kill_orphans(self) -> None:
         """Kill what the command left behind; a cage leaves nothing."""
         end = time.monotonic() + KILL_SECONDS
         while (left := self._list_orphans()) and time.monotonic() < end:
             self._killed.update(left)
-            process_tree.kill_processes([*left, *process_tree.list_descendants(*left)])
+            kill_processes([*left, *list_descendants(*left)])
             await anyio.sleep(0.002)
 
     async def kill_tree(self) -> None:
         """Kill the whole tree and wait until it is gone."""
         end = time.monotonic() + KILL_SECONDS
         while self.process.poll() is None:
-            below = process_tree.list_descendants(self.process.pid)
+            below = list_descendants(self.process.pid)
             late = time.monotonic() > end
             if self.program.tree == "namespace" and below:
                 await self._kill_namespace(below[0])
             elif self.program.tree == "plain" or late:
                 self.process.kill()
-            process_tree.kill_processes(below)
+            kill_processes(below)
             await anyio.sleep(0.002)
         ROOT_PIDS.discard(self.process.pid)
         await self.kill_orphans()
@@ -368,12 +676,12 @@ class _RunningProgram:
             return
         try:
             self.process.kill()
-            process_tree.kill_processes([first])
+            kill_processes([first])
             with anyio.move_on_after(KILL_SECONDS):
                 await anyio.wait_readable(handle)
         finally:
             os.close(handle)
-        process_tree.reap_child(first)
+        reap_child(first)
 
     def build_result(self) -> ProgramResult:
         code = self.process.returncode
@@ -405,3 +713,173 @@ class _RunningProgram:
         for descriptor in descriptors:
             os.close(descriptor)
         self._descriptors -= descriptors
+
+
+# A sandbox that stands for several commands: its first process is ours, and runs one at a time.
+
+
+class StandingSandbox:
+    """A process namespace that commands of one workspace are run in, one after the other.
+
+    Made when the first command comes. A command that is stopped takes it along, and the next one
+    gets a new one.
+    """
+
+    def __init__(self, argv: Callable[[Channels], Sequence[str]]) -> None:
+        self._argv = argv
+        self.is_busy = False
+        self.process: subprocess.Popen[bytes] | None = None
+        self.control: socket.socket | None = None
+
+    def send_order(self, program: Program, handles: Sequence[int]) -> subprocess.Popen[bytes]:
+        """Hand a command and its standard streams to the first process: the sandbox's process."""
+        if self.process is None or self.control is None or self.process.poll() is not None:
+            self._start(program)
+        assert self.process is not None
+        assert self.control is not None
+        order = os.memfd_create("order")
+        try:
+            content = json.dumps({"argv": list(program.command), "env": program.env})
+            os.write(order, content.encode())
+            os.lseek(order, 0, os.SEEK_SET)
+            socket.send_fds(self.control, [b"run"], [order, *handles])
+        except OSError:
+            self.close()
+            raise
+        finally:
+            os.close(order)
+        return self.process
+
+    def _start(self, program: Program) -> None:
+        self.close()
+        self.control, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.control.setblocking(False)
+        seccomp, seccomp_end = os.pipe()
+        try:
+            os.write(seccomp_end, program.seccomp)
+            channels = Channels(
+                status=inner.fileno(), seccomp=seccomp if program.seccomp else None, standing=True
+            )
+
+            def start() -> subprocess.Popen[bytes]:
+                return subprocess.Popen(
+                    self._argv(channels),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    cwd=program.directory,
+                    env=program.env,
+                    pass_fds=[inner.fileno(), seccomp],
+                    start_new_session=True,
+                )
+
+            self.process = start_without_keyring(start)
+        finally:
+            inner.close()
+            os.close(seccomp)
+            os.close(seccomp_end)
+        ROOT_PIDS.add(self.process.pid)
+
+    @property
+    def is_open(self) -> bool:
+        return self.control is not None
+
+    def close(self) -> None:
+        """End it with all that runs in it; nobody may be waiting for its report."""
+        self.kill_all()
+        if self.control is not None:
+            self.control.close()
+            self.control = None
+
+    def kill_all(self) -> None:
+        """Kill it with all that runs in it, and wait until that is gone."""
+        if self.process is not None:
+            below = list_children(self.process.pid)
+            handles = []
+            for first in below:
+                with suppress(OSError):
+                    handles.append(os.pidfd_open(first))
+            kill_processes([*below, self.process.pid])
+            self.process.wait()
+            for handle in handles:
+                select.select([handle], [], [], KILL_SECONDS)
+                os.close(handle)
+            ROOT_PIDS.discard(self.process.pid)
+            self.process = None
+
+
+class _StandingCommand(_RunningProgram):
+    """A command in a sandbox that stands."""
+
+    def __init__(
+        self, program: Program, bounds: ProgramLimits, stdin: bytes | None, apart: bool
+    ) -> None:
+        assert program.standing is not None
+        self._standing = program.standing
+        self._has_ended = False
+        super().__init__(program, bounds, stdin, apart)
+
+    def _start_process(self, stdin: bytes | None) -> None:
+        out, out_end = self._open_pipe()
+        err, err_end = self._open_pipe() if self.errors is not self.output else (None, out_end)
+        self.sources = {out: self.output} | ({err: self.errors} if err is not None else {})
+        if stdin is None:
+            source = self._keep_descriptor(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+        else:
+            source, self._sink = self._open_pipe()
+        self.process = self._standing.send_order(self.program, [source, out_end, err_end])
+        self._cpu_before = cpu_seconds(list_children(self.process.pid))
+        self._close_some({out_end, err_end, source})
+        self._rest = memoryview(stdin or b"")
+        if self._sink is not None:
+            os.set_blocking(self._sink, False)
+            self._push_input()
+
+    def _abandon_start(self) -> None:
+        self._standing.close()
+
+    async def wait_for_exit(self) -> None:
+        """Wait for the report of the first process, which has then killed all others."""
+        control = self._standing.control
+        assert control is not None
+        while True:
+            await anyio.wait_readable(control)
+            try:
+                self._told = control.recv(1 << 12)
+                self._has_ended = bool(self._told)
+                if not self._told and not control.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                    # The order was taken, and the command killed with its sandbox.
+                    self._told = b'{"exit-code": 137}'
+            except BlockingIOError:
+                continue
+            except ConnectionError:  # the sandbox ended before it took the order
+                self._told = b'{"failed": "the sandbox ended"}'
+            return
+
+    def count_cpu(self) -> None:
+        if not self._counted:
+            self._counted = True
+            pids = list_descendants(self.process.pid, most=self.bounds.processes)
+            pids = pids if self.stopped else pids[:1]
+            seconds = max(cpu_seconds(pids) - self._cpu_before, 0.0)
+            self._add_to_tallies(seconds, pids)
+
+    async def kill_tree(self) -> None:
+        """Nothing is left of a command that ended; another one is killed with its sandbox."""
+        if not self._has_ended:
+            self._has_ended = True
+            # The socket stays open: whoever waits for the report sees its end.
+            await anyio.to_thread.run_sync(self._standing.kill_all)
+
+    def build_result(self) -> ProgramResult:
+        return ProgramResult(
+            exit_code=None,
+            output=self.output,
+            errors=self.errors,
+            told=self._told,
+            seconds=time.monotonic() - self.started,
+            stopped=self.stopped,
+        )
+
+    def close_descriptors(self) -> None:
+        self._close_some(set(self._descriptors))

@@ -11,8 +11,8 @@ import posixpath
 import secrets
 import stat
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 
 import anyio
@@ -21,16 +21,7 @@ import msgspec
 from closeloop.records.errors import MachineFailed
 from closeloop.records.protocols import ProcessResult
 from closeloop.records.task import Limits
-from closeloop.sandbox.process_tree import CommandOutput, DiskLimit
-from closeloop.sandbox.program_execution import (
-    Program,
-    ProgramLimits,
-    ProgramResult,
-    Watcher,
-    execute_program,
-)
-from closeloop.sandbox.sandbox_ladder import build_call_filter, build_command_environment
-from closeloop.sandbox.workspace_layout import (
+from closeloop.sandbox.machine_view import (
     FORWARDER_PATH,
     SandboxBackend,
     SandboxPort,
@@ -39,6 +30,22 @@ from closeloop.sandbox.workspace_layout import (
     map_port_sockets,
     real_paths,
     visible_paths,
+)
+from closeloop.sandbox.program_execution import (
+    CommandOutput,
+    DiskLimit,
+    Program,
+    ProgramLimits,
+    ProgramResult,
+    StandingSandbox,
+    Watcher,
+    execute_program,
+)
+from closeloop.sandbox.sandbox_ladder import (
+    build_call_filter,
+    build_command_environment,
+    wrap_with_bwrap,
+    wrap_with_landlock,
 )
 
 MAX_READ_BYTES = 16 << 20
@@ -60,7 +67,7 @@ cat > "$1" || exit 13
 
 
 class WorkspaceSandbox:
-    """Runs commands in a workspace, in a new cage each."""
+    """Runs commands in a workspace, each in a new sandbox or in one that stands."""
 
     def __init__(
         self,
@@ -76,6 +83,10 @@ class WorkspaceSandbox:
         self.place = place
         self._limits = limits
         self._disk = disk
+        self.standing: StandingSandbox | None = None
+        """Where commands run one after the other; else each gets a sandbox of its own."""
+        self._workspace_sandboxes: list[StandingSandbox] = []
+        """Those of the same workspace, which are closed before another one is made."""
         # An overlay may be mounted only once at a time.
         self._turn: AbstractAsyncContextManager[None] = (
             anyio.Lock() if place.lower else nullcontext()
@@ -96,8 +107,7 @@ class WorkspaceSandbox:
         """Another cage around the same workspace, which sees some of our folders as well."""
         place = msgspec.structs.replace(self.place, shares=shares)
         other = type(self)(self.sandbox, place, limits, None)
-        other._turn = self._turn
-        return other
+        return self._share_turn(other)
 
     def with_access(
         self, shares: tuple[SharedFolder, ...], ports: tuple[SandboxPort, ...], limits: Limits
@@ -107,22 +117,45 @@ class WorkspaceSandbox:
             self.place, shares=self.place.shares + shares, ports=self.place.ports + ports
         )
         other = type(self)(self.sandbox, place, limits, self._disk, self.refused)
-        other._turn = self._turn
-        return other
+        return self._share_turn(other)
 
     def as_read_only(self) -> WorkspaceSandbox:
         """Another cage around the same workspace, which cannot write there."""
         place = msgspec.structs.replace(self.place, frozen=True)
         other = type(self)(self.sandbox, place, self._limits, self._disk)
-        other._turn = self._turn
-        return other
+        return self._share_turn(other)
 
     def with_network(self, limits: Limits) -> WorkspaceSandbox:
         """Another cage around the same workspace, with the network open."""
         place = msgspec.structs.replace(self.place, network=True, ports=(), env={})
         other = type(self)(self.sandbox, place, limits, None)
+        return self._share_turn(other)
+
+    def _share_turn(self, other: WorkspaceSandbox) -> WorkspaceSandbox:
         other._turn = self._turn
+        other._workspace_sandboxes = self._workspace_sandboxes
         return other
+
+    def open_standing(self) -> None:
+        """From now on run commands one after the other in one sandbox, where the kind allows it.
+
+        Its first process must be ours, in a process namespace: so our own launcher makes it, also
+        where bubblewrap makes those of single commands. Where that is not allowed, and without
+        namespaces, each command gets a sandbox of its own.
+        """
+        if self.sandbox.wrap in (wrap_with_bwrap, wrap_with_landlock):
+            self.standing = StandingSandbox(
+                lambda channels: wrap_with_landlock(
+                    self.sandbox, self.place, self._limits, (), channels
+                )
+            )
+            self._workspace_sandboxes.append(self.standing)
+
+    async def close_standing(self) -> None:
+        """End the sandboxes of this workspace that stand, with all that runs in them."""
+        for standing in self._workspace_sandboxes:
+            if standing.is_open and not standing.is_busy:
+                await anyio.to_thread.run_sync(standing.close)
 
     async def run(
         self,
@@ -172,14 +205,18 @@ class WorkspaceSandbox:
         async with self._turn:
             for last in (False, True):
                 try:
-                    ended = await execute_program(
-                        program,
-                        bounds,
-                        stdin=stdin,
-                        disk=self._disk,
-                        apart=keep is not None,
-                        watcher=watcher,
-                    )
+                    async with self._choose_sandbox(is_retry=last) as standing:
+                        ended = await execute_program(
+                            msgspec.structs.replace(program, standing=standing),
+                            bounds,
+                            stdin=stdin,
+                            disk=self._disk,
+                            apart=keep is not None,
+                            watcher=watcher,
+                        )
+                except ConnectionError:  # the one that stands ended before it took the command
+                    self._reopen_folders()
+                    continue
                 except OSError as error:
                     return self._handle_start_error(error)
                 code = self._read_exit_code(ended)
@@ -192,6 +229,22 @@ class WorkspaceSandbox:
                     raise MachineFailed(f"The sandbox could not run a command: {message}")
                 self._reopen_folders()
         return msgspec.structs.replace(ended, exit_code=None if ended.stopped else code)
+
+    @asynccontextmanager
+    async def _choose_sandbox(self, is_retry: bool) -> AsyncIterator[StandingSandbox | None]:
+        """The one that stands, unless it is busy or failed; the overlay of no other is mounted."""
+        standing = self.standing
+        if is_retry:
+            standing = self.standing = None  # it cannot be made here
+        if standing is None or standing.is_busy:
+            await self.close_standing()
+            yield None
+            return
+        standing.is_busy = True
+        try:
+            yield standing
+        finally:
+            standing.is_busy = False
 
     async def read(self, path: str, limit: int = MAX_READ_BYTES) -> bytes:
         """A file's content; OSError when it cannot be read or is over the limit."""
@@ -223,6 +276,7 @@ class WorkspaceSandbox:
             directory=self.place.folder,
             tree="namespace" if self.sandbox.isolated else "adopted",
             seccomp=build_call_filter(self.sandbox, self.place),
+            command=argv,
         )
 
     def _read_exit_code(self, ended: ProgramResult) -> int | None:

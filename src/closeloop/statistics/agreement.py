@@ -8,8 +8,8 @@ from itertools import product
 from math import sqrt
 from statistics import fmean
 
-from closeloop.records.estimate import Agreement, CorrectedRate, Estimate, wilson_rate
-from closeloop.statistics.rate_estimate import Z95, t_quantile
+from closeloop.records.estimate import Z95, Agreement, CorrectedRate, Estimate, wilson_rate
+from closeloop.statistics.special_functions import t_quantile
 
 LabelCells = Mapping[tuple[str, str], float]
 """The judge's and the people's label → how often, or which share."""

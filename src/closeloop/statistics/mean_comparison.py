@@ -5,21 +5,130 @@ On exactly these tasks the repeats of a task are chance; on tasks like these, th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from itertools import pairwise
-from math import sqrt
+from math import exp, log, sqrt
 from statistics import fmean, variance
 
-from closeloop.records.estimate import Comparison, Estimate
-from closeloop.statistics.log_ratios import pooled_variance
+from closeloop.records.estimate import Comparison, Estimate, TwoEstimates
 from closeloop.statistics.rate_comparison import (
     MIN_PAIRED_TASKS,
     classify_difference,
     comparison_notes,
+    newcombe_bounds,
     sign_flip_test,
 )
-from closeloop.statistics.rate_estimate import TaskValues, check_finite, common_tasks, t_quantile
+from closeloop.statistics.rate_estimate import TaskValues, check_finite, common_tasks
+from closeloop.statistics.special_functions import t_quantile
+from closeloop.text.wording import count_with_noun
+
+# How many times as much the second takes as the first: money, time, tokens, on the same tasks.
+
+
+def estimate_ratio(first: TaskValues, second: TaskValues) -> TwoEstimates:
+    """Geometric means, task by task. What is not above zero has no ratio, and is left out."""
+    check_finite(first)
+    check_finite(second)
+    sides = _log_values(first), _log_values(second)
+    tasks = common_tasks(*sides)
+    value_count = sum(len(side[task]) for side in (first, second) for task in side)
+    dropped_count = value_count - sum(len(side[task]) for side in sides for task in side)
+    subject = count_with_noun(
+        dropped_count, "value that is not above zero was", "values that are not above zero were"
+    )
+    notes = [f"{subject} left out."] if dropped_count else []
+    if not tasks:
+        notes.append("No task has a value above zero for both.")
+        return TwoEstimates(here=None, alike=None, attempts=0, notes=tuple(notes))
+    pairs = [(sides[0][task], sides[1][task]) for task in tasks]
+    noise, freedom = pooled_variance([group for pair in pairs for group in pair])
+    here = _ratio_on_these_tasks(pairs, noise, freedom)
+    alike = _ratio_on_like_tasks(pairs, noise)
+    if here is None and alike is None:
+        notes.append("One task with one value each shows no noise: run more.")
+    elif any(one is not None and one.low == one.high for one in (here, alike)):
+        notes.append("Every task gives the same ratio: bounds without width promise nothing.")
+    return TwoEstimates(
+        here=here,
+        alike=alike,
+        attempts=sum(len(one) + len(other) for one, other in pairs),
+        notes=tuple(notes),
+    )
+
+
+def estimate_independent_ratio(first: Sequence[float], second: Sequence[float]) -> TwoEstimates:
+    """The ratio of geometric means of two groups that share no task; what is not above zero is
+    left out. The bounds come from those of the two sides, as Newcombe put them together."""
+    logs = [[log(one) for one in side if one > 0] for side in (first, second)]
+    if min(map(len, logs)) < 2:
+        notes = ("Two values above zero on either side are the least: run more.",)
+        return TwoEstimates(here=None, alike=None, attempts=0, notes=notes)
+    means = [_mean_of_logs(side) for side in logs]
+    low, high = newcombe_bounds(*means)
+    value = means[1].value - means[0].value
+    alike = Estimate(
+        value=_finite_exp(value),
+        low=_finite_exp(low),
+        high=_finite_exp(high),
+        n=len(logs[0]) + len(logs[1]),
+        method="ratio of geometric means, independent groups",
+    )
+    return TwoEstimates(here=None, alike=alike, attempts=alike.n)
+
+
+def _mean_of_logs(logs: Sequence[float]) -> Estimate:
+    value = fmean(logs)
+    half = t_quantile(0.975, len(logs) - 1) * sqrt(variance(logs) / len(logs))
+    return Estimate(value=value, low=value - half, high=value + half, n=len(logs), method="t")
+
+
+LogPairs = Sequence[tuple[Sequence[float], Sequence[float]]]
+
+
+def _log_values(values: TaskValues) -> dict[str, list[float]]:
+    return {task: [log(one) for one in repeats if one > 0] for task, repeats in values.items()}
+
+
+def pooled_variance(groups: Sequence[Sequence[float]]) -> tuple[float, int]:
+    """The variance of one value within its group, over all groups, and its degrees of freedom."""
+    repeated_groups = [group for group in groups if len(group) > 1]
+    freedom = sum(len(group) - 1 for group in repeated_groups)
+    squares = sum(variance(group) * (len(group) - 1) for group in repeated_groups)
+    return (squares / freedom if freedom else 0.0), freedom
+
+
+def _ratio_on_these_tasks(pairs: LogPairs, noise: float, freedom: int) -> Estimate | None:
+    if not freedom:
+        return None
+    spread = sqrt(noise * sum(1 / len(one) + 1 / len(other) for one, other in pairs)) / len(pairs)
+    return _estimate_from_logs(
+        pairs, t_quantile(0.975, freedom) * spread, "log ratio, noise of repeats"
+    )
+
+
+def _ratio_on_like_tasks(pairs: LogPairs, noise: float) -> Estimate | None:
+    if len(pairs) < 2:
+        return None
+    floor = noise * fmean(1 / len(one) + 1 / len(other) for one, other in pairs)
+    spread = sqrt(max(variance(_log_differences(pairs)), floor) / len(pairs))
+    half = t_quantile(0.975, len(pairs) - 1) * spread
+    return _estimate_from_logs(pairs, half, "paired t of log ratios")
+
+
+def _log_differences(pairs: LogPairs) -> list[float]:
+    return [fmean(other) - fmean(one) for one, other in pairs]
+
+
+def _estimate_from_logs(pairs: LogPairs, half: float, method: str) -> Estimate:
+    middle = fmean(_log_differences(pairs))
+    low, value, high = (_finite_exp(middle + step) for step in (-half, 0.0, half))
+    return Estimate(value=value, low=low, high=high, n=len(pairs), method=method)
+
+
+def _finite_exp(exponent: float) -> float:
+    """Kept finite: bounds of two wild values go beyond what a number can say."""
+    return exp(max(-700.0, min(700.0, exponent)))
 
 
 def compare_means(

@@ -21,15 +21,13 @@ from closeloop.records.estimate import (
 from closeloop.records.record import Record
 from closeloop.statistics.rate_estimate import (
     TaskValues,
-    binomial_share,
     check_shares,
     common_tasks,
     estimate_noisy_mean,
     jeffreys_variance,
-    normal_tail,
     posterior_bounds,
-    t_quantile,
 )
+from closeloop.statistics.special_functions import binomial_share, normal_tail, t_quantile
 
 # The difference between two ways of working, on the tasks that both tried and on tasks like
 # these.

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from math import comb, isfinite, pi, sqrt
 from statistics import fmean
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from closeloop.records.errors import BadInput
-from closeloop.records.estimate import Estimate, TwoEstimates
+from closeloop.records.estimate import Z95, Estimate, TwoEstimates
 from closeloop.records.record import Record
+from closeloop.statistics.special_functions import beta_quantile, log_beta, log_gamma
 
 if TYPE_CHECKING:
     import numpy as np
@@ -87,7 +86,6 @@ def beta_binomial_bounds(values: TaskValues) -> tuple[float, float]:
 def _cell_weights(counts: Sequence[Counter[float]], angles: Grid, spreads: Grid) -> Grid:
     """How likely the counts are in the middle of each cell, the largest being 1."""
     import numpy as np
-    from scipy.special import gammaln  # type: ignore[import-untyped]
 
     rates = np.sin((angles[1:] + angles[:-1]) / 2) ** 2
     middles = (spreads[1:] + spreads[:-1]) / 2
@@ -97,9 +95,9 @@ def _cell_weights(counts: Sequence[Counter[float]], angles: Grid, spreads: Grid)
     for prior, occurrences, sign in zip(
         (np.outer(rates, size), np.outer(1 - rates, size), size), counts, (1, 1, -1), strict=True
     ):
-        log_likelihood -= sign * occurrences.total() * gammaln(prior)
+        log_likelihood -= sign * occurrences.total() * log_gamma(prior)
         for number, times in occurrences.items():
-            log_likelihood += sign * times * gammaln(prior + number)
+            log_likelihood += sign * times * log_gamma(prior + number)
     weights: Grid = np.exp(log_likelihood - log_likelihood.max())
     return weights
 
@@ -112,47 +110,6 @@ def _refine_edges(edges: Grid, weights: Grid, points: int) -> Grid:
     first, last = max(0, weighty_cells[0] - 1), min(len(edges) - 1, weighty_cells[-1] + 2)
     finer: Grid = np.linspace(edges[first], edges[last], points + 1)
     return finer
-
-
-# The few distributions that estimators need, in plain numbers.
-#
-# scipy.special is imported where it is used: scipy.stats takes four times as long to import.
-
-Z95 = 1.959963984540054
-
-
-@cache
-def _scipy_special() -> ModuleType:
-    from scipy import special  # type: ignore[import-untyped]
-
-    return special  # type: ignore[no-any-return]
-
-
-def normal_tail(value: float) -> float:
-    """The share above a value."""
-    return float(_scipy_special().ndtr(-value))
-
-
-def t_quantile(share: float, freedom: float) -> float:
-    return float(_scipy_special().stdtrit(freedom, share))
-
-
-def t_tails(value: float, freedom: float) -> float:
-    """The share that is as far from 0, on either side."""
-    return float(2 * _scipy_special().stdtr(freedom, -abs(value)))
-
-
-def beta_quantile(share: float, one: float, other: float) -> float:
-    return float(_scipy_special().betaincinv(one, other, share))
-
-
-def binomial_share(hits: int, of: int) -> float:
-    """The chance of no more hits than these, each as likely as not."""
-    return float(_scipy_special().bdtr(hits, of, 0.5))
-
-
-def chi_square_tail(value: float, freedom: int) -> float:
-    return float(_scipy_special().chdtrc(freedom, value))
 
 
 # How far a mean over exactly these tasks may be off, from the repeats of each.
@@ -299,13 +256,17 @@ def _estimator_variance(n: int, hits: int, k: int) -> float:
     Widened for few repeats, as `exactly.variance` is, which it equals for one repeat.
     """
     import numpy as np
-    from scipy.special import betaln, gammaln
 
     one, other = hits + 0.5, n - hits + 0.5
     numbers = np.arange(k, n + 1)
-    choices = gammaln(n + 1) - gammaln(numbers + 1) - gammaln(n - numbers + 1)
-    chances = choices + betaln(numbers + one, n - numbers + other) - betaln(one, other)
-    shares = gammaln(numbers + 1) - gammaln(numbers - k + 1) - gammaln(n + 1) + gammaln(n - k + 1)
+    choices = log_gamma(n + 1) - log_gamma(numbers + 1) - log_gamma(n - numbers + 1)
+    chances = choices + log_beta(numbers + one, n - numbers + other) - log_beta(one, other)
+    shares = (
+        log_gamma(numbers + 1)
+        - log_gamma(numbers - k + 1)
+        - log_gamma(n + 1)
+        + log_gamma(n - k + 1)
+    )
     square = float(np.exp(chances + 2 * shares).sum())
-    mean = float(np.exp(betaln(one + 2 * k, other) - betaln(one, other)))
+    mean = float(np.exp(log_beta(one + 2 * k, other) - log_beta(one, other)))
     return max(0.0, square - mean) * (n + 2) * (n + 1) / (n * n + n + 1)

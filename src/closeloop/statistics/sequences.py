@@ -17,7 +17,12 @@ from closeloop.records.estimate import (
     WindowMean,
 )
 from closeloop.statistics.agreement import estimate_proportion
-from closeloop.statistics.rate_estimate import chi_square_tail, normal_tail, t_quantile
+from closeloop.statistics.special_functions import (
+    chi_square_tail,
+    log_gamma,
+    normal_tail,
+    t_quantile,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -273,10 +278,9 @@ def check_sample_ratio(
 def _binomial_p(hits: int, of: int, share: float) -> float:
     """All counts that are no more likely than the one seen."""
     import numpy as np
-    from scipy.special import gammaln  # type: ignore[import-untyped]
 
     numbers = np.arange(of + 1)
-    log_likelihood = lgamma(of + 1) - gammaln(numbers + 1) - gammaln(of - numbers + 1)
+    log_likelihood = lgamma(of + 1) - log_gamma(numbers + 1) - log_gamma(of - numbers + 1)
     log_likelihood += numbers * log(share) + (of - numbers) * log(1 - share)
     threshold = log_likelihood[hits] + 1e-9
     return min(1.0, float(np.exp(log_likelihood[log_likelihood <= threshold]).sum()))

@@ -1,9 +1,8 @@
 """One schema for SQLite and PostgreSQL: the shelf on which everything is kept."""
 
 from closeloop.store.attempt_rows import make_attempt_row
-from closeloop.store.store import Store
-from closeloop.store.store_opening import make_store
-from closeloop.store.store_opening import make_store as open_store
+from closeloop.store.store import Store, make_store
+from closeloop.store.store import make_store as open_store
 
 # Here `open_store` still makes what is not there; `closeloop.open_store`, for others, does not.
 __all__ = ["Store", "make_attempt_row", "make_store", "open_store"]

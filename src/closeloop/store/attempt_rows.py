@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable
+from functools import lru_cache
 from typing import Any, TypedDict
-
-from sqlalchemy import ColumnElement, Connection, Select, func, select
 
 from closeloop.records.attempt import Attempt, AttemptRow, Grade, is_failure_fixed
 from closeloop.records.change import Change
 from closeloop.records.task import find_replayed_attempt
 from closeloop.records.trace import Trace
+from closeloop.store.engine import Connection
 from closeloop.store.schema import attempts, grades, sessions, variants
+from closeloop.store.sql_expressions import SqlExpression, func
+from closeloop.store.sql_statements import Select, select
 from closeloop.text.patches import sum_line_counts
 from closeloop.text.search_text import describe_attempt
 
@@ -148,18 +150,18 @@ def list_attempt_rows(connection: Connection, wanted: AttemptQuery) -> list[Atte
     return [_attempt_row(row, names.get(row["variant"])) for row in rows]
 
 
-def recorded_condition() -> ColumnElement[bool]:
+def recorded_condition() -> SqlExpression:
     """That an attempt is more than a stand-in for a pull request nobody recorded the work of."""
     return attempts.c.events.is_not(None) | sessions.c.attempt.is_(None)
 
 
-def exclude_tasks(digests: Collection[str]) -> list[ColumnElement[bool]]:
+def exclude_tasks(digests: Collection[str]) -> list[SqlExpression]:
     """That an attempt is not at one of these tasks; a session is at none."""
     task = attempts.c.task_digest
     return [task.is_(None) | task.not_in(digests)] if digests else []
 
 
-def outcome_condition(outcome: str) -> ColumnElement[bool]:
+def outcome_condition(outcome: str) -> SqlExpression:
     """An attempt that is not graded is unscored."""
     same = grades.c.outcome == outcome
     return same | grades.c.outcome.is_(None) if outcome == "unscored" else same
@@ -190,8 +192,13 @@ def _attempt_row(row: Any, variant: Any) -> AttemptRow:
 
 def select_counted_attempts(
     gradings: Collection[str] | None = None, *, every: bool = False
-) -> Select[Any]:
+) -> Select:
     """The attempts that count, or every one, with their sessions and the grades that count."""
+    return _select_counted_attempts(None if gradings is None else tuple(gradings), every)
+
+
+@lru_cache(maxsize=8)  # building it takes longer than most of its answers
+def _select_counted_attempts(gradings: tuple[str, ...] | None, every: bool) -> Select:
     other = grades.alias()
     newest = select(other.c.number).where(other.c.attempt == attempts.c.id)
     if gradings is not None:

@@ -1,4 +1,4 @@
-"""Open SQLite or PostgreSQL, and say in one sentence what went wrong with it."""
+"""Open SQLite or PostgreSQL, run transactions, and say in one sentence what went wrong."""
 
 from __future__ import annotations
 
@@ -8,44 +8,274 @@ import re
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import lru_cache
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote
-
-from sqlalchemy import (
-    URL,
-    Connection,
-    Engine,
-    NullPool,
-    QueuePool,
-    create_engine,
-    event,
-    make_url,
-    text,
-)
-from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, InterfaceError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
+from urllib.parse import quote, unquote, urlsplit
 
 from closeloop.records.errors import BadInput, Fault, MachineFailed, ReadOnlyStore
 from closeloop.sqlite_files import find_journal
+from closeloop.store.sql_expressions import RenderedStatement, text
+from closeloop.store.sql_statements import Statement
 
 MEMORY = ":memory:"
 BUSY_SECONDS = 60
+CONNECT_SECONDS = 15
 OWNER_ONLY_MODE = 0o600
-COUNT_INSERTS = {"preserve_rowcount": True}
-"""Without it the number of inserted rows, which says who was first, is lost on PostgreSQL."""
+POSTGRES_SCHEMES = ("postgresql", "postgres", "postgresql+psycopg")
+POSTGRES_CONNECTIONS = 26
 
 
-def open_engines(url: str) -> tuple[Engine, Engine, str]:
+# Rows that come back.
+
+
+class Rows:
+    """The rows of one statement, fetched as they are asked for."""
+
+    def __init__(self, cursor: Any, statement: RenderedStatement) -> None:
+        self.cursor = cursor
+        self._statement = statement
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows were written."""
+        return int(self.cursor.rowcount)
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return self._statement.names or tuple(one[0] for one in self.cursor.description)
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(_row_class(self._names), self._fetch())
+
+    def _fetch(self) -> Iterator[Sequence[Any]]:
+        if not self._statement.converters:
+            return iter(self.cursor)
+        return map(self._convert_row, self.cursor)
+
+    def _convert_row(self, row: Sequence[Any]) -> Sequence[Any]:
+        values = list(row)
+        for place, convert in self._statement.converters:
+            values[place] = convert(values[place])
+        return values
+
+    def all(self) -> list[Any]:
+        return list(self)
+
+    def first(self) -> Any:
+        """The first row; None where there is none."""
+        return next(iter(self), None)
+
+    def one(self) -> Any:
+        """The only row."""
+        (row,) = self
+        return row
+
+    def scalars(self) -> Values:
+        """The first value of each row."""
+        return Values(map(itemgetter(0), self._fetch()))
+
+    def scalar(self) -> Any:
+        """The first value of the first row; None where there is none."""
+        return self.scalars().first()
+
+    def scalar_one(self) -> Any:
+        """The only value."""
+        return self.scalars().one()
+
+    def mappings(self) -> Values:
+        """Each row as a dictionary by column."""
+        names = self._names
+        return Values(dict(zip(names, row, strict=True)) for row in self._fetch())
+
+
+class Values:
+    """What was made of each row."""
+
+    def __init__(self, values: Iterator[Any]) -> None:
+        self._values = values
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._values
+
+    def all(self) -> list[Any]:
+        return list(self._values)
+
+    def first(self) -> Any:
+        return next(self._values, None)
+
+    def one(self) -> Any:
+        (value,) = self._values
+        return value
+
+
+@lru_cache(maxsize=512)
+def _row_class(names: tuple[str, ...]) -> type[tuple[Any, ...]]:
+    """A tuple whose values have names too."""
+    values = {name: property(itemgetter(place)) for place, name in enumerate(names)}
+    return type("Row", (tuple,), {"__slots__": (), **values})
+
+
+# Connections and the transactions on them.
+
+
+class DatabaseError(Exception):
+    """What a driver raised, and whether the connection was lost with it."""
+
+    def __init__(self, orig: Exception, *, is_lost: bool) -> None:
+        super().__init__(str(orig))
+        self.orig = orig
+        self.is_lost = is_lost
+
+
+class ConnectionTimeout(Exception):
+    """All connections are in use for too long."""
+
+
+class Connection:
+    """A connection inside a transaction."""
+
+    def __init__(self, raw: Any, database: Database) -> None:
+        self._raw = raw
+        self._database = database
+        self.dialect = database.dialect
+
+    def execute(
+        self, statement: Statement, values: dict[str, Any] | Sequence[dict[str, Any]] | None = None
+    ) -> Rows:
+        """Run a statement, once or for each of several rows."""
+        if values is None or isinstance(values, dict):
+            keys = tuple(values) if values else ()
+            rendered = statement.render_statement(self.dialect, keys)
+            sql, sent = rendered.bind_values(values)
+            return Rows(self._run("execute", sql, sent), rendered)
+        rendered = statement.render_statement(self.dialect, tuple(values[0]))
+        if any(one.keys() != values[0].keys() for one in values):
+            raise ValueError("All rows of one statement must have the same columns.")
+        rows = [rendered.bind_values(one)[1] for one in values]
+        return Rows(self._run("executemany", rendered.sql, rows), rendered)
+
+    def execute_sql(self, sql: str) -> Any:
+        """Run SQL as it stands, without parameters; the driver's cursor."""
+        return self._run("execute", sql)
+
+    def _run(self, how: str, *arguments: Any) -> Any:
+        with self._database.raise_database_errors(self._raw):
+            cursor = self._raw.cursor()
+            getattr(cursor, how)(*arguments)
+            return cursor
+
+
+class Database:
+    """A pool of connections to one database; each is used by one transaction at a time."""
+
+    def __init__(  # noqa: PLR0913 - what one engine has and the other has not
+        self,
+        dialect: str,
+        connect: Callable[[], Any],
+        error_class: type[Exception],
+        *,
+        connections: int,
+        begin: str = "BEGIN",
+        keeps_idle: bool = True,
+        path: str | None = None,
+    ) -> None:
+        self.dialect = dialect
+        self.path = path
+        """The file of a SQLite database."""
+        self._connect = connect
+        self._error_class = error_class
+        self._begin = begin
+        self._keeps_idle = keeps_idle
+        self._free = threading.BoundedSemaphore(connections)
+        self._idle: list[Any] = []
+
+    @contextmanager
+    def begin(self) -> Iterator[Connection]:
+        """A transaction that is committed at the end, and undone where the block fails."""
+        with self.take_connection() as raw:
+            connection = Connection(raw, self)
+            try:
+                with self.raise_database_errors(raw):  # rows are fetched in the block
+                    connection.execute_sql(self._begin)
+                    yield connection
+                    connection.execute_sql("COMMIT")
+            except BaseException:
+                self._roll_back(raw)
+                raise
+
+    @contextmanager
+    def take_connection(self) -> Iterator[Any]:
+        """A connection of the driver, outside of any transaction."""
+        if not self._free.acquire(timeout=BUSY_SECONDS):
+            raise ConnectionTimeout
+        raw = None
+        try:
+            raw = self._idle.pop() if self._idle else self._open()
+            yield raw
+        except DatabaseError as error:
+            if error.is_lost:  # what the others hold was lost with it, as a rule
+                self.dispose()
+            raise
+        finally:
+            try:
+                if raw is not None:
+                    self._give_back(raw)
+            finally:
+                self._free.release()
+
+    def _open(self) -> Any:
+        with self.raise_database_errors(None):
+            return self._connect()
+
+    def _give_back(self, raw: Any) -> None:
+        if self._keeps_idle and not self._is_broken(raw) and not self._is_in_transaction(raw):
+            self._idle.append(raw)
+        else:
+            with suppress(self._error_class):
+                raw.close()
+
+    def _roll_back(self, raw: Any) -> None:
+        with suppress(self._error_class):
+            if raw.in_transaction if self.dialect == "sqlite" else not raw.closed:
+                raw.execute("ROLLBACK")
+
+    def _is_in_transaction(self, raw: Any) -> bool:
+        """Whether it was interrupted where the transaction could not be undone."""
+        if self.dialect == "sqlite":
+            return bool(raw.in_transaction)
+        return bool(raw.info.transaction_status)  # 0 is idle
+
+    def _is_broken(self, raw: Any) -> bool:
+        return self.dialect == "postgresql" and bool(raw.closed)
+
+    @contextmanager
+    def raise_database_errors(self, raw: Any) -> Iterator[None]:
+        """Errors of the driver as `DatabaseError`."""
+        try:
+            yield
+        except self._error_class as error:
+            is_lost = raw is not None and self._is_broken(raw)
+            raise DatabaseError(error, is_lost=is_lost) from error
+
+    def dispose(self) -> None:
+        """Close the connections that nobody uses."""
+        while self._idle:
+            with suppress(self._error_class, IndexError):
+                self._idle.pop().close()
+
+
+def open_engines(url: str) -> tuple[Database, Database, str]:
     """A reader, a writer (the same one where that is no matter) and the place's name."""
     if "://" in url:
-        engine, where = _open_postgres(url)
-        return engine, engine, where
+        database, where = _open_postgres(url)
+        return database, database, where
     if url == MEMORY:
-        engine = _open_sqlite(MEMORY, connections=1)
-        return engine, engine, "The store in memory"
+        database = _open_sqlite(MEMORY, connections=1)
+        return database, database, "The store in memory"
     path = Path(url).expanduser().absolute()
     _make_parent_folder(path)
     with suppress(OSError):  # SQLite says what is wrong, and gives its other files the same mode
@@ -57,24 +287,16 @@ def open_engines(url: str) -> tuple[Engine, Engine, str]:
     )
 
 
-def open_reader(url: str) -> tuple[Engine, str]:
-    """An engine that only reads, and the place's name."""
+def open_reader(url: str) -> tuple[Database, str]:
+    """A database that is only read, and the place's name."""
     if "://" in url:
         return _open_postgres(url)
     path = Path(url).expanduser().absolute()
-    engine = create_engine(
-        "sqlite://",
-        creator=lambda: _connect_to_read(path),
-        # Each transaction looks anew whether somebody else has begun to write.
-        poolclass=NullPool,
-        execution_options=COUNT_INSERTS,
+    # Each transaction looks anew whether somebody else has begun to write.
+    database = Database(
+        "sqlite", lambda: _connect_to_read(path), sqlite3.Error, connections=16, keeps_idle=False
     )
-
-    @event.listens_for(engine, "begin")
-    def _(connection: Connection) -> None:
-        connection.exec_driver_sql("BEGIN")
-
-    return engine, str(path)
+    return database, str(path)
 
 
 def _connect_to_read(path: Path) -> sqlite3.Connection:
@@ -84,7 +306,7 @@ def _connect_to_read(path: Path) -> sqlite3.Connection:
     """
     mode = "mode=ro&immutable=1" if find_journal(path) is None else "mode=ro"
     return sqlite3.connect(
-        f"file:{quote(str(path))}?{mode}",
+        f"file:{quote(os.fsencode(path))}?{mode}",
         uri=True,
         timeout=BUSY_SECONDS,
         check_same_thread=False,
@@ -92,10 +314,10 @@ def _connect_to_read(path: Path) -> sqlite3.Connection:
     )
 
 
-def restrict_to_owner(engine: Engine) -> None:
+def restrict_to_owner(database: Database) -> None:
     """Let only its owner read a SQLite store: it keeps exact patches, which may hold secrets."""
-    path = engine.url.database
-    if engine.dialect.name == "sqlite" and path and path != MEMORY:
+    path = database.path
+    if path and path != MEMORY:
         for ending in ("", "-wal", "-shm"):
             with suppress(OSError):  # not ours, or not there
                 Path(path + ending).chmod(OWNER_ONLY_MODE)
@@ -113,33 +335,33 @@ def _make_parent_folder(path: Path) -> None:
         ) from error
 
 
-def _open_sqlite(path: str, *, connections: int) -> Engine:
+def _open_sqlite(path: str, *, connections: int) -> Database:
     """One connection makes threads queue up here, where waiting is cheap, and not in SQLite."""
-    engine = create_engine(
-        URL.create("sqlite", database=path),
-        poolclass=QueuePool,
-        pool_size=connections,
-        max_overflow=0,
-        pool_timeout=BUSY_SECONDS,
-        execution_options=COUNT_INSERTS,
-        connect_args={"check_same_thread": False, "timeout": BUSY_SECONDS},
-    )
     begin = "BEGIN IMMEDIATE" if connections == 1 else "BEGIN"
+    return Database(
+        "sqlite",
+        lambda: _connect_to_write(path),
+        sqlite3.Error,
+        connections=connections,
+        begin=begin,
+        path=path,
+    )
 
-    @event.listens_for(engine, "connect")
-    def _(connection: sqlite3.Connection, record: Any) -> None:
-        connection.isolation_level = None
+
+def _connect_to_write(path: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        path, timeout=BUSY_SECONDS, check_same_thread=False, isolation_level=None
+    )
+    try:
         # For a new file only. Bodies are long: fewer and larger pages are written faster.
         connection.execute("PRAGMA page_size = 8192")
         _use_wal(connection)
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("PRAGMA foreign_keys = ON")
-
-    @event.listens_for(engine, "begin")
-    def _(connection: Connection) -> None:
-        connection.exec_driver_sql(begin)
-
-    return engine
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
@@ -156,29 +378,33 @@ def _use_wal(connection: sqlite3.Connection) -> None:
             return
 
 
-def _open_postgres(url: str) -> tuple[Engine, str]:
+def _open_postgres(url: str) -> tuple[Database, str]:
     try:
-        address = make_url(url)
-    except (ArgumentError, ValueError) as error:
+        address = urlsplit(url)
+        host = address.hostname
+        _ = address.port
+    except ValueError as error:
         raise BadInput(
             "The store's address cannot be read: write postgresql://user@host:port/database."
         ) from error
-    if address.get_backend_name() not in ("postgresql", "postgres"):
+    if address.scheme not in POSTGRES_SCHEMES:
         raise BadInput(
-            f"No store speaks {address.drivername!r}: give a file or a postgresql:// address."
+            f"No store speaks {address.scheme!r}: give a file or a postgresql:// address."
         )
     try:
-        engine = create_engine(
-            address.set(drivername="postgresql+psycopg"),
-            pool_size=16,
-            pool_timeout=BUSY_SECONDS,
-            execution_options=COUNT_INSERTS,
-            connect_args={"connect_timeout": 15},
-        )
+        import psycopg
     except ImportError as error:
         raise BadInput("PostgreSQL needs its driver: pip install 'closeloop[postgres]'.") from error
-    host = address.host or address.query.get("host") or "this machine"
-    return engine, f"The database {address.database!r} on {host}"
+    plain_url = "postgresql" + url[len(address.scheme) :]
+    database = Database(
+        "postgresql",
+        lambda: psycopg.connect(plain_url, autocommit=True, connect_timeout=CONNECT_SECONDS),
+        psycopg.Error,
+        connections=POSTGRES_CONNECTIONS,
+    )
+    socket_folder = re.search(r"(?:^|&)host=([^&]+)", address.query)
+    place = host or (unquote(socket_folder[1]) if socket_folder else "this machine")
+    return database, f"The database {unquote(address.path[1:])!r} on {place}"
 
 
 @contextmanager
@@ -186,9 +412,9 @@ def translate_database_errors(where: str) -> Iterator[None]:
     """Turn what a database says into a Fault; mistakes of ours stay what they are."""
     try:
         yield
-    except PoolTimeout as error:
+    except ConnectionTimeout as error:
         raise MachineFailed(f"{where} is busy: too many threads wait for it.") from error
-    except DBAPIError as error:
+    except DatabaseError as error:
         translate_error = (
             _sqlite_fault if isinstance(error.orig, sqlite3.Error) else _postgres_fault
         )
@@ -200,7 +426,7 @@ def translate_database_errors(where: str) -> Iterator[None]:
         raise BadInput(f"{where} cannot hold that: {error}.") from error
 
 
-def _sqlite_fault(error: DBAPIError, where: str) -> Fault | None:
+def _sqlite_fault(error: DatabaseError, where: str) -> Fault | None:
     # Extended codes keep the family in the low byte.
     match getattr(error.orig, "sqlite_errorcode", 0) & 0xFF:
         case sqlite3.SQLITE_NOTADB:
@@ -226,7 +452,7 @@ def _sqlite_fault(error: DBAPIError, where: str) -> Fault | None:
     return None
 
 
-def _postgres_fault(error: DBAPIError, where: str) -> Fault | None:
+def _postgres_fault(error: DatabaseError, where: str) -> Fault | None:
     lines = str(error.orig).strip().splitlines()
     server_message = lines[0].rpartition("failed: ")[2].rstrip(".") if lines else "no reason given"
     match str(getattr(error.orig, "sqlstate", None) or ""):
@@ -243,11 +469,13 @@ def _postgres_fault(error: DBAPIError, where: str) -> Fault | None:
         return BadInput(
             f"{where} does not let us in ({server_message}): correct the setting `store`."
         )
-    if isinstance(error, OperationalError | InterfaceError):
+    import psycopg
+
+    if isinstance(error.orig, psycopg.OperationalError | psycopg.InterfaceError):
         return MachineFailed(
             f"{where} cannot be reached: {server_message}. Check the server and go on."
         )
-    if isinstance(error, DataError):
+    if isinstance(error.orig, psycopg.DataError):
         return BadInput(f"{where} cannot hold that: {server_message}.")
     return None
 
@@ -283,51 +511,50 @@ class Reconnection:
         self._turn = threading.Lock()
 
     def run_transaction(
-        self, engine: Engine, work: Callable[[Connection], Answer], *, writes: bool
+        self, database: Database, work: Callable[[Connection], Answer], *, writes: bool
     ) -> Answer:
         """Do the work in one transaction; wait for a database that is away, within the limit."""
-        has_number = writes and engine.dialect.name == "postgresql"
+        has_number = writes and database.dialect == "postgresql"
         pause = _RetryPause(self)
         while True:
             transaction: int | None = None
             try:
-                with engine.begin() as connection:
+                with database.begin() as connection:
                     answer = work(connection)
                     if has_number:
                         transaction = connection.execute(_TRANSACTION_ID_QUERY).scalar()
-            except DBAPIError as error:
+            except DatabaseError as error:
                 pause.wait(error)
                 lost = error
             else:
                 self._is_away = False
                 return answer
-            if transaction is not None and self._was_committed(engine, transaction, lost, pause):
+            if transaction is not None and self._was_committed(database, transaction, lost, pause):
                 self._is_away = False
                 return answer
 
-    def await_start(self, engine: Engine) -> None:
+    def await_start(self, database: Database) -> None:
         """Wait for a server that says that it is only starting, or restarting."""
         pause = _RetryPause(self)
         while True:
             try:
-                engine.connect().close()
-            except DBAPIError as error:
+                with database.take_connection():
+                    return
+            except DatabaseError as error:
                 if not _STARTING_MESSAGE.search(str(error.orig)):
                     raise
                 pause.wait(error)
-            else:
-                return
 
     @staticmethod
     def _was_committed(
-        engine: Engine, transaction: int, lost: DBAPIError, pause: _RetryPause
+        database: Database, transaction: int, lost: DatabaseError, pause: _RetryPause
     ) -> bool:
         query = text("SELECT txid_status(:number)").bindparams(number=transaction)
         while True:
             try:
-                with engine.connect() as connection:
+                with database.begin() as connection:
                     status = connection.execute(query).scalar()
-            except DBAPIError as error:
+            except DatabaseError as error:
                 if getattr(error.orig, "sqlstate", None) == _FUTURE_TRANSACTION:
                     return False  # a crash lost even its number
                 pause.wait(error)
@@ -357,7 +584,7 @@ class _RetryPause:
         self._deadline: float | None = None
         self._seconds = _SHORTEST_PAUSE
 
-    def wait(self, error: DBAPIError) -> None:
+    def wait(self, error: DatabaseError) -> None:
         """Return when the database may be asked again; the error itself when it should not."""
         if not is_server_away(error):
             raise error
@@ -373,12 +600,16 @@ class _RetryPause:
         self._seconds = min(2 * self._seconds, _LONGEST_PAUSE)
 
 
-def is_server_away(error: DBAPIError) -> bool:
+def is_server_away(error: DatabaseError) -> bool:
     """Whether the server went away, perhaps only to come back."""
-    if error.connection_invalidated:
+    if error.is_lost:
         return True
     # While connecting there is no code, only what is said.
-    if not isinstance(error, OperationalError) or isinstance(error.orig, sqlite3.Error):
+    if isinstance(error.orig, sqlite3.Error):
+        return False
+    import psycopg
+
+    if not isinstance(error.orig, psycopg.OperationalError):
         return False
     if (state := getattr(error.orig, "sqlstate", None)) is not None:
         return state in _RESTARTING_STATES

@@ -8,18 +8,18 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Select, func, insert, select
 
 from closeloop.records.errors import unknown_name_error
 from closeloop.records.record import Record
-from closeloop.records.session import LogEvent
 from closeloop.records.settings import AccessToken
+from closeloop.records.trace import LogEvent
 from closeloop.store.attempt_rows import short_column_text
-from closeloop.store.fact_rows import StoreSection, insert_new_rows
-from closeloop.store.job_leases import build_insert
+from closeloop.store.engine import Connection
+from closeloop.store.fact_rows import StoreSection, insert_new_rows, insert_statement
 from closeloop.store.record_bodies import pack_record, unpack_record
-from closeloop.store.review_tables import events, places
-from closeloop.store.schema import logins, private_bodies, revocations, tokens
+from closeloop.store.schema import events, logins, places, private_bodies, revocations, tokens
+from closeloop.store.sql_expressions import SqlExpression, func
+from closeloop.store.sql_statements import Select, insert, select
 
 Kept = TypeVar("Kept", bound=Record)
 MAX_EVENTS = 500
@@ -63,7 +63,7 @@ class EventSection(StoreSection):
         """Remember how far somebody has come."""
 
         def work(on: Connection) -> None:
-            new = build_insert(on.dialect.name, places).values(name=name, place=place)
+            new = insert(places).values(name=name, place=place)
             on.execute(new.on_conflict_do_update(index_elements=["name"], set_={"place": place}))
 
         self._write(work)
@@ -101,7 +101,7 @@ def delivery_step_key(delivery: str, name: str) -> str:
     return f"delivery/{delivery}/{name}"
 
 
-def _is_step(key: str) -> ColumnElement[bool]:
+def _is_step(key: str) -> SqlExpression:
     return private_bodies.c.owner == key
 
 
@@ -109,13 +109,13 @@ def add_events(connection: Connection, new: Sequence[LogEvent]) -> None:
     """As part of what made them true."""
     if new:
         lock_event_numbers(connection)
-        connection.execute(insert(events), [_event_columns(one) for one in new])
+        connection.execute(insert_statement(events), [_event_columns(one) for one in new])
 
 
 def lock_event_numbers(connection: Connection) -> None:
     """Until the transaction ends; SQLite has one writer anyway."""
-    if connection.dialect.name == "postgresql":
-        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_EVENT_LOCK_KEY})")
+    if connection.dialect == "postgresql":
+        connection.execute_sql(f"SELECT pg_advisory_xact_lock({_EVENT_LOCK_KEY})")
 
 
 def _event_columns(event: LogEvent) -> dict[str, Any]:
@@ -209,7 +209,7 @@ def _add_revocation(connection: Connection, name: str, at: datetime) -> None:
     insert_new_rows(connection, revocations, [{"revoked": name, "at": at}])
 
 
-def _select_tokens() -> Select[Any]:
+def _select_tokens() -> Select:
     fields = (tokens.c.id, tokens.c.name, tokens.c.scopes, tokens.c.at)
     query = select(*fields, revocations.c.at.label("revoked"))
     return query.outerjoin_from(tokens, revocations, revocations.c.revoked == tokens.c.id)

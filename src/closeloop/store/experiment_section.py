@@ -8,11 +8,15 @@ from functools import partial
 from typing import Any
 
 from msgspec.structs import asdict
-from sqlalchemy import ColumnElement, Connection, Select, func, insert, or_, select
 
 from closeloop.records.attempt import Insight
-from closeloop.records.experiment_plan import GateReport, GateRun, Trial, TrialAssignment
-from closeloop.records.held_out import HeldOutRun
+from closeloop.records.experiment_plan import (
+    GateReport,
+    GateRun,
+    HeldOutRun,
+    Trial,
+    TrialAssignment,
+)
 from closeloop.records.record import Record, Time
 from closeloop.records.task import (
     Experiment,
@@ -21,12 +25,12 @@ from closeloop.records.task import (
     Variant,
     find_replayed_attempt,
 )
-from closeloop.store import fact_rows, job_leases, schema
+from closeloop.store import fact_rows, schema
 from closeloop.store.attempt_rows import column_text
+from closeloop.store.engine import Connection
 from closeloop.store.fact_rows import StoreSection, append_fact, insert_new_rows
 from closeloop.store.record_bodies import pack_record, unpack_record
 from closeloop.store.schema import (
-    Moment,
     assignments,
     attempt_prompts,
     attempts,
@@ -37,6 +41,8 @@ from closeloop.store.schema import (
     trials,
     variants,
 )
+from closeloop.store.sql_expressions import SqlExpression, func, or_
+from closeloop.store.sql_statements import Select, insert, select
 
 
 class AttemptAverages(Record):
@@ -80,7 +86,7 @@ class ExperimentSection(StoreSection):
         made_for = schema.attempts.c.experiment
         return self._sum_costs(experiment, made_for.is_(None) | (made_for != experiment.id))
 
-    def _sum_costs(self, experiment: Experiment, which: ColumnElement[bool]) -> float | None:
+    def _sum_costs(self, experiment: Experiment, which: SqlExpression) -> float | None:
         table = schema.attempts
         query = select(func.sum(table.c.cost)).where(
             table.c.task_digest.in_(experiment.tasks),
@@ -101,7 +107,7 @@ class ExperimentSection(StoreSection):
     def last_start_time(self, experiment: Experiment) -> datetime | None:
         """When the last attempt at its places started, whichever experiment it was made for."""
         table = schema.attempts
-        query = select(func.max(table.c.started, type_=Moment)).where(
+        query = select(func.max(table.c.started)).where(
             table.c.task_digest.in_(experiment.tasks),
             table.c.variant.in_(experiment.variants),
             table.c.number <= experiment.repeats,
@@ -112,7 +118,7 @@ class ExperimentSection(StoreSection):
     def list_session_setups(self, since: datetime) -> list[SessionSetup]:
         """Agents with their models whose first session began after that."""
         table, other = schema.sessions, schema.attempts
-        first = func.min(other.c.started, type_=Moment)
+        first = func.min(other.c.started)
         query = (
             select(table.c.agent, table.c.model, first)
             .join(other, other.c.id == table.c.attempt)
@@ -143,7 +149,7 @@ class ExperimentSection(StoreSection):
 
     def list_claimed_jobs(self) -> list[str]:
         """The keys of jobs that somebody works on now."""
-        keys: list[str] = self._read(job_leases.list_claimed_jobs)
+        keys: list[str] = self._read(fact_rows.list_claimed_jobs)
         return keys
 
     def average_attempt(self, variant: Variant) -> AttemptAverages:
@@ -207,13 +213,13 @@ class ExperimentSection(StoreSection):
         return [insight for name in ids for insight in insights_by_attempt.get(name, ())]
 
 
-def _select_insights() -> Select[Any]:
+def _select_insights() -> Select:
     table = schema.insights
     fields = [table.c[name] for name in Insight.__struct_fields__]
     return select(*fields).order_by(table.c.at.desc(), table.c.number)
 
 
-def _fetch_one(query: Select[Any], connection: Connection) -> Any:
+def _fetch_one(query: Select, connection: Connection) -> Any:
     return connection.execute(query).one()
 
 

@@ -2,28 +2,180 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import cache
-from typing import Any, TypeVar
+import hashlib
+import os
+import socket
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any, TypeVar, overload
 
 from msgspec.structs import replace
-from sqlalchemy import Connection, Select, Table, bindparam, func, insert, select
 
 from closeloop.records.attempt import Grade, TestRun
 from closeloop.records.errors import BadInput
+from closeloop.records.estimate import Rate
+from closeloop.records.finding import Measurement
 from closeloop.records.record import Record
 from closeloop.records.task import PromptVersion
-from closeloop.store import attempt_rows
-from closeloop.store.job_leases import build_insert
-from closeloop.store.record_bodies import Blob, is_same_body, pack_record, unpack_record
+from closeloop.records.trace import Exchange
+from closeloop.store import attempt_rows, schema
+from closeloop.store.attempt_rows import (
+    column_integer,
+    column_number,
+    join_modes,
+    short_column_text,
+)
+from closeloop.store.engine import Connection
+from closeloop.store.record_bodies import (
+    Blob,
+    compress_content,
+    decompress_body,
+    is_same_body,
+    pack_record,
+    unpack_record,
+)
 from closeloop.store.schema import (
     attempt_bodies,
     attempt_prompts,
     attempts,
     blobs,
     grades,
+    jobs,
+    measurements,
     prompts,
 )
+from closeloop.store.sql_expressions import Float, bindparam, func, literal_column, or_
+from closeloop.store.sql_statements import Select, Table, delete, insert, select, update
+
+# Jobs: who works on what, until when. The only rows that change.
+#
+# A lease is a promise for some seconds, renewed by a heartbeat. Times are the database's own, so
+# that machines with differing clocks agree.
+
+
+# Who holds a lease: a process of a machine, told apart from a later one with the same number.
+
+
+def current_owner() -> str:
+    """A name that no other process, now or later, on this machine or another, will have."""
+    return f"{_machine_name()}:{os.getpid()}:{_process_start(os.getpid())}"
+
+
+def is_owner_dead(owner: str) -> bool:
+    """Surely gone: a process of this machine that no longer runs. Any other may be alive."""
+    machine, _, process = owner.partition(":")
+    pid, _, start = process.partition(":")
+    return machine == _machine_name() and pid.isdigit() and _process_start(int(pid)) != start
+
+
+def _machine_name() -> str:
+    """Host and process namespace: containers of one host count processes each for itself."""
+    try:
+        namespace = Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        namespace = 0
+    return f"{socket.gethostname()}/{namespace}"
+
+
+def _process_start(pid: int) -> str | None:
+    """When a process began, in the kernel's ticks; None when it is gone."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        # Without /proc (macOS) a process can only be asked whether it is there.
+        return "?" if not Path("/proc/self").exists() and _is_running(pid) else None
+    # The second field is the program's name in parentheses and may hold anything.
+    state, *fields = stat.rpartition(")")[2].split()
+    return None if state == "Z" else fields[18]
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+DATABASE_NOW: dict[str, Any] = {
+    "sqlite": literal_column("((julianday('now') - 2440587.5) * 86400.0)", Float),
+    "postgresql": literal_column("extract(epoch FROM clock_timestamp())::double precision", Float),
+}
+CLAIMED_STATE: Any = literal_column("'claimed'")
+"""Written out, so that the index of claimed jobs is used."""
+
+
+def claim_job(connection: Connection, key: str, owner: str, seconds: float) -> bool:
+    """Take a job that nobody has, whose lease ran out, or that is the owner's already."""
+    parameters = {"key": key, "owner": owner, "seconds": seconds}
+    return connection.execute(_claim_statement(connection.dialect), parameters).rowcount == 1
+
+
+def find_job_owner(connection: Connection, key: str) -> str | None:
+    """Who has claimed a job and not finished it."""
+    query = select(jobs.c.owner).where(jobs.c.key == key, jobs.c.state == "claimed")
+    owner: str | None = connection.execute(query).scalar()
+    return owner
+
+
+def list_claimed_jobs(connection: Connection) -> list[str]:
+    """The keys of jobs that somebody works on now; who was killed does not."""
+    leased = jobs.c.leased_until > DATABASE_NOW[connection.dialect]
+    query = select(jobs.c.key, jobs.c.owner).where(jobs.c.state == CLAIMED_STATE, leased)
+    return [key for key, owner in connection.execute(query) if not is_owner_dead(owner)]
+
+
+def finish_job(connection: Connection, key: str) -> bool:
+    """False when the job was finished before."""
+    return connection.execute(_finish_statement(), {"key": key}).rowcount == 1
+
+
+def renew_leases(connection: Connection, owner: str, seconds: float) -> int:
+    """Renew an owner's leases; how many it still has."""
+    until = DATABASE_NOW[connection.dialect] + seconds
+    statement = update(jobs).where(_is_claimed_by(owner)).values(leased_until=until)
+    return connection.execute(statement).rowcount
+
+
+def release_jobs(connection: Connection, owner: str, key: str | None) -> int:
+    """Give back what an owner has claimed: one job, or all; how many those were."""
+    statement = delete(jobs).where(_is_claimed_by(owner))
+    if key is not None:
+        statement = statement.where(jobs.c.key == key)
+    return connection.execute(statement).rowcount
+
+
+def _is_claimed_by(owner: str) -> Any:
+    return (jobs.c.owner == owner) & (jobs.c.state == CLAIMED_STATE)
+
+
+@cache
+def _claim_statement(dialect: str) -> Any:
+    now = DATABASE_NOW[dialect]
+    insertion = insert(jobs).values(
+        key=bindparam("key"),
+        owner=bindparam("owner"),
+        leased_until=now + bindparam("seconds", type_=Float),
+        state="claimed",
+    )
+    free = or_(jobs.c.leased_until <= now, jobs.c.owner == insertion.excluded.owner)
+    return insertion.on_conflict_do_update(
+        index_elements=["key"],
+        set_={"owner": insertion.excluded.owner, "leased_until": insertion.excluded.leased_until},
+        where=(jobs.c.state == "claimed") & free,
+    )
+
+
+@cache
+def _finish_statement() -> Any:
+    insertion = insert(jobs).values(key=bindparam("key"), state="finished")
+    return insertion.on_conflict_do_update(
+        index_elements=["key"], set_={"state": "finished"}, where=jobs.c.state == "claimed"
+    )
+
 
 RowValues = dict[str, Any]
 Each = TypeVar("Each")
@@ -41,7 +193,7 @@ def split_values(values: Sequence[Each]) -> Iterator[Sequence[Each]]:
     )
 
 
-def select_newest(table: Table, *keys: str, **same: Any) -> Select[Any]:
+def select_newest(table: Table, *keys: str, **same: Any) -> Select:
     """The bodies that count: of each key the one said last, in the order of their numbers.
 
     `same` are columns that never change, and what they must hold.
@@ -81,20 +233,17 @@ def append_facts(
 def insert_new_rows(connection: Connection, table: Table, rows: Sequence[RowValues]) -> None:
     """Add rows; what is known already stays as it is."""
     if rows:
-        connection.execute(insert_or_ignore(table, connection.dialect.name), list(rows))
+        connection.execute(insert_or_ignore(table), list(rows))
 
 
 def add_attempt_prompts(connection: Connection, seen: Sequence[tuple[str, PromptVersion]]) -> None:
     """Which system prompt attempts ran under; a prompt is saved as it was first seen."""
     if not seen:
         return
-    ids = sorted({prompt.id for _, prompt in seen})
-    known: set[str] = set()
-    for part in split_values(ids):
-        known.update(
-            connection.execute(select(prompts.c.id).where(prompts.c.id.in_(part))).scalars()
-        )
-    new = {prompt.id: prompt for _, prompt in reversed(seen) if prompt.id not in known}
+    new: dict[str, PromptVersion] = {}
+    for _, prompt in seen:
+        if prompt.id not in new and _is_new_prompt(connection, prompt.id):
+            new[prompt.id] = prompt
     insert_new_rows(
         connection, prompts, [{"id": key, "body": pack_record(one)} for key, one in new.items()]
     )
@@ -103,6 +252,15 @@ def add_attempt_prompts(connection: Connection, seen: Sequence[tuple[str, Prompt
         for attempt, prompt in seen
     ]
     insert_new_rows(connection, attempt_prompts, rows)
+
+
+def _is_new_prompt(connection: Connection, prompt: str) -> bool:
+    return connection.execute(_select_prompt(), {"id": prompt}).first() is None
+
+
+@cache
+def _select_prompt() -> Select:
+    return select(prompts.c.id).where(prompts.c.id == bindparam("id")).limit(1)
 
 
 def save_blobs(connection: Connection, *content: Blob | None) -> None:
@@ -131,12 +289,14 @@ def attempt_exists(connection: Connection, attempt: str) -> bool:
 def load_bodies(connection: Connection, start: str, *columns: str) -> Sequence[Any]:
     """Some of the bodies of an attempt, by its id or the beginning of it."""
     query = _select_bodies(columns)
-    row = connection.execute(query, {"id": start}).first()
-    return row or connection.execute(query, {"id": resolve_attempt_id(connection, start)}).one()
+    row: Sequence[Any] | None = connection.execute(query, {"id": start}).first()
+    if row is None:
+        row = connection.execute(query, {"id": resolve_attempt_id(connection, start)}).one()
+    return row or ()
 
 
 @cache
-def _select_bodies(columns: tuple[str, ...]) -> Select[Any]:
+def _select_bodies(columns: tuple[str, ...]) -> Select:
     selected = [attempt_bodies.c[name] for name in columns]
     return select(*selected).where(attempt_bodies.c.attempt == bindparam("id"))
 
@@ -149,7 +309,7 @@ def resolve_attempt_id(connection: Connection, start: str) -> str:
         .all()
     )
     if not ids:
-        raise BadInput(f"No attempt begins with {start!r}: `closeloop attempts` lists them.")
+        raise BadInput(f"No attempt begins with {start!r}: `closeloop list attempts` lists them.")
     if len(ids) > 1 and ids[0] != start:
         more = " and more" if len(ids) > 5 else ""
         raise BadInput(
@@ -159,7 +319,7 @@ def resolve_attempt_id(connection: Connection, start: str) -> str:
 
 
 @cache
-def _select_ids_between() -> Select[Any]:
+def _select_ids_between() -> Select:
     name = attempts.c.id
     between = select(name).where(name >= bindparam("start"), name < bindparam("end"))
     return between.order_by(name).limit(6)
@@ -167,9 +327,9 @@ def _select_ids_between() -> Select[Any]:
 
 def insert_attempt(connection: Connection, columns: RowValues, bodies: RowValues) -> bool:
     """False when it is known already; BadInput when it is known otherwise."""
-    added = connection.execute(insert_or_ignore(attempts, connection.dialect.name), columns)
+    added = connection.execute(insert_or_ignore(attempts), columns)
     if added.rowcount == 1:
-        connection.execute(_insert_statement(attempt_bodies), bodies)
+        connection.execute(insert_statement(attempt_bodies), bodies)
         return True
     if not has_same_content(connection, bodies):
         raise BadInput(
@@ -209,7 +369,7 @@ def load_grade(connection: Connection, start: str, grading: str | None) -> Grade
 
 
 @cache
-def _select_grade(*, any_grading: bool) -> Select[Any]:
+def _select_grade(*, any_grading: bool) -> Select:
     table = grades
     query = select(table.c.body, table.c.before).where(table.c.attempt == bindparam("id"))
     if not any_grading:
@@ -220,20 +380,21 @@ def _select_grade(*, any_grading: bool) -> Select[Any]:
 def insert_grade(connection: Connection, columns: RowValues, *, first: bool) -> None:
     """Add a grade; the first of an attempt needs no look at earlier ones."""
     if first:
-        connection.execute(_insert_statement(grades), columns)
+        connection.execute(insert_statement(grades), columns)
     else:
         append_fact(connection, grades, ("attempt",), columns)
 
 
 @cache
-def _insert_statement(table: Table) -> Any:
+def insert_statement(table: Table) -> Any:
+    """The same object each time, whose text is made once."""
     return insert(table)
 
 
 @cache
-def insert_or_ignore(table: Table, dialect: str) -> Any:
+def insert_or_ignore(table: Table) -> Any:
     """What says, by the count of its rows, whether one was new."""
-    return build_insert(dialect, table).on_conflict_do_nothing()
+    return insert(table).on_conflict_do_nothing()
 
 
 # What every part of an open store begins with.
@@ -249,12 +410,202 @@ class StoreSection:
         self._read = read
         self._write = write
 
-    def _load_records(self, query: Select[Any], kind: type[Kept]) -> list[Kept]:
+    def _load_records(self, query: Select, kind: type[Kept]) -> list[Kept]:
         """What the bodies that a query finds were made of."""
         bodies = self._read(lambda on: on.execute(query).scalars().all())
         return [unpack_record(body, kind) for body in bodies]
 
-    def _load_record(self, query: Select[Any], kind: type[Kept]) -> Kept | None:
+    def _load_record(self, query: Select, kind: type[Kept]) -> Kept | None:
         """The same of the first one; None where there is none."""
         body = self._read(lambda on: on.execute(query).scalar())
         return None if body is None else unpack_record(body, kind)
+
+
+# What went between attempts and their models, and what the rules said of attempts.
+
+
+_DIGEST_BYTES = hashlib.sha256().digest_size
+MAX_SHARED_BYTES = 16 << 10
+"""Of a piece that other attempts may have sent, too, such as a system prompt or the tools."""
+
+
+class PackedExchanges(Record):
+    """Exchanges of one attempt as rows; every piece once."""
+
+    rows: tuple[dict[str, Any], ...]
+    blobs: dict[str, bytes]
+
+
+def exchanges_to_rows(attempt: str, exchanges: Iterable[Exchange]) -> PackedExchanges:
+    """Ready to be saved."""
+    from closeloop.providers.provider_streams import RequestSplitter
+
+    splitter = RequestSplitter()
+    blobs: dict[str, bytes] = {}
+    digests: dict[bytes, bytes] = {}
+
+    def add_piece(piece: bytes) -> bytes:
+        digest = digests.get(piece)
+        if digest is None:
+            pack = _pack_shared_piece if len(piece) <= MAX_SHARED_BYTES else _pack_piece
+            digest, body = pack(piece)
+            digests[piece], blobs[digest.hex()] = digest, body
+        return digest
+
+    rows = tuple(
+        {
+            **_exchange_columns(exchange),
+            "attempt": attempt,
+            "request": b"".join(map(add_piece, splitter.split(exchange.request))),
+            "response": add_piece(exchange.response).hex(),
+            "body": pack_record(replace(exchange, request=b"", response=b"")),
+        }
+        for exchange in exchanges
+    )
+    return PackedExchanges(rows=rows, blobs=blobs)
+
+
+def _pack_piece(piece: bytes) -> tuple[bytes, bytes]:
+    return hashlib.sha256(piece).digest(), compress_content(piece)
+
+
+_pack_shared_piece = lru_cache(maxsize=128)(_pack_piece)
+
+
+class LazyExchanges(Sequence[Exchange]):
+    """What was packed; each exchange is put together when it is read."""
+
+    def __init__(self, made: PackedExchanges) -> None:
+        self._made = made
+
+    def __len__(self) -> int:
+        return len(self._made.rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Exchange: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Exchange]: ...
+    def __getitem__(self, index: int | slice) -> Exchange | list[Exchange]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        return _join_exchange(self._made.rows[index], self._made.blobs)
+
+
+def _join_exchange(row: Mapping[Any, Any], content: Mapping[str, bytes]) -> Exchange:
+    request = b"".join(decompress_body(content[each]) for each in _split_digests(row["request"]))
+    response = decompress_body(content[row["response"]])
+    return replace(unpack_record(row["body"], Exchange), request=request, response=response)
+
+
+def _exchange_columns(exchange: Exchange) -> dict[str, Any]:
+    usage = exchange.usage
+    return {
+        "number": exchange.number,
+        "at": exchange.at,
+        "path": short_column_text(exchange.path),
+        "status": exchange.status,
+        "seconds": exchange.seconds,
+        "first_byte_seconds": exchange.first_byte_seconds,
+        "retries": exchange.retries,
+        "model": short_column_text(exchange.model),
+        "input_tokens": column_integer(usage.input_tokens),
+        "output_tokens": column_integer(usage.output_tokens),
+        "cache_read_tokens": column_integer(usage.cache_read_tokens),
+        "cache_write_tokens": column_integer(usage.cache_write_tokens),
+        "cost": column_number(usage.cost),
+        "cause": short_column_text(exchange.cause),
+    }
+
+
+def insert_exchanges(connection: Connection, made: PackedExchanges) -> None:
+    """Save exchanges; what is known already stays as it is."""
+    save_blobs(connection, *made.blobs.items())
+    insert_new_rows(connection, schema.exchanges, made.rows)
+
+
+def load_exchanges(connection: Connection, attempt: str) -> Iterator[Exchange]:
+    """The exchanges of an attempt in order; each is put together when its turn comes."""
+    table = schema.exchanges.c
+    query = select(table.body, table.request, table.response).where(table.attempt == attempt)
+    rows = connection.execute(query.order_by(table.number)).mappings().all()
+    digests = {
+        digest for row in rows for digest in (*_split_digests(row["request"]), row["response"])
+    }
+    content = _load_blobs(connection, sorted(digests))
+    return (_join_exchange(row, content) for row in rows)
+
+
+def _split_digests(request: bytes) -> list[str]:
+    return [
+        request[place : place + _DIGEST_BYTES].hex()
+        for place in range(0, len(request), _DIGEST_BYTES)
+    ]
+
+
+def _load_blobs(connection: Connection, digests: list[str]) -> dict[str, bytes]:
+    table, blobs_by_digest = schema.blobs.c, {}
+    for part in split_values(digests):
+        query = select(table.digest, table.body).where(table.digest.in_(part))
+        blobs_by_digest.update({row.digest: row.body for row in connection.execute(query)})
+    return blobs_by_digest
+
+
+# What the rules said of attempts: asked for by attempt and by what they said it from.
+
+
+def measurement_columns(attempt: str, basis: str, measurement: Measurement) -> dict[str, Any]:
+    """A row of `measurements`: what lists and sums are made of, and the body."""
+    counted_rules = [finding.rule for finding in measurement.findings if finding.silenced is None]
+    score = measurement.score
+    return {
+        "attempt": attempt,
+        "basis": basis,
+        "findings": len(counted_rules),
+        "found": " ".join(sorted(set(counted_rules))),
+        "category": measurement.ending.category if measurement.ending else None,
+        "modes": join_modes((tag.mode, tag.source) for tag in measurement.modes),
+        "examined": join_modes(measurement.examined),
+        "modules": measurement.modules,
+        "opened_precision": column_number(measurement.opened_precision),
+        "opened_recall": column_number(measurement.opened_recall),
+        "context_tokens": column_integer(measurement.whole.context_tokens),
+        "drift_slope": column_number(measurement.whole.drift_slope),
+        "iterations": measurement.whole.iterations,
+        "converged_after": measurement.whole.converged_after,
+        **_rate_columns("handoff", score.handoff),
+        **_rate_columns("feedback", score.feedback),
+        **_rate_columns("recovery", score.recovery),
+        **_rate_columns("convergence", score.convergence),
+        "body": pack_record(measurement),
+    }
+
+
+def _rate_columns(name: str, rate: Rate | None) -> dict[str, float | None]:
+    return {
+        f"{name}_hits": rate.hits if rate else None,
+        f"{name}_of": rate.of if rate else None,
+    }
+
+
+def insert_measurements(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
+    """Save rows; what is known already stays as it is."""
+    insert_new_rows(connection, measurements, rows)
+
+
+def last(connection: Connection, attempt: str) -> Measurement | None:
+    """The one that was made last, on whatever basis."""
+    table = measurements.c
+    query = select(table.body).where(table.attempt == attempt).order_by(table.number.desc())
+    body = connection.execute(query.limit(1)).scalar()
+    return None if body is None else unpack_record(body, Measurement)
+
+
+def load_measurements(connection: Connection, wanted: Mapping[str, str]) -> dict[str, Measurement]:
+    """By attempt, those that were made on that basis."""
+    by_attempt, table = {}, measurements.c
+    for part in split_values(list(wanted)):
+        query = select(table.attempt, table.basis, table.body).where(table.attempt.in_(part))
+        for row in connection.execute(query):
+            if wanted[row.attempt] == row.basis:
+                by_attempt[row.attempt] = unpack_record(row.body, Measurement)
+    return by_attempt

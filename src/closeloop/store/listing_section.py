@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, false, func, or_, select
-
 from closeloop.records.attempt import (
     AWAITING_REVIEW,
     AttemptFilter,
@@ -21,7 +19,7 @@ from closeloop.records.attempt import (
 from closeloop.records.estimate import wilson_rate
 from closeloop.records.record import Record
 from closeloop.records.task import Experiment
-from closeloop.store import review_tables
+from closeloop.store import schema
 from closeloop.store.attempt_rows import (
     add_variant_names,
     exclude_tasks,
@@ -29,11 +27,12 @@ from closeloop.store.attempt_rows import (
     recorded_condition,
     select_counted_attempts,
 )
+from closeloop.store.engine import Connection
 from closeloop.store.fact_rows import StoreSection
-from closeloop.store.review_tables import events
 from closeloop.store.schema import (
     attempts,
     deliveries,
+    events,
     experiments,
     grades,
     measurements,
@@ -44,7 +43,9 @@ from closeloop.store.schema import (
     tasks,
     variants,
 )
-from closeloop.store.search_section import search_conditions
+from closeloop.store.session_rows import search_conditions
+from closeloop.store.sql_expressions import SqlExpression, false, func, or_
+from closeloop.store.sql_statements import Select, select
 from closeloop.text.search_text import parse_search
 
 MAX_CHOICES = 500
@@ -229,18 +230,16 @@ class ListingSection(StoreSection):
 
 _NUMBERED_TABLES = (
     grades, measurements, sessions, deliveries, events, tasks, variants, experiments, pauses,
-    scores, review_tables.plans, review_tables.tasks, review_tables.executions,
+    scores, schema.plans, schema.plan_tasks, schema.executions,
 )  # fmt: skip
 
 
-def _list_distinct(
-    connection: Connection, column: Any, *which: ColumnElement[bool]
-) -> tuple[str, ...]:
+def _list_distinct(connection: Connection, column: Any, *which: SqlExpression) -> tuple[str, ...]:
     query = select(column).where(column.is_not(None), *which).distinct().order_by(column)
     return tuple(connection.execute(query.limit(MAX_CHOICES)).scalars())
 
 
-_SORT_COLUMNS: dict[AttemptSort, ColumnElement[Any]] = {
+_SORT_COLUMNS: dict[AttemptSort, SqlExpression] = {
     "newest": attempts.c.started,
     "oldest": attempts.c.started,
     "cost": attempts.c.cost,
@@ -249,13 +248,11 @@ _SORT_COLUMNS: dict[AttemptSort, ColumnElement[Any]] = {
 }
 
 
-def _page_parts(
-    query: Select[Any], sort: AttemptSort, after: PageCursor | None
-) -> list[Select[Any]]:
+def _page_parts(query: Select, sort: AttemptSort, after: PageCursor | None) -> list[Select]:
     """What comes after a line: those with a value, then those without; each a range of an index."""
     name = attempts.c.id
-    key: ColumnElement[str] = name
-    value: ColumnElement[Any]
+    key: SqlExpression = name
+    value: SqlExpression
     query = query.order_by(None)
     if sort == "findings":
         newest, later = measurements.alias(), measurements.alias()
@@ -281,7 +278,7 @@ def _page_parts(
     return [with_value.order_by(*order), without_value.order_by(name)]
 
 
-def _filter_conditions(connection: Connection, wanted: AttemptFilter) -> list[ColumnElement[bool]]:
+def _filter_conditions(connection: Connection, wanted: AttemptFilter) -> list[SqlExpression]:
     columns = attempts.c
     conditions = [
         columns[name] == value
@@ -289,7 +286,7 @@ def _filter_conditions(connection: Connection, wanted: AttemptFilter) -> list[Co
         if (value := getattr(wanted, name)) is not None
     ]
     conditions += _period_conditions(wanted)
-    build_condition: dict[str, Callable[[Any], ColumnElement[bool]]] = {
+    build_condition: dict[str, Callable[[Any], SqlExpression]] = {
         "min_cost": lambda dollars: columns.cost >= dollars,
         "repo": lambda repo: sessions.c.repo == repo,
         "variant": lambda name: _has_variant(variants.c.name == name),
@@ -308,21 +305,21 @@ def _filter_conditions(connection: Connection, wanted: AttemptFilter) -> list[Co
     return conditions
 
 
-def _period_conditions(period: TimeRange) -> list[ColumnElement[bool]]:
+def _period_conditions(period: TimeRange) -> list[SqlExpression]:
     started = attempts.c.started
     since = [] if period.since is None else [started >= period.since]
     return since if period.until is None else [*since, started < period.until]
 
 
-def _has_variant(condition: ColumnElement[bool]) -> ColumnElement[bool]:
+def _has_variant(condition: SqlExpression) -> SqlExpression:
     return attempts.c.variant.in_(_select_variant_digests(condition))
 
 
-def _select_variant_digests(condition: ColumnElement[bool]) -> Select[Any]:
+def _select_variant_digests(condition: SqlExpression) -> Select:
     return select(variants.c.digest).where(condition)
 
 
-def _has_finding(rule: str) -> ColumnElement[bool]:
+def _has_finding(rule: str) -> SqlExpression:
     """Whether the last measurement of an attempt has it; a value, not a join of all with all."""
     columns = measurements.c
     has_rule = (" " + columns.found + " ").contains(f" {rule} ", autoescape=True)
@@ -335,7 +332,7 @@ def _has_finding(rule: str) -> ColumnElement[bool]:
     return last.scalar_subquery()
 
 
-def _last_measurement_matches(condition: ColumnElement[bool]) -> ColumnElement[bool]:
+def _last_measurement_matches(condition: SqlExpression) -> SqlExpression:
     """Whether the last measurement of an attempt is like that."""
     other = measurements.alias()
     last = select(func.max(other.c.number)).where(other.c.attempt == measurements.c.attempt)
@@ -412,7 +409,7 @@ class CountsSection(StoreSection):
         return int(self._read(lambda on: on.execute(query).scalar()) or 0)
 
 
-def _is_no_replay() -> ColumnElement[bool]:
+def _is_no_replay() -> SqlExpression:
     """What repeats recorded answers is nobody's work, and nobody is asked about it."""
     replays = select(variants.c.digest).where(variants.c.model.startswith("recorded:"))
     return attempts.c.variant.is_(None) | attempts.c.variant.not_in(replays)

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
-from sqlalchemy import Connection, case, func, insert, select
 
 from closeloop.records.pull_request import Correction
 from closeloop.records.team_rules import (
@@ -19,21 +18,25 @@ from closeloop.records.team_rules import (
     TeamRule,
 )
 from closeloop.store import fact_rows
-from closeloop.store import review_tables as tables
+from closeloop.store import schema as tables
 from closeloop.store.attempt_rows import short_column_text
+from closeloop.store.engine import Connection
+from closeloop.store.evaluation_section import add_review_scores
 from closeloop.store.fact_rows import StoreSection
 from closeloop.store.record_bodies import pack_record, unpack_record
-from closeloop.store.review_tables import (
+from closeloop.store.schema import (
+    deliveries,
     evaluations,
     events,
     human_reviews,
     inbox,
     pull_facts,
     pulls,
+    reports,
     review_assignments,
 )
-from closeloop.store.schema import deliveries, reports
-from closeloop.store.score_section import add_review_scores
+from closeloop.store.sql_expressions import case, func
+from closeloop.store.sql_statements import insert, select
 
 if TYPE_CHECKING:
     import numpy as np

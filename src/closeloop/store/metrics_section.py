@@ -8,25 +8,15 @@ from datetime import datetime
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import (
-    BigInteger,
-    ColumnElement,
-    Connection,
-    Select,
-    Table,
-    Text,
-    case,
-    func,
-    select,
-    type_coerce,
-)
-
 from closeloop.records.pull_request import Delivery
 from closeloop.records.record import Record
 from closeloop.records.task import Task, Variant
-from closeloop.store import attempt_rows, fact_rows, review_tables, schema
+from closeloop.store import attempt_rows, fact_rows, schema
+from closeloop.store.engine import Connection
 from closeloop.store.fact_rows import StoreSection, TransactionRunner
 from closeloop.store.record_bodies import unpack_record
+from closeloop.store.sql_expressions import BigInteger, SqlExpression, Text, case, func, type_coerce
+from closeloop.store.sql_statements import Select, Table, select
 
 if TYPE_CHECKING:
     import numpy as np
@@ -273,7 +263,7 @@ class MetricsSection(StoreSection):
     def load_attempt_columns(self, span: AttemptSpan) -> AttemptColumns:
         """With the grade that counts and the session; moments are microseconds since 1970."""
         attempts, grades, sessions = schema.attempts, schema.grades, schema.sessions
-        selected: list[ColumnElement[Any]] = [attempts.c[name] for name in ATTEMPT_FIELDS]
+        selected: list[SqlExpression] = [attempts.c[name] for name in ATTEMPT_FIELDS]
         selected[ATTEMPT_FIELDS.index("started")] = type_coerce(
             attempts.c.started, BigInteger
         ).label("started")
@@ -308,7 +298,7 @@ class MetricsSection(StoreSection):
 
     def load_plan_columns(self) -> AttemptColumns:
         """Of attempts that are plans: whether the plan passed, and whether a task was sent back."""
-        plans, tries = review_tables.plans, review_tables.executions
+        plans, tries = schema.plans, schema.executions
         counts = (
             select(
                 tries.c.plan,
@@ -352,7 +342,7 @@ class MetricsSection(StoreSection):
         return [attempt for attempt, regressed in newest.items() if regressed]
 
     def _newest_values(
-        self, query: Select[Any], key: ColumnElement[Any], attempts: Collection[str]
+        self, query: Select, key: SqlExpression, attempts: Collection[str]
     ) -> dict[str, Any]:
         """By attempt, of rows of an attempt and a value in their order: the last."""
         queries = [query.where(key.in_(part)) for part in fact_rows.split_values(list(attempts))]
@@ -385,16 +375,14 @@ class MetricsSection(StoreSection):
             newest.setdefault(name, body)
         return list(newest.items())[::-1]
 
-    def _load_columns(
-        self, query: Select[Any], more: Sequence[tuple[Any, ...]] = ()
-    ) -> AttemptColumns:
+    def _load_columns(self, query: Select, more: Sequence[tuple[Any, ...]] = ()) -> AttemptColumns:
         loaded: AttemptColumns = self._read(lambda on: load_columns(on, query, more))
         return loaded
 
 
-def _select_checked_modes() -> Select[Any]:
+def _select_checked_modes() -> Select:
     """By attempt; a check of a pull request's newest commit is about the work behind it."""
-    reports, pulls = schema.reports, review_tables.pulls
+    reports, pulls = schema.reports, schema.pulls
     return (
         select(
             func.coalesce(reports.c.attempt, pulls.c.attempt).label("attempt"),
@@ -410,10 +398,10 @@ def _select_checked_modes() -> Select[Any]:
 
 
 def load_columns(
-    on: Connection, query: Select[Any], more: Sequence[tuple[Any, ...]] = ()
+    on: Connection, query: Select, more: Sequence[tuple[Any, ...]] = ()
 ) -> AttemptColumns:
     """Straight from the driver: rows of its wrapper would take more than their content."""
-    kinds = {column.name: isinstance(column.type, Text) for column in query.selected_columns}
+    kinds = {column.name or "": isinstance(column.type, Text) for column in query.selected_columns}
     kinds.pop(next(iter(kinds)))
     parts = _fetch_parts(on.execute(query).cursor)
     return collect_columns(chain(parts, [more]) if more else parts, kinds)
@@ -424,9 +412,9 @@ def _fetch_parts(cursor: Any) -> Iterator[list[tuple[Any, ...]]]:
         yield part
 
 
-def _span_conditions(span: AttemptSpan) -> list[ColumnElement[bool]]:
+def _span_conditions(span: AttemptSpan) -> list[SqlExpression]:
     table = schema.attempts
-    conditions: list[ColumnElement[bool]] = []
+    conditions: list[SqlExpression] = []
     if span.attempts is not None:
         conditions.append(table.c.id.in_(span.attempts))
     if span.variants is not None:
@@ -438,7 +426,7 @@ def _span_conditions(span: AttemptSpan) -> list[ColumnElement[bool]]:
     return conditions
 
 
-def select_within(span: AttemptSpan, table: Table, names: Collection[str]) -> Select[Any]:
+def select_within(span: AttemptSpan, table: Table, names: Collection[str]) -> Select:
     """Some columns of a table about attempts, for those of a span."""
     query = select(table.c.attempt, *(table.c[name] for name in names))
     if span.attempts is not None:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import groupby, islice
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
-from sqlalchemy import Connection, func, insert, select
 
 from closeloop.records.attempt import Usage, count_prompt_tokens, sum_usage
 from closeloop.records.change import Change
 from closeloop.records.errors import BadInput
+from closeloop.records.estimate import wilson_rate
 from closeloop.records.orchestration import (
     Orchestration,
     OrchestrationHistory,
     OrchestrationResult,
     OrchestrationRow,
     PlanGrade,
+    PlanGradeDay,
+    PlanQualityDay,
     PlanTotals,
     PlanTrend,
     SubtaskAssessment,
@@ -26,18 +31,22 @@ from closeloop.records.orchestration import (
     SubtaskTry,
 )
 from closeloop.records.record import Record
-from closeloop.records.session import Exchange
-from closeloop.records.trace import Trace
-from closeloop.store import fact_rows, job_leases, plan_grades
-from closeloop.store import review_tables as tables
+from closeloop.records.trace import Exchange, Trace
+from closeloop.store import fact_rows
+from closeloop.store import schema as tables
 from closeloop.store.attempt_rows import (
     column_integer,
     column_number,
     column_text,
     short_column_text,
 )
-from closeloop.store.exchange_rows import LazyExchanges, PackedExchanges, exchanges_to_rows
-from closeloop.store.fact_rows import StoreSection
+from closeloop.store.engine import Connection
+from closeloop.store.fact_rows import (
+    LazyExchanges,
+    PackedExchanges,
+    StoreSection,
+    exchanges_to_rows,
+)
 from closeloop.store.record_bodies import (
     compress_content,
     decompress_body,
@@ -46,7 +55,113 @@ from closeloop.store.record_bodies import (
     unpack_record,
 )
 from closeloop.store.schema import private_bodies
-from closeloop.text.redaction import redact_patch, redact_path
+from closeloop.store.sql_expressions import bindparam, func, text
+from closeloop.store.sql_statements import insert, select
+
+# Grades of plans and how they went over time, read from the views that people query too.
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_GRADES = text(
+    "SELECT plan, grade, score, weakest, judged, passed FROM plan_grades WHERE plan IN :plans"
+).bindparams(bindparam("plans", expanding=True))
+_GRADE_TREND = text(
+    "SELECT day, grade, overall_pass, plans FROM plan_grade_trend ORDER BY day DESC, grade"
+)
+_QUALITY_TREND = text("SELECT * FROM plan_quality_trend ORDER BY day DESC, judge")
+# A task's verdicts count when its plan has ended, each of its tries once.
+_TASK_TOTALS = text(
+    """
+    SELECT
+        COUNT(f.pass) AS first_verdicts,
+        SUM(CASE WHEN f.pass THEN 1 ELSE 0 END) AS first_passes,
+        COUNT(l.pass) AS last_verdicts,
+        SUM(CASE WHEN l.pass THEN 1 ELSE 0 END) AS last_passes,
+        COUNT(CASE WHEN NOT f.pass AND l.tried_before > 0 THEN l.pass END) AS later_verdicts,
+        SUM(CASE WHEN NOT f.pass AND l.tried_before > 0 AND l.pass THEN 1 ELSE 0 END)
+            AS later_passes
+    FROM plan_task_finals l
+    LEFT JOIN plan_task_verdicts f
+        ON f.plan = l.plan AND f.task = l.task AND f.tried_before = 0
+    WHERE l.plan IN (SELECT id FROM orchestrator_plans WHERE state = 'ended')
+    """
+)
+
+
+def load_grades(connection: Connection, plans: Collection[str]) -> dict[str, PlanGrade]:
+    """Of some plans, by their ids."""
+    rows = connection.execute(_GRADES, {"plans": list(plans)}).mappings() if plans else ()
+    return {
+        row["plan"]: PlanGrade(
+            letter=row["grade"],
+            score=row["score"],
+            weakest=row["weakest"],
+            judged=row["judged"],
+            passed=row["passed"],
+        )
+        for row in rows
+    }
+
+
+def load_trend(connection: Connection, days: int) -> PlanTrend:
+    """The last days on which plans ended and tries were judged, the newest first."""
+    graded = connection.execute(_GRADE_TREND).mappings().all()
+    judged = connection.execute(_QUALITY_TREND).mappings().all()
+    return PlanTrend(
+        totals=_build_totals(graded, connection),
+        grades=tuple(
+            PlanGradeDay(day=_EPOCH + timedelta(days=day), **_sum_grades(rows))
+            for day, rows in _rows_by_day(graded, days)
+        ),
+        quality=tuple(_quality_day(row) for _, rows in _rows_by_day(judged, days) for row in rows),
+    )
+
+
+def load_totals(connection: Connection) -> PlanTotals:
+    """All plans that ended."""
+    return _build_totals(connection.execute(_GRADE_TREND).mappings().all(), connection)
+
+
+def _build_totals(graded: Sequence[Any], connection: Connection) -> PlanTotals:
+    tasks = connection.execute(_TASK_TOTALS).mappings().one()
+    return PlanTotals(
+        **_sum_grades(graded),
+        first_try=wilson_rate(tasks["first_passes"] or 0, tasks["first_verdicts"]),
+        after_feedback=wilson_rate(tasks["later_passes"] or 0, tasks["later_verdicts"]),
+        final=wilson_rate(tasks["last_passes"] or 0, tasks["last_verdicts"]),
+    )
+
+
+def _sum_grades(rows: Sequence[Any]) -> dict[str, Any]:
+    """How many plans, how many of them passed, and how many have each letter."""
+    letters: Counter[str] = Counter()
+    for row in rows:
+        letters[row["grade"] or ""] += row["plans"]
+    return {
+        "plans": letters.total(),
+        "passed": wilson_rate(
+            sum(row["plans"] for row in rows if row["overall_pass"]),
+            sum(row["plans"] for row in rows if row["overall_pass"] is not None),
+        ),
+        "grades": {letter: count for letter, count in sorted(letters.items()) if letter},
+    }
+
+
+def _rows_by_day(rows: Iterable[Any], days: int) -> list[tuple[int, list[Any]]]:
+    grouped = groupby(rows, key=lambda row: row["day"])
+    return [(day, list(each)) for day, each in islice(grouped, days)]
+
+
+def _quality_day(row: Mapping[str, Any]) -> PlanQualityDay:
+    return PlanQualityDay(
+        day=_EPOCH + timedelta(days=row["day"]),
+        judge=row["judge"],
+        judged=row["judged"],
+        passed=wilson_rate(row["passes"], row["verdicts"]),
+        first_try=wilson_rate(row["first_passes"], row["first_verdicts"]),
+        **{name: row[name] for name in ("score", "completeness", "quality", "relevance")},
+    )
+
 
 # The exact patches of attempts and tries: read to apply them again, never to show them.
 #
@@ -74,6 +189,8 @@ def load_exact_change(connection: Connection, attempt: str) -> bytes | None:
 
 def split_execution(execution: SubtaskExecution) -> tuple[SubtaskExecution, dict[str, Any] | None]:
     """The try as it may be shown, and the row with its exact patch where that differs."""
+    from closeloop.text.redaction import redact_patch, redact_path
+
     patch, files = redact_patch(execution.patch), tuple(map(redact_path, execution.files))
     shown = replace(execution, patch=patch, files=files)
     if shown == execution:
@@ -95,7 +212,8 @@ def insert_exact_patches(connection: Connection, rows: Sequence[dict[str, Any]])
 
 def _load_body(connection: Connection, owner: str) -> bytes | None:
     query = select(private_bodies.c.body).where(private_bodies.c.owner == owner)
-    return connection.execute(query).scalar()
+    body: bytes | None = connection.execute(query).scalar()
+    return body
 
 
 def _try_owner(execution: SubtaskExecution) -> str:
@@ -130,7 +248,7 @@ class PlanSection(StoreSection):
             fact_rows.insert_new_rows(on, tables.executions, executions)
             insert_exact_patches(on, exact)
             if verdicts:
-                on.execute(insert(tables.tasks), verdicts)
+                on.execute(insert(tables.plan_tasks), verdicts)
 
         self._write(work)
 
@@ -153,7 +271,7 @@ class PlanSection(StoreSection):
 
         def work(on: Connection) -> None:
             fact_rows.append_fact(on, tables.plans, ("id",), columns)
-            fact_rows.append_facts(on, tables.tasks, ("plan", "task"), untried)
+            fact_rows.append_facts(on, tables.plan_tasks, ("plan", "task"), untried)
 
         self._write(work)
 
@@ -177,7 +295,7 @@ class PlanSection(StoreSection):
             counts = select(tries.c.plan, func.count().label("tries"), func.sum(tries.c.cost))
             counts = counts.where(tries.c.plan.in_(ids)).group_by(tries.c.plan)
             ended_rows = on.execute(ended.order_by(table.c.number)).mappings().all()
-            grades = plan_grades.load_grades(on, {row["id"] for row in ended_rows})
+            grades = load_grades(on, {row["id"] for row in ended_rows})
             return rows, ended_rows, on.execute(counts).all(), grades
 
         rows, ended, counts, grades = self._read(work)
@@ -193,22 +311,22 @@ class PlanSection(StoreSection):
 
     def load_grade(self, plan: str) -> PlanGrade | None:
         """Of one plan that has ended."""
-        grades: dict[str, PlanGrade] = self._read(lambda on: plan_grades.load_grades(on, [plan]))
+        grades: dict[str, PlanGrade] = self._read(lambda on: load_grades(on, [plan]))
         return grades.get(plan)
 
     def load_trend(self, days: int) -> PlanTrend:
         """Grades of plans, and what judges said of tries, by day."""
-        trend: PlanTrend = self._read(lambda on: plan_grades.load_trend(on, days))
+        trend: PlanTrend = self._read(lambda on: load_trend(on, days))
         return trend
 
     def load_totals(self) -> PlanTotals:
         """What came of all plans that ended."""
-        totals: PlanTotals = self._read(plan_grades.load_totals)
+        totals: PlanTotals = self._read(load_totals)
         return totals
 
     def running_plan_ids(self) -> frozenset[str]:
         """The ids of those that somebody carries out now."""
-        keys = [key.split("/") for key in self._read(job_leases.list_claimed_jobs)]
+        keys = [key.split("/") for key in self._read(fact_rows.list_claimed_jobs)]
         return frozenset(key[1] for key in keys if key[0] == "plan")
 
     def resolve_plan_id(self, start: str) -> str:
@@ -217,7 +335,7 @@ class PlanSection(StoreSection):
         near = select(table.c.id).where(table.c.id >= start, table.c.id < start + "\U0010ffff")
         ids = self._read(lambda on: list(on.execute(near.distinct().limit(3)).scalars()))
         if not ids:
-            raise BadInput(f"No plan begins with {start!r}: `closeloop plans` lists them.")
+            raise BadInput(f"No plan begins with {start!r}: `closeloop list plans` lists them.")
         if len(ids) > 1 and start not in ids:
             raise BadInput(f"{start!r} begins several plans, {', '.join(ids)}: type more of it.")
         return start if start in ids else str(ids[0])
@@ -240,7 +358,7 @@ class PlanSection(StoreSection):
         """All that is kept of a plan but the traces, without secrets."""
         name = self.resolve_plan_id(plan)
         begun, ended = tables.plans.c, tables.plans.alias().c
-        tries, verdicts = tables.executions.c, tables.tasks.c
+        tries, verdicts = tables.executions.c, tables.plan_tasks.c
         queries = (
             select(begun.body).where(begun.id == name, begun.state == "begun"),
             select(ended.body)

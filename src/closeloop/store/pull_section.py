@@ -8,19 +8,19 @@ from functools import cache
 from typing import Any, TypedDict, Unpack
 
 from msgspec.structs import asdict
-from sqlalchemy import Connection, Select, delete, func, insert, or_, select
 
 from closeloop.records.attempt import Attempt
 from closeloop.records.change import Change
 from closeloop.records.pull_request import Delivery, Fact, PullRow
 from closeloop.records.record import Record, Time
-from closeloop.records.session import LogEvent, Session
+from closeloop.records.trace import LogEvent, Session
 from closeloop.store import schema
 from closeloop.store.attempt_rows import (
     attempt_columns,
     select_counted_attempts,
     short_column_text,
 )
+from closeloop.store.engine import Connection
 from closeloop.store.event_section import add_events, lock_event_numbers
 from closeloop.store.fact_rows import (
     StoreSection,
@@ -30,18 +30,17 @@ from closeloop.store.fact_rows import (
     insert_or_ignore,
     split_values,
 )
-from closeloop.store.job_leases import build_insert
 from closeloop.store.record_bodies import (
     compress_content,
     decompress_body,
     pack_record,
     unpack_record,
 )
-from closeloop.store.review_tables import arrivals, inbox, links, pull_changes, pull_facts, pulls
-from closeloop.store.search_section import insert_work_texts
-from closeloop.store.session_rows import session_key
+from closeloop.store.schema import arrivals, inbox, links, pull_changes, pull_facts, pulls
+from closeloop.store.session_rows import insert_work_texts, session_key
+from closeloop.store.sql_expressions import func, or_
+from closeloop.store.sql_statements import Select, delete, insert, select
 from closeloop.text.patches import sum_line_counts
-from closeloop.text.redaction import redact_change
 from closeloop.text.search_text import collect_search_text
 
 SHORT_SHA_DIGITS = 7
@@ -167,7 +166,7 @@ class PullSection(StoreSection):
         """Keep what is not known yet, with the events that it tells; those that were new."""
 
         def work(on: Connection) -> list[Fact]:
-            statement = insert_or_ignore(pull_facts, on.dialect.name)
+            statement = insert_or_ignore(pull_facts)
             added = [one for one in new if on.execute(statement, _fact_columns(one)).rowcount == 1]
             add_events(on, [event for one in added for event in tell(one)])
             return added
@@ -240,7 +239,7 @@ class PullSection(StoreSection):
                 # Another process knew more.
                 return old
             if old is None or any(getattr(old, name) != columns[name] for name in columns):
-                on.execute(_upsert_statement(on.dialect.name), columns)
+                on.execute(_upsert_statement(), columns)
             add_events(on, tell(old))
             return old
 
@@ -275,6 +274,8 @@ class PullSection(StoreSection):
 
     def save_change(self, repo: str, pull: int, head: str, change: Change, at: datetime) -> None:
         """Save the diff of a pull request at its newest commit, rid of secrets, once."""
+        from closeloop.text.redaction import redact_change
+
         added, removed = sum_line_counts(change.files)
         columns = {
             "repo": short_column_text(repo),
@@ -408,7 +409,7 @@ def fact_shas(fact: Fact) -> list[str]:
     return [sha for sha in (*direct_shas, *(getattr(what, "commits", None) or ())) if sha]
 
 
-def _select_pull_facts(query: Select[Any], pull: int) -> Select[Any]:
+def _select_pull_facts(query: Select, pull: int) -> Select:
     return query.where(pull_facts.c.pull == pull).order_by(pull_facts.c.number)
 
 
@@ -441,10 +442,10 @@ def _fact_columns(fact: Fact) -> dict[str, Any]:
     }
 
 
-def _pull_queries(fact: Fact) -> list[Select[Any]]:
+def _pull_queries(fact: Fact) -> list[Select]:
     """How to find the pull requests of a fact that names none."""
     same_repo = pulls.c.repo == fact.repo
-    queries: list[Select[Any]] = []
+    queries: list[Select] = []
     if fact.branch is not None:
         queries.append(
             select(pulls.c.pull).where(same_repo, pulls.c.branch == short_column_text(fact.branch))
@@ -461,17 +462,17 @@ def _pull_queries(fact: Fact) -> list[Select[Any]]:
 
 
 @cache
-def _upsert_statement(dialect: str) -> Any:
-    new = build_insert(dialect, pulls)
+def _upsert_statement() -> Any:
+    new = insert(pulls)
     updates = {column.name: new.excluded[column.name] for column in pulls.c}
     return new.on_conflict_do_update(index_elements=["repo", "pull"], set_=updates)
 
 
-def _select_pull(repo: str, pull: int) -> Select[Any]:
+def _select_pull(repo: str, pull: int) -> Select:
     return select(pulls).where(pulls.c.repo == repo, pulls.c.pull == pull)
 
 
-def _select_change(column: Any, repo: str, pull: int, head: str) -> Select[Any]:
+def _select_change(column: Any, repo: str, pull: int, head: str) -> Select:
     table = pull_changes.c
     same = (table.repo == short_column_text(repo), table.pull == pull, table.head == head)
     return select(column).where(*same)

@@ -2,36 +2,254 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import replace
-from sqlalchemy import Connection, Table, func, insert, select
 
 from closeloop.records.attempt import Attempt
+from closeloop.records.finding import Finding, Measurement
 from closeloop.records.record import Record, content_digest
-from closeloop.records.session import Session
 from closeloop.records.task import PromptVersion
-from closeloop.records.trace import Trace
+from closeloop.records.trace import Session, Trace
 from closeloop.store.attempt_rows import (
     COPY_MARKS,
     OWN_KEY_CHARACTERS,
     attempt_columns,
+    column_text,
     short_column_text,
 )
+from closeloop.store.engine import Connection
 from closeloop.store.fact_rows import (
+    StoreSection,
     add_attempt_prompts,
     insert_or_ignore,
     resolve_attempt_id,
     split_values,
 )
-from closeloop.store.record_bodies import pack_record
-from closeloop.store.review_tables import links
-from closeloop.store.schema import attempt_bodies, attempts, imports, sessions, spans
-from closeloop.store.search_section import insert_work_texts
-from closeloop.text.prompt_text import build_prompt_version
-from closeloop.text.search_text import collect_search_text
+from closeloop.store.record_bodies import pack_record, unpack_record
+from closeloop.store.schema import (
+    attempt_bodies,
+    attempts,
+    imports,
+    links,
+    measurements,
+    search_documents,
+    sessions,
+    spans,
+)
+from closeloop.store.sql_expressions import SqlExpression, func, literal_column, text
+from closeloop.store.sql_statements import Select, Table, delete, insert, select, update
+from closeloop.text.search_text import (
+    SearchPhrase,
+    SearchSnippet,
+    collect_search_text,
+    find_snippet,
+    fold_words,
+)
+
+# Full-text search: what attempts say, as words of an index that both engines keep.
+#
+# A document is one text of an attempt: its work, or what the rules found in it. SQLite indexes it
+# by FTS5 without a copy of its own, PostgreSQL by a `tsvector`, in parts where it is long. The
+# text is not stored again: all of it is made of facts, and can be made anew.
+
+
+SEARCHED_TABLES = frozenset({"attempts", "attempt_bodies", "measurements"})
+"""What the index is made of."""
+VECTOR_CHARS = 100_000
+"""A part of a document on PostgreSQL: a `tsvector` holds a megabyte and 16,383 positions."""
+BATCH_ATTEMPTS = 200
+OUTDATED = "outdated"
+"""The kind of a document that is replaced."""
+FEW_MATCHES = 2_000
+"""So many are looked up one by one; where there are more, the list is walked and each is tested."""
+_INSERT_WORDS = {
+    "sqlite": text("INSERT INTO search_words (rowid, words) VALUES (:document, :words)"),
+    "postgresql": text(
+        "INSERT INTO search_words (document, words)"
+        " VALUES (:document, to_tsvector('simple', :words))"
+    ),
+}
+_INSERT_DOCUMENT = insert(search_documents).returning(search_documents.c.number)
+_DELETE_ALL_WORDS = {
+    "sqlite": text("INSERT INTO search_words (search_words) VALUES ('delete-all')"),
+    "postgresql": text("DELETE FROM search_words"),
+}
+
+
+def insert_work_texts(connection: Connection, texts: Mapping[str, str]) -> None:
+    """Index what `collect_search_text` says of attempts that were just stored, by their ids."""
+    storable = {attempt: column_text(said) for attempt, said in texts.items()}
+    _insert_documents(connection, "work", storable)
+
+
+def replace_finding_texts(
+    connection: Connection, findings: Mapping[str, Sequence[Finding]]
+) -> None:
+    """Index what the rules say of attempts now, in place of what they said before."""
+    documents = search_documents.c
+    digests: dict[str, str] = {}
+    for part in split_values(list(findings)):
+        same = select(documents.attempt, documents.digest).where(
+            documents.attempt.in_(part), documents.kind == "findings"
+        )
+        digests.update((row[0], row[1]) for row in connection.execute(same))
+    new: dict[str, str] = {}
+    for attempt, found in findings.items():
+        lines = (f"{one.rule}: {one.message}" for one in found if one.silenced is None)
+        said = column_text("\n".join(dict.fromkeys(lines)))
+        if (content_digest(said) if said else None) != digests.get(attempt):
+            new[attempt] = said
+    # FTS5 lets go of words only with their text: the document stays, and no longer counts.
+    for part in split_values([attempt for attempt in new if attempt in digests]):
+        known = (documents.attempt.in_(part), documents.kind == "findings")
+        connection.execute(update(search_documents).where(*known).values(kind=OUTDATED))
+    _insert_documents(
+        connection, "findings", {attempt: said for attempt, said in new.items() if said}
+    )
+
+
+def _insert_documents(
+    connection: Connection, kind: Literal["work", "findings"], texts: Mapping[str, str]
+) -> None:
+    if not texts:
+        return
+    numbers: dict[str, int] = {}
+    for attempt, said in texts.items():
+        row = {"attempt": attempt, "kind": kind, "digest": content_digest(said)}
+        numbers[attempt] = connection.execute(_INSERT_DOCUMENT, row).scalar_one()
+    dialect = connection.dialect
+    words = [
+        {"document": numbers[attempt], "words": part}
+        for attempt, said in texts.items()
+        for part in _split_words(fold_words(said), dialect)
+    ]
+    connection.execute(_INSERT_WORDS[dialect], words)
+
+
+def _split_words(words: str, dialect: str) -> Iterator[str]:
+    """The parts of a text that one row of the index holds."""
+    while dialect == "postgresql" and len(words) > VECTOR_CHARS:
+        end = words.rfind(" ", 0, VECTOR_CHARS)
+        end = end if end > 0 else VECTOR_CHARS
+        yield words[:end]
+        words = words[end:]
+    yield words
+
+
+def rebuild_search_index(connection: Connection) -> None:
+    """Index everything anew, from what is stored now; what stood there before is forgotten."""
+    connection.execute(_DELETE_ALL_WORDS[connection.dialect])
+    connection.execute(delete(search_documents))
+    while missing := _list_unindexed(connection):
+        _index_stored(connection, missing)
+
+
+# Conditions: which attempts have all phrases in one text of theirs or another.
+
+
+def search_conditions(
+    connection: Connection, phrases: Iterable[SearchPhrase]
+) -> list[SqlExpression]:
+    """That an attempt has every phrase somewhere."""
+    return [_phrase_condition(connection, phrase) for phrase in phrases]
+
+
+def _phrase_condition(connection: Connection, phrase: SearchPhrase) -> SqlExpression:
+    documents = search_documents.c
+    found = _select_matches(connection.dialect, phrase)
+    few: Select = select(literal_column("1")).select_from(found.subquery()).limit(FEW_MATCHES + 1)
+    count = connection.execute(select(func.count()).select_from(few.subquery())).scalar() or 0
+    if count <= FEW_MATCHES:
+        matches = select(documents.attempt).where(
+            documents.number.in_(found), documents.kind != OUTDATED
+        )
+        return attempts.c.id.in_(matches)
+    matches = select(documents.number).where(
+        documents.attempt == attempts.c.id,
+        documents.number.in_(found),
+        documents.kind != OUTDATED,
+    )
+    return matches.exists()
+
+
+def _select_matches(dialect: str, phrase: SearchPhrase) -> Select:
+    """The numbers of documents with a phrase. Its words are letters and digits only."""
+    column: SqlExpression
+    if dialect == "sqlite":
+        query = f'"{" ".join(phrase.words)}"' + ("" if phrase.is_whole else "*")
+        condition = text("search_words MATCH :query").bindparams(query=query)
+        column = literal_column("rowid").label("number")
+    else:
+        query = " <-> ".join(phrase.words) + ("" if phrase.is_whole else ":*")
+        condition = text("words @@ to_tsquery('simple', :query)").bindparams(query=query)
+        column = literal_column("document").label("number")
+    return select(column).select_from(text("search_words")).where(condition)
+
+
+class SearchSection(StoreSection):
+    """The part of an open store that finds attempts by what they say."""
+
+    def find_snippets(
+        self, ids: Sequence[str], phrases: Sequence[SearchPhrase]
+    ) -> dict[str, SearchSnippet]:
+        """By attempt, a piece of its text with the first phrase that stands in it."""
+        snippets: dict[str, SearchSnippet] = {}
+        for attempt, said in self._read(partial(_load_work_texts, ids=ids)).items():
+            if found := find_snippet(said, phrases):
+                snippets[attempt] = found
+        return snippets
+
+    def index_missing(self) -> int:
+        """Index attempts that the index does not know; how many those were."""
+        indexed = 0
+        while missing := self._read(_list_unindexed):
+            indexed += len(missing)
+            self._write(partial(_index_stored, ids=missing))
+        return indexed
+
+
+def _list_unindexed(connection: Connection) -> list[str]:
+    known = select(search_documents.c.number).where(
+        search_documents.c.attempt == attempts.c.id, search_documents.c.kind == "work"
+    )
+    query = select(attempts.c.id).where(~known.exists()).limit(BATCH_ATTEMPTS)
+    return list(connection.execute(query).scalars())
+
+
+def _load_work_texts(connection: Connection, ids: Sequence[str]) -> dict[str, str]:
+    """What attempts are found by, from their bodies."""
+    bodies = attempt_bodies.c
+    rows = connection.execute(
+        select(attempts.c.id, attempts.c.title, bodies.body, bodies.trace)
+        .join(attempt_bodies, bodies.attempt == attempts.c.id)
+        .where(attempts.c.id.in_(list(ids)))
+    )
+    return {
+        row.id: collect_search_text(
+            unpack_record(row.body, Attempt),
+            None if row.trace is None else unpack_record(row.trace, Trace),
+            row.title,
+        )
+        for row in rows
+    }
+
+
+def _index_stored(connection: Connection, ids: Sequence[str]) -> None:
+    """Index attempts that are stored, with what the rules said last."""
+    insert_work_texts(connection, _load_work_texts(connection, ids))
+    newest = select(func.max(measurements.c.number)).where(measurements.c.attempt.in_(ids))
+    said = connection.execute(
+        select(measurements.c.attempt, measurements.c.body).where(
+            measurements.c.number.in_(newest.group_by(measurements.c.attempt))
+        )
+    )
+    findings = {row.attempt: unpack_record(row.body, Measurement).findings for row in said}
+    replace_finding_texts(connection, findings)
+
 
 # Which recorded work names which address.
 
@@ -96,6 +314,8 @@ def build_packed_session(
     attempt: Attempt, session: Session, key: str, trace: bytes
 ) -> PackedSession:
     """Everything about a session that can be said without the store."""
+    from closeloop.text.client_markup import build_prompt_version
+
     bare = Trace(reader=session.trace.reader, reader_version=session.trace.reader_version)
     columns = {
         "agent": short_column_text(session.agent),
@@ -167,7 +387,8 @@ def load_session_body(connection: Connection, attempt: str) -> bytes | None:
     query = select(sessions.c.body).where(
         sessions.c.attempt == resolve_attempt_id(connection, attempt)
     )
-    return connection.execute(query).scalar()
+    body: bytes | None = connection.execute(query).scalar()
+    return body
 
 
 def load_imported_files(connection: Connection, paths: Sequence[str]) -> dict[str, ImportedFile]:
@@ -201,7 +422,7 @@ class StoredSpan(Record):
 
 def insert_spans(connection: Connection, new: Sequence[StoredSpan]) -> int:
     """Add spans that are not known yet; how many were."""
-    statement = insert_or_ignore(spans, connection.dialect.name)
+    statement = insert_or_ignore(spans)
     rows = (msgspec.structs.asdict(one) for one in new)
     return sum(
         connection.execute(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from msgspec.structs import replace
-from sqlalchemy import Connection, Engine, Table, select
 
 from closeloop.records.attempt import Attempt, AttemptRow, Grade, Proof
 from closeloop.records.change import Change
@@ -17,13 +17,23 @@ from closeloop.records.errors import BadInput, ReadOnlyStore
 from closeloop.records.experiment_plan import AttemptResult, Baseline
 from closeloop.records.finding import Measurement
 from closeloop.records.record import Record
-from closeloop.records.session import Exchange, Session
+from closeloop.records.settings import Settings, has_store
 from closeloop.records.task import Experiment, PromptVersion, Task, Variant
-from closeloop.records.trace import Trace
-from closeloop.store import exchange_rows, fact_rows, job_leases, plan_section, schema, session_rows
+from closeloop.records.trace import Exchange, LogEvent, Session, Trace
+from closeloop.store import fact_rows, plan_section, schema, session_rows
 from closeloop.store.attempt_rows import AttemptQuery, attempt_columns, list_attempt_rows
-from closeloop.store.engine import Reconnection, translate_database_errors
-from closeloop.store.evaluation_section import EvaluationSection, ReportSection
+from closeloop.store.engine import (
+    DATABASE_WAIT_SECONDS,
+    MEMORY,
+    Connection,
+    Database,
+    Reconnection,
+    open_engines,
+    open_reader,
+    restrict_to_owner,
+    translate_database_errors,
+)
+from closeloop.store.evaluation_section import EvaluationSection, ReportSection, ScoreSection
 from closeloop.store.event_section import AccessSection, EventSection, StepSection, add_events
 from closeloop.store.experiment_section import (
     ExperimentSection,
@@ -35,18 +45,25 @@ from closeloop.store.experiment_section import (
 from closeloop.store.listing_section import CountsSection, ListingSection
 from closeloop.store.memory_section import MemorySection, ReviewSection
 from closeloop.store.metrics_section import MetricsSection
+from closeloop.store.migrations import (
+    PurgeSection,
+    erase_old_bytes,
+    migrate_schema,
+    require_current_schema,
+)
 from closeloop.store.plan_section import PlanSection
 from closeloop.store.pull_section import PullSection
 from closeloop.store.record_bodies import pack_record, pack_with_digest, unpack_record
-from closeloop.store.record_rewriting import PurgeSection, erase_old_bytes
-from closeloop.store.score_section import ScoreSection
-from closeloop.store.search_section import (
+from closeloop.store.session_rows import (
+    ImportedFile,
+    PackedSession,
     SearchSection,
+    StoredSpan,
     insert_work_texts,
     replace_finding_texts,
 )
-from closeloop.store.session_rows import ImportedFile, PackedSession, StoredSpan
-from closeloop.text.redaction import redact_change
+from closeloop.store.sql_expressions import false
+from closeloop.store.sql_statements import Table, delete, select
 from closeloop.text.search_text import collect_search_text
 
 Answer = TypeVar("Answer")
@@ -57,7 +74,7 @@ class Store:
     """An open store. Safe to use from several threads; every save is whole or not at all."""
 
     def __init__(
-        self, reader: Engine, writer: Engine | None, where: str, reconnection: Reconnection
+        self, reader: Database, writer: Database | None, where: str, reconnection: Reconnection
     ) -> None:
         self._reader = reader
         self._writer = writer
@@ -250,6 +267,8 @@ class Store:
         Saving the same again does nothing. False, and nothing saved, when another attempt
         finished the job first.
         """
+        from closeloop.text.redaction import redact_change
+
         trace, change, grade = made.trace, made.change, made.grade
         columns = attempt_columns(made.attempt, trace, change)
         redacted_change = change and redact_change(change)
@@ -267,12 +286,12 @@ class Store:
         before = pack_with_digest(grade.before) if grade else None
         grade_row = fact_rows.stored_grade_columns(grade, before) if grade else None
         search_text = collect_search_text(made.attempt, trace, columns["title"])
-        packed_exchanges = exchange_rows.exchanges_to_rows(made.attempt.id, made.exchanges)
+        packed_exchanges = fact_rows.exchanges_to_rows(made.attempt.id, made.exchanges)
 
         def work(on: Connection) -> bool:
             if (
                 job is not None
-                and not job_leases.finish_job(on, job)
+                and not fact_rows.finish_job(on, job)
                 and not fact_rows.has_same_content(on, bodies)
             ):
                 return False
@@ -287,7 +306,7 @@ class Store:
             add_insights(on, made.insights)
             if made.prompt is not None:
                 fact_rows.add_attempt_prompts(on, [(made.attempt.id, made.prompt)])
-            exchange_rows.insert_exchanges(on, packed_exchanges)
+            fact_rows.insert_exchanges(on, packed_exchanges)
             add_events(on, made.events if first else ())
             return True
 
@@ -347,7 +366,7 @@ class Store:
     def load_exchanges(self, attempt: str) -> Iterator[Exchange]:
         """What went between an attempt and its model, in order."""
         return self._read(
-            lambda on: exchange_rows.load_exchanges(on, fact_rows.resolve_attempt_id(on, attempt))
+            lambda on: fact_rows.load_exchanges(on, fact_rows.resolve_attempt_id(on, attempt))
         )
 
     def _load_bodies(self, attempt: str, *columns: str) -> Sequence[Any]:
@@ -364,25 +383,25 @@ class Store:
 
         They can be made again: a store that can only be read holds them in memory.
         """
-        rows = [exchange_rows.measurement_columns(*one) for one in made]
+        rows = [fact_rows.measurement_columns(*one) for one in made]
         if self.is_read_only:
             self.numbers.hold_measurements(rows)
         else:
             findings = {attempt: measured.findings for attempt, _, measured in made}
 
             def work(on: Connection) -> None:
-                exchange_rows.insert_measurements(on, rows)
+                fact_rows.insert_measurements(on, rows)
                 replace_finding_texts(on, findings)
 
             self._write(work)
 
     def load_measurements(self, wanted: Mapping[str, str]) -> dict[str, Measurement]:
         """By attempt, the measurements that were made on the basis that is wanted of each."""
-        return self._read(lambda on: exchange_rows.load_measurements(on, wanted))
+        return self._read(lambda on: fact_rows.load_measurements(on, wanted))
 
     def last_measurement(self, attempt: str) -> Measurement | None:
         """The measurement of an attempt that was made last, on whatever basis."""
-        return self._read(lambda on: exchange_rows.last(on, attempt))
+        return self._read(lambda on: fact_rows.last(on, attempt))
 
     def save_baseline(self, baseline: Baseline) -> None:
         """Add a baseline; it replaces, from now on, an older one of that name."""
@@ -424,21 +443,111 @@ class Store:
     # Jobs
 
     def claim_job(
-        self, key: str, owner: str, seconds: float, dead: Callable[[str], bool] | None = None
+        self,
+        key: str,
+        owner: str,
+        seconds: float,
+        dead: Callable[[str], bool] | None = None,
+        events: Sequence[LogEvent] = (),
     ) -> bool:
-        """Take a job for some seconds. False while somebody else has it, unless the caller knows
-        that one to be dead, and for ever once it is finished."""
-        if self._write(lambda on: job_leases.claim_job(on, key, owner, seconds)):
+        """Take a job for some seconds, with events that say so. False while somebody else has it,
+        unless the caller knows that one to be dead, and for ever once it is finished."""
+
+        def claim(on: Connection) -> bool:
+            is_ours = fact_rows.claim_job(on, key, owner, seconds)
+            add_events(on, events if is_ours else ())
+            return is_ours
+
+        if self._write(claim):
             return True
-        holder = self._read(lambda on: job_leases.find_job_owner(on, key)) if dead else None
+        holder = self._read(lambda on: fact_rows.find_job_owner(on, key)) if dead else None
         if dead is None or holder is None or not dead(holder):
             return False
-        return self._write(lambda on: job_leases.take_over_job(on, key, holder, owner, seconds))
+        dead_holder = holder
+
+        def take_over(on: Connection) -> bool:
+            fact_rows.release_jobs(on, dead_holder, key)
+            return claim(on)
+
+        return self._write(take_over)
 
     def renew_leases(self, owner: str, seconds: float) -> int:
         """Renew all leases of an owner; how many it still has."""
-        return self._write(lambda on: job_leases.renew_leases(on, owner, seconds))
+        return self._write(lambda on: fact_rows.renew_leases(on, owner, seconds))
 
     def release_jobs(self, owner: str, key: str | None = None) -> int:
         """Give an unfinished job back, or all of an owner; how many those were."""
-        return self._write(lambda on: job_leases.release_jobs(on, owner, key))
+        return self._write(lambda on: fact_rows.release_jobs(on, owner, key))
+
+
+# Open a store: to write, or where nothing can be written, to read.
+
+
+def open_store(
+    url: str, wait_seconds: float = DATABASE_WAIT_SECONDS, *, may_be_read_only: bool = False
+) -> Store:
+    """Open a store that is there, at a path or at `postgresql://…`; BadInput where no file is."""
+    if "://" not in url and url != MEMORY and not Path(url).expanduser().exists():
+        raise BadInput(
+            f"There is no store at {url}: `closeloop import` or `closeloop run` makes one."
+        )
+    return make_store(url, wait_seconds, may_be_read_only=may_be_read_only)
+
+
+def make_store(
+    url: str, wait_seconds: float = DATABASE_WAIT_SECONDS, *, may_be_read_only: bool = False
+) -> Store:
+    """Open the store at a path, at `postgresql://…` or in `:memory:`; make or migrate it first.
+
+    A PostgreSQL that goes away later is waited for, so many seconds. ReadOnlyStore where nothing
+    can be written, unless that may be.
+    """
+    try:
+        return _open_to_write(url, wait_seconds)
+    except ReadOnlyStore:
+        if not may_be_read_only:
+            raise
+    reader, where = open_reader(url)
+    store = Store(reader, None, where, Reconnection(where, wait_seconds))
+    with store.close_on_failure(), translate_database_errors(where):
+        require_current_schema(reader, where)
+    return store
+
+
+def _open_to_write(url: str, wait_seconds: float) -> Store:
+    reader, writer, where = open_engines(url)
+    reconnection = Reconnection(where, wait_seconds)
+    store = Store(reader, writer, where, reconnection)
+    with store.close_on_failure(), translate_database_errors(where):
+        reconnection.await_start(writer)
+        if migrate_schema(writer, where):
+            restrict_to_owner(writer)
+        with writer.begin() as connection:
+            # SQLite lets a read-only file begin; only a write, even of nothing, tells.
+            connection.execute(delete(schema.jobs).where(false()))
+    return store
+
+
+# The store that a project's settings name.
+
+
+def open_project_store(settings: Settings, root: Path, *, may_be_read_only: bool = False) -> Store:
+    """An address, or a path below the project's root."""
+    url = settings.store if "://" in settings.store else str(root / settings.store)
+    store = make_store(url, settings.store_wait_seconds, may_be_read_only=may_be_read_only)
+    closeloop_folder = root / ".closeloop"
+    if (
+        not store.is_read_only
+        and closeloop_folder.is_dir()
+        and not (closeloop_folder / ".gitignore").exists()
+    ):
+        # Nobody's source: git need not be told in the project's own file.
+        (closeloop_folder / ".gitignore").write_text("*\n", encoding="utf-8")
+    return store
+
+
+def open_existing_store(settings: Settings, root: Path) -> Store:
+    """For those who only look: where nothing is kept yet it is empty, and nothing is made."""
+    if not has_store(settings, root):
+        return make_store(MEMORY)
+    return open_project_store(settings, root, may_be_read_only=True)

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import io
 import re
+from collections.abc import Collection, Iterable, Iterator
+from functools import lru_cache
+from threading import Lock
+from typing import Literal
+
+from ahocorasick_rs import AhoCorasick, Implementation
+
+from closeloop.records.record import Record
 
 SKIPPED_TEST = re.compile(
     r"@(?:pytest\.mark\.|unittest\.)?(?:skip|xfail|expectedFailure)\b(?!if|If|Unless)"
@@ -75,3 +85,388 @@ BAIT_PATTERN = re.compile(BAIT_PREFIX + r"[0-9a-f]{16}")
 def bait_content(token: str) -> str:
     """The file's content; the token has 16 hexadecimal digits."""
     return f"This file is kept to see who looks for answers: {BAIT_PREFIX}{token}\n"
+
+
+# Errors that code swallows or silences: one analysis for trace rules and change checks.
+
+
+MAX_TRY_LINES = 12
+"""So far above a handler the start of what it guards is looked for."""
+_WORD_COMMENT = r"(?: *+# *+\w*+)?+"
+_SWALLOWING_HANDLER = re.compile(
+    rf"^except(?: \(?(?:Base)?Exception\)?(?: as \w+)?)?:{_WORD_COMMENT}(?:\n| )"
+    rf"(?:pass|continue|return(?: None)?|\.\.\.){_WORD_COMMENT}$"
+    rf"|catch ?(?:\([^)\n]{{0,60}}\))? ?\{{\s*+(?:// *+\w*+\s*+)?+\}}"
+    r"|\.catch\(\(\w*\) => (?:\{\s*\}|null|undefined)\)",
+    re.MULTILINE,
+)
+"""A comment of more than a word says why: that is a decision, right or wrong."""
+_TRY_START = re.compile(r"^(?:\} )?try(?::|\s*\{)|^try$")
+_IMPORT_LINE = re.compile(r"^(?:import |from \S+ import |const \w+ = (?:await import|require)\()")
+_CLEANUP_CALL = re.compile(
+    r"\b(?:unlink|remove|rm|rmtree|rmdir|rmSync|unlinkSync|close|kill|terminate|shutdown|destroy"
+    r"|cleanup|disconnect|abort|quit|stop|release|cancel|dispose|teardown|end)\w*\("
+)
+_WHOLE_FILE = re.compile(r"ruff: noqa|ignore-errors|/\* eslint-disable \*/|@ts-nocheck|#!\[allow")
+_MARK_CODES = re.compile(r"^(?:-[a-z]++)*+[:=]?+\s*+[\[(]?+(?:[\w@/.:-]++(?:,\s*+)?+)*+[\])]*+")
+_MARK_REASON = re.compile(r"[A-Za-z]{4,}")
+
+
+def find_swallowed_errors(text: str) -> Iterator[re.Match[str]]:
+    """Handlers that do nothing about any error, in lines without their indentation.
+
+    An optional import and the closing of something that may be closed already are left alone.
+    """
+    for match in _SWALLOWING_HANDLER.finditer(text):
+        guarded = _guarded_lines(text, match.start())
+        is_import = bool(guarded) and all(map(_IMPORT_LINE.match, guarded))
+        if not is_import and not any(map(_CLEANUP_CALL.search, guarded)):
+            yield match
+
+
+def _guarded_lines(text: str, handler: int) -> list[str]:
+    """What stands between `try` and the handler; of `f().catch(…)` the line itself."""
+    start = text.rfind("\n", 0, handler) + 1
+    if ".catch" in text[handler : handler + 7]:
+        return [text[start:handler]]
+    lines: list[str] = []
+    for line in reversed(text[max(0, start - 2000) : start].splitlines()):
+        if _TRY_START.match(line) or len(lines) >= MAX_TRY_LINES:
+            break
+        if line and line != "}":
+            lines.append(line)
+    inline = re.match(r"try \{(.*)\}?\s*$", text[start:handler])
+    return [inline[1]] if inline else lines
+
+
+def find_new_mark(line: str, removed: Collection[str], *, complained: bool) -> str | None:
+    """The mark by which a line silences a tool, unless it names a rule and says why.
+
+    Without a complaint before, only one that silences all of a file, or all of a line that stood
+    there without it.
+    """
+    blanket = BLANKET_SUPPRESSION.search(line)
+    if blanket and (_WHOLE_FILE.search(line) or line[: blanket.start()].rstrip() in removed):
+        return blanket[0]
+    if not complained:
+        return None
+    for mark in SUPPRESSION_MARKS:
+        _, found, reason = line.partition(mark)
+        if found and not _MARK_REASON.search(_MARK_CODES.sub("", reason)):
+            return mark
+    return None
+
+
+# Assertions that say less than before: one analysis for trace rules and change checks.
+
+
+Strength = Literal[1, 2, 3]
+"""Hardly fails, bounds the value, states it exactly."""
+
+MAX_LINE_CHARS = 500
+_METHOD = re.compile(
+    r"^(?:await )?(?:self\.|t\.|np\.testing\.|Assert\.)?assert_?(\w+)(?:!?\((.*))?$", re.IGNORECASE
+)
+_FRAGMENT = re.compile(r"^(==|!=|>=|<=|>|<) *\S")
+"""Half of a comparison: what `sed` replaces."""
+_EXPECT = re.compile(r"^(?:await )?expect\((.*?)\)\.((?:not\.|resolves\.|rejects\.)*)(\w+)\(")
+_PLAIN = re.compile(r"^assert (not )?(.+?)(?:, *f?['\"].*)?$")
+_COMPARISON = re.compile(r" (==|!=|>=|<=|>|<|is not|is|not in|in) ")
+_NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:e-?\d+)?")
+_TOLERANCE = re.compile(
+    r"\b(?:rtol|atol|delta|abs|rel|tolerance|eps\w*)\s*=\s*$|\b(?:places)\s*=\s*$"
+)
+_STRENGTHS: dict[str, Strength] = {
+    **dict.fromkeys(
+        ("equal", "equals", "eq", "is", "listequal", "dictequal", "setequal", "tupleequal",
+         "raises", "raisesregex", "raisesmessage", "tobe", "toequal", "tostrictequal", "tothrow",
+         "htmlequal", "sequenceequal", "querysetequal", "numqueries", "jsonequal", "tomatchobject",
+         "same", "tohavelength", "tobenull", "tobeundefined", "isnone", "that", "array_equal"), 3,
+    ),
+    **dict.fromkeys(
+        ("in", "notin", "greater", "greaterequal", "less", "lessequal", "contains", "notcontains",
+         "almostequal", "regex", "tocontain", "tomatch", "tobegreaterthan", "tobelessthan",
+         "tobecloseto", "tobegreaterthanorequal", "tobelessthanorequal", "notequal", "allclose",
+         "startswith"), 2,
+    ),
+    **dict.fromkeys(
+        ("true", "false", "isnotnone", "isinstance", "tobedefined", "tobetruthy", "tobefalsy",
+         "tobeinstanceof", "tohavebeencalled", "notnull", "ok"), 1,
+    ),
+}  # fmt: skip
+_OPPOSITES = {
+    "in": "notin", "true": "false", "isnone": "isnotnone", "equal": "notequal", "==": "!=",
+    "contains": "notcontains", "is": "isnot", "null": "notnull", "eq": "ne",
+}  # fmt: skip
+_OPPOSITE = {**_OPPOSITES, **{other: one for one, other in _OPPOSITES.items()}}
+
+
+class ParsedAssertion(Record):
+    """What an assertion is about, and what it states of it."""
+
+    line: str
+    subject: str
+    """What is asserted of, without what it should be."""
+    arguments: str
+    """All that stands in it, so that only the assertion itself may differ."""
+    name: str
+    negated: bool
+    strength: Strength
+
+
+def parse_assertion(line: str) -> ParsedAssertion | None:
+    """One line as an assertion; None where it is none that is known."""
+    line = line[:MAX_LINE_CHARS].strip()
+    if (expect := _EXPECT.match(line)) is not None:
+        name = expect[3].lower()
+        negated = "not." in expect[2]
+        strength: Strength = 2 if negated else _STRENGTHS.get(name, 2)
+        rest = line[expect.end() :]
+        return _make(line, expect[1], expect[1] + rest, name, strength, negated=negated)
+    if (plain := _PLAIN.match(line)) is not None:
+        return _parse_plain(line, plain[2].strip(), negated=plain[1] is not None)
+    if (method := _METHOD.match(line)) is not None:
+        name, arguments = method[1].lower(), (method[2] or "").rstrip(");")
+        subject = arguments if name in ("in", "notin") else _first_argument(arguments)
+        return _make(line, subject, arguments, name, _STRENGTHS.get(name, 2))
+    if (part := _FRAGMENT.match(line)) is not None:
+        return _make(line, "", "", part[1], 3 if part[1] == "==" else 2)
+    return None
+
+
+def _parse_plain(line: str, text: str, *, negated: bool) -> ParsedAssertion:
+    comparison = _COMPARISON.search(text)
+    if comparison is None:
+        strength: Strength = 1 if "(" not in text or text.startswith("isinstance(") else 2
+        subject = _first_argument(text[11:]) if text.startswith("isinstance(") else text
+        return _make(line, subject, text, "true", strength, negated=negated)
+    sign, subject = comparison[1], text[: comparison.start()].strip()
+    value = text[comparison.end() :].strip()
+    names = {"is": "is", "is not": "isnot", "in": "in", "not in": "notin"}
+    strength = 3 if sign in ("==", "is") else 2
+    if sign == "is not" and value == "None":
+        strength = 1
+    return _make(
+        line, subject, f"{subject}, {value}", names.get(sign, sign), strength, negated=negated
+    )
+
+
+def _make(
+    line: str, subject: str, arguments: str, name: str, strength: Strength, *, negated: bool = False
+) -> ParsedAssertion:
+    return ParsedAssertion(
+        line=line,
+        subject=subject.strip(),
+        arguments=arguments.strip(),
+        name=name,
+        negated=negated,
+        strength=strength,
+    )
+
+
+def _first_argument(text: str) -> str:
+    depth = 0
+    for place, sign in enumerate(text):
+        if sign in "([{":
+            depth += 1
+        elif sign in ")]}":
+            depth -= 1
+        if depth < 0 or (sign == "," and depth == 0):
+            return text[:place]
+    return text
+
+
+def find_loosened_assertion(removed: Iterable[str], added: Iterable[str]) -> tuple[str, str] | None:
+    """An assertion and the one in its place that says less, or the opposite, of the same thing."""
+    old = [parsed for line in removed if (parsed := parse_assertion(line))]
+    new = [parsed for line in added if (parsed := parse_assertion(line))]
+    # An assertion over several lines names its subject on another one.
+    is_pair = len(old) == len(new) == 1
+    kept = {after.line for after in new}
+    for before in (one for one in old if one.line not in kept):
+        same = [
+            after for after in new if after.subject == before.subject and (after.subject or is_pair)
+        ]
+        for after in same:
+            if is_inverted(before, after) or is_wider(before, after):
+                return before.line, after.line
+        if same and all(after.strength < before.strength for after in same):
+            return before.line, same[0].line
+    return None
+
+
+def is_inverted(before: ParsedAssertion, after: ParsedAssertion) -> bool:
+    """The same words are asserted, and the opposite of them."""
+    if before.arguments != after.arguments:
+        return False
+    if before.name == after.name:
+        return before.negated != after.negated
+    return _OPPOSITE.get(before.name) == after.name and before.negated == after.negated
+
+
+def is_wider(before: ParsedAssertion, after: ParsedAssertion) -> bool:
+    """Only a tolerance differs, and it lets more pass."""
+    one, other = _NUMBER.sub("0", before.line), _NUMBER.sub("0", after.line)
+    if one != other or before.line == after.line:
+        return False
+    pairs = zip(_NUMBER.finditer(before.line), _NUMBER.finditer(after.line), strict=True)
+    differing = [(a, b) for a, b in pairs if a[0] != b[0]]
+    if len(differing) != 1:
+        return False
+    old, new = differing[0]
+    name = _TOLERANCE.search(before.line, 0, old.start())
+    if name is None:
+        return False
+    loosened = float(new[0]) > float(old[0])
+    return loosened != name[0].startswith("places")
+
+
+def find_lowered_floor(
+    removed: Iterable[str], added: Iterable[str]
+) -> tuple[str, str, str, str] | None:
+    """The name of a coverage floor, its old and new value, and the line that lowers it."""
+    before = {match[1]: match[2] for line in removed if (match := COVERAGE_FLOOR.search(line))}
+    for line in added if before else ():
+        match = COVERAGE_FLOOR.search(line)
+        if match and float(match[2]) < float(before.get(match[1], "0")):
+            return match[1], before[match[1]], match[2], line
+    return None
+
+
+# Names that a failing result says do not exist, as languages and option parsers put it.
+
+
+MissingNameKind = Literal["attribute", "import", "module", "keyword", "name", "option"]
+
+MAX_OUTPUT_CHARS = 4000
+"""So much of an output is searched, from its end."""
+MIN_NAME_CHARS = 4
+"""Shorter names are in every text: nothing can be said of them."""
+
+_NOT_A_VALUE = r"(?<!'float' object )(?<!'int' object )(?<!'bool' object )(?<!'NoneType' object )"
+# The words that tell of a missing name, and how to read it from what stands around them.
+_MISSING_NAME_MESSAGES: tuple[tuple[str, MissingNameKind, str], ...] = (
+    ("has no attribute", "attribute", rf"{_NOT_A_VALUE}has no attribute ['\"](\w+)['\"]"),
+    ("not have the attribute", "attribute", r"not have the attribute ['\"](\w+)['\"]"),
+    ("does not exist on type", "attribute", r"Property '(\w+)' does not exist on type"),
+    (" is not a function", "attribute", r"(\w+) is not a function\b"),
+    ("has no field or method", "attribute", r"has no field or method (\w+)"),
+    ("undefined: ", "attribute", r"undefined: \w+\.(\w+)"),
+    (" named `", "attribute", r"no (?:method|field|[a-z ]{0,30}associated item) named `(\w+)`"),
+    ("cannot import name", "import", r"cannot import name ['\"](\w+)['\"]"),
+    ("no exported member", "import", r"has no exported member (?:named )?['\"](\w+)['\"]"),
+    ("unresolved import", "import", r"unresolved import `[\w:]*?(\w+)`"),
+    # A package that is not installed is named without a dot: that is the machine's fault.
+    ("No module named", "module", r"No module named ['\"](\w+(?:\.\w+)+)['\"]"),
+    ("unexpected keyword", "keyword", r"unexpected keyword argument ['\"](\w+)['\"]"),
+    ("NameError: name", "name", r"NameError: name ['\"](\w+)['\"] is not defined"),
+    ("ReferenceError: ", "name", r"ReferenceError: (\w+) is not defined"),
+    ("Cannot find name", "name", r"Cannot find name '(\w+)'"),
+    ("undefined: ", "name", r"undefined: (\w+)(?![\w.])"),
+    ("cannot find ", "name", r"cannot find [a-z][a-z, /]{0,60} `(\w+)` in"),
+    ("nrecognized argument", "option", r"\w?nrecognized arguments?: (--[\w-]+)"),
+    ("nrecognized option", "option", r"\w?nrecognized options?[: ]+[`'\"‘]?(--[\w-]+)"),
+    ("nknown option", "option", r"\w?nknown options?[: ]+[`'\"‘]?(--[\w-]+)"),
+    ("nknown flag", "option", r"\w?nknown flag: [`'\"‘]?(--[\w-]+)"),
+    ("nknown argument", "option", r"\w?nknown arguments?[: ]+[`'\"‘]?(--[\w-]+)"),
+    ("o such option", "option", r"\w?o such option[: ]+[`'\"‘]?(--[\w-]+)"),
+    ("unexpected argument", "option", r"unexpected argument [`'\"‘]?(--[\w-]+)"),
+)
+_CONTEXT_CHARS, _MAX_MATCHES = 200, 50
+# Options that exist once a plug-in is installed: without it the machine is at fault.
+_PLUGIN_OPTIONS = (
+    "--asyncio", "--benchmark", "--black", "--cov", "--dist", "--ds", "--flake8", "--forked",
+    "--html", "--json-report", "--mypy", "--no-cov", "--numprocesses", "--picked", "--randomly",
+    "--reruns", "--snapshot", "--testmon", "--timeout", "--xvfb",
+)  # fmt: skip
+# Who tries one of these wants to see the error.
+_INVENTED_OPTION = re.compile(
+    r"bogus|no[nt]?-?(?:exist|such)|-(?:invalid|unknown|nope|fake|dummy|foo)\b"
+)
+
+
+class MissingName(Record):
+    """A name that does not exist, and the words that say so."""
+
+    sort: MissingNameKind
+    name: str
+    words: str
+
+
+@lru_cache(maxsize=1)
+def _build_message_search() -> tuple[
+    AhoCorasick, list[list[tuple[MissingNameKind, re.Pattern[str]]]]
+]:
+    patterns: dict[str, list[tuple[MissingNameKind, re.Pattern[str]]]] = {}
+    for sign, sort, pattern in _MISSING_NAME_MESSAGES:
+        patterns.setdefault(sign, []).append((sort, re.compile(pattern)))
+    return AhoCorasick(list(patterns), implementation=Implementation.DFA), list(patterns.values())
+
+
+def find_missing_names(output: str) -> Iterator[MissingName]:
+    """Each name once, in the order of the text."""
+    tail = output[-MAX_OUTPUT_CHARS:]
+    search, patterns = _build_message_search()
+    # Where they stand takes longer to find than whether there are any.
+    if not search.find_matches_as_strings(tail):
+        return
+    seen = set()
+    for index, start, end in search.find_matches_as_indexes(tail)[:_MAX_MATCHES]:
+        around = tail[max(0, start - _CONTEXT_CHARS) : end + _CONTEXT_CHARS]
+        for sort, pattern in patterns[index]:
+            match = pattern.search(around)
+            if match and match[1] not in seen and not _is_exempt(sort, match[1]):
+                seen.add(match[1])
+                yield MissingName(sort=sort, name=match[1], words=" ".join(match[0].split()))
+
+
+def _is_exempt(sort: MissingNameKind, name: str) -> bool:
+    if sort == "option":
+        plugged_in = name.startswith(_PLUGIN_OPTIONS)
+        return (
+            len(name) < MIN_NAME_CHARS + 2
+            or plugged_in
+            or _INVENTED_OPTION.search(name) is not None
+        )
+    if sort == "attribute" and name in _COMMON_METHODS:
+        return True
+    return len(name) < MIN_NAME_CHARS or name.startswith("__")
+
+
+_COMMON_METHODS = frozenset(
+    name for kind in (str, bytes, list, dict, set, io.StringIO, io.BytesIO) for name in dir(kind)
+)
+"""Methods that exist, only not on the value at hand: nothing was invented."""
+NAME_DEFINITION = (
+    # def NAME, class NAME, func (s *Server) NAME, const NAME, …
+    r"\b(?:def|class|function|fn|func|const|let|var|type|interface|struct|enum|trait|mod"
+    r"|macro_rules!)\s+(?:\([^()]{0,80}\)\s*)?NAME\b"
+    # NAME = 1, self.NAME: int = 1
+    r"|(?:^|[\s.{,(])NAME\s*(?::\s*[\w\[\]., |]{1,80})?\s*=(?!=)"
+    # A method of a JavaScript class.
+    r"|(?:^|\s)NAME\s*\([^()]{0,200}\)\s*(?::[^{};]{0,60})?\{"
+    # setattr(a, "NAME", 1), {"NAME": 1}
+    r"|['\"]NAME['\"]\s*[,:)]"
+)
+"""Defines NAME, in most languages: a pattern for one name in the place of the word."""
+
+
+# Parse Python source, one thread at a time.
+#
+# Python 3.11 keeps the depth of the tree it is making in one place for all threads: two that
+# parse at once may both fail with a SystemError.
+
+
+_PARSER_LOCK = Lock()
+
+
+def parse_python(source: str | bytes) -> ast.Module:
+    """Return the syntax tree of a module."""
+    with _PARSER_LOCK:
+        return ast.parse(source)
+
+
+def parse_expression(source: str) -> ast.expr:
+    """Return the syntax tree of an expression."""
+    with _PARSER_LOCK:
+        return ast.parse(source, mode="eval").body

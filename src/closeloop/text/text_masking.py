@@ -11,13 +11,78 @@ a line.
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 from posixpath import basename
 
 from closeloop.records.record import Record
-from closeloop.text.language_words import KEYWORDS, LANGUAGE_WORDS, SPEAKING_WORDS
+
+# The closed vocabulary of masked work: words that stay, and words with which one speaks.
+
+
+_KEYWORDS_TEXT = """
+False None True and as assert async await break case class continue def del elif else except
+finally for from global if import in is lambda match nonlocal not or pass raise return try type
+while with yield self cls super const let var function new this typeof instanceof export default
+extends implements interface enum switch throw catch null undefined true false void static public
+private protected abstract readonly of get set delete debugger require module exports func package
+go defer chan select range map struct fallthrough nil iota make append cap copy fn mut pub impl
+trait use mod crate where unsafe ref move dyn loop Some Ok Err Self Option Result Vec Box String
+str usize isize u8 u16 u32 u64 i8 i16 i32 i64 f32 f64 bool char byte rune int8 int16 int32 int64
+uint uint8 uint16 uint32 uint64 float32 float64 unwrap clone iter final throws synchronized
+boolean double long short Integer Boolean List Map Set begin end do then fi done esac echo exit
+include define ifdef ifndef endif namespace template typename using unsigned signed sizeof goto
+extern inline virtual override union
+"""
+_BUILT_IN_NAMES_TEXT = """
+abs all any bin bytearray bytes callable chr classmethod complex dict dir divmod enumerate eval
+exec filter float format frozenset getattr hasattr hash hex id input int isinstance issubclass len
+list locals max memoryview min next object oct open ord pow print property repr reversed round
+setattr slice sorted staticmethod sum tuple vars zip ArithmeticError AssertionError AttributeError
+BaseException Exception FileNotFoundError ImportError IndexError KeyError KeyboardInterrupt
+LookupError ModuleNotFoundError NameError NotImplemented NotImplementedError OSError OverflowError
+PermissionError RecursionError RuntimeError StopIteration SyntaxError SystemExit TimeoutError
+TypeError UnicodeDecodeError UnicodeEncodeError UnicodeError ValueError ZeroDivisionError Warning
+DeprecationWarning UserWarning __init__ __new__ __call__ __enter__ __exit__ __aenter__ __aexit__
+__iter__ __next__ __len__ __getitem__ __setitem__ __delitem__ __contains__ __eq__ __ne__ __lt__
+__le__ __gt__ __ge__ __hash__ __repr__ __str__ __bool__ __add__ __sub__ __mul__ __getattr__
+__setattr__ __name__ __main__ __all__ __file__ __doc__ __class__ __dict__ __slots__ __version__
+__future__ annotations capitalize casefold count decode encode endswith extend find index insert
+isalnum isalpha isdigit isspace items join keys ljust lower lstrip partition pop popitem remove
+replace reverse rfind rjust rpartition rsplit rstrip setdefault sort split splitlines startswith
+strip title translate update upper values zfill Any Callable ClassVar Generic Iterable Iterator
+Literal Mapping Optional Protocol Sequence TYPE_CHECKING TypeVar Union abc collections contextlib
+dataclass dataclasses datetime functools itertools json logging math operator os path pathlib Path
+random re subprocess sys time typing unittest TestCase Array Date Error JSON Math Number Object
+Promise Proxy RegExp Symbol concat console forEach includes indexOf isArray length lastIndexOf log
+parse push reduce shift some splice stringify substring toFixed toLowerCase toString toUpperCase
+trim unshift window document fmt errors strings strconv Println Printf Sprintf Errorf pytest
+raises fixture parametrize mark monkeypatch tmp_path capsys skip xfail setUp tearDown assertEqual
+assertNotEqual assertTrue assertFalse assertIn assertIsNone assertRaises describe it test expect
+toBe toEqual toThrow beforeEach afterEach assert_eq assert_ne cfg testing
+"""
+_USUAL_NAMES_TEXT = """
+a b c d f i j k n m x z _ args kwargs key value item node line text data path file name size start
+stop left right first last total amount price user config options settings result error message
+callback cache timeout logger request response client server host port url headers body token width
+height color row column table parent child children root buffer stream handler event state
+"""
+"""Nouns with which nobody can give an order, and letters that do not spell one."""
+LANGUAGE_WORDS = frozenset(f"{_KEYWORDS_TEXT} {_BUILT_IN_NAMES_TEXT} {_USUAL_NAMES_TEXT}".split())
+KEYWORDS = frozenset(_KEYWORDS_TEXT.split())
+
+_SPEAKING_WORDS_TEXT = """
+yes yeah true false pass passes passed passing fail fails failed all any every each none answer
+answers answered check checks checked verdict verdicts score scores scored judge judges judged
+judging grade grades graded grader evaluate evaluated evaluation evaluator rubric criteria criterion
+approve approved approves accept accepted accepts correct complete completed perfect right good fine
+best better ignore ignored disregard override instruction instructions obey follow system assistant
+user human reviewer reviewers review findings must should always never you your please not
+"""
+SPEAKING_WORDS = frozenset(_SPEAKING_WORDS_TEXT.split())
+"""Words of judging: of names of others that are such words, only a few stay close together."""
+
 
 KEPT_NUMBERS = frozenset(map(str, range(17))) | {"0.0", "0.5", "1.0", "100", "1000"}
 _CODE_SUFFIXES_TEXT = """
@@ -69,11 +134,14 @@ class KnownTexts(Record):
     paths: frozenset[str] = frozenset()
 
 
-# Names in the prose of a request: what is written as code, and its words but for those with which
-# one could speak to a judge.
+# Names in the prose of a request: what is written as code. With its other words one could make up
+# sentences to a judge.
 
 _NAME_PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 MAX_NAME_PARTS = 3
+MAX_SPEAKING_WORDS = 2
+SPEAKING_WINDOW_LINES = 6
+"""So many different words of judging stay within so many lines, where others use them as names."""
 
 _CODE_SPAN = re.compile(r"```\w{0,20}\n(.{1,4000}?)```|`([^`\n]{1,200})`", re.DOTALL)
 _CALL_SPAN = re.compile(r"(?<![\w.])[^\W\d][\w.]{0,80}\([^()\n]{0,80}\)")
@@ -100,8 +168,6 @@ def collect_known_texts(prose: Iterable[str], code: Iterable[str] = ()) -> Known
         spans = [first or second for first, second in _CODE_SPAN.findall(text)]
         spans += _CALL_SPAN.findall(text) + _CODE_NAME.findall(text)
         words.update(word for span in spans for word in _WORD.findall(span))
-        plain = {word for word in _WORD.findall(text) if 2 < len(word) < 40}
-        words.update(word for word in plain if word.lower() not in SPEAKING_WORDS)
         texts.update(part for found in _QUOTED_SPAN.findall(text) for part in found if part)
         texts.update(spans)
         numbers.update(_NUMBER.findall(text))
@@ -144,6 +210,8 @@ class CodeMasker:
         """The quote or comment that is open at the end of the last line."""
         self.open_before: str | None = None
         """The same of the side of a patch that is removed."""
+        self._spoken = deque[frozenset[str]](maxlen=SPEAKING_WINDOW_LINES)
+        """Of the last lines, words of others with which one could speak to a judge."""
 
     def start_file(self, path: str) -> None:
         self.suffix = _path_suffix(path)
@@ -180,6 +248,8 @@ class CodeMasker:
         if sign == "+" or not base_known:
             return shown
         del self.hidden[count:]
+        if self._spoken:
+            self._spoken[-1] = frozenset()  # what the base says is not said by the author
         return line
 
     def mask_line(self, line: str) -> str:
@@ -189,12 +259,15 @@ class CodeMasker:
             return TEXT_LINE if line.strip() else ""
         parts: list[str] = []
         at = 0
+        self._spoken.append(frozenset())
         if self.open_text is not None:
             at = self._close_text(line, 0)
             parts.append(TEXT_LINE if line[:at].strip() else "")
         while at < len(line):
             at = self._mask_token(line, at, parts)
         shown = _WORDS_IN_A_ROW.sub(_hide_prose, _shorten_runs("".join(parts))).rstrip()
+        if not self._keep:
+            shown = _VALUES_IN_A_ROW.sub(lambda run: self._placeholder("values", run[0]), shown)
         return TEXT_LINE if _SIGNS_ALONE.fullmatch(shown) else shown
 
     def _mask_token(self, line: str, at: int, parts: list[str]) -> int:
@@ -267,8 +340,8 @@ class CodeMasker:
     def _mask_plain(self, token: re.Match[str]) -> str:
         text = token[0]
         match token.lastgroup:
-            case "space":
-                return text[:60]
+            case "space":  # as indentation; within a line it could draw letters
+                return text[:60] if token.start() == 0 else " "
             case "sign":
                 return text
             case "number":
@@ -281,7 +354,9 @@ class CodeMasker:
         return ""
 
     def mask_word(self, word: str) -> str:
-        if self._keep or word in LANGUAGE_WORDS or word in self.known.words:
+        if self._keep or word in LANGUAGE_WORDS:
+            return word
+        if word in self.known.words and self._is_no_speech(word):
             return word
         if self._is_put_together(word):
             return word
@@ -294,6 +369,16 @@ class CodeMasker:
         else:
             kind = "Name" if word[0].isupper() else "name"
         return self._placeholder(kind, word)
+
+    def _is_no_speech(self, word: str) -> bool:
+        """Whether a name of others may stay: several words of judging close together may not."""
+        plain = word.lower()
+        if plain in SPEAKING_WORDS and self._spoken:
+            spoken = frozenset().union(*self._spoken) | {plain}
+            if len(spoken) > MAX_SPEAKING_WORDS:
+                return False
+            self._spoken[-1] |= {plain}
+        return True
 
     def _is_put_together(self, word: str) -> bool:
         """Whether a name consists of a few words of others: `test_gross`, `totalPrice`."""
@@ -326,12 +411,18 @@ class CodeMasker:
 
 
 def _shorten_runs(text: str) -> str:
-    """Signs that are repeated draw pictures."""
+    """Signs that are repeated draw pictures, and so do gaps between them."""
+    text = re.sub(r"([,;.:|*#=~^-])(?: +\1)+", r"\1", text)
     return re.sub(r"([!-/:-@\[-`{-~])\1{3,}", r"\1\1\1", text)
 
 
 _SIGNS_ALONE = re.compile(r"(?=(?:[^!-/:<-@^`|~]*[!-&*+./:<-@^`|~-]){6})[^\w()]+")
 """Signs without any name between them, brackets and commas aside: Morse code, for one."""
+_VALUES_IN_A_ROW = re.compile(
+    r"(?<![\w.])(?:(?:\d[\d.]*|[Tt]rue|[Ff]alse|[A-Za-z_])(?!\w)[^\w\"'`]{1,4}){7,}"
+    r"(?:\d[\d.]*|[Tt]rue|[Ff]alse|[A-Za-z_])(?!\w)"
+)
+"""What stays each by itself, and so much of it in a row that it could spell or draw a text."""
 _WORDS_IN_A_ROW = re.compile(r"(?<![\w.])[^\W\d]\w*(?: +[^\W\d]\w*){2,}")
 
 

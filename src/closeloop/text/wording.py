@@ -40,7 +40,7 @@ MAX_ORDERED_CHARS = 1000
 _DIGITS = re.compile(r"([0-9]{1,18})")
 
 
-# Shares as people read them everywhere: on pages, in the terminal, in sentences.
+# Shares and money as people read them everywhere: on pages, in the terminal, in sentences.
 
 
 def format_percent(share: float) -> str:
@@ -73,6 +73,14 @@ def format_points_estimate(value: float, low: float | None, high: float | None) 
         return shown
     bounds = (format_points(one, signed=True).split()[0] for one in (low, high))
     return f"{shown} ({' to '.join(bounds)})"
+
+
+def format_dollars(amount: float) -> str:
+    """`$1.20`, `$0.01`; below ten cents with the hundredths of a cent, if any: `$0.0042`."""
+    if 0 < abs(amount) < 0.0001:
+        return "< $0.0001"
+    whole, _, rest = f"{amount:,.{4 if abs(amount) < 0.1 else 2}f}".partition(".")
+    return f"${whole}.{rest[:2]}{rest[2:].rstrip('0')}"
 
 
 # Moments: what `since` and `until` take, wherever they are asked for.
@@ -226,3 +234,13 @@ def short_repository_name(address: str | None) -> str | None:
     if address is None:
         return None
     return address.rstrip("/").removesuffix(".git").replace(":", "/").rpartition("/")[2]
+
+
+INSTALL_CHECK_TOOLS = "install it with pip install 'closeloop[check]'"
+"""Ends a sentence that says that ruff, ty or ast-grep is missing."""
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+
+
+def without_formula(text: str) -> str:
+    """Text for a cell of a spreadsheet, which would run what begins like a formula."""
+    return f"'{text}" if text.startswith(FORMULA_STARTS) else text

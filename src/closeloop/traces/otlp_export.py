@@ -17,7 +17,7 @@ import msgspec
 from closeloop.records.attempt import Usage
 from closeloop.records.record import content_digest
 from closeloop.records.trace import AnyEvent, Lane, Message, Note, Thought, Trace, Turn
-from closeloop.traces.readers.otel_spans import OtelSpan
+from closeloop.traces.readers.otel_sessions import OtelSpan
 from closeloop.traces.trace_export import (
     EXPORT_KEY,
     ExportedCall,

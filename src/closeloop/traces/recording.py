@@ -20,8 +20,7 @@ from typing import Any, Self, TypeVar, cast
 from closeloop.records import trace as events
 from closeloop.records.attempt import Usage
 from closeloop.records.errors import BadInput
-from closeloop.records.session import Session
-from closeloop.records.trace import Turn
+from closeloop.records.trace import Session, Turn
 from closeloop.text.untrusted import clean_unicode, truncate_middle
 from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
 
@@ -247,13 +246,13 @@ class _LiveSession:
 def write_session_file(session: Session, folder: Path) -> Path:
     """The session as a file that `closeloop import` reads: whole, or not there."""
     from closeloop.text.redaction import redact_record
-    from closeloop.traces import atif_export
+    from closeloop.traces import trace_export
 
     session, _ = redact_record(session)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{session.id}.json"
     draft = path.with_suffix(".part")
-    draft.write_bytes(atif_export.export_atif(session, session.trace))
+    draft.write_bytes(trace_export.export_atif(session, session.trace))
     return draft.replace(path)
 
 

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from closeloop.records.attempt import Usage, sum_usage
 from closeloop.records.record import content_digest
-from closeloop.records.session import Session
 from closeloop.records.trace import (
     AnyEvent,
     Command,
@@ -24,6 +23,7 @@ from closeloop.records.trace import (
     Lane,
     Message,
     Note,
+    Session,
     Thought,
     ToolUse,
     Trace,

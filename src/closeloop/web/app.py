@@ -19,9 +19,9 @@ from closeloop.records.record import resolve_record_types
 from closeloop.store import Store
 from closeloop.traces.session_import import list_unbuilt_traces
 from closeloop.web import render, submissions
-from closeloop.web.access import LOOPBACK, AccessPolicy
-from closeloop.web.attempt_downloads import download_routes
 from closeloop.web.auth_middleware import (
+    LOOPBACK,
+    AccessPolicy,
     AuthMiddleware,
     answer_not_found,
     answer_server_error,
@@ -34,16 +34,23 @@ from closeloop.web.otlp_receiver import (
     build_sessions,
     make_otlp_endpoint,
 )
-from closeloop.web.page import PageEndpoint, build_openapi_document, page_operations, page_routes
-from closeloop.web.page_context import PageContext
+from closeloop.web.page import (
+    PageContext,
+    PageEndpoint,
+    build_openapi_document,
+    page_operations,
+    page_routes,
+)
 from closeloop.web.pages import PAGES
-from closeloop.web.score_intake import SCORE_OPERATIONS, score_routes
+from closeloop.web.static_export import download_routes
 from closeloop.web.submissions import (
     EVALUATION_OPERATIONS,
+    SCORE_OPERATIONS,
     SubmissionEvaluator,
     evaluation_routes,
     memory_decision_routes,
     review_routes,
+    score_routes,
 )
 
 __all__ = ["LOOPBACK", "build_web_app"]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import secrets
 import time
+import zlib
 from collections import OrderedDict
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from urllib.parse import quote
+from typing import Any
+from urllib.parse import parse_qs, quote
 
+import anyio
 import anyio.to_thread
 from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect, Request
@@ -17,20 +22,300 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from closeloop.records.record import Record
+from closeloop.records.settings import ACCESS_SCOPES, AccessScope, ServeSettings
+from closeloop.store import Store
 from closeloop.text.wording import count_with_noun
-from closeloop.web.access import (
-    LOOPBACK,
-    READING_METHODS,
-    AccessPolicy,
-    Caller,
-    caller_from_scope,
-    is_same_origin,
-    peer_address,
-    required_scope,
-    session_cookie_name,
-)
 from closeloop.web.render import render_template
-from closeloop.web.request_bodies import BodyMemory, RequestRefused, parse_form_fields
+
+# Bodies of requests, within limits of size, memory and time; and how a request is refused.
+
+
+BODY_SECONDS = 120.0
+"""So long a client may take to send a body."""
+MAX_HELD_BYTES = 256 << 20
+"""Bytes of all bodies that one endpoint holds at once."""
+MAX_GZIP_MEMBERS = 1000
+"""A gzip stream may consist of several members, each of which costs time to begin."""
+DECOMPRESS_SECONDS = 20.0
+_PIECE_BYTES = 16 << 10
+"""Bytes that are decompressed at a time: what follows a member is copied, so keep it small."""
+
+
+class RequestRefused(Exception):
+    """A request that cannot be taken, and the status that says why."""
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+class BodyMemory:
+    """Bytes of bodies that are held at once, by all requests to an endpoint together."""
+
+    def __init__(self, limit: int = MAX_HELD_BYTES) -> None:
+        self.limit = limit
+        self.held = 0
+
+    async def read_body(self, receive: Receive, most: int, why: str) -> bytes:
+        """Receive a body, which counts only until all of it has come."""
+        async with self.hold_body(receive, most, why) as body:
+            return body
+
+    @asynccontextmanager
+    async def hold_body(self, receive: Receive, most: int, why: str) -> AsyncIterator[bytes]:
+        """Receive a body, which counts while the block runs.
+
+        Refused with 413 and `why` above `most` bytes, with 408 when it does not come in time, and
+        with 503 when the bodies of all requests take too much memory. ClientDisconnect when the
+        client leaves.
+        """
+        chunks: list[bytes] = []
+        size = 0
+        try:
+            with anyio.move_on_after(BODY_SECONDS) as timer:
+                while True:
+                    message = await receive()
+                    if message["type"] != "http.request":
+                        raise ClientDisconnect
+                    chunk = message.get("body", b"")
+                    chunks.append(chunk)
+                    size += len(chunk)
+                    self.held += len(chunk)
+                    if size > most:
+                        raise RequestRefused(413, why)
+                    if self.held > self.limit:
+                        raise RequestRefused(503, "Too much comes at once: send it again.")
+                    if not message.get("more_body"):
+                        break
+            if timer.cancelled_caught:
+                raise RequestRefused(
+                    408, f"The body did not come within {BODY_SECONDS:.0f} seconds."
+                )
+            yield chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        finally:
+            self.held -= size
+
+
+def decompress_gzip(body: bytes, most: int) -> bytes:
+    """Decompress gzip of one or several members, in time linear to its size.
+
+    Refused with 413 when it has too many members, becomes more than `most` bytes or takes too
+    long; with 400 when it is damaged.
+    """
+    content, place, members = bytearray(), 0, 0
+    deadline = time.monotonic() + DECOMPRESS_SECONDS
+    while place < len(body):
+        members += 1
+        if members > MAX_GZIP_MEMBERS:
+            raise RequestRefused(
+                413, f"A body may have {MAX_GZIP_MEMBERS} gzip members: send it in one."
+            )
+        member = zlib.decompressobj(wbits=31)
+        while not member.eof:
+            piece = body[place : place + _PIECE_BYTES]
+            if not piece:
+                raise RequestRefused(400, "The body ends in the middle.")
+            try:
+                content += member.decompress(piece, most + 1 - len(content))
+            except zlib.error as error:
+                raise RequestRefused(400, "The body is not gzip.") from error
+            if len(content) > most:
+                raise RequestRefused(413, f"A request may unpack to {most >> 20} MiB.")
+            if time.monotonic() > deadline:
+                raise RequestRefused(413, "The body takes too long to unpack: send less at once.")
+            place += len(piece) - len(member.unused_data)
+    return bytes(content)
+
+
+def request_media_type(request: Request) -> str:
+    """What a body is said to be."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+# What a form says, whoever sent it.
+
+MAX_FIELDS = 1000
+
+
+def parse_form_fields(body: bytes) -> dict[str, list[str]]:
+    """Each field with its values; none of what cannot be a form of ours."""
+    try:
+        return parse_qs(body.decode("utf-8", "replace"), max_num_fields=MAX_FIELDS)
+    except ValueError:
+        return {}
+
+
+# Who calls, and whether they may: decided once, before any page or endpoint is asked.
+#
+# On this machine reading is open and so is sending traces, as long as no token is set. Everything
+# else needs a token, a browser's login by one, or the name that a trusted proxy vouches for. What
+# a browser writes must come from our own pages: same origin, and the token that those pages hold.
+
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+OPEN_PATHS = ("/health", "/login", "/favicon.ico")
+OPEN_FOLDERS = ("/static/", "/webhooks/")
+"""Webhooks are signed by whoever sends them."""
+READING_METHODS = ("GET", "HEAD", "OPTIONS")
+WRITE_SCOPES: dict[str, AccessScope] = {"/v1/": "ingest", "/settings": "admin", "/logout": "read"}
+"""What writing below a path needs; `review` anywhere else."""
+
+
+class Caller(Record):
+    """Whoever sent a request."""
+
+    name: str | None = None
+    """None is nobody in particular, on this machine."""
+    scopes: tuple[AccessScope, ...] = ()
+    session: str | None = None
+    """The secret of the browser's session, where it has one."""
+    new: bool = False
+    """Whether the browser has yet to be told of its session."""
+    by_browser: bool = False
+    """Whether only the browser's session says so: then a write must come from our pages."""
+
+    @property
+    def csrf(self) -> str | None:
+        """What our pages send along with a write, and no other page can know."""
+        return None if self.session is None else csrf_from_session(self.session)
+
+    def may(self, scope: AccessScope) -> bool:
+        return scope in self.scopes or "admin" in self.scopes
+
+
+class AccessPolicy(Record):
+    """Who is let in."""
+
+    store: Store
+    token: str | None = None
+    """The one that the environment gives; it may do everything."""
+    is_open: bool = False
+    """Whether anybody on this machine may read and send traces."""
+    settings: ServeSettings = ServeSettings()
+
+    def identify_caller(self, request: Request) -> Caller:
+        """Whoever calls; somebody without scopes where that cannot be told."""
+        secret = bearer_token(request)
+        if secret is not None:
+            return self.caller_by_token(secret) or Caller()
+        if (proxy_caller := self._caller_by_proxy(request)) is not None:
+            return proxy_caller
+        session = request.cookies.get(session_cookie_name(request))
+        if session and (session_caller := self._caller_by_session(session)) is not None:
+            return session_caller
+        if not self.is_open:
+            return Caller()
+        if session is not None:
+            return Caller(scopes=ACCESS_SCOPES, session=session, by_browser=True)
+        if request.method in READING_METHODS:
+            return Caller(scopes=ACCESS_SCOPES, session=secrets.token_urlsafe(32), new=True)
+        return Caller(scopes=("ingest",))
+
+    def caller_by_token(self, secret: str) -> Caller | None:
+        if self.token is not None and hmac.compare_digest(secret.encode(), self.token.encode()):
+            return Caller(name="the server's token", scopes=ACCESS_SCOPES)
+        known_token = self.store.access.find_token(secret=secret)
+        return (
+            None
+            if known_token is None
+            else Caller(name=known_token.name, scopes=known_token.scopes)
+        )
+
+    def find_token_id(self, secret: str) -> str | None:
+        """What a login remembers of the token it was made with."""
+        if self.token is not None and hmac.compare_digest(secret.encode(), self.token.encode()):
+            return self._environment_token_id
+        known_token = self.store.access.find_token(secret=secret)
+        return None if known_token is None else known_token.id
+
+    @property
+    def _environment_token_id(self) -> str:
+        """Another token in the environment ends the logins by the last one."""
+        return "environment " + hashlib.sha256((self.token or "").encode()).hexdigest()[:16]
+
+    def _caller_by_session(self, session: str) -> Caller | None:
+        name = self.store.access.find_login_token(session, datetime.now(UTC))
+        if name is None:
+            return None
+        if self.token is not None and name == self._environment_token_id:
+            return Caller(
+                name="the server's token", scopes=ACCESS_SCOPES, session=session, by_browser=True
+            )
+        known_token = self.store.access.find_token(name=name)
+        if known_token is None:
+            return None
+        return Caller(
+            name=known_token.name, scopes=known_token.scopes, session=session, by_browser=True
+        )
+
+    def _caller_by_proxy(self, request: Request) -> Caller | None:
+        """Whom a proxy names that we were told to trust."""
+        header = self.settings.user_header
+        if header is None or peer_address(request) not in self.settings.proxies:
+            return None
+        name = request.headers.get(header)
+        if not name:
+            return None
+        # The proxy logs people in; the browser's session is only there to know our own pages.
+        session = request.cookies.get(session_cookie_name(request))
+        return Caller(
+            name=name[:200],
+            scopes=self.settings.user_scopes,
+            session=session or secrets.token_urlsafe(32),
+            new=session is None,
+            by_browser=True,
+        )
+
+
+def required_scope(method: str, path: str) -> AccessScope | None:
+    """What a request needs; None where anybody may."""
+    if path in OPEN_PATHS or path.startswith(OPEN_FOLDERS):
+        return None
+    if method in READING_METHODS:
+        return "read"
+    return next(
+        (scope for start, scope in WRITE_SCOPES.items() if path.startswith(start)), "review"
+    )
+
+
+def bearer_token(request: Request) -> str | None:
+    """The token that a request holds up."""
+    kind, _, secret = request.headers.get("authorization", "").partition(" ")
+    return secret.strip() if kind.lower() == "bearer" and secret.strip() else None
+
+
+def session_cookie_name(request: Request) -> str:
+    """Browsers share cookies between the ports of a machine."""
+    return f"closeloop_{request.url.port or 'session'}"
+
+
+def csrf_from_session(session: str) -> str:
+    return hashlib.sha256(b"csrf " + session.encode("utf-8", "replace")).hexdigest()[:32]
+
+
+def is_same_origin(request: Request, hosts: Collection[str] = ()) -> bool:
+    """Whether a browser says that one of our own pages asks.
+
+    A proxy may speak HTTPS for us, so only the host is compared.
+    """
+    origin = request.headers.get("origin")
+    if origin is None:
+        return request.headers.get("sec-fetch-site") == "same-origin"
+    kind, _, host = origin.partition("://")
+    return kind in ("http", "https") and host in (request.headers.get("host"), *hosts)
+
+
+def peer_address(request: Request) -> str:
+    """The address that a request came from: a proxy's, where there is one."""
+    return request.client.host if request.client else ""
+
+
+def caller_from_scope(scope: Any) -> Caller:
+    """Whoever the guard let in."""
+    caller: Caller = scope.get("state", {}).get("caller") or Caller()
+    return caller
+
 
 # How often one address may do something.
 
@@ -210,7 +495,7 @@ def _refuse_missing_scope(request: Request, caller: Caller) -> Response | None:
         query = f"?{request.url.query}" if request.url.query else ""
         return RedirectResponse(f"/login?next={quote(request.url.path + query, safe='')}", 303)
     why = (
-        "This token is unknown or revoked: `closeloop token list` shows those that hold."
+        "This token is unknown or revoked: `closeloop admin token list` shows those that hold."
         if request.headers.get("authorization", "").lower().startswith("bearer ")
         else "Send the header `Authorization: Bearer TOKEN`."
     )

@@ -26,10 +26,10 @@ from starlette.responses import Response
 from closeloop.records.errors import BadInput, Fault, MachineFailed
 from closeloop.store import Store
 from closeloop.store.record_bodies import encode_record
-from closeloop.traces.readers.otel_spans import OtelSpan
+from closeloop.traces.readers.otel_sessions import OtelSpan
 from closeloop.traces.readers.otlp import spans_from_json, spans_from_protobuf
 from closeloop.traces.session_import import build_trace_session, save_spans
-from closeloop.web.request_bodies import (
+from closeloop.web.auth_middleware import (
     BodyMemory,
     RequestRefused,
     decompress_gzip,

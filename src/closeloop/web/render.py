@@ -21,18 +21,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from closeloop import __version__
-from closeloop.metrics import metric_figures
 from closeloop.records.attempt import AttemptRow
 from closeloop.records.record import Record
 from closeloop.text.untrusted import make_visible
 from closeloop.text.wording import (
     count_with_noun,
+    format_dollars,
     format_percent,
     format_points,
     short_repository_name,
     truncate_words,
 )
-from closeloop.web.code_view import colour_diff, pair_lines
+from closeloop.web.diff_view import colour_diff, pair_lines
 
 # Files that pages are made with: served from memory under names that change with their content.
 
@@ -259,6 +259,7 @@ def template_environment() -> Environment:
         "asset": asset_address,
         "colour_diff": colour_diff,
         "pair_lines": pair_lines,
+        "exit_label": exit_label,
         "result": attempt_result,
         "version": __version__,
     }
@@ -341,7 +342,7 @@ def _format_two_units(large: int, unit: str, rest: int, small: str) -> str:
 
 def format_money(amount: float | None) -> str:
     """As figures have it."""
-    return ABSENT_MARK if amount is None else metric_figures.format_dollars(amount)
+    return ABSENT_MARK if amount is None else format_dollars(amount)
 
 
 def format_figure(value: float | None, unit: str = "", signed: bool = False) -> str:
@@ -379,6 +380,24 @@ def shorten_name(name: str | None, most: int = 40) -> str | None:
         return whole
     end = most // 3
     return f"{whole[: most - end - 1]}…{whole[-end:]}"
+
+
+_INCOMPLETE_RECORDING = re.compile(r"\b(?:recording|stream|log) ends\b|no completion was reported")
+EXIT_LABELS = {
+    "gave_up": "gave up",
+    "out_of_time": "time limit reached",
+    "idle": "stopped responding",
+    "out_of_budget": "budget reached",
+    "crashed": "crashed",
+    "machine": "machine failure",
+}
+
+
+def exit_label(row: AttemptRow) -> str:
+    """How an attempt ended, in words; a recording that just stops says nothing of the agent."""
+    if row.origin == "production" and _INCOMPLETE_RECORDING.search(row.cause or ""):
+        return "recording incomplete"
+    return EXIT_LABELS.get(row.exit, row.exit.replace("_", " "))
 
 
 def attempt_result(row: AttemptRow) -> str:

@@ -12,13 +12,29 @@ from html import unescape
 from pathlib import Path
 from urllib.parse import parse_qsl
 
-from starlette.routing import compile_path
+import anyio.to_thread
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, compile_path
 
 from closeloop.records.errors import BadInput, Fault
+from closeloop.records.record import Record
+from closeloop.records.trace import Trace
+from closeloop.reviews.review_queue import load_open_task
+from closeloop.store import Store
+from closeloop.traces.otlp_export import export_otlp
+from closeloop.traces.trace_export import ExportSource, export_atif, export_jsonl
 from closeloop.web import render
-from closeloop.web.access import Caller
-from closeloop.web.page import Page, PageLocation, parse_page_query
-from closeloop.web.page_context import PageContext
+from closeloop.web.auth_middleware import Caller
+from closeloop.web.page import (
+    Page,
+    PageContext,
+    PageLocation,
+    PageNotFound,
+    fault_status,
+    find_or_404,
+    parse_page_query,
+)
 from closeloop.web.pages import PAGES
 from closeloop.web.render import render_template
 
@@ -49,10 +65,17 @@ ExportProgress = Callable[[int, int], None]
 """How many pages of how many that are known of are written now."""
 
 
+class ExportedPages(Record):
+    """How many pages were written, and how many linked ones were not for want of room."""
+
+    written: int
+    left_out: int
+
+
 def export_pages(
     desk: PageContext, folder: Path, tell: ExportProgress = lambda done, of: None
-) -> int:
-    """Write the pages; how many those were."""
+) -> ExportedPages:
+    """Write up to MAX_PAGES pages; the first page says when some were left out."""
     desk.metric_cache.patience = None
     prepare_export_folder(folder)
     site = StaticSite(desk)
@@ -66,7 +89,12 @@ def export_pages(
         asset_file = folder / asset.address.lstrip("/")
         asset_file.parent.mkdir(parents=True, exist_ok=True)
         asset_file.write_bytes(asset.content)
-    return len(site.found)
+    if site.left_out:
+        index = folder / "index.html"
+        text = index.read_text(encoding="utf-8")
+        notice = render_template("export_limit.html", most=MAX_PAGES, left_out=len(site.left_out))
+        index.write_text(text.replace("</main>", f"{notice}</main>", 1), encoding="utf-8")
+    return ExportedPages(written=len(site.found), left_out=len(site.left_out))
 
 
 def prepare_export_folder(folder: Path) -> None:
@@ -91,7 +119,9 @@ class StaticSite:
         )
         self.names: dict[str, str] = {}
         self.found: list[str] = []
-        """Addresses, in the order that they were come across."""
+        """Addresses, in the order in which they were found."""
+        self.left_out: set[str] = set()
+        """Addresses of pages beyond the limit."""
         for page in self.sections:
             self.page_file_name(page.path)
 
@@ -100,12 +130,14 @@ class StaticSite:
         if address not in self.names:
             page = next(iter(self._pages_at(address)), None)
             if (
-                len(self.names) >= MAX_PAGES
-                or page is None
+                page is None
                 or page.part
                 or page.path in SERVER_ONLY_PATHS
                 or _SCORE_CHOICE.search(address)
             ):
+                return None
+            if len(self.names) >= MAX_PAGES:
+                self.left_out.add(address)
                 return None
             self.names[address] = address_file_name(address)
             self.found.append(address)
@@ -181,3 +213,57 @@ def _icon_shape() -> str:
     """The icon itself: a page on disk may not take it from another file."""
     shape = _ICON_SHAPE.search(render.load_assets()["icon.svg"].content.decode())
     return (shape[1] or shape[2]) if shape else ""
+
+
+# One attempt as a file: its change as a patch, its trace in the formats of `closeloop export`.
+
+
+def _join_lines(of: ExportSource, trace: Trace) -> bytes:
+    lines: Iterator[bytes] = export_jsonl(of, trace)
+    return b"".join(lines)
+
+
+TRACE_FORMATS: dict[str, tuple[str, str, Callable[[ExportSource, Trace], bytes]]] = {
+    "jsonl": ("events.jsonl", "application/x-ndjson", _join_lines),
+    "atif": ("atif.json", "application/json", export_atif),
+    "otlp": ("otlp.json", "application/json", export_otlp),
+}
+"""By name, how the file is called after the attempt's id, its kind, and what writes it."""
+
+
+def download_routes(desk: PageContext) -> list[Route]:
+    async def download(request: Request) -> Response:
+        name, kind = request.path_params["attempt"], request.path_params["kind"]
+        try:
+            file, media_type, content = await anyio.to_thread.run_sync(
+                build_download, desk.store, name, kind
+            )
+        except Fault as fault:
+            text = render_template("refused.html", why=str(fault))
+            return Response(text, fault_status(fault), media_type="text/html")
+        headers = {
+            "content-disposition": f'attachment; filename="{file}"',
+            "cache-control": "private, no-cache",
+        }
+        return Response(content, headers=headers, media_type=media_type)
+
+    return [Route("/attempts/{attempt}/export/{kind}", download, methods=["GET"])]
+
+
+def build_download(store: Store, name: str, kind: str) -> tuple[str, str, bytes]:
+    """The file's name, its media type and its content; PageNotFound where there is nothing."""
+    attempt = find_or_404(store.load_attempt, name)
+    load_open_task(store, attempt)
+    if kind == "patch":
+        change = store.load_change(attempt.id)
+        if change is None or not change.patch:
+            raise PageNotFound("This attempt has no change on record.")
+        return f"{attempt.id}.patch", "text/x-diff", change.patch.encode("utf-8", "replace")
+    if kind not in TRACE_FORMATS:
+        raise PageNotFound(f"There is no export {kind!r}: {', '.join(('patch', *TRACE_FORMATS))}.")
+    trace = store.load_trace(attempt.id)
+    if trace is None:
+        raise PageNotFound("This attempt has no trace on record.")
+    ending, media_type, export = TRACE_FORMATS[kind]
+    source = store.load_session(attempt.id) or attempt
+    return f"{attempt.id}.{ending}", media_type, export(source, trace)

@@ -27,17 +27,17 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from closeloop.flow import receive_pull_requests
 from closeloop.records.errors import Fault, MachineFailed, ReadOnlyStore
 from closeloop.records.record import Record
-from closeloop.reviews import github_webhooks, gitlab_pulls
+from closeloop.reviews import host_pulls
 from closeloop.reviews.authorship import AgentSignsByName
+from closeloop.reviews.pull_board import RiskAssessment
 from closeloop.reviews.pull_changes import OpenHost, run_change_worker
-from closeloop.reviews.pull_risk import RiskAssessment
-from closeloop.reviews.pull_updates import refresh_all_pulls
+from closeloop.reviews.pull_lifecycle import refresh_all_pulls
 from closeloop.reviews.rule_learning import run_learning_worker
 from closeloop.reviews.webhook_delivery import WebhookTarget, send_all_events
 from closeloop.store import Store
 from closeloop.store.pull_section import WebhookArrival
 from closeloop.text.redaction import redact_json
-from closeloop.web.request_bodies import BodyMemory, RequestRefused
+from closeloop.web.auth_middleware import BodyMemory, RequestRefused
 
 BODY_LIMIT = 25 << 20
 """Bytes; GitHub sends no larger payload."""
@@ -48,8 +48,8 @@ QUIET_SECONDS = 0.2
 READING_PAUSE_FACTOR = 9
 """While deliveries come, reading takes one part of the time in so many and one."""
 EVENT_NAMES = {
-    "github": frozenset(github_webhooks.GITHUB_EVENTS),
-    "gitlab": frozenset(gitlab_pulls.GITLAB_EVENTS),
+    "github": frozenset(host_pulls.GITHUB_EVENTS),
+    "gitlab": frozenset(host_pulls.GITLAB_EVENTS),
 }
 _log = logging.getLogger(__name__)
 _TOO_LARGE_MESSAGE = f"A payload may have {BODY_LIMIT >> 20} MiB."

@@ -11,11 +11,11 @@ from typing import Any
 from anyio.from_thread import BlockingPortal
 
 from closeloop.agents.builtin import BuiltinAgent
-from closeloop.agents.contract import FixedReplyModel, check_work
+from closeloop.contracts import FixedReplyModel, check_work
 from closeloop.records.attempt import Usage
-from closeloop.records.chat import ModelReply, ModelToolCall
 from closeloop.records.protocols import Assignment, Model, Work
 from closeloop.records.task import Limits, Variant
+from closeloop.records.trace import ModelReply, ModelToolCall
 from patience import PATIENCE
 
 

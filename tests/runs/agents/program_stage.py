@@ -10,7 +10,7 @@ import msgspec
 from anyio.from_thread import BlockingPortal
 from stand_in_door import StandIn, stand_in
 
-from closeloop.agents import command
+from closeloop.agents import programs
 from closeloop.agents.headless_agent import HeadlessAgent
 from closeloop.records.protocols import Assignment, Work
 from closeloop.records.task import Limits, Variant
@@ -59,7 +59,7 @@ class Stage:
     def play(self, text: str, **changes: Any) -> Played:
         """Let the program work, by the agent `command`."""
         settings = {"program": self.program(text), **changes.pop("settings", {})}
-        return self.let(command.agent.with_settings(settings), **changes)
+        return self.let(programs.command.with_settings(settings), **changes)
 
     def let(self, agent: HeadlessAgent, **changes: Any) -> Played:
         return self.portal.call(self._let, agent, changes)

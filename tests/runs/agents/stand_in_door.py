@@ -14,9 +14,8 @@ import anyio.abc
 from closeloop.providers.script_server import serve_script
 from closeloop.providers.scripted_model import parse_script
 from closeloop.records.attempt import Usage
-from closeloop.records.chat import ModelReply, ModelRequest
 from closeloop.records.errors import Fault, OutOfBudget
-from closeloop.records.session import Exchange
+from closeloop.records.trace import Exchange, ModelReply, ModelRequest
 
 
 class StandIn:

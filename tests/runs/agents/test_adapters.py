@@ -10,9 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from closeloop import plugins
-from closeloop.agents import claude_code, codex, gemini_cli, mini_swe_agent, opencode, pi
-from closeloop.agents.agent_adapter import AgentCallRequest, find_installed_program
-from closeloop.agents.headless_agent import HeadlessAgent
+from closeloop.agents.headless_agent import AgentCallRequest, HeadlessAgent, find_installed_program
 from closeloop.records.protocols import Recording
 
 AGENTS = {
@@ -91,37 +89,39 @@ def test_whatever_is_printed_or_left_is_understood_without_an_error(
 
 
 @pytest.mark.parametrize(
-    ("agent", "lines", "text", "exit_", "cause"),
+    ("name", "lines", "text", "exit_", "cause"),
     [
-        (claude_code, '{"type":"result","subtype":"success","is_error":false,"result":"Done."}',
+        ("claude-code", '{"type":"result","subtype":"success","is_error":false,"result":"Done."}',
          "Done.", None, None),
-        (claude_code, '{"type":"result","subtype":"error_max_turns","is_error":true}',
+        ("claude-code", '{"type":"result","subtype":"error_max_turns","is_error":true}',
          None, "out_of_budget", "turn limit"),
-        (claude_code, '{"type":"result","subtype":"success","is_error":true,"result":"API Error"}',
+        ("claude-code",
+         '{"type":"result","subtype":"success","is_error":true,"result":"API Error"}',
          "API Error", "crashed", "API Error"),
-        (codex, '{"type":"item.completed","item":{"type":"agent_message","text":"One."}}\n'
+        ("codex", '{"type":"item.completed","item":{"type":"agent_message","text":"One."}}\n'
          '{"type":"item.completed","item":{"type":"agent_message","text":"Two."}}\n'
          '{"type":"turn.completed"}', "Two.", None, None),
-        (codex, '{"type":"turn.failed","error":{"message":"stream"}}', None, "crashed", "stream"),
-        (gemini_cli, '{"type":"message","role":"assistant","content":"Old."}\n{"type":"tool_use"}\n'
+        ("codex", '{"type":"turn.failed","error":{"message":"stream"}}', None, "crashed", "stream"),
+        ("gemini-cli",
+         '{"type":"message","role":"assistant","content":"Old."}\n{"type":"tool_use"}\n'
          '{"type":"message","role":"assistant","content":"All "}\n'
          '{"type":"message","role":"assistant","content":"done."}\n'
          '{"type":"result","status":"success"}', "All done.", None, None),
-        (gemini_cli, '{"type":"result","status":"error","error":{"message":"quota"}}',
+        ("gemini-cli", '{"type":"result","status":"error","error":{"message":"quota"}}',
          None, "crashed", "quota"),
-        (opencode, '{"type":"text","part":{"text":"Done."}}', "Done.", None, None),
-        (opencode, '{"type":"error","error":{"name":"X","data":{"message":"gone"}}}',
+        ("opencode", '{"type":"text","part":{"text":"Done."}}', "Done.", None, None),
+        ("opencode", '{"type":"error","error":{"name":"X","data":{"message":"gone"}}}',
          None, "crashed", "gone"),
-        (pi, '{"type":"message_end","message":{"role":"assistant","content":[{"type":"text",'
+        ("pi", '{"type":"message_end","message":{"role":"assistant","content":[{"type":"text",'
          '"text":"Done."}]}}', "Done.", None, None),
-        (pi, '{"type":"message_end","message":{"role":"assistant","content":[],'
+        ("pi", '{"type":"message_end","message":{"role":"assistant","content":[],'
          '"stopReason":"error","errorMessage":"401"}}', None, "crashed", "401"),
     ],
 )  # fmt: skip
 def test_last_words_and_troubles_are_told(
-    agent: object, lines: str, text: str | None, exit_: str | None, cause: str | None
+    name: str, lines: str, text: str | None, exit_: str | None, cause: str | None
 ) -> None:
-    said = agent.agent.adapter.understand(b"noise\n" + lines.encode(), [])  # type: ignore[attr-defined]
+    said = AGENTS[name].adapter.understand(b"noise\n" + lines.encode(), [])
     assert (said.text, said.exit, said.cause) == (text, exit_, cause)
 
 
@@ -131,7 +131,7 @@ def test_last_words_and_troubles_are_told(
 )
 def test_mini_tells_its_end_in_its_file(status: str, exit_: str | None) -> None:
     left = Recording(path="a", content=json.dumps({"info": {"exit_status": status}}).encode())
-    assert mini_swe_agent.agent.adapter.understand(b"", [left]).exit == exit_
+    assert AGENTS["mini-swe-agent"].adapter.understand(b"", [left]).exit == exit_
 
 
 def tree(folder: Path, files: dict[str, str]) -> None:

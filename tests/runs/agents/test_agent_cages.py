@@ -17,7 +17,7 @@ from program_stage import Stage
 from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.records.settings import SandboxSettings
 from closeloop.records.task import Limits
-from closeloop.sandbox.sandbox_network import HostAllowlist
+from closeloop.sandbox.machine_view import HostAllowlist
 from closeloop.sandbox.workspaces import WorkspacePool
 from closeloop.text.code_patterns import BAIT_PATTERN
 
@@ -154,7 +154,7 @@ def test_a_host_that_is_none_is_told(host: str, tmp_path: Path) -> None:
 
 
 def test_a_proxy_that_is_spoken_to_badly_only_hangs_up(tmp_path: Path) -> None:
-    from closeloop.sandbox.sandbox_network import open_allowlist
+    from closeloop.sandbox.machine_view import open_allowlist
 
     async def main() -> list[bytes]:
         answers = []

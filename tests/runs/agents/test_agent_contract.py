@@ -10,7 +10,7 @@ import pytest
 from agent_desk import Desk, calls, says
 
 from closeloop import plugins
-from closeloop.agents.contract import check_agent, check_work
+from closeloop.contracts import check_agent, check_work
 from closeloop.records.attempt import Usage
 from closeloop.records.protocols import Work
 from closeloop.records.trace import Lane, Trace

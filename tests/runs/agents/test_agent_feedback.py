@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from agent_desk import Desk, calls, says
 
-from closeloop.records.chat import ModelToolCall
 from closeloop.records.task import Limits
+from closeloop.records.trace import ModelToolCall
 from patience import PATIENCE
 
 LACKED = "Nobody said which cents."

@@ -11,9 +11,8 @@ from agent_desk import Desk, calls, says
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from closeloop.agents.builtin_tools import TOOL_SPECS
-from closeloop.records.chat import ModelToolCall
-from closeloop.records.trace import Note
+from closeloop.agents.builtin import TOOL_SPECS
+from closeloop.records.trace import ModelToolCall, Note
 
 END = says("Done.")
 

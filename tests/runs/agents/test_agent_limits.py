@@ -12,15 +12,14 @@ import msgspec
 import pytest
 from agent_desk import Desk, calls, says, ticking
 
-from closeloop.agents import trace_recorder
+from closeloop.agents import headless_agent
 from closeloop.agents.builtin import CUT_OFF_HINT, EMPTY_REPLY_HINT, BuiltinAgent
-from closeloop.agents.contract import FixedReplyModel, check_work
+from closeloop.contracts import FixedReplyModel, check_work
 from closeloop.records.attempt import Usage
-from closeloop.records.chat import ModelReply, ModelRequest
 from closeloop.records.errors import BadInput, MachineFailed, OutOfBudget
 from closeloop.records.protocols import ProcessResult, Work
 from closeloop.records.task import Limits
-from closeloop.records.trace import Handoff, Message, Note
+from closeloop.records.trace import Handoff, Message, ModelReply, ModelRequest, Note
 from patience import SCALES
 
 END = says("Done.")
@@ -235,7 +234,7 @@ def test_a_model_that_refuses_gives_up(desk: Desk) -> None:
 def test_a_trace_that_grows_beyond_reason_ends_the_attempt(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trace_recorder, "MAX_TRACE_CHARS", 1_000)
+    monkeypatch.setattr(headless_agent, "MAX_TRACE_CHARS", 1_000)
     work = desk.work(says("", *[calls("run", command="seq 100")] * 50), END)
     assert (work.exit, work.cause) == ("out_of_budget", "trace limit")
     assert len(work.trace.events) < 10

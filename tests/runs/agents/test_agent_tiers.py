@@ -10,7 +10,7 @@ from git_trees import git
 from program_stage import ASKS, SCRIPT, Played, Stage
 from test_sandbox_escape import TIERS, at_tier
 
-from closeloop.agents import command
+from closeloop.agents import programs
 from closeloop.gateway.model_gateway import open_local_proxy
 from closeloop.records.settings import ModelSettings, SandboxSettings
 from closeloop.records.task import Limits
@@ -40,7 +40,7 @@ def test_a_program_works_in_every_kind_of_cage(tier: str, repo: Path, tmp_path: 
 
     async def play(stage: Stage, limits: Limits) -> Played:
         text = WORKS.replace("OUTSIDE", f"{tmp_path}/outside")
-        agent = command.agent.with_settings({"program": stage.program(text)})
+        agent = programs.command.with_settings({"program": stage.program(text)})
         async with open_local_proxy(model, limits, tmp_path) as door:
             return await stage._attempt(agent, limits, door, {})
 

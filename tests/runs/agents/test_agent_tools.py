@@ -8,9 +8,14 @@ import msgspec
 import pytest
 from agent_desk import Desk, calls, says
 
-from closeloop.agents.builtin import SYSTEM_PROMPT, BuiltinAgent
-from closeloop.agents.builtin_tools import NO_ANSWER, TOOL_FUNCTIONS, TOOL_SPECS
-from closeloop.agents.trace_recorder import MAX_RESULT_CHARS
+from closeloop.agents.builtin import (
+    NO_ANSWER,
+    SYSTEM_PROMPT,
+    TOOL_FUNCTIONS,
+    TOOL_SPECS,
+    BuiltinAgent,
+)
+from closeloop.agents.headless_agent import MAX_RESULT_CHARS
 from closeloop.records.task import Limits
 from closeloop.records.trace import Command, Edit, Handoff, Message, Note, Read, ToolUse
 from patience import PATIENCE

@@ -12,12 +12,17 @@ import msgspec
 import pytest
 from program_stage import ASKS, Stage
 
-from closeloop.agents import codex, command, headless_agent
-from closeloop.agents.agent_adapter import Adapter, AgentCall, AgentCallRequest, AgentReport
-from closeloop.agents.headless_agent import HeadlessAgent
+from closeloop.agents import headless_agent, programs
+from closeloop.agents.headless_agent import (
+    Adapter,
+    AgentCall,
+    AgentCallRequest,
+    AgentReport,
+    HeadlessAgent,
+)
 from closeloop.records.errors import BadInput, MachineFailed, OutOfBudget
 from closeloop.records.protocols import Recording
-from closeloop.records.session import Exchange
+from closeloop.records.trace import Exchange
 from patience import PATIENCE, SCALES
 
 DOES_IT = ASKS + "print(ask('How?'))\nopen('file.txt', 'a').write('two\\n')\n"
@@ -34,16 +39,16 @@ def test_a_program_works_through_the_gateway_and_its_change_is_kept(stage: Stage
 
 def test_a_program_that_is_not_installed_is_told_before_anything_runs() -> None:
     with pytest.raises(BadInput, match=r"codex is not installed.*npm install -g @openai/codex"):
-        codex.agent.with_settings({"program": "/nowhere/codex"})
-    assert HeadlessAgent(codex.agent.adapter, {"program": "/nowhere/codex"}).version is None
+        programs.codex.with_settings({"program": "/nowhere/codex"})
+    assert HeadlessAgent(programs.codex.adapter, {"program": "/nowhere/codex"}).version is None
 
 
 def test_a_program_in_the_wrong_version_is_told_before_anything_runs(stage: Stage) -> None:
     program = stage.program("echo tool 1.2.3", "versioned")
-    assert codex.agent.with_settings({"program": program, "version": "1.2.3"}).version == "1.2.3"
+    assert programs.codex.with_settings({"program": program, "version": "1.2.3"}).version == "1.2.3"
     with pytest.raises(BadInput, match=r"in version 1\.2\.3, not 2\.0 as the variant says"):
-        codex.agent.with_settings({"program": program, "version": "2.0"})
-    old = msgspec.structs.replace(codex.agent.adapter, oldest="1.10")
+        programs.codex.with_settings({"program": program, "version": "2.0"})
+    old = msgspec.structs.replace(programs.codex.adapter, oldest="1.10")
     with pytest.raises(BadInput, match=r"1\.10 is the first that works: run `npm"):
         HeadlessAgent(old).with_settings({"program": program})
 
@@ -54,7 +59,7 @@ def test_any_program_is_known_by_its_content_and_not_started_for_its_version(
     versions = set()
     for text in ("echo 1 > $0.started", "echo 2 > $0.started"):
         program = stage.program(text, "started")
-        versions.add(command.agent.with_settings({"program": program}).version)
+        versions.add(programs.command.with_settings({"program": program}).version)
     assert len(versions) == 2
     assert not (stage.folder / "started.started").exists()
 
@@ -70,7 +75,7 @@ def test_any_program_is_known_by_its_content_and_not_started_for_its_version(
 )
 def test_settings_that_mean_nothing_are_told(settings: dict[str, str], why: str) -> None:
     with pytest.raises(BadInput, match=why):
-        command.agent.with_settings(settings)
+        programs.command.with_settings(settings)
 
 
 def test_a_program_that_crashes_at_its_start_has_crashed_with_its_last_words(stage: Stage) -> None:
@@ -145,7 +150,7 @@ def test_a_program_without_a_model_need_not_ask(stage: Stage) -> None:
 
 def test_an_agent_that_needs_a_model_says_so(stage: Stage) -> None:
     with pytest.raises(BadInput, match="codex needs a model: name one with --model"):
-        stage.let(codex.agent, modelless=True)
+        stage.let(programs.codex, modelless=True)
 
 
 def test_a_program_cannot_edit_outside_its_workspace(stage: Stage) -> None:

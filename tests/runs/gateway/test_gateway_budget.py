@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from closeloop.gateway.attempt_proxy import AttemptProxy
 from closeloop.gateway.exchange_ledger import ExchangeEntry
 from closeloop.records.attempt import Usage
-from closeloop.records.chat import ModelReply, ModelRequest
 from closeloop.records.errors import BadInput, OutOfBudget
 from closeloop.records.settings import ModelSettings
 from closeloop.records.task import Limits
+from closeloop.records.trace import ModelReply, ModelRequest
 from patience import PATIENCE
 
 

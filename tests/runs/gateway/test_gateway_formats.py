@@ -24,8 +24,8 @@ from gateway_client import (
 
 from closeloop.providers.script_server import serve_script
 from closeloop.records.attempt import sum_usage
-from closeloop.records.chat import ChatMessage, ModelRequest
 from closeloop.records.settings import ModelSettings
+from closeloop.records.trace import ChatMessage, ModelRequest
 from patience import ROUNDS
 
 UPSTREAMS = ("scripted", "openai", "anthropic", "gemini")

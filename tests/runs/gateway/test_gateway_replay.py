@@ -14,12 +14,11 @@ from closeloop.gateway import Gateway
 from closeloop.gateway.replay_source import remove_volatile
 from closeloop.providers.provider_streams import read_provider_reply
 from closeloop.records.attempt import Attempt
-from closeloop.records.chat import ChatMessage, ModelRequest
 from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.records.experiment_plan import AttemptResult
-from closeloop.records.session import Exchange
 from closeloop.records.settings import ModelSettings
 from closeloop.records.task import Limits
+from closeloop.records.trace import ChatMessage, Exchange, ModelRequest
 from closeloop.store import open_store
 
 RECORDED = ModelSettings(provider="recorded", model="a1")

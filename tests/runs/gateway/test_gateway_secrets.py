@@ -22,8 +22,8 @@ from closeloop.providers.provider_streams import read_provider_reply
 from closeloop.records.attempt import Attempt
 from closeloop.records.errors import BadInput
 from closeloop.records.experiment_plan import AttemptResult
-from closeloop.records.session import Exchange
 from closeloop.records.settings import ModelSettings
+from closeloop.records.trace import Exchange
 from closeloop.store import open_store
 
 GITHUB = "ghp_" + "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8"

@@ -10,7 +10,7 @@ import anyio
 import msgspec
 
 from closeloop.grading.grading import GradedSubmission, grade_attempt
-from closeloop.grading.integrity.believe import evidence_of
+from closeloop.grading.integrity.confirm import evidence_of
 from closeloop.grading.task_proof import check_gradable
 from closeloop.records.attempt import Attempt, Grade, Proof
 from closeloop.records.settings import SandboxSettings

@@ -11,10 +11,9 @@ from pathlib import Path
 import msgspec
 from javascript_workspace import run_room, write_files
 
-from closeloop.grading.integrity.confirm import confirm_tests
+from closeloop.grading.integrity.confirm import ProbeRun, confirm_tests
 from closeloop.grading.integrity.javascript import ROOMS
 from closeloop.grading.integrity.probe import ProbeRequest
-from closeloop.grading.integrity.probe_run import ProbeRun
 from closeloop.records.attempt import IntegrityCheck
 from closeloop.records.task import TestRunner
 
@@ -93,22 +92,32 @@ class ScriptGrader:
         )
 
     def _list_texts(self, variant: str) -> tuple[dict[str, str], dict[str, str]]:
-        """The files of all changes, and the helpers; without a reference, those of the base."""
+        """The files of the changes that such a run is about, and their helpers."""
         files, helpers = {"package.json": "{}"}, dict[str, str]()
-        for title, change in self.changes.items():
-            files |= self._list_files(title, getattr(change, variant) or change.base)
+        for title, change in self._select_changes(variant).items():
+            files |= self._list_files(title, getattr(change, variant))
             if change.support is not None:
                 helpers[self._support_path(title)] = change.support
         return files, helpers
 
+    def _select_changes(self, variant: str) -> dict[str, ScriptChange]:
+        """All of them; as a control, those that are compared with the base, or a reference."""
+        return {
+            title: change
+            for title, change in self.changes.items()
+            if variant == "source" or (variant == "base") == (change.reference is None)
+        }
+
     def _run(self, variant: str, room: int) -> ProbeRun:
-        """All changes at once, in one room."""
+        """All changes that such a run is about at once, in one room."""
         if (variant, room) not in self.runs:
             files, helpers = self._list_texts(variant)
             request = ProbeRequest(
                 command=COMMANDS[self.runner],
                 runner=self.runner,
-                fail_to_pass=tuple(test for one in self.changes for test in self._list_ids(one)),
+                fail_to_pass=tuple(
+                    test for one in self._select_changes(variant) for test in self._list_ids(one)
+                ),
                 sources={**files, **helpers},
                 helpers=helpers,
                 folder="",

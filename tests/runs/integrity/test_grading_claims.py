@@ -14,9 +14,8 @@ from python_forgeries import FORGED, Case
 from python_honest import HONEST
 
 from closeloop.grading.integrity import confirm
-from closeloop.grading.integrity.confirm import confirm_tests
+from closeloop.grading.integrity.confirm import ProbeRun, confirm_tests
 from closeloop.grading.integrity.probe import ProbeTest
-from closeloop.grading.integrity.probe_run import ProbeRun
 from closeloop.records.attempt import Grade
 
 PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider"

@@ -10,12 +10,11 @@ import pytest
 from grading_shop import Shop
 from probe_runner import make_request, run_probe, write_files
 
+from closeloop.grading.grading import find_unsteady_tests
 from closeloop.grading.integrity import python
-from closeloop.grading.integrity.confirm import confirm_tests
+from closeloop.grading.integrity.confirm import ProbeRun, confirm_tests
 from closeloop.grading.integrity.probe import ProbeTest, Results
-from closeloop.grading.integrity.probe_run import ProbeRun
-from closeloop.grading.steadiness import find_unsteady_tests
-from closeloop.grading.testing.suite_report import Status
+from closeloop.grading.runner_reports import Status
 
 PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider"
 BROKEN = "def total(prices):\n    return sum(prices) + 1\n"

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 from grading_shop import Shop
 
-from closeloop.grading.integrity.manifests import restore_manifest
-from closeloop.grading.integrity.restore import read_steering, restored_paths
-from closeloop.grading.integrity.run_through import BaseTree
+from closeloop.grading.integrity.restore import (
+    BaseTree,
+    read_steering,
+    restore_manifest,
+    restored_paths,
+)
 from closeloop.records import attempt
 from closeloop.records.change import Change, FileChange
 from closeloop.records.task import Acceptance, Task

@@ -14,7 +14,7 @@ import pytest
 from probe_runner import ProbeOutcome, make_request, read_sources, run_probe, write_files
 
 from closeloop.grading.integrity import golang
-from closeloop.grading.testing.runner_reports import read_go
+from closeloop.grading.runner_reports import read_go
 
 pytestmark = pytest.mark.skipif(
     shutil.which("go") is None, reason="go is not installed: probes of Go tests go unchecked"
@@ -108,10 +108,7 @@ def test_every_test_of_an_honest_change_is_confirmed_and_perturbed(honest: Probe
     copied = {test.original for test in honest.probe.tests if test.kind == "copy"}
     perturbed = {test.original for test in honest.probe.tests if test.kind == "perturbed"}
     assert copied == set(projects.HONEST_TESTS)
-    assert perturbed == copied - {
-        "example.com/shop/calc/TestTable/small",
-        "example.com/shop/calc/TestTable/large",
-    }
+    assert perturbed == copied
 
 
 def test_nearly_all_values_that_are_likely_to_matter_do(honest: ProbeOutcome) -> None:
@@ -234,3 +231,33 @@ def test_several_modules_are_probed_each_in_its_own_folder(tmp_path: Path) -> No
     assert outcome.violations() == [], outcome.report + outcome.output
     assert outcome.exit_code == 1
     assert len({test.original for test in outcome.probe.tests if test.kind == "copy"}) == 2
+
+
+def test_no_two_copies_of_a_helper_have_one_name_where_a_value_is_changed_twice_alike() -> None:
+    # The wrong value is drawn: of 40 tokens, several change `2` for both reasons to the same.
+    text = (
+        'package a\n\nimport "testing"\n\nfunc check(t *testing.T, got int) {\n'
+        "\tif v := got; v != 2 { t.Errorf(`%d`, v) }\n}\n\n"
+        "func TestX(t *testing.T) { check(t, Two()) }\n"
+    )
+    sources = {"go.mod": "module m\n", "a/a_test.go": text}
+    for _ in range(40):
+        request = make_request(Path("/w"), "go", "go test ./...", ("m/a/TestX",), sources)
+        probe = golang.build_probe(request)
+        assert probe is not None
+        declared = re.findall(r"^func (\w+)", "\n".join(probe.files.values()), re.MULTILINE)
+        assert len(declared) == len(set(declared))
+
+
+def test_subtests_count_as_made_wrong_where_their_function_is() -> None:
+    text = (
+        'package a\n\nimport "testing"\n\nfunc TestX(t *testing.T) {\n'
+        '\tt.Run("one", func(t *testing.T) { if One() != 1 { t.Fatal() } })\n'
+        '\tt.Run("two", func(t *testing.T) { if Two() != 2 { t.Fatal() } })\n}\n'
+    )
+    wanted = ("m/a/TestX", "m/a/TestX/one", "m/a/TestX/two")
+    sources = {"go.mod": "module m\n", "a/a_test.go": text}
+    probe = golang.build_probe(make_request(Path("/w"), "go", "go test ./...", wanted, sources))
+    assert probe is not None
+    made_wrong = {test.original for test in probe.tests if test.kind == "perturbed"}
+    assert made_wrong == set(wanted)

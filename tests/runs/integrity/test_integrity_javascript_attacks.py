@@ -15,10 +15,9 @@ from javascript_attacks import TESTS, WRONG, Attack, group_attacks
 from javascript_graded_attacks import GRADED_ATTACKS, SUPPORT, GradedAttack
 from javascript_workspace import Outcome, describe, installed_packages, run_room, write_files
 
-from closeloop.grading.integrity.confirm import confirm_tests
+from closeloop.grading.integrity.confirm import ProbeRun, confirm_tests
 from closeloop.grading.integrity.javascript import ROOMS
 from closeloop.grading.integrity.probe import ProbeRequest
-from closeloop.grading.integrity.probe_run import ProbeRun
 from closeloop.records.task import TestRunner
 
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="NO NODE: install it")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from javascript_workspace import MODULE, describe, originals, run_probe
 
-from closeloop.grading.integrity.javascript_recorder import Recorder
+from closeloop.grading.integrity.javascript import Recorder
 
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="NO NODE: install it")
 

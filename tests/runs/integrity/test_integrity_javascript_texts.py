@@ -10,10 +10,13 @@ import subprocess
 import pytest
 
 from closeloop.grading.integrity.javascript import ROOMS, build_probe, read_results
-from closeloop.grading.integrity.javascript_tests import first_child, parse_script
-from closeloop.grading.integrity.javascript_values import change_value, make_changer
-from closeloop.grading.integrity.probe import Probe, ProbeRequest
-from closeloop.grading.integrity.source_edits import apply_edits
+from closeloop.grading.integrity.javascript_source import (
+    change_value,
+    first_child,
+    make_changer,
+    parse_script,
+)
+from closeloop.grading.integrity.probe import Probe, ProbeRequest, apply_edits
 
 
 def request(**changes: object) -> ProbeRequest:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.grading.integrity.manifests import restore_manifest
+from closeloop.grading.integrity.restore import restore_manifest
 
 BASE_PACKAGE = '{\n  "name": "shop",\n  "scripts": {"test": "jest"},\n  "jest": {"bail": 1}\n}\n'
 

@@ -13,8 +13,8 @@ from probe_runner import ProbeOutcome, make_request, read_sources, run_probe, wr
 
 from closeloop.grading.integrity import rust
 from closeloop.grading.integrity.probe import Probe
-from closeloop.grading.integrity.rust_inline import restore_inline_tests
-from closeloop.grading.testing.runner_reports import read_cargo
+from closeloop.grading.integrity.rust import restore_inline_tests
+from closeloop.grading.runner_reports import read_cargo
 
 needs_cargo = pytest.mark.skipif(
     shutil.which("cargo") is None, reason="cargo is not installed: probes of Rust go unchecked"

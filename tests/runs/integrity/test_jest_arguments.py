@@ -9,7 +9,7 @@ import anyio
 import pytest
 from javascript_workspace import SHOP, installed_packages, run_probe
 
-from closeloop.grading.testing.suite_run import run_tests
+from closeloop.grading.suite_run import run_tests
 from closeloop.records.settings import SandboxSettings
 from closeloop.records.task import Acceptance, Limits
 from closeloop.sandbox.workspaces import WorkspacePool

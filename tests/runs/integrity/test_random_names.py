@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from closeloop.grading.integrity.python_values import random_names
+from closeloop.grading.integrity.python_assertions import random_names
 
 
 class LargestFactor(random.Random):

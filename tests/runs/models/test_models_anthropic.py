@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from closeloop.providers.anthropic import ANTHROPIC_FORMAT, decode_anthropic, encode_anthropic
 from closeloop.providers.format_dialect import Dialect
 from closeloop.records.attempt import Usage
-from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest, ModelToolCall, ToolSpec
 from closeloop.records.errors import Fault, MachineFailed
+from closeloop.records.trace import ChatMessage, ModelReply, ModelRequest, ModelToolCall, ToolSpec
 
 SCHEMA = {"type": "object", "properties": {"score": {"type": "number"}}}
 

@@ -10,10 +10,10 @@ from closeloop.providers import open_model
 from closeloop.providers.format_dialect import Dialect
 from closeloop.providers.gemini import decode_gemini, encode_gemini
 from closeloop.records.attempt import Usage
-from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest, ModelToolCall, ToolSpec
 from closeloop.records.errors import MachineFailed
 from closeloop.records.settings import ModelSettings
 from closeloop.records.task import Limits
+from closeloop.records.trace import ChatMessage, ModelReply, ModelRequest, ModelToolCall, ToolSpec
 
 TOOL = ToolSpec(name="run", description="Runs.", parameters={"type": "object"})
 CALL = ModelToolCall(id="call-1-0", name="run", arguments={"command": "ls"})

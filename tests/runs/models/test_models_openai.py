@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from closeloop.providers.format_dialect import Dialect, adapt_dialect
 from closeloop.providers.openai import OPENAI_FORMAT, decode_openai, encode_openai
 from closeloop.records.attempt import Usage
-from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest, ModelToolCall, ToolSpec
 from closeloop.records.errors import Fault, MachineFailed
+from closeloop.records.trace import ChatMessage, ModelReply, ModelRequest, ModelToolCall, ToolSpec
 
 SCHEMA = {"type": "object", "properties": {"score": {"type": "number"}}, "required": ["score"]}
 HELLO = ModelRequest(messages=(ChatMessage(role="user", text="Hello"),))

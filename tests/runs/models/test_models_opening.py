@@ -10,10 +10,10 @@ import pytest
 
 from closeloop.providers import digest_model, find_model_settings, open_model
 from closeloop.providers.model_opening import OpenModel
-from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest
 from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.records.settings import ModelSettings
 from closeloop.records.task import Limits
+from closeloop.records.trace import ChatMessage, ModelReply, ModelRequest
 
 KEY = "sk-very-secret-0123456789"
 HELLO = ModelRequest(messages=(ChatMessage(role="user", text="Hello"),))
@@ -221,7 +221,7 @@ def test_a_script_needs_no_http_library(tmp_path: Path) -> None:
     program = """
 import sys, anyio
 from pathlib import Path
-from closeloop.records.chat import ChatMessage, ModelRequest
+from closeloop.records.trace import ChatMessage, ModelRequest
 from closeloop.records.task import Limits
 from closeloop.gateway import open_local_proxy
 from closeloop.providers import find_model_settings

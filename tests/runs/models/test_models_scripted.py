@@ -15,8 +15,8 @@ from closeloop.providers.scripted_model import (
     parse_script,
     reply_from_turn,
 )
-from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest, ModelToolCall, ToolSpec
 from closeloop.records.errors import BadInput, Fault, MachineFailed
+from closeloop.records.trace import ChatMessage, ModelReply, ModelRequest, ModelToolCall, ToolSpec
 
 CAREFUL = """
 name: careful

@@ -13,10 +13,10 @@ import pytest
 from closeloop.providers import open_model
 from closeloop.providers.script_server import MAX_REQUEST_BYTES, serve_script
 from closeloop.providers.scripted_model import ScriptedModel, parse_script
-from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest, ToolSpec
 from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.records.settings import ModelSettings
 from closeloop.records.task import Limits
+from closeloop.records.trace import ChatMessage, ModelReply, ModelRequest, ToolSpec
 from patience import PATIENCE
 
 SCRIPT = parse_script(

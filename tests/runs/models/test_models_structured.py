@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from closeloop.providers.structured_reply import ask_json, find_schema_problems, read_json_reply
-from closeloop.records.chat import ChatMessage, ModelReply, ModelRequest
 from closeloop.records.errors import BadInput, MachineFailed
+from closeloop.records.trace import ChatMessage, ModelReply, ModelRequest
 from patience import takes
 
 SCHEMA = {

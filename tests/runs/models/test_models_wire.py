@@ -13,12 +13,15 @@ import pytest
 from closeloop.providers.provider_connection import (
     MAX_BODY_BYTES,
     MAX_WAIT_SECONDS,
-    ModelEndpoint,
     ProviderConnection,
-    RequestRejected,
     retry_delay,
 )
-from closeloop.providers.provider_refusals import ConversationTooLong, ModelMissing
+from closeloop.providers.provider_refusals import (
+    ConversationTooLong,
+    ModelEndpoint,
+    ModelMissing,
+    RequestRejected,
+)
 from closeloop.records.errors import BadInput, MachineFailed, OutOfBudget
 from patience import PATIENCE
 

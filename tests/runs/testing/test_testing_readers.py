@@ -7,20 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.grading.testing.python_reports import (
+from closeloop.grading.runner_reports import (
+    ResultCollector,
+    SuiteReport,
+    read_cargo,
+    read_go,
+    read_jest,
     read_junit,
+    read_mocha,
+    read_node,
     read_pytest_report,
     read_pytest_text,
     read_unittest,
 )
-from closeloop.grading.testing.runner_reports import (
-    read_cargo,
-    read_go,
-    read_jest,
-    read_mocha,
-    read_node,
-)
-from closeloop.grading.testing.suite_report import ResultCollector, SuiteReport
 
 FIXTURES = Path(__file__).parent / "fixtures"
 

@@ -8,7 +8,7 @@ import sys
 import anyio
 import pytest
 
-from closeloop.grading.testing.suite_run import HIDDEN_FAILURES, run_tests
+from closeloop.grading.suite_run import HIDDEN_FAILURES, run_tests
 from closeloop.records.settings import SandboxSettings
 from closeloop.records.task import Acceptance, Limits
 from closeloop.sandbox.workspaces import WorkspacePool

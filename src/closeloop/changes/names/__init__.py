@@ -9,22 +9,441 @@ settings  a key or option of another tool, one slip from what stood there before
 
 from __future__ import annotations
 
+import configparser
+import re
+import tomllib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Any
 
-from closeloop.changes.names.diagnostic_filter import filter_diagnostics
+import msgspec
+
+from closeloop.changes.file_kinds import classify_file, is_test_file, language_of
 from closeloop.changes.names.name_search import MAX_SEARCHES, NameSearch
-from closeloop.changes.names.option_names import find_unknown_flags, find_unknown_settings
-from closeloop.changes.names.suspect_names import Suspect
-from closeloop.changes.names.type_diagnostics import find_new_diagnostics
-from closeloop.changes.names.type_folders import TypeCheckerUnusable
-from closeloop.changes.names.undeclared_imports import MANIFESTS, find_undeclared_imports
-from closeloop.records.finding import Finding, Rule, Unmeasured
-from closeloop.records.inspection import (
-    Inspection,
+from closeloop.changes.names.suspect_names import (
+    NameUse,
+    Suspect,
+    find_nearest_name,
+    find_slips,
+    is_other_word,
+    is_test_input,
+    load_standard_library,
 )
+from closeloop.changes.names.type_diagnostics import (
+    TypeCheckerUnusable,
+    filter_diagnostics,
+    find_new_diagnostics,
+)
+from closeloop.changes.risk.dependencies import normalise_python_name, read_manifest
+from closeloop.changes.syntax import extract_words
+from closeloop.records.change import Inspection, SourceImport
+from closeloop.records.finding import Finding, Rule, Unmeasured
 from closeloop.records.record import content_digest
+
+# Options and settings that do not exist: of the project's own commands, and of other tools.
+
+
+MAX_FILES = 2000
+MAX_LINE_CHARS = 2000
+_SHELL_FILES = re.compile(
+    r"(.*/)?((GNU)?[Mm]akefile|(Docker|Container|just|Just|Proc)file[^/]*|[^/]*\.(sh|bash|mk|ya?ml))"
+)
+_SETTINGS_FILES = re.compile(r"(.*/)?[^/]*\.(toml|ya?ml|cfg|ini)")
+_DEFINED_OPTION = re.compile(rb"--(?:no-)?([a-zA-Z][\w-]*)")
+_GIVEN_OPTION = re.compile(r"(?:^|[\s\"'])--([a-zA-Z][\w-]*)")
+_COMMAND_END = re.compile(r"\s--\s|[|;&]|\s#")
+_KEY = re.compile(r"\s*[\"']?([A-Za-z][\w-]*)[\"']?\s*[=:]")
+_TABLE = re.compile(r"\s*\[+\s*([^\]]+?)\s*\]+")
+_CONSOLE_SCRIPT = re.compile(rb"[\"'\s]([\w.-]+)\s*=\s*[\w.]+:\w+")
+_STANDARD_OPTIONS = frozenset({"help", "version"})
+
+
+def find_unknown_flags(inspection: Inspection) -> Iterator[Suspect]:
+    """What added lines give to the project's own commands, and these do not know."""
+    project = _ProjectCommands(inspection)
+    for file in inspection.files:
+        added = inspection.added.get(file.path, frozenset())
+        shell = _SHELL_FILES.fullmatch(file.path) is not None
+        settings = _SETTINGS_FILES.fullmatch(file.path) is not None
+        if not added or not (shell or settings or language_of(file.path)):
+            continue
+        content = inspection.sides.read("after", file.path) or b""
+        lines = content.decode("utf-8", "replace").split("\n")
+        table = ""
+        for number, line in enumerate(lines, 1):
+            if settings and (heading := _TABLE.match(line)):
+                table = heading[1]
+            if number in added and len(line) <= MAX_LINE_CHARS:
+                if shell or language_of(file.path):
+                    yield from project.check_options(file.path, number, line, shell)
+                if settings:
+                    yield from project.check_keys(file.path, number, line, table)
+
+
+class _ProjectCommands:
+    """What the project's commands are called, and what they take."""
+
+    def __init__(self, inspection: Inspection) -> None:
+        self.inspection = inspection
+
+    def check_options(self, path: str, number: int, line: str, shell: bool) -> Iterator[Suspect]:
+        if "--" not in line:
+            return
+        for command, rest in self._find_calls(line, shell):
+            for option in _GIVEN_OPTION.findall(rest):
+                if not self._accepts_option(option) and (
+                    near := find_nearest_name(option, self.known_options)
+                ):
+                    yield _make_option_suspect(path, number, f"--{option}", f"--{near}", command)
+
+    def check_keys(self, path: str, number: int, line: str, table: str) -> Iterator[Suspect]:
+        """Settings in the project's own table or file."""
+        own = PurePosixPath(path).stem.lstrip(".") in self.command_names or any(
+            re.fullmatch(rf"tool\.{re.escape(name)}(\..*)?", table) for name in self.command_names
+        )
+        key = _KEY.match(line) if own else None
+        if key is None or self._is_known_name(key[1]):
+            return
+        index = self.inspection.index
+        near_names = find_slips(key[1].replace("-", "_"), lambda name: bool(index.defined(name)))
+        if near_names:
+            yield _make_option_suspect(path, number, key[1], near_names[0], None)
+
+    @cached_property
+    def command_names(self) -> frozenset[str]:
+        read = self.inspection.sides.read
+        commands: set[str] = set()
+        pyproject = _parse_toml(read("after", "pyproject.toml"))
+        for tables in (("project", "scripts"), ("tool", "poetry", "scripts")):
+            commands.update(_nested_table(pyproject, *tables))
+        package = _parse_json(read("after", "package.json"))
+        named = package.get("bin")
+        commands.update(named if isinstance(named, dict) else ())
+        if isinstance(named, str) and isinstance(package.get("name"), str):
+            commands.add(package["name"].rpartition("/")[2])
+        commands.update(_read_console_scripts(read("after", "setup.cfg")))
+        setup = read("after", "setup.py") or b""
+        if b"console_scripts" in setup:
+            commands.update(
+                one.decode("utf-8", "replace") for one in _CONSOLE_SCRIPT.findall(setup)
+            )
+        commands.update(_cargo_binaries(_parse_toml(read("after", "Cargo.toml"))))
+        return frozenset(commands)
+
+    @cached_property
+    def known_options(self) -> frozenset[str]:
+        """Every option that a source file of the project spells out, tests left out."""
+        options: set[bytes] = set()
+        sides = self.inspection.sides
+        wanted = (path for path in self.inspection.index.paths() if not is_test_file(path))
+        for _, path in zip(range(MAX_FILES), wanted, strict=False):
+            content = sides.read("after", path) or b""
+            if path not in self.inspection.added:
+                options.update(_DEFINED_OPTION.findall(content))
+            else:
+                added = self.inspection.added[path]
+                for number, line in enumerate(content.split(b"\n"), 1):
+                    if number not in added or b"subprocess" not in line:
+                        options.update(_DEFINED_OPTION.findall(line))
+        return frozenset(one.decode("utf-8", "replace") for one in options)
+
+    def _find_calls(self, line: str, shell: bool) -> Iterator[tuple[str, str]]:
+        """Own commands in a line, each with what it is given."""
+        for command in self.command_names:
+            quoted = r"[\"']" if not shell else r"(?:^|[\s\"'/`(])"
+            after = r"[\"']\s*," if not shell else r"(?=\s)"
+            for match in re.finditer(quoted + re.escape(command) + after, line):
+                rest = line[match.end() :]
+                end = _COMMAND_END.search(rest) if shell else None
+                yield command, rest[: end.start()] if end else rest
+
+    def _accepts_option(self, option: str) -> bool:
+        plain = option.removeprefix("no-")
+        return (
+            plain in self.known_options or option in _STANDARD_OPTIONS or self._is_known_name(plain)
+        )
+
+    def _is_known_name(self, name: str) -> bool:
+        snake = name.replace("-", "_")
+        first, *rest = snake.split("_")
+        camel = first + "".join(word.capitalize() for word in rest)
+        index = self.inspection.index
+        return any(index.known(one) for one in (snake, camel, camel[:1].upper() + camel[1:]))
+
+
+def _make_option_suspect(path: str, line: int, text: str, near: str, where: str | None) -> Suspect:
+    use = NameUse(path=path, line=line, language="python", text=text, kind="option")
+    return Suspect(use=use, near=near, where=where, certain=where is not None)
+
+
+def _parse_toml(content: bytes | None) -> dict[str, Any]:
+    try:
+        return tomllib.loads((content or b"").decode("utf-8", "replace"))
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return {}
+
+
+def _parse_json(content: bytes | None) -> dict[str, Any]:
+    try:
+        document = msgspec.json.decode(content or b"{}")
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _nested_table(table: Any, *names: str) -> dict[str, Any]:
+    for name in names:
+        table = table.get(name) if isinstance(table, dict) else None
+    return table if isinstance(table, dict) else {}
+
+
+def _read_console_scripts(setup: bytes | None) -> Iterator[str]:
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    try:
+        parser.read_string((setup or b"").decode("utf-8", "replace"))
+        listed = parser.get("options.entry_points", "console_scripts", fallback="")
+    except configparser.Error:
+        return
+    yield from (line.partition("=")[0].strip() for line in listed.splitlines() if "=" in line)
+
+
+def _cargo_binaries(cargo: dict[str, Any]) -> Iterator[str]:
+    listed = cargo.get("bin")
+    for one in listed if isinstance(listed, list) else ():
+        if isinstance(one, dict) and isinstance(one.get("name"), str):
+            yield one["name"]
+
+
+# Keys and options of other tools' settings, where the repository wrote them otherwise before.
+#
+# Nobody knows what every tool takes. But a key that stands nowhere, one slip from one that stood
+# in the same table, was meant to be that one.
+
+MAX_CONFIG_FILES = 200
+
+_TABLE_FILES = re.compile(r"(.*/)?[^/]*\.(toml|cfg|ini)")
+_SCRIPT_FILES = re.compile(r"(.*/)?((GNU)?[Mm]akefile|[^/]*\.(sh|bash|mk|ya?ml|toml|cfg|ini))")
+
+_CONFIG_KEY = re.compile(r"\s*[\"']?([A-Za-z][\w-]{3,80})[\"']?\s*[=:]")
+_OPTION = re.compile(r"(?<![\w-])--([a-zA-Z][\w-]{3,80})")
+_WORD = re.compile(r"(?<![\w-])[\w.]+(?:-[\w.]+)*")
+_WORD_PART = re.compile(rb"[A-Za-z][\w-]*")
+
+
+def find_unknown_settings(inspection: Inspection) -> Iterator[Suspect]:
+    """On added lines."""
+    past = _OldSettings(inspection)
+    for file in inspection.files:
+        added = inspection.added.get(file.path, frozenset())
+        if not added or not _SCRIPT_FILES.fullmatch(file.path):
+            continue
+        for number, table, line in _table_lines(inspection.sides.read("after", file.path) or b""):
+            if number not in added:
+                continue
+            if _TABLE_FILES.fullmatch(file.path) and (key := _CONFIG_KEY.match(line)):
+                keys = past.keys_by_table.get((PurePosixPath(file.path).name, table), {})
+                yield from past.find_misspelling(file.path, number, key[1], keys)
+            for option in _OPTION.findall(line):
+                beside = frozenset(_WORD.findall(line))
+                yield from past.find_misspelling(
+                    file.path, number, option, past.option_contexts, beside
+                )
+
+
+def _table_lines(content: bytes) -> Iterator[tuple[int, str, str]]:
+    """Each line with its number and the table that it is in."""
+    table = ""
+    for number, line in enumerate(content.decode("utf-8", "replace").split("\n"), 1):
+        if heading := _TABLE.match(line[:MAX_LINE_CHARS]):
+            table = heading[1]
+        yield number, table, line[:MAX_LINE_CHARS]
+
+
+class _OldSettings:
+    """What settings said before the change."""
+
+    def __init__(self, inspection: Inspection) -> None:
+        self.inspection = inspection
+
+    def find_misspelling(
+        self,
+        path: str,
+        line: int,
+        name: str,
+        known: Mapping[str, frozenset[str]],
+        beside: frozenset[str] = frozenset(),
+    ) -> Iterator[Suspect]:
+        """Options count only where something else of the line, the command, is the same."""
+        if name.encode() in self.words_before or self.inspection.index.known(
+            name.replace("-", "_")
+        ):
+            return
+        for near in find_slips(name, known.__contains__):
+            if not is_other_word(name, near) and (not known[near] or known[near] & beside):
+                use = NameUse(path=path, line=line, language="python", text=name, kind="option")
+                yield Suspect(use=use, near=near)
+                return
+
+    @cached_property
+    def texts_before(self) -> Mapping[str, bytes]:
+        sides = self.inspection.sides
+        wanted = (
+            path
+            for path in sides.tree("before")
+            if _SCRIPT_FILES.fullmatch(path)
+            and classify_file(path) in ("config", "ci", "manifest", "source")
+        )
+        return {
+            path: sides.read("before", path) or b""
+            for path, _ in zip(wanted, range(MAX_CONFIG_FILES), strict=False)
+        }
+
+    @cached_property
+    def words_before(self) -> frozenset[bytes]:
+        known_words: set[bytes] = set()
+        for text in self.texts_before.values():
+            known_words.update(_WORD_PART.findall(text), extract_words(text))
+        return frozenset(known_words)
+
+    @cached_property
+    def keys_by_table(self) -> Mapping[tuple[str, str], Mapping[str, frozenset[str]]]:
+        """By file name and table."""
+        keys: dict[tuple[str, str], dict[str, frozenset[str]]] = {}
+        for path, text in self.texts_before.items():
+            if _TABLE_FILES.fullmatch(path):
+                for _, table, line in _table_lines(text):
+                    if key := _CONFIG_KEY.match(line):
+                        place = PurePosixPath(path).name, table
+                        keys.setdefault(place, {})[key[1]] = frozenset()
+        return keys
+
+    @cached_property
+    def option_contexts(self) -> Mapping[str, frozenset[str]]:
+        """Each with the other words of its lines."""
+        contexts: dict[str, frozenset[str]] = {}
+        for text in self.texts_before.values():
+            for _, _, line in _table_lines(text):
+                for option in _OPTION.findall(line):
+                    others = frozenset(_WORD.findall(line)) - {option}
+                    contexts[option] = contexts.get(option, frozenset()) | others
+        return contexts
+
+
+# Packages that added lines of Python import and that nothing declares, has or installs.
+
+
+MANIFESTS = "the manifests"
+"""Where it was looked for, in a suspect."""
+_PACKAGE_NAME = re.compile(r"[a-z_]\w{2,}", re.IGNORECASE)
+_PIP_INSTALL = re.compile(r"\bpip3? install (.+)")
+_OTHER_DISTRIBUTIONS: Mapping[str, str] = {
+    "attr": "attrs",
+    "bs4": "beautifulsoup4",
+    "cv2": "opencv",
+    "dateutil": "python-dateutil",
+    "git": "gitpython",
+    "jose": "python-jose",
+    "jwt": "pyjwt",
+    "magic": "python-magic",
+    "mpl_toolkits": "matplotlib",
+    "OpenSSL": "pyopenssl",
+    "PIL": "pillow",
+    "pkg_resources": "setuptools",
+    "serial": "pyserial",
+    "sklearn": "scikit-learn",
+    "skimage": "scikit-image",
+    "usb": "pyusb",
+    "zmq": "pyzmq",
+}
+"""By module, distributions whose name does not hold the module's."""
+
+
+def find_undeclared_imports(search: NameSearch) -> Iterator[Suspect]:
+    """Modules whose name stands nowhere: an installer would fetch whatever bears it."""
+    unknown = list(_unknown_imports(search))
+    declared = _declared_packages(search) if unknown else None
+    for use in unknown:
+        if declared is not None and not _is_declared(use.text, declared):
+            yield Suspect(use=use, where=MANIFESTS)
+
+
+def _unknown_imports(search: NameSearch) -> Iterator[NameUse]:
+    for path, added in search.inspection.added.items():
+        module = search.inspection.modules.get(("after", path))
+        if module is None or module.language != "python" or is_test_input(path):
+            continue
+        lines = (search.inspection.sides.read("after", path) or b"").split(b"\n")
+        for one in module.imports:
+            is_new = one.line in added and _is_unknown(one, path, search)
+            if is_new and not _is_guarded(lines, one.line):
+                first = one.module.split(".")[0]
+                yield NameUse(
+                    path=path, line=one.line, language="python", text=first, kind="import"
+                )
+
+
+def _is_unknown(target: SourceImport, path: str, search: NameSearch) -> bool:
+    """Whether neither the language, the repository nor what is installed has the package."""
+    first = target.module.split(".")[0]
+    around = search.around
+    if not _PACKAGE_NAME.fullmatch(first) or first in load_standard_library("python"):
+        return False
+    folder = PurePosixPath(path).parent
+    is_here = first in around.python_modules or any(
+        first in PurePosixPath(place).parts for place in around.folders
+    )
+    is_known = search.inspection.index.known(first) or first in search.words_before
+    beside = str(folder / f"{first}.py") in around.tree
+    return not (is_here or is_known or beside) and (
+        around.installed.package_names("python", first) is None
+    )
+
+
+def _is_guarded(lines: list[bytes], number: int) -> bool:
+    """Whether it may fail: inside `try`, or only for types."""
+    line = lines[number - 1] if number <= len(lines) else b""
+    indent = len(line) - len(line.lstrip())
+    above = (one for one in reversed(lines[: number - 1]) if one.strip())
+    block = next((one for one in above if len(one) - len(one.lstrip()) < indent), b"")
+    guards = (b"try:", b"except", b"if TYPE_CHECKING", b"if typing.TYPE_CHECKING")
+    return indent > 0 and block.strip().startswith(guards)
+
+
+def _declared_packages(search: NameSearch) -> frozenset[str] | None:
+    """Every word of manifests, lock files and installation scripts, at either end, and what CI
+    installs.
+
+    None where none of them declares a dependency of Python: then they are kept elsewhere.
+    """
+    names: set[str] = set()
+    declares = False
+    for side in ("before", "after"):
+        for path in search.inspection.sides.tree(side):
+            kind = classify_file(path)
+            if kind == "ci":
+                content = search.inspection.sides.read(side, path) or b""
+                for line in _PIP_INSTALL.findall(content.decode("utf-8", "replace")):
+                    names.update(re.findall(r"[A-Za-z][\w.-]{2,}", line))
+            if kind in ("manifest", "lockfile") or path.endswith("setup.py"):
+                content = search.inspection.sides.read(side, path) or b""
+                names.update(re.findall(r"[A-Za-z][\w.-]{2,}", content.decode("utf-8", "replace")))
+                declares |= b"install_requires" in content
+                with suppress(ValueError):
+                    manifest = read_manifest(path, content)
+                    declares |= bool(
+                        manifest and manifest.ecosystem == "pypi" and manifest.dependencies
+                    )
+    return frozenset(normalise_python_name(name) for name in names) if declares else None
+
+
+def _is_declared(module: str, declared: frozenset[str]) -> bool:
+    """Whether a distribution bears its name, or more: `yaml` is in `pyyaml`."""
+    wanted = normalise_python_name(module), _OTHER_DISTRIBUTIONS.get(module)
+    return any(one in name for one in wanted if one for name in declared)
+
 
 rules = (
     Rule(

@@ -16,13 +16,7 @@ from typing import Literal
 import zstandard
 
 from closeloop.changes.syntax import extract_words
-from closeloop.records.inspection import (
-    Inspection,
-    Language,
-    SourceImport,
-    SourceModule,
-    SourceName,
-)
+from closeloop.records.change import Inspection, Language, SourceImport, SourceModule, SourceName
 from closeloop.records.record import Record
 
 UseKind = Literal["import", "call", "attribute", "keyword", "name", "option"]

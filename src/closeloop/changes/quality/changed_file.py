@@ -6,12 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from closeloop.changes.file_kinds import FileKind, classify_file
+from closeloop.records.change import Inspection, SourceFunction, SourceModule
 from closeloop.records.finding import Finding, Rule, Severity
-from closeloop.records.inspection import (
-    Inspection,
-    SourceFunction,
-    SourceModule,
-)
 from closeloop.records.record import Record
 from closeloop.text.wording import truncate_words
 

@@ -14,10 +14,10 @@ from closeloop.changes.quality.changed_file import (
     make_check_finding,
     shorten_line,
 )
-from closeloop.python_trees import parse_python
+from closeloop.records.change import Inspection
 from closeloop.records.finding import Finding, Rule, Unmeasured
-from closeloop.records.inspection import Inspection
 from closeloop.records.record import Record
+from closeloop.text.code_patterns import parse_python
 
 rules = (
     Rule(

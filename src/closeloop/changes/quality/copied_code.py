@@ -18,12 +18,8 @@ from closeloop.changes.quality.changed_file import (
     make_check_finding,
     split_git_lines,
 )
+from closeloop.records.change import Inspection, SourceFunction, SourceModule
 from closeloop.records.finding import Finding, Rule, Unmeasured
-from closeloop.records.inspection import (
-    Inspection,
-    SourceFunction,
-    SourceModule,
-)
 from closeloop.records.record import Record
 
 rules = (

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import PurePosixPath
+from textwrap import dedent
 
 from closeloop.changes.quality.changed_file import (
     ChangedFile,
@@ -16,16 +18,73 @@ from closeloop.changes.quality.changed_file import (
     list_changed_files,
     make_check_finding,
 )
-from closeloop.changes.quality.commented_code import find_commented_code
-from closeloop.records.finding import Finding, Rule, Unmeasured
-from closeloop.records.inspection import (
+from closeloop.changes.syntax import parse_module
+from closeloop.records.change import (
     Inspection,
+    Language,
     SourceFunction,
     SourceImport,
     SourceModule,
     SourceType,
 )
+from closeloop.records.finding import Finding, Rule, Unmeasured
 from closeloop.records.record import Record
+from closeloop.text.wording import INSTALL_CHECK_TOOLS
+
+# Code that was commented out instead of removed: a part of dead-code.
+
+
+MIN_COMMENTED_LINES = 3
+"""So many lines of it in a row."""
+_CODE_LINE = re.compile(
+    r"[;{}]\s*$|^\s*(?:return|raise|throw|import|from|def|class|if|for|while|else|elif|try|func|fn"
+    r"|let|const|var)\b.*[:;{)\w]$|^\s*[\w.\[\]'\"]+\s*[-+*/:]?=\s*\S|^\s*[\w.]+\(.*\)[;,]?\s*$"
+)
+_EXAMPLE = re.compile(
+    r"\b(?:examples?|e\.g\.|for instance|usage|for example|like this|such as|equivalent)\b|>>> ",
+    re.IGNORECASE,
+)
+_LEAD_IN = re.compile(r"^\s*(?:#|//)+ ?[A-Z][a-z]*(?: [\w`\"'(),.-]+){2,}:\s*$", re.MULTILINE)
+"""A sentence that ends in a colon: what follows it is shown."""
+_WRAPPERS = {
+    "go": "package p\nfunc f() {\n%s\n}\n",
+    "java": "class A { void f() {\n%s\n} }\n",
+    "rust": "fn f() {\n%s\n}\n",
+}
+
+
+def find_commented_code(file: ChangedFile, language: Language) -> Iterator[tuple[int, str]]:
+    """Blocks of comments that parse as code, and read like it."""
+    mark = re.compile(r"\s*#(?![!:])" if language == "python" else r"\s*//(?![/!])")
+    for first, lines in file.added_blocks():
+        at = 0
+        while at < len(lines):
+            end = at
+            while end < len(lines) and mark.match(lines[end]):
+                end += 1
+            if end - at >= MIN_COMMENTED_LINES and not _is_example(lines[at:end]):
+                block = [mark.sub("", line, count=1) for line in lines[at:end]]
+                if _is_code(block, language):
+                    yield first + at, f"{end - at} lines of code are commented out: remove them."
+            at = max(end, at + 1)
+
+
+def _is_example(comment: list[str]) -> bool:
+    """Whether the comment shows how something is used: it says so, or leads up to it in words."""
+    text = "\n".join(comment)
+    return _EXAMPLE.search(text) is not None or _LEAD_IN.search(text) is not None
+
+
+def _is_code(block: list[str], language: Language) -> bool:
+    written = [line for line in block if line.strip()]
+    if sum(_CODE_LINE.search(line) is not None for line in written) < max(2, 0.7 * len(written)):
+        return False
+    text = dedent("\n".join(block))
+    return any(
+        not parse_module(language, source.encode()).broken_lines
+        for source in (text, _WRAPPERS.get(language, "%s") % text)
+    )
+
 
 # Statements after one that never goes on.
 
@@ -331,7 +390,8 @@ MAX_FINDINGS = 10
 
 def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
     """Only what cannot be used from outside either: no public names, hooks, or overrides."""
-    findings: list[Finding] = []
+    findings: list[Finding | Unmeasured] = []
+    has_ast_grep = find_spec("ast_grep_py") is not None
     words: Counter[str] | None = None
     before = index_old_functions(inspection)
     for file in list_changed_files(inspection, "source"):
@@ -342,7 +402,7 @@ def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
         messages = [
             *find_unused_definitions(file, file.after, words, inspection),
             *find_unused_locals(file, file.after, before),
-            *find_unreachable_code(file),
+            *(find_unreachable_code(file) if has_ast_grep else ()),
         ]
         findings += [
             make_check_finding(rules[0], message, f"{file.path}:{line}", confidence=0.9)
@@ -354,4 +414,7 @@ def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
             )
             for line, message in find_commented_code(file, file.after.language)
         ]
+    if words is not None and not has_ast_grep:
+        reason = f"code after a return needs ast-grep: {INSTALL_CHECK_TOOLS}"
+        findings.append(Unmeasured(rule=rules[0].name, reason=reason))
     return findings

@@ -15,11 +15,8 @@ from closeloop.changes.quality.changed_file import (
     list_neighbours,
     make_check_finding,
 )
+from closeloop.records.change import Inspection, SourceModule
 from closeloop.records.finding import Finding, Rule, Unmeasured
-from closeloop.records.inspection import (
-    Inspection,
-    SourceModule,
-)
 
 rules = (
     Rule(

@@ -10,11 +10,9 @@ from closeloop.changes.quality.changed_file import (
     list_changed_files,
     make_check_finding,
 )
+from closeloop.records.change import Inspection
 from closeloop.records.finding import Finding, Rule, Unmeasured
-from closeloop.records.inspection import (
-    Inspection,
-)
-from closeloop.text.secret_search import find_secrets
+from closeloop.text.redaction import find_secrets
 
 rules = (
     Rule(

@@ -16,13 +16,8 @@ from closeloop.changes.quality.changed_file import (
     list_changed_files,
     make_check_finding,
 )
+from closeloop.records.change import Inspection, SourceFunction, SourceModule, SourceType
 from closeloop.records.finding import Finding, Rule, Unmeasured
-from closeloop.records.inspection import (
-    Inspection,
-    SourceFunction,
-    SourceModule,
-    SourceType,
-)
 
 rules = (
     Rule(

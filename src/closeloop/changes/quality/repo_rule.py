@@ -12,13 +12,10 @@ from closeloop.changes.quality.changed_file import (
     list_changed_files,
     make_check_finding,
 )
+from closeloop.records.change import Inspection, Language
 from closeloop.records.finding import Finding, Rule, Unmeasured
-from closeloop.records.inspection import (
-    Inspection,
-    Language,
-)
 from closeloop.records.settings import RepoRule
-from closeloop.text.wording import matches_globs
+from closeloop.text.wording import INSTALL_CHECK_TOOLS, matches_globs
 
 if TYPE_CHECKING:
     from ast_grep_py import SgNode
@@ -80,6 +77,8 @@ def unusable_reason(rule: RepoRule) -> str | None:
             _matches_regex(rule.text, "")
         if rule.pattern is not None:
             _parse_root("", rule.language or "python").find_all(pattern=rule.pattern)
+    except ImportError:
+        return f"ast-grep is not installed: {INSTALL_CHECK_TOOLS}"
     except RuntimeError as error:
         return f"it cannot be read: {_last_cause(str(error))}"
     return None

@@ -12,16 +12,14 @@ from closeloop.changes.quality.changed_file import (
     shorten_line,
     split_git_lines,
 )
+from closeloop.records.change import Inspection
 from closeloop.records.finding import Finding, Rule, Unmeasured
-from closeloop.records.inspection import (
-    Inspection,
-)
 from closeloop.text.code_patterns import (
     BLANKET_SUPPRESSION,
     CHECK_COMMAND,
     MASKED_EXIT,
+    find_swallowed_errors,
 )
-from closeloop.text.suppressions import find_swallowed_errors
 
 rules = (
     Rule(

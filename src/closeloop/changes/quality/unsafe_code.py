@@ -19,10 +19,9 @@ from closeloop.changes.quality.changed_file import (
     list_changed_files,
     make_check_finding,
 )
+from closeloop.records.change import Inspection
 from closeloop.records.finding import Finding, Rule, Unmeasured
-from closeloop.records.inspection import (
-    Inspection,
-)
+from closeloop.text.wording import INSTALL_CHECK_TOOLS
 
 rules = (
     Rule(
@@ -163,5 +162,5 @@ def find_ruff() -> str:
     beside = Path(sysconfig.get_path("scripts")) / "ruff"
     program = str(beside) if beside.exists() else shutil.which("ruff")
     if program is None:
-        raise FileNotFoundError("it is not installed")
+        raise FileNotFoundError(f"it is not installed: {INSTALL_CHECK_TOOLS}")
     return program

@@ -15,18 +15,16 @@ from closeloop.changes.quality.changed_file import (
     shorten_line,
     split_git_lines,
 )
+from closeloop.records.change import Inspection, SourceFunction
 from closeloop.records.finding import Finding, Rule, Unmeasured
-from closeloop.records.inspection import (
-    Inspection,
-    SourceFunction,
-)
 from closeloop.records.record import Record
 from closeloop.text.code_patterns import (
     ASSERTION,
     SKIPPED_TEST,
+    find_loosened_assertion,
+    find_lowered_floor,
     starting_test,
 )
-from closeloop.text.weakenings import find_loosened_assertion, find_lowered_floor
 
 rules = (
     Rule(

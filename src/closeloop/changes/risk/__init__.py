@@ -3,46 +3,276 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from closeloop.changes.coverage import Coverage
-from closeloop.changes.risk.api import find_api_changes
-from closeloop.changes.risk.change_history import History, list_file_histories, measure_change_size
-from closeloop.changes.risk.dependencies import find_dependency_changes
-from closeloop.changes.risk.git_log import is_product_source
+from closeloop.changes.affected_tests import Coverage, find_runnable_lines
+from closeloop.changes.change_sides import ChangeSides
+from closeloop.changes.file_kinds import classify_file, language_of
+from closeloop.changes.risk.api_changes import ApiChange, find_added_names, find_api_changes
+from closeloop.changes.risk.change_history import (
+    ChangeSize,
+    FileHistory,
+    History,
+    is_product_source,
+    list_file_histories,
+    measure_change_size,
+)
+from closeloop.changes.risk.dependencies import DependencyChange, find_dependency_changes
 from closeloop.changes.risk.import_graph import (
     base_class_factor,
     build_import_graph,
     fan_in_factor,
     kind_factors,
+    leave_out_unchanged_code,
+    summarise_paths,
 )
 from closeloop.changes.risk.online_packages import AGE_RULE
-from closeloop.changes.risk.risk_factors import (
-    added_api_factor,
-    api_factors,
-    coverage_factor,
-    dependency_factors,
-    history_factor,
-    surface_factor,
-)
-from closeloop.changes.risk.risk_matrix import (
+from closeloop.changes.risk.risk_model import (
+    BANDS,
+    RiskModel,
     determine_risk_level,
+    estimate_chance,
     explain_level,
     impact_row,
+    likelihood_band,
+    rank_change,
     risk_reasons,
 )
-from closeloop.changes.risk.risk_model import RiskModel, estimate_chance, rank_change
-from closeloop.changes.risk.unchanged_code import leave_out_unchanged_code
-from closeloop.records.change import (
-    Risk,
-    RiskFactor,
-)
+from closeloop.records.change import FileChange, Inspection, Risk, RiskFactor
 from closeloop.records.finding import Unmeasured
-from closeloop.records.inspection import (
-    Inspection,
-)
 from closeloop.records.settings import CheckSettings
+from closeloop.text.wording import count_with_noun, format_percent
+
+# Each dimension of risk, told as a factor: what was found, in words, and how much it weighs.
+
+
+_SURFACE_SCALE = 0.74
+"""Below what breaks something, however large the change is: that is the reason of its level."""
+_MAX_MISSED_SHARE = 0.5
+_MIN_MISSED_LINES = 5
+"""So many lines that no test reaches are few, whatever their share."""
+_MAX_SHOWN = 3
+
+
+def surface_factor(surface: ChangeSize, rank: float, model: RiskModel, touched: int) -> RiskFactor:
+    """Size, as a rank among past changes: the likelihood. `touched` counts unchanged code too."""
+    band = [name for name, _ in BANDS].index(likelihood_band(rank))
+    among = f"the {model.past:,} past ones here" if model.past else "those of other projects"
+    if surface.source_added is not None:
+        text = (
+            f"adds {count_with_noun(surface.source_added, 'line')} to sources, in"
+            f" {count_with_noun(surface.files, 'file')} of"
+            f" {count_with_noun(surface.modules, 'module')}: more than"
+            f" {'nearly all' if rank > 0.995 else format_percent(rank)} of {among}"
+        )
+    elif touched and not surface.files:
+        text = "changes nothing but comments, docstrings, layout or files that nobody writes"
+    else:
+        text = f"touches no sources; {count_with_noun(surface.files, 'file')} changed"
+    return RiskFactor(
+        name="surface",
+        axis="likelihood",
+        text=text,
+        weight=_SURFACE_SCALE * (band + rank),
+        value=float(surface.added),
+    )
+
+
+def api_factors(changes: Sequence[ApiChange], sides: ChangeSides) -> Iterator[RiskFactor]:
+    """What breaks callers, and what they will only notice."""
+    breaks = [one for one in changes if one.breaking]
+    softer = [one for one in changes if not one.breaking]
+    if breaks:
+        ours = all(not is_published(sides, one.place.rpartition(":")[0]) for one in breaks)
+        yield RiskFactor(
+            name="breaking API",
+            axis="impact",
+            text=f"{_join_api_changes(breaks)}{' (nothing here is published)' if ours else ''}",
+            weight=2.7 if ours else 3.9,
+            value=float(len(breaks)),
+            places=tuple(one.place for one in breaks[:5]),
+        )
+    if softer:
+        yield RiskFactor(
+            name="API",
+            axis="impact",
+            text=_join_api_changes(softer),
+            weight=2.2,
+            value=float(len(softer)),
+            places=tuple(one.place for one in softer[:5]),
+        )
+
+
+def added_api_factor(inspection: Inspection) -> RiskFactor | None:
+    """New names that others may come to rely on, where others can install them."""
+    names = {
+        name: place
+        for name, place in find_added_names(inspection).items()
+        if is_published(inspection.sides, place.rpartition(":")[0])
+    }
+    if not names:
+        return None
+    first, more = next(iter(names)), f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return RiskFactor(
+        name="added API",
+        axis="impact",
+        text=f"adds `{first}`{more} to the API",
+        weight=2.0,
+        value=float(len(names)),
+        places=tuple(names.values())[:5],
+    )
+
+
+def is_published(sides: ChangeSides, path: str) -> bool:
+    """Whether others may install what the file belongs to."""
+    language = language_of(path)
+    names = {
+        "python": ("pyproject.toml", "setup.py", "setup.cfg"),
+        "rust": ("Cargo.toml",),
+        "javascript": ("package.json",),
+        "typescript": ("package.json",),
+        "tsx": ("package.json",),
+    }.get(language or "")
+    if names is None:
+        return True
+    folder = path
+    while folder:
+        folder = folder.rpartition("/")[0]
+        for name in names:
+            content = sides.read("before", f"{folder}/{name}" if folder else name)
+            if content is not None:
+                private = rb"Private :: Do Not Upload|\"private\"\s*:\s*true|^publish\s*=\s*false"
+                return not re.search(private, content, re.MULTILINE)
+    return False
+
+
+def dependency_factors(asked: Sequence[DependencyChange]) -> Iterator[RiskFactor]:
+    """New ones, and other versions of those that were there."""
+    for one in asked:
+        if one.new and one.warnings:
+            yield RiskFactor(
+                name="new dependency",
+                axis="impact",
+                text=f"{one.text}: {'; '.join(one.warnings)}",
+                weight=2.8,
+                places=(one.path,),
+            )
+    plain = [one for one in asked if one.new and not one.warnings]
+    if plain:
+        more = f" and {len(plain) - 1} more" if len(plain) > 1 else ""
+        yield RiskFactor(
+            name="new dependency",
+            axis="impact",
+            text=f"{plain[0].text}{more}",
+            weight=2.3,
+            value=float(len(plain)),
+            places=tuple(sorted({one.path for one in plain})),
+        )
+    bumped = [one for one in asked if not one.new]
+    if bumped:
+        more = f" and {len(bumped) - 1} more" if len(bumped) > 1 else ""
+        warning_text = "".join(f": {warning}" for one in bumped[:1] for warning in one.warnings[:1])
+        yield RiskFactor(
+            name="bumped dependency",
+            axis="impact",
+            text=f"{bumped[0].text}{more}{warning_text}",
+            weight=2.2 if any(one.warnings for one in bumped) else 2.0,
+            value=float(len(bumped)),
+            places=tuple(sorted({one.path for one in bumped})),
+        )
+
+
+def coverage_factor(
+    inspection: Inspection, coverage: Coverage | Unmeasured | None
+) -> RiskFactor | Unmeasured | None:
+    """Changed lines that no test reaches."""
+    files = [file for file in inspection.files if _can_be_covered(file, inspection)]
+    if not files:
+        return None
+    if coverage is None:
+        return Unmeasured(rule="coverage", reason="there is no data; check.coverage measures it")
+    if isinstance(coverage, Unmeasured):
+        return coverage
+    covered, missed, places, stale = 0, 0, [], []
+    for file in files:
+        lines = inspection.added[file.path]
+        if file.path in coverage.stale:
+            stale.append(file.path)
+            continue
+        known = coverage.files.get(file.path)
+        content = inspection.sides.read("after", file.path) or b""
+        can_run = find_runnable_lines(content) if language_of(file.path) == "python" else lines
+        if known is None:
+            missed_lines = lines & can_run
+        else:
+            missed_lines = lines & (
+                known.missed if known.missed is not None else can_run - known.covered
+            )
+            covered += len(lines & known.covered)
+        missed += len(missed_lines)
+        places += [f"{file.path}:{line}" for line in sorted(missed_lines)[:_MAX_SHOWN]]
+    if stale:
+        reason = f"{coverage.source} is older than {summarise_paths(stale)}: measure again"
+        return Unmeasured(rule="coverage", reason=reason)
+    if not covered + missed:
+        return None
+    low = missed / (covered + missed) > _MAX_MISSED_SHARE and missed >= _MIN_MISSED_LINES
+    text = f"tests reach every changed line that can run ({covered})"
+    if missed:
+        of, more = (
+            count_with_noun(covered + missed, "changed line"),
+            ", …" if missed > _MAX_SHOWN else "",
+        )
+        text = f"no test reaches {missed} of {of}: {', '.join(places[:_MAX_SHOWN])}{more}"
+    return RiskFactor(
+        name="coverage",
+        axis="impact",
+        text=text,
+        weight=2.6 if low else 1.5 if missed else 0.4,
+        value=missed / (covered + missed),
+        places=tuple(places[:5]),
+    )
+
+
+def _can_be_covered(file: FileChange, inspection: Inspection) -> bool:
+    added = inspection.added.get(file.path)
+    return (
+        bool(added) and classify_file(file.path) == "source" and language_of(file.path) is not None
+    )
+
+
+def history_factor(files: dict[str, FileHistory]) -> RiskFactor | None:
+    """What befell the changed files before: told only, for at equal size it foretells little."""
+    if not files:
+        return None
+    path, worst = max(files.items(), key=lambda item: (item[1].reverts, item[1].fixes))
+    facts = [
+        f"{count_with_noun(worst.fixes, 'fix', 'fixes')} among"
+        f" {count_with_noun(worst.changes, 'past change')}"
+    ]
+    if worst.reverts:
+        facts.append(count_with_noun(worst.reverts, "of them reverted", "of them reverted"))
+    facts.append(f"by {count_with_noun(worst.authors, 'author')}")
+    day = time.strftime("%Y-%m-%d", time.gmtime(worst.last))
+    return RiskFactor(
+        name="history",
+        axis="likelihood",
+        text=f"{path} has had {', '.join(facts)}; last touched {day}",
+        weight=min(0.3, 0.01 * worst.fixes + 0.1 * worst.reverts),
+        value=float(sum(one.changes for one in files.values())),
+        places=(path,),
+    )
+
+
+def _join_api_changes(changes: Sequence[ApiChange]) -> str:
+    texts = [
+        f"{one.text}{' (was deprecated)' if one.announced else ''}" for one in changes[:_MAX_SHOWN]
+    ]
+    more = len(changes) - len(texts)
+    return "; ".join(texts) + (f"; and {more} more" if more else "")
+
 
 __all__ = ["assess_risk"]
 

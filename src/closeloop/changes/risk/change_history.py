@@ -3,34 +3,529 @@
 from __future__ import annotations
 
 import math
+import re
+import subprocess
+import tempfile
+from array import array
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
+from typing import IO
+from zlib import crc32
 
 import msgspec
 
-from closeloop.changes.risk.git_log import (
-    REPAIR_DAYS,
-    DefectLabels,
-    EditedFile,
-    MainlineStep,
-    is_fix_message,
-    is_product_source,
-    read_mainline_steps,
-)
-from closeloop.changes.risk.revert_labels import (
-    InverseSteps,
-    find_stated_reverts,
-    read_landed_commits,
-)
+from closeloop.changes.file_kinds import classify_file
 from closeloop.code_digest import digest_code, replace_file
-from closeloop.git import REFETCH_HINT, GitRepository, find_repository, query_git
-from closeloop.records.errors import MachineFailed
-from closeloop.records.inspection import (
-    Inspection,
+from closeloop.git import (
+    FOREIGN_COMMAND,
+    REFETCH_HINT,
+    GitRepository,
+    find_repository,
+    git_environment,
+    query_git,
+    summarise_git_error,
 )
+from closeloop.records.change import Inspection
+from closeloop.records.errors import MachineFailed
 from closeloop.records.record import Record
 from closeloop.text.wording import package_folder
+
+# What landed on the main line, step by step: each commit or merge with the lines it replaced.
+
+
+_LOG_FORMAT = "%x00%H%x00%ct%x00%aE%x00%B%x00"
+_HUNK = re.compile(rb"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
+_MESSAGE_BYTES = 20_000
+MAX_ERROR_BYTES = 10_000
+
+
+class ReplacedLines(Record):
+    """Lines replaced at one place, counted in the file before the step."""
+
+    start: int
+    """Lines before the place that stay."""
+    removed: int
+    added: int
+
+
+class EditedFile(Record):
+    """One file of a step."""
+
+    path: str
+    old_path: str | None = None
+    gone: bool = False
+    places: tuple[ReplacedLines, ...] = ()
+    removed_text: int = 0
+    added_text: int = 0
+    """What stands for the text of all lines that it loses, and gets."""
+
+    @property
+    def added_lines(self) -> int:
+        return sum(place.added for place in self.places)
+
+    @property
+    def removed_lines(self) -> int:
+        return sum(place.removed for place in self.places)
+
+
+class MainlineStep(Record):
+    """One commit of the main line, a merge with all that it brought."""
+
+    id: str
+    at: int
+    """Seconds since 1970."""
+    author: str
+    message: str
+    files: tuple[EditedFile, ...]
+
+
+def read_mainline_steps(
+    repository: GitRepository, commits: str, limit: int
+) -> Iterator[MainlineStep]:
+    """The newest `limit` steps of the main line up to a commit or in a range, oldest first."""
+    command = [
+        *FOREIGN_COMMAND,
+        *("-c", "core.quotePath=false", "-c", "log.showSignature=false"),
+        *("log", "--first-parent", "--diff-merges=first-parent", "--reverse", f"-n{limit}"),
+        *(
+            "-p",
+            "-U0",
+            "-M",
+            "--no-color",
+            "--no-ext-diff",
+            "--no-textconv",
+            "--no-indent-heuristic",
+        ),
+        *(
+            "--src-prefix=a/",
+            "--dst-prefix=b/",
+            f"--format={_LOG_FORMAT}",
+            "--end-of-options",
+            commits,
+        ),
+        "--",
+    ]
+    with (
+        tempfile.TemporaryFile() as errors,
+        subprocess.Popen(
+            command,
+            cwd=repository.root,
+            env=git_environment({"GIT_DIR": str(repository.folder)}),
+            stdout=subprocess.PIPE,
+            stderr=errors,
+        ) as process,
+    ):
+        assert process.stdout is not None
+        try:
+            yield from _GitLogParser(process.stdout).parse_steps()
+        except GeneratorExit:
+            process.kill()
+            raise
+        if process.wait():
+            errors.seek(0)
+            raise MachineFailed(
+                f"Git cannot tell the history of {repository.root}"
+                f" ({summarise_git_error(errors.read(MAX_ERROR_BYTES))}): try `git log {commits}`."
+            )
+
+
+class _GitLogParser:
+    """A place in the output of `git log -p`."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.stream = stream
+        self.line = stream.readline()
+        self.removed_text = self.added_text = 0
+
+    def parse_steps(self) -> Iterator[MainlineStep]:
+        while self.line:
+            if not self.line.startswith(b"\0"):
+                self._next_line()
+                continue
+            commit, at, author, message = self._parse_header()
+            files = tuple(self._parse_files())
+            yield MainlineStep(id=commit, at=at, author=author, message=message, files=files)
+
+    def _next_line(self) -> None:
+        self.line = self.stream.readline()
+
+    def _parse_header(self) -> tuple[str, int, str, str]:
+        text = self.line
+        while self.line and text.count(b"\0") < 5:
+            self._next_line()
+            if len(text) < _MESSAGE_BYTES or b"\0" in self.line:
+                text += self.line
+        self._next_line()
+        _, commit, at, author, message, *_ = text.split(b"\0")
+        return (
+            commit.decode(),
+            int(at),
+            author.decode(errors="replace").lower(),
+            message.decode(errors="replace").strip(),
+        )
+
+    def _parse_files(self) -> Iterator[EditedFile]:
+        while self.line and not self.line.startswith(b"\0"):
+            if self.line.startswith(b"diff --git "):
+                edited = self._parse_file()
+                if edited is not None:
+                    yield edited
+            else:
+                self._next_line()
+
+    def _parse_file(self) -> EditedFile | None:
+        old = new = None
+        is_deleted = False
+        places: list[ReplacedLines] = []
+        self.removed_text = self.added_text = 0
+        self._next_line()
+        while self.line and not self.line.startswith((b"\0", b"diff --git ")):
+            if self.line.startswith(b"deleted file"):
+                is_deleted = True
+            elif self.line.startswith(b"rename from "):
+                old = _decode_path(self.line[len("rename from ") :])
+            elif self.line.startswith(b"rename to "):
+                new = _decode_path(self.line[len("rename to ") :])
+            elif self.line.startswith(b"--- a/"):
+                old = _decode_path(self.line[6:])
+            elif self.line.startswith(b"+++ b/"):
+                new = _decode_path(self.line[6:])
+            elif hunk := _HUNK.match(self.line):
+                places.append(self._parse_hunk(hunk))
+                continue
+            self._next_line()
+        path = new or old
+        if path is None:
+            return None
+        moved = old if old and new and old != new else None
+        return EditedFile(
+            path=path,
+            old_path=moved,
+            gone=is_deleted,
+            places=tuple(places),
+            removed_text=self.removed_text,
+            added_text=self.added_text,
+        )
+
+    def _parse_hunk(self, hunk: re.Match[bytes]) -> ReplacedLines:
+        """Step over the lines that the header promises, whatever they look like."""
+        start, removed, _, added = (1 if part is None else int(part) for part in hunk.groups())
+        left = removed + added
+        self._next_line()
+        while self.line and (left > 0 or self.line.startswith(b"\\")):
+            if self.line.startswith(b"-"):
+                self.removed_text = crc32(self.line, self.removed_text)
+            elif self.line.startswith(b"+"):
+                # As a removed line, so that text that is undone gives the same number.
+                self.added_text = crc32(b"-" + self.line[1:], self.added_text)
+            left -= not self.line.startswith(b"\\")
+            self._next_line()
+        return ReplacedLines(start=start - 1 if removed else start, removed=removed, added=added)
+
+
+def _decode_path(raw: bytes) -> str:
+    """As git writes it; names with quotes or control signs keep git's escapes."""
+    return raw.decode(errors="replace").rstrip("\n").removesuffix("\t").strip('"')
+
+
+# Which past changes went wrong: their lines were repaired soon after.
+#
+# Every line of the sources is kept with the step that wrote it, by replaying the main line. When
+# a step whose title says that it fixes something replaces lines, the steps that wrote them are
+# the ones it repairs (SZZ, within a time).
+
+REPAIR_DAYS = 90
+"""A repair later than this is not held against the change."""
+_MAX_FIX_FILES = 20
+"""A fix that touches more sources than this is a sweep: it blames nobody."""
+_MAX_FILE_LINES = 20_000
+"""Lines: a longer file is data that nobody wrote."""
+_MERGE = re.compile(r"Merge (?:pull request|branch|remote-tracking branch|PR\b)|Merged in ")
+_PULL_NUMBER = re.compile(r"\s*\(#\d+\)\s*$|^\[[\w. ]{1,20}\]\s*")
+_FIX = re.compile(
+    r"\b(?:fix(?:e[sd]|ing|up)?|bug(?:fix)?|hotfix|regression|crash(?:e[sd])?|broken|repair(?:s|ed)?)\b",
+    re.IGNORECASE,
+)
+_HARMLESS_FIX = re.compile(
+    r"\b(?:typos?|docs?|docstrings?|documentation|readme|comments?|spelling|grammar|links?|lint(?:ing)?"
+    r"|flake8|format(?:ting)?|whitespace|changelog|isort|black|warnings?|ci|tests?|travis|workflows?"
+    r"|imports?|example|version)\b",
+    re.IGNORECASE,
+)
+_REVERT = re.compile(r"^(?:Revert(?:ed)?|Back(?:ed)? out)\b", re.IGNORECASE)
+
+
+@lru_cache(maxsize=100_000)
+def is_product_source(path: str) -> bool:
+    """Whether bugs are made there, and not in tests or pages."""
+    return classify_file(path) in ("source", "schema", "migration")
+
+
+def commit_title(message: str) -> str:
+    """The line that says what the step does; for a merge, that of what it brought."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    if len(lines) > 1 and _MERGE.match(lines[0]):
+        return _PULL_NUMBER.sub("", lines[1])
+    return _PULL_NUMBER.sub("", lines[0]) if lines else ""
+
+
+def is_fix_message(message: str) -> bool:
+    """Whether the step says that it repairs the program's behaviour."""
+    words = commit_title(message)
+    return bool(_FIX.search(words)) and not _HARMLESS_FIX.search(words) and not _REVERT.match(words)
+
+
+class DefectLabels:
+    """The replay: feed it every step in order, then read what went wrong."""
+
+    def __init__(self) -> None:
+        self.fixed: set[int] = set()
+        self.repairs: list[tuple[int, int]] = []
+        """Which step repairs which."""
+        self._writers: dict[str, array[int]] = {}
+        self._times: list[int] = []
+
+    def add_step(self, step: MainlineStep) -> None:
+        number = len(self._times)
+        self._times.append(step.at)
+        sources = [file for file in step.files if is_product_source(file.path)]
+        blames = is_fix_message(step.message) and len(sources) <= _MAX_FIX_FILES
+        for file in sources:
+            replaced = self._replay_file(file, number)
+            if blames:
+                blamed = self._recent_writers(replaced, step.at)
+                self.fixed.update(blamed)
+                self.repairs += [(number, one) for one in sorted(blamed)]
+
+    def _recent_writers(self, writers: Iterable[int], at: int) -> set[int]:
+        earliest = at - REPAIR_DAYS * 86_400
+        return {one for one in set(writers) if one >= 0 and self._times[one] >= earliest}
+
+    def _replay_file(self, file: EditedFile, number: int) -> list[int]:
+        """Put the step's lines into the file; the writers of the lines that it replaced."""
+        writers = self._writers.pop(file.old_path or file.path, None) or array("i")
+        replaced: list[int] = []
+        for place in reversed(file.places):
+            end = place.start + place.removed
+            if max(end, place.added) > _MAX_FILE_LINES:
+                return []
+            if end > len(writers):
+                writers.extend([-1] * (end - len(writers)))
+            replaced.extend(writers[place.start : end])
+            writers[place.start : end] = array("i", [number]) * place.added
+        if not file.gone:
+            self._writers[file.path] = writers
+        return replaced
+
+
+# Which steps of the main line were taken back: by what later commits say, or do without a word.
+#
+# A commit inside a merged branch may take back what another branch brought, so all commits are
+# read, and each belongs to the step that it landed with. A step that undoes every line another
+# one changed in the sources takes it back as well, whatever it is called.
+
+
+MAX_INVERSE_DAYS = 365
+"""What is undone later than this was not a mistake."""
+MIN_INVERSE_LINES = 2
+"""One line that goes to and fro is a version, or a switch."""
+MAX_INVERSE_GROWTH = 2
+"""A step that changes more than so many times as much has another purpose."""
+_MAX_CANDIDATES = 50
+_MESSAGE_CHARS = 5_000
+_LANDED_FORMAT = "%x00%H%x00%P%x00%B%x00"
+_REVERTED_COMMIT = re.compile(
+    r"\brevert(?:s|ed|ing)?(?: (?:back|commits?|merge|revision|changeset|[\w-]+ly)){0,3}:?"
+    r" ([0-9a-f]{7,40})\b",
+    re.IGNORECASE,
+)
+_REVERTED_PULL = re.compile(
+    r"\brevert(?:s|ed|ing)? (?:PR|pull request|merge request)?\s*[#!](\d{1,7})\b", re.IGNORECASE
+)
+_REVERTED_MERGE = re.compile(
+    r"\brevert(?:s|ed|ing)? [\"'`“]Merge pull request #(\d{1,7}) ", re.IGNORECASE
+)
+_QUOTED_TITLE = re.compile(
+    r"\b(?:revert(?:s|ed|ing)?|back(?:s|ed|ing)? out|undo|roll(?:s|ed)? back)\b[^\"“`\n]{0,30}"
+    r"[\"“`](.{4,300})[\"”`]",
+    re.IGNORECASE,
+)
+_PLAIN_TITLE = re.compile(
+    r"^(?:revert(?:s|ed)?|back(?:s|ed)? out):? (?!that\b|the\b|to\b|\")(.{4,300})$", re.IGNORECASE
+)
+_TITLE_NUMBER = re.compile(r"\s*\(#\d+\)\s*$|^\[[\w. ]{1,20}\]\s*")
+_PULL_OF_TITLE = re.compile(r"\(#(\d{1,7})\)\s*$|^Merge pull request #(\d{1,7}) ")
+
+
+class MainlineCommit(Record):
+    """One commit, and the step of the main line that brought it."""
+
+    id: str
+    message: str
+    step: int
+
+
+class RevertStatement(Record):
+    """What a message says is taken back."""
+
+    ids: tuple[str, ...] = ()
+    pulls: tuple[str, ...] = ()
+    titles: tuple[str, ...] = ()
+
+
+def parse_revert_statement(message: str) -> RevertStatement | None:
+    """The commits, pull requests and titles that a message takes back; None where none."""
+    message = message[:_MESSAGE_CHARS]
+    if not re.search(r"revert|back(?:s|ed)? out|undo|roll(?:s|ed)? back", message, re.IGNORECASE):
+        return None
+    title = message.partition("\n")[0]
+    plain = _PLAIN_TITLE.match(_TITLE_NUMBER.sub("", title))
+    said = RevertStatement(
+        ids=tuple(one.lower() for one in _REVERTED_COMMIT.findall(message)),
+        pulls=(*_REVERTED_PULL.findall(message), *_REVERTED_MERGE.findall(message)),
+        titles=tuple(
+            _normalise_title(one)
+            for one in (*_QUOTED_TITLE.findall(message), *((plain[1],) if plain else ()))
+        ),
+    )
+    return said if said.ids or said.pulls or said.titles else None
+
+
+def read_landed_commits(
+    repository: GitRepository, steps: Sequence[str], head: str
+) -> Iterator[MainlineCommit]:
+    """All commits that the steps brought, those of merged branches with the step that did."""
+    command = [*FOREIGN_COMMAND, "-c", "log.showSignature=false", "log"]
+    command += [f"--format={_LANDED_FORMAT}", "--end-of-options", head, "--"]
+    environment = git_environment({"GIT_DIR": str(repository.folder)})
+    ran = subprocess.run(
+        command, cwd=repository.root, env=environment, capture_output=True, check=False
+    )
+    fields = ran.stdout.decode("utf-8", "replace").split("\0")
+    parents = dict(zip(fields[1::4], (one.split() for one in fields[2::4]), strict=False))
+    messages = dict(zip(fields[1::4], fields[3::4], strict=False))
+    for commit, step in _assign_steps(steps, parents).items():
+        if commit in messages:
+            yield MainlineCommit(id=commit, message=messages[commit].strip(), step=step)
+
+
+def _assign_steps(steps: Sequence[str], parents: Mapping[str, list[str]]) -> dict[str, int]:
+    """By commit, the first step from which it is reached; what is older than all has none."""
+    owner = {commit: number for number, commit in enumerate(steps)}
+    older = list(parents.get(steps[0], ())) if steps else []
+    seen = set(owner)
+    while older:
+        commit = older.pop()
+        if commit not in seen:
+            seen.add(commit)
+            older += parents.get(commit, ())
+    for number, commit in enumerate(steps):
+        waiting = list(parents.get(commit, ())[1:])
+        while waiting:
+            one = waiting.pop()
+            if one not in seen:
+                seen.add(one)
+                owner[one] = number
+                waiting += parents.get(one, ())
+    return owner
+
+
+def find_stated_reverts(commits: Iterable[MainlineCommit]) -> set[int]:
+    """The steps that a commit of a later one says it takes back."""
+    index = _LandedIndex(commits)
+    reverted: set[int] = set()
+    for commit, said in index.statements:
+        reverted.update(index.resolve_steps(said, commit.step))
+    return reverted
+
+
+class _LandedIndex:
+    """Commits by id, pull request and title, and those that take something back."""
+
+    def __init__(self, commits: Iterable[MainlineCommit]) -> None:
+        self._ids: dict[str, list[MainlineCommit]] = {}
+        self._pulls: dict[str, list[int]] = {}
+        self._titles: dict[str, list[int]] = {}
+        self.statements: list[tuple[MainlineCommit, RevertStatement]] = []
+        for one in sorted(commits, key=lambda commit: commit.step):
+            self._ids.setdefault(one.id[:7], []).append(one)
+            lines = [line for line in one.message.splitlines() if line.strip()][:2]
+            for line in lines:
+                self._titles.setdefault(_normalise_title(line), []).append(one.step)
+            if lines and (number := _PULL_OF_TITLE.search(lines[0])):
+                self._pulls.setdefault(number[1] or number[2], []).append(one.step)
+            if (said := parse_revert_statement(one.message)) is not None:
+                self.statements.append((one, said))
+
+    def resolve_steps(self, said: RevertStatement, before: int) -> Iterator[int]:
+        """The steps that are meant, of those before one."""
+        for commit in said.ids:
+            for one in self._ids.get(commit[:7], ()):
+                if one.id.startswith(commit) and one.step < before:
+                    yield one.step
+        for index, names in ((self._pulls, said.pulls), (self._titles, said.titles)):
+            for name in names:
+                steps = index.get(name, [])
+                place = bisect_left(steps, before)
+                if place:
+                    yield steps[place - 1]
+
+
+def _normalise_title(title: str) -> str:
+    plain = _TITLE_NUMBER.sub("", _TITLE_NUMBER.sub("", title.strip()))
+    return plain.strip().rstrip(".…").lower()
+
+
+_FileEdit = tuple[str, int, int]
+"""A path, and what stands for the text removed from it and added to it."""
+
+
+class InverseSteps:
+    """The replay: feed it every step in order, then read which were undone line by line."""
+
+    def __init__(self) -> None:
+        self.reverted: set[int] = set()
+        self._times: list[int] = []
+        self._sizes: list[int] = []
+        self._edits: list[frozenset[_FileEdit]] = []
+        self._steps: dict[_FileEdit, list[int]] = {}
+
+    def add_step(self, step: MainlineStep) -> None:
+        number = len(self._times)
+        edits = frozenset(_edited_texts(step.files))
+        size = sum(
+            file.added_lines + file.removed_lines
+            for file in step.files
+            if is_product_source(file.path)
+        )
+        self._times.append(step.at)
+        self._sizes.append(size)
+        self._edits.append(edits)
+        undone = {(path, added, removed) for path, removed, added in edits}
+        candidates = {one for edit in undone for one in self._steps.get(edit, ())}
+        earliest = step.at - MAX_INVERSE_DAYS * 86_400
+        self.reverted.update(
+            one
+            for one in candidates
+            if self._edits[one] <= undone
+            and self._times[one] >= earliest
+            and size <= self._sizes[one] * MAX_INVERSE_GROWTH
+        )
+        if size >= MIN_INVERSE_LINES:
+            for edit in edits:
+                known = self._steps.setdefault(edit, [])
+                known.append(number)
+                del known[:-_MAX_CANDIDATES]
+
+
+def _edited_texts(files: Iterable[EditedFile]) -> Iterator[_FileEdit]:
+    for file in files:
+        if file.places and file.old_path is None and is_product_source(file.path):
+            yield file.path, file.removed_text, file.added_text
+
 
 MAX_STEPS = 5_000
 """A first reading of more costs a large repository minutes, and what is older ranks no better."""

@@ -2,32 +2,351 @@
 
 from __future__ import annotations
 
+import configparser
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any
+from xml.etree import ElementTree
 
 import msgspec
 
 from closeloop.changes.change_sides import ChangeSides
 from closeloop.changes.file_kinds import classify_file, is_lockfile
-from closeloop.changes.risk.installed_packages import InstalledPackage, find_installed_package
-from closeloop.changes.risk.manifests import Dependency, Manifest, read_manifest
-from closeloop.changes.risk.online_packages import PackageQuery, PackageReport, ask_services
-from closeloop.changes.risk.popular_packages import Ecosystem, imitated_package
-from closeloop.changes.risk.vulnerabilities import (
+from closeloop.changes.risk.online_packages import (
     Advisory,
+    Ecosystem,
+    PackageQuery,
+    PackageReport,
+    ask_services,
+    imitated_package,
     list_vulnerabilities,
     read_advisories,
 )
+from closeloop.records.change import Inspection
 from closeloop.records.errors import BadInput
 from closeloop.records.finding import Unmeasured
-from closeloop.records.inspection import (
-    Inspection,
-)
 from closeloop.records.record import Record
 from closeloop.records.settings import CheckSettings
+
+# Manifests: the dependencies that a project names, in any common ecosystem.
+
+
+_MAX_MANIFEST_BYTES = 2_000_000
+_REQUIREMENT = re.compile(
+    r"\s*([A-Za-z0-9][\w.-]{0,100})\s*(?:\[[^\]]{0,200}\])?\s*(@\s*\S{1,500}|[^;#@]{0,300})"
+)
+_GO_REQUIREMENT = re.compile(
+    r"^\s*(?:require\s+)?([\w.-]{1,80}\.[\w.-]{1,20}/\S{1,200}|[\w.-]+\.[a-z]+)\s+(v\S+)", re.M
+)
+_GO_REPLACE = re.compile(
+    r"^\s*(?:replace\s+)?(\S{1,200})(?: v\S+)?\s+=>\s+(\S{1,300})(?:\s+(v\S+))?", re.M
+)
+_GRADLE_DEPENDENCY = re.compile(
+    r"\b(\w*(?:[iI]mplementation|[aA]pi|[cC]ompileOnly|[rR]untimeOnly|classpath|kapt))\b"
+    r"[\s(]{1,5}(?:platform\()?[\"']([\w.-]+:[\w.-]+)(?::([^\"'@]{1,80}))?"
+)
+_GEM_LINE = re.compile(r"^\s*gem\s*\(?\s*[\"']([\w.-]{1,100})[\"'](.{0,300})", re.M)
+_INSTALL_HOOKS = (
+    "preinstall",
+    "install",
+    "postinstall",
+    "prepare",
+    "pre-install-cmd",
+    "post-install-cmd",
+)
+
+
+class Dependency(Record):
+    """One line of a manifest."""
+
+    name: str
+    version: str = ""
+    """As written; nothing where any will do."""
+    origin: str | None = None
+    """Where it comes from, where not from the ecosystem's registry."""
+
+
+class Manifest(Record):
+    """What one manifest asks for, by name."""
+
+    ecosystem: Ecosystem
+    dependencies: Mapping[str, Dependency] = {}
+    scripts: Mapping[str, str] = {}
+    """Commands that run when it is installed."""
+
+
+def read_manifest(path: str, content: bytes) -> Manifest | None:
+    """None for files that are no manifests; ValueError for one that cannot be read."""
+    ecosystem_reader = _find_reader(PurePosixPath(path).name)
+    if ecosystem_reader is None:
+        return None
+    if len(content) > _MAX_MANIFEST_BYTES:
+        raise ValueError("it is too large")
+    ecosystem, reader = ecosystem_reader
+    try:
+        text = content.decode("utf-8-sig")
+        dependencies = {one.name: one for one in reader(text)}
+        scripts = _install_scripts(text) if PurePosixPath(path).suffix == ".json" else {}
+    except (ValueError, TypeError, AttributeError, RecursionError, *_PARSE_ERRORS) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"it cannot be parsed ({reason})"[:200]) from None
+    return Manifest(ecosystem=ecosystem, dependencies=dependencies, scripts=scripts)
+
+
+_PARSE_ERRORS = (ElementTree.ParseError, configparser.Error, msgspec.MsgspecError)
+ManifestReader = Callable[[str], Iterator[Dependency]]
+
+
+def _find_reader(name: str) -> tuple[Ecosystem, ManifestReader] | None:
+    if re.fullmatch(r"(?:.*-)?(?:requirements|constraints).*\.(?:txt|in)", name):
+        return "pypi", _read_requirements
+    return _READERS.get(name)
+
+
+def parse_requirement(text: str) -> Dependency | None:
+    """A line as pip takes it."""
+    if origin := re.search(r"\b(?:git|hg)\+\S{1,500}|\bhttps?://\S{1,500}", text):
+        name = re.search(r"#egg=([\w.-]+)", text) or re.match(r"\s*([\w.-]+)[^@]{0,200}@", text)
+        fallback = origin[0].rstrip("/").rsplit("/", 1)[-1].removesuffix(".git")
+        return Dependency(
+            name=normalise_python_name(name[1] if name else fallback), origin=origin[0]
+        )
+    matched = _REQUIREMENT.match(text)
+    if not matched or text.lstrip().startswith("-"):
+        return None
+    return Dependency(name=normalise_python_name(matched[1]), version=matched[2].strip(" ()"))
+
+
+def normalise_python_name(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _read_requirements(text: str) -> Iterator[Dependency]:
+    for line in re.sub(r"\\\n", " ", text).splitlines():
+        bare = re.sub(r"(?:^|\s)#.*|^\s*(?:-e|--editable)\s+", "", line).split(" --", 1)[0]
+        if bare.strip() and (dependency := parse_requirement(bare)):
+            yield dependency
+
+
+def _parse_requirements(lines: Any) -> Iterator[Dependency]:
+    for line in lines or ():
+        if isinstance(line, str) and (dependency := parse_requirement(line)):
+            yield dependency
+
+
+def _read_pyproject(text: str) -> Iterator[Dependency]:
+    data = tomllib.loads(text)
+    project = data.get("project", {})
+    yield from _parse_requirements(project.get("dependencies"))
+    for group in (project.get("optional-dependencies", {}), data.get("dependency-groups", {})):
+        for lines in group.values():
+            yield from _parse_requirements(lines)
+    yield from _parse_requirements(data.get("build-system", {}).get("requires"))
+    poetry = data.get("tool", {}).get("poetry", {})
+    tables = [poetry.get("dependencies", {}), poetry.get("dev-dependencies", {})]
+    tables += [group.get("dependencies", {}) for group in poetry.get("group", {}).values()]
+    for table in tables:
+        yield from (
+            one for one in _read_table(table, normalise_python_name) if one.name != "python"
+        )
+
+
+def _read_table(
+    table: Mapping[str, Any], named: Callable[[str], str] = str
+) -> Iterator[Dependency]:
+    """`name = "1.0"` or `name = { version = …, git = … }`."""
+    for name, wanted in table.items():
+        facts = wanted if isinstance(wanted, dict) else {"version": wanted}
+        local = facts.get("path")
+        origin = facts.get("git") or facts.get("url") or (f"./{local}" if local else None)
+        version = facts.get("version") or facts.get("rev") or facts.get("tag") or ""
+        workspace = "workspace" if facts.get("workspace") else ""
+        yield Dependency(
+            name=named(facts.get("package") or name),
+            version=str(version if version != "*" else "") or workspace,
+            origin=str(origin) if origin else None,
+        )
+
+
+def _read_setup_cfg(text: str) -> Iterator[Dependency]:
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    parser.read_string(text)
+    if parser.has_section("options"):
+        for option in ("install_requires", "setup_requires", "tests_require"):
+            yield from _parse_requirements(parser.get("options", option, fallback="").splitlines())
+    if parser.has_section("options.extras_require"):
+        for _, lines in parser.items("options.extras_require"):
+            yield from _parse_requirements(lines.splitlines())
+
+
+def _json_reader(*names: str) -> ManifestReader:
+    def read(text: str) -> Iterator[Dependency]:
+        data = msgspec.json.decode(text)
+        for name in names:
+            for package, version in (data.get(name) or {}).items():
+                if package == "php" or package.startswith("ext-"):
+                    continue
+                far = re.match(r"(?:git|https?|file|link|github:|[\w-]+/[\w.-]+(?:#|$))", version)
+                loose = version in ("*", "latest", "", "x")
+                yield Dependency(
+                    name=package,
+                    version="" if loose or far else version,
+                    origin=version if far else None,
+                )
+
+    return read
+
+
+def _install_scripts(text: str) -> dict[str, str]:
+    scripts = msgspec.json.decode(text).get("scripts") or {}
+    return {name: str(scripts[name]) for name in _INSTALL_HOOKS if name in scripts}
+
+
+def _read_go_mod(text: str) -> Iterator[Dependency]:
+    text = re.sub(r"//.*", "", text)
+    text = re.sub(
+        r"^(?:exclude|retract|module|go|toolchain)\b(?:\s*\([^)]*\)|.*)", "", text, flags=re.M
+    )
+    for name, version in _GO_REQUIREMENT.findall(re.sub(r"^.*=>.*$", "", text, flags=re.M)):
+        yield Dependency(name=name, version=version)
+    for name, origin, version in _GO_REPLACE.findall(text):
+        yield Dependency(name=f"{name} (replaced)", version=version, origin=origin)
+
+
+def _read_cargo(text: str) -> Iterator[Dependency]:
+    data = tomllib.loads(text)
+    places = [data, data.get("workspace", {}), *data.get("target", {}).values()]
+    for place in places:
+        for kind in ("dependencies", "dev-dependencies", "build-dependencies"):
+            yield from _read_table(place.get(kind, {}))
+
+
+def _read_pom(text: str) -> Iterator[Dependency]:
+    root = ElementTree.fromstring(text)  # noqa: S314  expat bounds entities, and the size is bounded above
+    for element in root.iter():
+        if element.tag.rsplit("}", 1)[-1] not in ("dependency", "plugin"):
+            continue
+        facts = {child.tag.rsplit("}", 1)[-1]: (child.text or "").strip() for child in element}
+        if facts.get("artifactId"):
+            name = f"{facts.get('groupId', '')}:{facts['artifactId']}"
+            # Without a version the parent's dependencyManagement pins it.
+            yield Dependency(name=name, version=facts.get("version", "managed"))
+
+
+def _read_gradle(text: str) -> Iterator[Dependency]:
+    for _, name, version in _GRADLE_DEPENDENCY.findall(text):
+        yield Dependency(
+            name=name, version="" if version in ("+", "latest.release") else version or "managed"
+        )
+
+
+def _read_gemfile(text: str) -> Iterator[Dependency]:
+    for name, rest in _GEM_LINE.findall(text):
+        origin = re.search(r"\b(?:git|github|path):\s*[\"']([^\"']{1,300})", rest)
+        version = re.match(r"\s*,\s*[\"']([^\"']{1,80})[\"']", rest)
+        yield Dependency(
+            name=name, version=version[1] if version else "", origin=origin[1] if origin else None
+        )
+
+
+_NPM_TABLES = ("dependencies", "devDependencies", "peerDependencies", "optionalDependencies")
+_READERS: dict[str, tuple[Ecosystem, ManifestReader]] = {
+    "pyproject.toml": ("pypi", _read_pyproject),
+    "setup.cfg": ("pypi", _read_setup_cfg),
+    "package.json": ("npm", _json_reader(*_NPM_TABLES)),
+    "go.mod": ("go", _read_go_mod),
+    "Cargo.toml": ("crates", _read_cargo),
+    "pom.xml": ("maven", _read_pom),
+    "build.gradle": ("maven", _read_gradle),
+    "build.gradle.kts": ("maven", _read_gradle),
+    "Gemfile": ("rubygems", _read_gemfile),
+    "composer.json": ("packagist", _json_reader("require", "require-dev")),
+}
+
+
+# What the packages installed beside the sources say of themselves: version and licence.
+
+
+_ENVIRONMENTS = (".venv", "venv", "env", ".env")
+_MAX_METADATA_CHARS = 20_000
+_LICENCE_TEXTS = (
+    ("Apache-2.0", "Apache License"),
+    ("MPL-2.0", "Mozilla Public License"),
+    ("AGPL", "GNU AFFERO GENERAL PUBLIC LICENSE"),
+    ("LGPL", "GNU LESSER GENERAL PUBLIC LICENSE"),
+    ("GPL", "GNU GENERAL PUBLIC LICENSE"),
+    ("MIT", "Permission is hereby granted, free of charge"),
+    ("BSD", "Redistribution and use in source and binary forms"),
+    ("ISC", "Permission to use, copy, modify, and/or distribute"),
+)
+"""How a licence file that states no name is known."""
+
+
+class InstalledPackage(Record):
+    """As its own metadata says."""
+
+    version: str | None = None
+    licence: str | None = None
+
+
+def find_installed_package(root: Path, ecosystem: Ecosystem, name: str) -> InstalledPackage | None:
+    """The package, where it is installed beside the sources and can be read; else None."""
+    try:
+        if ecosystem == "npm" and re.fullmatch(r"(?:@[\w.-]+/)?[\w.-]+", name) and ".." not in name:
+            return _read_package_json(root / "node_modules" / name)
+        if ecosystem == "pypi":
+            return _find_distribution(root, name)
+    except (OSError, ValueError, RecursionError, AttributeError):
+        return None
+    return None
+
+
+def _read_package_json(folder: Path) -> InstalledPackage:
+    facts = msgspec.json.decode((folder / "package.json").read_bytes()[:200_000])
+    licence, version = facts.get("license"), facts.get("version")
+    return InstalledPackage(
+        version=version if isinstance(version, str) else None,
+        licence=licence[:80] if isinstance(licence, str) else None,
+    )
+
+
+def _find_distribution(root: Path, name: str) -> InstalledPackage | None:
+    for place in _ENVIRONMENTS:
+        for ending, file in (("dist-info", "METADATA"), ("egg-info", "PKG-INFO")):
+            for folder in (root / place).glob(f"lib/python3*/site-packages/*.{ending}"):
+                stem = re.sub(r"[-_.]+", "-", folder.name.partition("-")[0]).lower()
+                if stem == name and folder.is_dir():
+                    return _read_metadata(folder, file)
+    return None
+
+
+def _read_metadata(folder: Path, file: str) -> InstalledPackage:
+    head = (folder / file).read_text("utf-8", "replace")[:_MAX_METADATA_CHARS].partition("\n\n")[0]
+    version = re.search(r"^Version:\s*(\S{1,80})", head, re.MULTILINE)
+    stated = re.search(r"^License-Expression:\s*(.{1,80})$", head, re.MULTILINE) or re.search(
+        r"^License:\s*(.{1,80})$", head, re.MULTILINE
+    )
+    listed = re.search(r"^Classifier: License ::.*:: (.{1,80})$", head, re.MULTILINE)
+    chosen = stated or listed
+    licence = chosen[1].strip() if chosen else None
+    if licence is None or licence.upper() == "UNKNOWN":
+        licence = _licence_of_text(folder)
+    return InstalledPackage(version=version[1] if version else None, licence=licence)
+
+
+def _licence_of_text(folder: Path) -> str | None:
+    """By the words of the licence file, where the metadata names none."""
+    for path in sorted(folder.rglob("*LICEN[CS]E*"))[:3]:
+        text = path.read_text("utf-8", "replace")[:3_000]
+        for name, words in _LICENCE_TEXTS:
+            if words in text:
+                return name
+    return None
+
 
 _COPYLEFT = re.compile(r"\b(?:A|L)?GPL|GNU (?:Affero |Lesser )?General Public", re.IGNORECASE)
 _LOWEST_VERSION = re.compile(r"(?<![<!\d.])[=^~>v]*\s*(\d[\w.+-]*)")

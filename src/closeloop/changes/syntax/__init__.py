@@ -2,21 +2,772 @@
 
 from __future__ import annotations
 
+import re
 from array import array
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
+from itertools import groupby
+from time import process_time
+from typing import Literal
+from zlib import adler32, crc32
 
 import msgspec
+from msgspec.structs import replace
 from tree_sitter import Language as Compiled
-from tree_sitter import Parser, Query
+from tree_sitter import Node, Parser, Query, QueryCursor, Tree
 
-from closeloop.changes.syntax.file_outline import Outline, build_outline, extract_words
-from closeloop.changes.syntax.grammar import Grammar
-from closeloop.changes.syntax.tree_walk import TreeWalk, parse_in_pieces
-from closeloop.records.inspection import (
+from closeloop.records.change import (
     Language,
+    SourceFunction,
+    SourceImport,
     SourceModule,
+    SourceName,
+    SourceType,
 )
+from closeloop.records.record import Record
+
+# What has to be known of a language's syntax tree to read it: tables, and a few functions.
+
+
+MAX_TEXT_BYTES = 2000
+NodeLine = Callable[[Node], int]
+"""The line that a node begins on. (Nodes' own points crash tree-sitter 0.26.0.)"""
+NodeSpot = tuple[str, str | None]
+"""A place in a tree: the kind of a node and the field of it that a child stands in."""
+
+
+class Grammar(Record):
+    """One language. Kinds are tree-sitter's names for nodes."""
+
+    load: Callable[[], object]
+    """The compiled grammar."""
+    outline: str
+    """A query for `@definition`, a name, and `@function`; what is in `@skip` has no prints."""
+    functions: frozenset[str]
+    types: frozenset[str]
+    scopes: frozenset[str] = frozenset()
+    """Other kinds that lend their name to what is inside."""
+    decorators: frozenset[str] = frozenset()
+    statements: frozenset[str]
+    sealed: frozenset[str] = frozenset()
+    """What has no names of interest inside."""
+    imports: Mapping[str, Callable[[Node, NodeLine], Sequence[SourceImport]]]
+
+    leaves: frozenset[str]
+    """Kinds of nodes that are one identifier."""
+    members: Mapping[str, tuple[str, str]]
+    """Kinds that look something up: the fields of what it is looked up on, and of its name."""
+    roles: Mapping[NodeSpot, str]
+    """Where an identifier is a call, a keyword or a definition, or is told elsewhere (`""`)."""
+    calls: frozenset[NodeSpot]
+    """Where a member that stands there is called."""
+    owners: Mapping[str, tuple[int, str]] = {}
+    """By the node around a keyword: how far up the call is, and its field for what is called."""
+    binds: frozenset[NodeSpot]
+    """Where an identifier, or a pattern of them, is given a value."""
+    lists: frozenset[str] = frozenset()
+    """Kinds whose parts are given values only if the whole is."""
+
+    wrappers: frozenset[str] = frozenset()
+    """Kinds that only wrap one thing: it stands where they do."""
+
+    decisions: frozenset[str]
+    """What adds a path through the function; but not where it is the default one."""
+    is_default: Callable[[Node], bool] = lambda node: False
+    nests: frozenset[str]
+    """What makes it harder to follow, the more the deeper it lies."""
+    deepens: frozenset[str] = frozenset()
+    """What only makes the things inside lie deeper."""
+    adds: frozenset[str] = frozenset()
+    flat: frozenset[NodeSpot]
+    """What, and where something, makes it harder however deep it lies: an else, a jump."""
+    chained: frozenset[NodeSpot] = frozenset()
+    """Where a decision only continues the one before it: `else if`."""
+    boolean: Mapping[str, frozenset[str]] = {}
+    """Kinds of binary expressions with the operators that add a path."""
+
+    name_of: Callable[[Node, Sequence[Node]], str | None]
+    """Name of a function, type or scope, given the nodes around it, the nearest last."""
+    parameters_of: Callable[[Node], Sequence[str]]
+    bases_of: Callable[[Node], Sequence[str]]
+    owner_of: Callable[[Node], str | None] = lambda node: None
+    """The type that a function belongs to, where it stands outside of it."""
+    is_public: Callable[[str, Node, Sequence[Node]], bool]
+    """Whether it can be used from elsewhere, if what it is in can."""
+    exports: Callable[[Node], frozenset[str]] = lambda root: frozenset()
+    """Names that a list somewhere in the file makes public."""
+
+
+def split_kinds(names: str) -> frozenset[str]:
+    """Those kinds, named with spaces between."""
+    return frozenset(names.split())
+
+
+def short_node_text(node: Node | None) -> str:
+    """What is written there, unless it is very long: what nests would be copied over and over."""
+    if node is None or node.end_byte - node.start_byte > MAX_TEXT_BYTES or node.text is None:
+        return ""
+    return node.text.decode("utf-8", "replace")
+
+
+def flat_node_text(node: Node | None) -> str:
+    """What is written there, on one line."""
+    return " ".join(short_node_text(node).split())
+
+
+def read_name_field(node: Node, around: Sequence[Node]) -> str | None:
+    """The name that stands in the field of that name."""
+    return short_node_text(node.child_by_field_name("name")) or None
+
+
+def first_named_child(node: Node | None) -> Node | None:
+    """The first thing inside that has a name."""
+    return node.named_child(0) if node and node.named_child_count else None
+
+
+def unquote_node(node: Node | None) -> str:
+    """A string without its quotes."""
+    return short_node_text(node).strip("'\"`")
+
+
+def list_child_texts(node: Node | None) -> list[str]:
+    """Each of the things inside, as written, without comments."""
+    if node is None:
+        return []
+    return [flat_node_text(child) for child in node.named_children if "comment" not in child.type]
+
+
+# Read a syntax tree once, from top to bottom, without recursion: however deep it is.
+
+
+MAX_NODES = 200_000
+"""So many nodes of a file are read."""
+MAX_RECEIVER_BYTES = 60
+"""What a name is looked up on is told up to this length."""
+
+MAX_QUALIFIED_CHARS = 300
+"""What is named so deep inside is called by its own name."""
+
+NameKind = Literal["call", "attribute", "keyword", "name", "definition"]
+
+_HEADER_FIELDS = frozenset({"condition", "right", "subject", "value"})
+"""Fields of a loop, branch or switch that are no deeper than itself."""
+
+
+class _OpenDefinition:
+    """A function or type whose end has not come yet."""
+
+    def __init__(self, kind: str, name: str, node: Node, above: _OpenDefinition | None) -> None:
+        self.kind = kind
+        self.name = name
+        self.node = node
+        around = above.qualified if above and len(above.qualified) < MAX_QUALIFIED_CHARS else None
+        self.qualified: str = f"{around}.{name}" if around else name
+        self.decorators: list[str] = []
+        self.complexity = 1
+        self.cognitive = 0
+        self.statements = 0
+        self.methods = 0
+        self.line = 0
+        self.public = False
+
+
+class _WalkPlace:
+    """Where the reading is: a node with something inside."""
+
+    __slots__ = ("binding", "decorators", "header", "kind", "nesting", "node", "open", "spot")
+
+    def __init__(self, node: Node, kind: str, spot: NodeSpot, above: _WalkPlace | None) -> None:
+        self.node = node
+        self.kind = kind
+        self.spot = spot
+        self.binding = False
+        self.decorators: list[str] = []
+        self.header: int | None = None
+        self.nesting = 0
+        self.open: _OpenDefinition | None = None
+        if above:
+            header = above.header if spot[1] in _HEADER_FIELDS else None
+            self.nesting = above.nesting if header is None else header
+            self.open = above.open
+
+
+class TreeWalk:
+    """What was found so far."""
+
+    def __init__(self, grammar: Grammar, content: bytes) -> None:
+        self.grammar = grammar
+        self.newlines = [found.start() for found in re.finditer(b"\n", content)]
+        self.functions: list[SourceFunction] = []
+        self.types: list[SourceType] = []
+        self.imports: list[SourceImport] = []
+        self.names: list[SourceName] = []
+        self.broken: set[int] = set()
+        self.nodes: list[Node] = []
+        self.places: list[_WalkPlace] = []
+        self.owned: Counter[str] = Counter()
+        self.exported: frozenset[str] = frozenset()
+
+    def read(self, language: Language, tree: Tree) -> SourceModule:
+        cursor = tree.walk()
+        self.exported = self.grammar.exports(tree.root_node)
+        faulty = tree.root_node.has_error
+        for _ in range(MAX_NODES):
+            node = cursor.node
+            assert node is not None
+            if faulty and (node.is_error or node.is_missing):
+                self.broken.add(self.node_line(node))
+            inside = node.is_named and self.enter_node(node, cursor.field_name)
+            if inside and cursor.goto_first_child():
+                continue
+            if inside:
+                self.leave_node()
+            while not cursor.goto_next_sibling():
+                if not cursor.goto_parent():
+                    return self.build_module(language)
+                self.leave_node()
+        read_to = self.node_line(cursor.node) if cursor.node else 0
+        while self.places:
+            self.leave_node()
+        return self.build_module(language, f"Read to line {read_to} only: it is too large.")
+
+    def node_line(self, node: Node) -> int:
+        """The line that it begins on."""
+        return bisect_left(self.newlines, node.start_byte) + 1
+
+    def build_module(self, language: Language, note: str | None = None) -> SourceModule:
+        self.functions.sort(key=lambda function: function.first_line)
+        self.types.sort(key=lambda type_: type_.first_line)
+        types = [
+            replace(type_, methods=type_.methods + self.owned[type_.name]) for type_ in self.types
+        ]
+        return SourceModule(
+            language=language,
+            functions=tuple(self.functions),
+            types=tuple(types),
+            imports=tuple(self.imports),
+            names=tuple(self.names),
+            broken_lines=tuple(sorted(self.broken)),
+            note=note,
+        )
+
+    def enter_node(self, node: Node, field: str | None) -> bool:
+        """Take note of a node; whether to look inside it."""
+        kind, grammar = node.type, self.grammar
+        above = self.places[-1] if self.places else None
+        spot = (above.kind if above else "", field)
+        if above and (kind in grammar.leaves or not node.child_count):
+            if kind in grammar.leaves:
+                self._add_name(node, field, above)
+            if above.open:
+                above.open.cognitive += spot in grammar.flat
+                above.open.statements += kind in grammar.statements
+            return False
+        place = _WalkPlace(node, kind, spot, above)
+        if above and above.binding and above.kind in grammar.lists:
+            place.binding = True
+        else:
+            place.binding = spot in grammar.binds
+        self._add_complexity(place)
+        if above and kind in grammar.decorators:
+            self._add_decorator(node, above)
+        elif above and above.decorators and "comment" not in kind:
+            # They belong to what stands next to them, and to nothing after it.
+            place.decorators, above.decorators = above.decorators, []
+        if kind in grammar.imports:
+            self.imports.extend(grammar.imports[kind](node, self.node_line))
+        if kind in grammar.functions or kind in grammar.types or kind in grammar.scopes:
+            self._open_definition(place)
+        if kind in grammar.sealed:
+            return False
+        self.places.append(place)
+        self.nodes.append(node)
+        return True
+
+    def leave_node(self) -> None:
+        place = self.places.pop()
+        self.nodes.pop()
+        opened = place.open
+        if opened and opened.node is place.node:
+            self._close_definition(opened)
+
+    def _open_definition(self, place: _WalkPlace) -> None:
+        grammar, node, around = self.grammar, place.node, place.open
+        name = grammar.name_of(node, self.nodes)
+        is_function = place.kind in grammar.functions
+        if not name:
+            place.nesting += is_function
+            return
+        kind = "function" if is_function else "type" if place.kind in grammar.types else "scope"
+        place.open = opened = _OpenDefinition(kind, name, node, around)
+        opened.line = self.node_line(node)
+        opened.decorators, place.decorators = place.decorators, []
+        if around is None:
+            opened.public = (
+                kind == "scope"
+                or name in self.exported
+                or grammar.is_public(name, node, self.nodes)
+            )
+        elif around.kind != "function":
+            around.methods += is_function
+            opened.public = around.public and grammar.is_public(name, node, self.nodes)
+        if is_function:
+            place.nesting = 0
+            if owner := grammar.owner_of(node):
+                opened.qualified = f"{owner}.{name}"
+                self.owned[owner] += 1
+        own = node.child_by_field_name("name")
+        if own and kind != "scope":
+            opened.line = self.node_line(own)
+            self.names.append(SourceName(text=name, line=opened.line, kind="definition"))
+
+    def _close_definition(self, opened: _OpenDefinition) -> None:
+        node = opened.node
+        # The last byte, not the one behind it: that may be on the next line.
+        last = bisect_left(self.newlines, node.end_byte - 1) + 1
+        if opened.kind == "function":
+            self.functions.append(
+                SourceFunction(
+                    name=opened.name,
+                    qualified=opened.qualified,
+                    first_line=opened.line,
+                    last_line=last,
+                    parameters=tuple(self.grammar.parameters_of(node)),
+                    complexity=opened.complexity,
+                    cognitive=opened.cognitive,
+                    statements=opened.statements,
+                    public=opened.public,
+                    decorators=tuple(opened.decorators),
+                )
+            )
+        elif opened.kind == "scope":
+            self.owned[opened.name] += opened.methods
+        else:
+            self.types.append(
+                SourceType(
+                    name=opened.name,
+                    qualified=opened.qualified,
+                    first_line=opened.line,
+                    last_line=last,
+                    bases=tuple(self.grammar.bases_of(node)),
+                    methods=opened.methods,
+                    public=opened.public,
+                )
+            )
+
+    def _add_decorator(self, node: Node, above: _WalkPlace) -> None:
+        written = flat_node_text(node).lstrip("@#![").rstrip("]").strip()
+        if above.kind == "modifiers" and len(self.places) > 1:
+            above = self.places[-2]
+            if above.open is None or above.open.node is not above.node:
+                return
+        if above.open and above.open.node is above.node:
+            above.open.decorators.append(written)
+        else:
+            above.decorators.append(written)
+
+    def _add_complexity(self, place: _WalkPlace) -> None:
+        """Complexity: what this node adds to the function that it is in."""
+        grammar, kind, spot, function = self.grammar, place.kind, place.spot, place.open
+        continues = spot in grammar.flat or spot in grammar.chained
+        if function:
+            if kind in grammar.decisions and not grammar.is_default(place.node):
+                function.complexity += 1
+            if kind in grammar.boolean:
+                self._add_operator(place, function)
+            function.statements += kind in grammar.statements
+            function.cognitive += (kind in grammar.adds) + (spot in grammar.flat)
+        if kind in grammar.nests and not continues:
+            if function:
+                function.cognitive += 1 + place.nesting
+            place.header = place.nesting
+            place.nesting += 1
+        elif kind in grammar.deepens:
+            place.nesting += 1
+
+    def _add_operator(self, place: _WalkPlace, function: _OpenDefinition) -> None:
+        """Each operator is a path; only a new one makes a condition harder to follow."""
+        operator = _operator_type(place.node)
+        if operator not in self.grammar.boolean[place.kind]:
+            return
+        function.complexity += 1
+        at = len(self.places) - 1
+        while at > 0 and self.places[at].kind == "parenthesized_expression":
+            at -= 1
+        above = self.places[at]
+        function.cognitive += above.kind != place.kind or _operator_type(above.node) != operator
+
+    def _add_name(self, node: Node, field: str | None, above: _WalkPlace) -> None:
+        grammar = self.grammar
+        kind: str
+        receiver: str | None = None
+        if above.kind in grammar.wrappers and len(self.places) > 1:
+            field, above = above.spot[1], self.places[-2]
+        spot = (above.kind, field)
+        member = grammar.members.get(above.kind)
+        if member and field == member[1] and (owner := above.node.child_by_field_name(member[0])):
+            called = above.spot in grammar.calls or grammar.roles.get(spot) == "call"
+            kind = "call" if called else "definition" if above.binding else "attribute"
+            receiver = _receiver_text(owner)
+        elif (role := grammar.roles.get(spot)) is not None:
+            kind = role
+            if role == "keyword" and (owner_place := grammar.owners.get(above.kind)):
+                receiver = self._keyword_owner(*owner_place)
+        elif spot in grammar.binds or (above.binding and above.kind in grammar.lists):
+            kind = "definition"
+        else:
+            kind = "name"
+        if kind:
+            self.names.append(
+                SourceName(
+                    text=short_node_text(node),
+                    line=self.node_line(node),
+                    kind=_NAME_KINDS[kind],
+                    receiver=receiver,
+                )
+            )
+
+    def _keyword_owner(self, levels: int, field: str) -> str | None:
+        if levels >= len(self.nodes):
+            return None
+        called = self.nodes[-1 - levels].child_by_field_name(field)
+        return _receiver_text(called) if called else None
+
+
+_NAME_KINDS: dict[str, NameKind] = {
+    "call": "call",
+    "attribute": "attribute",
+    "keyword": "keyword",
+    "name": "name",
+    "definition": "definition",
+}
+
+
+def _operator_type(node: Node) -> str:
+    operator = node.child_by_field_name("operator")
+    return operator.type if operator else ""
+
+
+def _receiver_text(node: Node) -> str | None:
+    if node.end_byte - node.start_byte > MAX_RECEIVER_BYTES:
+        return None
+    written = short_node_text(node)
+    return None if "\n" in written else written
+
+
+# Parse piece by piece, and stop where it takes too long: a file may be in another language.
+
+PIECE_BYTES = 32_768
+"""Bytes; a few thousandths of a second where the text is what its name says."""
+PIECE_SECONDS = 0.5
+PARSE_SECONDS = 3.0
+"""Recovering from errors may take time that grows with the square of the length."""
+
+
+def parse_in_pieces(parser: Parser, content: bytes) -> tuple[Tree, int]:
+    """The tree, and how many bytes it is of. The result is that of parsing all at once."""
+    end = min(PIECE_BYTES, len(content))
+    begun = last = process_time()
+    tree = parser.parse(content[:end])
+    while end < len(content):
+        now = process_time()
+        if now - last > PIECE_SECONDS or now - begun > PARSE_SECONDS:
+            break
+        last = now
+        start, end = end, min(end + PIECE_BYTES, len(content))
+        place = _text_point(content, start)
+        tree.edit(start, start, end, place, place, _text_point(content, end))
+        tree = parser.parse(content[:end], tree)
+    return tree, end
+
+
+def _text_point(content: bytes, at: int) -> tuple[int, int]:
+    return content.count(b"\n", 0, at), at - content.rfind(b"\n", 0, at) - 1
+
+
+# The little of a file that the whole repository is asked for: names, definitions, prints.
+
+
+# Fingerprints of code, by which copies are found though they were renamed.
+#
+# What counts are the words that a copy keeps: keywords, operators, what is called and which
+# attributes are looked up. Other names are one and the same, as are strings, and as are numbers;
+# commas, closing brackets, comments and bare strings count for nothing. Each statement of a named
+# function has one print, over the tokens that follow its beginning. So imports, signatures,
+# tables outside of functions and tests (`test…`) have none, nor do stretches that hardly vary.
+
+WINDOW_TOKENS = 16
+"""Tokens that a print covers; about twice as many when every bracket and comma is counted."""
+MIN_DISTINCT_TOKENS = 8
+"""So many of them must differ."""
+
+_KEYWORDS = frozenset(
+    b"""and as assert async await break case catch class const continue def default defer del do
+    elif else enum except extends false False finally fn for from func function global go goto
+    if impl implements import in instanceof interface is lambda let loop match mod mut new nil
+    None nonlocal not null of or package pass raise range return select self Self static struct
+    super switch this throw throws trait true True try type typeof undefined unsafe use var void
+    where while with yield""".split()
+)
+_NAME = rb"\.?[^\W\d][\w\x80-\xff]*!?\(?|\.?[\x80-\xff][\w\x80-\xff]*\(?"
+_COMMON = _NAME + rb"|\d[\w.]*|\n\s*|[-+*/%&|^~<>=!?@:]+|[\[({})\]]"
+# Every string and comment may lack its end: then no search for it is ever tried twice.
+_DOUBLE = rb"\"[^\"\\\n]*(?:\\.[^\"\\\n]*)*\"?"
+_SINGLE = _DOUBLE.replace(b'"', b"'")
+_TRIPLE = rb"\"\"\"[^\"\\]*(?:(?:\\.|\"(?!\"\"))[^\"\\]*)*(?:\"\"\")?"
+_PYTHON = rb"\#[^\n]*|[rRbBuUfFtT]{0,2}(?:%b)|%b" % (
+    b"|".join((_TRIPLE, _TRIPLE.replace(b'"', b"'"), _DOUBLE, _SINGLE)),
+    _COMMON,
+)
+_BRACES = (
+    rb"//[^\n]*|/\*[^*]*(?:\*(?!/)[^*]*)*(?:\*/)?|`[^`\\]*(?:\\.[^`\\]*)*`?|"
+    rb"\"[^\"\\]*(?:\\.[^\"\\]*)*\"?|%b|" + _COMMON
+)
+_TOKENS: dict[str, bytes] = {
+    "python": _PYTHON,
+    # A quote may begin a lifetime, which has no end.
+    "rust": _BRACES.replace(b"%b", rb"'(?:[^'\\\n]|\\.[^'\n]*)'|'\w+"),
+    "": _BRACES.replace(b"%b", _SINGLE),
+}
+
+_PLAIN, _OPEN, _CLOSE, _ODD = range(4)
+"""What the last two bits of a token's value say; of an odd one the others count its newlines."""
+_SAME_NAME, _SAME_TEXT, _SAME_NUMBER = 4, 8, 12
+_MEMORY, _SHORT = 100_000, 40
+
+
+@cache
+def _token_pattern(language: str) -> re.Pattern[bytes]:
+    return re.compile(_TOKENS.get(language, _TOKENS[""]), re.DOTALL)
+
+
+def fingerprint_body(language: Language, body: bytes, line: int) -> Iterator[tuple[int, int]]:
+    """The prints of a function's body that begins on that line, each with its own line."""
+    codes, starts = _encode_tokens(language, body, line)
+    last = len(codes) - WINDOW_TOKENS
+    for start, where in starts:
+        if start > last:
+            return
+        window = codes[start : start + WINDOW_TOKENS]
+        if len(set(window)) >= MIN_DISTINCT_TOKENS:
+            written = window.tobytes()
+            yield crc32(written) << 32 | adler32(written), where
+
+
+def _encode_tokens(
+    language: Language, body: bytes, line: int
+) -> tuple[array[int], list[tuple[int, int]]]:
+    """The tokens as numbers, and where statements begin: at which of them, on which line."""
+    codes = array("Q")
+    starts = []
+    append = codes.append
+    around: list[int] = []
+    depth, fresh = 0, True
+    for token in _token_pattern(language).findall(body):
+        value = _token_values[token]
+        token_class = value & 3
+        if token_class == _ODD:
+            line += value >> 2
+            fresh = fresh or token[0] == 10
+            continue
+        if token_class == _CLOSE:
+            depth = around.pop() if around else 0
+            continue
+        if value == _SAME_TEXT:
+            line += token.count(b"\n")
+            if (fresh and not depth) or (codes and codes[-1] == _SAME_TEXT):
+                continue
+        if fresh and not depth:
+            starts.append((len(codes), line))
+        fresh = False
+        if value != _OPEN:
+            append(value)
+        if token_class == _OPEN:
+            around.append(depth)
+            # Statements stand between braces, not between other brackets.
+            depth = 0 if token == b"{" and language != "python" else depth + 1
+    return codes, starts
+
+
+class _TokenValues(dict[bytes, int]):
+    """The numbers of tokens, made when they are first met."""
+
+    def __missing__(self, token: bytes) -> int:
+        value = _compute_token_value(token)
+        if value != _SAME_TEXT and len(token) < _SHORT:
+            if len(self) > _MEMORY:
+                self.clear()
+            self[token] = value
+        return value
+
+
+_token_values = _TokenValues()
+
+
+def _compute_token_value(token: bytes) -> int:
+    first = token[:1]
+    if first == b"\n":
+        return token.count(b"\n") << 2 | _ODD
+    if first == b"#" or token[:2] in (b"//", b"/*"):
+        return token.count(b"\n") << 2 | _ODD
+    if token in (b")", b"]", b"}"):
+        return _CLOSE
+    if token in (b":", b"?"):
+        return _ODD
+    if first in (b'"', b"'", b"`") or token[-1:] in (b'"', b"'"):
+        return _SAME_TEXT
+    if first.isdigit():
+        return _SAME_NUMBER
+    if token == b"(":
+        return _OPEN
+    opens = token[-1:] in (b"(", b"[", b"{")
+    if opens and token[:-1] in _KEYWORDS:  # `not(` is `not (`, and `user` is no `use`
+        token = token[:-1]
+    is_word = first.isalpha() or first == b"_" or first >= b"\x80"
+    if is_word and not opens and token not in _KEYWORDS:
+        return _SAME_NAME
+    return crc32(token) + 4 << 2 | (_OPEN if opens else _PLAIN)
+
+
+_WORD_BYTES = bytes(
+    byte if byte >= 0x80 or chr(byte).isalnum() or chr(byte) in "_$" else 0x20
+    for byte in range(256)
+)
+"""Every byte that is in no word as a space."""
+ImportReaders = Mapping[str, Callable[[Node, NodeLine], Sequence[SourceImport]]]
+DEEPEST, IN_PYTHON = 50, 10
+"""What lies deeper is no definition that others would use; in Python a method lies five deep."""
+MAX_TOKEN_RUN = 5000
+"""So many signs in a row, of which nothing was made, are not searched: at each of them, all that
+follow are looked at."""
+_TEST_NAME = re.compile(rb"[tT]est|it$|describe$")
+
+
+class Outline(Record):
+    """Kept for every file, so it is small and quick to search."""
+
+    names: bytes = b""
+    """Every word of the file, once, with newlines between."""
+    defined: bytes = b""
+    """Names that it defines, with newlines between."""
+    defined_lines: bytes = b""
+    prints: bytes = b""
+    """Eight bytes each."""
+    print_lines: bytes = b""
+    imports: bytes = b""
+    """Modules that it imports with the names it takes from them, tabs and newlines between."""
+
+
+def extract_words(content: bytes) -> set[bytes]:
+    """Every word and number that occurs, in comments and strings too."""
+    return set(content.translate(_WORD_BYTES).split())
+
+
+def build_outline(
+    language: Language,
+    content: bytes,
+    tree: Tree,
+    query: Query,
+    imports: ImportReaders,
+    printed: bool = True,
+) -> Outline:
+    """What one file has to offer, with fingerprints or without."""
+    root = tree.root_node
+    cursor = QueryCursor(query)
+    cursor.set_max_start_depth(IN_PYTHON if language == "python" else DEEPEST)
+    captures = {} if _has_token_runs(root) else cursor.captures(root)
+    functions = sorted(captures.get("function", []), key=_start_byte)
+    names = [*captures.get("definition", []), *filter(None, map(_name_node, functions))]
+    names.sort(key=_start_byte)
+    skipped = sorted(captures.get("skip", []), key=_start_byte)
+    hashes, lines = _fingerprint_functions(language, content, functions if printed else [], skipped)
+    return Outline(
+        names=b"\n".join(extract_words(content)),
+        defined=b"\n".join(node.text or b"" for node in names),
+        defined_lines=array("I", _node_lines(content, names)).tobytes(),
+        prints=hashes.tobytes(),
+        print_lines=lines.tobytes(),
+        imports=_encode_imports(captures.get("import", []), imports),
+    )
+
+
+def _has_token_runs(root: Node) -> bool:
+    """Whether signs stand in a long row, as in a file that is in another language."""
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if node.descendant_count > MAX_TOKEN_RUN:
+            inside = node.children
+            rows = groupby(inside, _is_named_node)
+            if any(len(list(row)) > MAX_TOKEN_RUN for is_named, row in rows if not is_named):
+                return True
+            waiting += inside
+    return False
+
+
+def _encode_imports(nodes: list[Node], imports: ImportReaders) -> bytes:
+    rows = {
+        f"{one.module}\t{one.name or ''}\t{one.alias or ''}"
+        for node in nodes
+        for one in imports[node.type](node, lambda _: 0)
+    }
+    return "\n".join(one for one in rows if "\n" not in one).encode("utf-8", "replace")
+
+
+def _fingerprint_functions(
+    language: Language, content: bytes, functions: list[Node], skipped: list[Node]
+) -> tuple[array[int], array[int]]:
+    """Prints of the outermost functions; both lists of nodes are in the order of the file."""
+    hashes, lines = array("Q"), array("I")
+    at, line, end = 0, 1, 0
+    for function in functions:
+        start = function.start_byte
+        while skipped and skipped[0].start_byte <= start:
+            end = max(end, skipped.pop(0).end_byte)
+        if start < end:
+            continue
+        end = function.end_byte
+        name, body = _name_node(function), _body_node(function)
+        if body is None or (name and _TEST_NAME.match(name.text or b"")):
+            continue
+        line += content.count(b"\n", at, body.start_byte)
+        at = body.start_byte
+        for hashed, where in fingerprint_body(language, content[at : body.end_byte], line):
+            hashes.append(hashed)
+            lines.append(where)
+    return hashes, lines
+
+
+def _node_lines(content: bytes, nodes: list[Node]) -> Iterator[int]:
+    """The lines of nodes in the order of the file."""
+    at, line = 0, 1
+    for node in nodes:
+        start = node.start_byte
+        line += content.count(b"\n", at, start)
+        at = start
+        yield line
+
+
+def _start_byte(node: Node) -> int:
+    return node.start_byte
+
+
+def _is_named_node(node: Node) -> bool:
+    return node.is_named
+
+
+def _name_node(function: Node) -> Node | None:
+    return function.child_by_field_name("name")
+
+
+def _body_node(function: Node) -> Node | None:
+    body = function.child_by_field_name("body")
+    value = function.child_by_field_name("value") if body is None else None
+    return value.child_by_field_name("body") if value else body
+
 
 __all__ = ["MAX_SOURCE_BYTES", "Outline", "extract_words", "outline_source", "parse_module"]
 
@@ -24,13 +775,13 @@ MAX_SOURCE_BYTES = 2_000_000
 """Larger files are not read."""
 
 _GRAMMAR_PLACES: dict[Language, tuple[str, str]] = {
-    "python": ("python", "GRAMMAR"),
-    "javascript": ("javascript", "JAVASCRIPT"),
-    "typescript": ("javascript", "TYPESCRIPT"),
-    "tsx": ("javascript", "TSX"),
-    "go": ("go", "GRAMMAR"),
-    "java": ("java", "GRAMMAR"),
-    "rust": ("rust", "GRAMMAR"),
+    "python": ("languages", "PYTHON"),
+    "javascript": ("languages", "JAVASCRIPT"),
+    "typescript": ("languages", "TYPESCRIPT"),
+    "tsx": ("languages", "TSX"),
+    "go": ("languages", "GO"),
+    "java": ("languages", "JAVA"),
+    "rust": ("languages", "RUST"),
 }
 
 

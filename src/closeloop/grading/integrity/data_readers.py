@@ -7,22 +7,461 @@ string literals of their code, in any language. In doubt a file is the product's
 from __future__ import annotations
 
 import fnmatch
+import os
 import posixpath
 import re
-from collections.abc import Callable, Collection, Iterator
-from functools import cache
+import stat
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import cache, lru_cache
+from pathlib import Path, PurePosixPath
 
-from closeloop.grading.integrity.base_sources import BaseSources, SourceText, folders_above
-from closeloop.grading.integrity.data_paths import holds_expectations, is_data_path
-from closeloop.grading.integrity.path_literals import (
-    OWN_FOLDER,
-    find_folder_literals,
-    find_literals,
-    fixed_part,
-    list_name_patterns,
-    reads_subfolders,
+from closeloop.records.change import Change
+from closeloop.records.record import Record
+from closeloop.text.patches import parse_hunk_lines, split_patch_by_file
+from closeloop.text.wording import matches_globs
+
+# Which files may be data for tests, by their path alone: neither code, documentation nor
+# settings.
+#
+# In doubt a file is none: data that other programs read without being told (settings,
+# translations, schemas, assets, manifests) is part of the product, whether its code names it or
+# not.
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+CODE = _words(
+    "py pyi pyw js mjs cjs jsx ts mts cts tsx go rs java kt kts groovy scala rb php swift c cc cpp"
+    " cxx h hh hpp hxx m mm cs fs fsx vb dart lua pl pm r jl ex exs erl hrl hs ml mli clj cljs elm"
+    " nim zig sol sh bash zsh fish ps1 bat asm s f90 v vhd tcl vue svelte astro ipynb coffee"
 )
-from closeloop.grading.integrity.product_data import is_requested, make_product_test
+"""Endings of source code: it is read for names of data, and never data itself."""
+PAGES = _words("html htm css scss sass less jinja j2 erb ejs hbs mustache tmpl")
+"""Endings of what code shows: it may name data."""
+_DATA = _words(
+    "txt json jsonl ndjson json5 csv tsv xml out log dat bin golden gold snap ambr want expected"
+    " approved baseline png jpg jpeg gif svg bmp tiff pdf gz zip npy npz pkl parquet arrow db"
+    " sqlite geojson har"
+)
+_EXPECTATION_WORDS = _words(
+    "golden goldens expected expectation expectations want wanted snapshot snapshots snap fixture"
+    " fixtures testdata baseline baselines case cases approved"
+)
+"""In the name of a file or folder they say that it holds what tests compare with."""
+_PRODUCT_FOLDERS = _words(
+    "config configs conf settings locale locales translations i18n l10n lang langs messages assets"
+    " static public resources res templates schema schemas migrations icons images img fonts"
+    " styles themes charts helm deploy deployment k8s terraform infra policies prompts skills"
+    " plugins presets manifests vendor third_party"
+)
+_DOCUMENTATION_FOLDERS = _words(
+    "doc docs documentation man example examples sample samples demo demos tutorial tutorials"
+    " newsfragments changelog changelog.d"
+)
+_DOCUMENTATION = re.compile(
+    r"(?:readme|changelog|changes|history|news|(?:un)?licen[cs]e|copying|notice|authors|contributors"
+    r"|maintainers|contributing|security|code_of_conduct|todo|install)(?:[.-].*)?"
+)
+_SETTINGS = re.compile(
+    r"(?:gnu)?makefile|dockerfile.*|.*compose\.ya?ml|cmakelists\.txt|.*(?:requirements|constraints)"
+    r"[\w.-]*\.(?:txt|in)|.*[.-]lock(?:\.\w+)?|.*lock\.(?:json|yaml)|npm-shrinkwrap\.json|.*rc\.json"
+    r"|(?:package|composer|manifest|plugin|extension|marketplace|action|app|server|block|theme|deno"
+    r"|project|workspace|strings|translations|services|settings|config|openapi|swagger|robots)"
+    r"(?:\.\w+)*\.(?:json5?|jsonc|ya?ml|xml|txt|toml)|(?:ts|js)config.*\.json|.*\.(?:config|schema)"
+    r"\.\w+|pom\.xml|pyproject\.toml|cargo\.toml|setup\.cfg|manifest\.in|go\.(?:mod|sum|work)"
+)
+"""Manifests, lock files, and settings of well-known programs."""
+
+
+def is_data_path(path: str) -> bool:
+    """Whether a file may hold what tests compare with, or are fed with."""
+    *folders, name = path.lower().split("/")
+    ending = ending_of(path)
+    if ending in CODE or _SETTINGS.fullmatch(name) or _DOCUMENTATION.fullmatch(name):
+        return False
+    if any(part.startswith(".") for part in (*folders, name)):
+        return False
+    if _DOCUMENTATION_FOLDERS.intersection(folders):
+        return False
+    if holds_expectations(path):
+        return True
+    return ending in _DATA and bool(folders) and not _PRODUCT_FOLDERS.intersection(folders)
+
+
+def holds_expectations(path: str) -> bool:
+    """Whether a path says in so many words that tests compare with what lies there."""
+    words = re.split(r"[^a-z]+", re.sub(r"test[-_]data", "testdata", path.lower()))
+    return not _EXPECTATION_WORDS.isdisjoint(words)
+
+
+def ending_of(path: str) -> str:
+    """The ending of a file's name without its dot, in lower case."""
+    return PurePosixPath(path).suffix.lower().removeprefix(".")
+
+
+# Paths in the string literals of code, found by text: Python, JavaScript, Go, Rust and others.
+
+
+_LISTING = re.compile(
+    r"\b(?:iterdir|listdir|scandir|os\.walk|readdir(?:Sync)?|ReadDir|WalkDir|read_dir|Walk)\b"
+)
+"""Calls that read a folder, whatever its files are called."""
+_RECURSIVE = re.compile(r"\brglob\b|\*\*|\b(?:os\.walk|WalkDir|Walk)\b|recursive")
+OWN_FOLDER = re.compile(
+    r"\b(?:__file__|__path__|__dirname|import\.meta|CARGO_MANIFEST_DIR|resources|pkgutil"
+    r"|pkg_resources|embed|__package__|runtime\.Caller)\b"
+)
+"""How code finds the folder that it lies in."""
+_PATTERN = re.compile(r"""["'`/]([^"'`/\s]*(?:[*}]|%[sdv])[^"'`/\s]*|\.\w[\w.]*)(?=["'`])""")
+_PLACEHOLDER = re.compile(r".*\}|%[sdv]")
+_VARIABLE = re.compile(r"[*{}%$]")
+
+
+def find_literals(text: str, segment: str) -> Iterator[re.Match[str]]:
+    """Literals with a segment in their path: group 1 is what comes before it, 2 what after."""
+    if segment and segment in text:
+        expression = r"""(?<=["'`])((?:[^"'`\s]*[/}])?)%s((?:/[^"'`\s]*)?)(?=["'`])"""
+        yield from re.finditer(expression % re.escape(segment), text)
+
+
+def fixed_part(literal: str) -> str:
+    """What of a path in a literal comes after its last placeholder."""
+    return re.split(r"[}*]|%[sdv]", literal)[-1]
+
+
+def find_folder_literals(text: str, name: str) -> Iterator[re.Match[str]]:
+    """Literals that may mean a folder of this name, or all the files in it; no keys of mappings."""
+    for literal in find_literals(text, name):
+        rest = literal[2].strip("/")
+        named_file = rest and not _VARIABLE.search(rest)
+        is_key = text[literal.end() + 1 : literal.end() + 2] == ":"
+        is_index = re.search(r"[\w)\]]\[$", text[max(0, literal.start() - 3) : literal.start() - 1])
+        if not named_file and not is_key and not is_index:
+            yield literal
+
+
+@lru_cache(maxsize=128)
+def list_name_patterns(text: str) -> tuple[str, ...]:
+    """Globs of names that code reads: `*.json`, `f"{name}.txt"`, `name + ".golden"`."""
+    globs: dict[str, None] = {}
+    for pattern in _PATTERN.findall(text):
+        glob = _PLACEHOLDER.sub("*", pattern)
+        if "." in glob or "*" in pattern:
+            globs[f"*{glob}" if glob.startswith(".") else glob] = None
+    return (*globs, *(("*",) if _LISTING.search(text) else ()))
+
+
+@lru_cache(maxsize=128)
+def reads_subfolders(text: str) -> bool:
+    """Whether code reads files of folders however deep."""
+    return _RECURSIVE.search(text) is not None
+
+
+# The source code of a base: its tests and the product, each file with its text.
+
+
+MAX_FILES = 50_000
+"""A base with more files is not searched."""
+MAX_SOURCE_BYTES = 512 << 10
+"""What is larger was not written by hand."""
+MAX_TOTAL_BYTES = 64 << 20
+_SKIPPED_FOLDERS = frozenset({"node_modules", "site-packages", "__pycache__", "venv"})
+_BUILT_FOLDER_MARKS = frozenset({"CACHEDIR.TAG", "pyvenv.cfg"})
+_METADATA = frozenset(
+    {"pyproject.toml", "setup.cfg", "MANIFEST.in", "package.json", "Cargo.toml", "composer.json"}
+)
+_DEPLOYMENT = re.compile(r"(?:Dockerfile|Containerfile)(?:\..*)?|.*\.dockerfile|.*compose\.ya?ml")
+_GO_EMBED = re.compile(r"^//go:embed[ \t]+(.+)$", re.MULTILINE)
+_SHELL_WORD = re.compile(r"[\w./*-]+")
+_RUST_TESTS = "#[cfg(test)]"
+
+
+class SourceText(Record):
+    """A file and its text, or the lines that a patch adds to it."""
+
+    path: str
+    text: str
+
+    @property
+    def folder(self) -> str:
+        return self.path.rpartition("/")[0]
+
+
+class BaseSources(Record):
+    """What is known of a base to tell who reads its data."""
+
+    files: frozenset[str]
+    tests: Sequence[SourceText]
+    product: Sequence[SourceText]
+    metadata: Sequence[SourceText]
+    names: Counter[str]
+    """How many files and folders of the base have a name."""
+    product_folders: frozenset[str]
+    """Folders with source code of the product, directly or further down."""
+    modules: frozenset[str]
+    """What the product's files of code, and their folders, are called."""
+
+
+def read_base_sources(
+    root: str, patches: Iterable[Change], is_test: Callable[[str, str], bool]
+) -> BaseSources | None:
+    """Read the code of a base, and the lines that patches add; None for a base that is too large.
+
+    `is_test` decides by a file's path and text. Code called like golden files serves tests too: it
+    writes them.
+    """
+    files = _list_files(root)
+    sources = _read_sources(root, files) if files is not None else None
+    if files is None or sources is None:
+        return None
+    tests: list[SourceText] = []
+    product: list[SourceText] = []
+    added = [source for patch in patches for source in list_added_sources(patch)]
+    for source in (*sources, *added):
+        if is_test(source.path, source.text) or holds_expectations(source.path):
+            tests.append(source)
+        elif source.path.endswith(".rs") and _RUST_TESTS in source.text:
+            code, _, inline = source.text.partition(_RUST_TESTS)
+            product.append(SourceText(path=source.path, text=code))
+            tests.append(SourceText(path=source.path, text=inline))
+        else:
+            product.append(source)
+    folders = {folder for path in files for folder in folders_above(path)}
+    paths = {source.path for source in product if ending_of(source.path) in CODE}
+    product_folders = frozenset(folder for path in paths for folder in folders_above(path))
+    modules = (path.rpartition("/")[2].partition(".")[0] for path in (*paths, *product_folders))
+    return BaseSources(
+        files=frozenset(files),
+        tests=tests,
+        product=[source for source in product if not _is_metadata(source.path)],
+        metadata=[source for source in product if _is_metadata(source.path)],
+        names=Counter(path.rpartition("/")[2] for path in (*files, *folders)),
+        product_folders=product_folders,
+        modules=frozenset(modules),
+    )
+
+
+def folders_above(path: str) -> list[str]:
+    """The folders that a path lies in, the innermost first, without the root."""
+    parts = path.split("/")[:-1]
+    return ["/".join(parts[:length]) for length in range(len(parts), 0, -1)]
+
+
+def _list_files(root: str) -> list[str] | None:
+    """The ordinary files below a folder, without hidden, installed and built ones."""
+    found: list[str] = []
+    for folder, folders, names in os.walk(root):
+        inside = os.path.relpath(folder, root).replace(os.sep, "/")
+        if inside != "." and not _BUILT_FOLDER_MARKS.isdisjoint(names):
+            folders.clear()
+            continue
+        folders[:] = [name for name in folders if name[0] != "." and name not in _SKIPPED_FOLDERS]
+        found += names if inside == "." else [f"{inside}/{name}" for name in names]
+        if len(found) > MAX_FILES:
+            return None
+    return found
+
+
+def _read_sources(root: str, files: Iterable[str]) -> list[SourceText] | None:
+    found: list[SourceText] = []
+    total = 0
+    for path in files:
+        if not _may_name_data(path):
+            continue
+        text = _read_text(Path(root, path))
+        if text is None:
+            continue
+        total += len(text)
+        if total > MAX_TOTAL_BYTES:
+            return None
+        found.append(SourceText(path=path, text=_with_quoted_names(path, text)))
+    return found
+
+
+def _may_name_data(path: str) -> bool:
+    ending, name = ending_of(path), path.rpartition("/")[2]
+    return ending in CODE or ending in PAGES or _is_metadata(path) or _is_deployment(name)
+
+
+def _is_metadata(path: str) -> bool:
+    return path.rpartition("/")[2] in _METADATA or path.endswith(".gemspec")
+
+
+def _is_deployment(name: str) -> bool:
+    return _DEPLOYMENT.fullmatch(name) is not None
+
+
+def _read_text(path: Path) -> str | None:
+    try:
+        about = path.lstat()
+        if not stat.S_ISREG(about.st_mode) or about.st_size > MAX_SOURCE_BYTES:
+            return None
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+
+
+def _with_quoted_names(path: str, text: str) -> str:
+    """Quote the names of files where a language does without: embedded ones of Go, and shells."""
+    if path.endswith(".go"):
+        return _GO_EMBED.sub(lambda line: " ".join(f'"{word}"' for word in line[1].split()), text)
+    if path.endswith((".sh", ".bash")) or _is_deployment(path.rpartition("/")[2]):
+        return text + " ".join(f'"{word}"' for word in _SHELL_WORD.findall(text))
+    return text
+
+
+def list_added_sources(change: Change) -> Iterator[SourceText]:
+    """The lines that a patch adds to each file of code."""
+    for path, section in split_patch_by_file(change.patch):
+        added = [line[1:] for sign, _, line in parse_hunk_lines(section) if sign == "+"]
+        if added and _may_name_data(path):
+            yield SourceText(path=path, text=_with_quoted_names(path, "\n".join(added)))
+
+
+# Whether a file of data is part of the product: its code, its package or its request names it.
+
+
+_UPDATE_REQUEST = re.compile(
+    r"\b(?:updat|regenerat|refresh|rewrit|re-?record|bless|adjust|replac)\w*\b[^.\n]{0,60}"
+    r"\b(?:goldens?|snapshots?|fixtures?|expectations|expected (?:outputs?|results?|files?)"
+    r"|baselines?|test data)\b",
+    re.IGNORECASE,
+)
+_NAME = re.compile(r"""["'`]([\w.-]+)(?=["'`])""")
+_READING_CALL = re.compile(
+    r"(?:files|contents|open\w*|read\w*|get_data|resource_\w+|listdir|scandir|walk|glob|Path)"
+    r"\(\s*[\"'`]$"
+)
+_EXCLUDING_LINE = re.compile(r"^\s*(?:global-|recursive-)?(?:exclude|prune)\b.*$", re.MULTILINE)
+_TOOL_TABLE = re.compile(
+    r"^\[+tool\.(?!setuptools|poetry|flit|hatch|pdm|uv|scikit-build|maturin|meson-python)"
+    r"[^\n]*\n(?:(?!\[)[^\n]*\n?)*",
+    re.MULTILINE,
+)
+"""Tables of pyproject.toml that say nothing of what is packaged."""
+
+
+def is_requested(prompt: str, path: str) -> bool:
+    """Whether a request names a file or its folder, or asks for new expectations."""
+    asked = prompt.lower()
+    folder, _, name = path.lower().rpartition("/")
+    if name in asked or (folder and f"{folder}/" in asked) or _UPDATE_REQUEST.search(prompt):
+        return True
+    last = re.escape(folder.rpartition("/")[2])
+    place = rf"(?:`|\b){last}`?/|`{last}`|\b{last}\b`? (?:folder|directory)"
+    return bool(folder) and re.search(place, asked) is not None
+
+
+def make_product_test(sources: BaseSources) -> Callable[[str], bool]:
+    """A function that says whether code of the product, or its package, names a file."""
+    patterns = cache(lambda folder: set(_patterns_in_folder(sources, folder)))
+    names = cache(lambda ending: _list_names(sources, ending))
+    literals = cache(lambda: _list_literals(sources))
+    adds_ending = cache(lambda ending: _adds_ending(sources, ending))
+
+    def is_product_data(path: str) -> bool:
+        folder, _, name = path.rpartition("/")
+        stem, dot, ending = name.rpartition(".")
+        return (
+            any(fnmatch.fnmatch(name, glob) for glob in patterns(folder))
+            or re.split(r"[^\w.-]", name)[-1] in names(dot + ending)
+            or (stem in literals() and adds_ending(dot + ending))
+            or _is_packaged(sources, path)
+        )
+
+    return is_product_data
+
+
+def _list_names(sources: BaseSources, ending: str) -> set[str]:
+    """All names with an ending that code of the product has anywhere, in comments too."""
+    name = re.compile(rf"[\w.-]*{re.escape(ending)}(?![\w-])")
+    found = (name.findall(source.text) for source in sources.product if ending in source.text)
+    return {name for names in found for name in names}
+
+
+def _list_literals(sources: BaseSources) -> set[str]:
+    """The literals of the product that may be the name of a file without its ending."""
+    return {literal for source in sources.product for literal in _NAME.findall(source.text)}
+
+
+def _adds_ending(sources: BaseSources, ending: str) -> bool:
+    """Whether code of the product adds an ending to names, or looks for it."""
+    return any(
+        glob.endswith(ending) and glob != ending
+        for source in sources.product
+        if ending in source.text
+        for glob in list_name_patterns(source.text)
+    )
+
+
+def _patterns_in_folder(sources: BaseSources, folder: str) -> Iterator[str]:
+    """Globs of the names in a folder that the product reads without naming each."""
+    if any(_product_names_folder(sources, source, folder) for source in sources.product):
+        yield "*"
+        return
+    above = {"", *folders_above(f"{folder}/x")}
+    for source in sources.product:
+        is_below = source.folder in above
+        is_above = f"{source.folder}/".startswith(f"{folder}/" if folder else "")
+        if not is_below and not is_above:
+            continue
+        is_anchored = OWN_FOLDER.search(source.text) is not None
+        reaches = is_above or reads_subfolders(source.text)
+        if source.folder == folder or (is_anchored and reaches):
+            patterns = list_name_patterns(source.text)
+            yield from (glob for glob in patterns if glob != "*" or is_anchored)
+
+
+def _product_names_folder(sources: BaseSources, source: SourceText, folder: str) -> bool:
+    """Whether a source names a folder or one above it, as a path and not as a package."""
+    for place in folders_above(f"{folder}/x") if folder else ():
+        above, _, name = place.rpartition("/")
+        alone_is_vague = holds_expectations(above) and not holds_expectations(name)
+        for literal in find_folder_literals(source.text, name):
+            before, after = literal.groups()
+            parts = [part for part in before.split("/") if part not in ("", ".", "..")]
+            shared = min(len(parts), len(above.split("/"))) if above else 0
+            if shared and parts[-shared:] != above.split("/")[-shared:] and "}" not in before:
+                continue
+            if alone_is_vague and not shared:
+                continue
+            opening = source.text[max(0, literal.start() - 40) : literal.start()]
+            if place not in sources.product_folders or after or _READING_CALL.search(opening):
+                return True
+    return False
+
+
+def _is_packaged(sources: BaseSources, path: str) -> bool:
+    """Whether the metadata of a package lists a file, its folder, or files called like it."""
+    packages = sources.product_folders
+    folders = folders_above(path)
+    in_package = any(folder in packages for folder in folders)
+    for metadata in sources.metadata:
+        for word in _metadata_words(metadata):
+            if "*" in word and ("/" in word or in_package) and matches_globs(path, (f"**/{word}",)):
+                return True
+            places = [path, *(folder for folder in folders if folder not in packages)]
+            if any(place == word or place.endswith(f"/{word}") for place in places):
+                return True
+    return False
+
+
+def _metadata_words(metadata: SourceText) -> Iterator[str]:
+    text = metadata.text
+    if metadata.path.endswith("pyproject.toml"):
+        text = _TOOL_TABLE.sub("", text)
+    if metadata.path.endswith(("MANIFEST.in", "setup.cfg")):
+        words = re.split(r"[\s=,]+", _EXCLUDING_LINE.sub("", text))
+    else:
+        words = re.findall(r"""["']([^"'\s]+)["']""", text)
+    for word in words:
+        plain = re.sub(r"(?:/\*+)+$", "", word.removeprefix("./").rstrip("/"))
+        if re.search(r"\w", plain):
+            yield plain
+
 
 _TEMPORARY = re.compile(r"(?:tmp|temp)[\w.()]*\s*[/,]\s*[rbf]?[\"'`]$", re.IGNORECASE)
 _SUBPROCESS = re.compile(r"\b(?:subprocess|child_process|execa|CliRunner|runpy|spawn)\b")

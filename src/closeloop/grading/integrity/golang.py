@@ -9,40 +9,596 @@ A subtest is confirmed by a copy of its whole test function.
 
 from __future__ import annotations
 
+import random
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from closeloop.grading.integrity.go_imports import GoImports, needed_imports, read_imports
-from closeloop.grading.integrity.perturb_go import (
-    guard_panics,
-    list_likely_changes,
-    perturb_go_test,
-)
+from msgspec.structs import replace
+
 from closeloop.grading.integrity.probe import (
     MAX_PERTURBED,
+    Perturbation,
     Probe,
     ProbeRequest,
     ProbeTest,
     Results,
-)
-from closeloop.grading.integrity.source_edits import (
     SourceEdit,
+    ToolCall,
     apply_edits,
+    change_literal,
+    find_tool_call,
+    insert_text,
     make_generator,
     make_name,
     node_text,
     parse_source,
     replace_node,
+    split_option,
     walk_nodes,
 )
-from closeloop.grading.integrity.tool_command import ToolCall, find_tool_call, split_option
-from closeloop.grading.testing.suite_report import Status, split_terminal_lines
+from closeloop.grading.runner_reports import Status, split_terminal_lines
 from closeloop.records.record import Record
 
 if TYPE_CHECKING:
     from tree_sitter import Node
+
+
+# Which imports of a Go file some of its functions need: one too many does not compile.
+
+
+_SCOPES = frozenset(
+    {
+        "block",
+        "if_statement",
+        "for_statement",
+        "expression_switch_statement",
+        "type_switch_statement",
+        "communication_case",
+        "expression_case",
+        "type_case",
+        "default_case",
+        "func_literal",
+        "function_declaration",
+        "method_declaration",
+    }
+)
+_DECLARING = {
+    "short_var_declaration": "left",
+    "range_clause": "left",
+    "receive_statement": "left",
+    "type_switch_statement": "alias",
+    "var_spec": "name",
+    "const_spec": "name",
+    "parameter_declaration": "name",
+    "variadic_parameter_declaration": "name",
+}
+
+
+class GoImports(Record):
+    """What a file imports."""
+
+    named: dict[str, str] = {}
+    """Paths by the name that the file uses."""
+    has_dot: bool = False
+    """Some names come from nowhere to be seen."""
+    unknown: tuple[str, ...] = ()
+    """Paths whose package has a name that cannot be told from the path."""
+
+
+def read_imports(root: Node) -> GoImports:
+    """Read a file's imports; a package's name is what the file uses of the likely ones."""
+    used = list_package_names([root])
+    named: dict[str, str] = {}
+    unknown, has_dot = [], False
+    for spec in walk_nodes(root):
+        if spec.type != "import_spec":
+            continue
+        name = node_text(spec.child_by_field_name("name"))
+        path = node_text(spec.child_by_field_name("path")).strip('"`')
+        likely = [name] if name else _likely_names(path)
+        known = next((one for one in likely if one in used), None)
+        if name == ".":
+            has_dot = True
+        elif known is not None:
+            named[known] = path
+        elif name != "_":
+            unknown.append(path)
+    return GoImports(named=named, has_dot=has_dot, unknown=tuple(unknown))
+
+
+def _likely_names(path: str) -> list[str]:
+    """`gopkg.in/yaml.v3` → yaml; `github.com/a/go-b/v2` → go-b, b."""
+    parts = [part for part in path.split("/") if not re.fullmatch(r"v\d+", part)] or [path]
+    last = re.sub(r"\.v\d+$", "", parts[-1])
+    bare = re.sub(r"^go[-.]|[-.]go$", "", last)
+    return [last, bare, re.sub(r"\W", "", bare), re.sub(r"\W", "_", bare), bare.split("-")[-1]]
+
+
+def needed_imports(functions: Iterable[Node], imports: GoImports) -> dict[str, str] | None:
+    """Return the imports that functions use; None where the file leaves that open."""
+    if imports.has_dot or imports.unknown:
+        return None
+    used = list_package_names(functions)
+    return {name: path for name, path in imports.named.items() if name in used}
+
+
+def list_package_names(roots: Iterable[Node]) -> set[str]:
+    """Return `x` of each `x.y` where x is declared by nothing in the functions around it."""
+    names = set()
+    for root in roots:
+        declared = _list_import_declarations(root)
+        for node in walk_nodes(root):
+            field = {"selector_expression": "operand", "qualified_type": "package"}.get(node.type)
+            operand = node.child_by_field_name(field) if field else None
+            if operand is None or operand.type not in ("identifier", "package_identifier"):
+                continue
+            place, name = operand.start_byte, node_text(operand)
+            if not any(start <= place < end for start, end in declared.get(name, ())):
+                names.add(name)
+    return names
+
+
+def _list_import_declarations(root: Node) -> dict[str, list[tuple[int, int]]]:
+    """Where each name that is declared inside functions is known, as ranges of bytes."""
+    declared: dict[str, list[tuple[int, int]]] = {}
+    for node in walk_nodes(root):
+        field = _DECLARING.get(node.type)
+        if field is None:
+            continue
+        scope = node if node.type == "type_switch_statement" else node.parent
+        while scope is not None and scope.type not in _SCOPES:
+            scope = scope.parent
+        if scope is None:
+            continue
+        for named in node.children_by_field_name(field):
+            start = scope.start_byte if "parameter" in node.type else node.end_byte
+            if node.type == "type_switch_statement":
+                start = named.end_byte
+            for name in walk_nodes(named):
+                if name.type == "identifier":
+                    declared.setdefault(node_text(name), []).append((start, scope.end_byte))
+    return declared
+
+
+# Parts of Go's syntax tree that tests are read by: statements, calls and what is tested with.
+
+
+_TESTING = re.compile(r"(\w+) \*?testing\.(?:T|TB|F|B)\b")
+
+
+def find_test_parameter(function: Node) -> str:
+    parameters = function.child_by_field_name("parameters")
+    match = re.fullmatch(r"\(\s*(\w+) \*testing\.T\s*,?\s*\)", node_text(parameters))
+    return match[1] if match and match[1] != "_" else ""
+
+
+def list_statements(block: Node) -> list[Node]:
+    """The statements of a block, whether or not the grammar keeps them in a list node."""
+    inner = [child for child in block.named_children if child.type != "comment"]
+    if len(inner) == 1 and inner[0].type == "statement_list":
+        inner = [child for child in inner[0].named_children if child.type != "comment"]
+    return inner
+
+
+def single_name(declaration: Node) -> str:
+    left = declaration.child_by_field_name("left")
+    names = left.named_children if left is not None else []
+    return node_text(names[0]) if len(names) == 1 else ""
+
+
+def nearest_test_parameter(node: Node) -> str:
+    """The name of the `*testing.T` of the nearest function around; '' where it has none."""
+    around: Node | None = node
+    while around is not None and around.type not in ("func_literal", "function_declaration"):
+        around = around.parent
+    return find_test_parameter(around) if around is not None else ""
+
+
+def test_parameters_around(node: Node) -> set[str]:
+    """The names of `*testing.T` and the like in all functions around, those of helpers too."""
+    names, around = set[str](), node.parent
+    while around is not None:
+        if around.type in ("func_literal", "function_declaration", "method_declaration"):
+            parameters = around.child_by_field_name("parameters")
+            names |= set(_TESTING.findall(node_text(parameters)))
+        around = around.parent
+    return names
+
+
+def call_of(statement: Node) -> Node | None:
+    inner = statement.named_children
+    is_call = (
+        statement.type == "expression_statement"
+        and len(inner) == 1
+        and inner[0].type == "call_expression"
+    )
+    return inner[0] if is_call else None
+
+
+def method_of(call: Node) -> str:
+    function = call.child_by_field_name("function")
+    return node_text(function.child_by_field_name("field")) if function is not None else ""
+
+
+def operand_of(call: Node) -> str:
+    function = call.child_by_field_name("function")
+    return node_text(function.child_by_field_name("operand")) if function is not None else ""
+
+
+def arguments_of(call: Node) -> list[Node]:
+    arguments = call.child_by_field_name("arguments")
+    return [c for c in arguments.named_children if c.type != "comment"] if arguments else []
+
+
+# Make Go tests wrong on purpose: assertions inverted, expected values changed.
+#
+# Certain is only what a passing test surely reaches: statements of the function itself, of the
+# subtests it starts and of loops over a table that is not empty, up to the first statement that
+# may leave early. A block that fails the test is never entered by a test that passes.
+
+
+MAX_WAYS = 24
+"""Ways in which one test is made wrong: each is a copy to compile and to run."""
+TESTIFY = re.compile(r"github\.com/stretchr/testify(?:/v\d+)?/(?:assert|require)")
+_FAILING = frozenset({"Error", "Errorf", "Fatal", "Fatalf", "Fail", "FailNow"})
+_PAIRS = (
+    ("Equal", "NotEqual"),
+    ("True", "False"),
+    ("Nil", "NotNil"),
+    ("NoError", "Error"),
+    ("Contains", "NotContains"),
+    ("Empty", "NotEmpty"),
+    ("Zero", "NotZero"),
+)
+_OPPOSITE = {
+    f"{name}{form}": f"{opposite}{form}"
+    for pair in _PAIRS
+    for name, opposite in (pair, pair[::-1])
+    for form in ("", "f")
+}
+_COMPARING = frozenset({"Equal", "Equalf", "Len", "Lenf", "Exactly", "EqualValues"})
+_LITERALS = frozenset(
+    {
+        "int_literal",
+        "float_literal",
+        "rune_literal",
+        "interpreted_string_literal",
+        "raw_string_literal",
+        "true",
+        "false",
+    }
+)
+_EXPECTED_NAME = re.compile(r"want|expect|exp\b|out|result|res\b", re.IGNORECASE)
+_LABEL_NAME = re.compile(r"name|desc|title|label|msg|comment", re.IGNORECASE)
+_FIXED_PLACES = frozenset({"index_expression", "slice_expression", "array_type", "expression_case"})
+"""Where another value may not compile."""
+_CLOSURE = frozenset({"func_literal"})
+_LOOPS = frozenset(
+    {
+        "for_statement",
+        "expression_switch_statement",
+        "type_switch_statement",
+        "select_statement",
+    }
+)
+_FAILING_CALL = re.compile(r"\.(?:Error|Fatal|Fail)\w*\(|\bpanic\(|\breturn\b.*\w")
+_EXPECTING = re.compile(r"\b(?:Expect|Eventually|Consistently|Ω)\b|^is\.\w+$|^(?:c|qt)\.\w+$")
+_OUTPUT = re.compile(r"//\s*(?:unordered )?output:", re.IGNORECASE)
+
+
+def list_test_bodies(function: Node) -> list[tuple[str, Node]]:
+    """The bodies of the function and of its closures that take one named `*testing.T`: its name."""
+    bodies = []
+    for node in walk_nodes(function):
+        if node.type in ("function_declaration", "func_literal"):
+            name, body = find_test_parameter(node), node.child_by_field_name("body")
+            if name and body is not None and node.child_by_field_name("result") is None:
+                bodies.append((name, body))
+    return bodies
+
+
+def guard_panics(function: Node, *, fail: bool = False) -> tuple[SourceEdit, ...]:
+    """Let a panic fail its test instead of ending the process, and with it all other tests.
+
+    A test that is to fail whatever happens gets a guard that fails it in any case.
+    """
+    edits = []
+    for name, body in list_test_bodies(function):
+        shortest = 0 if fail and body.parent == function else 1 << 16
+        claim = f"r != nil || len({name}.Name()) > {shortest}"
+        guard = f" defer func() {{ if r := recover(); {claim} {{ {name}.Error(r) }} }}();"
+        edits.append(insert_text(body.start_byte + 1, guard))
+    return tuple(edits)
+
+
+def perturb_go_test(
+    function: Node, imports: Mapping[str, str], rng: random.Random
+) -> list[Perturbation]:
+    """Return ways to make the test fail; none for a test that takes no `*testing.T`.
+
+    Imports are paths by the name that the file knows them by.
+    """
+    if node_text(function.child_by_field_name("name")).startswith("Example"):
+        return list(_change_output(function, rng))
+    body = function.child_by_field_name("body")
+    if body is None or not find_test_parameter(function):
+        return []
+    reached = list(_reached_statements(body, body))
+    inverted = [*_inverted_conditions(reached), *_inverted_testify(reached, imports)]
+    certain = [change for change in _changed_values(reached, imports, rng) if change.certain]
+    places = {change.edits[0].start for change in certain}
+    likely = {
+        change.edits[0].start: change
+        for change in list_likely_changes(body, imports, rng)
+        if change.edits[0].start not in places
+    }
+    chosen = _pick(certain, MAX_WAYS // 2, rng)
+    chosen += _pick(inverted, MAX_WAYS // 4, rng)
+    chosen += _pick([*likely.values()], MAX_WAYS - len(chosen), rng)
+    guard = guard_panics(function)
+    ways = [
+        Perturbation(edits=(*change.edits, *guard), how=change.how, certain=change.certain)
+        for change in chosen
+    ]
+    forced = guard_panics(function, fail=True)
+    return [*ways, Perturbation(edits=forced, how="failure added at the end", certain=True)]
+
+
+def list_likely_changes(
+    node: Node, imports: Mapping[str, str], rng: random.Random
+) -> Iterator[Perturbation]:
+    """Changed values of every assertion in a function or a table, whether it is reached or not."""
+    changes = (*_changed_everywhere(node, imports, rng), *_changed_tables(node, rng))
+    # A value that is changed for two reasons may be changed alike, and what is made is named by it.
+    for edits, change in {change.edits: change for change in changes}.items():
+        yield Perturbation(edits=edits, how=change.how, certain=False)
+
+
+def _changed_everywhere(
+    node: Node, imports: Mapping[str, str], rng: random.Random
+) -> Iterator[Perturbation]:
+    yield from _changed_values(list(walk_nodes(node)), imports, rng)
+    for inner in walk_nodes(node):
+        if inner.type == "if_statement" and _FAILING_CALL.search(node_text(inner)):
+            condition = inner.child_by_field_name("condition")
+            if condition is not None:
+                yield from _changes(condition, set(), rng)
+        elif inner.type == "binary_expression" and _has_case_above(inner):
+            yield from _changes(inner, set(), rng)
+        elif inner.type == "call_expression" and _is_check(inner):
+            for argument in arguments_of(inner):
+                yield from _changes(argument, set(), rng)
+
+
+def _has_case_above(node: Node) -> bool:
+    """Whether it is the condition of a case: `case got != 5:`."""
+    above = node.parent
+    listed = above.parent if above is not None and above.type == "expression_list" else above
+    return listed is not None and listed.type == "expression_case"
+
+
+def _is_check(call: Node) -> bool:
+    """Whether a call can fail its test: it gets the test, or is part of `Expect(…).To(…)`."""
+    arguments = arguments_of(call)
+    if any(node_text(argument) in test_parameters_around(call) for argument in arguments):
+        return True
+    function = call.child_by_field_name("function")
+    return bool(_EXPECTING.search(node_text(function))) if function is not None else False
+
+
+def _pick(ways: list[Perturbation], most: int, rng: random.Random) -> list[Perturbation]:
+    return rng.sample(ways, min(most, len(ways)))
+
+
+def _reached_statements(block: Node, function_body: Node) -> Iterator[Node]:
+    for statement in list_statements(block):
+        yield statement
+        inner = _inner_block(statement, function_body)
+        if inner is not None:
+            yield from _reached_statements(inner, function_body)
+        if _may_leave(statement):
+            return
+
+
+def _inner_block(statement: Node, function_body: Node) -> Node | None:
+    """The block that a statement surely runs: of a subtest, a loop over a table, or its own."""
+    if statement.type == "block":
+        return statement
+    if statement.type == "for_statement":
+        ranged = next((n for n in statement.named_children if n.type == "range_clause"), None)
+        over = ranged.child_by_field_name("right") if ranged is not None else None
+        is_filled = over is not None and _has_elements(over, function_body)
+        return statement.child_by_field_name("body") if is_filled else None
+    call = call_of(statement)
+    if call is None or method_of(call) != "Run":
+        return None
+    arguments = arguments_of(call)
+    is_subtest = len(arguments) == 2 and arguments[1].type == "func_literal"
+    return arguments[1].child_by_field_name("body") if is_subtest else None
+
+
+def _has_elements(table: Node, function_body: Node) -> bool:
+    """Whether a table is written here with at least one element."""
+    if table.type == "composite_literal":
+        value = table.child_by_field_name("body")
+        return value is not None and any(c.type != "comment" for c in value.named_children)
+    if table.type != "identifier":
+        return False
+    declared, assigned = [], []
+    for node in walk_nodes(function_body):
+        if node.type == "short_var_declaration" and single_name(node) == node_text(table):
+            declared.append(node)
+        elif node.type == "assignment_statement" and single_name(node) == node_text(table):
+            assigned.append(node)
+    right = declared[0].child_by_field_name("right") if declared else None
+    if len(declared) != 1 or assigned or right is None:
+        return False
+    return right.named_children[0].type == "composite_literal" and _has_elements(
+        right.named_children[0], function_body
+    )
+
+
+def _may_leave(node: Node, in_loop: bool = False) -> bool:
+    """Whether a statement may end its function or loop early in a test that passes."""
+    if node.type in ("return_statement", "goto_statement"):
+        return True
+    if node.type in ("break_statement", "continue_statement"):
+        return not in_loop or bool(node.named_children)
+    if node.type == "func_literal":
+        return False
+    failing = node.child_by_field_name("consequence") if _is_failing(node) else None
+    return any(
+        _may_leave(child, in_loop or node.type in _LOOPS)
+        for child in node.children
+        if failing is None or child.id != failing.id
+    )
+
+
+def _is_failing(node: Node) -> bool:
+    """Whether it is an `if` whose block surely fails the test."""
+    block = node.child_by_field_name("consequence") if node.type == "if_statement" else None
+    for statement in list_statements(block) if block is not None else []:
+        call = call_of(statement)
+        if call is not None and method_of(call) in _FAILING:
+            return operand_of(call) in test_parameters_around(call)
+        if _may_leave(statement):
+            return False
+    return False
+
+
+def _inverted_conditions(reached: list[Node]) -> Iterator[Perturbation]:
+    for statement in filter(_is_failing, reached):
+        condition = statement.child_by_field_name("condition")
+        if condition is not None:
+            edit = replace_node(condition, f"!({node_text(condition)})")
+            how = f"condition inverted in line {condition.start_point[0] + 1}"
+            yield Perturbation(edits=(edit,), how=how, certain=True)
+
+
+def _testify_calls(reached: list[Node], imports: Mapping[str, str]) -> Iterator[Node]:
+    for statement in reached:
+        call = call_of(statement)
+        if call is None:
+            continue
+        operand = operand_of(call)
+        if TESTIFY.fullmatch(imports.get(operand, "")) or _is_testify_object(call, operand):
+            yield call
+
+
+def _is_testify_object(call: Node, name: str) -> bool:
+    """Whether `name := assert.New(t)` stands in a function around a call."""
+    around: Node | None = call
+    while around is not None and around.type != "source_file":
+        if around.type in ("func_literal", "function_declaration"):
+            made = re.search(
+                rf"\b{re.escape(name)} := (?:assert|require)\.New\(", node_text(around)
+            )
+            if name and made:
+                return True
+        around = around.parent
+    return False
+
+
+def _inverted_testify(reached: list[Node], imports: Mapping[str, str]) -> Iterator[Perturbation]:
+    for call in _testify_calls(reached, imports):
+        method, opposite = method_of(call), _OPPOSITE.get(method_of(call))
+        function = call.child_by_field_name("function")
+        field = function.child_by_field_name("field") if function is not None else None
+        if opposite is not None and field is not None:
+            how = f"{opposite} for {method}"
+            yield Perturbation(edits=(replace_node(field, opposite),), how=how, certain=True)
+
+
+def _changed_values(
+    reached: list[Node], imports: Mapping[str, str], rng: random.Random
+) -> Iterator[Perturbation]:
+    """Literals that are compared with what the code under test returned."""
+    for statement in reached:
+        condition = statement.child_by_field_name("condition") if _is_failing(statement) else None
+        if condition is not None:
+            compared = {node.id for node in _compared_literals(condition)}
+            yield from _changes(condition, compared, rng)
+        elif statement.type == "short_var_declaration":
+            right = statement.child_by_field_name("right")
+            if _EXPECTED_NAME.search(single_name(statement)) and right is not None:
+                yield from _changes(right, set(), rng)
+    for call in _testify_calls(reached, imports):
+        arguments = [] if method_of(call).startswith("Not") else arguments_of(call)
+        if arguments and node_text(arguments[0]) == nearest_test_parameter(call):
+            del arguments[0]
+        for argument in arguments[:2]:
+            compared = {argument.id} if method_of(call) in _COMPARING else set()
+            yield from _changes(argument, compared, rng)
+
+
+def _compared_literals(condition: Node) -> Iterator[Node]:
+    """`L` of `got != L`, where one such difference is enough to enter the block."""
+    left, right = (condition.child_by_field_name(side) for side in ("left", "right"))
+    operator = node_text(condition.child_by_field_name("operator"))
+    if condition.type != "binary_expression" or left is None or right is None:
+        return
+    if operator == "||":
+        yield from _compared_literals(left)
+        yield from _compared_literals(right)
+    elif operator == "!=":
+        yield from (side for side in (left, right) if side.type in _LITERALS)
+
+
+def _changes(node: Node, certain: set[int], rng: random.Random) -> Iterator[Perturbation]:
+    for literal in walk_nodes(node, skip=_CLOSURE | _LITERALS):
+        if literal.type in _LITERALS and not _is_label(literal):
+            changed = change_literal(node_text(literal), rng)
+            if changed is not None:
+                how = f"{changed} for {node_text(literal)} in line {literal.start_point[0] + 1}"
+                edit = replace_node(literal, changed)
+                yield Perturbation(edits=(edit,), how=how, certain=literal.id in certain)
+
+
+def _is_label(literal: Node) -> bool:
+    """Whether it is a map's key, an index, or a field that only names its case."""
+    element = literal.parent
+    if element is None or element.type in _FIXED_PLACES:
+        return True
+    operator = node_text(element.child_by_field_name("operator"))
+    if element.type == "binary_expression" and operator in ("/", "%", "<<", ">>"):
+        return True
+    keyed = element.parent if element.type == "literal_element" else None
+    if keyed is None or keyed.type != "keyed_element":
+        return False
+    key = keyed.child_by_field_name("key")
+    return key is None or key == element or bool(_LABEL_NAME.search(node_text(key)))
+
+
+def _changed_tables(body: Node, rng: random.Random) -> list[Perturbation]:
+    """Values of tables: those of fields named after an expectation where there are any."""
+    tables = [node for node in walk_nodes(body) if node.type == "literal_value"]
+    elements = [
+        element
+        for table in tables
+        for element in table.named_children
+        if element.type in ("literal_element", "keyed_element")
+        and not any(node.type == "literal_value" for node in walk_nodes(element))
+    ]
+    expected = [
+        e for e in elements if _EXPECTED_NAME.search(node_text(e.child_by_field_name("key")))
+    ]
+    last = [e for e in elements if e.next_named_sibling is None]
+    return [change for e in expected or last for change in _changes(e, set(), rng)]
+
+
+def _change_output(function: Node, rng: random.Random) -> Iterator[Perturbation]:
+    """An example is compared with the comment at its end."""
+    comments = [n for n in walk_nodes(function) if n.type == "comment"]
+    for comment in comments:
+        match = _OUTPUT.match(node_text(comment))
+        if match:
+            letters = "".join(rng.choices("abcdefghijklmnop", k=6))
+            place = comment.start_byte + len(match[0].encode())
+            edit = insert_text(place, f" {letters}\n\t//")
+            yield Perturbation(edits=(edit,), how=f"{letters} in the output", certain=True)
+
 
 CONTROL_PAIRS = 3
 """Controls that must pass, and as many that must fail, in each file."""
@@ -182,7 +738,8 @@ def _build_file(
     for node in originals:
         functions += _write_copies(request, source, node, wanted[_name_of(node)], imports)
         if set(wanted[_name_of(node)]) & set(request.fail_to_pass[:MAX_PERTURBED]):
-            functions += _write_helper_copies(request, source, node, imports, used)
+            ids = [test for test in wanted[_name_of(node)] if test in request.fail_to_pass]
+            functions += _write_helper_copies(request, source, node, ids, imports, used)
     needed = needed_imports(used, imports)
     make_generator(request.token, "order", source.path).shuffle(functions)
     head = text if needed is None else _write_head(root, {**needed, "testing": "testing"})
@@ -225,9 +782,9 @@ def _write_copies(
         for test in ids
     )
     functions = [_ProbeFunction(text=text, tests=copies)]
-    fail_to_pass = [test for test in ids if test in request.fail_to_pass[:MAX_PERTURBED]]
-    if not fail_to_pass:
+    if not set(ids) & set(request.fail_to_pass[:MAX_PERTURBED]):
         return functions
+    fail_to_pass = [test for test in ids if test in request.fail_to_pass]
     rng = make_generator(request.token, "perturb", own_id)
     for change in perturb_go_test(node, imports.named, rng):
         name, text = _rename_copy(request, source, node, change.edits)
@@ -235,17 +792,26 @@ def _write_copies(
             name=name,
             kind="perturbed",
             expect="fail",
-            original=own_id if own_id in ids else fail_to_pass[0],
             how=change.how,
             # A function of which only some subtests pass may fail by itself, or not any more.
             certain=change.certain and own_id in ids,
         )
-        functions.append(_ProbeFunction(text=text, tests=(perturbed,)))
+        functions.append(_ProbeFunction(text=text, tests=_repeat_for(fail_to_pass, perturbed)))
     return functions
 
 
+def _repeat_for(originals: Iterable[str], test: ProbeTest) -> tuple[ProbeTest, ...]:
+    """A wrong copy of a function for itself and for its subtests: they are parts of it."""
+    return tuple(replace(test, original=original) for original in originals)
+
+
 def _write_helper_copies(
-    request: ProbeRequest, source: GoTestFile, test: Node, imports: GoImports, used: list[Node]
+    request: ProbeRequest,
+    source: GoTestFile,
+    test: Node,
+    ids: Sequence[str],
+    imports: GoImports,
+    used: list[Node],
 ) -> list[_ProbeFunction]:
     """Write wrong copies of helpers and tables that a test uses, each with a copy of the test."""
     functions = []
@@ -264,11 +830,12 @@ def _write_helper_copies(
                 name=title,
                 kind="perturbed",
                 expect="fail",
-                original=own_id,
                 how=change.how,
                 certain=False,
             )
-            functions.append(_ProbeFunction(text=f"{helper}\n\n{text}", tests=(perturbed,)))
+            functions.append(
+                _ProbeFunction(text=f"{helper}\n\n{text}", tests=_repeat_for(ids, perturbed))
+            )
             used.append(declaration)
     return functions
 

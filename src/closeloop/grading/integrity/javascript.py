@@ -9,39 +9,450 @@ nothing to compare a test with.
 from __future__ import annotations
 
 import itertools
+import json
+import posixpath
 import re
+import shlex
+import urllib.parse
 from collections.abc import Collection, Iterable, Iterator
+from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal, get_args
 
 import msgspec
 
-from closeloop.grading.integrity.javascript_claims import ProbeKit, expect_claims, write_claims
-from closeloop.grading.integrity.javascript_commands import invoke_runner, read_lines
-from closeloop.grading.integrity.javascript_files import (
+from closeloop.grading.integrity.javascript_claims import (
     NameMaker,
     ProbedFile,
+    ProbeKit,
+    ScriptModule,
+    SharedClaims,
     assert_equal,
+    expect_claims,
+    names_in,
     read_test_files,
+    write_claims,
 )
-from closeloop.grading.integrity.javascript_helpers import SharedClaims
-from closeloop.grading.integrity.javascript_recorder import Recorder
-from closeloop.grading.integrity.javascript_shared import ScriptModule, names_in
-from closeloop.grading.integrity.javascript_tests import Declaration, drop_edit, rename_edits
-from closeloop.grading.integrity.javascript_values import random_word
+from closeloop.grading.integrity.javascript_source import (
+    Declaration,
+    drop_edit,
+    random_word,
+    rename_edits,
+)
 from closeloop.grading.integrity.probe import (
     ROOMS,
     Probe,
     ProbeRequest,
     ProbeTest,
     Results,
+    SourceEdit,
+    apply_edits,
     choose_perturbed,
+    insert_text,
+    node_text,
 )
-from closeloop.grading.integrity.source_edits import SourceEdit, apply_edits, insert_text, node_text
-from closeloop.grading.testing.suite_report import Status
+from closeloop.grading.runner_reports import Status
+from closeloop.grading.suite_run import (
+    RunnerCall,
+    ShellWord,
+    add_script_arguments,
+    runner_calls,
+    write_hiding_script,
+)
+from closeloop.records.record import Record
+from closeloop.records.task import TestRunner
 
 if TYPE_CHECKING:
     from tree_sitter import Node
+
+
+# By what assertions of JavaScript tests report, out of the reach of the code under test.
+#
+# The recorder takes what it needs of Node before any code under test runs: when a process starts,
+# and where a command leaves no room for that, as the first thing that a test file loads. It is
+# handed on by a property that nobody can replace. Its lines are numbered: one that is held back
+# leaves a gap. It also notices when what asserts was replaced, or what writes.
+
+
+# Prototypes may be patched by the time that it is called: no methods but those it has kept.
+_KEEPER = """\
+(load) => {
+  const fs = load('fs'), key = Symbol.for(__KEY__)
+  if (fs[key]) return fs[key]
+  const { openSync, writeSync, fstatSync } = fs
+  const { freeze, defineProperty, entries, getOwnPropertyDescriptor: about } = Object
+  const inner = typeof process.binding === 'function' ? process.binding('fs') : {}
+  const base = process.pid + '.' + process.hrtime.bigint() + '.'
+  const watch = (list, object) => {
+    if (object) for (const [name, value] of entries(object))
+      if (typeof value === 'function') list.push([object, name, value])
+    return list
+  }
+  const assert = load('assert')
+  const seen = watch(watch([], assert), assert && assert.strict)
+  const written = []
+  for (const name of ['writeString', 'fstat']) written.push([inner, name, inner[name]])
+  const isWhole = (list) => {
+    for (let at = 0; at < list.length; at++) {
+      const property = about(list[at][0], list[at][1])
+      if ((property && property.value) !== list[at][2]) return false
+    }
+    return true
+  }
+  let made = 0
+  const make = (scope) => {
+    const opened = openSync(__PIPE__, 'a'), { ino } = fstatSync(opened), name = base + made++ + ' '
+    const jest = scope[Symbol.for('$$jest-matchers-object')]
+    const near = watch([[scope.Object, 'is', scope.Object.is]], jest && jest.matchers)
+    if (typeof scope.expect === 'function') near.push([scope, 'expect', scope.expect])
+    let count = 0
+    const record = (label, held) => {
+      const isOpen = isWhole(written) && fstatSync(opened).ino === ino
+      if (!isOpen) throw new Error('the report was cut off')
+      writeSync(opened, '# ' + name + ++count + (held ? ' passed ' : ' failed ') + label + '\\n')
+    }
+    record.isIntact = () => isWhole(seen) && isWhole(near)
+    record.default = record
+    return freeze(record)
+  }
+  defineProperty(fs, key, { value: make })
+  return make
+}"""
+# Tests may replace the modules that they import, and functions of these: what is needed is taken
+# from Node itself where it can be.
+_LOAD = """\
+((load) => (name) => load(name))(
+  process.getBuiltinModule || (typeof jest === 'object' && jest.requireActual) || require)"""
+_HANDED = "(typeof __KEPT__ === 'function' ? __KEPT__ : (__KEEPER__)(__LOAD__))(globalThis)"
+# What a test file of Node tells its parent would be lost if it ended before the pipe is empty.
+_EARLY = """\
+Object.defineProperty(globalThis, '__KEPT__', { value: (__KEEPER__)(require) })
+const { getBuiltinModule: value } = process
+if (value) Object.defineProperty(process, 'getBuiltinModule', { value, enumerable: true })
+if (process.env.NODE_TEST_CONTEXT && process.stdout._handle && process.stdout._handle.setBlocking)
+  process.stdout._handle.setBlocking(true)
+"""
+
+
+class Recorder(Record):
+    """The same for all files of one probe."""
+
+    word: str
+    """A random name for what is handed on."""
+    pipe: str
+
+    def render_early(self) -> str:
+        """What a process runs before anything else."""
+        return self._fill(_EARLY)
+
+    def bind_in_file(self, name: str, path: str, *, is_module: bool) -> tuple[str, dict[str, str]]:
+        """A first statement for a file, and a file beside it: it makes a recorder of this name.
+
+        What a module imports is run before its own statements, so that it must be imported first.
+        """
+        if not is_module:
+            return f"var {name} = {self._fill(_HANDED)};\n", {}
+        beside = posixpath.join(posixpath.dirname(path), f"{name}.cjs")
+        text = self._fill(f"module.exports = {_HANDED}\n")
+        return f"import {name} from './{name}.cjs';\n", {beside: text}
+
+    def _fill(self, text: str) -> str:
+        text = text.replace("__KEEPER__", _KEEPER).replace("__LOAD__", _LOAD)
+        text = text.replace("__KEPT__", self.word).replace("__KEY__", json.dumps(self.word))
+        return text.replace("__PIPE__", json.dumps(self.pipe))
+
+
+def read_records(lines: Iterable[str]) -> list[tuple[str, str]] | None:
+    """Status and label of each line of a recorder; None where one is missing or not ours."""
+    counts: dict[str, int] = {}
+    records = []
+    for line in lines:
+        words = line.split(" ")
+        if len(words) != 5:
+            return None
+        _, name, number, status, label = words
+        counts[name] = counts.get(name, 0) + 1
+        if number != str(counts[name]):
+            return None
+        records.append((status, f"#{label}"))
+    return records
+
+
+# Run some files with jest, vitest, mocha or Node's own runner, by a reporter of ours.
+#
+# Reporters write lines of plain text to a named pipe. Each line begins with a seal that the
+# reporter made up when it was loaded, before any code under test: nothing else in the process
+# knows it, and it is in no file. They keep what they need of the language, as code under test may
+# replace it. A test that was skipped is not reported: it neither passed nor failed.
+#
+# Assertions report by themselves, from whatever process or sandbox they run in, by lines that
+# begin with `#`. Others can write such lines too, but nobody knows what to write: an assertion
+# that must fail looks like one that must hold.
+
+
+_PIPE = """\
+const { openSync, writeSync, constants } = fs
+const pipe = openSync(__PIPE__, constants.O_WRONLY)
+const prefix = __PREFIX__
+const seal = crypto.randomBytes(16).toString('hex')
+let count = 0
+const write = (text) => writeSync(pipe, seal + ' ' + text + '\\n')
+const isOurs = (title) => {
+  if (typeof title !== 'string') return false
+  for (let at = 0; at < prefix.length; at++) if (title[at] !== prefix[at]) return false
+  return true
+}
+const report = (title, status) => {
+  if (!status || !isOurs(title)) return
+  count++
+  write(status + ' ' + title)
+}
+const end = () => write('end ' + count)
+write('begin')
+"""
+_REQUIRED = "const fs = require('fs')\nconst crypto = require('crypto')\n"
+_IMPORTED = "import fs from 'node:fs'\nimport crypto from 'node:crypto'\n"
+_JEST = """\
+const statuses = { passed: 'passed', failed: 'failed' }
+module.exports = class {
+  onTestResult(test, file) {
+    for (const { title, status } of file.testResults) report(title, statuses[status])
+  }
+  onRunComplete() { end() }
+}
+"""
+_MOCHA = """\
+module.exports = function (runner) {
+  runner.on('pass', (test) => report(test.title, 'passed'))
+  runner.on('fail', (test) => { if (test.type === 'test') report(test.title, 'failed') })
+  runner.on('end', end)
+}
+"""
+# The older interface hands over tasks, the newer one test cases; some versions call both.
+_VITEST = """\
+const statuses = { pass: 'passed', passed: 'passed', fail: 'failed', failed: 'failed' }
+const reportTask = (task) => {
+  if (task.tasks) return task.tasks.forEach(reportTask)
+  report(task.name, statuses[task.result?.state])
+}
+let ended = false
+export default class {
+  onFinished(files) {
+    if (ended) return
+    ended = true
+    files.forEach(reportTask)
+    end()
+  }
+  onTestRunEnd(modules) {
+    if (ended) return
+    ended = true
+    for (const module of modules)
+      for (const test of module.children.allTests())
+        report(test.name, statuses[test.result().state])
+    end()
+  }
+}
+"""
+# A file whose failed test leaves a server behind would never end: files are told to end, where
+# they understand it. Node itself must not be: then it forgets the end of its report.
+_NODE = """\
+const [major, minor] = process.versions.node.split('.').map(Number)
+if (major > 20 || (major === 20 && minor > 13)) process.execArgv.push('--test-force-exit')
+export default async function* (events) {
+  for await (const { type, data } of events) {
+    if ((type !== 'test:pass' && type !== 'test:fail') || data.details?.type === 'suite') continue
+    if (data.skip !== undefined || data.todo !== undefined) continue
+    report(data.name, type === 'test:pass' ? 'passed' : 'failed')
+  }
+  end()
+}
+"""
+_REPORTERS: dict[TestRunner, tuple[str, str]] = {
+    "jest": ("cjs", f"{_REQUIRED}{_PIPE}{_JEST}"),
+    "mocha": ("cjs", f"{_REQUIRED}{_PIPE}{_MOCHA}"),
+    "vitest": ("mjs", f"{_IMPORTED}{_PIPE}{_VITEST}"),
+    "node": ("mjs", f"{_IMPORTED}{_PIPE}{_NODE}"),
+}
+
+# Options that choose other tests, report elsewhere or stop early; 1: with a value behind them.
+_DROPPED: dict[TestRunner, dict[str, int]] = {
+    "jest": {
+        **dict.fromkeys(("-t", "--testNamePattern", "--reporters", "--outputFile"), 1),
+        **dict.fromkeys(
+            ("--testPathPattern", "--testPathPatterns", "--changedSince", "--shard"), 1
+        ),
+        **dict.fromkeys(("--json", "--coverage", "--collectCoverage", "--watch", "--watchAll"), 0),
+        **dict.fromkeys(("-o", "--onlyChanged", "-f", "--onlyFailures", "--lastCommit", "--ci"), 0),
+        **dict.fromkeys(("--findRelatedTests", "--runTestsByPath", "-b", "--bail"), 0),
+        **dict.fromkeys(("-u", "--updateSnapshot", "--forceExit"), 0),
+    },
+    "vitest": {
+        **dict.fromkeys(("-t", "--testNamePattern", "--reporter", "--outputFile", "--shard"), 1),
+        **dict.fromkeys(("--bail",), 1),
+        **dict.fromkeys(("--coverage", "-w", "--watch", "--changed", "-u", "--update", "--ui"), 0),
+        **dict.fromkeys(("--run",), 0),
+    },
+    "mocha": {
+        **dict.fromkeys(("-g", "--grep", "-f", "--fgrep", "-R", "--reporter", "--spec"), 1),
+        **dict.fromkeys(("-O", "--reporter-option", "--reporter-options"), 1),
+        **dict.fromkeys(("-i", "--invert", "-b", "--bail", "-w", "--watch", "--dry-run"), 0),
+    },
+    "node": {
+        **dict.fromkeys(("--test-reporter", "--test-reporter-destination", "--test-shard"), 1),
+        **dict.fromkeys(("--test-name-pattern", "--test-skip-pattern"), 1),
+        **dict.fromkeys(("--test-only", "--watch", "--experimental-test-coverage"), 0),
+    },
+}
+_FLAGS = {
+    *("-i", "--runInBand", "--verbose", "--silent", "--detectOpenHandles", "--passWithNoTests"),
+    *("--colors", "--color", "--globals", "--exit", "--recursive", "--parallel", "--check-leaks"),
+    *("--test", "--enable-source-maps", "--full-trace", "--inline-diffs", "--expose-gc"),
+    *("--experimental-strip-types", "--experimental-vm-modules", "--experimental-modules"),
+    *("--experimental-test-module-mocks", "--allow-only", "--typecheck", "--dom", "--diff"),
+}
+"""Options behind which no value stands."""
+_JEST_OPTIONS = "--coverage=false --bail=0 --watchAll=false --ci --forceExit"
+_REDIRECTION = re.compile(r"\d*[<>]")
+
+
+class RunnerInvocation(Record):
+    """How a probe is run."""
+
+    command: str
+    env: dict[str, str] = {}
+    files: dict[str, str] = {}
+
+
+def invoke_runner(
+    request: ProbeRequest, files: list[str], prefix: str, early: str
+) -> RunnerInvocation | None:
+    """The test command for some files alone, with a reporter of tests whose title has a prefix.
+
+    `early` runs first in each process. None for a command that gives no place to say so.
+    """
+    command, runner = request.command, request.runner
+    suffix, text = _REPORTERS[runner]
+    reporter = f"{request.folder}/reporter.{suffix}"
+    text = text.replace("__PIPE__", json.dumps(request.pipe))
+    text = text.replace("__PREFIX__", json.dumps(prefix))
+    if runner == "jest":
+        count = len(_JEST_OPTIONS.split()) + 1
+        text = write_hiding_script(f"--reporters={reporter}", 0, count) + text
+    root = request.root.rstrip("/")
+    preload = f"{request.folder}/early.cjs"
+    texts = {reporter: text, preload: early}
+    written = {path.removeprefix(f"{root}/"): text for path, text in texts.items()}
+    env = {"NODE_OPTIONS": f"--require {json.dumps(preload)}"}
+    paths = [f"{root}/{file}" for file in files]
+    options, chosen = _arguments(runner, paths, reporter, prefix)
+    calls = [call for call in runner_calls(command) if call.runner == runner]
+    if calls:
+        for call in reversed(calls):
+            command = _rewritten(command, call, options, chosen)
+        return RunnerInvocation(command=command, env=env, files=written)
+    if runner == "node":
+        env["NODE_OPTIONS"] += f" {options}"
+        changed = add_script_arguments(command, chosen)
+        return RunnerInvocation(command=changed, env=env, files=written)
+    changed = add_script_arguments(command, f"{options} {chosen}")
+    return None if changed == command else RunnerInvocation(command=changed, env=env, files=written)
+
+
+def _arguments(runner: TestRunner, files: list[str], reporter: str, prefix: str) -> tuple[str, str]:
+    """Options, and what names the files: jest and vitest find a part of a path anywhere."""
+    stems = " ".join(PurePosixPath(file).name.partition(".")[0] for file in files)
+    paths = " ".join(map(shlex.quote, files))
+    path = shlex.quote(reporter)
+    match runner:
+        case "jest":
+            # A list of reporters takes all words behind it, so that an option must follow.
+            return f"--reporters={path} {_JEST_OPTIONS}", stems
+        case "vitest":
+            return f"--run --reporter={path} --coverage.enabled=false --bail=0", stems
+        case "mocha":
+            # A project's own list of files is added to ours: its tests are not to run.
+            return f"--reporter {path} --no-bail --exit --fgrep {prefix}", paths
+        case _:
+            address = f"file://{urllib.parse.quote(reporter)}"
+            return f"--test-reporter={address} --test-reporter-destination=stdout", paths
+
+
+def _rewritten(command: str, call: RunnerCall, options: str, chosen: str) -> str:
+    """The line with one call of a runner changed: its own files and filters left out."""
+    words = _own_words(call)
+    end = next((before.end for before, word in pairwise(words) if word.text == "--"), words[-1].end)
+    edits = [(start, stop, "") for start, stop in _words_to_drop(command, call, words)]
+    if call.runner == "node":
+        place = call.words[call.at].end
+        edits += [(place, place, f" {options}"), (end, end, f" {chosen}")]
+    else:
+        edits.append((end, end, f" {options} {chosen}"))
+    pieces, at = [], 0
+    for start, stop, text in sorted(edits, key=lambda edit: edit[:2]):
+        pieces += [command[at:start], text]
+        at = stop
+    return "".join((*pieces, command[at:]))
+
+
+def _own_words(call: RunnerCall) -> tuple[ShellWord, ...]:
+    """The runner and what it is told; the options of Node stand on both sides of `--test`."""
+    names = [word.text.rsplit("/", 1)[-1] for word in call.words]
+    if call.runner == "node":
+        return call.words[next(at for at, name in enumerate(names) if name in ("node", "tsx")) :]
+    return call.words[call.at :]
+
+
+def _words_to_drop(
+    command: str, call: RunnerCall, words: tuple[ShellWord, ...]
+) -> Iterator[tuple[int, int]]:
+    """Spans of files and of filters. What may be the value of an option stays."""
+    dropped = _DROPPED[call.runner]
+    keeps_value = drops_value = False
+    for before, word in pairwise(words):
+        option, equals, _ = word.text.partition("=")
+        if word.text == "--":
+            return
+        if word.text.startswith("-"):
+            drops = option in dropped
+            drops_value = drops and not equals and dropped[option] == 1
+            keeps_value = not drops and not equals and not _is_flag(option)
+        elif _REDIRECTION.match(command[word.start : word.end]):
+            drops, drops_value = False, False
+            keeps_value = command[word.end - 1] in "<>"
+        else:
+            drops = drops_value or not (keeps_value or _is_subcommand(call, word.text))
+            keeps_value = drops_value = False
+        if drops:
+            yield before.end, word.end
+
+
+def _is_flag(option: str) -> bool:
+    return option in _FLAGS or option.startswith("--no-")
+
+
+def _is_subcommand(call: RunnerCall, word: str) -> bool:
+    return call.runner == "vitest" and word in ("run", "related", "dev", "watch")
+
+
+def read_lines(report: bytes) -> list[tuple[str, str]] | None:
+    """Status and title of each test, status and `#` with label of each assertion.
+
+    None for a report that is cut off, or that others wrote to.
+    """
+    lines = report.decode("utf-8", "replace").split("\n")
+    held = read_records(line for line in lines if line.startswith("# "))
+    lines = [line for line in lines if not line.startswith("# ")]
+    seal, _, begin = lines[0].partition(" ")
+    if begin != "begin" or lines[-1] != "" or len(lines) < 3:
+        return None
+    words = [line.split(" ", 2) for line in lines[1:-1]]
+    if any(len(line) != 3 or line[0] != seal for line in words):
+        return None
+    *results, (_, ending, count) = words
+    if held is None or ending != "end" or count != str(len(results)):
+        return None
+    return [*held, *((status, title) for _, status, title in results)]
+
 
 _LEADING_COMMENT = re.compile(rb"(?:#![^\n]*\n)?\s*(?:/\*.*?\*/)?", re.DOTALL)
 _EXPORTING = re.compile(rb"\bexports\b\s*[.=\[]")

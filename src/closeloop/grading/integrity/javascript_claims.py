@@ -8,34 +8,54 @@ they know the answers.
 
 from __future__ import annotations
 
+import posixpath
 import random
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from closeloop.grading.integrity.javascript_assertions import (
+    FUNCTIONS,
     Assertion,
-    change_expectation,
-    invert_assertion,
-    read_assertion,
-)
-from closeloop.grading.integrity.javascript_files import NameMaker, assert_equal
-from closeloop.grading.integrity.javascript_parts import SplitAssertion, split_assertion
-from closeloop.grading.integrity.javascript_sites import (
     Site,
     SiteFinder,
+    SplitAssertion,
     always_ends,
     append_statement,
+    called_names,
+    change_expectation,
+    invert_assertion,
+    list_statements,
+    name_of_function,
+    passes_error_on,
+    read_assertion,
+    sees_failure,
+    split_assertion,
     statement_around,
     wrap_site,
 )
-from closeloop.grading.integrity.javascript_tests import Declaration, arguments_of
-from closeloop.grading.integrity.javascript_values import ValueChanger, change_value
-from closeloop.grading.integrity.probe import ProbeKind, ProbeTest
-from closeloop.grading.integrity.source_edits import (
+from closeloop.grading.integrity.javascript_source import (
+    ASSERT_MODULES,
+    Declaration,
+    ValueChanger,
+    arguments_of,
+    change_value,
+    descendants,
+    find_declarations,
+    imported_names,
+    make_changer,
+    match_declarations,
+    parse_script,
+    random_word,
+)
+from closeloop.grading.integrity.probe import (
     Perturbation,
+    ProbeKind,
+    ProbeRequest,
+    ProbeTest,
     SourceEdit,
     apply_edits,
     insert_text,
@@ -45,6 +65,296 @@ from closeloop.records.record import Record
 
 if TYPE_CHECKING:
     from tree_sitter import Node
+
+
+# The functions beside JavaScript tests that may run with them: helpers, hooks, other modules.
+#
+# Names decide: a function that a test names may be called by it, and so on from there. That finds
+# too much rather than too little. Functions without a name, such as hooks, always run.
+
+
+_NAMES = ("identifier", "property_identifier", "shorthand_property_identifier")
+_RELATIVE = re.compile(rb"""['"`](\.{1,2}/[^'"`\n]*)['"`]""")
+_SUFFIXES = ("", ".js", ".ts", ".mjs", ".cjs", ".tsx", ".jsx", ".mts", ".cts")
+
+
+class ScriptModule(Record):
+    """A file of tests, or one that tests import."""
+
+    path: str
+    content: bytes
+    root: Node
+    declarations: list[Declaration]
+    """None in a module that holds no tests."""
+
+
+class SharedFunction(Record):
+    """A function that stands in no test."""
+
+    module: ScriptModule
+    node: Node
+    names: frozenset[str]
+    """What it mentions."""
+
+
+class SharedFunctions:
+    """The functions of some modules that tests may run."""
+
+    def __init__(self, modules: Iterable[ScriptModule]) -> None:
+        self.by_name: dict[str, list[SharedFunction]] = {}
+        self.aliases: dict[str, set[str]] = {}
+        self.unsafe: set[str] = set()
+        """Names of functions that something may expect to fail."""
+        for module in modules:
+            self._add_module(module)
+        reached = self.reach(self.unsafe, hooks=False)
+        self.unsafe.update(name_of_function(one.node) for one in reached)
+        self.unsafe.discard("")
+
+    def _add_module(self, module: ScriptModule) -> None:
+        tests = {one.callback.start_byte: one.kind for one in module.declarations if one.callback}
+        for node in _outer_functions(module.root, tests):
+            shared = SharedFunction(module=module, node=node, names=frozenset(names_in(node)))
+            self.by_name.setdefault(name_of_function(node), []).append(shared)
+        for node in descendants(module.root):
+            if node.type in ("import_specifier", "variable_declarator", "pair_pattern"):
+                self._add_alias(node)
+            elif node.type in ("call_expression", "try_statement"):
+                self.unsafe.update(_names_expected_to_fail(node))
+
+    def _add_alias(self, node: Node) -> None:
+        """`import { check as verify }`, `const verify = makeCheck(3)`."""
+        fields = {
+            "import_specifier": ("alias", "name"),
+            "variable_declarator": ("name", "value"),
+            "pair_pattern": ("value", "key"),
+        }
+        alias, value = (node.child_by_field_name(field) for field in fields[node.type])
+        if alias is None or value is None or alias.type != "identifier":
+            return
+        if value.type not in FUNCTIONS:
+            named = {node_text(value)} if value.type in _NAMES else set(names_in(value))
+            self.aliases.setdefault(node_text(alias), set()).update(named)
+
+    def reach(self, names: Iterable[str], *, hooks: bool = True) -> list[SharedFunction]:
+        """The functions that these names lead to; and hooks, with what they lead to."""
+        waiting, seen = [*names, *([""] if hooks else [])], set[str]()
+        found: list[SharedFunction] = []
+        while waiting:
+            name = waiting.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            waiting += self.aliases.get(name, ())
+            for function in self.by_name.get(name, ()):
+                found.append(function)
+                waiting += function.names
+        return found
+
+
+def read_imported(
+    module: ScriptModule, helpers: Mapping[str, str], known: dict[str, ScriptModule]
+) -> None:
+    """Add the modules that one imports by relative paths, directly or not, to those known."""
+    waiting = [module]
+    while waiting:
+        importing = waiting.pop()
+        folder = posixpath.dirname(importing.path)
+        for match in _RELATIVE.finditer(importing.content):
+            stem = posixpath.normpath(posixpath.join(folder, match[1].decode("utf-8", "replace")))
+            path = next((path for path in _candidates(stem) if path in helpers), None)
+            if path is None or path in known:
+                continue
+            content = helpers[path].encode("utf-8", "surrogateescape")
+            root = parse_script(path, content)
+            if root is not None:
+                known[path] = ScriptModule(path=path, content=content, root=root, declarations=[])
+                waiting.append(known[path])
+
+
+def _candidates(stem: str) -> Iterator[str]:
+    for suffix in _SUFFIXES:
+        yield stem + suffix
+        yield f"{stem}/index{suffix}"
+    bare, dot, suffix = stem.rpartition(".")
+    if dot and suffix in ("js", "mjs", "cjs"):
+        yield f"{bare}.{suffix.replace('js', 'ts')}"
+
+
+def names_in(node: Node) -> Iterator[str]:
+    """Everything that a piece of code mentions."""
+    return (node_text(inner) for inner in descendants(node) if inner.type in _NAMES)
+
+
+def _outer_functions(root: Node, tests: Mapping[int, str]) -> Iterator[Node]:
+    """Functions outside of tests and of other functions, but for those of suites."""
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        kind = tests.get(node.start_byte) if node.type in FUNCTIONS else "suite"
+        if kind is None:
+            yield node
+        elif kind == "suite":
+            waiting.extend(reversed(node.named_children))
+
+
+def _names_expected_to_fail(node: Node) -> Iterator[str]:
+    """What stands in functions, or is one, that a call or a `try` may expect to fail."""
+    if node.type == "try_statement":
+        handler = node.child_by_field_name("handler")
+        if not passes_error_on(handler):
+            for statement in list_statements(node.child_by_field_name("body")):
+                yield from names_in(statement)
+    elif sees_failure(called_names(node)):
+        for argument in arguments_of(node):
+            if argument.type == "identifier":
+                yield node_text(argument)
+            for inner in (argument, *descendants(argument)):
+                if inner.type in FUNCTIONS:
+                    yield from names_in(inner)
+
+
+# The test files that a probe of JavaScript is made from, and names of what it holds.
+
+
+MAX_OTHER_FILES = 3
+"""Files of which no test decides, copied to confirm the tests in them."""
+_EQUALITIES = ("ok", "equal", "strictEqual", "deepEqual", "deepStrictEqual")
+_NAME_PATTERN = re.compile(
+    r"(?P<head>(?:test|spec)[-_])?.*?(?P<tail>[-_]?(?:tests?|specs?))?", re.I
+)
+
+
+class ProbedFile(ScriptModule):
+    """A test file, and the tests in it that a probe is to hold."""
+
+    deciding: dict[int, list[str]]
+    """Ids of the tests that decide, by where their declaration starts."""
+    others: dict[int, list[str]]
+    assert_names: dict[str, str]
+    test_function: str
+    """How the file calls its runner: `it`."""
+    assertion: Assertion | None
+    """One as the file makes them."""
+
+
+class NameMaker:
+    """Random names of one probe. All titles of its tests share a beginning."""
+
+    def __init__(self, token: str) -> None:
+        self.rng = random.Random(token)  # noqa: S311 - the token is the secret
+        self.prefix = random_word(self.rng)
+
+    def make_title(self) -> str:
+        return f"{self.prefix}{random_word(self.rng)}"
+
+    def make_path(self, original: str) -> str:
+        """A path beside the original, which patterns for test files match just as well."""
+        path = PurePosixPath(original)
+        stem, dot, suffix = path.name.partition(".")
+        pattern = _NAME_PATTERN.fullmatch(stem)
+        head, tail = (pattern["head"] or "", pattern["tail"] or "") if pattern else ("", "")
+        if head + tail == stem or tail == stem:
+            head, tail = "", f".{tail}"
+        return str(path.with_name(f"{head}{random_word(self.rng)}{tail}{dot}{suffix}"))
+
+
+def read_test_files(request: ProbeRequest) -> list[ProbedFile]:
+    """The files with deciding tests, and a few with others."""
+    deciding = _ids_by_file(request.fail_to_pass, request.sources)
+    others = _ids_by_file(request.others, request.sources)
+    separator = " " if request.runner == "mocha" else " > "
+    test_files = []
+    for path in (*deciding, *[path for path in others if path not in deciding][:MAX_OTHER_FILES]):
+        content = request.sources[path].encode("utf-8", "surrogateescape")
+        root = None if b"import.meta.vitest" in content else parse_script(path, content)
+        if root is None:
+            continue
+        declarations = find_declarations(root)
+        found = [_locate(declarations, ids.get(path, {}), separator) for ids in (deciding, others)]
+        if any(found):
+            assert_names = imported_names(root, ASSERT_MODULES)
+            test_file = ProbedFile(
+                path=path,
+                content=content,
+                root=root,
+                declarations=declarations,
+                deciding=found[0],
+                others=found[1],
+                assert_names=assert_names,
+                test_function=next(one.function for one in declarations if one.kind == "test"),
+                assertion=_assertion_in_use(root, declarations, assert_names),
+            )
+            test_files.append(test_file)
+    return test_files
+
+
+def _ids_by_file(ids: Iterable[str], sources: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Test ids by the file that they name, each with its titles."""
+    by_file: dict[str, dict[str, str]] = {}
+    for test in ids:
+        parts = test.split(" > ")
+        for count in range(len(parts) - 1, 0, -1):
+            path = " > ".join(parts[:count])
+            if path in sources:
+                by_file.setdefault(path, {})[test] = " > ".join(parts[count:])
+                break
+    return by_file
+
+
+def _locate(
+    declarations: list[Declaration], titles: Mapping[str, str], separator: str
+) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {}
+    for test, title in titles.items():
+        for declaration in match_declarations(declarations, title, separator):
+            if declaration.is_fit:
+                found.setdefault(declaration.call.start_byte, []).append(test)
+    return found
+
+
+def assert_equal(assertion: Assertion | None, actual: str, expected: str) -> str:
+    """An assertion in the way of another; None: in that of the language."""
+    if assertion is None:
+        return f"if (({actual}) !== ({expected})) throw new Error()"
+    match assertion.style:
+        case "jest":
+            return f"expect({actual}).toBe({expected})"
+        case "chai":
+            return f"expect({actual}).to.equal({expected})"
+        case "should":
+            return f"({actual}).should.equal({expected})"
+        case "assert" if assertion.matcher is not None:
+            return f"{node_text(assertion.root)}.strictEqual({actual}, {expected})"
+        case _:
+            function = node_text(assertion.root.child_by_field_name("function"))
+            compared = f"({actual}) === ({expected})"
+            return f"{function}({compared if assertion.name == 'ok' else f'{actual}, {expected}'})"
+
+
+def _works_anywhere(assertion: Assertion) -> bool:
+    """Whether an assertion needs nothing of the test that it stands in: not `t.assert.equal`."""
+    if assertion.style != "assert":
+        return True
+    scoped = [link.name for link in assertion.links[:-1]] == ["assert"]
+    return assertion.name in _EQUALITIES and not scoped
+
+
+def _assertion_in_use(
+    root: Node, declarations: list[Declaration], assert_names: Mapping[str, str]
+) -> Assertion | None:
+    """One of the file's assertions, of a kind that works outside of its test as well."""
+    parameters = (node for node in descendants(root) if node.type == "formal_parameters")
+    if any(re.search(r"\bexpect\b", node_text(node)) for node in parameters):
+        return None
+    for declaration in declarations:
+        if declaration.kind == "test" and declaration.callback is not None:
+            for site in SiteFinder(declaration.callback, ()).list_sites():
+                assertion = read_assertion(site.expression, assert_names, waited=site.is_waited)
+                if assertion is not None and _works_anywhere(assertion):
+                    return assertion
+    return None
+
 
 _CHECKING = re.compile(
     r"(?:^|\.)(?:(?:assert|check|expect|verify|compare)(?:[A-Z_\d]\w*)?|\w*(?:[eE]qual|[sS]ame)\w*)$"
@@ -367,3 +677,117 @@ def expect_claims(
         )
         if claim.is_watched and claim.how:
             doubted, proved, proved_by = True, False, ()
+
+
+# Claims of what JavaScript tests assert elsewhere: in helpers, hooks and modules beside them.
+
+
+MAX_SHARED = 60
+"""Assertions beside a test that count for it, at the most."""
+_COUNTING = re.compile(rb"\b(?:assertions|hasAssertions|plan)\s*\(")
+"""How a test says how many assertions it makes."""
+
+
+class SharedClaims:
+    """The files of a probe, and claims of each function beside the tests that one may reach."""
+
+    def __init__(
+        self,
+        test_files: Iterable[ProbedFile],
+        changed: Collection[tuple[str, int]],
+        names: NameMaker,
+        request: ProbeRequest,
+    ) -> None:
+        self.helpers: dict[str, ScriptModule] = {}
+        files = [file for file in test_files if file.deciding]
+        for file in files:
+            read_imported(file, request.helpers, self.helpers)
+        self.functions = SharedFunctions([*files, *self.helpers.values()])
+        self.kits = {
+            module.path: _make_kit(module, changed, self.functions.unsafe, names, request)
+            for module in (*test_files, *self.helpers.values())
+        }
+        claimed = frozenset(self._find_claimed())
+        self.kits = {
+            path: msgspec.structs.replace(kit, claimed=claimed) for path, kit in self.kits.items()
+        }
+        self.written: dict[tuple[str, int], ClaimedTest] = {}
+
+    def _find_claimed(self) -> Iterator[str]:
+        """Names of functions that assert something themselves, or call those that do."""
+        every = [one for found in self.functions.by_name.values() for one in found]
+        asserting = {name_of_function(one.node) for one in every if self._asserts(one)} - {""}
+        yield from asserting
+        for one in every:
+            if asserting & {name_of_function(other.node) for other in self._reach(one)}:
+                yield name_of_function(one.node)
+
+    def _reach(self, function: SharedFunction) -> list[SharedFunction]:
+        return self.functions.reach(function.names, hooks=False)
+
+    def _asserts(self, function: SharedFunction) -> bool:
+        kit = self.kits[function.module.path]
+        return any(
+            read_assertion(site.expression, kit.assert_names, waited=site.is_waited) is not None
+            for site in SiteFinder(function.node, kit.skipped | kit.tests).list_sites()
+        )
+
+    def expect_shared(
+        self, names: Iterable[str], original: str, *, steady: bool
+    ) -> Iterator[ProbeTest]:
+        """What must become of the assertions that a test may reach by these names."""
+        claims = [
+            claim
+            for function in self.functions.reach(names)
+            for claim in self._write_function(function).claims
+        ]
+        yield from expect_claims(claims[:MAX_SHARED], original, steady=steady)
+
+    def _write_function(self, function: SharedFunction) -> ClaimedTest:
+        key = function.module.path, function.node.start_byte
+        if key not in self.written:
+            unsafe = name_of_function(function.node) in self.functions.unsafe
+            kit = self.kits[function.module.path]
+            self.written[key] = (
+                ClaimedTest(edits=[], claims=[])
+                if unsafe
+                else write_shared_claims(function.node, kit)
+            )
+        return self.written[key]
+
+    def list_edits(self, path: str) -> list[SourceEdit]:
+        """What is changed in the functions of a file; those that are reached were written."""
+        return [
+            edit
+            for (module, _), claimed in self.written.items()
+            for edit in claimed.edits
+            if module == path
+        ]
+
+
+def _make_kit(
+    module: ScriptModule,
+    changed: Collection[tuple[str, int]],
+    unsafe: Collection[str],
+    names: NameMaker,
+    request: ProbeRequest,
+) -> ProbeKit:
+    tests = {
+        one.call.start_byte: one.callback.start_byte
+        for one in module.declarations
+        if one.kind == "test" and one.callback is not None
+    }
+    apart = {callback for start, callback in tests.items() if (module.path, start) in changed}
+    return ProbeKit(
+        path=module.path,
+        is_counting=_COUNTING.search(module.content) is not None,
+        assert_names=imported_names(module.root, ASSERT_MODULES),
+        assertion=module.assertion if isinstance(module, ProbedFile) else None,
+        names=names,
+        record=random_word(names.rng),
+        changer=make_changer(names.rng),
+        room=request.room,
+        token=request.token,
+        skipped=frozenset([*apart, *unsafe]),
+        tests=frozenset(tests.values()),
+    )

@@ -7,13 +7,244 @@ tell one from another. One module a language makes probes; this page says what t
 
 from __future__ import annotations
 
+import functools
+import importlib
 import random
-from collections.abc import Mapping, Sequence
-from typing import Literal, TypeVar
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, TypeVar
 
-from closeloop.grading.testing.suite_report import Status
-from closeloop.records.record import Record
+from closeloop.grading.runner_reports import Status
+from closeloop.grading.suite_run import ShellWord, simple_commands
+from closeloop.records.record import Record, content_digest
 from closeloop.records.task import TestRunner
+
+if TYPE_CHECKING:
+    from tree_sitter import Node, Parser
+
+
+# Change a literal to another of the same type, as Go and Rust write them.
+
+
+_NUMBER_SUFFIX = re.compile(r"_?(?:[iu](?:8|16|32|64|128|size)|f32|f64)$")
+_RADIX = re.compile(r"0[xXbBoO]")
+
+
+def change_literal(text: str, rng: random.Random) -> str | None:
+    """Return a literal that differs in value; None for one that is not understood."""
+    if text in ("true", "false"):
+        return "false" if text == "true" else "true"
+    if text[0].isdigit():
+        return _change_number(text, rng)
+    if text.endswith("'"):
+        return _change_character(text, rng)
+    return _change_string(text, rng)
+
+
+def _change_number(text: str, rng: random.Random) -> str | None:
+    suffix = "" if _RADIX.match(text) else _matched_suffix(text)
+    digits = text[: len(text) - len(suffix)].replace("_", "")
+    if _RADIX.match(digits) or digits.isdigit():
+        return _change_integer(digits, suffix, rng)
+    try:
+        value = float(digits)
+    except ValueError:
+        return None
+    return f"{_change_float(value)!r}{suffix}"
+
+
+def _change_float(value: float) -> float:
+    """Whole numbers stay whole, as Go takes them for integers too."""
+    if value.is_integer() and value < 1 << 24:
+        return value - 1 if value else 1.0
+    return value / 2
+
+
+def _matched_suffix(text: str) -> str:
+    match = _NUMBER_SUFFIX.search(text)
+    return match[0] if match else ""
+
+
+def _change_integer(digits: str, suffix: str, rng: random.Random) -> str | None:
+    """A smaller number fits wherever the number did; 0 becomes 1."""
+    if len(digits) > 1 and digits[0] == "0" and digits[1].isdigit():
+        return None  # octal in Go, decimal in Rust
+    try:
+        value = int(digits, 0)
+    except ValueError:
+        return None
+    return f"{max(value - rng.randint(1, 9), 0) if value else 1}{suffix}"
+
+
+def _change_character(text: str, rng: random.Random) -> str:
+    prefix = "b" if text.startswith("b") else ""
+    other = rng.choice([letter for letter in "abcdefghijklmnop" if f"'{letter}'" not in text])
+    return f"{prefix}'{other}'"
+
+
+def _change_string(text: str, rng: random.Random) -> str | None:
+    """Append letters; a byte string keeps its length, which is part of its type in Rust."""
+    quote = "`" if text.endswith("`") else '"'
+    end = text.rfind(quote)
+    if end <= text.find(quote):
+        return None
+    letters = "".join(rng.choices("abcdefghijklmnop", k=6))
+    if not text.startswith("b"):
+        return f"{text[:end]}{letters}{text[end:]}"
+    last = re.search(r'(?<!\\)[a-z](?="#*$)', text)
+    if last is None:
+        return None
+    other = "x" if last[0] != "x" else "y"
+    return f"{text[: last.start()]}{other}{text[last.end() :]}"
+
+
+# Parse source code of a language and rewrite parts of it.
+
+
+class SourceEdit(Record):
+    """Bytes of a source to be replaced by others."""
+
+    start: int
+    end: int
+    text: str
+
+
+class Perturbation(Record):
+    """How to make a test wrong on purpose."""
+
+    edits: tuple[SourceEdit, ...]
+    how: str
+    certain: bool = True
+    """By logic, the changed test fails wherever the original passes."""
+
+
+def parse_source(grammar: str, source: bytes) -> Node | None:
+    """Return the root of the syntax tree; None for a source with syntax errors."""
+    root = load_parser(grammar).parse(source).root_node
+    return None if root.has_error else root
+
+
+@functools.cache
+def load_parser(module: str, language: str = "language") -> Parser:
+    """Return a parser for a grammar, by the package it comes in and its name there."""
+    from tree_sitter import Language, Parser
+
+    return Parser(Language(getattr(importlib.import_module(module), language)()))
+
+
+def walk_nodes(node: Node, *, skip: frozenset[str] = frozenset()) -> Iterator[Node]:
+    """Yield a node and all below it in source order; nothing below nodes of the types to skip."""
+    waiting = [node]
+    while waiting:
+        current = waiting.pop()
+        yield current
+        if current is node or current.type not in skip:
+            waiting.extend(reversed(current.children))
+
+
+def node_text(node: Node | None) -> str:
+    """Return the source of a node; '' for None."""
+    return "" if node is None else (node.text or b"").decode("utf-8", "replace")
+
+
+def replace_node(node: Node, text: str) -> SourceEdit:
+    return SourceEdit(start=node.start_byte, end=node.end_byte, text=text)
+
+
+def insert_text(place: int, text: str) -> SourceEdit:
+    return SourceEdit(start=place, end=place, text=text)
+
+
+def apply_edits(source: bytes, edits: Iterable[SourceEdit], start: int = 0) -> bytes:
+    """Apply edits to a source whose first byte is at `start`.
+
+    Of edits that overlap, the outer one holds: what lies in a part that is replaced is left out.
+    """
+    parts, place = [], start
+    for edit in sorted(edits, key=lambda edit: (edit.start, edit.end != edit.start, -edit.end)):
+        if edit.start >= place:
+            parts += [source[place - start : edit.start - start], edit.text.encode()]
+            place = edit.end
+    return b"".join([*parts, source[place - start :]])
+
+
+def make_generator(token: str, *parts: str) -> random.Random:
+    """Return a random generator that nobody can foresee who does not know the token."""
+    return random.Random(content_digest(token, *parts))  # noqa: S311 (the token is from `secrets`)
+
+
+def make_name(token: str, *parts: str) -> str:
+    """Return random letters that disclose neither the token nor what they name."""
+    return content_digest("name", token, *parts)[:12].translate(
+        str.maketrans("0123456789", "ghijklmnop")
+    )
+
+
+# Take apart a shell line that calls `go test` or `cargo test`, to call it with other arguments.
+
+
+_STATE = frozenset({"cd", "export", "source", ".", "set", "unset", "ulimit", "umask", "shopt"})
+_ASSIGNMENT = re.compile(r"\w+=.*", re.DOTALL)
+_REDIRECTION = re.compile(r"(\d*|&)(>>?|<)(&?[^<>]*)", re.DOTALL)
+
+
+class ToolCall(Record):
+    """A call of a program as its shell line has it."""
+
+    setup: tuple[str, ...] = ()
+    """Commands before it that change the shell it runs in, such as `cd backend`."""
+    start: str
+    """Variables, launchers, program and subcommand: `CGO_ENABLED=0 go test`."""
+    arguments: tuple[str, ...] = ()
+    """As they are quoted in the line; no redirections."""
+
+
+def find_tool_call(command: str, program: str) -> ToolCall:
+    """Return the line's first call of the program's tests; a bare call where none is seen."""
+    setup = list[str]()
+    for words in simple_commands(command):
+        at = _find_subcommand(words, program)
+        if at is not None:
+            return ToolCall(
+                setup=tuple(setup),
+                start=command[words[0].start : words[at].end],
+                arguments=tuple(_list_arguments(command, words[at + 1 :])),
+            )
+        if words[0].text in _STATE or all(_ASSIGNMENT.fullmatch(word.text) for word in words):
+            setup.append(command[words[0].start : words[-1].end])
+    return ToolCall(setup=tuple(setup), start=f"{program} test")
+
+
+def _find_subcommand(words: list[ShellWord], program: str) -> int | None:
+    """Where `test` stands: behind the program and a toolchain such as `+nightly`."""
+    for at, word in enumerate(words):
+        if word.text.rpartition("/")[2] == program:
+            following = at + 1
+            while following < len(words) and words[following].text.startswith("+"):
+                following += 1
+            is_test = following < len(words) and words[following].text in ("test", "t")
+            return following if is_test else None
+    return None
+
+
+def _list_arguments(command: str, words: list[ShellWord]) -> Iterator[str]:
+    target_follows = False
+    for word in words:
+        text = command[word.start : word.end]
+        redirection = _REDIRECTION.fullmatch(text)
+        if redirection is not None:
+            target_follows = not redirection[3]
+        elif target_follows:
+            target_follows = False
+        else:
+            yield text
+
+
+def split_option(argument: str) -> tuple[str, bool]:
+    """Return an option's name without dashes, and whether its value is part of the argument."""
+    name, equals, _ = argument.partition("=")
+    return name.lstrip("-"), bool(equals)
+
 
 ROOMS = 2
 """For languages whose code can read its tests: each assertion is right in one room of them."""

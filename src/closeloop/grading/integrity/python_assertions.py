@@ -3,8 +3,211 @@
 from __future__ import annotations
 
 import ast
+import builtins
+import copy
+import random
 import re
-from typing import cast
+import string
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, cast
+
+from closeloop.records.record import Record
+from closeloop.text.code_patterns import parse_expression
+
+# Values that are not equal to those a Python test expects, near to them or far from them.
+
+
+HELPERS = """
+{kept} = []
+def {is_same}(key):
+    return key * {factor} % {prime} % 2 == 1
+def {helper}(value, key, far=False):
+    if {is_same}(key):
+        return value
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, (int, complex)):
+        return value + (abs(value) * 3 + {far} if far else -{near} if value.real < 0 else {near})
+    if isinstance(value, float):
+        changed = value * 3 + {far} if far or abs(value) > 1e9 else value + {near}
+        return changed if changed - changed == 0 and changed != value else {text!r}
+    if isinstance(value, str):
+        return value[:{place}] + {text!r} + value[{place}:]
+    if isinstance(value, bytes):
+        return value + {text!r}.encode()
+    if type(value) in (list, tuple) and value and {inner}:
+        at = {place} % len(value)
+        return type(value)([*value[:at], {helper}(value[at], key, far), *value[at + 1:]])
+    if type(value) in (list, tuple, set, frozenset):
+        return type(value)([*value, {text!r}])
+    if type(value) is dict and value and {inner}:
+        one = list(value)[{place} % len(value)]
+        return {{**value, one: {helper}(value[one], key, far)}}
+    if type(value) is dict:
+        return {{**value, {text!r}: {near}}}
+    try:
+        changed = value + {near}
+        if type(changed) is type(value) and changed != value:
+            return changed
+    except Exception:
+        pass
+    return {text!r}
+def {keep}(value, key):
+    {kept}.append(value)
+    return {helper}(value, key)
+def {restore}():
+    return {kept}.pop()
+def {other_error}(expected, key, *others):
+    if {is_same}(key):
+        return expected
+    known = expected if isinstance(expected, tuple) else (expected,)
+    for other in others:
+        if not any(issubclass(one, other) or issubclass(other, one) for one in known):
+            return other
+    return expected
+def {settle}(label, key, held):
+    {report}(label, held)
+    return held != {is_same}(key)
+def {fill}(context, error):
+    if hasattr(context, "fill_unfilled"):
+        context.fill_unfilled((type(error), error, error.__traceback__))
+    else:
+        context.exception = error
+"""
+"""What a file with wrong assertions needs. A key says whether a value is left as it is, or changed
+in a way that equality must see; another error is one that has nothing to do with the expected."""
+
+
+class Names(Record):
+    """Random names and values, the same throughout one file."""
+
+    is_same: str
+    helper: str
+    keep: str
+    """Changes a variable, until `restore` gives back what it was."""
+    restore: str
+    kept: str
+    other_error: str
+    settle: str
+    """Reports, and says whether the assertion as it was would have failed."""
+    fill: str
+    """Gives the context of `raises(…) as caught` the error that was raised."""
+    report: str
+    """The function by which an assertion says whether it held."""
+    watch: str
+    """Keeps in mind what of a module nobody may exchange."""
+    factor: int
+    prime: int
+    same_key: int
+    """A key that leaves values as they are."""
+    other_key: int
+    """A key that changes values."""
+    near: int
+    far: int
+    text: str
+    place: int
+    """Where in a text or a collection something is changed."""
+    inner: bool
+    """Whether an item of a collection is changed, rather than one added."""
+
+
+FUNCTIONS = (
+    *("is_same", "helper", "keep", "restore", "kept", "other_error", "settle", "fill", "report"),
+    "watch",
+)
+
+
+def random_names(rng: random.Random) -> Names:
+    """Names and values that cannot be guessed."""
+    # From 9,990 on there is a factor by which every key gives an odd number.
+    factor, prime = rng.randrange(1_000, 9_990), 10_007
+    keys = rng.sample(range(100, 999), 899)
+    return Names(
+        **{name: f"_{rng.getrandbits(48):012x}" for name in FUNCTIONS},
+        factor=factor,
+        prime=prime,
+        same_key=next(key for key in keys if key * factor % prime % 2),
+        other_key=next(key for key in keys if not key * factor % prime % 2),
+        near=rng.choice((1, 1, 2, 3, 4, 5)),
+        far=rng.randrange(10_000_019, 99_999_989),
+        text=random_word(rng),
+        place=rng.randrange(6),
+        inner=rng.random() < 0.5,
+    )
+
+
+def render_helpers(names: Names) -> str:
+    """The source that a file with wrong tests needs."""
+    return HELPERS.format_map({field: getattr(names, field) for field in names.__struct_fields__})
+
+
+def change_python_literal(value: object, rng: random.Random, *, far: bool = False) -> object:
+    """Another value of the same type, not equal to the first; the value itself where none is.
+
+    `far`: so far from it that no tolerance makes them equal, and that no text holds it by chance.
+    """
+    match value:
+        case bool():
+            return not value
+        case int() | float() if far:
+            return value + 3 * abs(value) + rng.randrange(10_000_019, 99_999_989)
+        case int() | float() if abs(value) > 1e9:
+            return value * (3 if isinstance(value, float) else 1) + rng.randrange(1_003, 9_973)
+        case int() | float():
+            return value + _choose_step(value, rng)
+        case str():
+            return _change_text(value, rng, far=far)
+        case bytes():
+            return value + random_word(rng).encode()
+        case None:
+            return random_word(rng)
+        case dict() | list() | tuple() | set():
+            return _change_collection(value, rng, far=far)
+        case _:
+            return value
+
+
+def _choose_step(value: float, rng: random.Random) -> int:
+    """To a number that looks as likely: of the same sign, and about as long."""
+    size = abs(value)
+    steps = [step for step in (-9, -5, -4, -3, -2, -1, 1, 2, 3, 4, 5, 9) if step >= -size]
+    steps = [step for step in steps if len(str(int(size + step))) == len(str(int(size)))] or [1]
+    step = rng.choice(steps)
+    return -step if value < 0 else step
+
+
+def _change_text(value: str, rng: random.Random, *, far: bool) -> str:
+    """With one letter or digit replaced by another, or with letters put in somewhere."""
+    places = [at for at, sign in enumerate(value) if sign.isascii() and sign.isalnum()]
+    if places and not far and rng.random() < 0.8:
+        at = rng.choice(places)
+        signs = string.digits if value[at].isdigit() else string.ascii_lowercase
+        sign = rng.choice(signs.replace(value[at].lower(), ""))
+        return value[:at] + (sign.upper() if value[at].isupper() else sign) + value[at + 1 :]
+    at = rng.randint(0, len(value))
+    return value[:at] + random_word(rng) + value[at:]
+
+
+def _change_collection(value: Any, rng: random.Random, *, far: bool) -> object:
+    """With one of its items changed; an empty one gets an item."""
+    text = random_word(rng)
+    if isinstance(value, dict):
+        key = rng.choice(list(value)) if value else text
+        return {**value, key: change_python_literal(value.get(key), rng, far=far)}
+    if isinstance(value, set):
+        return {*value, text}
+    at = rng.randrange(len(value)) if value else 0
+    items = [
+        change_python_literal(item, rng, far=far) if index == at else item
+        for index, item in enumerate(value)
+    ]
+    return type(value)(items or [text])
+
+
+def random_word(rng: random.Random) -> str:
+    """Letters that no text holds by chance."""
+    return "".join(rng.choices(string.ascii_lowercase, k=rng.randint(5, 9)))
+
 
 OPPOSITE: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq,
@@ -129,3 +332,585 @@ def may_be_met_by_many(statement: ast.stmt) -> bool:
     names = (ast.unparse(one.func) if isinstance(one, ast.Call) else "" for one in compared)
     anything = (isinstance(one, ast.Attribute) and one.attr == "ANY" for one in compared)
     return any(anything) or any(name.rpartition(".")[2][:1].isupper() for name in names)
+
+
+# What a Python test needs around it: its name, its file, its neighbours.
+#
+# A copy under another name may come out otherwise for such a test through no fault of the code
+# under test. Then it is believed only if the reference agrees.
+
+
+TestFunction = ast.FunctionDef | ast.AsyncFunctionDef
+
+_READS_ITS_NAME = re.compile(
+    r"request\.(?:node|function|module|path|fspath)\b|_testMethodName|\bself\.id\(\)"
+    r"|PYTEST_CURRENT_TEST|\b\w*snapshot\w*|\b\w+_regression\b|approvaltests|\bverify\w*\("
+    r"|__file__\)?(?:\.\w+\(\))*\.(?:stem|name|with_\w+)\b|basename\(__file__|open\(__file__"
+    r"|__file__\)?\.(?:read_|open)|\bgetsource|\blinecache\b|lineno\b|currentframe|_getframe"
+    r"|inspect\.stack|co_name|\.r?glob\(|\.iterdir\(|\blistdir\(|\bscandir\(|os\.walk\("
+)
+"""Ways to see a test's name, the text of its file or what lies beside it."""
+_CLASS_ENDS = re.compile(r"(?:Tests?|TestCase|Specs?|Suite|Should)$")
+_CLASS_STARTS = re.compile(r"(?:Describe|When|Should|Spec|It|Check)(?=[A-Z_])")
+
+
+def find_class(body: list[ast.stmt], names: Sequence[str]) -> ast.ClassDef | None:
+    """The class that a chain of names leads to; the last of each name counts."""
+    found: ast.ClassDef | None = None
+    for wanted in names:
+        inner = [node for node in body if isinstance(node, ast.ClassDef) and node.name == wanted]
+        if not inner:
+            return None
+        found, body = inner[-1], inner[-1].body
+    return found
+
+
+def find_function(body: list[ast.stmt], name: str) -> TestFunction | None:
+    """The last function of that name."""
+    found = [
+        node
+        for node in body
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == name
+    ]
+    return found[-1] if found else None
+
+
+def reads_test_names(text: str) -> bool:
+    """Whether code may see the name of a test, its file or what lies beside it."""
+    return _READS_ITS_NAME.search(text) is not None
+
+
+def names_itself(function: TestFunction, classes: Iterable[str], path: str) -> bool:
+    """Whether a test has its own name, its class's or its file's in a string."""
+    stem = path.rpartition("/")[2].removesuffix(".py")
+    own = (stem, function.name, *classes)
+    strings = (
+        node.value
+        for node in ast.walk(function)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+    return any(name in string for string in strings for name in own)
+
+
+def named_elsewhere(tree: ast.Module) -> set[str]:
+    """Names that something in a file uses: a function of that name cannot be renamed alone."""
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    return names | {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+
+
+def names_without_functions(tree: ast.Module) -> set[str]:
+    """Names that a module assigns or imports: `test_total = make_test(3)`."""
+    imports = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    imported = {alias.asname or alias.name for node in imports for alias in node.names}
+    return imported | set(_bound_names(tree.body))
+
+
+def first_place(tree: ast.Module) -> int:
+    """Behind the docstring and what must come first."""
+    ahead = [
+        at
+        for at, node in enumerate(tree.body)
+        if isinstance(node, ast.ImportFrom) and node.module == "__future__"
+    ]
+    return max([ast.get_docstring(tree) is not None, *(at + 1 for at in ahead)])
+
+
+def new_class_name(name: str, rng: random.Random) -> str:
+    """A random name that is found as the old one was, by what it starts or ends with."""
+    word = f"{rng.getrandbits(48):012x}"
+    if name.startswith("Test"):
+        return f"Test{word}"
+    if end := _CLASS_ENDS.search(name):
+        return f"C{word}{end[0]}"
+    start = _CLASS_STARTS.match(name)
+    return f"{start[0] if start else name}{word}"
+
+
+def new_test_name(name: str, rng: random.Random) -> str:
+    """A random name that is found as the old one was: most projects want `test` in front."""
+    word = f"{rng.getrandbits(48):012x}"
+    if name.startswith("test"):
+        return f"test_{word}"
+    return f"t{word}_test" if name.endswith("_test") else f"{name}_{word}"
+
+
+def new_test_names(names: Iterable[str], rng: random.Random) -> dict[str, str]:
+    """New names that sort as the old ones do: unittest runs tests in that order."""
+    old = sorted(names)
+    plain = [name for name in old if name.startswith("test")]
+    renamed = dict(zip(plain, sorted(new_test_name(name, rng) for name in plain), strict=True))
+    return renamed | {name: new_test_name(name, rng) for name in old if name not in renamed}
+
+
+def _bound_names(body: Iterable[ast.stmt]) -> Iterator[str]:
+    """Names that are assigned to in a module or a class."""
+    for node in body:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
+        yield from (target.id for target in targets if isinstance(target, ast.Name))
+
+
+# Where Python tests assert: every statement that may be made wrong, each with one comparison.
+#
+# Compound assertions are taken apart first, in a way that changes nothing of what they say:
+# `assert a and b` becomes two, `assert a == b == c` becomes two, `assert all(…)` becomes a loop,
+# `if bad: pytest.fail()` becomes an assertion, and each item of a short literal list is compared
+# alone.
+
+
+MAX_ITEMS = 12
+"""Items of a literal collection that are compared one by one."""
+FAILING = frozenset({"fail", "AssertionError"})
+"""`pytest.fail()`, `self.fail()`, `raise AssertionError`."""
+
+
+class AssertionSite(Record):
+    """A statement of a test that may be changed."""
+
+    body: list[ast.stmt]
+    """Of which it is one."""
+    statement: ast.stmt
+    sure: bool
+    """Whether it runs in any case, if all before it do: in no branch or loop."""
+    guarded: bool
+    """Whether something around it may see it fail: `except AssertionError: retry()`, or whatever
+    calls a function inside a test."""
+
+
+def list_sites(
+    body: list[ast.stmt], *, sure: bool = True, guarded: bool = False
+) -> Iterator[AssertionSite]:
+    """The statements of a function, with those in all its blocks and in functions inside it."""
+    for statement in list(body):
+        yield AssertionSite(body=body, statement=statement, sure=sure, guarded=guarded)
+        if isinstance(statement, (ast.Return, ast.Raise)):
+            return
+        for block, runs, watched in _inner_blocks(statement):
+            yield from list_sites(block, sure=sure and runs, guarded=guarded or watched)
+
+
+def _inner_blocks(statement: ast.stmt) -> Iterator[tuple[list[ast.stmt], bool, bool]]:
+    """The blocks of a statement: whether each runs in any case, and may be seen to fail."""
+    match statement:
+        case ast.With() | ast.AsyncWith():
+            called = {called_name(item.context_expr) for item in statement.items}
+            if not called & SWALLOWING:
+                yield statement.body, True, False
+        case ast.Try() | ast.TryStar():
+            watched = bool(statement.handlers)
+            yield statement.body, not watched, watched
+            for handler in statement.handlers:
+                yield handler.body, False, False
+            yield statement.orelse, False, False
+            yield statement.finalbody, False, False
+        case ast.Match():
+            for case in statement.cases:
+                yield case.body, False, False
+        case ast.For() | ast.AsyncFor() | ast.While() | ast.If():
+            yield statement.body, False, False
+            yield statement.orelse, False, False
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            yield statement.body, False, True
+
+
+def split_assertions(tree: ast.Module, rng: random.Random) -> None:
+    """Take compound assertions in functions apart, in place."""
+    splitter = _AssertionSplitter(rng)
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            for _, block in _list_blocks(node):
+                block[:] = [part for statement in block for part in splitter.split(statement)]
+    ast.fix_missing_locations(tree)
+
+
+def _list_blocks(node: ast.AST) -> Iterator[tuple[str, list[ast.stmt]]]:
+    """Every list of statements inside a function, but for those of functions inside it."""
+    for name, value in ast.iter_fields(node):
+        if not isinstance(value, list):
+            continue
+        if value and isinstance(value[0], ast.stmt):
+            yield name, value
+        for child in value:
+            if isinstance(child, (ast.stmt, ast.excepthandler, ast.match_case)) and not isinstance(
+                child, (ast.FunctionDef, ast.AsyncFunctionDef)
+            ):
+                yield from _list_blocks(child)
+
+
+class _AssertionSplitter:
+    """Takes statements apart; makes up names for values that are used twice."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+
+    def split(self, statement: ast.stmt) -> Iterator[ast.stmt]:
+        """What a statement says, in parts."""
+        statement = _assert_of_failure(statement) or statement
+        if not isinstance(statement, ast.Assert):
+            yield from self._split_equality(statement)
+            return
+        match statement.test:
+            case ast.BoolOp(op=ast.And(), values=values):
+                for value in values:
+                    yield from self.split(_assert(value, statement))
+            case ast.Compare(ops=[_, _, *_]) as chain:
+                yield from self._split_chain(chain, statement)
+            case ast.Call(func=ast.Name(id="all"), args=[ast.GeneratorExp() as items], keywords=[]):
+                yield from self._split_all(items, statement)
+            case _:
+                yield from self._split_equality(statement)
+
+    def _split_chain(self, chain: ast.Compare, original: ast.Assert) -> Iterator[ast.stmt]:
+        """`a == b == c` as `a == b` and `b == c`, each evaluated once, in order."""
+        left: ast.expr = chain.left
+        last = len(chain.ops) - 1
+        for number, (op, compared) in enumerate(zip(chain.ops, chain.comparators, strict=True)):
+            right = compared
+            if number < last and not isinstance(compared, ast.Constant):
+                # The left side comes first in a comparison, and so does it here.
+                assignment, left = self._keep(left)
+                yield assignment
+                assignment, right = self._keep(compared)
+                yield assignment
+            comparison = ast.Compare(left=left, ops=[op], comparators=[copy.deepcopy(right)])
+            yield from self._split_equality(_assert(comparison, original))
+            left = copy.deepcopy(right)
+
+    def _split_all(self, items: ast.GeneratorExp, original: ast.Assert) -> Iterator[ast.stmt]:
+        """`all(f(x) for x in y)` as a loop, with names of its own."""
+        inner = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+        nested = any(isinstance(node, inner) for node in ast.walk(items) if node is not items)
+        if nested or any(one.is_async for one in items.generators):
+            yield original
+            return
+        targets = {
+            node.id
+            for one in items.generators
+            for node in ast.walk(one.target)
+            if isinstance(node, ast.Name)
+        }
+        renamed = {name: self._make_name() for name in sorted(targets)}
+        first = copy.deepcopy(items.generators[0].iter)
+        items = copy.deepcopy(items)
+        for node in ast.walk(items):
+            if isinstance(node, ast.Name) and node.id in renamed:
+                node.id = renamed[node.id]
+        items.generators[0].iter = first  # evaluated outside, before the names are bound
+        body: list[ast.stmt] = [*self.split(_assert(items.elt, original))]
+        for generator in reversed(items.generators):
+            for condition in reversed(generator.ifs):
+                body = [ast.If(test=condition, body=body, orelse=[])]
+            body = [ast.For(target=generator.target, iter=generator.iter, body=body, orelse=[])]
+        yield from body
+
+    def _split_equality(self, statement: ast.stmt) -> Iterator[ast.stmt]:
+        """A comparison with a short literal collection, and then with each of its items."""
+        sides = _equal_sides(statement)
+        if sides is None:
+            yield statement
+            return
+        place, other, literal = sides
+        assignment, kept = self._keep(other)
+        changed = copy.deepcopy(statement)
+        _write_side(changed, 1 - place, kept)
+        yield assignment
+        yield changed
+        items = literal.items() if isinstance(literal, dict) else enumerate(literal)
+        parts: list[ast.stmt] = [
+            ast.Assert(test=parse_expression(f"{kept.id}[{key!r}] == {item!r}"), msg=None)
+            for key, item in items
+        ]
+        check = f"type({kept.id}) is {type(literal).__name__} and len({kept.id}) == {len(literal)}"
+        yield ast.If(test=parse_expression(check), body=parts, orelse=[])
+
+    def _keep(self, value: ast.expr) -> tuple[ast.Assign, ast.Name]:
+        name = self._make_name()
+        assignment = ast.Assign(targets=[ast.Name(name, ast.Store())], value=value)
+        return assignment, ast.Name(name, ast.Load())
+
+    def _make_name(self) -> str:
+        return f"_{self.rng.getrandbits(40):010x}"
+
+
+def _assert_of_failure(statement: ast.stmt) -> ast.Assert | None:
+    """`if bad: raise AssertionError` as `assert not bad`."""
+    if not isinstance(statement, ast.If) or statement.orelse or len(statement.body) != 1:
+        return None
+    inner = statement.body[0]
+    raised = inner.exc if isinstance(inner, ast.Raise) else None
+    called = raised if raised is not None else read_call(inner)
+    name = raised.id if isinstance(raised, ast.Name) else called and called_name(called)
+    if name not in FAILING or any(isinstance(node, ast.NamedExpr) for node in ast.walk(statement)):
+        return None
+    return ast.copy_location(ast.Assert(test=_negate(statement.test), msg=None), statement)
+
+
+def _negate(test: ast.expr) -> ast.expr:
+    if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        op = OPPOSITE[type(test.ops[0])]()
+        return ast.Compare(left=test.left, ops=[op], comparators=test.comparators)
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return test.operand
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or):
+        return ast.BoolOp(op=ast.And(), values=[_negate(value) for value in test.values])
+    return ast.UnaryOp(op=ast.Not(), operand=test)
+
+
+def _assert(test: ast.expr, original: ast.Assert) -> ast.Assert:
+    return ast.copy_location(ast.Assert(test=test, msg=None), original)
+
+
+def _equal_sides(
+    statement: ast.stmt,
+) -> tuple[int, ast.expr, dict[object, object] | list[object]] | None:
+    """Which side of an equality is a short literal collection, the other side, and its value."""
+    for place in (1, 0):
+        node, other = _read_side(statement, place), _read_side(statement, 1 - place)
+        if node is None or other is None or not isinstance(node, (ast.List, ast.Tuple, ast.Dict)):
+            continue
+        try:
+            literal = ast.literal_eval(node)
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            continue
+        if 1 < len(literal) <= MAX_ITEMS:
+            return place, other, literal
+    return None
+
+
+def _read_side(statement: ast.stmt, place: int) -> ast.expr | None:
+    """A side of `assert a == b` or `self.assertEqual(a, b)`."""
+    if isinstance(statement, ast.Assert):
+        test = statement.test
+        if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq):
+            return test.comparators[0] if place else test.left
+        return None
+    call = read_call(statement)
+    name = called_name(call) if call is not None else None
+    if call is None or name not in EQUALITIES - NEARLY - {"assertCountEqual"}:
+        return None
+    return call.args[place] if len(call.args) >= 2 else None
+
+
+def _write_side(statement: ast.stmt, place: int, value: ast.expr) -> None:
+    if isinstance(statement, ast.Assert):
+        compared = statement.test
+        assert isinstance(compared, ast.Compare)
+        if place:
+            compared.comparators[0] = value
+        else:
+            compared.left = value
+        return
+    call = read_call(statement)
+    assert call is not None
+    call.args[place] = value
+
+
+# What a Python assertion expects, made another: a value, a call, an exception, the opposite.
+
+
+def change_expected(statement: ast.stmt, names: Names, rng: random.Random) -> str | None:
+    """Let an assertion expect something else, and say what; None where it cannot be done."""
+    if isinstance(statement, ast.Assert):
+        return _change_compared(statement.test, names, rng)
+    if isinstance(statement, (ast.With, ast.AsyncWith)):
+        return _expect_other_error(statement, names, rng)
+    call = read_call(statement)
+    if call is None:
+        return None
+    name = called_name(call)
+    if name == "assertTrue" and call.args:
+        return _change_compared(call.args[0], names, rng)
+    if name in EQUALITIES and len(call.args) >= 2:
+        places = [place for place in (0, 1) if literal_value(call.args[place]) is not None]
+        place = places[-1] if places else 1
+        far = name in NEARLY
+        call.args[place], how = _changed_value(call.args[place], names, rng, far=far)
+        return how
+    if name in CALLED_WITH or name in HAS_CALLS:
+        return _expect_other_call(call, rng, far=name in ANY_OF_CALLS)
+    if name in EXPECTING and len(call.args) >= 2:
+        call.args[0] = _other_error(call, names, rng)
+        return "another exception expected"
+    if name == "assertIn" and len(call.args) >= 2 and _is_constant(call.args[0]):
+        call.args[0], how = _changed_value(call.args[0], names, rng, far=True)
+        return how
+    return None
+
+
+def change_check(statement: ast.stmt, names: Names, rng: random.Random) -> str | None:
+    """Another last argument for a helper that checks: `check(parse(text), 3)`.
+
+    Or for a chain or a matcher: `assert_that(total).is_equal_to(3)`, `assert_that(x, equal_to(3))`.
+    """
+    call = _find_check(statement)
+    if call is None:
+        return None
+    call.args[-1], how = _changed_value(call.args[-1], names, rng)
+    return how
+
+
+def helper_of(statement: ast.stmt) -> str | None:
+    """The name of the helper that checks, where `change_check` has something to change."""
+    call = read_call(statement)
+    return called_name(call) if call is not None and _find_check(statement) else None
+
+
+def _find_check(statement: ast.stmt) -> ast.Call | None:
+    """The call whose last argument is what is expected."""
+    call = read_call(statement)
+    if call is None or not any(map(CHECKING.fullmatch, chain_names(call))):
+        return None
+    if len(call.args) < 2 and not isinstance(call.func, ast.Attribute):
+        return None
+    while call.args and isinstance(call.args[-1], ast.Call):
+        call = call.args[-1]
+    return call if call.args and literal_value(call.args[-1]) is not None else None
+
+
+def invert_assertion(statement: ast.stmt) -> str | None:
+    """Turn an assertion into its opposite, and say so; None where there is none."""
+    if isinstance(statement, ast.Assert):
+        test = statement.test
+        if isinstance(test, ast.Compare) and len(test.ops) == 1:
+            test.ops[0] = OPPOSITE[type(test.ops[0])]()
+        else:
+            statement.test = ast.UnaryOp(op=ast.Not(), operand=test)
+        return "assertion inverted"
+    call = read_call(statement)
+    name = called_name(call) if call is not None else None
+    if name in INVERSES and call is not None and isinstance(call.func, ast.Attribute):
+        call.func.attr = INVERSES[name]
+        return "assertion inverted"
+    return None
+
+
+def literal_value(node: ast.expr) -> tuple[object] | None:
+    """The value of a literal, in a tuple of its own: it may be None."""
+    try:
+        return (ast.literal_eval(node),)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return None
+
+
+def _change_compared(test: ast.expr, names: Names, rng: random.Random) -> str | None:
+    if not isinstance(test, ast.Compare):
+        return None
+    last = test.comparators[-1]
+    if all(isinstance(op, ast.Eq) for op in test.ops):
+        if literal_value(test.left) is not None and literal_value(last) is None:
+            test.left, how = _changed_value(test.left, names, rng)
+        else:
+            test.comparators[-1], how = _changed_value(last, names, rng)
+        return how
+    if len(test.ops) == 1 and isinstance(test.ops[0], ast.In):
+        if _is_constant(test.left):
+            test.left, how = _changed_value(test.left, names, rng, far=True)
+            return how
+        return _change_choices(last, rng)
+    return None
+
+
+def _change_choices(node: ast.expr, rng: random.Random) -> str | None:
+    """Make all items of a list others, as in `assert status in (200, 204)`."""
+    if not isinstance(node, (ast.List, ast.Tuple, ast.Set)) or not all(
+        map(_is_constant, node.elts)
+    ):
+        return None
+    values = [cast("ast.Constant", item).value for item in node.elts]
+    changed = [change_python_literal(value, rng, far=True) for value in values]
+    if not values or any(value in values for value in changed):
+        return None
+    node.elts = [ast.Constant(cast("Any", value)) for value in changed]
+    return f"{_show_value(changed)} expected for {_show_value(values)}"
+
+
+def _changed_value(
+    node: ast.expr, names: Names, rng: random.Random, *, far: bool = False
+) -> tuple[ast.expr, str]:
+    literal = literal_value(node)
+    if literal is not None:
+        changed = change_python_literal(literal[0], rng, far=far)
+        if changed != literal[0]:
+            how = f"{_show_value(changed)} expected for {_show_value(literal[0])}"
+            return parse_expression(repr(changed)), how
+    if isinstance(node, ast.Call) and called_name(node) == "approx" and node.args:
+        node.args[0], how = _changed_value(node.args[0], names, rng, far=True)
+        return node, how
+    arguments: list[ast.expr] = [node, ast.Constant(names.other_key)]
+    arguments += [ast.Constant(far)] if far else []
+    wrapped = ast.Call(func=ast.Name(names.helper, ast.Load()), args=arguments, keywords=[])
+    return wrapped, f"another value expected for `{ast.unparse(node)[:60]}`"
+
+
+def _expect_other_call(call: ast.Call, rng: random.Random, *, far: bool) -> str | None:
+    """Expect another argument of a mock: one that is there changed, or one more."""
+    if called_name(call) in HAS_CALLS:
+        listed = call.args[0] if call.args else None
+        if not isinstance(listed, (ast.List, ast.Tuple)) or not listed.elts:
+            return None
+        last = copy.deepcopy(listed.elts[-1])
+        if not isinstance(last, ast.Call):
+            return None
+        listed.elts[-1] = call = last
+    places = [at for at, value in enumerate(call.args) if _is_constant(value)]
+    if places:
+        at = rng.choice(places)
+        value = cast("ast.Constant", call.args[at]).value
+        call.args[at] = ast.Constant(cast("Any", change_python_literal(value, rng, far=far)))
+    else:
+        more: str | int = random_word(rng) if far or rng.random() < 0.5 else rng.randrange(100)
+        call.args.append(ast.Constant(more))
+    return "another call expected"
+
+
+def _expect_other_error(
+    statement: ast.With | ast.AsyncWith, names: Names, rng: random.Random
+) -> str | None:
+    if any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in ast.walk(statement)):
+        return None
+    for item in statement.items:
+        call = item.context_expr
+        if item.optional_vars is not None and not isinstance(item.optional_vars, ast.Name):
+            continue
+        if isinstance(call, ast.Call) and called_name(call) in EXPECTING and call.args:
+            expected = ast.unparse(call.args[0])[:60]
+            call.args[0] = _other_error(call, names, rng)
+            return f"another exception expected for `{expected}`"
+    return None
+
+
+def _other_error(call: ast.Call, names: Names, rng: random.Random) -> ast.expr:
+    """An exception of the language that has nothing to do with the expected one.
+
+    What class the expected one derives from is known only when the test runs, if it is not one of
+    the language.
+    """
+    candidates = COMMON_WARNINGS if called_name(call) in WARNING else COMMON_ERRORS
+    expected = call.args[0]
+    listed = expected.elts if isinstance(expected, ast.Tuple) else [expected]
+    known = [getattr(builtins, one.id, None) for one in listed if isinstance(one, ast.Name)]
+    classes = [one for one in known if isinstance(one, type) and issubclass(one, BaseException)]
+    if len(classes) == len(listed):
+        others = [
+            other
+            for other in candidates
+            if not any(issubclass(one, other) or issubclass(other, one) for one in classes)
+        ]
+        if others:
+            return ast.Name(rng.choice(others).__name__, ast.Load())
+    chosen = rng.sample(candidates, len(candidates))
+    arguments = [ast.Name(one.__name__, ast.Load()) for one in chosen]
+    return ast.Call(
+        func=ast.Name(names.other_error, ast.Load()),
+        args=[expected, ast.Constant(names.other_key), *arguments],
+        keywords=[],
+    )
+
+
+def _is_constant(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes, int, float))
+
+
+def _show_value(value: object) -> str:
+    text = repr(value)
+    return f"`{text}`" if len(text) <= 60 else f"`{text[:57]}…`"

@@ -7,18 +7,29 @@ the reference's where that changes them; never the agent's.
 
 from __future__ import annotations
 
+import configparser
+import json
+import os
 import re
+import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
+from pathlib import Path, PurePosixPath
+from typing import Any
 
+import anyio.to_thread
 import msgspec
 
-from closeloop.grading.integrity.base_sources import BaseSources, read_base_sources
-from closeloop.grading.integrity.data_readers import make_data_finder
-from closeloop.grading.integrity.run_through import SCRIPT_NAMES, BaseTree, run_through
-from closeloop.grading.integrity.test_imports import list_loaded_modules
-from closeloop.grading.touched_paths import (
+from closeloop.grading.integrity.data_readers import (
+    BaseSources,
+    folders_above,
+    list_added_sources,
+    make_data_finder,
+    read_base_sources,
+)
+from closeloop.grading.tool_outcomes import (
     changed_paths,
     list_patch_paths,
     list_test_files,
@@ -28,8 +39,182 @@ from closeloop.grading.touched_paths import (
 from closeloop.records.attempt import TestRun
 from closeloop.records.change import Change
 from closeloop.records.record import Record
-from closeloop.records.task import Task
+from closeloop.records.task import Acceptance, Task
+from closeloop.sandbox.workspaces import Workspace
 from closeloop.text.wording import escape_glob, matches_globs
+
+# Follow a test command into the files it calls: Makefiles, scripts, what those call in turn.
+
+
+MAX_FILES = 200
+MAX_BYTES = 256 << 10
+"""What is larger is no script that people write."""
+BY_PROGRAM = {
+    "make": ("GNUmakefile", "makefile", "Makefile"),
+    "gmake": ("GNUmakefile", "makefile", "Makefile"),
+    "just": ("justfile", "Justfile", ".justfile"),
+    "task": ("Taskfile.yml", "Taskfile.yaml"),
+    "tox": ("tox.ini",),
+    "nox": ("noxfile.py",),
+    "invoke": ("tasks.py",),
+    "inv": ("tasks.py",),
+    "rake": ("Rakefile",),
+    "mvn": ("pom.xml",),
+    "gradle": ("build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts"),
+    "gradlew": ("build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts"),
+    "cmake": ("CMakeLists.txt",),
+    "ctest": ("CMakeLists.txt",),
+    "hatch": ("hatch.toml",),
+    "cargo": ("build.rs",),
+}
+"""Which files a program reads without being told."""
+NODE_SCRIPTS = frozenset({"npm", "pnpm", "yarn", "bun"})
+SCRIPT_FOLDERS = frozenset({"scripts", "script", "tools", "tool", "ci", ".ci", ".github", "hack"})
+SCRIPT_NAMES = re.compile(r"(?:run|do)?[-_]?(?:tests?|checks?|verify|validate|lint|ci)\b.*", re.I)
+SCRIPT_ENDINGS = (".sh", ".bash", ".zsh", ".mk", ".ps1", ".bat")
+_WORD = re.compile(r"[\w@%+.,:/~-]+")
+
+
+class BaseTree(Record):
+    """The files of a base as they lie on disk: links are not followed out of it."""
+
+    root: str
+
+    def has(self, path: str) -> bool:
+        """Whether there is a file or a folder at that path."""
+        return self._real(path) is not None
+
+    def read(self, path: str) -> str | None:
+        """A file's text; None for what is not there, too large or no ordinary file."""
+        real = self._real(path)
+        if real is None:
+            return None
+        try:
+            about = real.lstat()
+            if not stat.S_ISREG(about.st_mode) or about.st_size > MAX_BYTES:
+                return None
+            return real.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return None
+
+    def read_bytes(self, path: str) -> bytes | None:
+        """A file's content, however large; None for what is not there or no ordinary file."""
+        real = self._real(path)
+        try:
+            is_file = real is not None and stat.S_ISREG(real.lstat().st_mode)
+            return real.read_bytes() if real is not None and is_file else None
+        except OSError:
+            return None
+
+    def _real(self, path: str) -> Path | None:
+        if not path or "\0" in path or len(path) > 4_000:
+            return None
+        full = Path(os.path.realpath(self.root), os.path.normpath(path))
+        try:
+            inside = full.parent.resolve().is_relative_to(os.path.realpath(self.root))
+            return full if inside and os.path.lexists(full) else None
+        except (OSError, ValueError):
+            return None
+
+
+def run_through(commands: Iterable[str], base: BaseTree) -> dict[str, str]:
+    """The files of the base that commands call, however indirectly, and which calls each."""
+    found: dict[str, str] = {}
+    waiting = [(command, f"`{command}`") for command in commands]
+    while waiting and len(found) < MAX_FILES:
+        text, caller = waiting.pop(0)
+        for path in _named_files(text, base):
+            if path in found:
+                continue
+            found[path] = caller
+            content = base.read(path)
+            if content is not None:
+                waiting.append((content, path))
+    return found
+
+
+def is_script(path: str, content: str | None) -> bool:
+    """Whether a file that a command names serves to check, rather than to be checked."""
+    folders, name = path.split("/")[:-1], path.rpartition("/")[2]
+    known = {file for files in BY_PROGRAM.values() for file in files}
+    known |= {"package.json", "manage.py"}
+    if name in known or name.endswith(SCRIPT_ENDINGS) or SCRIPT_NAMES.fullmatch(name):
+        return True
+    if SCRIPT_FOLDERS & set(folders):
+        return True
+    shell = content is not None and re.match(r"#!.*\b(?:ba|da|z|k)?sh\b", content)
+    return bool(shell) and "bin" not in folders
+
+
+def _named_files(text: str, base: BaseTree) -> list[str]:
+    """Scripts that a text names, and what its programs read unasked, whether it is there or not."""
+    unasked: dict[str, None] = {}
+    named: dict[str, None] = {}
+    for word in _WORD.findall(text):
+        program = word.rpartition("/")[2]
+        unasked.update(dict.fromkeys(BY_PROGRAM.get(program, ())))
+        if program in NODE_SCRIPTS:
+            named["package.json"] = None
+        plain = os.path.normpath(word.partition("::")[0])
+        if not plain.startswith(("/", "..")) and ("/" in word or "." in word):
+            named[plain] = None
+    scripts = (
+        path
+        for path in named
+        if (content := base.read(path)) is not None and is_script(path, content)
+    )
+    return [*unasked, *scripts]
+
+
+# Modules that tests import and that the base has, in its own files or among installed packages.
+#
+# A test file that ran at the base found all that it imports. A new module of such a name would
+# only stand in for what was there: a library of assertions, say, that lies among installed
+# packages.
+
+
+_IMPORT = re.compile(r"^(?:from[ \t]+(\w[\w.]*)|import[ \t]+(\w[\w., \t]*))", re.MULTILINE)
+"""Imports of a whole file: one in a branch or a function may never have run."""
+
+
+def list_loaded_modules(
+    acceptance: Acceptance, base: BaseTree | None, before: TestRun | None
+) -> frozenset[str]:
+    """The top-level modules that test files import which ran at the base, and their helpers."""
+    if base is None or before is None:
+        return frozenset()
+    hidden = parse_change(acceptance.patch)
+    added = {source.path: source.text for source in list_added_sources(hidden)} if hidden else {}
+    ran = (test.id for test in before.tests if test.status in ("passed", "failed"))
+    waiting = [path.removeprefix("**/") for path in list_test_files(ran, acceptance.runner)]
+    seen, names = set[str](), set[str]()
+    while waiting:
+        path = waiting.pop()
+        if path in seen or not path.endswith(".py"):
+            continue
+        seen.add(path)
+        modules = set(_list_imports(path, base, added))
+        names |= {module.partition(".")[0] for module in modules}
+        waiting += _list_helpers(path, modules)
+    return frozenset(names)
+
+
+def _list_imports(path: str, base: BaseTree, added: Mapping[str, str]) -> Iterator[str]:
+    text = f"{base.read(path) or ''}\n{added.get(path, '')}"
+    for match in _IMPORT.finditer(text):
+        for module in (match[1] or match[2]).split(","):
+            yield module.split()[0] if module.split() else ""
+
+
+def _list_helpers(path: str, modules: set[str]) -> Iterator[str]:
+    """Files that a test may import from its folder or the root, and what pytest loads with it."""
+    folders = [*folders_above(path), ""]
+    for folder in folders:
+        yield f"{folder}/conftest.py".lstrip("/")
+    for module in modules:
+        for folder in (folders[0], ""):
+            yield f"{folder}/{module.replace('.', '/')}.py".lstrip("/")
+
 
 STEERING = (
     *("**/conftest.py", "**/pytest.ini", "**/.pytest.ini", "**/pytest.toml", "**/.pytest.toml"),
@@ -326,3 +511,307 @@ def find_test_folder(path: str) -> str | None:
 def _is_named(steering: Steering, path: str) -> bool:
     """Whether the request speaks of this file: then it is the agent's to change."""
     return path.rpartition("/")[2].lower() in steering.prompt.lower()
+
+
+# Manifests of packages: what an agent may change in them, without what steers the tests.
+#
+# The sections that decide how tests are found and run come from the base, all else from the
+# agent. Texts are cut into sections, and the result is read again: where it does not say what it
+# should, the base's text is taken whole.
+
+
+LARGEST_STATEMENT_LINES = 1_000
+_PACKAGE_KEYS = ("scripts", "jest", "mocha", "vitest", "ava", "tap", "nyc", "c8", "babel")
+_PYPROJECT_TABLES = re.compile(
+    r"tool\.(?:pytest|coverage|tox|nox|hatch\.envs|pdm\.scripts|poe|taskipy)(?:\.|$)"
+)
+_CARGO_TABLES = re.compile(
+    r"(?:test|bench|profile\.(?:test|bench)|(?:target\.[^.]+\.)?dev-dependencies|patch|replace)"
+    r"(?:\.|$)"
+)
+"""Also what tests are built with: a library of assertions is one of these dependencies."""
+_CARGO_KEYS = {
+    "lib": ("test", "harness", "doctest", "bench"),
+    "package": ("build", "autotests", "autobenches"),
+}
+_SETUP_SECTIONS = re.compile(r"tool:pytest|pytest|aliases|test|unittest|tox(?::.*)?|coverage:.*")
+_TOML_HEADER = re.compile(r"\s*\[")
+_INI_HEADER = re.compile(r"\[([^]]*)\]")
+
+Tables = dict[str, Any]
+
+
+class TomlStatement(Record):
+    """A header or one `key = value` of a TOML file, with the comments above it."""
+
+    table: str
+    """The one that it stands in or begins: `tool.pytest.ini_options`."""
+    key: str | None
+    """None for a header."""
+    text: str
+
+
+def restore_manifest(path: str, agent_text: str, base_text: str) -> str:
+    """The agent's manifest with all that steers tests as it is in the base.
+
+    The base's text whole where the agent's cannot be read, or does not come out as it must.
+    """
+    restore = _RESTORERS.get(PurePosixPath(path).name)
+    if restore is None:
+        return base_text
+    try:
+        return restore(agent_text, base_text)
+    except (ValueError, TypeError, AttributeError, RecursionError, configparser.Error):
+        return base_text
+
+
+def _restore_package(agent_text: str, base_text: str) -> str:
+    agent, base = json.loads(agent_text), json.loads(base_text)
+    if _chosen(agent, _PACKAGE_KEYS) == _chosen(base, _PACKAGE_KEYS):
+        return agent_text
+    restored = {
+        key: base[key] if key in _PACKAGE_KEYS else value
+        for key, value in agent.items()
+        if key not in _PACKAGE_KEYS or key in base
+    }
+    restored |= _chosen(base, _PACKAGE_KEYS)
+    indent = re.search(r"\n([ \t]+)\"", agent_text)
+    text = json.dumps(restored, indent=indent[1] if indent else None, ensure_ascii=False)
+    return text + "\n" * agent_text.endswith("\n")
+
+
+def _chosen(tables: Tables, keys: tuple[str, ...]) -> Tables:
+    return {key: tables[key] for key in keys if key in tables}
+
+
+def _restore_pyproject(agent_text: str, base_text: str) -> str:
+    return _restore_toml(agent_text, base_text, _PYPROJECT_TABLES, {})
+
+
+def _restore_cargo(agent_text: str, base_text: str) -> str:
+    restored = _restore_toml(agent_text, base_text, _CARGO_TABLES, _CARGO_KEYS)
+    return restored if _targets(restored) == _targets(base_text) else base_text
+
+
+def _targets(text: str) -> dict[str, Tables]:
+    """Which programs of a crate are tested, and by their own harness."""
+    tables = tomllib.loads(text)
+    named = [(kind, table) for kind in ("bin", "example") for table in tables.get(kind, ())]
+    chosen = {
+        f"{kind} {table.get('name')}": _chosen(table, ("test", "harness")) for kind, table in named
+    }
+    return {name: keys for name, keys in chosen.items() if keys}
+
+
+def _restore_toml(
+    agent_text: str, base_text: str, tables: re.Pattern[str], keys: dict[str, tuple[str, ...]]
+) -> str:
+    agent, base = tomllib.loads(agent_text), tomllib.loads(base_text)
+    if _split(agent, tables, keys)[0] == _split(base, tables, keys)[0]:
+        return agent_text
+    kept: list[str] = []
+    base_statements = list(_read_statements(base_text))
+    for statement in _read_statements(agent_text):
+        if tables.match(statement.table) or statement.key in keys.get(statement.table, ()):
+            continue
+        kept.append(statement.text)
+        if statement.key is None:
+            kept += [
+                other.text
+                for other in base_statements
+                if other.table == statement.table and other.key in keys.get(other.table, ())
+            ]
+    steering = [one.text for one in base_statements if tables.match(one.table)]
+    text = "".join((*(_ended(part) for part in kept), *(_ended(part) for part in steering)))
+    steers, rest = _split(tomllib.loads(text), tables, keys)
+    is_right = steers == _split(base, tables, keys)[0] and rest == _split(agent, tables, keys)[1]
+    return text if is_right else base_text
+
+
+def _ended(text: str) -> str:
+    return text if text.endswith("\n") else f"{text}\n"
+
+
+def _read_statements(text: str) -> Iterator[TomlStatement]:
+    """The statements of a TOML file that is known to be right, in order."""
+    table, pending = "", list[str]()
+    for line in text.splitlines(keepends=True):
+        pending.append(line)
+        if len(pending) > LARGEST_STATEMENT_LINES:
+            raise ValueError("a statement of too many lines")
+        try:
+            value = tomllib.loads("".join(pending))
+        except tomllib.TOMLDecodeError:
+            continue
+        if not value:
+            continue
+        key = None if _TOML_HEADER.match(_first_code_line(pending)) else next(iter(value))
+        table = _path_of(value) if key is None else table
+        yield TomlStatement(table=table, key=key, text="".join(pending))
+        pending = []
+    if pending:
+        yield TomlStatement(table=table, key="", text="".join(pending))
+
+
+def _first_code_line(lines: list[str]) -> str:
+    return next(line for line in lines if line.strip() and not line.lstrip().startswith("#"))
+
+
+def _path_of(value: Any) -> str:
+    """The dotted name of the one table that a header begins."""
+    names = []
+    while value:
+        if isinstance(value, list):
+            value = value[0]
+        elif isinstance(value, dict):
+            name, value = next(iter(value.items()))
+            names.append(name)
+        else:
+            break
+    return ".".join(names)
+
+
+def _split(
+    tables: Tables, pattern: re.Pattern[str], keys: dict[str, tuple[str, ...]]
+) -> tuple[Tables, Tables]:
+    """What steers tests, by dotted name, and everything else."""
+    steering: Tables = {}
+
+    def strip(value: Tables, above: str) -> Tables:
+        rest: Tables = {}
+        for name, part in value.items():
+            path = f"{above}.{name}" if above else name
+            if pattern.match(path) or name in keys.get(above, ()):
+                steering[path] = part
+            elif isinstance(part, dict):
+                if inner := strip(part, path):
+                    rest[name] = inner
+            else:
+                rest[name] = part
+        return rest
+
+    rest = strip(tables, "")
+    return steering, rest
+
+
+def _restore_setup(agent_text: str, base_text: str) -> str:
+    agent, base = _read_setup(agent_text), _read_setup(base_text)
+    if _steering(agent) == _steering(base):
+        return agent_text
+    parts = [
+        text for name, text in _cut_setup(agent_text) if not _SETUP_SECTIONS.fullmatch(name.strip())
+    ]
+    parts += [
+        text for name, text in _cut_setup(base_text) if _SETUP_SECTIONS.fullmatch(name.strip())
+    ]
+    text = "".join(map(_ended, parts))
+    restored = _read_setup(text)
+    others = {
+        name: part for name, part in agent.items() if not _SETUP_SECTIONS.fullmatch(name.strip())
+    }
+    is_right = restored == {**others, **_steering(base)}
+    return text if is_right else base_text
+
+
+def _read_setup(text: str) -> Tables:
+    parser = configparser.ConfigParser(interpolation=None, default_section="\0")
+    parser.read_string(text)
+    return {name: dict(parser[name]) for name in parser.sections()}
+
+
+def _steering(sections: Tables) -> Tables:
+    return {
+        name: part for name, part in sections.items() if _SETUP_SECTIONS.fullmatch(name.strip())
+    }
+
+
+def _cut_setup(text: str) -> Iterator[tuple[str, str]]:
+    name, lines = "", list[str]()
+    for line in text.splitlines(keepends=True):
+        if header := _INI_HEADER.match(line):
+            yield name, "".join(lines)
+            name, lines = header[1], []
+        lines.append(line)
+    yield name, "".join(lines)
+
+
+_RESTORERS: dict[str, Callable[[str, str], str]] = {
+    "package.json": _restore_package,
+    "pyproject.toml": _restore_pyproject,
+    "setup.cfg": _restore_setup,
+    "Cargo.toml": _restore_cargo,
+}
+
+
+# Put an agent's change on top of the base, without what does not decide its verdict.
+
+
+INLINE_TESTS = ("#[cfg(test)]", "#[test]")
+
+
+async def apply_change(workspace: Workspace, task: Task, patch: str, steering: Steering) -> None:
+    """Apply a change; tests and what steers them become the reference's, where it changes them.
+
+    BadInput when the patch does not apply.
+    """
+    change = parse_change(patch)
+    aside = restored_paths(steering, change) if change else {}
+    if patch:
+        await workspace.apply_patch(patch, exclude=[escape_glob(path) for path in aside])
+    if change is not None:
+        await _restore_renamed(workspace, change, steering, aside)
+        await _restore_parts(workspace, change, steering)
+    hidden = set(list_patch_paths(task.acceptance.patch))
+    kept = [
+        path
+        for path in list_patch_paths(task.reference)
+        if path in hidden or why_restored(steering, path) is None
+    ]
+    if task.reference is not None and len(kept) < len(steering.references):
+        await workspace.apply_patch(task.reference, exclude=[escape_glob(path) for path in kept])
+
+
+async def _restore_renamed(
+    workspace: Workspace, change: Change, steering: Steering, aside: Collection[str]
+) -> None:
+    """Put back what a rename took away: git leaves out a renamed file by its new name alone."""
+    for file in change.files:
+        old = file.old_path
+        if old is None or old not in aside or file.path in aside or steering.base is None:
+            continue
+        content = await anyio.to_thread.run_sync(steering.base.read_bytes, old)
+        if content is not None:
+            await workspace.cage.write(old, content)
+
+
+async def _restore_parts(workspace: Workspace, change: Change, steering: Steering) -> None:
+    """Restore the parts of files that steer tests, or are tests: the rest is the agent's."""
+    for path, base_text in _files_with_parts(change, steering):
+        try:
+            text = (await workspace.cage.read(path)).decode()
+        except (OSError, UnicodeDecodeError):
+            continue
+        restored = await anyio.to_thread.run_sync(_restored_text, path, text, base_text)
+        if restored != text:
+            await workspace.cage.write(path, restored.encode())
+
+
+def _files_with_parts(change: Change, steering: Steering) -> Iterator[tuple[str, str]]:
+    """Changed files of which a part does not count, with their text at the base."""
+    for file in change.files:
+        path = file.path
+        if file.status == "deleted" or steering.base is None or path in steering.subject:
+            continue
+        base_text = steering.base.read(path)
+        if is_manifest(path) and path not in steering.references:
+            yield path, base_text or ("{}" if path.endswith(".json") else "")
+        elif path.endswith(".rs") and base_text and any(mark in base_text for mark in INLINE_TESTS):
+            yield path, base_text
+
+
+def _restored_text(path: str, text: str, base_text: str) -> str:
+    from closeloop.grading.integrity.rust import restore_inline_tests
+
+    if path.endswith(".rs"):
+        return restore_inline_tests(text, base_text) or text
+    return restore_manifest(path, text, base_text)

@@ -8,47 +8,559 @@ code under test cannot read the copies.
 
 from __future__ import annotations
 
+import random
 import re
 import shlex
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Literal
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
-from closeloop.grading.integrity.cargo_targets import (
-    CargoTarget,
-    TestLocation,
-    list_targets,
-    locate_test,
-)
-from closeloop.grading.integrity.perturb_rust import (
-    list_likely_changes,
-    list_siblings,
-    perturb_rust_test,
-    read_attribute_name,
-)
 from closeloop.grading.integrity.probe import (
     MAX_PERTURBED,
+    Perturbation,
     Probe,
     ProbeRequest,
     ProbeTest,
     Results,
-)
-from closeloop.grading.integrity.source_edits import (
     SourceEdit,
     apply_edits,
+    change_literal,
+    find_tool_call,
     insert_text,
     make_generator,
     make_name,
     node_text,
     parse_source,
     replace_node,
+    split_option,
     walk_nodes,
 )
-from closeloop.grading.integrity.tool_command import find_tool_call, split_option
-from closeloop.grading.testing.runner_reports import read_cargo
+from closeloop.grading.runner_reports import read_cargo
 from closeloop.records.record import Record
 
 if TYPE_CHECKING:
     from tree_sitter import Node
+
+
+# Which target of which package a test of `cargo test` belongs to, and in which file it is.
+
+
+TargetKind = Literal["lib", "bin", "test"]
+
+
+class CargoTarget(Record):
+    """One program that cargo builds of a package."""
+
+    kind: TargetKind
+    name: str
+    """As the manifest has it."""
+    root: str
+    """The path of its first file."""
+    is_discovered: bool = False
+    """Cargo would find another one in a new file beside it."""
+
+    @property
+    def folder(self) -> str:
+        return self.root.rpartition("/")[0]
+
+    @property
+    def crate(self) -> str:
+        """The first part of its tests' ids."""
+        return self.name.replace("-", "_")
+
+
+class TestLocation(Record):
+    """Where a test should be written, going by its id."""
+
+    path: str
+    target: CargoTarget
+    file_modules: tuple[str, ...]
+    """The module that the file is."""
+    inner_modules: tuple[str, ...]
+    """Modules inside it."""
+    function: str
+
+
+def list_targets(sources: Mapping[str, str]) -> list[CargoTarget]:
+    """Return the targets of all packages whose manifest is among the sources."""
+    targets = list[CargoTarget]()
+    for path, text in sorted(sources.items()):
+        folder, _, name = path.rpartition("/")
+        try:
+            manifest = tomllib.loads(text) if name == "Cargo.toml" else {}
+        except tomllib.TOMLDecodeError:
+            continue
+        package = manifest.get("package")
+        if isinstance(package, dict) and isinstance(package.get("name"), str):
+            prefix = f"{folder}/" if folder else ""
+            targets += _list_package_targets(manifest, package, prefix, sources)
+    return targets
+
+
+def _list_package_targets(
+    manifest: Mapping[str, Any], package: Mapping[str, Any], prefix: str, sources: Mapping[str, str]
+) -> Iterator[CargoTarget]:
+    lib = manifest.get("lib") or {}
+    lib_path = f"{prefix}{lib.get('path', 'src/lib.rs')}"
+    if lib_path in sources:
+        yield CargoTarget(kind="lib", name=lib.get("name", package["name"]), root=lib_path)
+    listed = list(_list_declared(manifest, prefix, sources))
+    yield from listed
+    is_discovering = package.get("autotests", True) and not (
+        manifest.get("test") and package.get("edition", "2015") == "2015"
+    )
+    known = {target.root for target in listed}
+    for path in sources:
+        if not path.startswith(prefix) or path in known:
+            continue
+        match path.removeprefix(prefix).split("/"):
+            case ["src", "main.rs"]:
+                yield CargoTarget(kind="bin", name=package["name"], root=path)
+            case ["src", "bin", name] if name.endswith(".rs"):
+                yield CargoTarget(kind="bin", name=name[:-3], root=path)
+            case ["tests", name] if name.endswith(".rs") and is_discovering:
+                yield CargoTarget(kind="test", name=name[:-3], root=path, is_discovered=True)
+            case ["src", "bin", name, "main.rs"]:
+                yield CargoTarget(kind="bin", name=name, root=path)
+            case ["tests", name, "main.rs"] if is_discovering:
+                yield CargoTarget(kind="test", name=name, root=path)
+
+
+def _list_declared(
+    manifest: Mapping[str, Any], prefix: str, sources: Mapping[str, str]
+) -> Iterator[CargoTarget]:
+    """The manifest's own `[[bin]]` and `[[test]]`."""
+    kinds: tuple[tuple[TargetKind, str], ...] = (("bin", "src/bin"), ("test", "tests"))
+    for kind, folder in kinds:
+        for entry in manifest.get(kind) or ():
+            name = str(entry.get("name"))
+            usual = (f"{folder}/{name}.rs", f"{folder}/{name}/main.rs")
+            for path in (entry["path"],) if "path" in entry else usual:
+                if f"{prefix}{path}" in sources:
+                    yield CargoTarget(kind=kind, name=name, root=f"{prefix}{path}")
+
+
+def locate_test(
+    test: str, targets: list[CargoTarget], sources: Mapping[str, str]
+) -> Iterator[TestLocation]:
+    """Yield the places where a test may be, going by its id; those in deeper modules first."""
+    crate, *modules, function = test.split("::") if "::" in test else ("", "")
+    roots = {target.root for target in targets}
+    for target in targets:
+        if target.crate != crate:
+            continue
+        for split in range(len(modules), -1, -1):
+            inside, rest = tuple(modules[:split]), tuple(modules[split:])
+            for path in _module_paths(target, inside):
+                if path in sources and (path == target.root or path not in roots):
+                    yield TestLocation(
+                        path=path,
+                        target=target,
+                        file_modules=inside,
+                        inner_modules=rest,
+                        function=function,
+                    )
+
+
+def _module_paths(target: CargoTarget, modules: tuple[str, ...]) -> tuple[str, ...]:
+    if not modules:
+        return (target.root,)
+    path = "/".join(filter(None, (target.folder, *modules)))
+    return (f"{path}.rs", f"{path}/mod.rs")
+
+
+# Make Rust tests wrong on purpose: assertions inverted, expected values changed.
+#
+# Certain is what a passing test surely reaches, and what `#[should_panic]` says the opposite of.
+# A changed value is only likely to matter, as `==` means what a type makes of it.
+
+
+MAX_WAYS = 24
+"""Ways in which one test is made wrong: each is a copy to compile and to run."""
+_OPPOSITE = {"assert_eq": "assert_ne", "assert_ne": "assert_eq"}
+_PLAIN_MACROS = re.compile(
+    r"(?:debug_)?assert\w*|e?print(?:ln)?|dbg|vec|format|write(?:ln)?|matches|panic|todo"
+    r"|unimplemented|unreachable|concat|stringify|include\w*|env|line|file|json"
+)
+"""Macros that leave a function by a panic or not at all."""
+_COMPILED_MACROS = re.compile(r"include\w*|env|option_env|concat")
+_LITERAL = re.compile(r"(?:integer|float|string|raw_string|char|boolean)_literal")
+_EXPECTED_NAME = re.compile(r"want|expect|cases|tests|table", re.IGNORECASE)
+_BEFORE = frozenset({"", ",", "&", ":", "==", "!=", "<=", ">=", "(", "[", "{", "="})
+_AFTER = frozenset({"", ",", ".", "==", "!=", "&&", "||", ")", "]", "}", ";"})
+_CLAIMING_FIELDS = {
+    "let_declaration": "value",
+    "const_item": "value",
+    "static_item": "value",
+    "for_expression": "value",
+    "if_expression": "condition",
+    "call_expression": "arguments",
+}
+_FAILING = re.compile(r"\bpanic!|\bassert|\bErr\(|\bunreachable!|\bexit\(")
+_OWN_FLOW = frozenset({"closure_expression", "async_block", "function_item"})
+_LOOPS = frozenset({"for_expression", "while_expression", "loop_expression"})
+_ENDING = (
+    " let _ending = { struct Ending; impl Drop for Ending { fn drop(&mut self) {"
+    " if !::std::thread::panicking() { panic!() } } } Ending };"
+)
+
+
+def perturb_rust_test(
+    function: Node, attributes: list[Node], rng: random.Random
+) -> list[Perturbation]:
+    """Return ways to make the test fail wherever it passes."""
+    body = function.child_by_field_name("body")
+    panicking = [node for node in attributes if read_attribute_name(node) == "should_panic"]
+    if body is None:
+        return []
+    if panicking:
+        return list(_spoil_panic(panicking[0], rng))
+    reached = list(_reached_statements(body))
+    inverted = [way for macro in _assertions(reached) for way in _invert(macro)]
+    chosen = rng.sample(inverted, min(MAX_WAYS // 2, len(inverted)))
+    likely = list(list_likely_changes(body, rng))
+    chosen += rng.sample(likely, min(MAX_WAYS - len(chosen), len(likely)))
+    if function.child_by_field_name("return_type") is None:
+        edit, how = insert_text(function.start_byte, "#[should_panic]\n"), "should_panic added"
+    else:
+        edit, how = insert_text(body.start_byte + 1, _ENDING), "failure added at the end"
+    return [*chosen, Perturbation(edits=(edit,), how=how, certain=True)]
+
+
+def read_attribute_name(attribute: Node) -> str:
+    """`tokio::test` of `#[tokio::test(flavor = "current_thread")]`."""
+    inner = attribute.named_children[0] if attribute.named_children else None
+    return node_text(inner.named_children[0]) if inner is not None and inner.named_children else ""
+
+
+def _spoil_panic(attribute: Node, rng: random.Random) -> Iterator[Perturbation]:
+    yield Perturbation(
+        edits=(replace_node(attribute, ""),), how="should_panic removed", certain=True
+    )
+    for literal in walk_nodes(attribute):
+        if literal.type == "string_literal":
+            changed = change_literal(node_text(literal), rng)
+            if changed is not None:
+                how = f"{changed} for {node_text(literal)}"
+                yield Perturbation(edits=(replace_node(literal, changed),), how=how, certain=True)
+
+
+def _reached_statements(block: Node) -> Iterator[Node]:
+    is_conditional = False
+    for statement in block.named_children:
+        if "comment" in statement.type:
+            continue
+        if statement.type == "attribute_item":
+            is_conditional = True
+            continue
+        if not is_conditional:
+            yield statement
+            inner = _inner_block(statement)
+            if inner is not None:
+                yield from _reached_statements(inner)
+        is_conditional = False
+        if _may_leave(statement):
+            return
+
+
+def _inner_block(statement: Node) -> Node | None:
+    """A block of its own, or the body of a loop over an array that is written out."""
+    inner = statement.named_children[0] if statement.type == "expression_statement" else statement
+    if inner.type == "block":
+        return inner
+    if inner.type != "for_expression":
+        return None
+    value = inner.child_by_field_name("value")
+    if value is not None and value.type == "reference_expression":
+        value = value.child_by_field_name("value")
+    is_filled = (
+        value is not None
+        and value.type == "array_expression"
+        and bool(value.named_children)
+        and value.child_by_field_name("length") is None
+    )
+    return inner.child_by_field_name("body") if is_filled else None
+
+
+def _may_leave(node: Node, in_loop: bool = False) -> bool:
+    """Whether a statement may end its function or loop early in a test that passes."""
+    if node.type == "return_expression":
+        return True
+    if node.type in ("break_expression", "continue_expression"):
+        return not in_loop or any(child.type == "label" for child in node.children)
+    if node.type == "macro_invocation":
+        return not _PLAIN_MACROS.fullmatch(_macro_name(node))
+    if node.type in _OWN_FLOW:
+        return False
+    return any(_may_leave(child, in_loop or node.type in _LOOPS) for child in node.children)
+
+
+def _macro_name(macro: Node) -> str:
+    return node_text(macro.child_by_field_name("macro")).rpartition("::")[2]
+
+
+def _assertions(reached: list[Node]) -> Iterator[Node]:
+    for statement in reached:
+        inner = statement
+        if statement.type == "expression_statement" and statement.named_children:
+            inner = statement.named_children[0]
+        if inner.type == "macro_invocation":
+            yield inner
+
+
+def _split_arguments(macro: Node) -> list[list[Node]]:
+    """The tokens of each argument; commas of generics split too, as only types tell them apart."""
+    tree = next((child for child in macro.children if child.type == "token_tree"), None)
+    arguments: list[list[Node]] = [[]]
+    for token in tree.children[1:-1] if tree is not None else []:
+        if token.type == ",":
+            arguments.append([])
+        elif "comment" not in token.type:
+            arguments[-1].append(token)
+    return [argument for argument in arguments if argument]
+
+
+def _invert(macro: Node) -> Iterator[Perturbation]:
+    name, title = _macro_name(macro), macro.child_by_field_name("macro")
+    line = macro.start_point[0] + 1
+    if name in _OPPOSITE and title is not None:
+        end = title.end_byte
+        edit = SourceEdit(start=end - len(name), end=end, text=_OPPOSITE[name])
+        how = f"{_OPPOSITE[name]} for {name} in line {line}"
+        yield Perturbation(edits=(edit,), how=how, certain=True)
+    arguments = _split_arguments(macro)
+    if name != "assert" or not arguments:
+        return
+    is_split_wrong = len(arguments) > 1 and any(t.type in ("<", ">", "|") for t in arguments[0])
+    if not is_split_wrong:
+        edits = (
+            insert_text(arguments[0][0].start_byte, "!("),
+            insert_text(arguments[0][-1].end_byte, ")"),
+        )
+        yield Perturbation(edits=edits, how=f"assertion inverted in line {line}", certain=True)
+
+
+def list_likely_changes(node: Node, rng: random.Random) -> Iterator[Perturbation]:
+    """Changed values of every assertion in a function or a table, whether it is reached or not."""
+    changes = {change.edits[0].start: change for change in _changed_values(node, rng)}
+    yield from changes.values()
+
+
+def _changed_values(node: Node, rng: random.Random) -> Iterator[Perturbation]:
+    for inner in walk_nodes(node):
+        for part in _list_claimed_parts(inner):
+            yield from _change_literals(part, rng)
+
+
+def _list_claimed_parts(node: Node) -> list[Node]:
+    """What a node compares with: in assertions, conditions, tables and calls that assert."""
+    if node.type == "macro_invocation":
+        arguments = _split_arguments(node)[:2] if _asserts(node) else []
+        return [token for argument in arguments for token in argument]
+    field = _CLAIMING_FIELDS.get(node.type)
+    part = node.child_by_field_name(field) if field else None
+    if part is None:
+        return []
+    if node.type == "let_declaration":
+        is_claim = bool(_EXPECTED_NAME.search(node_text(node.child_by_field_name("pattern"))))
+    elif node.type == "if_expression":
+        is_claim = bool(_FAILING.search(node_text(node)))
+    elif node.type == "call_expression":
+        is_claim = _is_statement(node)
+    else:
+        is_claim = True
+    return [part] if is_claim else []
+
+
+def _asserts(macro: Node) -> bool:
+    """Whether a macro may be one that asserts: all that are not known to do something else."""
+    name = _macro_name(macro)
+    return "assert" in name or not _PLAIN_MACROS.fullmatch(name)
+
+
+def _is_statement(call: Node) -> bool:
+    """Whether a call of a plain function stands alone, as helpers that assert do."""
+    function, above = call.child_by_field_name("function"), call.parent
+    is_plain = function is not None and function.type == "identifier"
+    is_tried = above is not None and above.type == "try_expression"
+    around = above.parent if above is not None and is_tried else above
+    return is_plain and around is not None and around.type in ("expression_statement", "block")
+
+
+def _change_literals(node: Node, rng: random.Random) -> Iterator[Perturbation]:
+    for literal in walk_nodes(node, skip=_OWN_FLOW):
+        if _LITERAL.fullmatch(literal.type) and _is_value(literal):
+            changed = change_literal(node_text(literal), rng)
+            if changed is not None:
+                how = f"{changed} for {node_text(literal)} in line {literal.start_point[0] + 1}"
+                edit = replace_node(literal, changed)
+                yield Perturbation(edits=(edit,), how=how, certain=False)
+
+
+def _is_value(literal: Node) -> bool:
+    """Whether another value compiles: no length, index, tuple field, operand or file name."""
+    before, after = literal.prev_sibling, literal.next_sibling
+    if before is not None and before.type == "-":
+        before = before.prev_sibling
+    if (before.type if before else "") not in _BEFORE or (
+        after.type if after else ""
+    ) not in _AFTER:
+        return False
+    tree = literal.parent
+    if tree is None or tree.type != "token_tree":
+        return tree is None or tree.type not in ("index_expression", "match_pattern")
+    opener = tree.prev_sibling
+    if opener is None:
+        return True
+    if opener.type == "!":
+        return not _COMPILED_MACROS.fullmatch(node_text(opener.prev_sibling))
+    is_index = tree.children[0].type == "[" and opener.type in ("identifier", "token_tree", "?")
+    return not is_index
+
+
+def list_siblings(nodes: list[Node]) -> Iterator[tuple[Node, list[Node]]]:
+    """Yield each item with the attributes in front of it."""
+    attributes: list[Node] = []
+    for node in nodes:
+        if node.type == "attribute_item":
+            attributes.append(node)
+        elif "comment" not in node.type:
+            yield node, attributes
+            attributes = []
+
+
+# Put the tests inside a Rust source file back to what they were before an agent's change.
+
+
+_INLINE_TEST_ATTRIBUTE = re.compile(r"(?:\w+::)*(?:test|bench|rstest|test_case)")
+_TEST_MODULES = frozenset({"test", "tests"})
+_CONTAINERS = frozenset(
+    {"mod_item", "impl_item", "trait_item", "function_item", "struct_item", "enum_item"}
+)
+
+Container = tuple[str, ...]
+
+
+class _TestItem(Record):
+    """Something that only exists when tests are built."""
+
+    container: Container
+    key: str
+    start: int
+    end: int
+    text: str
+
+
+def restore_inline_tests(agent_text: str, base_text: str) -> str | None:
+    """Return the agent's source file with the test code of the base, and no other test code.
+
+    Test code is what has `#[cfg(test)]`, `#[test]` and the like, or is a module named `tests`, at
+    any depth. None where that cannot be done: one of the files does not parse, or what the base's
+    test code stands in is gone.
+    """
+    agent = parse_source("tree_sitter_rust", agent_text.encode())
+    base = parse_source("tree_sitter_rust", base_text.encode())
+    if agent is None or base is None:
+        return None
+    try:
+        return _restore(agent, base, agent_text, base_text)
+    except RecursionError:  # nested deeper than people write
+        return None
+
+
+def _restore(agent: Node, base: Node, agent_text: str, base_text: str) -> str | None:
+    if _is_only_for_tests(base):
+        return base_text
+    if _is_only_for_tests(agent):
+        return None
+    missing = _group_items(_list_test_items(base, ()))
+    ends = dict(_list_container_ends(agent, ()))
+    edits = []
+    for item in _list_test_items(agent, ()):
+        originals = missing.get((item.container, item.key), [])
+        text = originals.pop(0).text if originals else ""
+        edits.append(SourceEdit(start=item.start, end=item.end, text=text))
+    for (container, _), items in missing.items():
+        for item in items:
+            if container not in ends:
+                return None
+            edits.append(insert_text(ends[container], f"\n{item.text}\n"))
+    return apply_edits(agent_text.encode(), edits).decode()
+
+
+def _is_only_for_tests(root: Node) -> bool:
+    """Whether the whole file is under `#![cfg(test)]`."""
+    inner = [node for node in root.named_children if node.type == "inner_attribute_item"]
+    return any(_asks_for_tests(attribute) for attribute in inner)
+
+
+def _group_items(items: Iterator[_TestItem]) -> dict[tuple[Container, str], list[_TestItem]]:
+    groups: dict[tuple[Container, str], list[_TestItem]] = {}
+    for item in items:
+        groups.setdefault((item.container, item.key), []).append(item)
+    return groups
+
+
+def _list_test_items(node: Node, container: Container) -> Iterator[_TestItem]:
+    for item, attributes in list_siblings(node.named_children):
+        if _is_test_item(item, attributes):
+            start = min(one.start_byte for one in (item, *attributes))
+            after = item.next_sibling
+            end = after.end_byte if after is not None and after.type == "," else item.end_byte
+            text = (node.text or b"")[start - node.start_byte : end - node.start_byte]
+            yield _TestItem(
+                container=container,
+                key=_make_key(item),
+                start=start,
+                end=end,
+                text=text.decode("utf-8", "replace"),
+            )
+        else:
+            inside = (*container, _make_key(item)) if item.type in _CONTAINERS else container
+            yield from _list_test_items(item, inside)
+
+
+def _list_container_ends(node: Node, container: Container) -> Iterator[tuple[Container, int]]:
+    """Where items may be added: at the end of the file, of modules, implementations and traits."""
+    if not container:
+        yield container, node.end_byte
+    for item in node.named_children:
+        body = item.child_by_field_name("body")
+        if body is not None and body.type == "declaration_list" and item.type in _CONTAINERS:
+            inside = (*container, _make_key(item))
+            yield inside, body.end_byte - 1
+            yield from _list_container_ends(body, inside)
+
+
+def _make_key(item: Node) -> str:
+    """What makes it the same item in another version of the file."""
+    name, body = item.child_by_field_name("name"), item.child_by_field_name("body")
+    if name is not None:
+        return f"{item.type} {node_text(name)}"
+    head = item.text or b""
+    if body is not None and item.type == "impl_item":
+        head = head[: body.start_byte - item.start_byte]
+    return f"{item.type} {' '.join(head.decode('utf-8', 'replace').split())}"
+
+
+def _is_test_item(item: Node, attributes: list[Node]) -> bool:
+    names = [read_attribute_name(attribute) for attribute in attributes]
+    return (
+        any(_INLINE_TEST_ATTRIBUTE.fullmatch(name) for name in names)
+        or any(_asks_for_tests(attribute) for attribute in attributes)
+        or (
+            item.type == "mod_item" and node_text(item.child_by_field_name("name")) in _TEST_MODULES
+        )
+    )
+
+
+def _asks_for_tests(attribute: Node) -> bool:
+    """Whether it is a `cfg` that holds only, or also, when tests are built."""
+    if read_attribute_name(attribute) != "cfg":
+        return False
+    condition = re.sub(r'"[^"]*"|\bnot\s*\([^()]*\)', "", node_text(attribute))
+    return bool(re.search(r"\btest\b", condition))
+
 
 CONTROL_PAIRS = 3
 """Controls that must pass, and as many that must fail, in each file."""

@@ -73,13 +73,9 @@ from closeloop.process.rule_helpers import (
     list_git_verbs,
     truncate_line,
 )
-from closeloop.process.text_words import mentions_any
+from closeloop.process.text_facts import mentions_any
+from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.inspection import (
-    LaneReading,
-    TraceReading,
-    TraceStep,
-)
 from closeloop.records.record import Record
 from closeloop.records.trace import (
     Command,

@@ -55,10 +55,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import get_args
 
+from closeloop.records.change import TraceReading
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.inspection import (
-    TraceReading,
-)
 from closeloop.records.trace import (
     AnyEvent,
 )

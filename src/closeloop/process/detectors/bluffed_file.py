@@ -62,10 +62,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from closeloop.process.missing_files import list_missing_files
 from closeloop.process.rule_helpers import truncate_line
+from closeloop.process.stale_files import list_missing_files
+from closeloop.records.change import TraceReading
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.inspection import TraceReading
 
 rule = Rule(
     name="bluffed-file",

@@ -72,16 +72,329 @@ It advises (severity info): words are a poor measure of a goal, and legitimate w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
 
-from closeloop.process.agent_plans import LanePlan, find_dropped_steps, list_plans
-from closeloop.process.measures.convergence import WINDOW_STEPS, drift_curve, drift_slope
+from closeloop.process.agent_claims import ClosingMessage, list_closings, parse_claim
+from closeloop.process.feedback_use import WINDOW_STEPS, drift_curve, drift_slope
+from closeloop.process.handoff_briefs import short_names, step_input
 from closeloop.process.rule_helpers import truncate_line
-from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.inspection import (
-    LaneReading,
-    TraceReading,
+from closeloop.process.text_facts import (
+    find_sentence_targets,
+    mentions_any,
+    normalise_words,
+    word_stems,
 )
+from closeloop.records.change import LaneReading, TraceReading, TraceStep
+from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
+from closeloop.records.record import Record
+from closeloop.records.trace import Message, Thought, ToolUse
+
+# Plans of an agent: its list of things to do, the steps that it announced, and the lost.
+#
+# Lists kept by a tool say themselves what is open. Of steps that stand in a message only what was
+# done and said afterwards tells: a step is lost when nothing of it turns up again. Lists of the
+# user are no plans: most tell how a fault comes about, or how to answer.
+
+
+MIN_STEPS = 3
+"""A list of fewer is no plan."""
+MIN_STRAY_EDITS = 5
+"""So many edits in a row that touch neither request nor plan have left them."""
+MAX_STEPS = 200
+MAX_INPUT_CHARS = 4000
+MAX_MESSAGES = 100
+_PLAN_TOOLS = frozenset(
+    ("manage_todo_list", "plan", "set_plan", "task_tracker", "todo", "todo_list", "todo_write",
+     "todowrite", "update_plan", "update_todo_list", "updatetodolist", "write_todos")
+)  # fmt: skip
+_LIST_FIELDS = ("todos", "plan", "task_list", "todoList", "todo_list", "items", "tasks", "steps")
+_TEXT_FIELDS = ("content", "step", "title", "text", "task", "description")
+_OPEN_STATES = ("pending", "todo", "not_started", "not-started")
+_OPEN_ITEM = re.compile(r"^\s*(?:[-*]|\d+[.)])?\s*\[ \]\s*(.+)$", re.MULTILINE)
+_ANY_ITEM = re.compile(r"^\s*(?:[-*]|\d+[.)])?\s*\[[ xX~-]\]\s*.+$", re.MULTILINE)
+_TASK_ID = re.compile(r"#(\d+)")
+_NUMBERED_LINE = re.compile(r"^ {0,3}(?:\*\*)?(?:step )?(\d{1,2})[.):]\s+(.{4,300})$", re.M | re.I)
+_THIRD_ITEMS = ("\n3.", "\n3)", "\n3:", "\n 3.", "\n  3.", "\n   3.", "\n**3", "tep 3")
+"""Without one of these a message has no such list."""
+_PLAN_WORD = re.compile(
+    r"\b(?:plan|(?:my|the|next|following) steps|todo|i(?:'ll| will)|going to|approach|i need to"
+    r"|let's|let me)\b",
+    re.IGNORECASE,
+)
+_REPRODUCTION = re.compile(r"\breproduc\w*\b", re.IGNORECASE)
+_THINKING = re.compile(
+    r"^\W*(?:first,? |then,? |finally,? |next,? )?(?:it|this|that|there|they"
+    r"|explore|understand|analy[sz]e|think|consider|review|identify|verify|ensure|make sure"
+    r"|confirm|check|look|read|find|locate|plan|run|re-?run"
+    r"|(?:create|write) a (?:\w+ ){0,2}script|test|investigate|study|decide|reproduce"
+    r"|submit|finish|commit|report|summari[sz]e|ask|wait|repeat"
+    r"|if|optional\w*|maybe|as a first|gather|search|inspect|examine|note|use|debug|validate)\b",
+    re.IGNORECASE,
+)
+"""It leaves no mark of its own, is done only where it is needed, or tells what there is."""
+_VAGUE_STEMS = word_stems(
+    " add change create implement update fix make remove test run new code file function refactor"
+    " extend support handle step task need source sourcecode repo repository issue resolve problem"
+    " bug script error solution work project codebase reproduce "
+)
+
+
+class LanePlan(Record):
+    """The last state of one of a lane's plans."""
+
+    number: int
+    """The event that says so."""
+    steps: int
+    pending: tuple[str, ...]
+    """Steps that are open, or of which nothing is known."""
+    tracked: bool = True
+    """The list itself says what is open; else only the work tells."""
+
+
+class DroppedSteps(Record):
+    """Steps that were open when the agent said that it was done, or went on to something else."""
+
+    plan: LanePlan
+    steps: tuple[str, ...]
+    claim: Message | None = None
+    strayed: Sequence[TraceStep] = ()
+    """Edits at the end that have nothing to do with the request or the plan."""
+
+
+def find_dropped_steps(
+    reading: TraceReading, lane: LaneReading, plans: Sequence[LanePlan]
+) -> DroppedSteps | None:
+    """Steps of a lane's plan that neither its later words nor its later work mention."""
+    for plan in plans:
+        if not plan.pending:
+            continue
+        claim = _claim_on_plan(lane, plan)
+        strayed = _list_stray_edits(lane, plan) if claim is None else ()
+        if (claim or strayed) and (lost := tuple(_list_lost_steps(reading, lane, plan))):
+            return DroppedSteps(plan=plan, steps=lost, claim=claim, strayed=strayed)
+    return None
+
+
+def list_plans(lane: LaneReading) -> Sequence[LanePlan]:
+    """The lane's list, or the steps that it announced, each as it stood last."""
+    plans = [find_last_plan(lane), _find_task_plan(lane)] if lane.tools else []
+    if not any(plans):
+        plans.append(_find_written_plan(lane))
+    return [plan for plan in plans if plan is not None]
+
+
+def find_last_plan(lane: LaneReading) -> LanePlan | None:
+    """What the lane's own list of things to do said last, with what had vanished from it."""
+    last: LanePlan | None = None
+    vanished: dict[str, None] = {}
+    since = lane.users[-1].number if lane.users else 0
+    for step in reversed(lane.tools):
+        event = step.event
+        if not isinstance(event, ToolUse) or not _is_plan_tool(event.name):
+            continue
+        items = list(_parse_plan_items(event.arguments or {}))
+        if items and last is None:
+            pending = tuple(text for text, is_open in items if is_open)
+            last = LanePlan(number=event.number, steps=len(items), pending=pending)
+            kept = _telling_stems(" ".join(text for text, _ in items))
+        elif items and event.number > since:
+            vanished |= {
+                text: None
+                for text, is_open in items
+                if is_open and _share(_telling_stems(text), kept) < 0.5
+            }
+        if event.number <= since:
+            break
+    if last is None or not vanished:
+        return last
+    return LanePlan(
+        number=last.number,
+        steps=last.steps + len(vanished),
+        pending=(*last.pending, *vanished),
+    )
+
+
+@lru_cache(1024)
+def _is_plan_tool(name: str) -> bool:
+    return name.lower().rpartition("/")[2] in _PLAN_TOOLS
+
+
+def _parse_plan_items(given: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
+    plan_list = next((given[name] for name in _LIST_FIELDS if name in given), None)
+    if isinstance(plan_list, str):
+        waiting = {one.strip() for one in _OPEN_ITEM.findall(plan_list)}
+        for line in _ANY_ITEM.findall(plan_list):
+            text = line.partition("]")[2].strip()
+            yield text, text in waiting
+    elif isinstance(plan_list, list):
+        for item in plan_list:
+            if isinstance(item, Mapping):
+                text = next(
+                    (item[name] for name in _TEXT_FIELDS if isinstance(item.get(name), str)), None
+                )
+                status = item.get("status")
+                if text and isinstance(status, str):
+                    yield text, status.lower() in _OPEN_STATES
+
+
+def _find_task_plan(lane: LaneReading) -> LanePlan | None:
+    """A list that is kept task by task: `TaskCreate`, `TaskUpdate`."""
+    tasks: dict[str, tuple[str, str]] = {}
+    number = 0
+    for step in lane.tools:
+        event = step.event
+        if not isinstance(event, ToolUse) or event.name not in ("TaskCreate", "TaskUpdate"):
+            continue
+        given = event.arguments or {}
+        if event.name == "TaskCreate":
+            made = _TASK_ID.search(event.output or "")
+            subject = given.get("subject")
+            if made and isinstance(subject, str):
+                tasks[made[1]] = subject, "pending"
+        elif (known := str(given.get("taskId"))) in tasks and isinstance(given.get("status"), str):
+            tasks[known] = tasks[known][0], given["status"]
+        number = event.number
+    if len(tasks) < MIN_STEPS:
+        return None
+    pending = tuple(subject for subject, status in tasks.values() if status in _OPEN_STATES)
+    return LanePlan(number=number, steps=len(tasks), pending=pending)
+
+
+def _find_written_plan(lane: LaneReading) -> LanePlan | None:
+    """Numbered steps of the agent's words before its first change, since the user last spoke."""
+    first_change = lane.changes[0].number if lane.changes else 0
+    for message in reversed(lane.messages[:MAX_MESSAGES]):
+        if message.number > first_change or message.intent == "claim":
+            continue
+        if message.role == "user":
+            return None
+        text = message.text[:8000]
+        steps = _announced_steps(text) if mentions_any(text, _THIRD_ITEMS) else []
+        if len(steps) >= MIN_STEPS:
+            checkable = tuple(filter(_leaves_mark, steps))
+            return LanePlan(
+                number=message.number, steps=len(steps), pending=checkable, tracked=False
+            )
+    return None
+
+
+@lru_cache(1024)
+def _leaves_mark(step: str) -> bool:
+    return not _THINKING.match(step) and bool(_telling_stems(step) or find_sentence_targets(step))
+
+
+def _announced_steps(text: str) -> list[str]:
+    """The longest list in it that counts 1, 2, 3, … below words that announce what will be done."""
+    steps: list[str] = []
+    longest: list[str] = []
+    announced = False
+    for item in _NUMBERED_LINE.finditer(text):
+        number, line = item.groups()
+        if int(number) == 1:
+            steps, announced = [], _announces_plan(text[: item.start()])
+        if announced and int(number) == len(steps) + 1:
+            steps.append(line.strip(" *"))
+        if len(steps) > len(longest):
+            longest = steps
+    return longest
+
+
+def _announces_plan(before: str) -> bool:
+    """The line above a list says that it will be done, and not how a fault comes about."""
+    above = before.rstrip().rpartition("\n")[2]
+    return bool(_PLAN_WORD.search(above)) and not _REPRODUCTION.search(above)
+
+
+def _claim_on_plan(lane: LaneReading, plan: LanePlan) -> Message | None:
+    """The first claim after it, where the user had not spoken in between."""
+    closings = (closing for closing in list_closings(lane) if _covers(closing, plan))
+    return next((closing.message for closing in closings if parse_claim(closing.message)), None)
+
+
+def _covers(closing: ClosingMessage, plan: LanePlan) -> bool:
+    return closing.since <= plan.number < closing.message.number
+
+
+def _list_stray_edits(lane: LaneReading, plan: LanePlan) -> Sequence[TraceStep]:
+    """The lane's last edits, where enough of them in a row are about something else."""
+    edits = lane.edits[-MIN_STRAY_EDITS:]
+    if len(edits) < MIN_STRAY_EDITS or edits[0].number <= plan.number:
+        return ()
+    if lane.users and lane.users[-1].number > plan.number:
+        return ()
+    goal = _telling_stems("\n".join([*plan.pending, *(one.text[:6000] for one in lane.users)]))
+    strayed: list[TraceStep] = []
+    for step in reversed(lane.edits):
+        if step.number <= plan.number or goal & _telling_stems(step_input(step)):
+            break
+        strayed.append(step)
+    if len(strayed) < MIN_STRAY_EDITS or _works_where_it_did(lane, strayed):
+        return ()
+    return strayed[::-1]
+
+
+def _works_where_it_did(lane: LaneReading, strayed: Sequence[TraceStep]) -> bool:
+    """They lie in folders that it had looked at or changed before: it is in the midst of its work.
+
+    A recording that ends there drops nothing.
+    """
+    first = min(step.number for step in strayed)
+    earlier = {_folder(path) for step in lane.steps if step.number < first for path in _paths(step)}
+    return not earlier.isdisjoint(_folder(path) for step in strayed for path in _paths(step))
+
+
+def _paths(step: TraceStep) -> Iterator[str]:
+    yield from step.written
+    yield from step.read
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _list_lost_steps(reading: TraceReading, lane: LaneReading, plan: LanePlan) -> Iterator[str]:
+    first = plan.number
+    texts = [
+        event.text[:6000]
+        for event in reading.trace.events
+        if (isinstance(event, Thought) or (isinstance(event, Message) and event.role == "agent"))
+        and event.number > first
+        and event.lane == lane.lane.id
+    ][-MAX_MESSAGES:]
+    texts += [
+        step_input(step)[:MAX_INPUT_CHARS]
+        for step in lane.steps[-MAX_STEPS:]
+        if step.number > first
+    ]
+    texts += [path for step in lane.changes[-MAX_STEPS:] for path in step.written]
+    joined = "\n".join(texts)
+    stems = _telling_stems(joined)
+    for text in plan.pending:
+        telling = _telling_stems(text)
+        share = _share(telling, stems)
+        if plan.tracked:
+            if share < 0.5:
+                yield text
+        elif targets := short_names(find_sentence_targets(text)):
+            if share < 0.5 and not mentions_any(joined, targets):
+                yield text
+        elif telling and not share:
+            yield text
+
+
+def _telling_stems(text: str) -> frozenset[str]:
+    words = normalise_words(text)
+    # Its stem is that of `change`.
+    own = {"changelog"} if "changelog" in words else set()
+    return (word_stems(words) - _VAGUE_STEMS) | own
+
+
+def _share(words: frozenset[str], there: frozenset[str]) -> float:
+    return len(words & there) / len(words) if words else 1.0
+
 
 rule = Rule(
     name="drift",

@@ -84,21 +84,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from closeloop.process.brief_needs import (
+from closeloop.process.handoff_briefs import (
     BriefNeed,
+    HandoffContext,
     find_dropped_facts,
     list_all_needs,
-)
-from closeloop.process.handoff_briefs import (
-    HandoffContext,
     list_handoff_contexts,
     missing_planted_facts,
 )
 from closeloop.process.rule_helpers import truncate_line
+from closeloop.records.change import TraceReading
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.inspection import (
-    TraceReading,
-)
 from closeloop.records.trace import (
     Handoff,
 )

@@ -65,14 +65,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from closeloop.process.measures.verification import is_run
 from closeloop.process.rule_helpers import fails_by_itself, truncate_line
+from closeloop.process.verification import is_run
+from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.inspection import (
-    LaneReading,
-    TraceReading,
-    TraceStep,
-)
 from closeloop.records.trace import (
     Edit,
 )

@@ -74,7 +74,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from closeloop.process.agent_claims import MAX_MESSAGE_CHARS, admits_problem, ends_work
-from closeloop.process.check_results import LOOK_PROGRAMS
+from closeloop.process.check_commands import ShellCommand, split_commands
+from closeloop.process.check_results import LOOK_PROGRAMS, prints_all_the_same, prints_nothing
 from closeloop.process.edit_contents import (
     find_created_files,
     is_source_path,
@@ -82,16 +83,10 @@ from closeloop.process.edit_contents import (
     list_code_changes,
     list_file_edits,
 )
-from closeloop.process.measures.verification import EVENT_NUMBER, find_backing, is_run
-from closeloop.process.printed_output import prints_all_the_same, prints_nothing
 from closeloop.process.rule_helpers import truncate_line
-from closeloop.process.shell.command_splitting import ShellCommand, split_commands
+from closeloop.process.verification import EVENT_NUMBER, find_backing, is_run
+from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.inspection import (
-    LaneReading,
-    TraceReading,
-    TraceStep,
-)
 from closeloop.records.trace import (
     Command,
     Edit,

@@ -80,7 +80,8 @@ from closeloop.process.agent_claims import (
     parse_claim,
 )
 from closeloop.process.edit_contents import list_code_changes
-from closeloop.process.measures.verification import (
+from closeloop.process.rule_helpers import describe_failures, explain_unreadable_checks
+from closeloop.process.verification import (
     checks_by_lane,
     could_not_run,
     find_backing,
@@ -91,14 +92,8 @@ from closeloop.process.measures.verification import (
     list_trace_checks,
     list_trials_after,
 )
-from closeloop.process.rule_helpers import describe_failures, explain_unreadable_checks
+from closeloop.records.change import CheckFailures, LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.inspection import (
-    CheckFailures,
-    LaneReading,
-    TraceReading,
-    TraceStep,
-)
 
 _FAILURE_TOLD = re.compile(
     r"(?<!no )(?<!0 )(?<!without )(?<!any )\bfail(?:s|ing|ed|ures?)?\b(?! (?:before|previously))"

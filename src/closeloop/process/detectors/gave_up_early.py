@@ -70,18 +70,14 @@ from collections.abc import Mapping
 
 from closeloop.process.agent_claims import admits_problem, ends_work
 from closeloop.process.edit_contents import is_scratch_path
-from closeloop.process.measures.verification import could_not_run
 from closeloop.process.rule_helpers import (
     describe_failures,
     explain_unreadable_checks,
     truncate_line,
 )
+from closeloop.process.verification import could_not_run
+from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.inspection import (
-    LaneReading,
-    TraceReading,
-    TraceStep,
-)
 from closeloop.records.trace import (
     Message,
 )

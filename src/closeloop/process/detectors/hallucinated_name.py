@@ -76,15 +76,10 @@ from operator import attrgetter
 from ahocorasick_rs import AhoCorasick
 
 from closeloop.process.edit_contents import diff_edit, find_created_files, list_trace_changes
-from closeloop.process.missing_files import ABSENT_MESSAGES
 from closeloop.process.rule_helpers import truncate_line
-from closeloop.process.stale_files import ABSENT_TEXT, error_mentions
+from closeloop.process.stale_files import ABSENT_MESSAGES, ABSENT_TEXT, error_mentions
+from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.inspection import (
-    LaneReading,
-    TraceReading,
-    TraceStep,
-)
 from closeloop.records.record import Record
 from closeloop.records.trace import (
     AnyEvent,
@@ -95,7 +90,7 @@ from closeloop.records.trace import (
     Read,
     ToolUse,
 )
-from closeloop.text.missing_names import (
+from closeloop.text.code_patterns import (
     NAME_DEFINITION,
     MissingName,
     MissingNameKind,

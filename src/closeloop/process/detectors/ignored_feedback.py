@@ -71,19 +71,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from closeloop.process.measures.feedback_use import FeedbackUse, list_feedback_uses
-from closeloop.process.measures.verification import is_sure_failure
+from closeloop.process.feedback_use import FeedbackUse, list_feedback_uses
 from closeloop.process.rule_helpers import (
     describe_failures,
     explain_unreadable_checks,
     truncate_line,
 )
+from closeloop.process.verification import is_sure_failure
+from closeloop.records.change import LaneReading, TraceCheck, TraceReading
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.inspection import (
-    LaneReading,
-    TraceCheck,
-    TraceReading,
-)
 
 rule = Rule(
     name="ignored-feedback",

@@ -79,10 +79,8 @@ from closeloop.process.handoff_briefs import (
     until_user_speaks,
 )
 from closeloop.process.rule_helpers import truncate_line
+from closeloop.records.change import TraceReading
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.inspection import (
-    TraceReading,
-)
 
 rule = Rule(
     name="ignored-return",

@@ -64,21 +64,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
 from closeloop.process.agent_claims import parse_claim
-from closeloop.process.check_comparison import is_same_line
-from closeloop.process.measures.verification import EVENT_NUMBER
+from closeloop.process.check_results import is_same_line
 from closeloop.process.rule_helpers import (
     collect_user_requests,
     contains_request,
     explain_unreadable_checks,
     truncate_line,
 )
-from closeloop.process.text_words import build_automaton, contains_any, find_first_match
+from closeloop.process.text_facts import build_automaton, contains_any, find_first_match
+from closeloop.process.verification import EVENT_NUMBER
+from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.inspection import (
-    LaneReading,
-    TraceReading,
-    TraceStep,
-)
 from closeloop.records.trace import (
     Message,
 )

@@ -87,7 +87,8 @@ from closeloop.process.edit_contents import (
     is_source_path,
     list_code_changes,
 )
-from closeloop.process.measures.verification import (
+from closeloop.process.rule_helpers import truncate_line
+from closeloop.process.verification import (
     EVENT_NUMBER,
     could_not_run,
     find_backing,
@@ -95,13 +96,8 @@ from closeloop.process.measures.verification import (
     is_run,
     list_trace_checks,
 )
-from closeloop.process.rule_helpers import truncate_line
+from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.inspection import (
-    LaneReading,
-    TraceReading,
-    TraceStep,
-)
 from closeloop.records.trace import (
     Command,
     Message,

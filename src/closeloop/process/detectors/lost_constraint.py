@@ -77,19 +77,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import islice
 
-from closeloop.process.constraint_breaches import (
+from closeloop.process.edit_contents import find_standing_changes
+from closeloop.process.user_constraints import (
     ConstraintBreach,
+    UserConstraint,
     constraints_from_brief,
     find_breaches,
     list_constraints,
 )
-from closeloop.process.standing_changes import find_standing_changes
-from closeloop.process.user_constraints import UserConstraint
+from closeloop.records.change import LaneReading, TraceReading
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.inspection import (
-    LaneReading,
-    TraceReading,
-)
 
 rule = Rule(
     name="lost-constraint",

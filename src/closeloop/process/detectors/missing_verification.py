@@ -76,8 +76,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from closeloop.process.agent_claims import list_closings, parse_claim
-from closeloop.process.edit_contents import deletes_file, is_undo, list_code_changes
-from closeloop.process.measures.verification import (
+from closeloop.process.edit_contents import (
+    deletes_file,
+    find_standing_changes,
+    is_undo,
+    list_code_changes,
+)
+from closeloop.process.rule_helpers import collect_user_requests
+from closeloop.process.verification import (
     EVENT_NUMBER,
     could_not_run,
     find_backing,
@@ -86,14 +92,8 @@ from closeloop.process.measures.verification import (
     list_trace_checks,
     list_trials_after,
 )
-from closeloop.process.rule_helpers import collect_user_requests
-from closeloop.process.standing_changes import find_standing_changes
+from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.inspection import (
-    LaneReading,
-    TraceReading,
-    TraceStep,
-)
 from closeloop.records.trace import Edit
 
 rule = Rule(

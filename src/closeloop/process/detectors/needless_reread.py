@@ -62,12 +62,8 @@ from functools import lru_cache
 
 from closeloop.process.edit_contents import is_scratch_path, is_source_path, list_trace_changes
 from closeloop.process.rule_helpers import truncate_line
+from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.inspection import (
-    LaneReading,
-    TraceReading,
-    TraceStep,
-)
 from closeloop.records.record import Record
 from closeloop.records.trace import (
     Command,

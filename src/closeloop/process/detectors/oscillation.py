@@ -77,9 +77,8 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-from closeloop.process.check_comparison import hides_output
+from closeloop.process.check_results import hides_output
 from closeloop.process.edit_contents import deletes_file, is_scratch_path, is_undo
-from closeloop.process.measures.verification import is_linter_check, is_run
 from closeloop.process.rule_helpers import (
     describe_failures,
     explain_unreadable_checks,
@@ -87,13 +86,9 @@ from closeloop.process.rule_helpers import (
     truncate_line,
     uses_stash,
 )
+from closeloop.process.verification import is_linter_check, is_run
+from closeloop.records.change import LaneReading, TraceCheck, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.inspection import (
-    LaneReading,
-    TraceCheck,
-    TraceReading,
-    TraceStep,
-)
 from closeloop.records.trace import (
     Command,
     Edit,

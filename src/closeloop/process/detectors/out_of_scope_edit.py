@@ -67,19 +67,12 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from closeloop.process.constraint_breaches import (
-    globs_in_any_folder,
-    list_constraints,
-)
-from closeloop.process.edit_contents import is_scratch_path
+from closeloop.process.edit_contents import find_standing_changes, is_scratch_path
 from closeloop.process.rule_helpers import join_names, truncate_line
-from closeloop.process.standing_changes import find_standing_changes
 from closeloop.process.text_facts import is_same_path
+from closeloop.process.user_constraints import globs_in_any_folder, list_constraints
+from closeloop.records.change import TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.inspection import (
-    TraceReading,
-    TraceStep,
-)
 from closeloop.records.record import Record
 from closeloop.text.wording import matches_globs
 

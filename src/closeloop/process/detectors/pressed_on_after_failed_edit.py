@@ -66,15 +66,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from closeloop.process.edit_contents import diff_edit, is_scratch_path
-from closeloop.process.measures.recovery import list_abandoned_edits, mentions_problem
+from closeloop.process.feedback_use import list_abandoned_edits, mentions_problem
 from closeloop.process.rule_helpers import truncate_line
 from closeloop.process.stale_files import error_mentions
+from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.inspection import (
-    LaneReading,
-    TraceReading,
-    TraceStep,
-)
 from closeloop.records.trace import (
     AnyEvent,
     Edit,

@@ -78,11 +78,8 @@ from closeloop.process.handoff_briefs import (
     until_user_speaks,
 )
 from closeloop.process.rule_helpers import truncate_line
+from closeloop.records.change import TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.inspection import (
-    TraceReading,
-    TraceStep,
-)
 from closeloop.text.wording import count_with_noun
 
 rule = Rule(

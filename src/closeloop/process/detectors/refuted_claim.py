@@ -70,10 +70,10 @@ from closeloop.process.agent_claims import (
     list_closings,
     parse_claim,
 )
-from closeloop.process.measures.verification import EVENT_NUMBER
 from closeloop.process.user_corrections import is_about, parse_objection
+from closeloop.process.verification import EVENT_NUMBER
+from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.inspection import LaneReading, TraceReading, TraceStep
 from closeloop.records.trace import Message
 
 rule = Rule(

@@ -72,7 +72,7 @@ from operator import attrgetter
 
 from closeloop.process.agent_claims import list_closings, parse_claim
 from closeloop.process.rule_helpers import truncate_line
-from closeloop.process.text_words import (
+from closeloop.process.text_facts import (
     MAX_TEXT_CHARS,
     mentions_any,
     normalise_words,
@@ -86,11 +86,8 @@ from closeloop.process.user_corrections import (
     is_about,
     parse_objection,
 )
+from closeloop.records.change import LaneReading, TraceReading
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.inspection import (
-    LaneReading,
-    TraceReading,
-)
 from closeloop.records.record import Record
 from closeloop.records.trace import (
     Message,

@@ -61,14 +61,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
 
-from closeloop.process.failures.failure_collector import normalise_output
+from closeloop.process.failure_collector import normalise_output
 from closeloop.process.rule_helpers import fails_by_itself, truncate_line
+from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.inspection import (
-    LaneReading,
-    TraceReading,
-    TraceStep,
-)
 from closeloop.records.trace import (
     Command,
     Edit,

@@ -64,18 +64,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Set
 
-from closeloop.process.check_comparison import same_failures
+from closeloop.process.check_results import prints_same, same_failures, states_success
 from closeloop.process.edit_contents import diff_edit, is_scratch_path
-from closeloop.process.printed_output import prints_same, states_success
 from closeloop.process.rule_helpers import explain_unreadable_checks, truncate_line, uses_stash
+from closeloop.records.change import CheckFailures, Iteration, LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.inspection import (
-    CheckFailures,
-    Iteration,
-    LaneReading,
-    TraceReading,
-    TraceStep,
-)
 from closeloop.records.record import Record
 from closeloop.records.trace import (
     Edit,

@@ -79,25 +79,29 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
-from closeloop.process.check_comparison import compare_failures, find_comparable
-from closeloop.process.check_results import runs_program
+from closeloop.process.check_results import (
+    compare_failures,
+    find_comparable,
+    last_line,
+    prints_same,
+    runs_program,
+    states_success,
+)
 from closeloop.process.edit_contents import creates_file, diff_edit, is_debug_line
-from closeloop.process.measures.convergence import find_standstills, list_failing_checks
-from closeloop.process.measures.feedback_use import has_change_between, is_scratch_change
-from closeloop.process.measures.verification import EVENT_NUMBER
-from closeloop.process.printed_output import last_line, prints_same, states_success
+from closeloop.process.feedback_use import (
+    find_standstills,
+    has_change_between,
+    is_scratch_change,
+    list_failing_checks,
+)
 from closeloop.process.rule_helpers import (
     describe_failures,
     explain_unreadable_checks,
     truncate_line,
 )
+from closeloop.process.verification import EVENT_NUMBER
+from closeloop.records.change import Iteration, LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.inspection import (
-    Iteration,
-    LaneReading,
-    TraceReading,
-    TraceStep,
-)
 from closeloop.records.trace import (
     Command,
     Message,

@@ -74,8 +74,8 @@ from closeloop.process.stale_files import (
     error_mentions,
     find_stale_encounters,
 )
+from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.inspection import LaneReading, TraceReading, TraceStep
 from closeloop.records.trace import Edit
 
 rule = Rule(

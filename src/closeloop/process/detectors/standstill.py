@@ -69,13 +69,12 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 
-from closeloop.process.check_results import LOOK_PROGRAMS
+from closeloop.process.check_results import LOOK_PROGRAMS, last_line
 from closeloop.process.edit_contents import find_created_files
-from closeloop.process.measures.verification import EVENT_NUMBER
-from closeloop.process.printed_output import last_line
 from closeloop.process.rule_helpers import truncate_line
+from closeloop.process.verification import EVENT_NUMBER
+from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.inspection import LaneReading, TraceReading, TraceStep
 from closeloop.records.trace import Command, Message, Read
 
 rule = Rule(

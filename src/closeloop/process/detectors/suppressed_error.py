@@ -86,17 +86,14 @@ from closeloop.process.edit_contents import (
     is_source_path,
     is_test_source,
     list_file_edits,
+    list_submitted_edits,
     list_trace_changes,
 )
-from closeloop.process.measures.verification import FailingChecks
 from closeloop.process.rule_helpers import collect_user_requests, contains_request, truncate_line
-from closeloop.process.submitted_change import list_submitted_edits
-from closeloop.process.text_words import build_automaton
+from closeloop.process.text_facts import build_automaton
+from closeloop.process.verification import FailingChecks
+from closeloop.records.change import TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.inspection import (
-    TraceReading,
-    TraceStep,
-)
 from closeloop.records.trace import (
     Command,
     Edit,
@@ -104,8 +101,9 @@ from closeloop.records.trace import (
 from closeloop.text.code_patterns import (
     CHECK_COMMAND,
     MASKED_EXIT,
+    find_new_mark,
+    find_swallowed_errors,
 )
-from closeloop.text.suppressions import find_new_mark, find_swallowed_errors
 
 rule = Rule(
     name="suppressed-error",

@@ -58,10 +58,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from closeloop.records.change import TraceReading
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.inspection import (
-    TraceReading,
-)
 from closeloop.records.trace import (
     Edit,
 )

@@ -96,7 +96,7 @@ from closeloop.process.agent_claims import (
     parse_claim,
 )
 from closeloop.process.edit_contents import list_code_changes
-from closeloop.process.measures.verification import (
+from closeloop.process.verification import (
     EVENT_NUMBER,
     CheckBacking,
     could_not_run,
@@ -107,12 +107,8 @@ from closeloop.process.measures.verification import (
     list_trace_checks,
     list_trials_after,
 )
+from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.inspection import (
-    LaneReading,
-    TraceReading,
-    TraceStep,
-)
 from closeloop.records.trace import (
     Command,
     ToolUse,

@@ -80,6 +80,7 @@ from ahocorasick_rs import AhoCorasick
 from closeloop.process.edit_contents import (
     MAX_EDIT_CHARS,
     EditLines,
+    NetChange,
     deletes_file,
     deletes_path,
     diff_edit,
@@ -87,17 +88,14 @@ from closeloop.process.edit_contents import (
     is_source_path,
     is_test_source,
     list_file_edits,
+    list_net_changes,
     list_trace_changes,
 )
-from closeloop.process.measures.verification import FailingChecks
-from closeloop.process.net_changes import NetChange, list_net_changes
 from closeloop.process.rule_helpers import collect_user_requests, contains_request, truncate_line
-from closeloop.process.text_words import build_automaton, contains_any, mentions_any
+from closeloop.process.text_facts import build_automaton, contains_any, mentions_any
+from closeloop.process.verification import FailingChecks
+from closeloop.records.change import TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.inspection import (
-    TraceReading,
-    TraceStep,
-)
 from closeloop.records.trace import (
     Edit,
 )
@@ -105,12 +103,10 @@ from closeloop.text.code_patterns import (
     ASSERTION,
     SKIPPED_TEST,
     WEAK_ASSERTION,
-    starting_test,
-)
-from closeloop.text.weakenings import (
     find_loosened_assertion,
     find_lowered_floor,
     parse_assertion,
+    starting_test,
 )
 
 rule = Rule(

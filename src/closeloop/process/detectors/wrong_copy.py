@@ -70,14 +70,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from closeloop.process.edit_contents import find_created_files, list_code_changes
-from closeloop.process.failures.failure_collector import normalise_output
-from closeloop.process.measures.verification import EVENT_NUMBER, is_run
+from closeloop.process.failure_collector import normalise_output
+from closeloop.process.verification import EVENT_NUMBER, is_run
+from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.inspection import (
-    LaneReading,
-    TraceReading,
-    TraceStep,
-)
 from closeloop.records.record import Record
 from closeloop.records.trace import (
     Command,

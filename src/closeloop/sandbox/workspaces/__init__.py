@@ -1,10 +1,663 @@
 """Workspaces: a fresh copy of a repository for every attempt, and what changed in it."""
 
-from closeloop.sandbox.workspace_layout import SandboxLimits
-from closeloop.sandbox.workspaces.source_repository import resolve_commit
-from closeloop.sandbox.workspaces.workspace_bases import WorkspaceBase
-from closeloop.sandbox.workspaces.workspace_patches import UnreadableChange
-from closeloop.sandbox.workspaces.workspace_pool import Workspace, WorkspacePool
+from __future__ import annotations
+
+import fcntl
+import itertools
+import os
+import queue
+import re
+import secrets
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import anyio
+import anyio.to_thread
+import msgspec
+from anyio import to_thread
+
+from closeloop.records.errors import BadInput, MachineFailed
+from closeloop.records.record import Record, content_digest
+from closeloop.records.settings import SandboxSettings
+from closeloop.records.task import Limits
+from closeloop.sandbox import machine_view
+from closeloop.sandbox.admission import admit_suite
+from closeloop.sandbox.machine_view import (
+    SandboxBackend,
+    SandboxLimits,
+    SandboxPort,
+    WorkspaceLayout,
+    package_environment,
+    real_paths,
+)
+from closeloop.sandbox.program_execution import (
+    DiskLimit,
+    DiskUsage,
+    Program,
+    ProgramLimits,
+    execute_program,
+    measure_disk,
+)
+from closeloop.sandbox.sandbox_ladder import find_sandbox
+from closeloop.sandbox.workspace_sandbox import UnconfinedSandbox, WorkspaceSandbox
+from closeloop.sandbox.workspaces import workspace_patches
+from closeloop.sandbox.workspaces.workspace_patches import (
+    START_ENVIRONMENT,
+    UnreadableChange,
+    digest_environment,
+    link_environment,
+    resolve_commit,
+    start_repository,
+)
+from closeloop.text import code_patterns
+
+# Base trees: a repository at a commit, set up once and then only read.
+
+
+# The cache's folders: who uses them, and how they go away without anybody waiting.
+#
+# Whatever a process makes lies in `runs/<owner>/`, locked for as long as it lives. What is done
+# with moves to `trash/`, where anybody may delete it.
+
+MAX_BATCH_FOLDERS, BATCH_SECONDS = 256, 0.2
+"""How many folders one `rm` deletes at most, and for how many seconds they are gathered."""
+
+
+class CacheFolders:
+    """A process's own part of the cache."""
+
+    def __init__(self, cache: Path) -> None:
+        self.cache = cache
+        self._numbers = itertools.count(1)
+        self._trash = str(cache / "trash")
+        self._doomed: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._deleter: threading.Thread | None = None
+        for name in ("bases", "locks", "runs", "trash"):
+            (cache / name).mkdir(parents=True, exist_ok=True)
+            (cache / name).chmod(0o700)  # programs in there may have anything set
+        owner = f"{os.getpid()}-{secrets.token_hex(4)}"
+        temporary_folder = cache / f"owner-{owner}"
+        temporary_folder.mkdir()
+        # Locked before others can see it, or they would take it for a dead process's.
+        self._lock = os.open(temporary_folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self._own = cache / "runs" / owner
+        temporary_folder.rename(self._own)
+        self._discard_leftovers()
+
+    def name_new_folder(self) -> str:
+        """The name of a folder of our own that nobody has used; it is not made yet."""
+        return f"{self._own}/{next(self._numbers)}"
+
+    def discard_folder(self, folder: str) -> None:
+        """Out of the way at once, deleted later."""
+        trash_folder = f"{self._trash}/{secrets.token_hex(8)}"
+        try:
+            os.rename(folder, trash_folder)  # noqa: PTH104
+        except FileNotFoundError:
+            return
+        self._doomed.put(trash_folder)
+        if self._deleter is None:
+            self._deleter = threading.Thread(
+                target=self._delete_discarded_folders, daemon=True, name="deletes"
+            )
+            self._deleter.start()
+
+    def discard_all(self) -> None:
+        """Discard all that is left. Deleting may outlast us."""
+        self.discard_folder(str(self._own))
+        self._doomed.put(None)
+        if self._deleter is not None:
+            self._deleter.join(timeout=5)
+        with suppress(OSError):
+            os.close(self._lock)
+        self._lock = -1
+
+    def _discard_leftovers(self) -> None:
+        """What killed processes left behind."""
+        for leftover in (self.cache / "trash").iterdir():
+            self.discard_folder(str(leftover))
+        for owner in (self.cache / "runs").iterdir():
+            if owner != self._own and not _is_alive(owner):
+                self.discard_folder(str(owner))
+
+    def _delete_discarded_folders(self) -> None:
+        batch: list[str | None] = []
+        while None not in batch:
+            batch = [self._doomed.get()]
+            end = time.monotonic() + BATCH_SECONDS
+            with suppress(queue.Empty):
+                while None not in batch[-1:] and len(batch) < MAX_BATCH_FOLDERS:
+                    batch.append(self._doomed.get(timeout=max(end - time.monotonic(), 0)))
+            # A program, so that it neither holds our interpreter nor dies with us.
+            discarded = list(filter(None, batch))
+            if _run_silently(["rm", "-rf", "--", *discarded]) != 0:
+                _run_silently(["chmod", "-R", "u+rwx", "--", *discarded])
+                _run_silently(["rm", "-rf", "--", *discarded])
+
+
+def _run_silently(argv: list[str]) -> int:
+    try:
+        return subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            check=False,
+        ).returncode
+    except OSError:
+        return 0  # nothing more to try: the next start sweeps again
+
+
+def _is_alive(owner: Path) -> bool:
+    """Whether a process still holds its lock."""
+    try:
+        handle = os.open(owner / "lock", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+BASE_VERSION = 1
+"""Of how bases are made: another one makes them anew."""
+SETUP_LIMITS = Limits(
+    command_seconds=3600.0,
+    idle_seconds=1800.0,
+    disk_bytes=64 << 30,
+    files=10_000_000,
+    memory_bytes=64 << 30,
+)
+NOISE_PATTERNS = "__pycache__/\n"
+"""What merely running code leaves in a tree."""
+
+
+class WorkspaceBase(Record):
+    """A repository at a commit, ready to be worked on."""
+
+    folder: str
+    """Holds `root/workspace`, `root/home` and our `git`."""
+    commit: str
+    tree: str
+    """The files as they were after setup, in our git folder."""
+    bytes: int
+    files: int = 0
+
+
+class BaseOrder(Record):
+    """Which base is to be made."""
+
+    repo: str
+    commit: str
+    setup: tuple[str, ...] = ()
+    lends: bool = True
+    """What setup makes serves other commits too."""
+    tell: Callable[[str], None] = lambda text: None
+
+
+class SetupResult(Record):
+    """What setup left."""
+
+    exclude: str = ""
+    """What git shall overlook of it, as an exclude file says it."""
+    beside: bool = False
+    """No file of the repository was changed."""
+
+
+def build_base_key(repo: str, commit: str, setup: Sequence[str], root: str) -> str:
+    """Setup may write down where it ran, so that is part of what was made."""
+    return content_digest(BASE_VERSION, repo, commit, list(setup), root if setup else None)[:32]
+
+
+def load_base(folder: Path) -> WorkspaceBase | None:
+    try:
+        base = msgspec.json.decode((folder / "base.json").read_bytes(), type=WorkspaceBase)
+    except FileNotFoundError:
+        return None
+    with suppress(OSError):
+        os.utime(folder / "base.json")  # by it, trim knows which are in use
+    return msgspec.structs.replace(base, folder=str(folder))
+
+
+def trim_bases(folders: CacheFolders, most: int, rested: float) -> None:
+    """Discard the bases that nobody has used for longest, until the rest has at most that size.
+
+    None that was used in the last `rested` seconds: somebody may still be working on it.
+    """
+    base_sizes = []
+    for path in (folders.cache / "bases").glob("*/base.json"):
+        with suppress(OSError, msgspec.MsgspecError):
+            base = msgspec.json.decode(path.read_bytes(), type=WorkspaceBase)
+            base_sizes.append((path.stat().st_mtime, base.bytes, path.parent))
+    total, before = sum(bytes_ for _, bytes_, _ in base_sizes), time.time() - rested
+    for used, bytes_, folder in sorted(base_sizes):
+        if total <= most or used > before:
+            return
+        folders.discard_folder(str(folder))
+        total -= bytes_
+
+
+async def make_base(
+    folders: CacheFolders, sandbox: SandboxBackend, order: BaseOrder
+) -> WorkspaceBase:
+    """Make a base in a folder of our own; it becomes visible whole or not at all."""
+    folder = folders.name_new_folder()
+    try:
+        return await _make_base_in(folders, sandbox, folder, order)
+    except BaseException:
+        folders.discard_folder(folder)
+        raise
+
+
+async def _make_base_in(
+    folders: CacheFolders,
+    sandbox: SandboxBackend,
+    folder: str,
+    order: BaseOrder,
+) -> WorkspaceBase:
+    root = sandbox_root(sandbox)
+    repo, commit, setup = order.repo, order.commit, order.setup
+    order.tell(f"copying commit {commit[:12]}")
+    tree = await start_repository(repo, commit, _make_base_folders(folder))
+    sharing_key = (
+        digest_environment(repo, commit, setup, root) if setup and sandbox.isolated else None
+    )
+    async with _lock_lender(folders.cache, sharing_key) as lender:
+        setup_result = await _set_up_base(sandbox, folder, order, lender)
+        tree = await _index_base_files(sandbox, folder, tree, NOISE_PATTERNS + setup_result.exclude)
+        disk_usage = measure_disk(f"{folder}/root")
+        base = WorkspaceBase(
+            folder=folder, commit=commit, tree=tree, bytes=disk_usage.bytes, files=disk_usage.files
+        )
+        name = build_base_key(repo, commit, setup, root)
+        base = _publish_base(base, folders.cache / "bases" / name)
+        if sharing_key and order.lends and lender is None and setup_result.beside:
+            _sharing_file(folders.cache, sharing_key).write_text(name)
+    return base
+
+
+def _make_base_folders(folder: str) -> str:
+    folders = real_paths(WorkspaceLayout(folder=folder))
+    for path in (*folders, f"{folder}/git/objects", f"{folder}/git/info"):
+        Path(path).mkdir(parents=True)
+    return folders[0]
+
+
+def _publish_base(base: WorkspaceBase, final: Path) -> WorkspaceBase:
+    Path(base.folder, "base.json").write_bytes(msgspec.json.encode(base))
+    Path(base.folder).rename(final)
+    return msgspec.structs.replace(base, folder=str(final))
+
+
+async def _set_up_base(
+    sandbox: SandboxBackend,
+    folder: str,
+    order: BaseOrder,
+    lender: WorkspaceBase | None,
+) -> SetupResult:
+    """Run the setup commands with the network open, or link what they made at another commit."""
+    if not order.setup:
+        return SetupResult()
+    if lender is None:
+        cage = make_sandbox(sandbox, WorkspaceLayout(folder=folder, network=True), SETUP_LIMITS)
+        await run_setup(cage, order.setup, order.repo, order.tell)
+    else:
+        untracked = await _list_untracked_names(
+            make_sandbox(
+                sandbox, WorkspaceLayout(folder=lender.folder), SETUP_LIMITS
+            ).as_read_only(),
+            "",
+        )
+        names = [name.rstrip("/") for name in untracked]
+        await anyio.to_thread.run_sync(link_environment, Path(lender.folder), names, Path(folder))
+    # From here on git meets what setup made of the repository: only ever inside the cage.
+    cage = make_sandbox(sandbox, WorkspaceLayout(folder=folder), SETUP_LIMITS)
+    untracked = await _list_untracked_names(cage, "--exclude-standard")
+    is_beside = (await cage.run("git diff --quiet HEAD")).exit_code == 0
+    if not is_beside:
+        env = START_ENVIRONMENT | {"GIT_CONFIG_PARAMETERS": "'core.logAllRefUpdates=false'"}
+        await cage.run("git -c core.hooksPath=/dev/null commit -q -a --amend -m Start", env=env)
+    return SetupResult(
+        exclude="".join(f"/{_exclude_pattern(name)}\n" for name in untracked), beside=is_beside
+    )
+
+
+async def _list_untracked_names(cage: WorkspaceSandbox, options: str) -> list[str]:
+    """Files and folders that are not git's."""
+    listing = f"git ls-files -z --others --directory {options}"
+    content = (await cage.execute_command(listing, keep=64 << 20)).output.content
+    return [name for name in os.fsdecode(content).split("\0") if name]
+
+
+@asynccontextmanager
+async def _lock_lender(cache: Path, kin: str | None) -> AsyncIterator[WorkspaceBase | None]:
+    """A base whose environment serves others; while the first one is made, the others wait."""
+    if kin is None:
+        yield None
+        return
+    async with lock_path(cache / "locks" / kin):
+        try:
+            lender = load_base(cache / "bases" / _sharing_file(cache, kin).read_text())
+        except OSError:
+            lender = None
+        yield lender
+
+
+def _sharing_file(cache: Path, kin: str) -> Path:
+    (cache / "kin").mkdir(exist_ok=True)
+    return cache / "kin" / kin
+
+
+async def run_setup(
+    cage: WorkspaceSandbox,
+    setup: Sequence[str],
+    repo: str,
+    tell: Callable[[str], None] = lambda text: None,
+) -> None:
+    """BadInput with what a command that fails has said."""
+    async with admit_suite():
+        for number, command in enumerate(setup, 1):
+            tell(f"setting up, {number} of {len(setup)}: {command}")
+            ran = await cage.run(command, env=package_environment())
+            if ran.exit_code != 0:
+                end_cause = ran.stopped or f"exit code {ran.exit_code}"
+                tail = ran.output.strip()[-2000:]
+                output_text = f":\n{tail}" if tail else " and said nothing."
+                raise BadInput(
+                    f"The setup command `{command}` for {repo} failed ({end_cause}){output_text}"
+                )
+
+
+async def _index_base_files(sandbox: SandboxBackend, folder: str, tree: str, exclude: str) -> str:
+    """Our own account of the base's files, made inside the cage that will read them."""
+    cage = make_sandbox(sandbox, WorkspaceLayout(folder=folder), SETUP_LIMITS)
+    await cage.write(".git/info/exclude", os.fsencode(exclude))
+    ours = workspace_patches.open_private_git(cage, folder, tree)
+    tree = await workspace_patches.index_workspace(ours, os.fsencode(exclude))
+    await cage.run("git update-index -q --refresh")
+    return tree
+
+
+def make_sandbox(
+    sandbox: SandboxBackend, place: WorkspaceLayout, limits: Limits
+) -> WorkspaceSandbox:
+    kind = UnconfinedSandbox if sandbox.wrap is None else WorkspaceSandbox
+    return kind(sandbox, place, limits, None)
+
+
+def sandbox_root(sandbox: SandboxBackend) -> str:
+    return "/workspace" if sandbox.isolated else sandbox.guards.kind
+
+
+def _exclude_pattern(name: str) -> str:
+    """A line of an exclude file that means this name only."""
+    return re.sub(r"([*?\[\\ ])", r"\\\1", name)
+
+
+@asynccontextmanager
+async def lock_path(path: Path) -> AsyncIterator[None]:
+    """Alone among all processes. A killed one lets go."""
+    handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+    try:
+        pause = 0.01
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                await anyio.sleep(pause)
+                pause = min(pause * 2, 0.2)
+        yield
+    finally:
+        os.close(handle)
+
+
+# A workspace for every attempt: opened in milliseconds, closed without waiting.
+
+
+COPY_LIMITS = ProgramLimits(
+    seconds=3600.0,
+    idle_seconds=3600.0,
+    processes=1 << 20,
+    memory_bytes=1 << 50,
+    output_bytes=1 << 16,
+)
+MAX_BASES_BYTES = 20 << 30
+MIN_UNUSED_SECONDS = 86_400.0
+NO_PROXY_HOSTS = "localhost,127.0.0.1,::1"
+"""Never by way of the proxy."""
+
+
+class Workspace:
+    """One attempt's files."""
+
+    def __init__(self, cage: WorkspaceSandbox, base: WorkspaceBase | None, method: str) -> None:
+        self.cage = cage
+        self.method = method
+        """`overlay`, `copy`, or `new` for an empty one."""
+        self._base = base
+        self._ours: workspace_patches.PrivateGit | None = None
+
+    async def set_up(self, commands: Sequence[str]) -> None:
+        """Run setup commands again, the network open as at first; BadInput when one fails."""
+        await run_setup(self.cage.with_network(SETUP_LIMITS), commands, "the changed project")
+
+    async def settle_changes(self) -> None:
+        """From here on, changes are told against what is there now."""
+        if self._base is not None:
+            self._ours = await workspace_patches.settle_workspace(self._open_private_git())
+
+    async def read_diff(self) -> str:
+        """Everything changed against the base, as a patch; Unreadable when that cannot be told."""
+        if self._base is None and self._ours is None:
+            root = real_paths(self.cage.place)[0]
+            if not _has_files(root):
+                return ""
+            plain_patch = await to_thread.run_sync(workspace_patches.diff_plain_files, root)
+            if plain_patch is not None:
+                return plain_patch
+        return await workspace_patches.diff_workspace(self._open_private_git())
+
+    async def apply_patch(self, patch: str, *, exclude: Sequence[str] = ()) -> None:
+        """Apply a patch, but for files that the globs mean; BadInput when it does not apply."""
+        if not patch.strip():
+            return
+        await workspace_patches.apply_workspace_patch(self._open_private_git(), patch, exclude)
+
+    def _open_private_git(self) -> workspace_patches.PrivateGit:
+        if self._ours is None:
+            base = self._base
+            self._ours = (
+                workspace_patches.open_private_git(self.cage, base.folder, base.tree)
+                if base
+                else workspace_patches.open_private_git(self.cage)
+            )
+        return self._ours
+
+
+class WorkspacePool:
+    """All workspaces of a process, in one cache folder and one kind of sandbox."""
+
+    def __init__(self, cache: Path, sandbox: SandboxSettings) -> None:
+        self._hosts = sandbox.hosts
+        try:
+            self._folders = CacheFolders(cache.absolute())
+            self.sandbox = find_sandbox(sandbox, cache.absolute())
+        except OSError as error:
+            raise MachineFailed(f"The cache folder {cache} cannot be used: {error}.") from error
+
+    @property
+    def guards(self) -> SandboxLimits:
+        """What is really enforced here."""
+        return self.sandbox.guards
+
+    def name_new_folder(self) -> Path:
+        """One of our own, not made yet, which goes away with us, however we end."""
+        return Path(self._folders.name_new_folder())
+
+    async def prepare_base(
+        self,
+        repo: str,
+        commit: str,
+        setup: Sequence[str] = (),
+        *,
+        lends: bool = True,
+        tell: Callable[[str], None] = lambda text: None,
+    ) -> WorkspaceBase:
+        """The tree at a commit, set up: made once, whoever asks for it first.
+
+        What setup made serves other commits too, but not from one that does not lend, as nobody
+        vouches for its code.
+        """
+        cache = self._folders.cache
+        name = build_base_key(repo, commit, setup, sandbox_root(self.sandbox))
+        order = BaseOrder(repo=repo, commit=commit, setup=tuple(setup), lends=lends, tell=tell)
+        prepared = load_base(cache / "bases" / name)
+        if prepared is None:
+            async with lock_path(cache / "locks" / name):
+                prepared = load_base(cache / "bases" / name) or await make_base(
+                    self._folders, self.sandbox, order
+                )
+        return prepared
+
+    def trim_unused_bases(
+        self, most: int = MAX_BASES_BYTES, rested: float = MIN_UNUSED_SECONDS
+    ) -> None:
+        """Let go of bases, the longest unused first, where they take more room than that."""
+        trim_bases(self._folders, most, rested)
+
+    @asynccontextmanager
+    async def open(
+        self, base: WorkspaceBase | None, limits: Limits, *, standing: bool = False
+    ) -> AsyncIterator[Workspace]:
+        """A fresh workspace; without a base it is empty.
+
+        With `standing`, its commands are run in one sandbox, where the kind of sandbox allows it.
+        """
+        folder = self._folders.name_new_folder()
+        try:
+            place, method, before = await self._make_workspace_folders(folder, base)
+            if base is not None:
+                _lay_bait(real_paths(place)[1])
+            changed_folder = "upper" if method == "overlay" else "root"
+            max_usage = DiskUsage(
+                bytes=before.bytes + limits.disk_bytes, files=before.files + limits.files
+            )
+            disk = DiskLimit([f"{folder}/{changed_folder}", f"{folder}/temporary"], max_usage)
+            sandbox_class = WorkspaceSandbox if self.sandbox.wrap else UnconfinedSandbox
+            async with self._reach_hosts(place) as (place, refused):
+                cage = sandbox_class(self.sandbox, place, limits, disk, refused)
+                if standing:
+                    cage.open_standing()
+                try:
+                    yield Workspace(cage, base, method)
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        await cage.close_standing()
+        finally:
+            self._folders.discard_folder(folder)
+
+    @asynccontextmanager
+    async def _reach_hosts(
+        self, place: WorkspaceLayout
+    ) -> AsyncIterator[tuple[WorkspaceLayout, dict[str, int]]]:
+        """The place, with a way to the hosts that were named, and what was refused there."""
+        if not self._hosts or self.sandbox.wrap is None:
+            yield place, {}
+            return
+        async with machine_view.open_allowlist(self._hosts, Path(place.folder, "hosts")) as gate:
+            number = machine_view.PROXY_PORT if self.sandbox.isolated else gate.port
+            proxy = f"http://127.0.0.1:{number}"
+            names = ("HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy")
+            env = dict.fromkeys(names, proxy) | dict.fromkeys(
+                ("NO_PROXY", "no_proxy"), NO_PROXY_HOSTS
+            )
+            ports = (SandboxPort(number=number, socket=gate.socket),)
+            yield msgspec.structs.replace(place, ports=ports, env=env), gate.refused
+
+    async def _make_workspace_folders(
+        self, folder: str, base: WorkspaceBase | None
+    ) -> tuple[WorkspaceLayout, str, DiskUsage]:
+        """The folders, how they came about, and what they hold from the start."""
+        if base is None and self.sandbox.wrap is None:
+            return (
+                WorkspaceLayout(folder=folder),
+                "new",
+                DiskUsage(),
+            )  # made when it is first used, if at all
+        os.mkdir(folder)  # noqa: PTH102 (a third of the time)
+        if base is None:
+            _make_subfolders(folder, "root", "root/workspace", "root/home", "temporary")
+            return WorkspaceLayout(folder=folder), "new", DiskUsage()
+        if self.sandbox.overlay:
+            _make_subfolders(folder, "upper", "work", "temporary")
+            return (
+                WorkspaceLayout(folder=folder, lower=f"{base.folder}/root"),
+                "overlay",
+                DiskUsage(),
+            )
+        _make_subfolders(folder, "temporary")
+        await _copy_tree(f"{base.folder}/root", f"{folder}/root")
+        return WorkspaceLayout(folder=folder), "copy", DiskUsage(bytes=base.bytes, files=base.files)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give up all workspaces; bases stay for the next time."""
+        self._folders.discard_all()
+
+
+def _lay_bait(home: str) -> None:
+    """A new folder or none: one that is there may lead anywhere."""
+    path = Path(home, code_patterns.BAIT_PATH)
+    with suppress(OSError):
+        path.parent.parent.mkdir(exist_ok=True)
+        path.parent.mkdir()
+        path.write_text(code_patterns.bait_content(secrets.token_hex(8)), encoding="utf-8")
+
+
+def _has_files(folder: str) -> bool:
+    """Whether anything is there; an empty workspace is made when it is first used, if at all."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        return next(entries, None) is not None
+    return False
+
+
+def _make_subfolders(folder: str, *names: str) -> None:
+    for name in names:
+        os.mkdir(f"{folder}/{name}")  # noqa: PTH102 (a third of the time)
+
+
+async def _copy_tree(source: str, target: str) -> None:
+    """As the file system is fastest: by reference where it can, with times kept."""
+    argv = [shutil.which("cp") or "cp", "-a", "--reflink=auto", "--", source, target]
+    program = Program(argv=lambda _: argv, env={}, directory="/")
+    ended = await execute_program(program, COPY_LIMITS)
+    if ended.exit_code != 0:
+        raise MachineFailed(f"A workspace could not be copied: {ended.output.text.strip()[-300:]}")
+
 
 __all__ = [
     "SandboxLimits",

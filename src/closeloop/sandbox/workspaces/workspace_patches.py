@@ -6,30 +6,417 @@ used. Git runs inside the cage: it reads files that the agent made.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+import shlex
 import stat
-from collections.abc import Iterable, Sequence
+import subprocess
+import tempfile
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
+from datetime import datetime
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 import anyio
 import anyio.to_thread
 import msgspec
 
+from closeloop.git import OWN_COMMAND, GitFailed, git_network_environment, run_git, try_git_text
 from closeloop.records.errors import BadInput, MachineFailed
-from closeloop.records.record import Record
+from closeloop.records.record import Record, content_digest
 from closeloop.records.task import Limits
-from closeloop.sandbox.process_tree import DiskUsage, measure_disk
-from closeloop.sandbox.program_execution import ProgramResult
-from closeloop.sandbox.workspace_layout import (
+from closeloop.sandbox.machine_view import (
     SharedFolder,
     WorkspaceLayout,
     real_paths,
     visible_share_path,
 )
+from closeloop.sandbox.program_execution import (
+    DiskUsage,
+    Program,
+    ProgramLimits,
+    ProgramResult,
+    execute_program,
+    measure_disk,
+)
 from closeloop.sandbox.workspace_sandbox import WorkspaceSandbox
 from closeloop.text.wording import count_with_noun, matches_globs
+
+# The user's repositories: find a commit, copy from it, share what setup made, write a branch.
+
+
+ADDRESS_PATTERN = re.compile(r"[a-z][a-z0-9+.-]*://|[^/\s]+@[^/\s]+:|[A-Za-z0-9.-]{2,}:(?!/)")
+COMMIT_PATTERN = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+PLAIN_ENVIRONMENT = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
+START_ENVIRONMENT = {
+    "GIT_AUTHOR_NAME": "closeloop",
+    "GIT_AUTHOR_EMAIL": "closeloop@localhost",
+    "GIT_AUTHOR_DATE": "2001-01-01T00:00:00Z",
+    "GIT_COMMITTER_NAME": "closeloop",
+    "GIT_COMMITTER_EMAIL": "closeloop@localhost",
+    "GIT_COMMITTER_DATE": "2001-01-01T00:00:00Z",
+}
+BASE_TIMESTAMP = 978_307_200
+"""When every file of a base was last changed: long ago, so that any change shows."""
+FETCH_SECONDS = 3600.0
+
+
+def resolve_commit(repo: Path | str, revision: str) -> str:
+    """The full id of a commit, from a branch, a tag, or any way to name it."""
+    if is_remote_address(repo):
+        return _resolve_remote(str(repo), revision)
+    source = git_folder(repo)
+    git_environment = {"GIT_DIR": source}
+    commit = _try_git(
+        "/", "rev-parse", "--verify", "-q", f"{revision}^{{commit}}", env=git_environment
+    )
+    if commit is None or revision.startswith("-"):
+        is_empty = _try_git("/", "rev-parse", "--verify", "-q", "HEAD", env=git_environment) is None
+        hint = "it has no commits yet" if is_empty else "fetch it, or name another one"
+        raise BadInput(f"There is no commit {revision!r} in {repo}: {hint}.")
+    return commit
+
+
+def count_uncommitted_files(repo: Path) -> int:
+    """How many files are changed or new since the last commit; ours are none."""
+    options = ("--porcelain", "-z", "--no-renames", "--untracked-files=normal")
+    listed = try_git_text(repo, "status", "--ignore-submodules=all", *options)
+    paths = [entry[3:] for entry in listed.split("\0") if entry]
+    return sum(path.split("/")[0] != ".closeloop" for path in paths)
+
+
+def is_remote_address(repo: Path | str) -> bool:
+    return isinstance(repo, str) and bool(ADDRESS_PATTERN.match(repo)) and not Path(repo).exists()
+
+
+async def start_repository(repo: str, commit: str, folder: str) -> str:
+    """A new repository in `folder` with one commit and no history: the id of its tree."""
+    source = repo if is_remote_address(repo) else git_folder(repo)
+    kind = "sha256" if len(commit) == 64 else "sha1"
+    await run_own_git(folder, "init", "-q", "--template=", "-b", "main", f"--object-format={kind}")
+    fetch = ["fetch", "-q", "--depth=1", "--no-tags", "--no-write-fetch-head"]
+    fetch += ["--no-recurse-submodules", "--no-auto-maintenance", "--", source, commit]
+    try:
+        await run_own_git(folder, *fetch, env={})
+        tree = await run_own_git(folder, "rev-parse", "--verify", f"{commit}^{{tree}}")
+    except MachineFailed as error:
+        raise BadInput(
+            f"Commit {commit} cannot be had from {repo}: fetch it, or take the task out ({error})"
+        ) from error
+    start = await run_own_git(
+        folder, "commit-tree", tree, "-m", "Start", env=PLAIN_ENVIRONMENT | START_ENVIRONMENT
+    )
+    await run_own_git(folder, "update-ref", "HEAD", start)
+    await run_own_git(folder, "read-tree", "-u", "--reset", "HEAD")
+    _forget_origin(folder)
+    await run_own_git(folder, "repack", "-a", "-d", "-q")
+    for name in (await run_own_git(folder, "ls-files", "-z")).split("\0")[:-1]:
+        os.utime(f"{folder}/{name}", (BASE_TIMESTAMP, BASE_TIMESTAMP), follow_symlinks=False)
+    return tree
+
+
+def _forget_origin(folder: str) -> None:
+    Path(folder, ".git", "shallow").unlink(missing_ok=True)
+    Path(folder, ".git", "info").mkdir(exist_ok=True)
+
+
+async def run_own_git(
+    folder: str, *arguments: str, env: Mapping[str, str] = PLAIN_ENVIRONMENT
+) -> str:
+    """Run git on a repository of our own, without anybody's configuration."""
+    # What is fetched stays in a pack, so that repacking leaves all but our commit behind.
+    options = ["-c", "core.logAllRefUpdates=false", "-c", "fetch.unpackLimit=1"]
+    argv = [*OWN_COMMAND, *options, "-C", folder, *arguments]
+    program = Program(
+        argv=lambda _: argv,
+        env={**git_network_environment(), **env},
+        directory=folder,
+    )
+    bounds = ProgramLimits(
+        seconds=FETCH_SECONDS,
+        idle_seconds=FETCH_SECONDS,
+        processes=1 << 20,
+        memory_bytes=1 << 50,
+        output_bytes=1 << 30,
+    )
+    ended = await execute_program(program, bounds, apart=True)
+    if ended.exit_code != 0:
+        error_lines = ended.errors.text.strip().splitlines() or [f"git {arguments[0]} failed"]
+        # What follows the first of these is advice.
+        fatal = (line for line in error_lines if line.startswith(("fatal:", "error:")))
+        raise MachineFailed(next(fatal, error_lines[-1]))
+    return ended.output.content.decode("utf-8", "surrogateescape").removesuffix("\n")
+
+
+def _resolve_remote(repo: str, revision: str) -> str:
+    if COMMIT_PATTERN.fullmatch(revision):
+        return revision
+    listing = ("ls-remote", "--", repo, revision, f"{revision}^{{}}")
+    # At the root of the file system no repository's configuration says how to get there.
+    completed = subprocess.run(
+        [*OWN_COMMAND, "-C", "/", *listing],
+        env=git_network_environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    listed = completed.stdout.decode(errors="replace").strip()
+    if completed.returncode != 0:
+        raise BadInput(f"{repo} cannot be reached with git: check the address and your access.")
+    pairs = (line.partition("\t") for line in listed.splitlines())
+    commit_by_name = {name: commit for commit, _, name in pairs}
+    for name in (f"refs/tags/{revision}^{{}}", f"refs/tags/{revision}", f"refs/heads/{revision}"):
+        if name in commit_by_name:
+            return commit_by_name[name]
+    if revision in commit_by_name:
+        return commit_by_name[revision]
+    raise BadInput(f"{repo} has no branch or tag {revision!r}: name one, or a full commit id.")
+
+
+def git_folder(repo: Path | str) -> str:
+    """The folder with the objects and refs of a repository, a worktree or a bare one."""
+    if not Path(repo).is_dir():
+        raise BadInput(f"{repo} does not exist: name a folder with a git repository.")
+    common_folder = _try_git(str(repo), "rev-parse", "--path-format=absolute", "--git-common-dir")
+    if common_folder is None:
+        raise BadInput(f"{repo} is not a git repository: name one, or run `git init` there.")
+    return common_folder
+
+
+def _try_git(folder: str, *arguments: str, env: Mapping[str, str] | None = None) -> str | None:
+    """What git answers, or None when it fails."""
+    try:
+        return run_git(folder, *arguments, env=env).decode(errors="replace").strip()
+    except GitFailed:
+        return None
+
+
+# A change as a branch of the user's repository, written beside whatever is going on there.
+#
+# Only objects and the one ref are added: work tree, index and HEAD are never looked at, no hook
+# runs.
+
+GIT_SECONDS = 120
+
+
+def branch_name(task: str, attempt: str) -> str:
+    """`closeloop/TASK/ATTEMPT`, with what git does not allow in a name replaced."""
+    return f"closeloop/{re.sub(r'[.](?=[.]|lock$|$)', '_', task)}/{attempt}"
+
+
+def has_branches(repo: str | None) -> bool:
+    """Whether it is a repository on this machine."""
+    return repo is not None and not is_remote_address(repo) and Path(repo).is_dir()
+
+
+def make_branch(
+    repo: str, base: str, patch: str, name: str, message: str, *, at: datetime | None = None
+) -> None:
+    """Point a branch at the base with the patch on top; BadInput when that cannot be done."""
+    folder = git_folder(repo)
+    date_variables = {} if at is None else {who: at.isoformat() for who in _DATE_VARIABLES}
+    with tempfile.TemporaryDirectory(prefix="closeloop-") as private:
+        env = {
+            **START_ENVIRONMENT,
+            **date_variables,
+            "GIT_DIR": folder,
+            "GIT_INDEX_FILE": f"{private}/index",
+        }
+        _run_branch_git(env, "read-tree", base)
+        if patch.strip():
+            content = patch.encode("utf-8", "surrogateescape")
+            _run_branch_git(env, "apply", "--cached", "--whitespace=nowarn", "-", stdin=content)
+        tree = _run_branch_git(env, "write-tree")
+        commit = _run_branch_git(env, "commit-tree", tree, "-p", base, stdin=message.encode())
+        _run_branch_git(env, "update-ref", f"refs/heads/{name}", commit)
+
+
+def restore_branch(repo: str, name: str, commit: str) -> None:
+    """Point a branch at a commit that the repository has, unless the branch is there."""
+    if try_git_text(repo, "show-ref", "--verify", f"refs/heads/{name}"):
+        return
+    try:
+        run_git(git_folder(repo), "update-ref", f"refs/heads/{name}", commit)
+    except GitFailed:
+        raise BadInput(
+            f"Commit {commit[:12]} of {name} is no longer in {repo}: fetch it from its host."
+        ) from None
+
+
+_DATE_VARIABLES = ("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE")
+
+
+def _run_branch_git(env: Mapping[str, str], *arguments: str, stdin: bytes = b"") -> str:
+    index_folder = Path(env["GIT_INDEX_FILE"]).parent
+    git_arguments = ("-c", "core.autocrlf=false", *arguments)
+    try:
+        return (
+            run_git(index_folder, *git_arguments, env=env, stdin=stdin, seconds=GIT_SECONDS)
+            .decode()
+            .strip()
+        )
+    except GitFailed as failed:
+        reason = str(failed).removeprefix("Git says: ")
+        raise BadInput(f"The branch cannot be made in {env['GIT_DIR']}: {reason}") from None
+    except MachineFailed as late:
+        raise BadInput(f"{late} Look at {env['GIT_DIR']}.") from None
+
+
+# What setup made at one commit serves the commits beside it: linked, not made again.
+#
+# Only where every setup command merely installs what manifests name, and the manifests say the
+# same. Whatever builds from source runs at each commit.
+
+MAX_MANIFEST_BYTES = 1 << 20
+_MANIFESTS = re.compile(
+    r"(?:^|/)(?:pyproject\.toml|setup\.py|setup\.cfg|Pipfile(?:\.lock)?|package\.json"
+    r"|(?:uv|poetry|pdm|yarn|Cargo)\.lock|package-lock\.json|npm-shrinkwrap\.json"
+    r"|pnpm-lock\.yaml|pnpm-workspace\.yaml|\.npmrc|\.yarnrc(?:\.yml)?|go\.(?:mod|sum|work)"
+    r"|Cargo\.toml|pom\.xml|MANIFEST\.in|\.python-version|[^/]*requirements[^/]*\.(?:txt|in)"
+    r"|requirements/[^/]+\.(?:txt|in))$"
+)
+_COMPILED_SUFFIXES = (".c", ".cc", ".cpp", ".cxx", ".h", ".hpp", ".pyx", ".pxd", ".f90", ".rs")
+_QUOTED_WORD = re.compile(r"'[^']*'")
+_ASSIGNMENT = re.compile(r"[A-Z_]+=[\w.+-]*")
+_INSTALL_COMMAND = re.compile(
+    r"(?:\S*python[\d.]* -m venv .*|(?:\S*python[\d.]* -m |\S*uv )?\S*pip3? install .*"
+    r"|\S*uv (?:sync|venv)\b.*|\S*(?:poetry|pdm|pipenv) install\b.*|\S*hatch env create"
+    r"|(?:npm|pnpm|yarn) (?:ci|install)\b.*|yarn|go mod download|cargo fetch"
+    r"|go vet .*|go test -exec=true .*|\S*pre-commit install-hooks"
+    r"|\S*mvnw? -B dependency:go-offline)"
+)
+_LOCKED_COMMAND = re.compile(r"\buv (?:sync|run|export)\b")
+"""What of uv reads its lock; `uv pip` does not."""
+_PROJECT_ITSELF = re.compile(r"\.{1,2}(?:/.*)?(?:\[.*\])?")
+_INSTALLING_TOOLS = frozenset(
+    {"setuptools", "hatch", "poetry", "pdm", "uv", "flit", "maturin", "scikit-build"}
+)
+_INSTALL_SCRIPTS = ("preinstall", "install", "postinstall", "prepare", "prepublish")
+
+
+def digest_environment(repo: str, commit: str, setup: Sequence[str], root: str) -> str | None:
+    """Commits with the same one need the same environment; None: setup must run at each."""
+    if is_remote_address(repo) or not all(_only_installs(command) for command in setup):
+        return None
+    folder, facts = git_folder(repo), []
+    uses_python = any("pip" in command or "venv" in command for command in setup)
+    for mode, blob, path in _list_tree_files(folder, commit):
+        if PurePosixPath(path).name == "uv.lock" and not _LOCKED_COMMAND.search("\n".join(setup)):
+            continue
+        if mode == "160000" or (uses_python and path.endswith(_COMPILED_SUFFIXES)):
+            facts.append((path, blob))
+        elif _MANIFESTS.search(path):
+            manifest_facts = _read_manifest_facts(folder, blob, PurePosixPath(path).name)
+            if manifest_facts is None:
+                return None
+            facts.append((path, manifest_facts))
+    return content_digest("kin 1", repo, list(setup), root, facts)[:32]
+
+
+def link_environment(lender: Path, names: Sequence[str], folder: Path) -> None:
+    """Link what setup made in one base, and its home, into another: bases are only read."""
+    workspace = (folder / "root/workspace").resolve()
+    for name in names:
+        source, target = lender / "root/workspace" / name, workspace / name
+        # Python takes compiled files by time and size, which are alike at all commits.
+        inside = target.parent.resolve().is_relative_to(workspace)
+        if source.name != "__pycache__" and inside and not os.path.lexists(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _hard_link(source, target)
+    for source in (lender / "root/home").iterdir():
+        if not os.path.lexists(folder / "root/home" / source.name):
+            _hard_link(source, folder / "root/home" / source.name)
+
+
+def _hard_link(source: Path, target: Path) -> None:
+    command = ["cp", "-al", "--", str(source), str(target)]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def _only_installs(line: str) -> bool:
+    """Whether a command only gets packages, and the project itself only as a link to its source.
+
+    Go's compiler may run besides: its cache goes by content, so that it serves every commit.
+    """
+    line = line.removesuffix(" || true")
+    unquoted = _QUOTED_WORD.sub("", line)
+    if re.search(r"[;|<>`$()\n]|&(?!&)", unquoted.replace("&&", "")):
+        return False
+    return all(map(_is_install, line.split("&&")))
+
+
+def _is_install(line: str) -> bool:
+    try:
+        words = shlex.split(line)
+    except ValueError:
+        return False
+    while words and _ASSIGNMENT.fullmatch(words[0]):
+        words.pop(0)
+    if words[:1] == ["cd"]:
+        return True
+    editable_options = ("-e", "--editable")
+    installs_copy = any(
+        _PROJECT_ITSELF.fullmatch(word)
+        and words[at - 1] not in (*editable_options, "-r", "-c", "--python")
+        for at, word in enumerate(words)
+        if at and "install" in words[:at]
+    )
+    return _INSTALL_COMMAND.fullmatch(" ".join(words)) is not None and not installs_copy
+
+
+def _list_tree_files(folder: str, commit: str) -> Iterator[tuple[str, str, str]]:
+    tree_listing = _read_git(folder, "ls-tree", "-r", "-z", commit)
+    for entry in tree_listing.decode("utf-8", "surrogateescape").split("\0"):
+        entry_fields, _, path = entry.partition("\t")
+        if path:
+            mode, _, blob = entry_fields.split()[:3]
+            yield mode, blob, path
+
+
+def _read_manifest_facts(folder: str, blob: str, name: str) -> Any:
+    """What a manifest says of the environment; None where one must look at each commit."""
+    if name not in ("pyproject.toml", "package.json") and "requirements" not in name:
+        return blob
+    content = _read_git(folder, "cat-file", "blob", blob)[:MAX_MANIFEST_BYTES]
+    try:
+        if name == "pyproject.toml":
+            return _read_pyproject_facts(tomllib.loads(content.decode()))
+        if name == "package.json":
+            return _read_package_facts(msgspec.json.decode(content))
+    except (ValueError, RecursionError, msgspec.MsgspecError, TypeError, AttributeError):
+        return blob
+    names_itself = re.search(rb"^\s*\.{1,2}(/|\[|\s|$)", content, re.MULTILINE)
+    return None if names_itself else blob
+
+
+def _read_pyproject_facts(said: dict[str, Any]) -> Any:
+    """Without the version, and without the settings of tools that install nothing."""
+    project = {key: value for key, value in said.get("project", {}).items() if key != "version"}
+    tools = {key: value for key, value in said.get("tool", {}).items() if key in _INSTALLING_TOOLS}
+    parts = (project, tools, said.get("build-system"), said.get("dependency-groups"))
+    return msgspec.json.encode(parts, order="deterministic").decode()
+
+
+def _read_package_facts(said: dict[str, Any]) -> Any:
+    scripts = said.get("scripts") or {}
+    if any("husky" not in scripts[name] for name in _INSTALL_SCRIPTS if name in scripts):
+        return None
+    environment_fields = {
+        key: said.get(key) for key in said if "ependenc" in key or key in ("engines", "type")
+    }
+    environment_fields["workspaces"] = said.get("workspaces")
+    return msgspec.json.encode(environment_fields, order="deterministic").decode()
+
+
+def _read_git(folder: str, *arguments: str) -> bytes:
+    try:
+        return run_git("/", *arguments, env={"GIT_DIR": folder})
+    except GitFailed:
+        return b""
+
 
 MAX_PATCH_BYTES = 64 << 20
 MAX_CHANGED_BYTES, MAX_CHANGED_FILES = 256 << 20, 100_000
@@ -59,8 +446,16 @@ GIT_CONFIG = """[core]
 {extensions}
 """
 LIST_CHANGED_SCRIPT = "exec git ls-files -z --modified --others --exclude-standard"
-LIST_UNTRACKED_SCRIPT = "git add -u . && exec git ls-files -z --others --exclude-standard"
 ADD_SCRIPT = "git update-index --add --replace -z --stdin"
+NESTED_EXIT = 71
+LIST_NEW_SCRIPT = f"""
+git add -u . && git ls-files -z --others --exclude-standard > "$GIT_DIR/new" || exit
+if [ -s "$GIT_DIR/new" ]; then
+    ! tr '\\0' '\\n' < "$GIT_DIR/new" | grep -q '/$' || exit {NESTED_EXIT}
+    {ADD_SCRIPT} < "$GIT_DIR/new" || exit
+fi
+"""
+"""Adds what is new to the index; where repositories were made inside, only lists it."""
 DIFF_SCRIPT = (
     "exec git diff --cached --binary --full-index --no-renames --no-ext-diff --no-textconv "
     '--no-color --src-prefix=a/ --dst-prefix=b/ "$@"'
@@ -209,17 +604,25 @@ def _measure_files(root: str, names: Iterable[str]) -> DiskUsage:
 
 async def _build_diff(ours: PrivateGit) -> str:
     await _require_readable_size(ours)
-    listed = await _run_private_git(ours, ["/bin/sh", "-c", LIST_UNTRACKED_SCRIPT])
+    argv = ["/bin/sh", "-c", LIST_NEW_SCRIPT + DIFF_SCRIPT, "sh", ours.tree]
+    ended = await ours.cage.execute_command(argv, env=ours.env, keep=MAX_PATCH_BYTES)
+    if ended.exit_code == NESTED_EXIT and not ended.stopped:
+        patch = await _diff_with_nested_files(ours)
+    else:
+        patch = _require_output(ended)
+    text = patch.decode() if _is_text(patch) else await _diff_in_ascii(ours, patch)
+    return DIFF_HEADER.sub(_quote_header, text)
+
+
+async def _diff_with_nested_files(ours: PrivateGit) -> bytes:
+    """The patch where new repositories lie in the workspace: their files are files of ours."""
+    listed = await anyio.Path(ours.folder, "new").read_bytes()
     names = [name for name in listed.split(b"\0") if name]
     nested = [name for name in names if name.endswith(b"/")]
     names = [name for name in names if not name.endswith(b"/")]
-    if nested:
-        names += await _list_nested_files(ours, nested)
-    script = f"{ADD_SCRIPT} && {DIFF_SCRIPT}" if names else DIFF_SCRIPT
-    stdin = b"".join(name + b"\0" for name in names)
-    patch = await _run_private_git(ours, ["/bin/sh", "-c", script, "sh", ours.tree], stdin=stdin)
-    text = patch.decode() if _is_text(patch) else await _diff_in_ascii(ours, patch)
-    return DIFF_HEADER.sub(_quote_header, text)
+    names += await _list_nested_files(ours, nested)
+    argv = ["/bin/sh", "-c", f"{ADD_SCRIPT} && {DIFF_SCRIPT}", "sh", ours.tree]
+    return await _run_private_git(ours, argv, stdin=b"".join(name + b"\0" for name in names))
 
 
 async def settle_workspace(ours: PrivateGit) -> PrivateGit:
@@ -300,6 +703,10 @@ async def _run_private_git(
     ours: PrivateGit, argv: Sequence[str], stdin: bytes | None = None
 ) -> bytes:
     ended = await ours.cage.execute_command(argv, stdin=stdin, env=ours.env, keep=MAX_PATCH_BYTES)
+    return _require_output(ended)
+
+
+def _require_output(ended: ProgramResult) -> bytes:
     if len(ended.output.content) > MAX_PATCH_BYTES:
         raise ChangeTooLarge(f"The change is larger than {MAX_PATCH_BYTES >> 20} MiB.")
     # Of a folder that it cannot open, git only warns.
@@ -362,3 +769,65 @@ def _attribute_pattern(name: bytes) -> str:
         chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:03o}"
         for byte in literal
     )
+
+
+# The patch of a workspace that began empty, where it holds a few plain texts: git is not needed.
+
+MAX_PLAIN_FILES, MAX_PLAIN_BYTES = 100, 1 << 20
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_+@%=-][A-Za-z0-9_.+@%=-]{0,200}")
+"""Needs no quotes in a patch, and is no file that git reads itself."""
+
+
+def diff_plain_files(root: str) -> str | None:
+    """The patch that git would write of a folder where all is new; None where it must be asked."""
+    files = _read_plain_files(root)
+    if files is None:
+        return None
+    parts = []
+    for path, (mode, content) in sorted(files.items()):
+        digest = hashlib.sha1(b"blob %d\0%s" % (len(content), content), usedforsecurity=False)
+        parts.append(f"diff --git a/{path} b/{path}\nnew file mode {mode}\n")
+        parts.append(f"index {'0' * 40}..{digest.hexdigest()}\n")
+        if not content:
+            continue
+        *lines, last = content.decode().split("\n")
+        count = len(lines) + bool(last)
+        parts.append(f"--- /dev/null\n+++ b/{path}\n")
+        parts.append("@@ -0,0 +1 @@\n" if count == 1 else f"@@ -0,0 +1,{count} @@\n")
+        parts += [f"+{line}\n" for line in lines]
+        parts.append(f"+{last}\n\\ No newline at end of file\n" if last else "")
+    return "".join(parts)
+
+
+def _read_plain_files(root: str) -> dict[str, tuple[str, bytes]] | None:
+    """Mode and content by path; None where anything is not a plain, short text."""
+    files: dict[str, tuple[str, bytes]] = {}
+    waiting, room = [""], MAX_PLAIN_BYTES
+    while waiting:
+        folder = waiting.pop()
+        try:
+            with os.scandir(f"{root}/{folder}") as entries:
+                for entry in entries:
+                    path = folder + entry.name
+                    if not PLAIN_NAME.fullmatch(entry.name) or len(files) == MAX_PLAIN_FILES:
+                        return None
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(f"{path}/")
+                        continue
+                    files[path] = _read_plain_file(f"{root}/{path}", room)
+                    room -= len(files[path][1])
+        except (OSError, ValueError):
+            return None
+    return files
+
+
+def _read_plain_file(path: str, limit: int) -> tuple[str, bytes]:
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb", buffering=0) as file:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError("not an ordinary file")
+        content = file.read(limit + 1)
+    if len(content) > limit or b"\0" in content or not _is_text(content):
+        raise ValueError("not a short text")
+    return "100755" if status.st_mode & stat.S_IXUSR else "100644", content

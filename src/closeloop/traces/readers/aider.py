@@ -7,12 +7,10 @@ from collections.abc import Iterator
 
 from closeloop.records.attempt import Exit, Usage
 from closeloop.records.protocols import RecordingSource
-from closeloop.records.session import Session
-from closeloop.records.trace import Edit, Read, Turn
-from closeloop.traces.edit_texts import parse_edit_blocks, parse_fenced_changes
-from closeloop.traces.provider_values import make_usage
+from closeloop.records.trace import Edit, Read, Session, Turn
 from closeloop.traces.session_builder import SessionBuilder, count_skip, derive_id
-from closeloop.traces.untrusted_json import time_from_text
+from closeloop.traces.tool_calls import parse_edit_blocks, parse_fenced_changes
+from closeloop.traces.untrusted_json import make_usage, time_from_text
 
 name = "aider"
 version = 3

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import heapq
 import re
+from collections import deque
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -12,11 +14,366 @@ from typing import Any
 
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.record import content_digest
-from closeloop.records.session import Session
+from closeloop.records.trace import Handoff, Message, Note, Session
 from closeloop.text.untrusted import truncate_middle
 from closeloop.traces.file_source import FileSource
-from closeloop.traces.readers.claude_session import ClaudeSession
-from closeloop.traces.session_builder import count_skip
+from closeloop.traces.readers.claude_conversation import (
+    ClaudeConversation,
+    claude_content_text,
+    is_tool_result,
+    join_child_lanes,
+    mark_final_claim,
+    session_outcome,
+)
+from closeloop.traces.session_builder import ROOT_LANE, count_skip
+from closeloop.traces.untrusted_json import json_excerpt
+
+# One session of Claude Code, put together from the records of its files.
+
+
+_FRAME_KEYS = frozenset(
+    [
+        "cwd",
+        "entrypoint",
+        "gitBranch",
+        "isMeta",
+        "isSidechain",
+        "logicalParentUuid",
+        "parentUuid",
+        "sessionId",
+        "slug",
+        "timestamp",
+        "type",
+        "userType",
+        "uuid",
+        "version",
+    ]
+)
+_REDUNDANT_TYPES = ("last-prompt", "agent-name", "agent-color", "agent-setting", "bridge-session")
+_TITLE_KEYS = {"ai-title": "aiTitle", "custom-title": "customTitle", "tag": "tag"}
+_CLIENT_QUEUE_PREFIXES = ('{"task_id"', "<task-notification>")
+"""How what the client itself puts in the queue begins: that a task has begun or ended."""
+_MAX_NEARBY_RECORDS = 1000
+_MODE_KEYS = {"mode": "mode", "permission-mode": "permissionMode"}
+
+
+class ClaudeSession:
+    """Takes the records of one session id, whichever file they are from."""
+
+    def __init__(self, name: str, source: RecordingSource, reader: str, version: int) -> None:
+        self.id = name
+        self.copied = False
+        """Another file has this session: nothing here is to be told again."""
+        self.alone = False
+        """The file is a sub-agent's, and its parent's is not there."""
+        self.files: set[str] = set()
+        """Sub-agents with a file: what else is said of them are copies."""
+        self.talk = ClaudeConversation(reader, version, source.skipped)
+        self.after: dict[str, int] = {}
+        """Every record by its id: the number of the last event when it had been read."""
+        self.links: dict[str, str] = {}
+        self._answered: set[str] = set()
+        self._messages: dict[str, str] = {}
+        self._side: dict[str, str] = {}
+        self._early: dict[str, list[tuple[str | None, dict[str, Any]]]] = {}
+        """Results that were written before the message that asks for them, by its id."""
+        self._titles: list[tuple[str, Any]] = []
+        self._title: str | None = None
+        self._queued: dict[str, datetime | None] = {}
+        self._queue: deque[str] = deque()
+        self._steering: dict[str, datetime | None] = {}
+        """What the user said while the agent worked: the model heard it before it went on."""
+        self._steered: set[str] = set()
+        self._modes: dict[str, str] = {}
+        self._first: dict[str, Any] = {}
+        self._branch: str | None = None
+        self._release: str | None = None
+
+    def add_record(self, lane: str | None, record: dict[str, Any]) -> None:
+        """One record of the session's own file, or of a sub-agent's."""
+        if self.copied:
+            return
+        uuid = record.get("uuid")
+        has_id = isinstance(uuid, str)
+        if has_id and uuid in self.after:
+            return
+        kind = record.get("type")
+        at = self.talk.record_time(record.get("timestamp"))
+        if kind in ("user", "assistant"):
+            self._add_message(lane, record, at)
+        elif kind == "progress":
+            self._add_progress(record)
+        elif kind in ("system", "attachment"):
+            line = self._lane_of_record(lane, record)
+            self._add_system_record(line, record, at) if kind == "system" else self._add_attachment(
+                line, record, at
+            )
+        elif not self._add_metadata_record(str(kind), record, at):
+            self.talk.add_unknown(kind, record, ROOT_LANE, at)
+        if has_id:
+            self.after[str(uuid)] = len(self.talk.builder.events)
+            for given, early in self._early.pop(str(uuid), ()):
+                self._add_message(given, early, self.talk.record_time(early.get("timestamp")))
+
+    def _add_message(self, given: str | None, record: dict[str, Any], at: datetime | None) -> None:
+        if isinstance(record.get("forkedFrom"), dict):
+            # A copy: the session it was copied from tells of it.
+            origin = truncate_middle(str(record["forkedFrom"].get("sessionId")), most=200)
+            if self.links.setdefault("forked from", origin) == origin and not self.after:
+                self.talk.add_note(f"Goes on from a copy of session {origin}.", "fork", at=at)
+            return
+        lane = self._lane_of_record(given, record)
+        if lane in self.files and given is None:
+            return
+        self._read_metadata(record)
+        parent, message = record.get("parentUuid"), record.get("message")
+        if record.get("type") == "assistant":
+            if lane == ROOT_LANE and self._steering:
+                self._flush_steering()
+            name = message.get("id") if isinstance(message, dict) else None
+            if isinstance(parent, str) and self._messages.get(parent) != name:
+                self._answered.add(parent)
+            self._messages[str(record.get("uuid"))] = str(name)
+            self.talk.add_agent_message(lane, record, at)
+            return
+        unseen = isinstance(parent, str) and parent not in self.after
+        has_room = unseen and sum(map(len, self._early.values())) < _MAX_NEARBY_RECORDS
+        if has_room and self._is_orphan_result(lane, message):
+            self._early.setdefault(str(parent), []).append((given, record))
+            return
+        if isinstance(parent, str) and _is_prompt(record):
+            if parent in self._answered and parent in self.after:
+                self._note_rewind(self.after[parent], lane, at)
+            self._answered.add(parent)
+            self._note_mode_change("permission-mode", record.get("permissionMode"), at)
+        self.talk.add_user_record(lane, record, record.get("toolUseResult"), at)
+
+    def _is_orphan_result(self, lane: str, message: Any) -> bool:
+        """Whether a message is the result of a call that was not told of so far."""
+        content = message.get("content") if isinstance(message, dict) else None
+        first = content[0] if isinstance(content, list) and content else None
+        if not isinstance(first, dict) or not is_tool_result(first):
+            return False
+        call = first.get("tool_use_id")
+        return (
+            self.talk.builder.find_open_call(lane, call if isinstance(call, str) else None) is None
+        )
+
+    def _note_rewind(self, place: int, lane: str, at: datetime | None) -> None:
+        """Records may fork without a rewind, as the client's own commands do: they undo nothing."""
+        events = self.talk.builder.events
+        undone = (
+            events[after] for after in range(place, min(len(events), place + _MAX_NEARBY_RECORDS))
+        )
+        if any(event.lane == lane and not isinstance(event, Note) for event in undone):
+            self.talk.add_note(f"The conversation goes back to event {place}.", "rewind", lane, at)
+
+    def _read_metadata(self, record: dict[str, Any]) -> None:
+        if not self._first:
+            self._first = record
+        branch, release = record.get("gitBranch"), record.get("version")
+        if self._branch is None and isinstance(branch, str) and branch not in ("", "HEAD"):
+            self._branch = branch
+        if isinstance(release, str):
+            self._release = release
+
+    def _lane_of_record(self, given: str | None, record: dict[str, Any]) -> str:
+        """Sub-agents have a file, an id, or (oldest) only a chain of records in the same file."""
+        if given is not None:
+            return self.talk.open_lane(given)
+        if record.get("isSidechain") is not True:
+            return ROOT_LANE
+        agent, uuid = record.get("agentId"), str(record.get("uuid"))
+        first = self._first
+        if isinstance(agent, str) and agent:
+            if self.alone and (not first or first.get("agentId") == agent):
+                return ROOT_LANE
+            return self._side_lane(agent)
+        lane = self._side.get(str(record.get("parentUuid")))
+        if lane is None:
+            lane = ROOT_LANE if self.alone and not self._side else self._side_lane(uuid)
+        self._side[uuid] = lane
+        return lane
+
+    def _side_lane(self, name: str) -> str:
+        lane = truncate_middle(name, most=200)
+        return lane if lane in self.files else self.talk.open_lane(lane)
+
+    def _add_progress(self, record: dict[str, Any]) -> None:
+        data = record.get("data")
+        kind = data.get("type") if isinstance(data, dict) else None
+        if not isinstance(data, dict) or kind != "agent_progress":
+            # Each says how far something is whose end is told in full.
+            reason = f"progress: {truncate_middle(str(kind), most=60)}"
+            self.talk.builder.count_skip(reason)
+            return
+        agent, inner = data.get("agentId"), data.get("message")
+        if not isinstance(agent, str) or not agent or not isinstance(inner, dict):
+            return
+        lane = truncate_middle(agent, most=200)
+        call = record.get("parentToolUseID")
+        event = self.talk.builder.find_open_call(ROOT_LANE, call if isinstance(call, str) else None)
+        if isinstance(event, Handoff) and event.child is None:
+            self.talk.builder.update_event(event, child=lane)
+        if lane not in self.files:
+            self.add_record(lane, inner)
+
+    def _add_system_record(self, lane: str, record: dict[str, Any], at: datetime | None) -> None:
+        subtype, content = record.get("subtype"), record.get("content")
+        about = f"system: {truncate_middle(str(subtype), most=60)}"
+        if subtype is None:
+            about = "hook" if "toolUseID" in record else "system"
+        elif subtype == "stop_hook_summary":
+            about = "hook"
+        elif subtype == "microcompact_boundary":
+            about = "compaction"
+        elif subtype == "api_error":
+            about = "api error"
+        text = content if isinstance(content, str) else _unframed_json(record)
+        if subtype == "compact_boundary":
+            self.talk.add_compaction(text, lane, at, summary=False)
+        else:
+            self.talk.add_note(text, about, lane, at)
+
+    def _add_attachment(self, lane: str, record: dict[str, Any], at: datetime | None) -> None:
+        """What the client puts before the model: files, lists, hooks' words, queued messages."""
+        attachment = record.get("attachment")
+        if not isinstance(attachment, dict):
+            self.talk.add_unknown("attachment", record, lane, at)
+            return
+        kind, content = attachment.get("type"), attachment.get("content")
+        if kind == "queued_command":
+            # Newer versions tell here, too, what was taken from the queue.
+            prompt = claude_content_text(attachment.get("prompt"))
+            if prompt in self._steered:
+                self._steered.discard(prompt)
+                return
+            self._steering.pop(prompt, None)
+            self.talk.add_user_text(lane, prompt, attachment, at)
+            return
+        hook = isinstance(kind, str) and "hook" in kind
+        about = "hook" if hook else f"attachment: {truncate_middle(str(kind), most=60)}"
+        self.talk.add_note(
+            content if isinstance(content, str) else json_excerpt(attachment), about, lane, at
+        )
+
+    def _add_metadata_record(self, kind: str, record: dict[str, Any], at: datetime | None) -> bool:
+        """Records that are no part of the talk; whether this is one of those that are known."""
+        if kind in _MODE_KEYS:
+            self._note_mode_change(kind, record.get(_MODE_KEYS[kind]), at)
+        elif kind == "summary":
+            self._titles.append((str(record.get("summary")), record.get("leafUuid")))
+        elif kind in _TITLE_KEYS:
+            title = str(record.get(_TITLE_KEYS[kind]))
+            if title != self._title:
+                self.talk.add_note(title, "title", at=at)
+            self._title = title
+        elif kind == "pr-link":
+            self.links["pull request"] = truncate_middle(str(record.get("prUrl")), most=2000)
+        elif kind == "queue-operation":
+            self._update_queue(record.get("operation"), record.get("content"), at)
+        elif kind in ("file-history-snapshot", "file-history-delta"):
+            self.talk.builder.count_skip(kind)
+        else:
+            return kind in _REDUNDANT_TYPES
+        return True
+
+    def _update_queue(self, operation: Any, content: Any, at: datetime | None) -> None:
+        """Words in the queue: some reach the agent at its work, others become its next turn."""
+        if operation == "enqueue":
+            self._queue.append(content if isinstance(content, str) else "")
+            if isinstance(content, str):
+                self._queued[content] = at
+        elif operation in ("remove", "dequeue") and self._queue:
+            text = self._queue.popleft()
+            if operation == "remove" and not text.startswith(_CLIENT_QUEUE_PREFIXES):
+                self._steering[text] = at
+        elif operation == "popAll":
+            self._queue.clear()
+
+    def _flush_steering(self) -> None:
+        for text, at in self._steering.items():
+            self.talk.add_user_text(ROOT_LANE, text, {}, at)
+        self._steered.update(self._steering)
+        self._steering.clear()
+
+    def _note_mode_change(self, kind: str, mode: Any, at: datetime | None) -> None:
+        """Modes of both kinds are said again and again."""
+        if isinstance(mode, str) and mode != self._modes.get(kind):
+            if kind in self._modes:
+                self.talk.add_note(mode, "mode", at=at)
+            self._modes[kind] = mode
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._first
+
+    def build_session(self, agent: str) -> Session:
+        """What there is, once all records are taken."""
+        talk, first = self.talk, self._first
+        self._add_leftovers()
+        join_child_lanes(talk)
+        talk.builder.mark_corrections()
+        outcome, cause = session_outcome(talk)
+        summary = mark_final_claim(talk, finished=outcome == "finished")
+        directory, child = first.get("cwd"), first.get("agentId") or first.get("uuid")
+        return talk.builder.build_session(
+            id=truncate_middle(f"{self.id}/{child}" if self.alone else self.id, most=400),
+            agent=agent,
+            agent_version=_truncate_label(self._release),
+            model=_truncate_label(talk.builder.most_used_model()),
+            exit=outcome,
+            cause=cause,
+            summary=summary,
+            directory=_truncate_label(directory),
+            branch=_truncate_label(self._branch),
+            parent=_truncate_label(self.id) if self.alone else None,
+            links=self.links,
+        )
+
+    def _add_leftovers(self) -> None:
+        self._flush_steering()
+        for given, record in (one for early in self._early.values() for one in early):
+            at, lane = (
+                self.talk.record_time(record.get("timestamp")),
+                self._lane_of_record(given, record),
+            )
+            self.talk.add_user_record(lane, record, record.get("toolUseResult"), at)
+        for title, leaf in self._titles:
+            if isinstance(leaf, str) and leaf in self.after:
+                self.talk.add_note(title, "title")
+            else:
+                reason = "summary of another session"
+                self.talk.builder.count_skip(reason)
+        if self._queued:
+            events = self.talk.builder.events
+            delivered_texts = {
+                event.text.strip() for event in events if isinstance(event, Message | Note)
+            }
+            for text, at in self._queued.items():
+                if text.startswith(_CLIENT_QUEUE_PREFIXES):
+                    self.talk.handle_notification(text)
+                elif text.strip() not in delivered_texts:
+                    self.talk.add_note(text, "queued message", at=at)
+
+
+def _is_prompt(record: dict[str, Any]) -> bool:
+    message = record.get("message")
+    content = message.get("content") if isinstance(message, dict) else None
+    if record.get("isMeta") is True or record.get("isCompactSummary") is True:
+        return False
+    if isinstance(content, list):
+        return not any(isinstance(b, dict) and b.get("type") == "tool_result" for b in content)
+    return isinstance(content, str)
+
+
+def _unframed_json(record: dict[str, Any]) -> str:
+    return json_excerpt({name: value for name, value in record.items() if name not in _FRAME_KEYS})
+
+
+def _truncate_label(value: Any) -> str | None:
+    return truncate_middle(value, most=1000) if isinstance(value, str) else None
+
 
 name = "claude-code"
 version = 3

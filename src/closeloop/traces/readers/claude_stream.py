@@ -12,19 +12,18 @@ import msgspec
 from closeloop.records.attempt import Exit, Usage, sum_usage
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.record import content_digest
-from closeloop.records.session import Session
-from closeloop.records.trace import Command
+from closeloop.records.trace import Command, Session
 from closeloop.text.untrusted import truncate_middle
-from closeloop.traces.provider_values import make_usage
 from closeloop.traces.readers.claude_conversation import (
     ClaudeConversation,
     join_child_lanes,
     mark_final_claim,
+    non_negative_int,
     session_outcome,
+    usage_from_claude,
 )
-from closeloop.traces.readers.claude_results import non_negative_int, usage_from_claude
 from closeloop.traces.session_builder import ROOT_LANE, count_skip
-from closeloop.traces.untrusted_json import json_excerpt
+from closeloop.traces.untrusted_json import json_excerpt, make_usage
 
 name = "claude-stream"
 version = 3

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from closeloop.records.attempt import Exit
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.record import content_digest
-from closeloop.records.session import Session
+from closeloop.records.trace import Session
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.readers.cline_calls import ROO_ONLY_NAMES, ClineCall, split_segments
 from closeloop.traces.readers.cline_task import ClineTask, ClineTaskLane

@@ -7,7 +7,7 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date, timedelta
 from functools import lru_cache
 from pathlib import Path
@@ -16,12 +16,434 @@ from typing import Any, NamedTuple
 from closeloop.records.attempt import Exit
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.record import content_digest
-from closeloop.records.session import Session
-from closeloop.records.trace import Handoff, Message
-from closeloop.traces.readers.codex_records import handle_record
-from closeloop.traces.readers.codex_rollout import CodexRollout
+from closeloop.records.trace import Handoff, Message, Session
+from closeloop.traces.readers.codex_lane import CodexRollout, RecordFields
+from closeloop.traces.readers.codex_results import (
+    apply_command_end,
+    apply_output,
+    apply_patch_end,
+    apply_tool_end,
+)
 from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
-from closeloop.traces.untrusted_json import as_label, as_mapping, as_text, time_from_text
+from closeloop.traces.untrusted_json import (
+    as_label,
+    as_list,
+    as_mapping,
+    as_text,
+    content_text,
+    json_excerpt,
+    time_from_text,
+    try_decode_json,
+)
+
+# The records of a Codex rollout, each handled by its type.
+
+
+_REDUNDANT_ITEMS = frozenset(
+    {"Reasoning", "WebSearch", "ImageView", "ImageGeneration", "HookPrompt"}
+)
+_IGNORED_TYPES = frozenset({
+    "additional_tools", "agent_reasoning", "agent_reasoning_raw_content", "background_event",
+    "compaction", "compaction_trigger", "context_compaction", "exec_command_begin",
+    "ghost_snapshot", "image_generation_end", "inter_agent_communication_metadata",
+    "item_started", "mcp_tool_call_begin", "patch_apply_begin", "plan_update",
+    "security_risk_score", "session_configured", "session_state", "thread_name_updated",
+    "thread_settings_applied", "turn_diff", "web_search_begin", "web_search_end",
+    "world_state", "collab_agent_spawn_begin", "collab_waiting_begin", "collab_close_begin",
+    "collab_agent_interaction_begin", "collab_resume_begin",
+})  # fmt: skip
+"""What tells of the machinery, or says again what another record says."""
+_BARE_TYPES = frozenset({
+    "message", "reasoning", "function_call", "function_call_output", "custom_tool_call",
+    "custom_tool_call_output", "local_shell_call", "web_search_call",
+})  # fmt: skip
+"""What stands without an envelope in the files of 2025's first versions."""
+
+
+def handle_message(reading: CodexRollout, told: RecordFields) -> None:
+    reading.talk.add_model_message(told)
+
+
+def handle_reasoning(reading: CodexRollout, told: RecordFields) -> None:
+    texts = [content_text(told.get("summary")), content_text(told.get("content"))]
+    text = "\n".join(text for text in texts if text)
+    if text:
+        reading.lane.add_thought(text)
+    else:
+        reading.lane.open_turn()
+
+
+def handle_function_call(reading: CodexRollout, told: RecordFields) -> None:
+    raw_arguments = told.get("arguments")
+    arguments = try_decode_json(raw_arguments)
+    if not isinstance(arguments, dict):
+        arguments = {"arguments": raw_arguments} if raw_arguments else None
+    hidden = as_list(told.get("encrypted_function_args"))
+    if arguments is not None and "message" in hidden:
+        arguments["message"] = f"[encrypted] {arguments.get('task_name') or ''}".strip()
+    reading.lane.add_call(_tool_name(told), arguments, told.get("call_id"))
+
+
+def handle_custom_tool_call(reading: CodexRollout, told: RecordFields) -> None:
+    reading.lane.add_call(_tool_name(told), {"input": told.get("input")}, told.get("call_id"))
+
+
+def handle_local_shell_call(reading: CodexRollout, told: RecordFields) -> None:
+    action = as_mapping(told.get("action"))
+    shell_arguments = {"command": action.get("command"), "workdir": action.get("working_directory")}
+    reading.lane.add_call("local_shell", shell_arguments, told.get("call_id") or told.get("id"))
+
+
+def handle_tool_search_call(reading: CodexRollout, told: RecordFields) -> None:
+    raw_arguments = told.get("arguments")
+    arguments = raw_arguments if isinstance(raw_arguments, dict) else try_decode_json(raw_arguments)
+    reading.lane.add_call("tool_search", as_mapping(arguments), told.get("call_id"))
+
+
+def handle_web_search_call(reading: CodexRollout, told: RecordFields) -> None:
+    _add_hosted_call(reading, "web_search", told)
+
+
+def handle_image_generation_call(reading: CodexRollout, told: RecordFields) -> None:
+    _add_hosted_call(reading, "image_generation", told)
+
+
+def _add_hosted_call(reading: CodexRollout, name: str, told: RecordFields) -> None:
+    hosted_arguments = told.get("action") or {"prompt": told.get("revised_prompt")}
+    call = told.get("id") or told.get("call_id")
+    for number in reading.lane.add_call(name, as_mapping(hosted_arguments), call):
+        ok = {"completed": True, "failed": False}.get(str(told.get("status")))
+        reading.lane.builder.finish(reading.lane.event_at(number), ok=ok)
+    reading.lane.close_call(call)
+
+
+def handle_output(reading: CodexRollout, told: RecordFields) -> None:
+    content = told.get("output")
+    if content is None and "tools" in told:
+        content = json_excerpt(told["tools"])
+    apply_output(reading.lane, told.get("call_id"), content)
+
+
+def handle_agent_letter(reading: CodexRollout, told: RecordFields) -> None:
+    """What one agent wrote to another."""
+    content, author = told.get("content"), told.get("author")
+    hidden = [as_mapping(part).get("encrypted_content") for part in as_list(content)]
+    words = [content_text(content), *(text for text in hidden if isinstance(text, str))]
+    text = "".join(words)
+    report = text.partition("Payload:\n")[2]
+    if "Message Type: FINAL_ANSWER" in text[:200]:
+        reading.lane.end_turn()
+        if reading.lane.handoffs.add_report(author, report, ok=True):
+            return
+    if reading.lane.requested or "Message Type: NEW_TASK" not in text[:200]:
+        reading.lane.end_turn()
+        reading.lane.add_note(text, f"a message from {as_label(author) or 'an agent'}")
+        return
+    reading.lane.requested = True
+    reading.lane.add_incoming_message(text, "user", "request")
+
+
+def _tool_name(told: RecordFields) -> str:
+    name, namespace = as_label(told.get("name")) or "tool", as_label(told.get("namespace"))
+    return f"{namespace}/{name}" if namespace and namespace.startswith("mcp__") else name
+
+
+ResponseHandler = Callable[[CodexRollout, RecordFields], None]
+RESPONSE_HANDLERS: dict[str, ResponseHandler] = {
+    "message": handle_message,
+    "agent_message": handle_agent_letter,
+    "reasoning": handle_reasoning,
+    "function_call": handle_function_call,
+    "custom_tool_call": handle_custom_tool_call,
+    "local_shell_call": handle_local_shell_call,
+    "tool_search_call": handle_tool_search_call,
+    "web_search_call": handle_web_search_call,
+    "image_generation_call": handle_image_generation_call,
+    "function_call_output": handle_output,
+    "custom_tool_call_output": handle_output,
+    "tool_search_output": handle_output,
+}
+
+
+def handle_task_start(reading: CodexRollout, told: RecordFields) -> None:
+    reading.running = reading.tasks = True
+    reading.lane.stopped = None
+    reading.talk.interrupted = False
+
+
+def handle_task_complete(reading: CodexRollout, told: RecordFields) -> None:
+    reading.talk.flush_pending()
+    reading.running, reading.tasks = False, True
+    reading.lane.stopped = None
+    # A task that an error ended has no last message, whatever was said in it before.
+    if told.get("last_agent_message", "") is not None:
+        reading.lane.mark_last_claim()
+
+
+def handle_turn_abort(reading: CodexRollout, told: RecordFields) -> None:
+    reading.talk.flush_pending()
+    reason = as_label(told.get("reason")) or "aborted"
+    reading.running = False
+    reading.lane.stopped = reason
+    if reason == "interrupted" and not reading.talk.interrupted and not reading.is_child:
+        reading.lane.add_incoming_message(reason, "user", "interrupt")
+    reading.lane.add_note(json_excerpt(told), "turn aborted")
+
+
+def handle_token_count(reading: CodexRollout, told: RecordFields) -> None:
+    info = as_mapping(told.get("info"))
+    reading.lane.add_token_counts(info.get("total_token_usage"), info.get("last_token_usage"))
+
+
+def handle_usage(reading: CodexRollout, told: RecordFields) -> None:
+    reading.lane.add_token_counts(told.get("thread_token_usage"), told.get("usage"))
+
+
+def handle_turn_context(reading: CodexRollout, told: RecordFields) -> None:
+    model = as_label(told.get("model"))
+    mode = as_label(as_mapping(told.get("collaboration_mode")).get("mode"))
+    if model and reading.lane.model and model != reading.lane.model:
+        reading.lane.add_note(f"{reading.lane.model} → {model}", "model")
+    if mode and reading.lane.mode and mode != reading.lane.mode:
+        reading.lane.add_note(f"{reading.lane.mode} → {mode}", "mode")
+    reading.lane.model, reading.lane.mode = model or reading.lane.model, mode or reading.lane.mode
+
+
+def handle_compaction_record(reading: CodexRollout, told: RecordFields) -> None:
+    message = told.get("message")
+    _add_compaction(reading, "record", message if isinstance(message, str) else "")
+
+
+def handle_compaction_event(reading: CodexRollout, told: RecordFields) -> None:
+    _add_compaction(reading, "event", "")
+
+
+def _add_compaction(reading: CodexRollout, kind: str, text: str) -> None:
+    """A record and an event tell of each; the first of them counts."""
+    reading.lane.end_turn()
+    if reading.compacted not in (None, kind):
+        reading.compacted = None
+    else:
+        reading.compacted = kind
+        reading.lane.add_note(text, "compaction")
+
+
+def handle_rollback(reading: CodexRollout, told: RecordFields) -> None:
+    reading.lane.end_turn()
+    reading.lane.add_note(json_excerpt(told), "rewind")
+
+
+def handle_user_message(reading: CodexRollout, told: RecordFields) -> None:
+    reading.talk.add_user_event(told.get("message"))
+
+
+def handle_agent_message(reading: CodexRollout, told: RecordFields) -> None:
+    reading.talk.add_agent_event(told.get("message"))
+
+
+def handle_error(reading: CodexRollout, told: RecordFields) -> None:
+    message = told.get("message")
+    reading.lane.add_note(message if isinstance(message, str) else json_excerpt(told), "error")
+
+
+def handle_goal(reading: CodexRollout, told: RecordFields) -> None:
+    reading.lane.add_note(json_excerpt(told), "goal")
+
+
+def handle_command_end(reading: CodexRollout, told: RecordFields) -> None:
+    apply_command_end(reading.lane, told.get("call_id"), told)
+
+
+def handle_patch_end(reading: CodexRollout, told: RecordFields) -> None:
+    apply_patch_end(reading.lane, told.get("call_id"), told)
+
+
+def handle_tool_end(reading: CodexRollout, told: RecordFields) -> None:
+    call = as_mapping(told.get("invocation"))
+    apply_tool_end(reading.lane, told.get("call_id"), {**call, **told})
+
+
+def handle_agent_spawn(reading: CodexRollout, told: RecordFields) -> None:
+    for number in reading.lane.call_events(told.get("call_id")) or ():
+        reading.lane.handoffs.assign_thread(number, told.get("new_thread_id"))
+
+
+def handle_agents_wait(reading: CodexRollout, told: RecordFields) -> None:
+    for agent, status in as_mapping(told.get("statuses")).items():
+        reading.lane.handoffs.add_status(agent, status)
+    for entry in as_list(told.get("agent_statuses")):
+        entry_fields = as_mapping(entry)
+        reading.lane.handoffs.add_status(entry_fields.get("thread_id"), entry_fields.get("status"))
+
+
+def handle_agent_interaction(reading: CodexRollout, told: RecordFields) -> None:
+    reading.lane.handoffs.add_status(told.get("receiver_thread_id"), told.get("status"))
+
+
+def handle_agent_activity(reading: CodexRollout, told: RecordFields) -> None:
+    call = told.get("event_id") or told.get("id")
+    for number in reading.lane.call_events(call) or ():
+        agent, path = told.get("agent_thread_id"), told.get("agent_path")
+        reading.lane.handoffs.assign_thread(number, agent, path)
+
+
+def handle_review_start(reading: CodexRollout, told: RecordFields) -> None:
+    """A review is work for another thread, which Codex itself hands over."""
+    hint = told.get("user_facing_hint") or told.get("prompt")
+    brief = hint if isinstance(hint, str) else json_excerpt(told)
+    reading.reviews += reading.lane.add_script_call("spawn_agent", {"message": brief}, "review")
+
+
+def handle_review_end(reading: CodexRollout, told: RecordFields) -> None:
+    output = told.get("review_output")
+    for number in reading.lane.close_call("review")[0] or ():
+        event = reading.lane.event_at(number)
+        if isinstance(event, Handoff):
+            report = json_excerpt(output) if output else None
+            reading.lane.builder.finish(event, report=report, ok=bool(output) or None)
+
+
+def handle_item(reading: CodexRollout, told: RecordFields) -> None:
+    item = as_mapping(told.get("item"))
+    kind = item.get("type")
+    handler = _ITEM_HANDLERS.get(kind) if isinstance(kind, str) else None
+    if handler is not None:
+        handler(reading, item)
+    elif not isinstance(kind, str) or kind not in _REDUNDANT_ITEMS:
+        reading.lane.add_note(json_excerpt(item), f"unknown: {as_label(kind) or 'item'}")
+
+
+def _handle_user_item(reading: CodexRollout, item: RecordFields) -> None:
+    reading.talk.add_user_event(content_text(item.get("content")))
+
+
+def _handle_agent_item(reading: CodexRollout, item: RecordFields) -> None:
+    reading.talk.add_agent_event(content_text(item.get("content")), "item")
+
+
+def _handle_command_item(reading: CodexRollout, item: RecordFields) -> None:
+    apply_command_end(reading.lane, item.get("id"), item)
+
+
+def _handle_change_item(reading: CodexRollout, item: RecordFields) -> None:
+    apply_patch_end(reading.lane, item.get("id"), item)
+
+
+def _handle_tool_item(reading: CodexRollout, item: RecordFields) -> None:
+    apply_tool_end(reading.lane, item.get("id"), item)
+
+
+def _handle_plan_item(reading: CodexRollout, item: RecordFields) -> None:
+    text = item.get("text")
+    reading.lane.add_note(text if isinstance(text, str) else json_excerpt(item), "plan")
+
+
+def _handle_agents_item(reading: CodexRollout, item: RecordFields) -> None:
+    group, threads = (
+        reading.lane.call_events(item.get("id")),
+        as_list(item.get("receiver_thread_ids")),
+    )
+    if group is None and item.get("tool") in ("spawn_agent", "send_input"):
+        group = reading.lane.add_script_call(
+            "spawn_agent", {"message": item.get("prompt")}, item.get("id")
+        )
+        reading.lane.close_call(item.get("id"))
+    for number in group or ():
+        reading.lane.handoffs.assign_thread(number, threads[0] if threads else None)
+    for agent, status in as_mapping(item.get("agents_states")).items():
+        reading.lane.handoffs.add_status(agent, status)
+
+
+EventHandler = Callable[[CodexRollout, RecordFields], None]
+EVENT_HANDLERS: dict[str, EventHandler] = {
+    "task_started": handle_task_start,
+    "turn_started": handle_task_start,
+    "task_complete": handle_task_complete,
+    "turn_complete": handle_task_complete,
+    "turn_aborted": handle_turn_abort,
+    "token_count": handle_token_count,
+    "user_message": handle_user_message,
+    "agent_message": handle_agent_message,
+    "context_compacted": handle_compaction_event,
+    "thread_rolled_back": handle_rollback,
+    "thread_goal_updated": handle_goal,
+    "error": handle_error,
+    "stream_error": handle_error,
+    "warning": handle_error,
+    "exec_command_end": handle_command_end,
+    "patch_apply_end": handle_patch_end,
+    "mcp_tool_call_end": handle_tool_end,
+    "collab_agent_spawn_end": handle_agent_spawn,
+    "collab_waiting_end": handle_agents_wait,
+    "collab_agent_interaction_end": handle_agent_interaction,
+    "collab_close_end": handle_agent_interaction,
+    "collab_resume_end": handle_agent_interaction,
+    "sub_agent_activity": handle_agent_activity,
+    "entered_review_mode": handle_review_start,
+    "exited_review_mode": handle_review_end,
+    "item_completed": handle_item,
+}
+_ITEM_HANDLERS: dict[str, EventHandler] = {
+    "UserMessage": _handle_user_item,
+    "AgentMessage": _handle_agent_item,
+    "CommandExecution": _handle_command_item,
+    "FileChange": _handle_change_item,
+    "McpToolCall": _handle_tool_item,
+    "DynamicToolCall": _handle_tool_item,
+    "CollabAgentToolCall": _handle_agents_item,
+    "SubAgentActivity": handle_agent_activity,
+    "Plan": _handle_plan_item,
+    "ContextCompaction": handle_compaction_event,
+    "EnteredReviewMode": handle_review_start,
+    "ExitedReviewMode": handle_review_end,
+}
+
+
+def handle_record(reading: CodexRollout, record: Any) -> None:
+    """One record, whatever it is."""
+    if not isinstance(record, dict):
+        reading.lane.add_note(json_excerpt(record), "unknown: record")
+        return
+    kind, payload = record.get("type"), record.get("payload")
+    if "payload" not in record and isinstance(kind, str) and kind in _BARE_TYPES:
+        kind, payload = "response_item", record
+    elif not isinstance(payload, dict):
+        payload = {}
+    reading.set_time(record.get("timestamp"))
+    if kind == "session_meta" or (kind is None and not reading.meta):
+        reading.open_thread(payload or record)
+    elif not reading.forked or not reading.is_inherited_record(record, kind, payload):
+        reading.begun = True
+        _dispatch_record(reading, kind, payload, record)
+
+
+def _dispatch_record(
+    reading: CodexRollout, kind: Any, told: RecordFields, record: RecordFields
+) -> None:
+    table = _HANDLER_TABLES.get(kind) if isinstance(kind, str) else None
+    name = kind if table is None else told.get("type")
+    if isinstance(name, str):
+        handler = (_RECORD_HANDLERS if table is None else table).get(name)
+        if handler is not None:
+            handler(reading, told)
+            return
+        if name in _IGNORED_TYPES:
+            return
+    if "record_type" not in record:
+        reading.lane.add_note(json_excerpt(record), f"unknown: {as_label(name) or 'record'}")
+
+
+_RECORD_HANDLERS: dict[str, EventHandler] = {
+    "turn_context": handle_turn_context,
+    "compacted": handle_compaction_record,
+    "token_usage_record": handle_usage,
+    "inter_agent_communication": handle_agent_letter,
+}
+_HANDLER_TABLES = {
+    "response_item": RESPONSE_HANDLERS,
+    "event_msg": EVENT_HANDLERS,
+}
+
 
 name = "codex"
 version = 3

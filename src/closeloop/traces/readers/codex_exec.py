@@ -9,23 +9,23 @@ from typing import Any
 from closeloop.records.attempt import Exit
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.record import content_digest
-from closeloop.records.session import Session
 from closeloop.records.trace import (
     AnyEvent,
     Command,
     Edit,
     Handoff,
     Message,
+    Session,
     Thought,
     ToolUse,
     Turn,
 )
 from closeloop.text.untrusted import truncate_middle
-from closeloop.traces.edit_texts import split_shell_words as shell_words
 from closeloop.traces.readers.codex_lane import CodexTokenMeter
 from closeloop.traces.readers.codex_results import mcp_reply_text
 from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
 from closeloop.traces.tool_calls import CallOrigin, event_from_call
+from closeloop.traces.tool_calls import split_shell_words as shell_words
 from closeloop.traces.untrusted_json import (
     as_exit_code,
     as_label,

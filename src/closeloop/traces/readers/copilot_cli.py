@@ -12,7 +12,6 @@ import msgspec
 
 from closeloop.records.attempt import Exit, Usage, sum_usage
 from closeloop.records.protocols import RecordingSource
-from closeloop.records.session import Session
 from closeloop.records.trace import (
     AnyEvent,
     Command,
@@ -20,13 +19,18 @@ from closeloop.records.trace import (
     Handoff,
     Message,
     Read,
+    Session,
     ToolUse,
     Turn,
 )
-from closeloop.traces.edit_texts import files_in_patch
-from closeloop.traces.provider_values import make_usage
 from closeloop.traces.session_builder import ROOT_LANE, UNPAIRED_RESULT, SessionBuilder, count_skip
-from closeloop.traces.tool_calls import CallOrigin, event_from_call, find_exit_code, result_fields
+from closeloop.traces.tool_calls import (
+    CallOrigin,
+    event_from_call,
+    files_in_patch,
+    find_exit_code,
+    result_fields,
+)
 from closeloop.traces.untrusted_json import (
     as_count,
     as_exit_code,
@@ -35,6 +39,7 @@ from closeloop.traces.untrusted_json import (
     as_mapping,
     as_text,
     json_excerpt,
+    make_usage,
     seconds_between,
     storable_arguments,
     time_from_text,

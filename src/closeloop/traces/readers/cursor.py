@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from closeloop.records.protocols import RecordingSource
-from closeloop.records.session import Session
-from closeloop.traces.message_log import MessageLog
-from closeloop.traces.message_parts import MessagePart
+from closeloop.records.trace import Session
+from closeloop.traces.message_parts import MessageLog, MessagePart
 from closeloop.traces.session_builder import SessionBuilder, derive_id
 from closeloop.traces.tool_calls import has_result
 from closeloop.traces.untrusted_json import as_mapping, json_excerpt, text_or_json, time_from_text

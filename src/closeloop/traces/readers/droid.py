@@ -7,16 +7,15 @@ from pathlib import Path
 
 from closeloop.records.attempt import Usage
 from closeloop.records.protocols import RecordingSource
-from closeloop.records.session import Session
-from closeloop.traces.message_log import MessageLog
-from closeloop.traces.message_parts import MessagePart
-from closeloop.traces.provider_values import make_usage
+from closeloop.records.trace import Session
+from closeloop.traces.message_parts import MessageLog, MessagePart
 from closeloop.traces.session_builder import SessionBuilder, derive_id
 from closeloop.traces.untrusted_json import (
     as_count,
     as_mapping,
     as_text,
     json_excerpt,
+    make_usage,
     time_from_text,
 )
 

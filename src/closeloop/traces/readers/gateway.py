@@ -13,15 +13,17 @@ from msgspec.structs import replace
 
 from closeloop.providers.provider_streams import read_provider_reply
 from closeloop.records.protocols import RecordingSource
-from closeloop.records.session import Exchange, Session
-from closeloop.records.trace import Handoff, Turn
+from closeloop.records.trace import Exchange, Handoff, Session, Turn
 from closeloop.text.untrusted import clean_unicode, truncate_middle
-from closeloop.traces.edit_texts import files_in_patch
-from closeloop.traces.message_parts import MessagePart, parse_message_parts
-from closeloop.traces.provider_values import content_text
-from closeloop.traces.request_history import RequestHistory, handoff_from_call
+from closeloop.traces.message_parts import (
+    MessagePart,
+    RequestHistory,
+    handoff_from_call,
+    parse_message_parts,
+)
 from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder, count_skip, derive_id
-from closeloop.traces.untrusted_json import as_list, as_mapping, try_decode_json
+from closeloop.traces.tool_calls import files_in_patch
+from closeloop.traces.untrusted_json import as_list, as_mapping, content_text, try_decode_json
 
 name = "gateway"
 version = 3

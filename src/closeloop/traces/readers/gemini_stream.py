@@ -10,9 +10,8 @@ from typing import Any
 
 from closeloop.records.attempt import Exit, Usage
 from closeloop.records.protocols import RecordingSource
-from closeloop.records.session import Session
-from closeloop.records.trace import Command, Message, Read, Turn
-from closeloop.traces.readers.gemini_contents import (
+from closeloop.records.trace import Command, Message, Read, Session, Turn
+from closeloop.traces.readers.gemini import (
     event_from_gemini_call,
     finish_gemini_call,
     parse_shell_exit_code,

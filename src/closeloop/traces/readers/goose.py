@@ -14,8 +14,16 @@ import msgspec
 
 from closeloop.records.attempt import Usage, sum_usage
 from closeloop.records.protocols import RecordingSource
-from closeloop.records.session import Session
-from closeloop.records.trace import AnyEvent, Command, Handoff, Message, Thought, ToolUse, Turn
+from closeloop.records.trace import (
+    AnyEvent,
+    Command,
+    Handoff,
+    Message,
+    Session,
+    Thought,
+    ToolUse,
+    Turn,
+)
 from closeloop.sqlite_files import find_journal, has_tables, open_database, table_columns
 from closeloop.traces.file_source import LazyMapping, is_database
 from closeloop.traces.session_builder import ROOT_LANE, UNPAIRED_RESULT, SessionBuilder, count_skip

@@ -8,19 +8,492 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
 import zstandard
 
+from closeloop.records.attempt import Exit, Usage
 from closeloop.records.protocols import RecordingSource
-from closeloop.records.session import Session
+from closeloop.records.record import Record
+from closeloop.records.trace import AnyEvent, Command, Intent, Message, Session, Turn
+from closeloop.text.untrusted import MAX_NOTE_CHARS, truncate_middle
 from closeloop.traces.file_source import MAX_DOCUMENT_BYTES, is_heavy
-from closeloop.traces.readers.inspect_session import InspectSample
-from closeloop.traces.session_builder import SessionBuilder, count_skip
-from closeloop.traces.untrusted_json import as_count, as_list, as_mapping, decode_json
+from closeloop.traces.message_parts import MessagePart, PartRole, RequestHistory, handoff_from_call
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder, count_skip
+from closeloop.traces.untrusted_json import (
+    as_amount,
+    as_count,
+    as_exit_code,
+    as_list,
+    as_mapping,
+    clean_text,
+    decode_json,
+    make_usage,
+    text_or_json,
+    time_from_text,
+    uncached_input_tokens,
+)
+
+# One sample of an Inspect log: its events as a trace.
+
+
+SCORING_EVENT = "an event of scoring or set-up"
+ATTACHMENT_PREFIX = "attachment://"
+_OUTSIDE_SPANS = frozenset({"scorers", "scorer", "init"})
+_STRUCTURE_EVENTS = frozenset({"sample_init", "state", "store", "span_end", "score", "score_edit"})
+_ROLES: dict[str, PartRole] = {"user": "user", "assistant": "agent", "system": "system"}
+_LIMITS: dict[str, Exit] = {"time": "out_of_time", "working": "out_of_time"}
+_COMMON_KEYS = frozenset({"uuid", "span_id", "timestamp", "working_start", "event", "metadata"})
+
+
+class InspectSpan(Record):
+    """A span of the log: where what happens in it belongs."""
+
+    lane: str = ROOT_LANE
+    outside: bool = False
+    """Whether it is no part of the agent's work."""
+    agent: bool = False
+    """Whether an agent is at work in it."""
+    number: int | None = None
+    """The event of the call that it carries out."""
+    handoff: str | None = None
+    """The span around it, where it only wraps a call that hands over."""
+
+
+class InspectSample:
+    """A sample while it is read."""
+
+    def __init__(self, sample: Mapping[str, Any], builder: SessionBuilder) -> None:
+        self.sample = sample
+        self.builder = builder
+        self.dialogue = RequestHistory(builder)
+        self.places: dict[str, InspectSpan] = {}
+        self.steps: list[bool] = []
+        self.seen: set[str] = set()
+        self.renamed = False
+        self.pooled: set[tuple[str, int]] = set()
+        self.agent: str | None = None
+        self.tool_span: dict[str, str] = {}
+        """Which span was opened last in another for a call whose event comes next."""
+        attachments = sample.get("attachments")
+        self.attached = (
+            attachments if isinstance(attachments, dict) else dict(enumerate(as_list(attachments)))
+        )
+        data = as_mapping(sample.get("events_data"))
+        self.pool = as_list(data.get("messages") or sample.get("message_pool"))
+
+    def build_session(self, header: Mapping[str, Any]) -> Session:
+        events = as_list(self.sample.get("events"))
+        for event in events:
+            if isinstance(event, dict):
+                self._add_event(event)
+        if not any(as_mapping(event).get("event") == "model" for event in events):
+            self._add_messages()
+        self._add_scores()
+        eval_info = as_mapping(header.get("eval"))
+        ident, epoch = text_or_json(self.sample.get("id")), text_or_json(self.sample.get("epoch"))
+        run = (
+            clean_text(eval_info.get("eval_id")) or clean_text(eval_info.get("run_id")) or "inspect"
+        )
+        finish, cause = self._session_exit()
+        times = [
+            time for event in events if (time := time_from_text(as_mapping(event).get("timestamp")))
+        ]
+        summary = self.builder.mark_claim()
+        return self.builder.build_session(
+            id=clean_text(self.sample.get("uuid")) or f"{run}/{ident}/{epoch}",
+            agent=self.agent
+            or clean_text(eval_info.get("solver"))
+            or last_solver(header)
+            or "inspect",
+            agent_version=clean_text(as_mapping(eval_info.get("packages")).get("inspect_ai")),
+            model=self.builder.most_used_model() or clean_text(eval_info.get("model")),
+            system=self.dialogue.system,
+            started=time_from_text(self.sample.get("started_at")) or min(times, default=None),
+            ended=time_from_text(self.sample.get("completed_at")) or max(times, default=None),
+            exit=finish,
+            cause=cause,
+            summary=summary,
+            links={
+                "task": clean_text(eval_info.get("task")) or "unknown",
+                "sample": ident,
+                "epoch": epoch,
+            },
+        )
+
+    def _session_exit(self) -> tuple[Exit, str | None]:
+        limit, error = as_mapping(self.sample.get("limit")), as_mapping(self.sample.get("error"))
+        if error:
+            return "crashed", self._to_text(error.get("message"))
+        if limit:
+            kind = text_or_json(limit.get("type"))
+            return _LIMITS.get(kind, "out_of_budget"), f"{kind} limit of {limit.get('limit')}"
+        return "finished", None
+
+    def _span_of_event(self, event: Mapping[str, Any]) -> InspectSpan:
+        place = self.places.get(text_or_json(event.get("span_id")), InspectSpan())
+        return InspectSpan(outside=True) if any(self.steps) else place
+
+    def _add_event(self, event: Mapping[str, Any]) -> None:
+        kind = text_or_json(event.get("event"))
+        if kind == "span_begin":
+            return self._begin_span(event)
+        if kind == "step":
+            return self._add_step(event)
+        if kind in _STRUCTURE_EVENTS or event.get("pending") is True:
+            return None
+        place = self._span_of_event(event)
+        if place.outside:
+            self.builder.count_skip(SCORING_EVENT)
+            return None
+        at = time_from_text(event.get("timestamp"))
+        match kind:
+            case "model":
+                self._add_model_event(event, place.lane, at)
+            case "tool":
+                self._add_tool_event(event, place.lane, at)
+            case "sandbox":
+                self._add_sandbox_event(event, place, at)
+            case "subtask":
+                self._add_inner_events(event)
+            case _:
+                self._add_aside(event, place, at)
+        return None
+
+    def _begin_span(self, event: Mapping[str, Any]) -> None:
+        around, own = text_or_json(event.get("parent_id")), text_or_json(event.get("id"))
+        above, kind = self.places.get(around, InspectSpan()), text_or_json(event.get("type"))
+        place = msgspec.structs.replace(above, handoff=around if kind == "handoff" else None)
+        if above.outside or kind in _OUTSIDE_SPANS:
+            place = msgspec.structs.replace(place, outside=True)
+        elif kind == "agent":
+            place = InspectSpan(lane=self._open_agent_lane(event, own, above), agent=True)
+        elif kind == "tool":
+            self.tool_span[above.handoff or around] = own
+        self.places[own] = place
+
+    def _open_agent_lane(self, event: Mapping[str, Any], own: str, above: InspectSpan) -> str:
+        """The first agent has the root lane; one inside it works in a lane of its own."""
+        name = clean_text(event.get("name"))
+        if self.agent is None and above.number is None:
+            self.agent = name or "agent"
+            return self.builder.open_lane(agent=name)
+        if own in self.places:
+            return self.builder.open_lane(self.places[own].lane, agent=name)
+        lane = self.builder.open_lane(own, above.lane, name)
+        if above.number is not None:
+            call_event = self.builder.events[above.number - 1]
+            self.builder.replace_event(handoff_from_call(call_event, lane))
+        return lane
+
+    def _add_step(self, event: Mapping[str, Any]) -> None:
+        """How old logs mark what spans mark now."""
+        if event.get("action") == "begin":
+            kind = text_or_json(event.get("type"))
+            self.steps.append(kind in _OUTSIDE_SPANS or event.get("name") == "init")
+        elif self.steps:
+            self.steps.pop()
+
+    def _add_model_event(self, event: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+        self._add_input(list(self._iter_new_input(event)), lane, at)
+        output = as_mapping(event.get("output"))
+        model = clean_text(output.get("model")) or clean_text(event.get("model"))
+        usage = (
+            Usage()
+            if event.get("cache") == "read"
+            else usage_from_inspect(as_mapping(output.get("usage")))
+        )
+        seconds = as_amount(event.get("working_time")) or as_amount(output.get("time"))
+        turn = self.builder.add_turn(lane, Turn(usage=usage, model=model, at=at, seconds=seconds))
+        if model:
+            self.builder.models[model] += 1
+        choices = as_list(output.get("choices"))
+        message = as_mapping(as_mapping(choices[0]).get("message")) if choices else {}
+        self.seen.add(text_or_json(message.get("id")))
+        ended = time_from_text(event.get("completed")) or at
+        for part in self._message_parts(message):
+            self.dialogue.add_reply_part(part, lane, ended, turn)
+        if error := clean_text(event.get("error")):
+            self.builder.add_note(
+                text_or_json(self._expand_attachments(error)), "model error", lane=lane, at=at
+            )
+
+    def _iter_new_input(self, event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        """Messages not met before: kept in the event, or in a pool that events refer to."""
+        for message in as_list(event.get("input")):
+            if isinstance(message, dict):
+                yield message
+        for pair in as_list(event.get("input_refs")):
+            first, last = (as_count(one) for one in (*as_list(pair), None, None)[:2])
+            for place in range(first or 0, min(last or 0, len(self.pool))):
+                if ("pool", place) not in self.pooled:
+                    self.pooled.add(("pool", place))
+                    yield as_mapping(self.pool[place])
+
+    def _add_input(self, messages: list[Mapping[str, Any]], lane: str, at: datetime | None) -> None:
+        new = [one for one in messages if clean_text(one.get("id")) not in self.seen]
+        self.renamed = self.renamed or any(self._has_new_id(one, lane) for one in new)
+        if self.renamed or any(clean_text(one.get("id")) is None for one in new):
+            self.dialogue.add_request(
+                (part for one in messages for part in self._message_parts(one)), lane, at
+            )
+            return
+        for message in new:
+            own = clean_text(message.get("id")) or ""
+            if own not in self.seen:
+                self.seen.add(own)
+                for part in self._message_parts(message):
+                    self.dialogue.mark_known(part, lane)
+                    self.dialogue.add_part(part, lane, at)
+
+    def _has_new_id(self, message: Mapping[str, Any], lane: str) -> bool:
+        """Whether it is known under another id: some writers give a new one each time."""
+        if not message.get("tool_calls") or clean_text(message.get("id")) is None:
+            return False
+        calls = (part for part in self._message_parts(message) if part.kind == "call" and part.id)
+        return any(self.dialogue.is_known(call, lane) for call in calls)
+
+    def _add_messages(self) -> None:
+        """A log without events still has its messages."""
+        for message in as_list(self.sample.get("messages")):
+            turn = None
+            if as_mapping(message).get("role") == "assistant":
+                turn = self.builder.add_turn(
+                    ROOT_LANE, Turn(model=clean_text(message.get("model")))
+                )
+            for part in self._message_parts(as_mapping(message)):
+                self.dialogue.add_reply_part(part, ROOT_LANE, None, turn)
+
+    def _message_parts(self, message: Mapping[str, Any]) -> Iterator[MessagePart]:
+        content, role = self._expand_attachments(message.get("content")), message.get("role")
+        if role == "tool":
+            error = as_mapping(self._expand_attachments(message.get("error")))
+            said = inspect_content_text(content) or text_or_json(error.get("message") or "")
+            call_id, ok = clean_text(message.get("tool_call_id")), False if error else None
+            yield MessagePart(
+                "tool", "result", said, clean_text(message.get("function")), call_id, ok=ok
+            )
+            return
+        speaker = _ROLES.get(text_or_json(role), "user")
+        for part in content if isinstance(content, list) else [content]:
+            fields = as_mapping(part)
+            if fields.get("type") == "reasoning":
+                thought = fields.get("reasoning") or fields.get("summary")
+                yield MessagePart("agent", "thought", text_or_json(thought or ""))
+            elif fields.get("type") == "tool_use":
+                name = clean_text(fields.get("name"))
+                yield MessagePart(
+                    "agent", "call", "", name, clean_text(fields.get("id")), fields.get("arguments")
+                )
+            else:
+                yield MessagePart(speaker, "text", inspect_content_text(part))
+        for call in as_list(message.get("tool_calls")):
+            fields = as_mapping(call)
+            arguments = self._expand_attachments(fields.get("arguments"))
+            name, call_id = clean_text(fields.get("function")), clean_text(fields.get("id"))
+            yield MessagePart("agent", "call", "", name or "unknown", call_id, arguments)
+
+    def _add_tool_event(self, event: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+        name = clean_text(event.get("function")) or "unknown"
+        arguments = self._expand_attachments(event.get("arguments"))
+        call = MessagePart("agent", "call", "", name, clean_text(event.get("id")), arguments)
+        called_event = self.dialogue.find_open_call(lane, call)
+        if called_event is None:
+            self.dialogue.mark_known(call, lane)
+            called_event = self.dialogue.add_part(
+                call, lane, at, self.builder.count_turns(lane) or None
+            )
+        assert called_event is not None
+        self.seen.add(text_or_json(event.get("message_id")))
+        self._assign_tool_span(event, called_event)
+        finished_event = self._finish_call(event, called_event)
+        seconds = as_amount(event.get("working_time"))
+        finished_event = msgspec.structs.replace(
+            finished_event, at=at or finished_event.at, seconds=seconds
+        )
+        child = clean_text(event.get("agent_span_id"))
+        if child and child not in self.places:
+            # The agent's own span comes later: the lane is opened for it here.
+            self.places[child] = InspectSpan(lane=self.builder.open_lane(child, lane), agent=True)
+            finished_event = handoff_from_call(finished_event, child)
+        self.builder.replace_event(finished_event)
+        self._add_inner_events(event)
+
+    def _assign_tool_span(self, event: Mapping[str, Any], called: AnyEvent) -> None:
+        """What happens in the span that was opened for the call belongs to the call."""
+        span = self.tool_span.pop(text_or_json(event.get("span_id")), None)
+        if span in self.places:
+            place = self.places[span]
+            self.places[span] = msgspec.structs.replace(place, number=called.number)
+
+    def _finish_call(self, event: Mapping[str, Any], called: AnyEvent) -> AnyEvent:
+        error = as_mapping(self._expand_attachments(event.get("error")))
+        if event.get("completed") is None and not error and not event.get("result"):
+            return called
+        output = inspect_content_text(self._expand_attachments(event.get("result")))
+        if error:
+            output = "\n".join(
+                one for one in (output, text_or_json(error.get("message") or "")) if one
+            )
+        failed = bool(error) or event.get("failed") is True
+        finished_event = self.dialogue.finish_call(called, output, not failed)
+        if isinstance(finished_event, Command) and error.get("type") == "timeout":
+            finished_event = msgspec.structs.replace(finished_event, stopped="out of time")
+        return finished_event
+
+    def _add_sandbox_event(
+        self, event: Mapping[str, Any], place: InspectSpan, at: datetime | None
+    ) -> None:
+        """What really ran: it tells the exit code of a call, or is a command of the agent's own."""
+        code = as_exit_code(event.get("result"))
+        if event.get("action") != "exec":
+            return
+        if place.number is None and not place.agent:
+            self.builder.count_skip(SCORING_EVENT)
+            return
+        if place.number is not None:
+            call_event = self.builder.events[place.number - 1]
+            if (
+                isinstance(call_event, Command)
+                and call_event.exit_from != "stated"
+                and code is not None
+            ):
+                exit_fields: dict[str, Any] = {"exit_code": code, "exit_from": "stated"}
+                self.builder.replace_event(msgspec.structs.replace(call_event, **exit_fields))
+            return
+        self.builder.add(
+            Command(
+                number=self.builder.next_number,
+                lane=place.lane,
+                at=at,
+                command=self._to_text(event.get("cmd")),
+                output=self._to_text(event.get("output")) if event.get("output") else None,
+                exit_code=code,
+                exit_from=None if code is None else "stated",
+            )
+        )
+
+    def _add_inner_events(self, event: Mapping[str, Any]) -> None:
+        """Old logs keep a call's events inside the call."""
+        for inner in as_list(event.get("events")):
+            if isinstance(inner, dict):
+                self._add_event({**inner, "span_id": event.get("span_id")})
+
+    def _add_aside(self, event: Mapping[str, Any], place: InspectSpan, at: datetime | None) -> None:
+        lane, kind = place.lane, text_or_json(event.get("event"))
+        if kind == "input" and place.number is None:
+            self._add_input_event(event, lane, at)
+        elif kind == "approval" and event.get("decision") in ("reject", "terminate"):
+            by_user = event.get("approver") == "human"
+            # Its `message` is what the agent said with the call, not what was said to that.
+            said = self._to_text(event.get("explanation"))
+            intent: Intent | None = "correction" if by_user else None
+            self.builder.add_incoming_message(
+                said or "rejected", lane=lane, at=at, intent=intent, asks=False
+            )
+        elif kind == "interrupt" and event.get("source") == "user_cancel":
+            self.builder.add_incoming_message("interrupted", lane=lane, at=at, intent="interrupt")
+        elif kind in ("approval", "input"):
+            return
+        elif kind in ("compaction", "error", "info", "interrupt", "logger", "sample_limit"):
+            own_fields = {key: one for key, one in event.items() if key not in _COMMON_KEYS}
+            about = {"sample_limit": "limit", "logger": "log"}.get(kind, kind)
+            self.builder.add_note(
+                self._to_text(own_fields)[:MAX_NOTE_CHARS], about=about, lane=lane, at=at
+            )
+        else:
+            raw = self._to_text(event)[:MAX_NOTE_CHARS]
+            self.builder.add_note(raw, about=f"unknown: {kind}", lane=lane, at=at)
+
+    def _add_input_event(self, event: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+        if question := clean_text(event.get("message")):
+            self.builder.add(
+                Message(
+                    number=self.builder.next_number,
+                    lane=lane,
+                    at=at,
+                    role="agent",
+                    text=self._to_text(question),
+                    intent="question",
+                )
+            )
+        answer = self._to_text(event.get("content") or event.get("input"))
+        intent: Intent | None = "answer" if event.get("message") else None
+        self.builder.add_incoming_message(answer, lane=lane, at=at, intent=intent, asks=False)
+
+    def _add_scores(self) -> None:
+        for scorer, score in as_mapping(self.sample.get("scores")).items():
+            value = as_mapping(score).get("value")
+            self.builder.add_note(
+                f"{scorer}: {text_or_json(value)}"[:MAX_NOTE_CHARS], about="score"
+            )
+
+    def _to_text(self, value: Any) -> str:
+        return truncate_middle(
+            text_or_json("" if value is None else self._expand_attachments(value)),
+            self.builder.skipped,
+        )
+
+    def _expand_attachments(self, value: Any) -> Any:
+        """With what is attached in the place of references to it."""
+        if isinstance(value, str):
+            if not value.startswith(ATTACHMENT_PREFIX):
+                return value
+            key = value.removeprefix(ATTACHMENT_PREFIX)
+            place = as_count(key)
+            return self.attached.get(key, self.attached.get(place, value))
+        if isinstance(value, list):
+            return [self._expand_attachments(one) for one in value]
+        if isinstance(value, dict):
+            return {key: self._expand_attachments(one) for key, one in value.items()}
+        return value
+
+
+def usage_from_inspect(usage: Mapping[str, Any]) -> Usage:
+    """Input is without what is cached, as newer versions count it; older ones had it in."""
+    input_tokens, output_tokens = (
+        as_count(usage.get("input_tokens")),
+        as_count(usage.get("output_tokens")),
+    )
+    read = as_count(usage.get("input_tokens_cache_read"))
+    write = as_count(usage.get("input_tokens_cache_write"))
+    if not input_tokens and not output_tokens:
+        return Usage()
+    if input_tokens is not None and as_count(usage.get("total_tokens")) == input_tokens + (
+        output_tokens or 0
+    ):
+        input_tokens = uncached_input_tokens(input_tokens, read, write)
+    cost = as_amount(usage.get("total_cost"))
+    reasoning = as_count(usage.get("reasoning_tokens"))
+    return make_usage(
+        input_tokens, output_tokens, read=read, write=write, reasoning=reasoning, cost=cost
+    )
+
+
+def inspect_content_text(content: Any) -> str:
+    """A text, or the texts of parts; media are named."""
+    if content is None:
+        return ""
+    parts: Sequence[Any] = content if isinstance(content, list) else [content]
+    texts = []
+    for part in parts:
+        if isinstance(part, dict) and "type" in part:
+            plain = part.get("text")
+            texts.append(text_or_json(plain) if isinstance(plain, str) else f"[{part['type']}]")
+        else:
+            texts.append(text_or_json(part))
+    return "\n".join(texts)
+
+
+def last_solver(header: Mapping[str, Any]) -> str | None:
+    """Who worked on a sample, as the plan of a log has it."""
+    steps = as_list(as_mapping(header.get("plan")).get("steps"))
+    return clean_text(as_mapping(steps[-1]).get("solver")) if steps else None
+
 
 name = "inspect-eval"
 version = 2

@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterator
 
 from closeloop.records.protocols import RecordingSource
-from closeloop.records.session import Session
-from closeloop.traces.message_log import MessageLog
-from closeloop.traces.message_parts import MessagePart
+from closeloop.records.trace import Session
+from closeloop.traces.message_parts import MessageLog, MessagePart
 from closeloop.traces.session_builder import SessionBuilder, derive_id
 from closeloop.traces.untrusted_json import as_mapping, as_text, json_excerpt, text_or_json
 

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from closeloop.records.protocols import RecordingSource
-from closeloop.records.session import Session
+from closeloop.records.trace import Session
 from closeloop.sqlite_files import find_journal, open_database, table_columns
 from closeloop.traces.file_source import is_database
-from closeloop.traces.message_log import MessageLog
-from closeloop.traces.message_parts import MessagePart
+from closeloop.traces.message_parts import MessageLog, MessagePart
 from closeloop.traces.session_builder import SessionBuilder, count_skip, derive_id
 from closeloop.traces.untrusted_json import (
     as_exit_code,

@@ -11,18 +11,19 @@ from typing import Any
 
 from closeloop.records.attempt import Exit
 from closeloop.records.protocols import RecordingSource
-from closeloop.records.session import Session
-from closeloop.records.trace import AnyEvent, Intent, Turn
-from closeloop.traces.provider_values import content_text, usage_from_openai, with_total_cost
+from closeloop.records.trace import AnyEvent, Intent, Session, Turn
 from closeloop.traces.session_builder import UNPAIRED_RESULT, SessionBuilder, derive_id
 from closeloop.traces.untrusted_json import (
     as_exit_code,
     as_list,
     as_mapping,
     as_text,
+    content_text,
     json_excerpt,
     seconds_between,
     time_from_seconds,
+    usage_from_openai,
+    with_total_cost,
 )
 
 name = "mini-swe-agent"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from closeloop.records.protocols import RecordingSource
-from closeloop.records.session import Session
+from closeloop.records.trace import Session
 from closeloop.traces.readers.opencode_session import (
     OpencodeFamily,
     OpencodeRecording,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from closeloop.records.protocols import RecordingSource
-from closeloop.records.session import Session
+from closeloop.records.trace import Session
 from closeloop.sqlite_files import find_journal, has_tables, open_database, table_columns
 from closeloop.traces.file_source import LazyMapping, is_database
 from closeloop.traces.readers.opencode_session import (

@@ -14,20 +14,20 @@ from typing import Any
 from closeloop.records.attempt import Usage
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.record import Record
-from closeloop.records.session import Session
-from closeloop.records.trace import AnyEvent, Command, Edit, Message, Read, Thought, Turn
+from closeloop.records.trace import AnyEvent, Command, Edit, Message, Read, Session, Thought, Turn
 from closeloop.text.untrusted import clean_unicode
 from closeloop.traces.file_source import FileSource
-from closeloop.traces.provider_values import content_text, usage_from_openai
 from closeloop.traces.session_builder import UNPAIRED_RESULT, SessionBuilder, derive_id
 from closeloop.traces.untrusted_json import (
     as_amount,
     as_list,
     as_mapping,
     as_text,
+    content_text,
     json_excerpt,
     time_from_seconds,
     try_decode_json,
+    usage_from_openai,
 )
 
 name = "openhands-completions"

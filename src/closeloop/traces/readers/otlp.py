@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from closeloop.records.protocols import RecordingSource
-from closeloop.records.session import Session
+from closeloop.records.trace import Session
 from closeloop.traces.file_source import MAX_DOCUMENT_BYTES, MAX_LINE_BYTES, FileSource
-from closeloop.traces.readers.otel_sessions import sessions_from_spans
-from closeloop.traces.readers.otel_spans import OtelSpan, first_attribute
+from closeloop.traces.readers.otel_sessions import OtelSpan, first_attribute, sessions_from_spans
 from closeloop.traces.session_builder import count_skip
 from closeloop.traces.untrusted_json import (
     as_count,

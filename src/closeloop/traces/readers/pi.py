@@ -12,11 +12,9 @@ import msgspec
 
 from closeloop.records.attempt import Usage
 from closeloop.records.protocols import RecordingSource
-from closeloop.records.session import Session
-from closeloop.records.trace import Command, Edit, Handoff, Message, Read, Thought, Turn
+from closeloop.records.trace import Command, Edit, Handoff, Message, Read, Session, Thought, Turn
 from closeloop.text.untrusted import truncate_middle
 from closeloop.text.wording import count_with_noun
-from closeloop.traces.provider_values import content_text, make_usage
 from closeloop.traces.session_builder import ROOT_LANE, UNPAIRED_RESULT, SessionBuilder
 from closeloop.traces.tool_calls import CallOrigin, event_from_call, result_fields
 from closeloop.traces.untrusted_json import (
@@ -26,7 +24,9 @@ from closeloop.traces.untrusted_json import (
     as_list,
     as_mapping,
     as_text,
+    content_text,
     json_excerpt,
+    make_usage,
     storable_arguments,
     time_from_millis,
     time_from_text,

@@ -9,18 +9,18 @@ from typing import Any
 
 from closeloop.records.attempt import Exit, Usage
 from closeloop.records.protocols import RecordingSource
-from closeloop.records.session import Session
-from closeloop.records.trace import AnyEvent, Edit, Read, Turn
-from closeloop.traces.edit_texts import split_shell_words as shell_words
-from closeloop.traces.provider_values import content_text, make_usage
+from closeloop.records.trace import AnyEvent, Edit, Read, Session, Turn
 from closeloop.traces.session_builder import SessionBuilder, derive_id
+from closeloop.traces.tool_calls import split_shell_words as shell_words
 from closeloop.traces.untrusted_json import (
     as_amount,
     as_count,
     as_list,
     as_mapping,
     as_text,
+    content_text,
     json_excerpt,
+    make_usage,
     try_decode_json,
 )
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from contextlib import suppress
 
 from closeloop.records.attempt import TimeRange
-from closeloop.web.page import Page
-from closeloop.web.page_context import PageContext
+from closeloop.web.page import Page, PageContext
 from closeloop.web.pages import (
     attempt,
     attempts,
     compare,
-    cost,
     experiments,
     iterations,
     memory,
@@ -19,30 +17,26 @@ from closeloop.web.pages import (
     outcome,
     overview,
     plans,
-    prompts,
     pulls,
     review,
-    scores,
     tasks,
-    triage,
-    trials,
     trust,
 )
 from closeloop.web.render import load_assets, template_environment
 
 PAGES: tuple[Page, ...] = (
     *overview.PAGES,
-    *cost.PAGES,
+    *overview.COST_PAGES,
     *attempts.PAGES,
     *attempt.PAGES,
     *iterations.PAGES,
     *iterations.HANDOFF_PAGES,
     *outcome.PAGES,
-    *scores.ATTEMPT_PAGES,
+    *metrics.ATTEMPT_PAGES,
     *attempt.RECORD_PAGES,
-    *triage.PAGES,
+    *metrics.TRIAGE_PAGES,
     *compare.PAGES,
-    *scores.PAGES,
+    *metrics.SCORE_PAGES,
     *metrics.PAGES,
     *experiments.PAGES,
     *review.PAGES,
@@ -50,8 +44,8 @@ PAGES: tuple[Page, ...] = (
     *pulls.REPORT_PAGES,
     *plans.PAGES,
     *memory.PAGES,
-    *prompts.PAGES,
-    *trials.PAGES,
+    *memory.PROMPT_PAGES,
+    *experiments.TRIAL_PAGES,
     *tasks.PAGES,
     *trust.PAGES,
     *overview.HEALTH_PAGES,

@@ -8,13 +8,9 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from closeloop.metrics.failure_modes import load_said_tags
-from closeloop.metrics.rule_precision import (
-    VerdictsByEvent,
-    precision_score_name,
-    read_verdicts,
-)
-from closeloop.process.handoff_facts import list_handoff_facts
+from closeloop.metrics.attempt_measuring import load_said_tags
+from closeloop.metrics.score_columns import VerdictsByEvent, precision_score_name, read_verdicts
+from closeloop.process.trace_measurement import list_handoff_facts
 from closeloop.records.attempt import Insight
 from closeloop.records.finding import (
     AttemptEnding,
@@ -29,9 +25,17 @@ from closeloop.records.task import Variant
 from closeloop.records.team_rules import HumanReview
 from closeloop.records.trace import Handoff, Message, Note, Trace
 from closeloop.traces.trace_export import lane_depths
-from closeloop.web.event_views import FRAGMENT_EVENTS, EventView, build_event_fragment
-from closeloop.web.page import Page, PageNotFound
-from closeloop.web.page_context import PageContext
+from closeloop.web.event_views import (
+    FRAGMENT_EVENTS,
+    EventView,
+    ToolCount,
+    TraceMark,
+    build_event_fragment,
+    build_minimap,
+    count_tools,
+)
+from closeloop.web.page import Page, PageContext, PageNotFound
+from closeloop.web.pages.metrics import ScoreLine, list_given_scores
 from closeloop.web.pages.outcome import (
     AttemptAsked,
     AttemptHead,
@@ -39,8 +43,6 @@ from closeloop.web.pages.outcome import (
     unsilenced_rule_findings,
     with_marks,
 )
-from closeloop.web.pages.scores import ScoreLine, list_given_scores
-from closeloop.web.trace_overview import ToolCount, TraceMark, build_minimap, count_tools
 
 MAX_EVENTS_MEASURED_AT_ONCE = 5000
 """Events of a trace that is measured while somebody waits for its page."""

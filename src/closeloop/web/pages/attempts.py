@@ -19,22 +19,17 @@ from closeloop.records.attempt import (
     FilterChoices,
     PageCursor,
 )
-from closeloop.records.errors import BadInput
+from closeloop.records.errors import BadInput, unknown_name_error
 from closeloop.records.finding import AttemptEnding, Finding
 from closeloop.records.record import Record
 from closeloop.text.search_text import SearchSnippet, parse_search
-from closeloop.web.page import Page
-from closeloop.web.page_context import PageContext
+from closeloop.web.page import Page, PageContext
+from closeloop.web.pages.metrics import ScoreName, list_score_names, load_score_cells
 from closeloop.web.pages.outcome import (
     AttemptHead,
     list_results,
     load_attempt_head,
     unsilenced_rule_findings,
-)
-from closeloop.web.pages.scores import (
-    ScoreName,
-    list_score_names,
-    load_score_cells,
 )
 
 # Cursors: where the next page of a list begins, as text that an address can hold.
@@ -162,6 +157,8 @@ def attempts(desk: PageContext, asked: AttemptsAsked) -> AttemptsView:
     rows = desk.store.listing.list_page(
         attempt_filter, limit, after, without=sealed, sort=asked.sort
     )
+    if not rows and asked.rule is not None and asked.rule not in rules:
+        raise unknown_name_error("rule", asked.rule, rules, "closeloop measure --rules")
     if asked.show == "grid":
         return AttemptsView(
             asked=asked, choices=choices, rules=rules, grid=build_attempt_grid(desk, rows)

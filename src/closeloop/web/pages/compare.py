@@ -14,10 +14,11 @@ from urllib.parse import urlencode
 from msgspec import Meta
 from msgspec.structs import replace
 
-from closeloop.metrics.attempt_groups import DIMENSIONS
-from closeloop.metrics.attempt_pairs import AttemptPair, compare_two_attempts
-from closeloop.metrics.attempt_selection import (
+from closeloop.metrics.attempt_groups import (
+    DIMENSIONS,
+    AttemptPair,
     AttemptSelection,
+    compare_two_attempts,
     covering_span,
     narrow_period,
     select_attempts,
@@ -25,8 +26,7 @@ from closeloop.metrics.attempt_selection import (
 )
 from closeloop.metrics.attempt_table import AttemptTable
 from closeloop.metrics.held_out_runs import report_held_out
-from closeloop.metrics.score_columns import attach_scores, find_metric, select_metrics
-from closeloop.metrics.score_definitions import find_source
+from closeloop.metrics.score_columns import attach_scores, find_metric, find_source, select_metrics
 from closeloop.metrics.variant_comparison import (
     compare_variants,
     default_scores,
@@ -34,17 +34,16 @@ from closeloop.metrics.variant_comparison import (
 from closeloop.records.attempt import TimeRange
 from closeloop.records.errors import BadInput
 from closeloop.records.estimate import CompareReport, Metric, TaskPair, VariantComparison
+from closeloop.records.experiment_plan import HeldOutReport
 from closeloop.records.finding import Finding
-from closeloop.records.held_out import HeldOutReport
 from closeloop.records.record import Record
 from closeloop.records.score import ScoreSource, ScoreSummary
 from closeloop.records.task import Variant
 from closeloop.web.event_views import EventView
-from closeloop.web.page import Page, find_or_404
-from closeloop.web.page_context import PageContext
+from closeloop.web.page import Page, PageContext, find_or_404
 from closeloop.web.pages.attempt import AttemptPageAsked, attempt
+from closeloop.web.pages.metrics import ScoreName, load_score_summaries, require_few_scores
 from closeloop.web.pages.outcome import AttemptHead
-from closeloop.web.pages.scores import ScoreName, load_score_summaries, require_few_scores
 
 MAX_NAMES = 6
 MAX_TASKS = 60

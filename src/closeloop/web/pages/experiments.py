@@ -4,32 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from closeloop.attempts.experiment_status import estimate_seconds_left, read_experiment_status
+from closeloop.attempts.run_resources import estimate_seconds_left, read_experiment_status
+from closeloop.metrics.attempt_groups import AttemptSelection
 from closeloop.metrics.attempt_measuring import find_experiment, list_experiment_attempts
-from closeloop.metrics.attempt_selection import AttemptSelection
 from closeloop.metrics.attempt_table import AttemptTable, load_attempt_table
 from closeloop.metrics.metric_figures import compute_metrics
-from closeloop.metrics.score_columns import attach_scores, find_metric, load_attempt_scores
-from closeloop.metrics.score_definitions import find_source
-from closeloop.metrics.task_repeats import TaskRepeats, group_task_repeats
+from closeloop.metrics.score_columns import (
+    attach_scores,
+    find_metric,
+    find_source,
+    load_attempt_scores,
+)
+from closeloop.metrics.task_log import TaskRepeats, group_task_repeats
 from closeloop.metrics.variant_comparison import REVIEW_SCORE, default_scores
+from closeloop.metrics.variant_trials import (
+    REPORTED_METRICS,
+    describe_needed,
+    list_assigned,
+    list_trials,
+    report_on_work,
+)
 from closeloop.records.attempt import AttemptRow
-from closeloop.records.experiment_plan import ExperimentStatus
-from closeloop.records.held_out import HeldOutRun
+from closeloop.records.errors import BadInput
+from closeloop.records.experiment_plan import ExperimentStatus, HeldOutRun, Trial, TrialReport
 from closeloop.records.record import Record
 from closeloop.records.score import ScoreSource
 from closeloop.records.task import Experiment
 from closeloop.store.metrics_section import AttemptSpan
 from closeloop.web.event_views import FigureLine, build_figure_lines
-from closeloop.web.page import NoQuery, Page, find_or_404
-from closeloop.web.page_context import PageContext
+from closeloop.web.page import NoQuery, Page, PageContext, PageNotFound, find_or_404
 from closeloop.web.pages.attempts import MAX_DOTS, AttemptGrid, build_attempt_grid
-from closeloop.web.pages.scores import ScoreName, list_score_names, require_few_scores
+from closeloop.web.pages.metrics import ScoreName, list_score_names, require_few_scores
 
 MAX_EXPERIMENTS = 50
 MAX_FAILED_ATTEMPTS = 100
 MAX_TASK_TABLES = 50
-"""Larger experiments are better looked at by `closeloop metrics --by task`."""
+"""Larger experiments are better looked at by `closeloop metrics --group-by task`."""
 
 
 class ExperimentsView(Record):
@@ -193,7 +203,7 @@ def _load_experiment_work(
 def _experiment_scores(
     work: AttemptTable, course: ExperimentStatus, awaiting: int, more: Sequence[str]
 ) -> ExperimentScores:
-    """As `closeloop metrics --by variant` has them."""
+    """As `closeloop metrics --group-by variant` has them."""
     names = default_scores(work, [AttemptSelection(name="all")])
     metric, _ = find_metric(work, names[0])
     if metric.name != REVIEW_SCORE and work.columns["unchecked"].any():
@@ -248,5 +258,100 @@ PAGES = (
         template="experiment.html",
         about="One experiment: how far it is, what it costs, what failed.",
         section="Experiments",
+    ),
+)
+
+
+# Trials: variants that share the work by random assignment, and memory's control arm.
+
+
+class TrialLine(Record):
+    """One trial of the list."""
+
+    trial: Trial
+    assigned: int
+    report: TrialReport | None
+    """None while it is counted, or where its score cannot be had."""
+
+
+class TrialsView(Record):
+    trials: tuple[TrialLine, ...]
+    fresh: bool
+
+
+class TrialAsked(Record):
+    name: str
+
+
+class TrialView(Record):
+    trial: Trial
+    report: TrialReport | None
+    """None while it is counted."""
+    reason: str | None
+    """Why it cannot be."""
+    metrics: tuple[str, ...]
+    """The rate that decides first, then what else is looked at."""
+    needed: dict[str, str]
+    """By variant, what would say more."""
+    fresh: bool
+
+
+def trials(desk: PageContext, asked: NoQuery) -> TrialsView:
+    lines, fresh = [], True
+    for trial in list_trials(desk.store, desk.settings.memory):
+        report, _, is_fresh = _load_report(desk, trial)
+        count = len(list_assigned(desk.store, trial))
+        lines.append(TrialLine(trial=trial, assigned=count, report=report))
+        fresh = fresh and is_fresh
+    return TrialsView(trials=tuple(lines), fresh=fresh)
+
+
+def trial(desk: PageContext, asked: TrialAsked) -> TrialView:
+    known = {one.name: one for one in list_trials(desk.store, desk.settings.memory)}
+    if asked.name not in known:
+        raise PageNotFound(f"There is no trial {asked.name!r}: `closeloop ab start` makes one.")
+    chosen = known[asked.name]
+    report, reason, fresh = _load_report(desk, chosen)
+    standings = report.standings if report else ()
+    return TrialView(
+        trial=chosen,
+        report=report,
+        reason=reason,
+        metrics=tuple(dict.fromkeys((chosen.metric, *REPORTED_METRICS))),
+        needed={one.variant: describe_needed(one.comparison) for one in standings},
+        fresh=fresh,
+    )
+
+
+def _load_report(desk: PageContext, trial: Trial) -> tuple[TrialReport | None, str | None, bool]:
+    """How a trial stands, why that cannot be said, and whether all of it is counted."""
+
+    def make_report(work: AttemptTable) -> tuple[TrialReport | None, str | None]:
+        try:
+            scored = attach_scores(work, desk.store, desk.score_catalogue, (trial.metric,))
+            return report_on_work(scored, trial, list_assigned(desk.store, trial)), None
+        except BadInput as fault:
+            return None, str(fault)
+
+    cached = desk.metric_cache.compute_from_work(f"trial {trial.name}", make_report)
+    report, reason = cached.value or (None, None)
+    return report, reason, cached.fresh
+
+
+TRIAL_PAGES = (
+    Page(
+        path="/trials",
+        show=trials,
+        template="trials.html",
+        about="Variants that share the work by random assignment, and memory's control arm.",
+        section="Trials",
+        key="x",
+    ),
+    Page(
+        path="/trials/{name}",
+        show=trial,
+        template="trial.html",
+        about="How one trial stands: verdict, interval, and what is still needed.",
+        section="Trials",
     ),
 )

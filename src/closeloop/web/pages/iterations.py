@@ -9,30 +9,24 @@ from typing import Annotated, Literal
 from msgspec import Meta
 from msgspec.structs import replace
 
-from closeloop.process.brief_needs import (
-    BriefNeed,
-    find_dropped_facts,
-    list_all_needs,
-)
 from closeloop.process.child_reports import list_report_facts, parent_uses_fact
+from closeloop.process.feedback_use import find_standstills
 from closeloop.process.handoff_briefs import (
+    BriefNeed,
     HandoffContext,
+    find_dropped_facts,
     is_brief_understood,
+    list_all_needs,
     list_handoff_contexts,
     missing_planted_facts,
 )
-from closeloop.process.measures.convergence import find_standstills
+from closeloop.records.change import Iteration, LaneReading
 from closeloop.records.finding import Measures
-from closeloop.records.inspection import (
-    Iteration,
-    LaneReading,
-)
 from closeloop.records.record import Record
 from closeloop.records.task import Task
 from closeloop.records.trace import AnyEvent, Command, Edit, Message
 from closeloop.web.diff_view import DiffFile, diff_from_edit
-from closeloop.web.page import Page, PageNotFound
-from closeloop.web.page_context import PageContext
+from closeloop.web.page import Page, PageContext, PageNotFound
 from closeloop.web.pages.outcome import AttemptAsked, AttemptHead, load_attempt_head, with_marks
 
 MAX_ROUNDS = 60
@@ -182,16 +176,16 @@ def _failure_keys(each: Iteration) -> frozenset[str]:
 
 def _describe_lane_verdict(lane: LaneReading, measures: Measures | None) -> str:
     rounds = len(lane.iterations)
-    rounds_text = f"{rounds} round{'' if rounds == 1 else 's'} of changes and checks"
+    rounds_text = f"{rounds} iteration{'' if rounds == 1 else 's'} (changes, then a check)"
     if measures is None:
         return f"{rounds_text}."
     if measures.standstill >= 3:
         return f"{rounds_text}; {measures.standstill} in a row left the same failures."
     if measures.converged:
-        return f"{rounds_text}; all passed after {measures.converged_after}."
+        return f"{rounds_text}; all checks passed after {measures.converged_after}."
     return (
         f"{rounds_text};"
-        f" {'they never all passed' if measures.converged is False else 'none failed'}."
+        f" {'the checks never all passed' if measures.converged is False else 'no check failed'}."
     )
 
 
@@ -225,7 +219,7 @@ def round_changes(desk: PageContext, asked: RoundAsked) -> RoundView:
     head, _ = load_attempt_head(desk, asked.attempt)
     lane = desk.load_trace_reading(head.row.id).lanes.get(asked.lane)
     if lane is None or asked.number > len(lane.iterations):
-        raise PageNotFound(f"There is no round {asked.number} in {asked.lane!r}.")
+        raise PageNotFound(f"There is no iteration {asked.number} in {asked.lane!r}.")
     numbers = {step.number for step in lane.iterations[asked.number - 1].changes}
     changes = [each for each in desk.load_trace(head.row.id).events if each.number in numbers]
     return RoundView(

@@ -8,16 +8,22 @@ from datetime import UTC, datetime
 from typing import Annotated, Literal
 
 from msgspec import Meta
+from msgspec.structs import replace
 
 from closeloop.metrics.attempt_table import AttemptTable
 from closeloop.metrics.metric_definitions import MEMORY_METRICS
 from closeloop.metrics.metric_figures import compute_metrics
-from closeloop.records.attempt import Insight
+from closeloop.metrics.variant_trials import measure_prompt_effect
+from closeloop.records.attempt import AttemptFilter, Insight
 from closeloop.records.errors import Fault
+from closeloop.records.experiment_plan import PromptEffect
 from closeloop.records.record import Record
+from closeloop.records.task import PromptVersion
 from closeloop.records.team_rules import (
     ContextPreview,
     InsightTheme,
+    PromptProposal,
+    PromptUse,
     RepeatedRemark,
     RuleState,
     TeamRule,
@@ -29,19 +35,27 @@ from closeloop.reviews.agent_context import (
     prepare_context,
     preview_context,
 )
-from closeloop.reviews.agent_prompts import clone_repository_name
+from closeloop.reviews.agent_prompts import (
+    clone_repository_name,
+    diff_prompts,
+    find_prompt,
+    list_prompt_uses,
+    propose_prompt_runs,
+)
 from closeloop.reviews.rule_editing import keep_likest, leave_out_settled
-from closeloop.reviews.rule_index import RuleIndex
-from closeloop.reviews.rule_vectors import open_encoder
+from closeloop.reviews.rule_index import RuleIndex, open_encoder
 from closeloop.web.event_views import FigureTable, build_figure_table
-from closeloop.web.page import NoQuery, Page
-from closeloop.web.page_context import PageContext
+from closeloop.web.page import CachedValue, NoQuery, Page, PageContext, find_or_404
 
 MAX_RULES = 30
 """On one page."""
 MAX_REPEATS = 100
 MAX_WEEKS = 26
 MAX_INSIGHTS = 100
+INSTRUCTION_RULES = ("repeated-correction", "lost-constraint")
+"""Rules whose findings quote what a user asked for and did not get."""
+MAX_LESSON_SESSIONS = 10
+MAX_LESSONS = 12
 STATE_ORDER: tuple[RuleState, ...] = ("proposed", "active", "retired")
 
 
@@ -59,6 +73,16 @@ class RuleLine(Record):
     rule: TeamRule
     confirmed: int
     candidates: int
+
+
+class SessionLesson(Record):
+    """An instruction that an agent did not follow in a session: a candidate for a team rule."""
+
+    attempt: str
+    title: str | None
+    rule: str
+    event: int | None
+    message: str
 
 
 class MemoryView(Record):
@@ -80,6 +104,7 @@ class MemoryView(Record):
     """What the rules say that those repeat."""
     weeks: FigureTable | None
     fresh: bool
+    lessons: tuple[SessionLesson, ...] = ()
 
 
 class InsightsView(Record):
@@ -127,7 +152,34 @@ def memory(desk: PageContext, asked: MemoryAsked) -> MemoryView:
         texts={rule.id: rule.text for rule in rules if rule.id in repeated_rules},
         weeks=cached_weeks.value,
         fresh=cached_weeks.fresh,
+        lessons=list_session_lessons(desk),
     )
+
+
+def list_session_lessons(desk: PageContext) -> tuple[SessionLesson, ...]:
+    """What users had to repeat and agents did not follow, in the newest sessions of each rule."""
+    sealed = desk.store.held_out.list_sealed_digests()
+    lessons: dict[tuple[str, str], SessionLesson] = {}
+    for rule in INSTRUCTION_RULES:
+        rows = desk.store.listing.list_page(
+            AttemptFilter(rule=rule), MAX_LESSON_SESSIONS, without=sealed
+        )
+        for row in rows:
+            measurement = desk.load_measurement(row, make=False)
+            for finding in measurement.findings if measurement else ():
+                if finding.rule == rule and finding.silenced is None:
+                    event = finding.events[0] if finding.events else None
+                    lessons.setdefault(
+                        (row.id, finding.message),
+                        SessionLesson(
+                            attempt=row.id,
+                            title=row.title,
+                            rule=rule,
+                            event=event,
+                            message=finding.message,
+                        ),
+                    )
+    return tuple(lessons.values())[:MAX_LESSONS]
 
 
 def _holds_text(rule: TeamRule, wanted: str) -> bool:
@@ -156,6 +208,7 @@ class PreviewView(Record):
     command: str
     trouble: str | None
     fresh: bool
+    lessons: tuple[SessionLesson, ...] = ()
 
 
 def context_preview(desk: PageContext, asked: ContextPreviewAsked) -> PreviewView:
@@ -191,10 +244,11 @@ def context_preview(desk: PageContext, asked: ContextPreviewAsked) -> PreviewVie
         budget=desk.settings.memory.tokens,
         proposed=sum(rule.state == "proposed" for rule in rules),
         command=shlex.join(
-            ["closeloop", "context", "--repo", repo, "--into", asked.file, "--write"]
+            ["closeloop", "learn", "context", "--repo", repo, "--into", asked.file, "--write"]
         ),
         trouble=trouble,
         fresh=cached.fresh,
+        lessons=list_session_lessons(desk),
     )
 
 
@@ -252,5 +306,124 @@ PAGES = (
         about="What agents said they lacked, by theme.",
         section="Insights",
         key="i",
+    ),
+)
+
+
+# Prompts: every version, what differs between two, and what came of each.
+
+
+OUTCOME_METRICS = (
+    "pass rate", "task completion rate", "merge rate", "first-review merge rate",
+    "without findings", "cost",
+)  # fmt: skip
+MAX_PROMPTS = 100
+MAX_COMPARED_LINES = 3000
+"""Of a prompt, that are compared."""
+
+
+class PromptsView(Record):
+    prompts: tuple[PromptUse, ...]
+    """The newest first."""
+    outcomes: FigureTable | None
+    fresh: bool
+
+
+class PromptAsked(Record):
+    prompt: str
+    """The id, or the beginning of it."""
+    against: str | None = None
+    """The version it is held against; the one before it when not given."""
+
+
+class PromptView(Record):
+    prompt: PromptVersion
+    use: PromptUse | None
+    """None until it is known what ran under it."""
+    fresh: bool
+    others: tuple[str, ...]
+    against: PromptUse | None
+    lines: tuple[str, ...]
+    """What differs, as a unified diff."""
+    proposal: PromptProposal | None
+    effect: PromptEffect | None
+    """Whether merge rates got better after it; None where nothing is compared."""
+
+
+def prompts(desk: PageContext, asked: NoQuery) -> PromptsView:
+    cached_uses = _load_prompt_uses(desk)
+    cached_outcomes = desk.metric_cache.compute_from_work("prompts of work", _prompt_outcomes)
+    return PromptsView(
+        prompts=tuple((cached_uses.value or [])[:MAX_PROMPTS]),
+        outcomes=cached_outcomes.value,
+        fresh=cached_uses.fresh and cached_outcomes.fresh,
+    )
+
+
+def _prompt_outcomes(work: AttemptTable) -> FigureTable:
+    return build_figure_table(compute_metrics(work, ("prompt",), OUTCOME_METRICS), MAX_PROMPTS)
+
+
+def _load_prompt_uses(desk: PageContext) -> CachedValue[list[PromptUse]]:
+    return desk.metric_cache.compute_from_store(
+        "prompts", desk.store_mark(), lambda: list_prompt_uses(desk.store)
+    )
+
+
+def prompt(desk: PageContext, asked: PromptAsked) -> PromptView:
+    version = find_or_404(find_prompt, desk.store, asked.prompt)
+    cached_uses = _load_prompt_uses(desk)
+    uses = {use.id: use for use in cached_uses.value or ()}
+    ids = [*uses]
+    previous_ids = ids[ids.index(version.id) + 1 :][:1] if version.id in uses else []
+    other_id = asked.against or next(iter(previous_ids), None)
+    other = find_or_404(find_prompt, desk.store, other_id) if other_id else None
+    use, other_use = uses.get(version.id), uses.get(other.id) if other else None
+    cached_effect = (
+        desk.metric_cache.compute_from_work(
+            f"prompt effect {other.id} {version.id}",
+            lambda work: measure_prompt_effect(work, other.id, version.id),
+        )
+        if other
+        else None
+    )
+    return PromptView(
+        prompt=version,
+        use=use,
+        fresh=cached_uses.fresh and (cached_effect is None or cached_effect.fresh),
+        others=tuple(name for name in ids if name != version.id)[:MAX_PROMPTS],
+        against=other_use,
+        lines=tuple(diff_prompts(_truncate_prompt(other), _truncate_prompt(version)))
+        if other
+        else (),
+        proposal=propose_prompt_runs(other_use, use) if other_use and use else None,
+        effect=cached_effect.value if cached_effect else None,
+    )
+
+
+def _truncate_prompt(version: PromptVersion) -> PromptVersion:
+    """Comparing takes longer than the texts are long, so they are not compared without end."""
+    parts = {
+        name: "\n".join(getattr(version, name).splitlines()[:MAX_COMPARED_LINES])
+        for name in ("text", "tools", "settings")
+    }
+    return replace(version, **parts)
+
+
+PROMPT_PAGES = (
+    Page(
+        path="/prompts",
+        show=prompts,
+        template="prompts.html",
+        about="Every version of every prompt, and what came of each.",
+        section="Prompts",
+        key="y",
+    ),
+    Page(
+        path="/prompts/{prompt}",
+        show=prompt,
+        template="prompt.html",
+        about="One version of a prompt, and what differs from another.",
+        section="Prompts",
     ),
 )

@@ -2,24 +2,59 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import Annotated
 
 from msgspec import Meta
 from msgspec.structs import replace
 
-from closeloop.metrics.attempt_groups import DIMENSIONS, UNKNOWN_LABEL
-from closeloop.metrics.attempt_selection import AttemptSelection, selection_mask
-from closeloop.metrics.attempt_table import AttemptTable
-from closeloop.metrics.baseline_gate import gate_refusal
+from closeloop.metrics.attempt_groups import (
+    DIMENSIONS,
+    UNKNOWN_LABEL,
+    AttemptSelection,
+    selection_mask,
+)
+from closeloop.metrics.attempt_table import AttemptTable, load_attempt_table
 from closeloop.metrics.metric_figures import REPEAT_KINDS, compute_metrics
 from closeloop.metrics.metric_trends import WATCHED_METRICS, compute_trends
-from closeloop.metrics.score_columns import attach_scores, is_derived, select_metrics
-from closeloop.records.attempt import TimeRange
-from closeloop.records.errors import unknown_name_error
+from closeloop.metrics.score_columns import (
+    ScoreCell,
+    ScoreRow,
+    attach_scores,
+    derived_definitions,
+    is_derived,
+    list_score_cells,
+    list_score_rows,
+    select_metrics,
+    summarise_scores,
+)
+from closeloop.metrics.triage import (
+    MIN_GRADED_SESSIONS,
+    SessionEstimates,
+    TriageQuery,
+    estimate_sessions,
+    find_session_triage,
+    list_last_tries,
+    load_triage_prior,
+    report_triage,
+)
+from closeloop.metrics.variant_comparison import gate_refusal
+from closeloop.records.attempt import AttemptMarks, AttemptRow, TimeRange
+from closeloop.records.errors import BadInput, unknown_name_error
 from closeloop.records.estimate import Metric, MetricRegression, MetricSeries, VersionMark
 from closeloop.records.experiment_plan import GateRun
-from closeloop.records.record import Record
+from closeloop.records.record import Record, Time
+from closeloop.records.score import (
+    AgentGrades,
+    Score,
+    ScoreDefinition,
+    ScoreSource,
+    ScoreSummary,
+    SessionTriage,
+    TriageQuality,
+)
+from closeloop.store.metrics_section import AttemptSpan
 from closeloop.web.event_views import (
     FigureLine,
     FigureTable,
@@ -28,9 +63,145 @@ from closeloop.web.event_views import (
     build_figure_table,
     build_trend_points,
 )
-from closeloop.web.page import NoQuery, Page
-from closeloop.web.page_context import PageContext
-from closeloop.web.pages.scores import ScoreName, load_score_summaries, require_few_scores
+from closeloop.web.page import CachedValue, NoQuery, Page, PageContext
+from closeloop.web.pages.outcome import AttemptAsked, AttemptHead, load_attempt_head
+
+# Scores: which there are, and what each says of the attempts on a page.
+
+
+MAX_SCORES = 6
+"""Scores that are asked for at once."""
+ScoreName = Annotated[str, Meta(max_length=200)]
+
+
+class ScoresView(Record):
+    """Every score that is known of some attempt."""
+
+    scores: tuple[ScoreSummary, ...]
+    fresh: bool
+
+
+class ScoreLine(Record):
+    """One score of one attempt."""
+
+    definition: ScoreDefinition
+    source: ScoreSource
+    value: float | None = None
+    label: str | None = None
+    by: str = ""
+    at: Time | None = None
+    """None of what is computed."""
+    note: str = ""
+
+
+class AttemptScoresView(Record):
+    """All that tests, rules, judges, people and code say of an attempt."""
+
+    head: AttemptHead
+    given: tuple[ScoreLine, ...]
+    computed: tuple[ScoreLine, ...]
+    """From grades, rules, deliveries and the attempt itself."""
+
+
+def scores(desk: PageContext, asked: NoQuery) -> ScoresView:
+    cached_summaries = load_score_summaries(desk)
+    return ScoresView(scores=cached_summaries.value or (), fresh=cached_summaries.fresh)
+
+
+def load_score_summaries(desk: PageContext) -> CachedValue[tuple[ScoreSummary, ...]]:
+    """As `closeloop score list` lists them; None until they were counted the first time."""
+    return desk.metric_cache.compute_from_work(
+        "scores", lambda work: tuple(summarise_scores(work, desk.store, desk.score_catalogue))
+    )
+
+
+def list_score_names(desk: PageContext) -> tuple[str, ...]:
+    """What a list can show: scores that somebody gave, and all that are computed."""
+    given = [
+        name for name in desk.store.scores.list_sources() if name in desk.score_catalogue.given
+    ]
+    return tuple(dict.fromkeys((*given, *derived_definitions())))
+
+
+def attempt_scores(desk: PageContext, asked: AttemptAsked) -> AttemptScoresView:
+    head, _ = load_attempt_head(desk, asked.attempt)
+    name = head.row.id
+    rows = [*list_score_rows(_load_attempts(desk, [name]), desk.store)]
+    return AttemptScoresView(
+        head=head,
+        given=_score_lines(desk, [row for row in rows if row.at is not None]),
+        computed=_score_lines(desk, [row for row in rows if row.at is None]),
+    )
+
+
+def list_given_scores(desk: PageContext, attempt: str) -> tuple[ScoreLine, ...]:
+    """What people, judges and code said of an attempt."""
+    return _score_lines(desk, desk.store.scores.list_scores(attempt))
+
+
+def _score_lines(desk: PageContext, rows: Sequence[Score | ScoreRow]) -> tuple[ScoreLine, ...]:
+    """Who had no say is left out."""
+    given, computed = desk.score_catalogue.given, derived_definitions()
+    return tuple(
+        ScoreLine(
+            definition=(given if one.at else computed).get(one.name)
+            or ScoreDefinition(name=one.name),
+            source=one.source,
+            value=one.value,
+            label=one.label,
+            by=one.by,
+            at=one.at,
+            note=one.note,
+        )
+        for one in rows
+        if one.value is not None or one.label is not None
+    )
+
+
+def _load_attempts(desk: PageContext, attempts: Sequence[str]) -> AttemptTable:
+    """A few attempts, as they were measured last: no trace is read."""
+    span = AttemptSpan(attempts=tuple(attempts))
+    return load_attempt_table(desk.store, desk.rulebook, span, again=None)
+
+
+def load_score_cells(
+    desk: PageContext, attempts: Sequence[str], names: Sequence[str]
+) -> dict[str, tuple[ScoreCell, ...]]:
+    """By attempt, a cell for each of the scores; BadInput where one is not known."""
+    require_few_scores(names)
+    if not names:
+        return {}
+    span = AttemptSpan(attempts=tuple(attempts))
+    work = attach_scores(
+        _load_attempts(desk, attempts), desk.store, desk.score_catalogue, names, span
+    )
+    return list_score_cells(work, names)
+
+
+def require_few_scores(names: Sequence[str]) -> None:
+    if len(set(names)) > MAX_SCORES:
+        raise BadInput(f"So many scores are hard to read: choose up to {MAX_SCORES}.")
+
+
+SCORE_PAGES = (
+    Page(
+        path="/scores",
+        show=scores,
+        template="scores.html",
+        about="Every score: what it means, who gives it, and of how many attempts it is known.",
+        section="Compare",
+    ),
+)
+ATTEMPT_PAGES = (
+    Page(
+        path="/attempts/{attempt}/scores",
+        show=attempt_scores,
+        template="attempt_scores.html",
+        about="All that tests, rules, judges, people and code say of an attempt.",
+        section="Sessions",
+    ),
+)
+
 
 DEFAULT_METRICS = (
     "pass rate", "task completion rate", "without findings", "feedback", "convergence", "cost",
@@ -213,5 +384,168 @@ PAGES = (
         about="What gates saw: whether agents work worse than the baseline.",
         section="Gate",
         key="b",
+    ),
+)
+
+
+# Triage: which sessions to look at first, and why; and how likely one of them succeeded.
+
+
+MAX_ESTIMATED_SESSIONS = 20_000
+"""The newest: what is usual for an agent does not take more."""
+
+
+class TriageAsked(TimeRange):
+    agent: str | None = None
+    model: str | None = None
+    limit: Annotated[int, Meta(ge=1, le=200)] = 25
+
+
+class TriageLine(Record):
+    """One session to look at."""
+
+    session: SessionTriage
+    row: AttemptRow
+    marks: AttemptMarks
+
+
+class TriageView(Record):
+    """The sessions that likely failed, first those to look at first."""
+
+    asked: TriageAsked
+    lines: tuple[TriageLine, ...]
+    total: int
+    """Sessions whose success nobody knows, of which those are the first."""
+    agents: tuple[AgentGrades, ...]
+    models: tuple[str, ...]
+    quality: TriageQuality | None
+    prior_auc: float | None
+    """Of the estimate on public runs that it was not fitted on."""
+    enough: int
+    """So many graded sessions of an agent are needed to state a chance."""
+    notes: tuple[str, ...]
+    fresh: bool
+    counted: bool
+    """False until the sessions were estimated the first time."""
+    command: str | None = None
+    """The same in the terminal; None where the command has no such filter."""
+
+
+class LikelyView(Record):
+    """How likely one session succeeded, with the reasons."""
+
+    attempt: str
+    session: SessionTriage | None
+    """None while it is estimated, and of what has no trace."""
+    of: int
+    """Sessions that it is placed among."""
+    known: str | None
+    """What is known instead of likely: its grade."""
+    fresh: bool
+
+
+def load_session_estimates(desk: PageContext) -> CachedValue[SessionEstimates]:
+    """Every session with a trace, estimated; made beside the requests, and kept."""
+
+    def estimate() -> SessionEstimates:
+        tries = sorted(list_last_tries(desk.store), key=_start_key, reverse=True)
+        newest = tries[:MAX_ESTIMATED_SESSIONS]
+        return estimate_sessions(desk.store, desk.rulebook, load_triage_prior(), tries=newest)
+
+    return desk.metric_cache.compute_from_store("triage", desk.store_mark(), estimate)
+
+
+def _start_key(row: AttemptRow) -> float:
+    return row.started.timestamp() if row.started else 0.0
+
+
+def triage(desk: PageContext, asked: TriageAsked) -> TriageView:
+    cached = load_session_estimates(desk)
+    estimates = cached.value
+    if estimates is None:
+        return TriageView(
+            asked=asked, lines=(), total=0, agents=(), models=(), quality=None, prior_auc=None,
+            enough=MIN_GRADED_SESSIONS, notes=(), fresh=False, counted=False,
+        )  # fmt: skip
+    query = TriageQuery(
+        since=asked.since,
+        until=asked.until,
+        agent=asked.agent,
+        model=asked.model,
+        limit=asked.limit,
+    )
+    report = report_triage(estimates, query, desk.store.held_out.list_sealed_digests())
+    return TriageView(
+        asked=asked,
+        lines=_triage_lines(desk, estimates, report.sessions),
+        total=report.total,
+        agents=report.agents,
+        models=tuple(sorted({row.model for row in estimates.rows if row.model})),
+        quality=report.quality,
+        prior_auc=report.prior.get("auc, held"),
+        enough=MIN_GRADED_SESSIONS,
+        notes=report.notes,
+        fresh=cached.fresh,
+        counted=True,
+        command=format_triage_command(asked),
+    )
+
+
+def format_triage_command(asked: TriageAsked) -> str | None:
+    if asked.until is not None:
+        return None
+    since = f"{asked.since:%Y-%m-%d}" if asked.since else "all"
+    words = ["closeloop", "triage", "--since", since]
+    for name, value in (("--agent", asked.agent), ("--model", asked.model)):
+        words += [name, value] if value else []
+    return shlex.join([*words, "--limit", str(asked.limit)])
+
+
+def _triage_lines(
+    desk: PageContext, estimates: SessionEstimates, sessions: Sequence[SessionTriage]
+) -> tuple[TriageLine, ...]:
+    wanted = {one.attempt for one in sessions}
+    rows = {row.id: row for row in estimates.rows if row.id in wanted}
+    marks = desk.load_attempt_marks([*rows.values()])
+    return tuple(
+        TriageLine(
+            session=one,
+            row=rows[one.attempt],
+            marks=marks.get(one.attempt, AttemptMarks()),
+        )
+        for one in sessions
+    )
+
+
+def likely(desk: PageContext, asked: AttemptAsked) -> LikelyView:
+    """How likely an attempt succeeded; what is graded is known, and still estimated."""
+    head, _ = load_attempt_head(desk, asked.attempt)
+    cached = load_session_estimates(desk)
+    estimates = cached.value
+    return LikelyView(
+        attempt=head.row.id,
+        session=find_session_triage(estimates, head.row.id) if estimates else None,
+        of=len(estimates.rows) if estimates else 0,
+        known=head.row.outcome if head.row.outcome in ("pass", "fail") else None,
+        fresh=cached.fresh,
+    )
+
+
+TRIAGE_PAGES = (
+    Page(
+        path="/triage",
+        show=triage,
+        template="triage.html",
+        about="Which sessions to look at first, and why.",
+        section="Triage",
+        key="w",
+    ),
+    Page(
+        path="/attempts/{attempt}/likely",
+        show=likely,
+        template="likely.html",
+        about="How likely an attempt succeeded, with the reasons.",
+        section="Sessions",
+        part=True,
     ),
 )

@@ -8,9 +8,9 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
-from closeloop.changes.patch_comparison import ComparedFile, compare_changes
-from closeloop.metrics.task_log import load_task_log, parse_reference
-from closeloop.metrics.task_repeats import outcome_with_review
+from closeloop.metrics.attempt_groups import ComparedFile, compare_changes
+from closeloop.metrics.task_log import load_task_log, outcome_with_review, parse_reference
+from closeloop.process.edit_contents import recover_change
 from closeloop.records.attempt import (
     Attempt,
     AttemptMarks,
@@ -19,21 +19,27 @@ from closeloop.records.attempt import (
     Grade,
     IntegrityCheck,
 )
-from closeloop.records.change import Change
+from closeloop.records.change import Change, RecoveredFile
 from closeloop.records.evaluation import Evaluation, JudgeVersion
+from closeloop.records.experiment_plan import TaskLog
 from closeloop.records.finding import Finding, Measurement, Unmeasured
 from closeloop.records.pull_request import Delivery
 from closeloop.records.record import Record
-from closeloop.records.session import Session
 from closeloop.records.task import Task
-from closeloop.records.task_log import TaskLog
+from closeloop.records.trace import Session
 from closeloop.reviews.authorship import merge_known_agents
-from closeloop.reviews.review_items import load_open_task
+from closeloop.reviews.review_queue import load_open_task
 from closeloop.store import Store
 from closeloop.store.metrics_section import AttemptSpan
-from closeloop.web.diff_view import DiffFile, ReportShown, build_diff_files, locate_findings
-from closeloop.web.page import Page, find_or_404
-from closeloop.web.page_context import PageContext
+from closeloop.traces.session_import import explain_unknown_cost
+from closeloop.web.diff_view import (
+    DiffFile,
+    ReportShown,
+    build_diff_files,
+    build_recovered_files,
+    locate_findings,
+)
+from closeloop.web.page import Page, PageContext, find_or_404
 from closeloop.web.pages.pulls import newest_attempt_report
 from closeloop.web.render import attempt_result
 
@@ -77,6 +83,8 @@ class AttemptHead(Record):
     """Where a session began, or the last commit that it made."""
     commands: tuple[str, ...] = ()
     """What can be done about it in the terminal."""
+    unknown_cost: str | None = None
+    """Why a session's cost is not known."""
 
 
 def load_attempt_head(desk: PageContext, name: str) -> tuple[AttemptHead, Task | None]:
@@ -98,16 +106,23 @@ def load_attempt_head(desk: PageContext, name: str) -> tuple[AttemptHead, Task |
         links=tuple(_head_links(desk.store, row)),
         commit=session.commit if session else None,
         commands=tuple(_attempt_commands(row, judges=bool(desk.settings.judge.models))),
+        unknown_cost=_explain_cost(desk, row, attempt),
     )
     return head, task
+
+
+def _explain_cost(desk: PageContext, row: AttemptRow, attempt: Attempt) -> str | None:
+    if row.cost is not None or row.origin != "production" or not row.events:
+        return None
+    return explain_unknown_cost(desk.load_trace(row.id), row.model, attempt.usage)
 
 
 def _attempt_commands(row: AttemptRow, *, judges: bool) -> Iterator[str]:
     """`judges`: whether closeloop.toml names a model that judges."""
     yield f"closeloop show {row.id}"
     if row.files_changed:
-        yield f"closeloop check --attempt {row.id}"
-        yield f"closeloop branch {row.id}"
+        yield f"closeloop check attempt:{row.id}"
+        yield f"closeloop show {row.id} --branch"
     if judges:
         yield f"closeloop judge {row.id}"
     if row.events:
@@ -209,6 +224,8 @@ class DiffView(Record):
     findings: tuple[Finding, ...]
     base: str | None
     branch: str | None
+    recovered: bool = False
+    """Whether the files were put together from the edits in the recording: no diff was stored."""
 
 
 class TestLine(Record):
@@ -280,25 +297,30 @@ class LogView(Record):
 
 def diff(desk: PageContext, asked: DiffAsked) -> DiffView:
     head, task = load_attempt_head(desk, asked.attempt)
-    change = desk.store.load_change(head.row.id) or Change()
+    stored = desk.store.load_change(head.row.id)
+    change = stored or Change()
+    recovered: tuple[RecoveredFile, ...] = ()
+    if stored is None and head.row.events:
+        recovered = tuple(recover_change(desk.load_trace_reading(head.row.id)))
     reference = parse_reference(task) if task is not None and task.reference else None
     is_compared = asked.against == "reference" and reference is not None
     grade = desk.store.load_grade(head.row.id)
     marks = [(path, "outside the scope") for path in grade.out_of_scope] if grade else []
     marks += [(path, "restored before grading") for path in grade.restored] if grade else []
     trace_findings = unsilenced_rule_findings(desk.load_measurement(head.row, make=False))
-    findings = locate_findings(
-        trace_findings, desk.load_trace(head.row.id), build_diff_files(change, (), ())
-    )
+    plain_files = build_recovered_files(recovered) or build_diff_files(change, (), ())
+    findings = locate_findings(trace_findings, desk.load_trace(head.row.id), plain_files)
+    files = build_recovered_files(recovered, findings) or build_diff_files(change, findings, marks)
     return DiffView(
         asked=asked,
         head=head,
         has_reference=reference is not None,
         compared=compare_changes(change, reference) if is_compared and reference else (),
-        files=() if is_compared else build_diff_files(change, findings, marks),
+        files=() if is_compared else files,
         findings=findings,
         base=change.base,
         branch=head.attempt.branch,
+        recovered=bool(recovered),
     )
 
 

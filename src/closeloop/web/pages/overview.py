@@ -11,8 +11,7 @@ import msgspec
 
 from closeloop import __version__
 from closeloop.attempts.run_resources import describe_sandbox
-from closeloop.metrics.attempt_groups import UNKNOWN_LABEL
-from closeloop.metrics.attempt_selection import AttemptSelection
+from closeloop.metrics.attempt_groups import UNKNOWN_LABEL, AttemptSelection
 from closeloop.metrics.attempt_table import AttemptTable
 from closeloop.metrics.evaluation_due import report_due
 from closeloop.metrics.metric_figures import compute_metrics
@@ -26,6 +25,7 @@ from closeloop.metrics.work_summary import (
     PeriodTotals,
     UseByDay,
     choose_period,
+    compute_cost_report,
     find_costliest,
     find_most_findings,
     list_changes,
@@ -41,12 +41,11 @@ from closeloop.plugins import PluginKind, installed_plugins
 from closeloop.records.attempt import AttemptFilter, AttemptMarks, TimeRange
 from closeloop.records.errors import BadInput
 from closeloop.records.estimate import CompareReport, MetricRegression, VersionMark
-from closeloop.records.evaluation_due import DueReport
-from closeloop.records.experiment_plan import ExperimentStatus
+from closeloop.records.experiment_plan import DueReport, ExperimentStatus
 from closeloop.records.orchestration import OrchestrationRow
 from closeloop.records.record import Record
+from closeloop.records.score import TriageReport
 from closeloop.records.settings import AccessToken
-from closeloop.records.triage import TriageReport
 from closeloop.reviews.pull_board import BoardRow, list_board, load_pull_costs
 from closeloop.reviews.review_queue import hidden_items
 from closeloop.web.event_views import (
@@ -57,8 +56,7 @@ from closeloop.web.event_views import (
     build_figure_table,
     build_trend_points,
 )
-from closeloop.web.page import NoQuery, Page
-from closeloop.web.page_context import CachedValue, PageContext
+from closeloop.web.page import CachedValue, NoQuery, Page, PageContext
 from closeloop.web.pages.attempts import AttemptLine, attempt_lines
 from closeloop.web.pages.experiments import current_experiment_statuses
 from closeloop.web.pages.plans import list_running_plans
@@ -111,6 +109,9 @@ class WorkGlance(Record):
     before: PeriodTotals
     use: UseByDay
     """Over the time that was asked for, else the last month."""
+    charted_days: int | None
+    """How many days the charts cover; None where they cover the period itself."""
+    charted_sessions: int
     first_push: tuple[TrendPoint, ...]
     """How often CI passed on what was pushed first, by week."""
     costliest: tuple[NotedSession, ...]
@@ -143,6 +144,8 @@ class OverviewNumbers(Record):
     regressions: tuple[MetricRegression, ...]
     verdict: Verdict | None
     found: tuple[RuleCount, ...]
+    more_found: int
+    """Rules with findings that are not listed."""
     notes: tuple[str, ...]
 
 
@@ -252,6 +255,7 @@ def compute_overview_numbers(
     newest, older = _split_newest_versions(work)
     by_name = compute_metrics(newest, ("variant",), _variant_metrics(work))
     production = build_figure_lines(compute_metrics(work, (), PRODUCTION_METRICS))
+    found = _count_rule_findings(desk, work, asked)
     return OverviewNumbers(
         attempts=len(work),
         glance=glance,
@@ -269,7 +273,8 @@ def compute_overview_numbers(
         marks=trends.marks[-MAX_RULE_COUNTS:],
         regressions=trends.regressions[:MAX_REGRESSIONS],
         verdict=_newest_verdict(desk, everything),
-        found=_count_rule_findings(desk, work, asked),
+        found=found[:MAX_RULE_COUNTS],
+        more_found=max(0, len(found) - MAX_RULE_COUNTS),
         notes=trends.notes,
     )
 
@@ -286,16 +291,18 @@ def _compute_glance(
     charted = period
     if asked.since is None:
         charted = TimeRange(since=period.until - timedelta(days=CHART_DAYS), until=period.until)
-    recent = select_period(work, charted)
+    recent, use = select_period(work, charted), sum_use_by_day(work, charted)
     pulls = desk.store.pulls.list_pulls(agent=True)
     merged = list_priced_pulls(pulls, load_pull_costs(desk.store, pulls))
     pushes = compute_trends(recent, (), (FIRST_PUSH_METRIC,), weeks=1).courses
     label = "This week" if period.until == now else f"The week up to {period.until:%Y-%m-%d}"
     return WorkGlance(
-        label=label if asked.since is None else "In this time",
+        label=label if asked.since is None else "In this time range",
         period=total_period(work, merged, period),
         before=total_period(work, merged, period_before(period)),
-        use=sum_use_by_day(work, charted),
+        use=use,
+        charted_days=None if charted == period else CHART_DAYS,
+        charted_sessions=int(sum(point.value for point in use.sessions)),
         first_push=build_trend_points(pushes),
         costliest=note_sessions(desk, work, find_costliest(recent, MAX_NOTED)),
         most_found=note_sessions(desk, work, find_most_findings(recent, MAX_NOTED)),
@@ -354,7 +361,7 @@ def _count_rule_findings(
             counts[names[variant], rule] += count
     return tuple(
         RuleCount(rule=rule, about=about.get(rule, ""), variant=name, attempts=count)
-        for (name, rule), count in counts.most_common(MAX_RULE_COUNTS)
+        for (name, rule), count in counts.most_common()
     )
 
 
@@ -395,6 +402,8 @@ class HealthView(Record):
     sandbox: str
     """What confines agents on this machine, and what is not enforced."""
     counts: dict[str, int]
+    superseded: int
+    """Attempts among them that hold an earlier state of a session that was imported again."""
     plugins: dict[str, tuple[str, ...]]
     """By kind, the names of what is installed."""
     tokens: tuple[AccessToken, ...]
@@ -404,12 +413,15 @@ class HealthView(Record):
 
 def health(desk: PageContext, asked: NoQuery) -> HealthView:
     settings = msgspec.json.format(msgspec.json.encode(desk.settings), indent=2).decode()
+    counts = desk.store.listing.count_records()
+    current = desk.store.listing.count_matches(AttemptFilter())
     return HealthView(
         version=__version__,
         root=str(desk.root.absolute()),
         store=_hide_url_logins(desk.settings.store),
         sandbox=describe_sandbox(desk.settings.sandbox),
-        counts=desk.store.listing.count_records(),
+        counts=counts,
+        superseded=max(0, counts.get("attempts", 0) - current),
         plugins={kind: tuple(sorted(installed_plugins(kind))) for kind in PLUGIN_KINDS},
         tokens=tuple(desk.store.access.list_tokens()),
         settings=_hide_url_logins(settings),
@@ -429,5 +441,86 @@ HEALTH_PAGES = (
         about="What holds here: settings, plug-ins, tokens, and how full the store is.",
         section="Settings",
         key="s",
+    ),
+)
+
+
+# What work costs: per merged pull request and passed task, by week, agent, model, repository.
+
+
+MAX_ROWS = 12
+MAX_COSTLIEST = 10
+
+
+class CostNumbers(Record):
+    """What is counted over the attempts of a time."""
+
+    attempts: int
+    totals: tuple[FigureLine, ...]
+    """In all; per merged pull request and passed task; what failed and what was made again."""
+    unknown: int
+    """Attempts and earlier tries without a known cost: they are in no sum."""
+    sides: tuple[FigureTable, ...]
+    """By week, agent, model and repository, the dearest first; weeks the newest first."""
+    use: UseByDay
+    costliest: tuple[NotedSession, ...]
+
+
+class CostView(Record):
+    asked: TimeRange
+    numbers: CostNumbers | None
+    """None until they were counted the first time."""
+    fresh: bool
+
+
+def cost(desk: PageContext, asked: TimeRange) -> CostView:
+    cached_numbers = desk.metric_cache.compute_from_work(
+        f"cost {asked}", lambda work: _compute_cost_numbers(desk, work, asked)
+    )
+    return CostView(asked=asked, numbers=cached_numbers.value, fresh=cached_numbers.fresh)
+
+
+def _compute_cost_numbers(
+    desk: PageContext, everything: AttemptTable, asked: TimeRange
+) -> CostNumbers:
+    work = select_period(everything, asked)
+    report = compute_cost_report(work)
+    totals = build_figure_lines(report.whole)
+    in_all = totals[0].figure if totals else None
+    drawn = TimeRange(since=asked.since, until=asked.until or datetime.now(UTC))
+    return CostNumbers(
+        attempts=len(work),
+        totals=totals,
+        unknown=int(in_all.more.get("unknown", 0)) if in_all else 0,
+        sides=tuple(
+            build_figure_table(side, MAX_ROWS, _order_groups(side.by[0], build_figure_lines(side)))
+            for side in report.sides
+        ),
+        use=sum_use_by_day(work, drawn),
+        costliest=note_sessions(desk, everything, find_costliest(work, MAX_COSTLIEST)),
+    )
+
+
+def _order_groups(by: str, lines: tuple[FigureLine, ...]) -> list[str]:
+    """Weeks from the newest, all else from what cost most."""
+    totals = {
+        line.figure.group[by]: line.figure.value or 0.0
+        for line in lines
+        if line.metric.name == "cost in all"
+    }
+    if by == "week":
+        return sorted(totals, key=lambda week: "" if week == UNKNOWN_LABEL else week, reverse=True)
+    return sorted(totals, key=lambda name: (-totals[name], name))
+
+
+COST_PAGES = (
+    Page(
+        path="/cost",
+        show=cost,
+        template="cost.html",
+        about="What work costs: per merged pull request, per passed task, by week and by whom.",
+        section="Cost",
+        key="d",
+        charts=True,
     ),
 )

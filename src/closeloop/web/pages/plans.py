@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from closeloop.orchestration.plan_ending import (
+from closeloop.orchestration.plan_execution import (
     PlanRates,
     describe_failing_checks,
     measure_plan_rates,
@@ -21,8 +21,7 @@ from closeloop.records.orchestration import (
     SubtaskTry,
 )
 from closeloop.records.record import Record
-from closeloop.web.page import NoQuery, Page, find_or_404
-from closeloop.web.page_context import PageContext
+from closeloop.web.page import NoQuery, Page, PageContext, find_or_404
 
 # Where the tasks of a plan stand in a picture: to the right of all that they wait for.
 

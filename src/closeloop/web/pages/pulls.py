@@ -18,13 +18,11 @@ from closeloop.records.record import Record
 from closeloop.records.team_rules import TeamRule
 from closeloop.reviews.authorship import merge_known_agents
 from closeloop.reviews.pull_board import BoardRow, PullOrder, list_board
-from closeloop.reviews.pull_updates import load_pull, load_pull_change
-from closeloop.reviews.review_items import load_open_task
-from closeloop.reviews.review_queue import list_pulls_awaiting_change
+from closeloop.reviews.pull_lifecycle import load_pull, load_pull_change
+from closeloop.reviews.review_queue import list_pulls_awaiting_change, load_open_task
 from closeloop.web.diff_view import DiffFile, ReportShown, build_diff_files, build_report_view
 from closeloop.web.event_views import FigureTable, build_figure_table
-from closeloop.web.page import Page, PageNotFound, find_or_404
-from closeloop.web.page_context import PageContext
+from closeloop.web.page import Page, PageContext, PageNotFound, find_or_404
 
 MAX_PULLS = 100
 MAX_GROUPS = 30

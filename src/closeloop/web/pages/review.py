@@ -14,14 +14,19 @@ from closeloop.records.finding import FailureMode
 from closeloop.records.record import Record, Time
 from closeloop.records.team_rules import HumanReview, ReviewItem, ReviewOutput
 from closeloop.reviews.authorship import merge_known_agents
-from closeloop.reviews.review_items import ReviewQueue, load_blind_trace, load_review_item
-from closeloop.reviews.review_questions import get_answer
-from closeloop.reviews.review_queue import list_waiting_items, load_draft, next_item
+from closeloop.reviews.review_queue import (
+    ReviewQueue,
+    get_answer,
+    list_waiting_items,
+    load_blind_trace,
+    load_draft,
+    load_review_item,
+    next_item,
+)
 from closeloop.text.patches import parse_patch
 from closeloop.web.diff_view import DiffFile, build_diff_files
 from closeloop.web.event_views import EventView, build_event_view
-from closeloop.web.page import Page, find_or_404
-from closeloop.web.page_context import CachedValue, PageContext
+from closeloop.web.page import CachedValue, Page, PageContext, find_or_404
 
 MAX_TRACE_EVENTS = 400
 PACE_REVIEWS = 20

@@ -12,15 +12,13 @@ from closeloop.metrics.held_out_runs import (
 )
 from closeloop.records.attempt import AttemptFilter
 from closeloop.records.estimate import Rate, wilson_rate
-from closeloop.records.held_out import HeldOutReport, HeldOutRun
+from closeloop.records.experiment_plan import HeldOutReport, HeldOutRun
 from closeloop.records.record import Record
 from closeloop.records.task import Task
-from closeloop.tasks.sealed_tasks import require_unsealed, task_alias
-from closeloop.tasks.task_sets import SetFacts, describe_sets
-from closeloop.tasks.task_writer import infer_kind_tags
+from closeloop.tasks.task_files import infer_kind_tags
+from closeloop.tasks.task_sets import SetFacts, describe_sets, require_unsealed, task_alias
 from closeloop.text.wording import natural_order
-from closeloop.web.page import NoQuery, Page, PageNotFound
-from closeloop.web.page_context import PageContext
+from closeloop.web.page import NoQuery, Page, PageContext, PageNotFound
 from closeloop.web.pages.attempts import AttemptLine, attempt_lines
 
 MAX_TASKS = 1000

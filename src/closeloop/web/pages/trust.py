@@ -8,10 +8,10 @@ from msgspec import Meta
 
 from closeloop import plugins
 from closeloop.metrics.attempt_table import AttemptTable
-from closeloop.metrics.attempt_values import is_expected
 from closeloop.metrics.held_out_runs import report_held_out
-from closeloop.metrics.rule_precision import load_own_precision
-from closeloop.process.rule_quality import (
+from closeloop.metrics.metric_definitions import is_expected
+from closeloop.metrics.score_columns import load_own_precision
+from closeloop.process.rulebook import (
     GateDecision,
     ReadingSummary,
     RuleQuality,
@@ -19,16 +19,14 @@ from closeloop.process.rule_quality import (
     load_measured_quality,
     quality_by_rule,
 )
-from closeloop.records.calibration import Calibration
 from closeloop.records.estimate import Rate
-from closeloop.records.evaluation import JudgeVersion
+from closeloop.records.evaluation import Calibration, JudgeVersion
+from closeloop.records.experiment_plan import HeldOutReport, HeldOutRun
 from closeloop.records.finding import Rule
-from closeloop.records.held_out import HeldOutReport, HeldOutRun
 from closeloop.records.record import Record
 from closeloop.records.score import ScoreSummary
-from closeloop.web.page import NoQuery, Page
-from closeloop.web.page_context import PageContext
-from closeloop.web.pages.scores import load_score_summaries
+from closeloop.web.page import NoQuery, Page, PageContext
+from closeloop.web.pages.metrics import load_score_summaries
 
 MAX_JUDGES = 30
 MAX_LOOKS = 20

@@ -1,0 +1,876 @@
+"""How the report of a change is written: text, Markdown, SARIF, JUnit XML and JSON."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from urllib.parse import quote
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
+
+from closeloop import __version__
+from closeloop.grading.tool_outcomes import tool_outcome
+from closeloop.records.attempt import Outcome
+from closeloop.records.change import (
+    ChangeReport,
+    MendingResult,
+    RevertChance,
+    Risk,
+    RiskFactor,
+    ToolRun,
+    ToolState,
+)
+from closeloop.records.errors import unknown_name_error
+from closeloop.records.finding import SEVERITIES, Finding, Rule, Unmeasured
+from closeloop.records.record import Record
+from closeloop.text.patches import sum_line_counts
+from closeloop.text.untrusted import make_visible
+from closeloop.text.wording import format_percent, truncate_words
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
+
+# A report in the formats that people, hosts and other tools read.
+
+
+REPORT_FORMATS = ("gitlab", "junit", "markdown", "sarif")
+
+
+def render_report(format: str, report: ChangeReport, rules: Sequence[Rule] = ()) -> str:  # noqa: A002
+    """The text of a file in that format; BadInput names those there are."""
+    import msgspec
+
+    document: object
+    match format:
+        case "markdown":
+            return render_comment(report)
+        case "junit":
+            return render_junit(report)
+        case "sarif":
+            document = sarif_from_report(report, rules)
+        case "gitlab":
+            document = build_code_quality(report)
+        case _:
+            raise unknown_name_error("report format", format, REPORT_FORMATS)
+    return msgspec.json.format(msgspec.json.encode(document)).decode() + "\n"
+
+
+# What every format says of a report, in the same words and the same order.
+
+
+VERDICT_TEXTS = {
+    "pass": "Nothing stands in the way",
+    "unverified": "Not verified",
+    "warn": "Look before merging",
+    "block": "Not ready to merge",
+}
+_COMMIT_ID = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{28}(?:[0-9a-f]{24})?\b")
+_PLACE = re.compile(r"(.+?)(?::(\d{1,9}))?", re.DOTALL)
+
+
+class SourcePlace(Record):
+    """Where in the repository, after the change."""
+
+    path: str
+    line: int | None = None
+
+
+def parse_place(text: str) -> SourcePlace:
+    """`src/app.py:12`, or a path alone."""
+    match = _PLACE.fullmatch(text)
+    path, line = match.groups() if match else (text, None)
+    return SourcePlace(path=path, line=int(line) if line and int(line) else None)
+
+
+def first_source_place(finding: Finding) -> SourcePlace | None:
+    return parse_place(finding.places[0]) if finding.places else None
+
+
+def list_active_findings(report: ChangeReport) -> list[Finding]:
+    """The findings that are not silenced, the gravest first."""
+    findings = [finding for finding in report.findings if finding.silenced is None]
+    return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
+
+
+def is_clean(report: ChangeReport) -> bool:
+    """Whether there is nothing that anybody needs to read."""
+    risky = report.risk is not None and report.risk.level != "low"
+    return report.verdict == "pass" and not (risky or list_active_findings(report))
+
+
+def unmeasured_by_reason(report: ChangeReport) -> list[Unmeasured]:
+    """What could not be looked at, in any tier; what has the same reason is told together."""
+    rules: dict[str, list[str]] = {}
+    for one in (*report.unmeasured, *(report.risk.unmeasured if report.risk else ())):
+        rules.setdefault(one.reason, []).append(one.rule)
+    return [Unmeasured(rule=", ".join(names), reason=why) for why, names in rules.items()]
+
+
+def report_headline(report: ChangeReport) -> str:
+    """`Not ready to merge: 2 newly failing in test; 1 error; risk medium`."""
+    reasons = f": {'; '.join(report.reasons)}" if report.reasons else ""
+    text = f"{VERDICT_TEXTS[report.verdict]}{reasons}"
+    if report.verdict == "pass" and "tools" not in report.tiers:
+        text = f"Nothing found by {' and '.join(report.tiers)}; the tools were not asked"
+    if report.risk is None or _reasons_name_risk(report):
+        return text
+    return f"{text}; risk {report.risk.level}"
+
+
+def _reasons_name_risk(report: ChangeReport) -> bool:
+    """Whether the risk is among the reasons."""
+    grave = report.risk is not None and report.risk.level in ("high", "critical")
+    return report.held or (report.verdict in ("warn", "unverified") and grave)
+
+
+def is_tool_worse(tool: ToolRun) -> bool:
+    """Whether a tool has something against the change."""
+    return tool_outcome(tool) != "no worse"
+
+
+def describe_tool_state(of: ToolState | None) -> str:
+    """How a tool ended, in a word or two that need no manual."""
+    return {"inert": "did not run", None: "–"}.get(of, of or "")
+
+
+def describe_tool_facts(tool: ToolRun) -> list[str]:
+    """What else is known of a tool's run: `41 tests`, `2 failing before too`."""
+    facts = [plural_phrase(tool.ran, "test")] if tool.ran else []
+    facts += [f"{len(tool.already)} failing before too"] if tool.already else []
+    facts += [f"{len(tool.mended)} mended"] if tool.mended else []
+    facts += [f"{plural_phrase(len(tool.removed), 'test')} removed"] if tool.removed else []
+    return [*facts, *(text for text in (tool.selected, tool.note) if text)]
+
+
+def describe_report_grade(grade: Outcome) -> str:
+    """What the acceptance of an attempt's own task said."""
+    why = "; ".join(grade.reasons) or grade.cause or ""
+    return f"Graded by its own task: {grade.result}{f' ({why})' if why else ''}"
+
+
+def describe_mending(mending: MendingResult) -> str:
+    """What an agent made of what broke, and where that is."""
+    tries = f"{mending.tries} {'try' if mending.tries == 1 else 'tries'}"
+    if mending.patch is not None:
+        return f"An agent mended it in {tries}: add that with `git apply {mending.patch}`"
+    why = f" ({mending.note})" if mending.note else ""
+    left = ", ".join([run.name for run in mending.left] + [one.rule for one in mending.findings])
+    return f"An agent did not mend it in {tries}{why}; still worse than before: {left or 'nothing'}"
+
+
+def report_subject(report: ChangeReport) -> str:
+    """`main..feature`; commits by the beginning of their ids."""
+    return _COMMIT_ID.sub(r"\1", report.title)
+
+
+def describe_change_size(report: ChangeReport) -> str:
+    """`3 files, +20 −4`."""
+    files = report.change.files
+    added, removed = sum_line_counts(files)
+    lines = "lines not all known" if added is None else f"+{added} −{removed}"
+    return f"{plural_phrase(len(files), 'file')}, {lines}"
+
+
+def rerun_command(report: ChangeReport) -> str:
+    """The command that gives this report on one's own machine."""
+    change = report.change
+    between = f" {change.base[:12]}..{change.head[:12]}" if change.base and change.head else ""
+    return f"closeloop check{between}"
+
+
+def finding_fingerprints(findings: Iterable[Finding]) -> Iterator[str]:
+    """An identity for each, which outlives moves to other lines. Equal ones are numbered."""
+    seen: Counter[str] = Counter()
+    for finding in findings:
+        place = first_source_place(finding)
+        message = re.sub(r"\d+", "#", finding.message)
+        text = "\0".join((finding.rule, place.path if place else "", message))
+        seen[text] += 1
+        numbered = f"{text}\0{seen[text]}".encode("utf-8", "surrogatepass")
+        yield hashlib.sha256(numbered).hexdigest()[:32]
+
+
+def plural_phrase(count: int, noun: str) -> str:
+    """`1 file`, `2 things that were lost`: the first word is the one with a plural."""
+    word, _, more = noun.partition(" that ")
+    return f"{count} {word}{'' if count == 1 else 's'}{more and ' that '}{more}"
+
+
+# A report for a terminal.
+
+MAX_FINDINGS = 40
+MAX_BROKEN = 20
+MAX_REASONS = 5
+MAX_OUTPUT_LINES = 15
+VERDICT_STYLES = {"pass": "green", "unverified": "yellow", "warn": "yellow", "block": "red"}
+LEVEL_STYLES = {"low": "green", "medium": "yellow", "high": "red", "critical": "bold red"}
+SEVERITY_STYLES = {"error": "red", "warning": "yellow", "info": "dim"}
+STATE_STYLES = {
+    "passed": "green",
+    "failed": "red",
+    "timed out": "red",
+    "not set up": "red",
+    "inert": "yellow",
+}
+
+
+def render_terminal_report(report: ChangeReport) -> Iterator[RenderableType]:
+    """The verdict, then its reasons, the most telling first."""
+    from rich.text import Text
+
+    yield Text(
+        make_visible(report_headline(report)), style=f"bold {VERDICT_STYLES[report.verdict]}"
+    )
+    yield Text(
+        f"{make_visible(report_subject(report))} ({describe_change_size(report)})", style="dim"
+    )
+    if report.grade:
+        yield Text(f"{make_visible(describe_report_grade(report.grade))}.")
+    if report.mending:
+        yield Text(f"{make_visible(describe_mending(report.mending))}.")
+    if report.risk:
+        yield from _render_risk(report.risk)
+    if report.tools:
+        yield from _render_tools(report.tools)
+    yield from _render_findings(list_active_findings(report))
+    silenced = sum(finding.silenced is not None for finding in report.findings)
+    if silenced:
+        yield Text(f"{plural_phrase(silenced, 'finding')} silenced.", style="dim")
+    for one in unmeasured_by_reason(report):
+        yield Text(
+            f"not looked at: {make_visible(one.rule)}: {make_visible(one.reason)}", style="dim"
+        )
+
+
+def describe_chance(chance: RevertChance) -> str:
+    """How often changes of that size went wrong, beside how often all did."""
+    spread = f"{_percent(chance.low)} to {_percent(chance.high)}"
+    usual = f", {_percent(chance.usual)} of all" if chance.usual is not None else ""
+    return (
+        f"{_percent(chance.value)} ({spread}) of changes of its size were reverted or"
+        f" repaired{usual}, learned from {chance.of:,}"
+    )
+
+
+def _percent(share: float) -> str:
+    """Never `0 %` of what has happened."""
+    return format_percent(share) if share >= 0.01 else "under 1 %"
+
+
+def _render_risk(risk: Risk) -> Iterator[Text]:
+    from rich.text import Text
+
+    line = Text("\nRisk ", style="bold").append(risk.level, style=LEVEL_STYLES[risk.level])
+    if one := risk.chance:
+        line.append(f"   {describe_chance(one)}", style="not bold dim")
+    yield line
+    if risk.note:
+        yield Text(f"  {make_visible(risk.note)}", style="dim")
+    for reason in risk.reasons[:MAX_REASONS]:
+        yield Text(f"  {make_visible(reason)}")
+
+
+def _render_tools(tools: Sequence[ToolRun]) -> Iterator[RenderableType]:
+    """A row a tool, then what the change broke and what the tool said of it."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title="\nTools", title_justify="left", title_style="bold", box=None)
+    for name in ("", "before", "after", "", ""):
+        table.add_column(name)
+    for tool in tools:
+        table.add_row(
+            Text(make_visible(tool.name)),
+            Text(
+                describe_tool_state(tool.before), style=STATE_STYLES.get(tool.before or "", "dim")
+            ),
+            Text(describe_tool_state(tool.after), style=STATE_STYLES.get(tool.after, "dim")),
+            f"{tool.seconds:.1f} s" if tool.seconds is not None else "",
+            Text(make_visible("; ".join(describe_tool_facts(tool))), style="dim"),
+        )
+    yield table
+    for tool in tools:
+        for name in tool.broke[:MAX_BROKEN]:
+            yield Text(f"  broke  {make_visible(name)}", style="red")
+        if len(tool.broke) > MAX_BROKEN:
+            yield Text(f"  … and {len(tool.broke) - MAX_BROKEN} more", style="dim")
+        if is_tool_worse(tool) and tool.output.strip():
+            lines = make_visible(tool.output).strip().splitlines()[-MAX_OUTPUT_LINES:]
+            yield Text("\n".join(f"    {line}" for line in lines), style="dim")
+
+
+def _render_findings(findings: Sequence[Finding]) -> Iterator[Text]:
+    from rich.text import Text
+
+    if findings:
+        yield Text("\nFindings", style="bold")
+    for finding in findings[:MAX_FINDINGS]:
+        place = f"{finding.places[0]}  " if finding.places else ""
+        line = Text(f"  {make_visible(place)}").append(
+            finding.rule, style=SEVERITY_STYLES[finding.severity]
+        )
+        yield line.append(f"  {make_visible(finding.message)}")
+    if len(findings) > MAX_FINDINGS:
+        yield Text(f"… and {len(findings) - MAX_FINDINGS} more: --json has all", style="dim")
+
+
+# A report as Markdown: the comment of a pull request, and a check run of GitHub.
+
+
+# Text that nobody vouches for, as Markdown that shows it and does nothing else.
+#
+# A pull request may be written by anyone: what it says must not mention people, refer to other
+# issues, load pictures, open or close elements, or leave its place in a table.
+
+# By their numbers, signs are shown and never obeyed. But hosts look for people, issues and
+# addresses in what is shown: a space of no width keeps them from finding any.
+_ZERO_WIDTH_SPACE = "\u200b"
+_ESCAPES = str.maketrans(
+    {sign: f"&#{ord(sign)};" for sign in f"&<>\\`*_[]|~!{_ZERO_WIDTH_SPACE}"}
+    | {"$": "<span>$</span>"}
+)
+_REFERENCE = re.compile(r"""@|[#!~%&$](?=[\w"])|:(?=//)|\bwww(?=\.)|\bgh(?=-\d)""", re.IGNORECASE)
+_LIST_MARKER = re.compile(r"[-+=#]|\d{1,9}[.)]")
+
+
+def escape_prose(text: str, limit: int = 500) -> str:
+    """One line, in which what stands between backticks is code; a dash for nothing."""
+    parts = truncate_to_line(text, limit).split("`")
+    if len(parts) % 2 == 0:
+        parts[-2:] = ["`".join(parts[-2:])]
+    escaped = "".join(
+        (escape_code(part, limit) if part else escape_text("``"))
+        if number % 2
+        else escape_text(part)
+        for number, part in enumerate(parts)
+    )
+    listed = _LIST_MARKER.match(escaped)
+    if listed:
+        return f"{listed[0][:-1]}\\{escaped[listed.end() - 1 :]}"
+    return escaped or "–"
+
+
+def escape_code(text: str, limit: int = 300) -> str:
+    """A name, a path or a command, also within a table."""
+    text = truncate_to_line(text, limit)
+    if text and not set(text) & set("`|\\"):
+        return f"`{text}`"
+    return f"<code>{escape_text(text)}</code>"
+
+
+def fence_output(text: str, limit: int = 4_000) -> str:
+    """Lines of output as they are, their end rather than their beginning."""
+    text = make_visible(text).strip("\n")
+    text = text if len(text) <= limit else f"…{text[-limit:]}"
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}text\n{text}\n{fence}"
+
+
+def truncate_to_line(text: str, limit: int) -> str:
+    """Its words with single spaces between them, cut where it is too long."""
+    return truncate_words(make_visible(text[: limit * 4]), limit)
+
+
+def escape_text(text: str) -> str:
+    """Signs and nothing else, also where HTML is read and no Markdown."""
+    return _REFERENCE.sub(rf"\g<0>{_ZERO_WIDTH_SPACE}", text).translate(_ESCAPES)
+
+
+COMMENT_MARKER = "<!-- closeloop:check -->"
+"""Nobody sees it; by it the comment is found again, to be kept up to date."""
+MAX_COMMENT_BYTES = 65_000
+"""Bytes; hosts take some 65,535 characters, and never mean less than bytes by that."""
+MAX_ROWS = 20
+MAX_MARKDOWN_BROKEN = 15
+MAX_MARKDOWN_REASONS = 4
+UNMEASURED_NOUN = "thing that could not be looked at"
+VERDICT_MARKS = {"pass": "✅", "unverified": "❔", "warn": "⚠️", "block": "⛔"}
+Kind = TypeVar("Kind")
+_FINDINGS_HEADER = "| where | rule | what |\n| --- | --- | --- |"
+
+
+class CommentSection(Record):
+    """A piece of the page. Where room is short its last lines go, or all of it."""
+
+    rank: int
+    """How soon it is needed: 0 stays longest."""
+    head: str
+    items: Sequence[Any] = ()
+    line: Callable[[Any], str] = str
+    """How an item is written: only as many are as there is room for."""
+    tail: str = ""
+
+
+def render_comment(
+    report: ChangeReport, *, blobs: str | None = None, limit: int = MAX_COMMENT_BYTES
+) -> str:
+    """The page; one line for a clean change. `blobs` is the address of the files at its head."""
+    if not is_clean(report):
+        return f"{COMMENT_MARKER}\n{fit_sections(list(_list_sections(report, blobs)), limit)}"
+    risk = f", risk {report.risk.level}" if report.risk else ""
+    missed = (
+        f"; {plural_phrase(count, UNMEASURED_NOUN)}"
+        if (count := len(unmeasured_by_reason(report)))
+        else ""
+    )
+    tools = "" if "tools" in report.tiers else "; the tools were not asked"
+    change_text = f"{escape_prose(report_subject(report), 200)} ({describe_change_size(report)})"
+    return (
+        f"{COMMENT_MARKER}\n{VERDICT_MARKS['pass']} closeloop has nothing to say on"
+        f" {change_text}{risk}{missed}{tools}.\n"
+    )
+
+
+def fit_sections(parts: Sequence[CommentSection], limit: int) -> str:
+    """The parts in their order; the most needed are given room first."""
+    texts: dict[int, str] = {}
+    for number, part in sorted(enumerate(parts), key=lambda pair: pair[1].rank):
+        text = _fit_section(part, limit)
+        if text:
+            texts[number] = text
+            limit -= len(text.encode()) + 2
+    return "\n\n".join(texts[number] for number in sorted(texts)) + "\n"
+
+
+def _fit_section(part: CommentSection, room: int) -> str:
+    """As many lines as fit, and how many do not; nothing where not even one does."""
+    room -= len(f"{part.head}\n\n… and 1234567 more.\n{part.tail}\n\n".encode())
+    lines: list[str] = []
+    for item in part.items:
+        line = part.line(item)
+        room -= len(line.encode()) + 1
+        if room < 0:
+            break
+        lines.append(line)
+    if room < 0 and not lines:
+        return ""
+    missing = len(part.items) - len(lines)
+    more = [f"\n… and {missing} more."] if missing else []
+    return "\n".join([part.head, *lines, *more, *([part.tail] if part.tail else [])])
+
+
+def _list_sections(report: ChangeReport, blobs: str | None) -> Iterator[CommentSection]:
+    """The page from top to bottom."""
+    title = f"{escape_prose(report_subject(report), 200)} ({describe_change_size(report)})"
+    yield CommentSection(
+        rank=0,
+        head=(
+            f"### {VERDICT_MARKS[report.verdict]}"
+            f" {escape_prose(report_headline(report))}\n\n{title}"
+        ),
+    )
+    if report.grade:
+        yield CommentSection(rank=1, head=f"{escape_prose(describe_report_grade(report.grade))}.")
+    if report.mending:
+        yield CommentSection(rank=1, head=f"{escape_prose(describe_mending(report.mending))}.")
+        left = [(run, name) for run in report.mending.left for name in run.broke]
+        yield from _folded_sections(5, "What the agent left broken", left, _broken_line)
+    if report.risk:
+        yield _risk_section(report.risk)
+    broken = [(tool, name) for tool in report.tools for name in tool.broke]
+    visible_broken, rest = broken[:MAX_MARKDOWN_BROKEN], broken[MAX_MARKDOWN_BROKEN:]
+    if visible_broken:
+        yield CommentSection(
+            rank=2, head="**Broken by this change**", items=visible_broken, line=_broken_line
+        )
+    yield from _folded_sections(5, f"{len(rest)} more that it broke", rest, _broken_line)
+    yield from _finding_sections(list_active_findings(report), blobs)
+    yield from _tool_sections(report.tools)
+    if report.risk:
+        factors = sorted(report.risk.factors, key=lambda factor: -factor.weight)
+        yield from _folded_sections(
+            8, "What the risk is made of", factors, partial(_factor_line, blobs)
+        )
+    missed = unmeasured_by_reason(report)
+    yield from _folded_sections(
+        4, plural_phrase(len(missed), UNMEASURED_NOUN), missed, _unmeasured_line
+    )
+    yield CommentSection(
+        rank=0, head=f"<sub>On your own machine: {escape_code(rerun_command(report))}</sub>"
+    )
+
+
+def _risk_section(risk: Risk) -> CommentSection:
+    chance = ""
+    if one := risk.chance:
+        chance = f" {describe_chance(one).capitalize()}."
+    note = f" {risk.note[:1].upper()}{risk.note[1:]}." if risk.note else ""
+    head = f"**Risk: {risk.level}.**{chance}{note}"
+    return CommentSection(
+        rank=1, head=head, items=risk.reasons[:MAX_MARKDOWN_REASONS], line=_bullet_line
+    )
+
+
+def _finding_sections(findings: Sequence[Finding], blobs: str | None) -> Iterator[CommentSection]:
+    """Errors and warnings in sight, the rest folded away."""
+    row = partial(_finding_row, blobs)
+    grave = [finding for finding in findings if finding.severity != "info"][:MAX_ROWS]
+    rest = findings[len(grave) :]
+    if grave:
+        head = f"**{plural_phrase(len(findings), 'finding')}**\n\n{_FINDINGS_HEADER}"
+        yield CommentSection(rank=3, head=head, items=grave, line=row)
+    kind = "more finding" if grave else "note"
+    yield from _folded_sections(6, plural_phrase(len(rest), kind), rest, row, _FINDINGS_HEADER)
+
+
+def _finding_row(blobs: str | None, finding: Finding) -> str:
+    where = _link_place(finding.places[0], blobs) if finding.places else "–"
+    rule = escape_prose(finding.rule, 80)
+    rule = f"**{rule}**" if finding.severity == "error" else rule
+    return f"| {where} | {rule} | {escape_prose(finding.message)} |"
+
+
+def _tool_sections(tools: Sequence[ToolRun]) -> Iterator[CommentSection]:
+    """How each tool fared, and the output of those that have something against the change."""
+    yield from _folded_sections(7, "The repository's own tools", tools, _tool_line)
+    for tool in tools:
+        if tool.output.strip() and is_tool_worse(tool):
+            yield from _folded_sections(9, f"Output of {tool.name}", [tool.output], fence_output)
+
+
+def _tool_line(tool: ToolRun) -> str:
+    before = f"{describe_tool_state(tool.before)} → " if tool.before else ""
+    facts = [f"{tool.seconds:.0f} s"] if tool.seconds is not None else []
+    facts += [escape_prose(text, 200) for text in describe_tool_facts(tool)]
+    details = f" ({'; '.join(facts)})" if facts else ""
+    return (
+        f"- {escape_prose(tool.name)} {escape_code(tool.command)}:"
+        f" {before}{describe_tool_state(tool.after)}{details}"
+    )
+
+
+def _bullet_line(text: str) -> str:
+    return f"- {escape_prose(text)}"
+
+
+def _broken_line(pair: tuple[ToolRun, str]) -> str:
+    return f"- {escape_code(pair[1])} ({escape_prose(pair[0].name)})"
+
+
+def _unmeasured_line(one: Unmeasured) -> str:
+    return f"- {escape_prose(one.rule)}: {escape_prose(one.reason)}"
+
+
+def _factor_line(blobs: str | None, factor: RiskFactor) -> str:
+    places = ", ".join(_link_place(place, blobs) for place in factor.places[:3])
+    return (
+        f"- {escape_prose(factor.name)}:"
+        f" {escape_prose(factor.text)}{f' ({places})' if places else ''}"
+    )
+
+
+def _folded_sections(
+    rank: int, title: str, items: Sequence[Kind], line: Callable[[Kind], str], head: str = ""
+) -> Iterator[CommentSection]:
+    """A part that is folded away until somebody opens it."""
+    if items:
+        opening = [
+            f"<details><summary>{escape_text(truncate_to_line(title, 200))}</summary>\n",
+            *([head] if head else []),
+        ]
+        yield CommentSection(
+            rank=rank, head="\n".join(opening), items=items, line=line, tail="\n</details>"
+        )
+
+
+def _link_place(text: str, blobs: str | None) -> str:
+    """A place, leading to its line where it is known where the files are."""
+    if blobs is None:
+        return escape_code(text)
+    place = parse_place(text)
+    line = f"#L{place.line}" if place.line else ""
+    return f"[{escape_code(text)}]({blobs}/{quote(place.path, errors='replace')}{line})"
+
+
+# A report as a check run of GitHub: its conclusion, a summary, and notes beside the lines.
+
+Conclusion = Literal["success", "neutral", "failure"]
+VERDICT_CONCLUSIONS: dict[str, Conclusion] = {
+    "pass": "success",
+    "unverified": "neutral",
+    "warn": "neutral",
+    "block": "failure",
+}
+ANNOTATION_LEVELS = {"error": "failure", "warning": "warning", "info": "notice"}
+BATCH_ANNOTATIONS = 50
+"""Annotations in one request."""
+MAX_TITLE_CHARS = 255
+MAX_MESSAGE_CHARS = 16_000
+"""Characters; in bytes never more than the 64 KB that are allowed."""
+
+
+class CheckRun(Record):
+    """What is to be said of a commit."""
+
+    conclusion: Conclusion
+    title: str
+    summary: str
+    annotations: tuple[dict[str, Any], ...] = ()
+
+
+def build_check_run(report: ChangeReport, *, blobs: str | None = None) -> CheckRun:
+    """What GitHub shall show."""
+    return CheckRun(
+        conclusion=VERDICT_CONCLUSIONS[report.verdict],
+        title=truncate_to_line(report_headline(report), MAX_TITLE_CHARS),
+        summary=render_comment(report, blobs=blobs),
+        annotations=tuple(
+            note for one in list_active_findings(report) if (note := _build_annotation(one))
+        ),
+    )
+
+
+def check_run_output(run: CheckRun, first: int = 0) -> dict[str, Any]:
+    """The part of a request that shows it, with one batch of annotations from `first` on."""
+    notes = list(run.annotations[first : first + BATCH_ANNOTATIONS])
+    return {"title": run.title, "summary": run.summary, "annotations": notes}
+
+
+def _build_annotation(finding: Finding) -> dict[str, Any] | None:
+    """None where it has no line to stand at: then it is in the summary only."""
+    place = parse_place(finding.places[0]) if finding.places else None
+    if place is None or place.line is None:
+        return None
+    others = "\n".join(finding.places[1:20])
+    return {
+        "path": make_visible(place.path),
+        "start_line": place.line,
+        "end_line": place.line,
+        "annotation_level": ANNOTATION_LEVELS[finding.severity],
+        "title": truncate_to_line(finding.rule, MAX_TITLE_CHARS),
+        "message": make_visible(finding.message)[:MAX_MESSAGE_CHARS],
+        **({"raw_details": make_visible(others)[:MAX_MESSAGE_CHARS]} if others else {}),
+    }
+
+
+# A report in the formats of other tools: SARIF, JUnit XML and GitLab's code quality.
+
+
+SARIF_LEVELS = {"error": "error", "warning": "warning", "info": "note"}
+MAX_PLACES = 100
+
+
+def sarif_from_report(report: ChangeReport, rules: Sequence[Rule] = ()) -> dict[str, Any]:
+    """What a check found, with what it could not look at."""
+    document = build_sarif(
+        [(None, finding) for finding in report.findings], rules, unmeasured_by_reason(report)
+    )
+    (run,) = document["runs"]
+    facts: dict[str, Any] = {
+        "verdict": report.verdict,
+        "reasons": [make_visible(reason) for reason in report.reasons],
+    }
+    facts |= {"risk": report.risk.level} if report.risk else {}
+    facts |= {"grade": report.grade.result} if report.grade else {}
+    if report.verdict == "unverified":
+        (invocation,) = run["invocations"]
+        text = make_visible(report_headline(report))
+        warning = {"level": "warning", "message": {"text": text}}
+        invocation["toolExecutionNotifications"].insert(0, warning)
+    mended = report.mending.patch if report.mending else None
+    run["properties"] = facts | ({"mended": make_visible(mended)} if mended else {})
+    return document
+
+
+def build_sarif(
+    found: Iterable[tuple[str | None, Finding]],
+    rules: Sequence[Rule],
+    missed: Sequence[Unmeasured] = (),
+) -> dict[str, Any]:
+    """One run: findings in files, or with the attempt in whose events they are."""
+    pairs = list(found)
+    known = {rule.name: _sarif_rule(rule) for rule in rules}
+    for _, finding in pairs:
+        known.setdefault(finding.rule, {"id": finding.rule})
+    index = {name: number for number, name in enumerate(known)}
+    prints = finding_fingerprints(finding for _, finding in pairs)
+    driver = {"name": "closeloop", "version": __version__, "rules": list(known.values())}
+    notes = [
+        {"level": "note", "message": {"text": make_visible(f"{one.rule}: {one.reason}")}}
+        for one in missed
+    ]
+    run: dict[str, Any] = {
+        "tool": {"driver": driver},
+        "results": [
+            _sarif_result(attempt, finding, index[finding.rule], print_)
+            for (attempt, finding), print_ in zip(pairs, prints, strict=True)
+        ],
+        "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": notes}],
+    }
+    return {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [run],
+    }
+
+
+def _sarif_rule(rule: Rule) -> dict[str, Any]:
+    return {
+        "id": rule.name,
+        "shortDescription": {"text": rule.about},
+        "defaultConfiguration": {"level": SARIF_LEVELS[rule.severity]},
+        "properties": {"version": rule.version, "gates": rule.gates},
+    }
+
+
+def _sarif_result(attempt: str | None, finding: Finding, rule: int, print_: str) -> dict[str, Any]:
+    facts: dict[str, Any] = {"confidence": finding.confidence, "mode": finding.mode}
+    if attempt is not None:
+        facts |= {"attempt": attempt, "events": list(finding.events)}
+        print_ = f"{attempt}/{finding.rule}/{finding.events[:1]}"
+    result: dict[str, Any] = {
+        "ruleId": finding.rule,
+        "ruleIndex": rule,
+        "level": SARIF_LEVELS[finding.severity],
+        "message": {"text": make_visible(finding.message)},
+        "locations": _sarif_locations(attempt, finding),
+        "partialFingerprints": {"closeloop/v1": print_},
+        "properties": facts,
+    }
+    if finding.silenced is not None:
+        result["suppressions"] = [{"kind": "external", "justification": finding.silenced}]
+    return result
+
+
+def _sarif_locations(attempt: str | None, finding: Finding) -> list[dict[str, Any]]:
+    """Events have no place in a file: they are named as the attempt's own places."""
+    if attempt is not None:
+        names = [f"{attempt}#{number}" for number in finding.events[:20]] or [attempt]
+        events = [{"fullyQualifiedName": name, "kind": "event"} for name in names]
+        return [{**_file_location(f"attempts/{attempt}", None), "logicalLocations": events}]
+    places = [parse_place(text) for text in finding.places[:MAX_PLACES]]
+    return [_file_location(place.path, place.line) for place in places]
+
+
+def _file_location(path: str, line: int | None) -> dict[str, Any]:
+    location: dict[str, Any] = {"artifactLocation": {"uri": quote(path, errors="replace")}}
+    if line is not None:
+        location["region"] = {"startLine": line}
+    return {"physicalLocation": location}
+
+
+# A report as JUnit XML, which every build server shows.
+
+_NOT_XML = re.compile("[\ufffe\uffff]")
+
+
+def render_junit(report: ChangeReport) -> str:
+    """A suite a tool, one for the findings, one for the verdict; red is what the change did."""
+    root = Element("testsuites", name="closeloop")
+    for tool in report.tools:
+        _add_tool_suite(root, tool)
+    findings = SubElement(root, "testsuite", name="findings")
+    for finding in list_active_findings(report):
+        _add_finding(findings, finding)
+    verdict = SubElement(root, "testsuite", name="verdict")
+    if report.mending and report.mending.patch:
+        properties = SubElement(verdict, "properties")
+        SubElement(properties, "property", name="mended", value=to_xml_text(report.mending.patch))
+    case = _add_case(verdict, report.title, "closeloop")
+    if report.verdict == "block":
+        _add_result(case, "failure", report_headline(report), "\n".join(report.reasons))
+    elif report.verdict == "unverified":
+        _add_result(case, "skipped", report_headline(report))
+    for suite in root:
+        set_case_counts(suite)
+        suite.set("skipped", str(sum(1 for _ in suite.iter("skipped"))))
+    set_case_counts(root)
+    return serialise_xml(root)
+
+
+def serialise_xml(root: Element) -> str:
+    indent(root)
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{tostring(root, encoding="unicode")}\n'
+
+
+def _add_tool_suite(root: Element, tool: ToolRun) -> None:
+    """What it broke fails; what was red before is skipped; what did not run is an error."""
+    suite = SubElement(root, "testsuite", name=to_xml_text(tool.name))
+    if tool.seconds is not None:
+        suite.set("time", f"{tool.seconds:.3f}")
+    for name in tool.broke:
+        _add_result(
+            _add_case(suite, name, tool.name), "failure", "fails since this change", tool.output
+        )
+    for name in tool.already:
+        _add_result(_add_case(suite, name, tool.name), "skipped", "failed before this change too")
+    for name in tool.mended:
+        _add_case(suite, name, tool.name)
+    if tool.broke:
+        return
+    case = _add_case(suite, tool.command, tool.name)
+    note = tool.note or tool.after
+    if tool.after != "passed" and tool_outcome(tool) == "no worse":
+        _add_result(case, "skipped", f"{note}, before this change too")
+    elif tool.after == "failed":
+        _add_result(case, "failure", note, tool.output)
+    elif tool.after != "passed":
+        _add_result(case, "error", note, tool.output)
+
+
+def _add_finding(suite: Element, finding: Finding) -> None:
+    """Errors fail; warnings and notes are told."""
+    place = finding.places[0] if finding.places else finding.rule
+    case = _add_case(suite, f"{finding.rule} {place}", finding.rule)
+    if finding.severity == "error":
+        _add_result(case, "failure", finding.message, "\n".join(finding.places))
+    else:
+        SubElement(case, "system-out").text = to_xml_text(f"{finding.severity}: {finding.message}")
+
+
+def _add_case(suite: Element, name: str, group: str) -> Element:
+    return SubElement(suite, "testcase", name=to_xml_text(name), classname=to_xml_text(group))
+
+
+def _add_result(case: Element, kind: str, message: str, text: str = "") -> None:
+    element = SubElement(case, kind, message=to_xml_text(message))
+    if kind != "skipped":
+        element.set("type", kind)
+        element.text = to_xml_text(text) or None
+
+
+def set_case_counts(element: Element) -> None:
+    """Say how many cases are in it, and how many of them are red."""
+    for name, tag in (("tests", "testcase"), ("failures", "failure"), ("errors", "error")):
+        element.set(name, str(sum(1 for _ in element.iter(tag))))
+
+
+def to_xml_text(text: str) -> str:
+    """Text that XML can hold."""
+    return _NOT_XML.sub("\ufffd", make_visible(text))
+
+
+# Findings as GitLab's code quality report, which merge requests show beside the lines.
+
+GITLAB_SEVERITIES = {"error": "major", "warning": "minor", "info": "info"}
+
+
+def build_code_quality(report: ChangeReport) -> list[dict[str, Any]]:
+    """Every finding. One without a place of its own stands at the first file of the change."""
+    findings = list_active_findings(report)
+    files = report.change.files
+    elsewhere = SourcePlace(path=files[0].path if files else "README.md")
+    if report.verdict == "unverified":
+        message = f"{report_headline(report)}."
+        findings.append(
+            Finding(
+                rule="unverified", version=1, severity="warning", message=message, source="check"
+            )
+        )
+    return [
+        {
+            "description": make_visible(finding.message),
+            "check_name": finding.rule,
+            "fingerprint": print_,
+            "severity": GITLAB_SEVERITIES[finding.severity],
+            "location": {"path": make_visible(place.path), "lines": {"begin": place.line or 1}},
+        }
+        for finding, print_ in zip(findings, finding_fingerprints(findings), strict=True)
+        for place in [first_source_place(finding) or elsewhere]
+    ]

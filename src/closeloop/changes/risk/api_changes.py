@@ -1,0 +1,864 @@
+"""The public API: what callers of this repository's code notice of a change."""
+
+from __future__ import annotations
+
+import builtins
+import collections.abc
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+
+import msgspec
+from tree_sitter import Node
+
+from closeloop.changes.change_sides import ChangeSides
+from closeloop.changes.file_kinds import classify_file, is_test_file, language_of
+from closeloop.changes.risk import language_api
+from closeloop.changes.risk.api_members import (
+    ApiChange,
+    Member,
+    MemberPlace,
+    Parameter,
+    Passing,
+    PublicNames,
+    body_fingerprint,
+    child_field,
+    child_nodes,
+    compare_members,
+    compare_public_names,
+    describe_removal,
+    find_new_name,
+    flat_node_source,
+    node_line,
+    node_source,
+    parse_syntax_root,
+)
+from closeloop.changes.risk.language_api import Crate, ScriptPackage
+from closeloop.records.change import ChangeSide, FileChange, Inspection, SourceModule
+from closeloop.records.record import Record
+
+# Python's public names: what a module defines, imports and lists in `__all__`.
+
+
+_DEPRECATION = re.compile(
+    r"DeprecationWarning|\.\. deprecated|deprecated\b.{0,80}(?:removed|version|instead|use )",
+    re.IGNORECASE | re.DOTALL,
+)
+_COMMAND_DECORATOR = re.compile(
+    r"@\s*(?:(?:click|rich_click|asyncclick|typer)\.\w+|(?:\w+\.)*(?:command|group|callback))\s*(?:\(|$)"
+)
+"""What click and typer run from a command line: nobody calls the function with arguments."""
+_PATTERN_NODES = ("pattern_list", "tuple_pattern", "list_pattern")
+_TYPING_HELPERS = re.compile(r"^(?:\w+\.)?(?:TypeVar|ParamSpec|TypeVarTuple|getLogger|NewType)\(")
+_SELF_ATTRIBUTE = re.compile(r"\bself\.([a-z]\w{0,80})\b(?:\s*:[^=\n]{0,200})?\s*=(?!=)")
+_QUOTED_NAME = re.compile(r"[\"']([A-Za-z]\w{0,80})[\"']")
+_BLOCK_NODES = frozenset(
+    [
+        "if_statement",
+        "else_clause",
+        "elif_clause",
+        "try_statement",
+        "except_clause",
+        "finally_clause",
+        "with_statement",
+        "block",
+        "for_statement",
+    ]
+)
+_PUBLIC_DUNDERS = frozenset(
+    [
+        "__init__",
+        "__call__",
+        "__new__",
+        "__enter__",
+        "__aenter__",
+        "__iter__",
+        "__len__",
+        "__getitem__",
+    ]
+)
+
+
+class ImportAlias(Record):
+    """A name that stands for something in another module."""
+
+    module: str
+    """As written, with its dots."""
+    name: str | None
+    """None where the module itself is meant."""
+    line: int
+    explicit: bool = False
+    """`import x as x`: meant for others."""
+
+
+class ModuleApi(Record):
+    """What one module offers."""
+
+    path: str
+    defined: dict[str, Member] = {}
+    aliases: dict[str, ImportAlias] = {}
+    stars: tuple[str, ...] = ()
+    """Modules all of whose names it takes over."""
+    listed: frozenset[str] | None = None
+    """What `__all__` says, where it is there and can be read."""
+    late: frozenset[str] = frozenset()
+    """Names that a `__getattr__` of the module may give."""
+
+    def public_names(self) -> Iterator[str]:
+        """Names meant for others, those of star imports left out."""
+        if self.listed is not None:
+            yield from sorted(self.listed)
+            return
+        yield from (name for name in self.defined if not name.startswith("_"))
+        package = self.path.endswith("__init__.py")
+        for name, alias in self.aliases.items():
+            handed_on = alias.explicit or (package and alias.module.startswith("."))
+            if handed_on and alias.name is not None and not name.startswith("_"):
+                yield name
+
+
+def read_module_api(path: str, content: bytes) -> ModuleApi:
+    """All of one module's text, however broken."""
+    reading = _ModuleParser(content)
+    for node in reading.list_statements(parse_syntax_root("python", content)):
+        reading.read_statement(node)
+    return ModuleApi(
+        path=path,
+        defined=reading.defined,
+        aliases=reading.aliases,
+        stars=tuple(reading.stars),
+        listed=frozenset(reading.listed) if reading.lists and not reading.open_list else None,
+        late=frozenset(reading.late),
+    )
+
+
+class _ModuleParser:
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+        self.defined: dict[str, Member] = {}
+        self.aliases: dict[str, ImportAlias] = {}
+        self.stars: list[str] = []
+        self.listed: set[str] = set()
+        self.lists = False
+        self.open_list = False
+        self.late: set[str] = set()
+
+    def list_statements(self, node: Node) -> Iterator[Node]:
+        """Of a block, those inside conditions and tries too."""
+        waiting = list(reversed(node.named_children))
+        while waiting:
+            one = waiting.pop()
+            if one.type in _BLOCK_NODES:
+                waiting.extend(reversed(one.named_children))
+            else:
+                yield one
+
+    def read_statement(self, node: Node) -> None:
+        if node.type == "import_from_statement":
+            self._read_from_import(node)
+        elif node.type == "import_statement":
+            for one in child_nodes(node):
+                self._read_import(one)
+        elif node.type == "expression_statement":
+            for one in child_nodes(node):
+                self._read_all_list(one)
+        for name, member in self.list_members(node):
+            if name == "__getattr__":
+                self._read_getattr(node)
+            elif not name.startswith("__"):
+                self.defined[name] = member
+
+    def list_members(self, node: Node) -> Iterator[tuple[str, Member]]:
+        """What one statement defines."""
+        decorators: list[str] = []
+        if node.type == "decorated_definition":
+            decorators = [
+                node_source(one) for one in node.named_children if one.type == "decorator"
+            ]
+            inner = child_field(node, "definition")
+            if inner is None:
+                return
+            node = inner
+        if node.type == "function_definition":
+            if not any(re.search(r"\boverload$|\.(setter|deleter)$", one) for one in decorators):
+                yield (
+                    node_source(child_field(node, "name")),
+                    self._function_member(node, decorators),
+                )
+        elif node.type == "class_definition":
+            yield node_source(child_field(node, "name")), self._class_member(node, decorators)
+        elif node.type == "expression_statement":
+            for one in child_nodes(node):
+                yield from self._value_members(one)
+        elif node.type == "type_alias_statement":
+            name = (
+                re.match(r"\w+", node_source(node.named_children[0]))
+                if node.named_children
+                else None
+            )
+            if name:
+                yield name[0], Member(kind="value", line=node_line(self.content, node))
+
+    def _function_member(self, node: Node, decorators: list[str]) -> Member:
+        if any(_COMMAND_DECORATOR.match(one) for one in decorators):
+            return Member(kind="value", line=node_line(self.content, node))
+        marks = " ".join(decorators)
+        parameters = tuple(_read_parameters(child_field(node, "parameters")))
+        is_property = bool(re.search(r"property\b", marks))
+        body = node_source(child_field(node, "body"))
+        return Member(
+            kind="property" if is_property else "function",
+            line=node_line(self.content, node),
+            parameters=None if is_property else parameters,
+            deprecated="deprecated" in marks.lower() or bool(_DEPRECATION.search(body[:3000])),
+            waiting=_is_awaited(node, marks, body),
+            body=body_fingerprint(child_field(node, "body")),
+        )
+
+    def _class_member(self, node: Node, decorators: list[str]) -> Member:
+        members: dict[str, Member] = {}
+        block = child_field(node, "body")
+        for one in self.list_statements(block) if block is not None else ():
+            for name, member in self.list_members(one):
+                if not name.startswith("_") or name in _PUBLIC_DUNDERS:
+                    members[name] = _without_self(member, one)
+        for name in _SELF_ATTRIBUTE.findall(node_source(block)):
+            members.setdefault(name, Member(kind="unknown"))
+        bases = [flat_node_source(one) for one in child_nodes(child_field(node, "superclasses"))]
+        first = (
+            flat_node_source(block.named_children[0])[:2000]
+            if block and block.named_children
+            else ""
+        )
+        return Member(
+            kind="class",
+            line=node_line(self.content, node),
+            deprecated="deprecated" in " ".join(decorators).lower()
+            or bool(_DEPRECATION.search(first)),
+            bases=tuple(re.sub(r"\[.*", "", base) for base in bases if "=" not in base),
+            members=members,
+            body=body_fingerprint(block),
+        )
+
+    def _value_members(self, node: Node) -> Iterator[tuple[str, Member]]:
+        if node.type != "assignment":
+            return
+        left, right = child_field(node, "left"), child_field(node, "right")
+        if right is not None and right.type == "assignment":
+            yield from self._value_members(right)
+        if left is None or _TYPING_HELPERS.match(node_source(right)):
+            return
+        # Not `save.alters_data = True`, which defines neither.
+        names = list(child_nodes(left)) if left.type in _PATTERN_NODES else [left]
+        for name in names:
+            if name.type == "identifier":
+                yield node_source(name), Member(kind="value", line=node_line(self.content, node))
+
+    def _read_from_import(self, node: Node) -> None:
+        module = node_source(child_field(node, "module_name"))
+        line = node_line(self.content, node)
+        for one in node.named_children:
+            if one.type == "wildcard_import":
+                self.stars.append(module)
+            elif one.type == "aliased_import":
+                name, alias = (
+                    node_source(child_field(one, "name")),
+                    node_source(child_field(one, "alias")),
+                )
+                self.aliases[alias] = ImportAlias(
+                    module=module, name=name, line=line, explicit=name == alias
+                )
+            elif one.type == "dotted_name" and one != child_field(node, "module_name"):
+                self.aliases[node_source(one)] = ImportAlias(
+                    module=module, name=node_source(one), line=line
+                )
+
+    def _read_import(self, node: Node) -> None:
+        line = node_line(self.content, node)
+        if node.type == "aliased_import":
+            module, name = (
+                node_source(child_field(node, "name")),
+                node_source(child_field(node, "alias")),
+            )
+            self.aliases[name] = ImportAlias(module=module, name=None, line=line)
+        elif node.type == "dotted_name":
+            top = node_source(node).partition(".")[0]
+            self.aliases[top] = ImportAlias(module=top, name=None, line=line)
+
+    def _read_all_list(self, node: Node) -> None:
+        if node.type in ("assignment", "augmented_assignment"):
+            if node_source(child_field(node, "left")) == "__all__":
+                right = node_source(child_field(node, "right"))
+                self.lists = True
+                self.listed.update(re.findall(r"[\"'](\w+)[\"']", right))
+                self.open_list |= "__all__" in right or not re.search(r"[\"']", right)
+        elif node.type == "call" and node_source(node).startswith("__all__."):
+            self.listed.update(re.findall(r"[\"'](\w+)[\"']", node_source(node)))
+
+    def _read_getattr(self, node: Node) -> None:
+        """A module's `__getattr__` may give any name that stands in quotes in the module."""
+        self.late.update(_QUOTED_NAME.findall(self.content.decode("utf-8", "replace")))
+        for name in _QUOTED_NAME.findall(node_source(node)):
+            late = Member(kind="unknown", line=node_line(self.content, node), deprecated=True)
+            self.defined.setdefault(name, late)
+
+
+def _is_awaited(node: Node, marks: str, body: str) -> bool:
+    """Whether callers await the result: not that of a generator, or of a context manager."""
+    plainly = "contextmanager" not in marks and not re.search(r"\byield\b", body)
+    return plainly and node_source(node).startswith("async")
+
+
+def _without_self(member: Member, node: Node) -> Member:
+    """As seen through the object: without `self`."""
+    static = "@staticmethod" in node_source(node)[:2000].split("def ", 1)[0]
+    first = member.parameters[0].passing if member.parameters else "rest"
+    if member.kind != "function" or static or not member.parameters or first == "rest":
+        return member
+    return msgspec.structs.replace(member, parameters=member.parameters[1:])
+
+
+def _read_parameters(node: Node | None) -> Iterator[Parameter]:
+    parameters: list[Parameter] = []
+    passing: Passing = "either"
+    for one in child_nodes(node):
+        if one.type == "positional_separator":
+            parameters = [
+                Parameter(name=p.name, passing="position", default=p.default) for p in parameters
+            ]
+        elif one.type == "keyword_separator":
+            passing = "keyword"
+        else:
+            name = child_field(one, "name") or (
+                one.named_children[0] if one.named_children else one
+            )
+            star = name.type if name.type.endswith("splat_pattern") else one.type
+            default = child_field(one, "value")
+            kind: Passing = "position" if node_source(name).startswith("__") else passing
+            if star == "list_splat_pattern":
+                kind, passing = "rest", "keyword"
+            elif star == "dictionary_splat_pattern":
+                kind = "keywords"
+            parameters.append(
+                Parameter(
+                    name=node_source(name).lstrip("*"),
+                    passing=kind,
+                    default=flat_node_source(default).replace("'", '"')
+                    if default is not None
+                    else None,
+                )
+            )
+    yield from parameters
+
+
+# Python modules of one side of a change, joined: what a public name stands for in the end.
+
+
+_MAX_DEPTH = 8
+_INTERNAL_PATHS = re.compile(
+    r"(?:^|/)(?:tests|testing|docs?|examples?|benchmarks?|bench|scripts?|tools?|samples?|internal|"
+    r"tasks|ci|build|dist)/|^test/|(?:^|/)(?:setup|conftest|noxfile|manage|fabfile|tasks|conf)\.py$"
+)
+_EMPTY_BASES = frozenset(
+    ("ABC", "Generic", "Protocol", "Enum", "IntEnum", "StrEnum", "NamedTuple", "TypedDict")
+)
+"""Bases that bring nothing that callers would miss."""
+_KNOWN_BASES = {**vars(collections.abc), **vars(builtins)}
+"""Bases of which one can see what they bring."""
+_UNKNOWN_MEMBER = Member(kind="unknown")
+
+
+class ResolvedName(Record):
+    """What a name stands for, and where that is written."""
+
+    path: str
+    name: str
+    member: Member
+
+
+class PythonLibrary:
+    """Modules are read when they are asked for."""
+
+    def __init__(self, read: Callable[[str], bytes | None], paths: Collection[str]) -> None:
+        self._read, self._paths = read, paths
+        self._scopes: dict[str, ModuleApi | None] = {}
+
+    def load_module_api(self, path: str) -> ModuleApi | None:
+        if path not in self._scopes:
+            content = self._read(path) if path in self._paths else None
+            self._scopes[path] = read_module_api(path, content) if content is not None else None
+        return self._scopes[path]
+
+    def import_root(self, path: str) -> str:
+        """The folder that imports of this file's package start from, with its slash."""
+        folder = path.rpartition("/")[0]
+        while folder and f"{folder}/__init__.py" in self._paths:
+            folder = folder.rpartition("/")[0]
+        return f"{folder}/" if folder else ""
+
+    def module_name(self, path: str) -> str:
+        """`click.core` for `src/click/core.py`."""
+        inner = path.removeprefix(self.import_root(path)).removesuffix(".py").removesuffix(".pyi")
+        return inner.removesuffix("/__init__").replace("/", ".")
+
+    def module_file(self, root: str, dotted: str) -> str | None:
+        """The file of a module."""
+        stem = root + dotted.replace(".", "/")
+        choices = (f"{stem}/__init__.py", f"{stem}.py", f"{stem}.pyi")
+        return next((path for path in choices if path in self._paths), None)
+
+    def counterpart(self, path: str, root: str, dotted: str) -> str | None:
+        """The file that a module's file became: a stub is compared with the stub beside it."""
+        if path in self._paths:
+            return path
+        return self.module_file(root, dotted)
+
+    def public_names(self, path: str) -> Iterator[str]:
+        """The names of a module meant for others, those that it takes over from others too."""
+        scope = self.load_module_api(path)
+        if scope is None:
+            return
+        yield from scope.public_names()
+        if scope.listed is None:
+            for module in scope.stars:
+                target = self._imported_file(path, module)
+                if target and target != path:
+                    yield from self.public_names(target)
+
+    def resolve_name(self, path: str, name: str, depth: int = 0) -> ResolvedName | None:
+        """What a name of a module stands for, through imports; None where it is not there."""
+        scope = self.load_module_api(path)
+        if scope is None or depth > _MAX_DEPTH:
+            return None
+        if name in scope.defined:
+            return ResolvedName(path=path, name=name, member=scope.defined[name])
+        if alias := scope.aliases.get(name):
+            return self._resolve_alias(path, name, alias, depth)
+        for module in scope.stars:
+            target = self._imported_file(path, module)
+            if target is None:
+                return ResolvedName(path=path, name=name, member=_UNKNOWN_MEMBER)
+            if resolved := self.resolve_name(target, name, depth + 1):
+                return resolved
+        if name in scope.late:
+            return ResolvedName(path=path, name=name, member=_UNKNOWN_MEMBER)
+        if path.endswith("__init__.py") and self.module_file(path[: -len("__init__.py")], name):
+            return ResolvedName(path=path, name=name, member=Member(kind="module"))
+        return None
+
+    def _resolve_alias(
+        self, path: str, name: str, alias: ImportAlias, depth: int
+    ) -> ResolvedName | None:
+        """What an import brought, from a module or as one."""
+        target = self._imported_file(path, alias.module)
+        if target is None or alias.name is None:
+            return ResolvedName(path=path, name=name, member=_UNKNOWN_MEMBER)
+        if resolved := self.resolve_name(target, alias.name, depth + 1):
+            return resolved
+        below = self._imported_file(path, _join_module_name(alias.module, alias.name))
+        return ResolvedName(path=below, name="", member=Member(kind="module")) if below else None
+
+    def may_inherit(self, found: ResolvedName, name: str) -> bool:
+        """Whether a base from elsewhere may bring a member of that name."""
+        return any(
+            hasattr(_KNOWN_BASES[base], name) if base in _KNOWN_BASES else base not in _EMPTY_BASES
+            for base in self.foreign_bases(found)
+        )
+
+    def foreign_bases(self, found: ResolvedName, depth: int = 0) -> set[str]:
+        """Bases from elsewhere: what they bring cannot be seen."""
+        foreign: set[str] = set()
+        for base in found.member.bases if depth <= _MAX_DEPTH else ():
+            inner = self.resolve_base(found, base)
+            if inner is None or inner.member.kind != "class":
+                foreign.add(base.rpartition(".")[2])
+            else:
+                foreign |= self.foreign_bases(inner, depth + 1)
+        return foreign
+
+    def class_depth(self, found: ResolvedName | None, depth: int = 0) -> int:
+        """How many classes of this repository stand above it, one over the other."""
+        above = [self.resolve_base(found, base) for base in found.member.bases] if found else []
+        heirs = [one for one in above if one] if depth <= _MAX_DEPTH else []
+        return max((1 + self.class_depth(one, depth + 1) for one in heirs), default=0)
+
+    def all_members(self, found: ResolvedName, depth: int = 0) -> dict[str, ResolvedName]:
+        """All of a class, inherited ones too."""
+        everything: dict[str, ResolvedName] = {}
+        if depth > _MAX_DEPTH:
+            return everything
+        for base in reversed(found.member.bases):
+            inner = self.resolve_base(found, base)
+            if inner is not None and inner.member.kind == "class":
+                everything |= self.all_members(inner, depth + 1)
+        for name, member in found.member.members.items():
+            everything[name] = ResolvedName(
+                path=found.path, name=f"{found.name}.{name}", member=member
+            )
+        return everything
+
+    def resolve_base(self, found: ResolvedName, base: str) -> ResolvedName | None:
+        """A base class, where it is written in this repository."""
+        top, _, rest = base.partition(".")
+        scope = self.load_module_api(found.path)
+        if rest and scope and (alias := scope.aliases.get(top)):
+            target = self._imported_file(
+                found.path, _join_module_name(alias.module, alias.name or "")
+            )
+            return self.resolve_name(target, rest) if target else None
+        return self.resolve_name(found.path, base) if not rest else None
+
+    def _imported_file(self, path: str, module: str) -> str | None:
+        """The file of a module as an import in another names it."""
+        dots = len(module) - len(module.lstrip("."))
+        if not dots:
+            return self.module_file(self.import_root(path), module)
+        folder = path.rpartition("/")[0]
+        for _ in range(dots - 1):
+            folder = folder.rpartition("/")[0]
+        prefix = f"{folder}/" if folder else ""
+        name = module.lstrip(".")
+        if not name:
+            package = f"{prefix}__init__.py"
+            return package if package in self._paths else None
+        return self.module_file(prefix, name)
+
+    def is_public_module(self, path: str) -> bool:
+        """Whether the module may be imported by others, as its path says."""
+        if not path.endswith((".py", ".pyi")) or _INTERNAL_PATHS.search(path):
+            return False
+        parts = self.module_name(path).split(".")
+        if any(part.startswith("_") for part in parts):
+            return False
+        if len(parts) > 1 or path.endswith("__init__.py"):
+            return True
+        return path.rpartition("/")[0] in ("", "src", "lib") and not self._has_packages
+
+    @cached_property
+    def _has_packages(self) -> bool:
+        """Beside packages, a lone module is a script."""
+        return any(re.match(r"(?:src/|lib/)?\w+/__init__\.py$", path) for path in self._paths)
+
+
+def _join_module_name(module: str, name: str) -> str:
+    return f"{module}{'' if module.endswith('.') or not name else '.'}{name}"
+
+
+# Python: what callers of a package notice of a change.
+
+
+def compare_python_libraries(
+    before: PythonLibrary, after: PythonLibrary, files: Sequence[FileChange]
+) -> Iterator[ApiChange]:
+    """Differences in the public names that the changed files define or hand on."""
+    changed = {path for file in files for path in (file.path, file.old_path) if path}
+    comparison = _LibraryComparison(before, after, changed)
+    reported: set[str] = set()
+    for module in sorted(
+        _affected_modules(before, files), key=lambda path: (path.count("/"), path)
+    ):
+        for change in comparison.compare_module(module):
+            # A source and its stub say the same of one name.
+            if change.text not in reported:
+                reported.add(change.text)
+                yield change
+
+
+def _affected_modules(before: PythonLibrary, files: Sequence[FileChange]) -> set[str]:
+    """Public modules that were changed, and packages that hand on names of changed ones."""
+    paths: set[str] = set()
+    for file in files:
+        path = file.old_path or file.path
+        if before.load_module_api(path) is None:
+            continue
+        paths.add(path)
+        folder = path.rpartition("/")[0]
+        while folder and before.load_module_api(f"{folder}/__init__.py"):
+            paths.add(f"{folder}/__init__.py")
+            folder = folder.rpartition("/")[0]
+    return {path for path in paths if before.is_public_module(path)}
+
+
+class _LibraryComparison:
+    def __init__(self, before: PythonLibrary, after: PythonLibrary, changed: set[str]) -> None:
+        self.before, self.after, self.changed = before, after, changed
+        self.moved = {
+            after.module_name(path): path for path in changed if after.load_module_api(path)
+        }
+        self.seen: set[tuple[str, str]] = set()
+        self.gone: set[str] = set()
+
+    def compare_module(self, path: str) -> Iterator[ApiChange]:
+        dotted = self.before.module_name(path)
+        now = self.after.counterpart(path, self.before.import_root(path), dotted)
+        now = now or self.moved.get(dotted)
+        if now is None:
+            # A module that is gone is one break, with all that is in it and below it.
+            if dotted.rpartition(".")[0] not in self.gone:
+                yield describe_removal(Member(kind="module"), MemberPlace(name=dotted, path=path))
+            self.gone.add(dotted)
+            return
+        gone: dict[str, ResolvedName] = {}
+        changes_by_name: dict[str, list[ApiChange]] = {}
+        touched = {name: self._touched_name(path, name) for name in self.before.public_names(path)}
+        # A base class first: what its heirs have from it is told once, of the base.
+        for name in sorted(touched, key=lambda name: self.before.class_depth(touched[name])):
+            was = touched[name]
+            if was is None or (was.path, was.name) in self.seen:
+                continue
+            self.seen.add((was.path, was.name))
+            resolved = self.after.resolve_name(now, name)
+            if resolved is None:
+                gone[name] = was
+            else:
+                changes_by_name[name] = list(self._compare_pair(f"{dotted}.{name}", was, resolved))
+        yield from (change for name in touched for change in changes_by_name.get(name, ()))
+        new = {
+            name: resolved.member
+            for name in self.after.public_names(now)
+            if gone
+            and not self.before.resolve_name(path, name)
+            and (resolved := self.after.resolve_name(now, name))
+        }
+        for name, was in gone.items():
+            renamed = find_new_name(name, was.member, new)
+            where = MemberPlace(name=f"{dotted}.{name}", path=was.path)
+            change = describe_removal(was.member, where, f"{dotted}.{renamed}" if renamed else None)
+            # A constant that nobody lists or hands on is rarely meant for others.
+            soft = was.member.kind == "value" and not self._is_declared_public(path, name)
+            yield msgspec.structs.replace(change, breaking=False) if soft else change
+
+    def _is_reported_there(self, found: ResolvedName) -> bool:
+        """Whether the class that a member stands in is public itself: then it is told of that."""
+        owner = found.name.partition(".")[0]
+        return self.before.is_public_module(found.path) and owner in self.before.public_names(
+            found.path
+        )
+
+    def _is_declared_public(self, path: str, name: str) -> bool:
+        """Whether the module says that the name is for others."""
+        scope = self.before.load_module_api(path)
+        return path.endswith("__init__.py") or bool(scope and name in (scope.listed or ()))
+
+    def _touched_name(self, path: str, name: str) -> ResolvedName | None:
+        """What the name stood for, where the change may have touched that."""
+        scope = self.before.load_module_api(path)
+        if scope is None:
+            return None
+        resolved = self.before.resolve_name(path, name)
+        if resolved is None or (path not in self.changed and resolved.path not in self.changed):
+            return None
+        return resolved
+
+    def _compare_pair(self, name: str, was: ResolvedName, now: ResolvedName) -> Iterator[ApiChange]:
+        yield from compare_members(was.member, now.member, MemberPlace(name=name, path=now.path))
+        if was.member.kind != "class" or now.member.kind != "class":
+            return
+        mine, theirs = self.before.all_members(was), self.after.all_members(now)
+        gone = {each: found for each, found in mine.items() if each not in theirs}
+        new = {each: found.member for each, found in theirs.items() if each not in mine}
+        for each, member in mine.items():
+            key = (member.path, member.name)
+            if key in self.seen or (member.path != was.path and self._is_reported_there(member)):
+                continue
+            self.seen.add(key)
+            full = f"{name}.{each}".removesuffix(".__init__")
+            if each == "__call__" and "Protocol" in now.member.bases:
+                # It states how callbacks are called, and calls nothing itself.
+                continue
+            if each not in gone:
+                other = theirs[each]
+                yield from compare_members(
+                    member.member, other.member, MemberPlace(name=full, path=other.path)
+                )
+            elif member.member.kind == "unknown" or each.startswith("__"):
+                continue
+            elif not self.after.may_inherit(now, each):
+                renamed = find_new_name(each, member.member, new)
+                where = MemberPlace(name=full, path=member.path)
+                yield describe_removal(
+                    member.member, where, f"{name}.{renamed}" if renamed else None
+                )
+
+
+# The public API: what callers of this repository's code notice of a change.
+
+
+__all__ = ["ApiChange", "find_added_names", "find_api_changes"]
+
+_PACKAGE_PREFIX = re.compile(r"^(?:[a-z_]\w*\.)+(?=[A-Z])")
+_INTERNAL_FOLDERS = re.compile(
+    r"(?:^|/)(?:tests?|__tests__|docs?|examples?|benchmarks?|bench|fixtures?|internal|scripts?|playground)/"
+)
+
+
+def find_api_changes(inspection: Inspection) -> list[ApiChange]:
+    """Public names removed, renamed, or called differently, in the order of languages and files."""
+    sides: ChangeSides = inspection.sides
+    files: dict[str, list[FileChange]] = {}
+    for file in inspection.files:
+        language = language_of(file.path)
+        if language and file.status != "added" and not is_test_file(file.path):
+            family: str = _LANGUAGE_FAMILIES.get(language, language)
+            files.setdefault(family, []).append(file)
+    added = [file for file in inspection.files if file.status == "added"]
+    changes: list[ApiChange] = []
+    for family, compare in _COMPARERS.items():
+        if family in files:
+            changes += compare(sides, files[family], added)
+    return changes
+
+
+def find_added_names(inspection: Inspection) -> dict[str, str]:
+    """Public functions, methods and types that none of the changed files had, with their places."""
+    before: set[str] = set()
+    added: dict[str, str] = {}
+    for file in inspection.files:
+        if not _may_be_public(file.path):
+            continue
+        old = inspection.modules.get(("before", file.old_path or file.path))
+        before |= set(_public_definitions(old)) if old else set()
+        new = inspection.modules.get(("after", file.path))
+        for name, line in _public_definitions(new).items() if new else ():
+            if line in inspection.added.get(file.path, ()):
+                added.setdefault(name, f"{file.path}:{line}")
+    return {name: place for name, place in added.items() if name not in before}
+
+
+def _may_be_public(path: str) -> bool:
+    private = any(re.match(r"_(?!_init__\.)", part) for part in path.split("/"))
+    inner = private or is_test_file(path) or _INTERNAL_FOLDERS.search(path)
+    return classify_file(path) == "source" and not inner
+
+
+def _public_definitions(module: SourceModule) -> dict[str, int]:
+    """What others can reach, with its line; not what is inside of a function."""
+    types = {one.qualified: one.first_line for one in module.types if one.public}
+    functions = {
+        one.qualified: one.first_line
+        for one in module.functions
+        if one.public and one.qualified.rpartition(".")[0] in ("", *types)
+    }
+    return {**types, **functions}
+
+
+def _compare_python(
+    sides: ChangeSides, files: Sequence[FileChange], added: Sequence[FileChange]
+) -> Iterator[ApiChange]:
+    before, after = (PythonLibrary(_side_reader(sides, side), sides.tree(side)) for side in _SIDES)
+    return compare_python_libraries(before, after, [*files, *added])
+
+
+def _compare_go(sides: ChangeSides, files: Sequence[FileChange], _: object) -> Iterator[ApiChange]:
+    changed = {file.old_path or file.path for file in files}
+    for folder in sorted({_parent_folder(path) for path in changed}):
+        # A name may have moved to any other file of its package, and a type may be an alias.
+        before, after = (
+            language_api.expand_aliases(
+                _read_public_names(
+                    sides,
+                    side,
+                    [path for path in sides.tree(side) if _parent_folder(path) == folder],
+                    language_api.is_public_go_file,
+                    language_api.read_go_names,
+                )
+            )
+            for side in _SIDES
+        )
+        touched = {name: at for name, at in before.items() if at[0] in changed}
+        yield from compare_public_names(touched, after, partial(_go_display_name, folder))
+
+
+def _go_display_name(folder: str, name: str) -> str:
+    return f"{folder.rpartition('/')[2]}.{name}" if folder else name
+
+
+def _compare_java(
+    sides: ChangeSides, files: Sequence[FileChange], added: Sequence[FileChange]
+) -> Iterator[ApiChange]:
+    old = [file.old_path or file.path for file in files]
+    new = [file.path for file in (*files, *added) if file.status != "deleted"]
+    before = _read_public_names(
+        sides, "before", old, language_api.is_public_java_file, language_api.read_java_names
+    )
+    after = _read_public_names(
+        sides, "after", new, language_api.is_public_java_file, language_api.read_java_names
+    )
+    yield from compare_public_names(before, after, lambda name: _PACKAGE_PREFIX.sub("", name))
+
+
+def _compare_rust(
+    sides: ChangeSides, files: Sequence[FileChange], added: Sequence[FileChange]
+) -> Iterator[ApiChange]:
+    before, after = (Crate(_side_reader(sides, side), sides.tree(side)) for side in _SIDES)
+    old: dict[str, tuple[str, Member]] = {}
+    new: dict[str, tuple[str, Member]] = {}
+    for file in files:
+        if not _INTERNAL_FOLDERS.search(file.path):
+            old |= before.public_names(file.old_path or file.path)
+    for file in (*files, *added):
+        new |= after.public_names(file.path)
+    yield from compare_public_names(old, new, lambda name: name.replace(".", "::"))
+
+
+def _compare_scripts(
+    sides: ChangeSides, files: Sequence[FileChange], _: object
+) -> Iterator[ApiChange]:
+    before, after = (ScriptPackage(_side_reader(sides, side), sides.tree(side)) for side in _SIDES)
+    changed = {path for file in files for path in (file.path, file.old_path or file.path)}
+    seen: set[str] = set()
+    for file in files:
+        manifest = before.find_manifest(file.old_path or file.path)
+        if manifest is None or manifest[0] in seen or _INTERNAL_FOLDERS.search(file.path):
+            continue
+        seen.add(manifest[0])
+        for entry in sorted(before.list_entries(*manifest)):
+            old = {
+                n: at
+                for n, at in before.exported_names(entry).items()
+                if at[0] in changed or entry in changed
+            }
+            now = after.find_manifest(entry)
+            place = (
+                entry
+                if entry in sides.tree("after")
+                else next(iter(after.list_entries(*now)), "")
+                if now
+                else ""
+            )
+            new = after.exported_names(place) if place else {}
+            yield from compare_public_names(old, new)
+
+
+def _read_public_names(
+    sides: ChangeSides,
+    side: ChangeSide,
+    paths: Sequence[str],
+    is_public: Callable[[str], bool],
+    names_of: Callable[[bytes], Mapping[str, Member]],
+) -> PublicNames:
+    names: dict[str, tuple[str, Member]] = {}
+    for path in paths:
+        content = sides.read(side, path) if is_public(path) else None
+        if content is not None:
+            names |= {name: (path, member) for name, member in names_of(content).items()}
+    return names
+
+
+def _side_reader(sides: ChangeSides, side: ChangeSide) -> Callable[[str], bytes | None]:
+    return lambda path: sides.read(side, path)
+
+
+def _parent_folder(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+_SIDES: tuple[ChangeSide, ChangeSide] = ("before", "after")
+_LANGUAGE_FAMILIES = {"typescript": "javascript", "tsx": "javascript"}
+_COMPARERS: dict[str, Callable[..., Iterator[ApiChange]]] = {
+    "python": _compare_python,
+    "go": _compare_go,
+    "java": _compare_java,
+    "rust": _compare_rust,
+    "javascript": _compare_scripts,
+}

@@ -1,0 +1,393 @@
+"""What callers may rely on, and what they notice of a difference, in any language."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
+from functools import cache, lru_cache, partial
+from importlib import import_module
+from typing import Literal
+
+import msgspec
+from tree_sitter import Language as Compiled
+from tree_sitter import Node, Parser
+
+from closeloop.records.change import Language
+from closeloop.records.record import Record
+
+Passing = Literal["position", "either", "keyword", "rest", "keywords"]
+MemberKind = Literal["function", "property", "class", "value", "module", "unknown"]
+"""Unknown: it is there, and no more can be said of it."""
+ApiDifference = Literal["removed", "renamed", "signature", "default", "type"]
+
+
+class Parameter(Record):
+    """One parameter as callers see it."""
+
+    name: str
+    passing: Passing = "either"
+    default: str | None = None
+    """As written; None where it must be given."""
+    type: str = ""
+
+
+class Member(Record):
+    """One name that callers may use."""
+
+    kind: MemberKind
+    line: int = 1
+    parameters: tuple[Parameter, ...] | None = None
+    """None for what cannot be called."""
+    type: str = ""
+    """What it returns or is, where the language holds callers to that."""
+    deprecated: bool = False
+    bases: tuple[str, ...] = ()
+    members: Mapping[str, Member] = {}
+    waiting: bool = False
+    """Whether the result has to be awaited."""
+    body: int = 0
+    """Stands for the text of what it does, by which a renamed one is known."""
+
+
+class ApiChange(Record):
+    """One difference in what callers may rely on."""
+
+    kind: ApiDifference
+    name: str
+    """As callers write it."""
+    text: str
+    breaking: bool
+    announced: bool = False
+    """Whether it was deprecated before."""
+    place: str
+    """Path and line, after the change where it is still there."""
+
+
+# Syntax trees for reading an API, and lines in them.
+
+_GRAMMAR_LOADERS: dict[Language, tuple[str, str]] = {
+    "python": ("tree_sitter_python", "language"),
+    "javascript": ("tree_sitter_javascript", "language"),
+    "typescript": ("tree_sitter_typescript", "language_typescript"),
+    "tsx": ("tree_sitter_typescript", "language_tsx"),
+    "go": ("tree_sitter_go", "language"),
+    "java": ("tree_sitter_java", "language"),
+    "rust": ("tree_sitter_rust", "language"),
+}
+
+
+@cache
+def _load_parser(language: Language) -> Parser:
+    module, name = _GRAMMAR_LOADERS[language]
+    return Parser(Compiled(getattr(import_module(module), name)()))
+
+
+def parse_syntax_root(language: Language, content: bytes) -> Node:
+    return _load_parser(language).parse(content).root_node
+
+
+@lru_cache(maxsize=4)
+def _find_line_ends(content: bytes) -> Sequence[int]:
+    return [end.start() for end in re.finditer(b"\n", content)]
+
+
+def node_line(content: bytes, node: Node) -> int:
+    return bisect_left(_find_line_ends(content), node.start_byte) + 1
+
+
+def node_source(node: Node | None) -> str:
+    return "" if node is None or node.text is None else node.text.decode("utf-8", "replace")
+
+
+def flat_node_source(node: Node | None) -> str:
+    """As written, on one line."""
+    return " ".join(node_source(node).split())
+
+
+def child_field(node: Node, name: str) -> Node | None:
+    return node.child_by_field_name(name)
+
+
+def body_fingerprint(node: Node | None) -> int:
+    """Equal for equal text, however it is laid out; 0 for none, or too little to tell by."""
+    written = flat_node_source(node)
+    return hash(written) if len(written) > 60 else 0
+
+
+def child_nodes(node: Node | None) -> Iterator[Node]:
+    if node is not None:
+        yield from (child for child in node.named_children if child.type != "comment")
+
+
+# Two states of a name, and what callers notice of the difference.
+
+_VARIADIC = ("rest", "keywords")
+_POSITIONAL = ("position", "either")
+
+
+class MemberPlace(Record):
+    """How a name is told, and where it lies after the change (or lay before)."""
+
+    name: str
+    path: str
+    by_name: bool = True
+    """Whether callers may name parameters; else only their order and types count."""
+
+
+def compare_members(before: Member, after: Member, where: MemberPlace) -> Iterator[ApiChange]:
+    """What callers of one name notice; not of what is inside it."""
+    if "unknown" in (before.kind, after.kind):
+        return
+    called = before.parameters is not None and after.parameters is not None
+    if before.kind != after.kind and not _are_interchangeable(before, after):
+        yield _make_api_change(
+            where, before, after, "type", f"is now a {after.kind}, was a {before.kind}"
+        )
+    elif called and before.waiting != after.waiting:
+        now = "must now be awaited" if after.waiting else "is no longer awaited"
+        yield _make_api_change(where, before, after, "signature", now)
+    elif called and where.by_name:
+        yield from _compare_parameters(before, after, where)
+    elif called and _parameter_types(before) != _parameter_types(after):
+        text = (
+            f"takes ({', '.join(_parameter_types(after))}), took"
+            f" ({', '.join(_parameter_types(before))})"
+        )
+        yield _make_api_change(
+            where, before, after, "signature", text, breaking=not _accepts_old_calls(before, after)
+        )
+    elif (
+        not where.by_name and before.type != after.type and (called or (before.type and after.type))
+    ):
+        text = f"is `{after.type or 'nothing'}`, was `{before.type or 'nothing'}`"
+        yield _make_api_change(where, before, after, "type", text)
+
+
+def describe_removal(before: Member, where: MemberPlace, renamed: str | None = None) -> ApiChange:
+    kind_prefix = {"module": "module ", "class": "class "}.get(before.kind, "")
+    text = (
+        f"renames {kind_prefix}`{where.name}` to `{renamed}`"
+        if renamed
+        else f"removes {kind_prefix}`{where.name}`"
+    )
+    return ApiChange(
+        kind="renamed" if renamed else "removed",
+        name=where.name,
+        text=text,
+        breaking=True,
+        announced=before.deprecated,
+        place=f"{where.path}:{before.line}",
+    )
+
+
+def find_new_name(name: str, gone: Member, new: Mapping[str, Member]) -> str | None:
+    """The new name that this one most likely got: the same inside, or much the same outside."""
+    short = name.rpartition(".")[2]
+    for other, member in new.items():
+        if member.kind == gone.kind and gone.body and member.body == gone.body:
+            return other
+    for other, member in new.items():
+        is_similar = SequenceMatcher(None, short, other.rpartition(".")[2]).ratio() > 0.7
+        if is_similar and gone.parameters and member.parameters == gone.parameters:
+            return other
+    return None
+
+
+def _are_interchangeable(before: Member, after: Member) -> bool:
+    """Callers need not care: a function that became a class, a value that became a property."""
+    kinds = {before.kind, after.kind}
+    return kinds not in ({"function", "property"}, {"class", "property"})
+
+
+def _parameter_types(member: Member) -> list[str]:
+    return [
+        f"{'...' if one.passing == 'rest' else ''}{one.type}{'' if one.default is None else '?'}"
+        for one in member.parameters or ()
+    ]
+
+
+def _accepts_old_calls(before: Member, after: Member) -> bool:
+    """Whether what is new at the end need not be given, and the rest takes what it took."""
+    old, new = _parameter_types(before), _parameter_types(after)
+    more = (after.parameters or ())[len(old) :]
+    optional = all(one.passing == "rest" or one.default is not None for one in more)
+    takes = all(now in (was, "any") for was, now in zip(old, new, strict=False))
+    return optional and len(old) <= len(new) and takes and before.type == after.type
+
+
+def _make_api_change(
+    where: MemberPlace,
+    before: Member,
+    after: Member,
+    kind: ApiDifference,
+    text: str,
+    *,
+    breaking: bool = True,
+) -> ApiChange:
+    return ApiChange(
+        kind=kind,
+        name=where.name,
+        text=f"`{where.name}` {text}",
+        breaking=breaking,
+        announced=before.deprecated,
+        place=f"{where.path}:{after.line}",
+    )
+
+
+def _compare_parameters(before: Member, after: Member, where: MemberPlace) -> Iterator[ApiChange]:
+    """For each thing that a caller may have written, whether it still works."""
+    new = list(after.parameters or ())
+    old = [_align_name(one, place, new) for place, one in enumerate(before.parameters or ())]
+    names = {one.name: one for one in new}
+    make_change = partial(_make_api_change, where, before, after)
+    fresh = [one for one in new if one.name not in {each.name for each in old}]
+    took_any, takes_any = _variadic_passings(old), _variadic_passings(new)
+    replaced = set()
+    for place, one in enumerate(old):
+        if one.passing in _VARIADIC or one.name.startswith("_"):
+            continue
+        if one.name in names:
+            yield from _parameter_changes(one, names[one.name], takes_any, make_change)
+        elif place < len(new) and new[place] in fresh and _is_replacement(new[place], one):
+            replaced.add(new[place].name)
+            yield make_change("signature", f"takes `{new[place].name}` where it took `{one.name}`")
+        elif not (_needed_variadics(one) <= takes_any):
+            yield make_change("signature", f"no longer takes `{one.name}`")
+    for one in fresh:
+        required = one.default is None and one.passing not in _VARIADIC
+        if required and one.name not in replaced and not (_needed_variadics(one) & took_any):
+            yield make_change("signature", f"now requires `{one.name}`")
+    yield from _lost_variadics(old, new, fresh, make_change)
+    yield from _moved_parameters(old, new, make_change)
+
+
+def _lost_variadics(
+    old: Sequence[Parameter],
+    new: Sequence[Parameter],
+    fresh: Sequence[Parameter],
+    told: Callable[..., ApiChange],
+) -> Iterator[ApiChange]:
+    """A `*args` or `**kwargs` that is gone, where no parameters with names took its place."""
+    for one in old:
+        if one.passing not in _VARIADIC or one.passing in _variadic_passings(new):
+            continue
+        places = _POSITIONAL if one.passing == "rest" else ("either", "keyword")
+        if not any(other.passing in places for other in fresh):
+            how = "by position" if one.passing == "rest" else "by name"
+            yield told("signature", f"no longer takes more {how} (`{one.name}`)")
+
+
+def _align_name(old: Parameter, place: int, new: Sequence[Parameter]) -> Parameter:
+    """A parameter that is only passed by position has no name: it takes that of its successor."""
+    if old.passing != "position" or place >= len(new) or new[place].passing not in _POSITIONAL:
+        return old
+    return msgspec.structs.replace(old, name=new[place].name)
+
+
+def _variadic_passings(parameters: Sequence[Parameter]) -> set[Passing]:
+    return {one.passing for one in parameters if one.passing in _VARIADIC}
+
+
+def _needed_variadics(one: Parameter) -> set[Passing]:
+    """What takes its place where it is not named: `*args`, `**kwargs` or both."""
+    return {
+        "position": {"rest"},
+        "keyword": {"keywords"},
+    }.get(one.passing, {"rest", "keywords"})  # type: ignore[return-value]
+
+
+def _is_replacement(new: Parameter, old: Parameter) -> bool:
+    return new.passing not in _VARIADIC and (new.passing in _POSITIONAL) == (
+        old.passing in _POSITIONAL
+    )
+
+
+def _parameter_changes(
+    old: Parameter, new: Parameter, takes_any: set[Passing], told: Callable[..., ApiChange]
+) -> Iterator[ApiChange]:
+    if new.passing in _VARIADIC:
+        return
+    if old.default is not None and new.default is None:
+        yield told("signature", f"now requires `{old.name}`")
+    elif old.passing in _POSITIONAL and new.passing == "keyword":
+        yield told("signature", f"takes `{old.name}` by keyword only")
+    elif old.passing in ("either", "keyword") and new.passing == "position":
+        if "keywords" in takes_any:
+            return
+        yield told("signature", f"takes `{old.name}` by position only")
+    elif old.default is not None and old.default != new.default:
+        text = f"defaults `{old.name}` to `{new.default}`, was `{old.default}`"
+        yield told("default", text, breaking=False)
+
+
+def _moved_parameters(
+    old: Sequence[Parameter], new: Sequence[Parameter], told: Callable[..., ApiChange]
+) -> Iterator[ApiChange]:
+    """A parameter that callers pass by position, behind one that they do not know of."""
+    before = [one.name for one in old if one.passing in _POSITIONAL]
+    after = [one.name for one in new if one.passing in _POSITIONAL]
+    both = [name for name in before if name in after]
+    for name in both:
+        known = before.index(name) == after.index(name)
+        if not known and all(earlier in after for earlier in before[: before.index(name)]):
+            yield told("signature", f"takes `{name}` at another position")
+            return
+
+
+# Compare two lists of names, for languages in which a name is found by where it is written.
+
+PublicNames = Mapping[str, tuple[str, Member]]
+"""By the name that callers use, the path and what is there."""
+
+
+def compare_public_names(
+    before: PublicNames, after: PublicNames, named: Callable[[str], str] = str
+) -> Iterator[ApiChange]:
+    """What callers notice; of a type that is gone only the type is told."""
+    gone = {name for name in before if name not in after}
+    new = {name: member for name, (_, member) in after.items() if name not in before}
+    for name, (path, member) in before.items():
+        if name in after:
+            now = after[name]
+            yield from compare_members(
+                member, now[1], MemberPlace(name=named(name), path=now[0], by_name=False)
+            )
+        elif not _is_owner_gone(name, gone):
+            yield _describe_gone_name(name, path, member, new, named)
+
+
+def _describe_gone_name(
+    name: str, path: str, member: Member, new: Mapping[str, Member], named: Callable[[str], str]
+) -> ApiChange:
+    where = MemberPlace(name=named(name), path=path)
+    stem = name.partition("(")[0]
+    # An overload with other types is the same method with another signature.
+    other = next((each for each in new if "(" in name and each.partition("(")[0] == stem), None)
+    if other is not None:
+        return ApiChange(
+            kind="signature",
+            name=where.name,
+            text=f"`{where.name}` is now `{named(other)}`",
+            breaking=True,
+            announced=member.deprecated,
+            place=f"{path}:{new[other].line}",
+        )
+    beside = {each: one for each, one in new.items() if _owner_name(each) == _owner_name(name)}
+    renamed = find_new_name(stem, member, beside)
+    return describe_removal(member, where, named(renamed) if renamed else None)
+
+
+def _owner_name(name: str) -> str:
+    return name.partition("(")[0].rpartition(".")[0]
+
+
+def _is_owner_gone(name: str, gone: set[str]) -> bool:
+    """Whether what it belongs to is gone as well."""
+    owner = _owner_name(name)
+    while owner:
+        if owner in gone:
+            return True
+        owner = _owner_name(owner)
+    return False

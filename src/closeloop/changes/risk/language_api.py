@@ -1,0 +1,791 @@
+"""The public API of Go, Java, Rust, JavaScript and TypeScript sources."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
+
+import msgspec
+from tree_sitter import Node
+
+from closeloop.changes.file_kinds import language_of
+from closeloop.changes.risk.api_members import (
+    Member,
+    Parameter,
+    body_fingerprint,
+    child_field,
+    child_nodes,
+    flat_node_source,
+    node_line,
+    node_source,
+    parse_syntax_root,
+)
+from closeloop.records.record import Record
+
+# Go's public names: what a package's files export.
+
+
+_INTERNAL_PATHS = re.compile(r"(?:^|/)(?:internal|testdata|vendor|examples?|cmd|test)/|_test\.go$")
+
+_EMPTY_INTERFACE = re.compile(r"\binterface ?\{ ?\}")
+
+
+def is_public_go_file(path: str) -> bool:
+    return path.endswith(".go") and not _INTERNAL_PATHS.search(path)
+
+
+def read_go_names(content: bytes) -> dict[str, Member]:
+    """Exported names with those inside them: `Command`, `Command.Execute`."""
+    root = parse_syntax_root("go", content)
+    if re.search(rb"^package\s+main\b", content, re.MULTILINE):
+        return {}
+    return {
+        name: member
+        for node in child_nodes(root)
+        for name, member in _go_declared_members(content, node)
+        if all(part[:1].isupper() for part in name.split("."))
+    }
+
+
+def _go_declared_members(content: bytes, node: Node) -> Iterator[tuple[str, Member]]:
+    if node.type == "function_declaration":
+        yield node_source(child_field(node, "name")), _go_function_member(content, node, node)
+    elif node.type == "method_declaration":
+        receiver = re.search(
+            r"(\w+)(?:\[[^\]]*\])?\s*\)$", node_source(child_field(node, "receiver"))
+        )
+        if receiver:
+            yield (
+                f"{receiver[1]}.{node_source(child_field(node, 'name'))}",
+                _go_function_member(content, node, node),
+            )
+    elif node.type == "type_declaration":
+        for spec in child_nodes(node):
+            yield from _go_type_members(content, spec, node)
+    elif node.type in ("const_declaration", "var_declaration"):
+        for spec in _list_specs(node):
+            for name in spec.children_by_field_name("name"):
+                kind = _go_type_text(child_field(spec, "type"))
+                yield node_source(name), _make_member(content, "value", spec, node, type=kind)
+
+
+def _list_specs(node: Node) -> Iterator[Node]:
+    for one in child_nodes(node):
+        if one.type == "var_spec_list":
+            yield from child_nodes(one)
+        else:
+            yield one
+
+
+def _go_type_members(content: bytes, spec: Node, node: Node) -> Iterator[tuple[str, Member]]:
+    name, inner = node_source(child_field(spec, "name")), child_field(spec, "type")
+    if inner is None:
+        return
+    kind = inner.type if inner.type in ("struct_type", "interface_type") else _go_type_text(inner)
+    kind = f"= {kind}" if spec.type == "type_alias" else kind
+    yield name, _make_member(content, "class", spec, node, type=kind)
+    if inner.type == "struct_type":
+        for one in (each for block in child_nodes(inner) for each in child_nodes(block)):
+            for label in one.children_by_field_name("name"):
+                kind = _go_type_text(child_field(one, "type"))
+                yield (
+                    f"{name}.{node_source(label)}",
+                    _make_member(content, "value", one, one, type=kind),
+                )
+    elif inner.type == "interface_type":
+        for one in child_nodes(inner):
+            if one.type == "method_elem":
+                yield (
+                    f"{name}.{node_source(child_field(one, 'name'))}",
+                    _go_function_member(content, one, one),
+                )
+
+
+def _go_function_member(content: bytes, node: Node, commented: Node) -> Member:
+    return Member(
+        kind="function",
+        line=node_line(content, node),
+        parameters=tuple(_read_go_parameters(child_field(node, "parameters"))),
+        type=_result_type(child_field(node, "result")),
+        deprecated=_has_go_deprecation(commented),
+        body=body_fingerprint(child_field(node, "body")),
+    )
+
+
+def _make_member(content: bytes, kind: str, node: Node, commented: Node, *, type: str) -> Member:  # noqa: A002
+    return Member(
+        kind="class" if kind == "class" else "value",
+        line=node_line(content, node),
+        type=type,
+        deprecated=_has_go_deprecation(commented),
+    )
+
+
+def _read_go_parameters(node: Node | None) -> Iterator[Parameter]:
+    for one in child_nodes(node):
+        kind = _go_type_text(child_field(one, "type"))
+        rest = one.type == "variadic_parameter_declaration"
+        names = [node_source(name) for name in one.children_by_field_name("name")] or [""]
+        for name in names:
+            yield Parameter(name=name, type=kind, passing="rest" if rest else "position")
+
+
+def _go_type_text(node: Node | None) -> str:
+    """A type as written, without the names that a function type may give its parameters."""
+    if node is None or node.type != "function_type":
+        return _EMPTY_INTERFACE.sub("any", flat_node_source(node))
+    takes = ", ".join(one.type for one in _read_go_parameters(child_field(node, "parameters")))
+    return f"func({takes}) {_result_type(child_field(node, 'result'))}".rstrip()
+
+
+def expand_aliases(names: Mapping[str, tuple[str, Member]]) -> dict[str, tuple[str, Member]]:
+    """With aliases (`type A = B`) written out, for they are the same type."""
+    aliases = {name: m.type[2:] for name, (_, m) in names.items() if m.type.startswith("= ")}
+    if not aliases:
+        return dict(names)
+    alias = re.compile(rf"(?<![\w.])(?:{'|'.join(map(re.escape, aliases))})\b")
+
+    def plainly(written: str) -> str:
+        for _ in range(4):
+            written = alias.sub(lambda found: aliases[found[0]], written)
+        return written
+
+    def whole(member: Member) -> Member:
+        parameters = member.parameters and tuple(
+            msgspec.structs.replace(one, type=plainly(one.type)) for one in member.parameters
+        )
+        return msgspec.structs.replace(
+            member, type=plainly(member.type).removeprefix("= "), parameters=parameters
+        )
+
+    return {name: (path, whole(member)) for name, (path, member) in names.items()}
+
+
+def _result_type(node: Node | None) -> str:
+    """Types only: results may be given names freely."""
+    if node is None or node.type != "parameter_list":
+        return _go_type_text(node)
+    types = [one.type for one in _read_go_parameters(node)]
+    return types[0] if len(types) == 1 else f"({', '.join(types)})"
+
+
+def _has_go_deprecation(node: Node) -> bool:
+    above = node.prev_sibling
+    words = ""
+    while above is not None and above.type == "comment":
+        words = node_source(above) + words
+        above = above.prev_sibling
+    return "Deprecated:" in words
+
+
+# Java's public names: types, methods by their parameter types, and fields.
+
+
+_INTERNAL_FOLDERS = re.compile(
+    r"(?:^|/)(?:internal|impl|test|tests|examples?|samples?|benchmarks?|metrics|perf|androidTest)/"
+)
+_TYPE_NODES = frozenset(
+    [
+        "class_declaration",
+        "interface_declaration",
+        "enum_declaration",
+        "record_declaration",
+        "annotation_type_declaration",
+    ]
+)
+_INTERFACE_NODES = frozenset(("interface_declaration", "annotation_type_declaration"))
+
+
+def is_public_java_file(path: str) -> bool:
+    return path.endswith(".java") and not _INTERNAL_FOLDERS.search(path)
+
+
+def read_java_names(content: bytes) -> dict[str, Member]:
+    """`Gson`, `Gson.toJson(Object)`, `Gson.DEFAULT`: public and protected ones."""
+    root = parse_syntax_root("java", content)
+    package = next(
+        (flat_node_source(one) for one in child_nodes(root) if one.type == "package_declaration"),
+        "",
+    )
+    if re.search(r"\binternal\b", package):
+        return {}
+    names: dict[str, Member] = {}
+    for node in child_nodes(root):
+        if node.type in _TYPE_NODES:
+            names.update(_java_type_members(content, node, "", implied=False))
+    return names
+
+
+def _java_type_members(
+    content: bytes, node: Node, prefix: str, *, implied: bool
+) -> Iterator[tuple[str, Member]]:
+    if not implied and not _is_visible(node):
+        return
+    name = f"{prefix}{node_source(child_field(node, 'name'))}"
+    final = "final" in _modifier_text(node) or node.type != "class_declaration"
+    yield (
+        name,
+        Member(kind="class", line=node_line(content, node), deprecated=_has_java_deprecation(node)),
+    )
+    if node.type == "record_declaration":
+        parameters = tuple(_read_java_parameters(child_field(node, "parameters")))
+        yield (
+            _method_signature(name, name, parameters),
+            Member(kind="function", line=node_line(content, node), parameters=parameters),
+        )
+    for one in _body_nodes(child_field(node, "body")):
+        inner = node.type in _INTERFACE_NODES
+        if one.type in _TYPE_NODES:
+            yield from _java_type_members(content, one, f"{name}.", implied=inner)
+        elif one.type == "enum_constant":
+            yield (
+                f"{name}.{node_source(child_field(one, 'name'))}",
+                Member(
+                    kind="value",
+                    line=node_line(content, one),
+                    deprecated=_has_java_deprecation(one),
+                ),
+            )
+        elif inner or _is_visible(one, final=final):
+            yield from _java_declared_members(content, one, name)
+
+
+def _body_nodes(body: Node | None) -> Iterator[Node]:
+    for one in child_nodes(body):
+        if one.type == "enum_body_declarations":
+            yield from child_nodes(one)
+        else:
+            yield one
+
+
+def _java_declared_members(content: bytes, node: Node, owner: str) -> Iterator[tuple[str, Member]]:
+    line, old = node_line(content, node), _has_java_deprecation(node)
+    if node.type in ("method_declaration", "constructor_declaration"):
+        parameters = tuple(_read_java_parameters(child_field(node, "parameters")))
+        name = node_source(child_field(node, "name"))
+        full = owner if node.type == "constructor_declaration" else f"{owner}.{name}"
+        yield (
+            _method_signature(full, name, parameters),
+            Member(
+                kind="function",
+                line=line,
+                parameters=parameters,
+                type=flat_node_source(child_field(node, "type")),
+                deprecated=old,
+                body=body_fingerprint(child_field(node, "body")),
+            ),
+        )
+    elif node.type in ("field_declaration", "constant_declaration"):
+        kind = flat_node_source(child_field(node, "type"))
+        for one in node.children_by_field_name("declarator"):
+            name = node_source(child_field(one, "name"))
+            yield f"{owner}.{name}", Member(kind="value", line=line, type=kind, deprecated=old)
+
+
+def _method_signature(full: str, name: str, parameters: tuple[Parameter, ...]) -> str:
+    return f"{full}({', '.join(one.type for one in parameters)})"
+
+
+def _read_java_parameters(node: Node | None) -> Iterator[Parameter]:
+    for one in child_nodes(node):
+        if one.type == "spread_parameter":
+            kind = flat_node_source(
+                next((each for each in child_nodes(one) if each.type != "modifiers"), None)
+            )
+            yield Parameter(name="", type=f"{kind}...", passing="position")
+        elif one.type == "formal_parameter":
+            kind = re.sub(
+                r"<.*>|@\w+(?:\([^)]*\))?\s*", "", flat_node_source(child_field(one, "type"))
+            )
+            yield Parameter(
+                name=node_source(child_field(one, "name")), type=kind, passing="position"
+            )
+
+
+def _modifier_text(node: Node) -> str:
+    return next((flat_node_source(one) for one in node.children if one.type == "modifiers"), "")
+
+
+def _is_visible(node: Node, *, final: bool = False) -> bool:
+    words = _modifier_text(node).split()
+    return "public" in words or ("protected" in words and not final)
+
+
+def _has_java_deprecation(node: Node) -> bool:
+    above = node.prev_sibling
+    javadoc = node_source(above) if above is not None and "comment" in above.type else ""
+    return "@Deprecated" in _modifier_text(node) or "@deprecated" in javadoc
+
+
+# Rust's public names: what a library crate's modules offer, straight or through `pub use`.
+
+
+_ITEM_KINDS = {
+    "struct_item": "class",
+    "enum_item": "class",
+    "union_item": "class",
+    "trait_item": "class",
+    "const_item": "value",
+    "static_item": "value",
+    "type_item": "value",
+}
+
+
+class Crate:
+    """One side of a library crate. Files are read when they are asked for."""
+
+    def __init__(self, read: Callable[[str], bytes | None], paths: Collection[str]) -> None:
+        self._read, self._paths = read, paths
+
+    def source_root(self, path: str) -> str | None:
+        """The folder of sources of the library that a file belongs to, with its slash."""
+        folder = path.rpartition("/")[0]
+        while True:
+            if f"{folder}/lib.rs".lstrip("/") in self._paths:
+                return f"{folder}/" if folder else ""
+            if not folder:
+                return None
+            folder = folder.rpartition("/")[0]
+
+    def public_names(self, path: str) -> dict[str, tuple[str, Member]]:
+        """Public names of a file, by the path that callers use; those handed on by parents too."""
+        root, content = self.source_root(path), self._read(path) if path in self._paths else None
+        if root is None or content is None:
+            return {}
+        inner = path.removeprefix(root).removesuffix(".rs").removesuffix("/mod")
+        modules = [] if inner == "lib" else inner.split("/")
+        crate = self._crate_name(root)
+        own = read_rust_names(content)
+        if self._is_public_path(root, modules):
+            prefix = ".".join([crate, *modules])
+            return {f"{prefix}.{name}": (path, member) for name, member in own.items()}
+        handed = self._reexported_names(root, modules)
+        return {
+            f"{crate}.{name}": (path, member)
+            for name, member in own.items()
+            if "*" in handed or name.partition(".")[0] in handed
+        }
+
+    def _crate_name(self, root: str) -> str:
+        """The name under which others use it."""
+        manifest = self._read(re.sub(r"src/$", "", root) + "Cargo.toml") or b""
+        named = re.search(rb"^name\s*=\s*\"([\w-]+)\"", manifest, re.MULTILINE)
+        return named[1].decode().replace("-", "_") if named else "crate"
+
+    def _module_file(self, root: str, modules: list[str]) -> str | None:
+        if not modules:
+            return f"{root}lib.rs"
+        stem = root + "/".join(modules)
+        return next((one for one in (f"{stem}.rs", f"{stem}/mod.rs") if one in self._paths), None)
+
+    def _is_public_path(self, root: str, modules: list[str]) -> bool:
+        """Whether every module on the way is declared public."""
+        for depth, name in enumerate(modules):
+            above = self._module_file(root, modules[:depth])
+            content = (self._read(above) if above else None) or b""
+            if not re.search(rb"^\s*pub\s+mod\s+%s\b" % name.encode(), content, re.MULTILINE):
+                return False
+        return True
+
+    def _reexported_names(self, root: str, modules: list[str]) -> set[str]:
+        """Names that public `use` lines of the modules above take from this one."""
+        names: set[str] = set()
+        for depth in range(len(modules)):
+            above = self._module_file(root, modules[:depth])
+            content = ((self._read(above) if above else None) or b"").decode("utf-8", "replace")
+            for used in re.findall(r"^\s*pub\s+use\s+([^;]{1,2000});", content, re.MULTILINE):
+                if re.search(rf"\b{re.escape(modules[-1])}\b", used):
+                    names.update(re.findall(r"\w+|\*", used.partition(modules[-1])[2]))
+        return names
+
+
+def read_rust_names(content: bytes) -> dict[str, Member]:
+    """`Searcher`, `Searcher.new`, with fields, variants and methods of traits."""
+    return dict(_list_members(content, parse_syntax_root("rust", content), ""))
+
+
+def _list_members(content: bytes, block: Node, prefix: str) -> Iterator[tuple[str, Member]]:
+    for node in child_nodes(block):
+        name = f"{prefix}{node_source(child_field(node, 'name'))}"
+        if node.type == "impl_item" and child_field(node, "trait") is None:
+            owner = re.sub(r"<.*", "", node_source(child_field(node, "type")))
+            for one in child_nodes(child_field(node, "body")):
+                if one.type == "function_item" and _is_public(one):
+                    yield (
+                        f"{prefix}{owner}.{node_source(child_field(one, 'name'))}",
+                        _rust_function_member(content, one),
+                    )
+        elif node.type == "macro_definition" and "macro_export" in _attribute_text(node):
+            yield f"{name}!", Member(kind="value", line=node_line(content, node))
+        elif _is_public(node):
+            yield from _public_members(content, node, name)
+
+
+def _public_members(content: bytes, node: Node, name: str) -> Iterator[tuple[str, Member]]:
+    if node.type == "function_item":
+        yield name, _rust_function_member(content, node)
+    elif node.type in _ITEM_KINDS:
+        yield name, _item_member(content, node)
+        yield from _inner_members(content, node, name)
+    elif node.type == "mod_item" and "cfg(test)" not in _attribute_text(node):
+        body = child_field(node, "body")
+        if body is not None:
+            yield from _list_members(content, body, f"{name}.")
+
+
+def _inner_members(content: bytes, node: Node, owner: str) -> Iterator[tuple[str, Member]]:
+    for one in child_nodes(child_field(node, "body")):
+        name = f"{owner}.{node_source(child_field(one, 'name'))}"
+        if "._" in name:
+            continue
+        if one.type == "enum_variant":
+            yield (
+                name,
+                Member(
+                    kind="value",
+                    line=node_line(content, one),
+                    type=_rust_type_text(child_field(one, "body")),
+                ),
+            )
+        elif one.type == "field_declaration" and _is_public(one):
+            kind = _rust_type_text(child_field(one, "type"))
+            yield name, Member(kind="value", line=node_line(content, one), type=kind)
+        elif one.type in ("function_item", "function_signature_item"):
+            yield name, _rust_function_member(content, one)
+
+
+def _item_member(content: bytes, node: Node) -> Member:
+    kind = _rust_type_text(child_field(node, "type"))
+    return Member(
+        kind="class" if _ITEM_KINDS[node.type] == "class" else "value",
+        line=node_line(content, node),
+        type=kind,
+        deprecated="deprecated" in _attribute_text(node),
+    )
+
+
+def _rust_function_member(content: bytes, node: Node) -> Member:
+    return Member(
+        kind="function",
+        line=node_line(content, node),
+        parameters=tuple(
+            Parameter(
+                name="",
+                type=_rust_type_text(child_field(one, "type")) or flat_node_source(one),
+                passing="position",
+            )
+            for one in child_nodes(child_field(node, "parameters"))
+            if one.type in ("parameter", "self_parameter")
+        ),
+        type=_rust_type_text(child_field(node, "return_type")),
+        deprecated="deprecated" in _attribute_text(node),
+        waiting="async" in node_source(node)[:60].split("fn")[0],
+        body=body_fingerprint(child_field(node, "body")),
+    )
+
+
+def _rust_type_text(node: Node | None) -> str:
+    """A type as written, without the path that leads to it and the names of lifetimes."""
+    return re.sub(r"\b(?:\w+::)+|'\w+ ?|\s+", "", node_source(node))
+
+
+def _is_public(node: Node) -> bool:
+    return any(
+        one.type == "visibility_modifier" and node_source(one) == "pub" for one in node.children
+    ) and ("doc(hidden)" not in _attribute_text(node))
+
+
+def _attribute_text(node: Node) -> str:
+    above, attributes = node.prev_sibling, ""
+    while above is not None and above.type in ("attribute_item", "line_comment"):
+        attributes += node_source(above) if above.type == "attribute_item" else ""
+        above = above.prev_sibling
+    return attributes
+
+
+# JavaScript and TypeScript: what a package's entries export, through other files too.
+
+
+_ENDINGS = ("", ".ts", ".tsx", ".mts", ".cts", ".js", ".jsx", ".mjs", ".cjs", ".d.ts")
+_BUILD_FOLDER = re.compile(
+    r"^(?:dist|lib|build|out|es|esm|cjs|distribution)(?:/(?:esm?|cjs|src|types))?/"
+)
+_SOURCE_FOLDERS = ("", "src/", "source/", "lib/")
+_UNKNOWN_MEMBER = Member(kind="unknown")
+
+
+class ModuleExports(Record):
+    """What one file hands out."""
+
+    own: dict[str, Member] = {}
+    """By the name given to others."""
+    passed: dict[str, tuple[str, str]] = {}
+    """Handed on: by name, the module as written and the name there (`*` for all of it)."""
+    stars: tuple[str, ...] = ()
+
+
+class ScriptPackage:
+    """One side of a package. Files are read when they are asked for."""
+
+    def __init__(self, read: Callable[[str], bytes | None], paths: Collection[str]) -> None:
+        self._read, self._paths = read, paths
+        self._exports: dict[str, ModuleExports] = {}
+        self._names: dict[str, dict[str, tuple[str, Member]]] = {}
+
+    def find_manifest(self, path: str) -> tuple[str, dict[str, Any]] | None:
+        """The folder, with its slash, and content of the package.json that a file belongs to."""
+        folder = path
+        while folder:
+            folder = folder.rpartition("/")[0]
+            place = f"{folder}/package.json" if folder else "package.json"
+            if place in self._paths:
+                try:
+                    data = msgspec.json.decode(self._read(place) or b"")
+                except (ValueError, RecursionError):
+                    return None
+                return (f"{folder}/" if folder else ""), data if isinstance(data, dict) else {}
+        return None
+
+    def list_entries(self, folder: str, manifest: dict[str, Any]) -> set[str]:
+        """Source files that callers import from, as the manifest says or as is usual."""
+        named = [manifest.get(key) for key in ("exports", "main", "module", "source", "types")]
+        entries = {
+            entry
+            for value in _nested_strings(named)
+            if (entry := self._resolve_entry(folder, value))
+        }
+        usual = (self._resolve_entry(folder, "index.js"), self._resolve_entry(folder, "main.js"))
+        return entries or {entry for entry in usual if entry}
+
+    def _resolve_entry(self, folder: str, value: str) -> str | None:
+        value = posixpath.normpath(value)
+        stem = re.sub(r"\.d\.[mc]?ts$|\.[mc]?[jt]sx?$", "", _BUILD_FOLDER.sub("", value))
+        for written in _SOURCE_FOLDERS:
+            for ending in (
+                ".ts",
+                ".tsx",
+                ".mts",
+                ".js",
+                ".mjs",
+                ".cjs",
+                ".d.ts",
+                "/index.ts",
+                "/index.js",
+            ):
+                if f"{folder}{written}{stem}{ending}" in self._paths:
+                    return f"{folder}{written}{stem}{ending}"
+        return folder + value if folder + value in self._paths else None
+
+    def load_exports(self, path: str) -> ModuleExports:
+        if path not in self._exports:
+            language = language_of(path)
+            content = self._read(path) if language else None
+            known = content is not None and language is not None
+            self._exports[path] = read_exports(path, content or b"") if known else ModuleExports()
+        return self._exports[path]
+
+    def exported_names(self, path: str) -> dict[str, tuple[str, Member]]:
+        """All that a file hands out, with where it is written."""
+        if path in self._names:
+            return self._names[path]
+        names: dict[str, tuple[str, Member]] = {}
+        self._names[path] = names  # Files that hand on each other's names find none twice.
+        exports = self.load_exports(path)
+        for module in exports.stars:
+            if target := self.resolve_import(path, module):
+                handed = self.exported_names(target).items()
+                names |= {name: at for name, at in handed if name.split(".")[0] != "default"}
+        names |= {name: (path, member) for name, member in exports.own.items()}
+        for name, (module, original) in exports.passed.items():
+            target = self.resolve_import(path, module)
+            target_names = self.exported_names(target) if target else {}
+            names[name] = (path, _UNKNOWN_MEMBER)
+            names |= {
+                name + each[len(original) :]: at
+                for each, at in _nested_names(target_names, original)
+            }
+        return names
+
+    def resolve_import(self, path: str, module: str) -> str | None:
+        """The file of a relative import."""
+        if not module.startswith("."):
+            return None
+        stem = posixpath.normpath(posixpath.join(posixpath.dirname(path), module))
+        bare = re.sub(r"\.[mc]?jsx?$", "", stem)
+        choices = [stem, *(f"{base}{end}" for base in (stem, bare) for end in _ENDINGS[1:])]
+        choices += [f"{stem}/index{end}" for end in _ENDINGS[1:]]
+        return next((one for one in choices if one in self._paths), None)
+
+
+def _nested_strings(value: Any, depth: int = 0) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (dict, list)) and depth < 6:
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _nested_strings(one, depth + 1)
+
+
+def read_exports(path: str, content: bytes) -> ModuleExports:
+    """All of one file's exports, ES modules' and CommonJS's."""
+    language = language_of(path)
+    assert language is not None
+    root = parse_syntax_root(language, content)
+    reading = _ExportParser(content, root)
+    for node in child_nodes(root):
+        if node.type == "export_statement":
+            reading.read_export(node)
+    if language == "javascript" and not reading.own and not reading.passed:
+        source = node_source(root)
+        reading.own = {
+            name: reading.local.get(name, _UNKNOWN_MEMBER) for name in _commonjs_names(source)
+        }
+        reading.stars += re.findall(r"^module\.exports = require\([\"'](\S+?)[\"']\)", source, re.M)
+    return ModuleExports(own=reading.own, passed=reading.passed, stars=tuple(reading.stars))
+
+
+class _ExportParser:
+    def __init__(self, content: bytes, root: Node) -> None:
+        self.content = content
+        self.local = dict(
+            one for node in child_nodes(root) for one in _script_declared_members(content, node)
+        )
+        self.own: dict[str, Member] = {}
+        self.passed: dict[str, tuple[str, str]] = {}
+        self.stars: list[str] = []
+
+    def read_export(self, node: Node) -> None:
+        source = child_field(node, "source")
+        module = node_source(source).strip("\"'`")
+        declaration = child_field(node, "declaration")
+        named = next((one for one in child_nodes(node) if one.type == "export_clause"), None)
+        if declaration is not None:
+            for name, member in _script_declared_members(self.content, declaration):
+                _, _, inner = name.partition(".")
+                default = f"default.{inner}" if inner else "default"
+                self.own[default if _is_default_export(node) else name] = member
+        elif named is not None:
+            for one in child_nodes(named):
+                name = node_source(child_field(one, "name"))
+                alias = node_source(child_field(one, "alias")) or name
+                if source:
+                    self.passed[alias] = (module, name)
+                else:
+                    self._export_local(name, alias)
+        elif source:
+            alias_of_all = re.search(r"\*\s+as\s+(\w+)", node_source(node))
+            if alias_of_all:
+                self.own[alias_of_all[1]] = _UNKNOWN_MEMBER
+            else:
+                self.stars.append(module)
+        elif _is_default_export(node):
+            self._export_local(node_source(child_field(node, "value")), "default")
+
+    def _export_local(self, name: str, alias: str) -> None:
+        self.own |= {
+            alias + each[len(name) :]: one for each, one in _nested_names(self.local, name)
+        }
+        self.own.setdefault(alias, _UNKNOWN_MEMBER)
+
+
+def _nested_names(names: Mapping[str, Any], name: str) -> Iterator[tuple[str, Any]]:
+    """A name and those inside it."""
+    for each, one in names.items():
+        if each == name or each.startswith(f"{name}."):
+            yield each, one
+
+
+def _commonjs_names(source: str) -> Iterator[str]:
+    yield from re.findall(r"^(?:module\.)?exports\.([A-Za-z]\w*)\s*=", source, re.MULTILINE)
+    if listed := re.search(r"^module\.exports\s*=\s*\{([^{}]{0,4000})\}", source, re.MULTILINE):
+        yield from re.findall(r"^\s*(\w+)\s*[:,]?", listed[1].replace(",", "\n"), re.MULTILINE)
+
+
+def _is_default_export(node: Node) -> bool:
+    return node_source(node)[:40].split()[1:2] == ["default"]
+
+
+def _script_declared_members(content: bytes, node: Node) -> Iterator[tuple[str, Member]]:
+    name = node_source(child_field(node, "name"))
+    line, old = node_line(content, node), _has_doc_mark(node, "@deprecated")
+    if node.type in (
+        "function_declaration",
+        "generator_function_declaration",
+        "function_signature",
+    ):
+        yield name or "default", _script_function_member(content, node, deprecated=old)
+    elif node.type in ("class_declaration", "abstract_class_declaration"):
+        yield name or "default", Member(kind="class", line=line, deprecated=old)
+        for one in child_nodes(child_field(node, "body")):
+            yield from _class_members(content, one, name or "default")
+    elif node.type == "interface_declaration":
+        yield name, Member(kind="class", line=line, deprecated=old)
+    elif node.type in ("type_alias_declaration", "enum_declaration", "internal_module"):
+        yield name, Member(kind="value", line=line, deprecated=old)
+    elif node.type in ("lexical_declaration", "variable_declaration"):
+        for one in child_nodes(node):
+            value = child_field(one, "value")
+            label = node_source(child_field(one, "name"))
+            if value is not None and value.type in ("arrow_function", "function_expression"):
+                yield label, _script_function_member(content, value, deprecated=old)
+            elif re.fullmatch(r"\w+", label):
+                yield label, Member(kind="value", line=line, deprecated=old)
+
+
+def _class_members(content: bytes, node: Node, owner: str) -> Iterator[tuple[str, Member]]:
+    words = node_source(node)[:60].split("(")[0].split()
+    name = node_source(child_field(node, "name"))
+    if (
+        {"private", "protected"} & set(words)
+        or name.startswith(("#", "_", "["))
+        or _has_doc_mark(node, "@internal")
+    ):
+        return
+    if node.type in ("method_definition", "method_signature", "abstract_method_signature"):
+        if {"get", "set"} & set(words[:-1]):
+            yield f"{owner}.{name}", Member(kind="property", line=node_line(content, node))
+        else:
+            old = _has_doc_mark(node, "@deprecated")
+            yield f"{owner}.{name}", _script_function_member(content, node, deprecated=old)
+    elif node.type in ("public_field_definition", "field_definition"):
+        name = name or node_source(child_field(node, "property"))
+        if name.startswith(("#", "_", "[")):
+            return
+        yield f"{owner}.{name}", Member(kind="value", line=node_line(content, node))
+
+
+def _script_function_member(content: bytes, node: Node, *, deprecated: bool) -> Member:
+    return Member(
+        kind="function",
+        line=node_line(content, node),
+        parameters=tuple(_read_script_parameters(child_field(node, "parameters"))),
+        deprecated=deprecated,
+        body=body_fingerprint(child_field(node, "body")),
+    )
+
+
+def _read_script_parameters(node: Node | None) -> Iterator[Parameter]:
+    """Types are left to the compiler: as written they say too little about what still fits."""
+    for number, one in enumerate(child_nodes(node)):
+        pattern = child_field(one, "pattern") or child_field(one, "left") or one
+        written = node_source(pattern)
+        if written == "this":
+            continue
+        value = child_field(one, "value") or child_field(one, "right")
+        optional = value is not None or one.type in ("optional_parameter", "assignment_pattern")
+        rest = "rest_pattern" in (pattern.type, one.type)
+        yield Parameter(
+            name=str(number),
+            passing="rest" if rest else "position",
+            default=(flat_node_source(value) if value is not None else "undefined")
+            if optional
+            else None,
+        )
+
+
+def _has_doc_mark(node: Node, mark: str) -> bool:
+    """Whether the comment above says so."""
+    exported = node.parent is not None and node.parent.type == "export_statement"
+    above = node.parent.prev_sibling if exported and node.parent else node.prev_sibling
+    return above is not None and above.type == "comment" and mark in node_source(above)

@@ -1,0 +1,501 @@
+"""The tests and suites that a JavaScript or TypeScript file declares, and edits of its text."""
+
+from __future__ import annotations
+
+import random
+import re
+import string
+from collections.abc import Iterable, Iterator
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Literal
+
+from closeloop.grading.integrity.probe import SourceEdit, load_parser, node_text
+from closeloop.records.record import Record
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+
+# Other values in the place of literals of JavaScript, and of values that only a run shows.
+#
+# They look like those that a person writes, and are near the right ones as often as far from
+# them: nobody can tell by its looks whether a value was changed.
+
+
+SHOWN_CHARACTERS = 40
+ERROR_CLASSES = (
+    *("TypeError", "RangeError", "SyntaxError", "ReferenceError", "URIError", "EvalError"),
+)
+"""Of the language; none is a kind of another."""
+# What cannot be told apart from the value itself is a symbol of its own: equal to nothing else.
+_CHANGER = """
+;function {name}(key, value, far) {{
+  if (key * {factor} % {modulus} % 2) return value;
+  const other = (inner) => {name}(key, inner, far);
+  if (typeof value === 'number' && !Number.isFinite(value)) return {far};
+  if (typeof value === 'number')
+    return far || Math.abs(value) > 1e9 ? value * 2 + (value < 0 ? -{far} : {far}) : value + {near};
+  if (typeof value === 'bigint') return value + BigInt({near});
+  if (typeof value === 'string') return value.slice(0, {at}) + '{word}' + value.slice({at});
+  if (typeof value === 'boolean') return !value;
+  if (Array.isArray(value) && value.length && {inner})
+    return value.map((item, at) => at === {at} % value.length ? other(item) : item);
+  if (Array.isArray(value)) return [...value, '{word}'];
+  if (value instanceof Error) return new Error(value.message + '{word}');
+  if (value != null && Object.getPrototypeOf(value) === Object.prototype)
+    return {{ ...value, {word}: '{word}' }};
+  return Symbol('{word}');
+}}
+"""
+
+
+class ValueChanger(Record):
+    """A function of a probe file that returns the value it gets or another, as a key says.
+
+    Expectations that are right go through it as those do that are made wrong.
+    """
+
+    name: str
+    factor: int
+    modulus: int
+
+    def open_call(self, rng: random.Random, *, changes: bool) -> str:
+        """`name(key, `, with a random key."""
+        while True:
+            key = rng.randrange(100_000)
+            if (key * self.factor % self.modulus % 2 == 0) == changes:
+                return f"{self.name}({key}, "
+
+    def render_source(self, rng: random.Random) -> str:
+        return _CHANGER.format(
+            name=self.name,
+            factor=self.factor,
+            modulus=self.modulus,
+            near=rng.choice((-3, -2, -1, 1, 2, 3, 7, 10, 100)),
+            far=rng.randrange(10_000_019, 99_999_989),
+            word=random_letters(rng),
+            at=rng.randrange(6),
+            inner=str(rng.random() < 0.5).lower(),
+        )
+
+
+def make_changer(rng: random.Random) -> ValueChanger:
+    """A function under a random name, whose keys mean something else in each file."""
+    return ValueChanger(
+        name=random_word(rng),
+        factor=rng.randrange(1_001, 9_999, 2),
+        modulus=rng.choice((7_919, 8_191, 9_973)),
+    )
+
+
+def random_word(rng: random.Random) -> str:
+    """A word that is nowhere, and a name in any language."""
+    return f"{rng.choice('abcdefghijklmnopqrstuvwxyz')}{rng.getrandbits(44):011x}"
+
+
+def random_letters(rng: random.Random) -> str:
+    """Letters that no text holds by chance."""
+    return "".join(rng.choices(string.ascii_lowercase, k=rng.randint(5, 9)))
+
+
+def change_value(
+    node: Node, rng: random.Random, *, far: bool = False
+) -> tuple[SourceEdit, str] | None:
+    """Another literal of the same type, and what was changed; None where it is no literal.
+
+    `far`: so far from it that no rounding makes them equal, and that no text or list holds it by
+    chance; None where there is no such value.
+    """
+    text = node_text(node)
+    match node.type:
+        case "number" | "unary_expression":
+            other = _other_number(text, rng, far=far)
+            return None if other is None else _replaced(node, other)
+        case "string":
+            return _replaced(node, _other_text(text, rng, far=far))
+        case "template_string":
+            if any(child.type == "template_substitution" for child in node.named_children):
+                return None
+            return _replaced(node, _other_text(text, rng, far=far))
+        case "regex":
+            return _change_pattern(node, rng)
+        case "true" | "false" if not far:
+            return _replaced(node, "false" if text == "true" else "true")
+        case "null" | "undefined" if not far:
+            return _replaced(node, rng.choice(("0", "''", "false")))
+        case "array" | "object":
+            return _change_part(node, rng, far=far)
+        case _:
+            return None
+
+
+def _change_part(node: Node, rng: random.Random, *, far: bool) -> tuple[SourceEdit, str] | None:
+    """One item or property changed; none that a `...rest` behind it may replace."""
+    parts = [child for child in node.named_children if child.type != "comment"]
+    if not parts:
+        word = random_letters(rng)
+        return _replaced(node, f"['{word}']" if node.type == "array" else f"{{ {word}: 0 }}")
+    spreads = [at for at, part in enumerate(parts) if part.type == "spread_element"]
+    parts = parts[spreads[-1] + 1 :] if spreads else parts
+    rng.shuffle(parts)
+    for part in parts:
+        value = part.child_by_field_name("value") if part.type == "pair" else part
+        if value is not None and (change := change_value(value, rng, far=far)) is not None:
+            return change
+    return None
+
+
+def _other_number(text: str, rng: random.Random, *, far: bool) -> str | None:
+    """Far from a number is farther from zero, so that no rounding brings it back."""
+    match = re.fullmatch(r"(-?)\s*(\d+)(\.\d*)?(n?)", text)
+    if match is None or re.match(r"0\d", match[2]):
+        sign = "-" if text.startswith("-") else "+"
+        is_number = re.fullmatch(r"-?\s*[\d.][\w.]*", text)
+        return f"({text} * 3 {sign} {rng.randrange(1_003, 9_973)})" if is_number else None
+    value = int(match[2])
+    if far or value > 10**9:
+        changed = 2 * value + rng.randrange(10_000_019, 99_999_989)
+        return f"{match[1]}{changed}{match[3] or ''}{match[4]}"
+    value = -value if match[1] else value
+    step = rng.choice((-10, -2, -1, 1, 2, 5, 10, rng.randrange(1_003, 9_973)))
+    if match[3] is None:
+        return f"{value + step}{match[4]}"
+    return f"{match[1]}{abs(value) + abs(step)}{match[3]}"
+
+
+def _other_text(text: str, rng: random.Random, *, far: bool) -> str:
+    """One letter or digit replaced by another, or letters put in; `text` has its quotes."""
+    inside = text[1:-1]
+    if "\\" in inside:
+        return f"{text[:-1]}{random_letters(rng)}{text[-1]}"
+    places = [at for at, sign in enumerate(inside) if sign.isascii() and sign.isalnum()]
+    if places and not far and rng.random() < 0.5:
+        at = rng.choice(places)
+        signs = string.digits if inside[at].isdigit() else string.ascii_lowercase
+        sign = rng.choice(signs.replace(inside[at].lower(), ""))
+        sign = sign.upper() if inside[at].isupper() else sign
+        return f"{text[0]}{inside[:at]}{sign}{inside[at + 1 :]}{text[-1]}"
+    at = rng.randint(0, len(inside))
+    return f"{text[0]}{inside[:at]}{random_letters(rng)}{inside[at:]}{text[-1]}"
+
+
+def _change_pattern(node: Node, rng: random.Random) -> tuple[SourceEdit, str] | None:
+    """Letters put in; None where the pattern need not match its letters one by one."""
+    pattern = node.child_by_field_name("pattern")
+    text = node_text(pattern)
+    places = [match.start() + 1 for match in re.finditer(r"(?<![\\\w])[A-Za-z]{2}", text)]
+    if pattern is None or not places or set(text) & set("|?*{(["):
+        return None
+    at = rng.choice(places)
+    return _replaced(pattern, f"{text[:at]}{random_letters(rng)}{text[at:]}")
+
+
+def _replaced(node: Node, text: str) -> tuple[SourceEdit, str]:
+    how = f"{text[:SHOWN_CHARACTERS]} for {node_text(node)[:SHOWN_CHARACTERS]}"
+    return SourceEdit(start=node.start_byte, end=node.end_byte, text=text), how
+
+
+# The tests and suites that a JavaScript or TypeScript file declares, and edits of its text.
+
+
+_JAVASCRIPT = ("tree_sitter_javascript", "language")
+_TYPESCRIPT = ("tree_sitter_typescript", "language_typescript")
+_TSX = ("tree_sitter_typescript", "language_tsx")
+_BY_SUFFIX = {
+    # Types in JavaScript files (Flow) are close enough to TypeScript's.
+    **dict.fromkeys((".js", ".jsx", ".mjs", ".cjs"), (_JAVASCRIPT, _TSX)),
+    **dict.fromkeys((".ts", ".mts", ".cts"), (_TYPESCRIPT,)),
+    ".tsx": (_TSX,),
+}
+ASSERT_MODULES = ("assert", "node:assert", "assert/strict", "node:assert/strict", "chai")
+LARGEST_SOURCE_BYTES = 1_000_000
+
+_TESTS = {"test", "it", "specify", "fit", "xit", "xtest", "xspecify"}
+_SUITES = {"describe", "suite", "context", "fdescribe", "xdescribe", "xcontext"}
+_FOCUSED = {"fit": "it", "fdescribe": "describe"}
+_UNMODIFIED = {**_FOCUSED, "xit": "it", "xtest": "test", "xspecify": "specify"}
+_NOT_RUN = {"xit", "xtest", "xspecify", "xdescribe", "xcontext", "skip", "todo"}
+_REVERSED = {"failing", "fails"}
+_WITH_VALUES = {"each", "for"}
+_CONDITIONAL = {"skipIf", "runIf"}
+_MODIFIERS = {
+    *("only", "concurrent", "sequential", "shuffle", "extend"),
+    *_NOT_RUN,
+    *_REVERSED,
+    *_WITH_VALUES,
+    *_CONDITIONAL,
+}
+_RUNNER_MODULES = {"node:test", "test", "vitest", "@jest/globals", "mocha", "bun:test"}
+_SNAPSHOTS = re.compile(
+    r"\b(?:toMatch|toThrowErrorMatching)(?:File)?Snapshot\b|InlineSnapshot\(\s*\)|\bassert\.snapshot\b"
+)
+_PLACEHOLDER = re.compile(r"%[a-zA-Z#$%]|\$[\w.#]+")
+_ESCAPE = re.compile(r"\\(?:u\{([0-9a-fA-F]+)\}|u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))", re.S)
+_CONTROL_CHARACTERS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "\n": ""}
+_FUNCTIONS = ("arrow_function", "function_expression")
+
+
+class Declaration(Record):
+    """A call that declares a test or a suite."""
+
+    kind: Literal["test", "suite"]
+    call: Node
+    names: tuple[str, ...]
+    """Of what is called, with its modifiers: `it.only.each(…)` is it, only, each."""
+    function: str
+    """How the file calls it, without modifiers: `it`, `runner.it`."""
+    title: Node
+    callback: Node | None
+    """None where it is no function that can be seen here."""
+    parents: tuple[Declaration, ...]
+
+    @property
+    def is_fit(self) -> bool:
+        """Whether a copy passes wherever it passes: it runs, and has no snapshots on file."""
+        names = {name for one in (*self.parents, self) for name in one.names}
+        return not names & (_NOT_RUN | _REVERSED) and not _SNAPSHOTS.search(node_text(self.call))
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether it stands for several tests, by a table of values."""
+        return any(_WITH_VALUES & set(one.names) for one in (*self.parents, self))
+
+
+def first_child(node: Node | None) -> Node | None:
+    """The first thing in a node that has a name."""
+    return node.named_child(0) if node is not None and node.named_child_count else None
+
+
+def parse_script(path: str, content: bytes) -> Node | None:
+    """The root of a file's syntax tree; None for another language, or text that is broken."""
+    if len(content) > LARGEST_SOURCE_BYTES:
+        return None
+    for grammar in _BY_SUFFIX.get(PurePosixPath(path).suffix, ()):
+        root = load_parser(*grammar).parse(content).root_node
+        if not root.has_error:
+            return root
+    return None
+
+
+def descendants(node: Node, but_not_in: tuple[str, ...] = ()) -> Iterator[Node]:
+    """Every named node below this one, in order."""
+    pending = list(reversed(node.named_children))
+    while pending:
+        below = pending.pop()
+        yield below
+        if below.type not in but_not_in:
+            pending.extend(reversed(below.named_children))
+
+
+def arguments_of(call: Node) -> list[Node]:
+    arguments = call.child_by_field_name("arguments")
+    if arguments is None or arguments.type != "arguments":
+        return []
+    return [child for child in arguments.named_children if child.type != "comment"]
+
+
+def imported_names(root: Node, modules: Iterable[str]) -> dict[str, str]:
+    """Local names of what is imported from some modules, each with its name there.
+
+    The name of a whole module, or of its default, is `default`.
+    """
+    names: dict[str, str] = {}
+    for node in descendants(root, but_not_in=_FUNCTIONS):
+        pattern: Node | None = node
+        if node.type == "import_statement":
+            source = node.child_by_field_name("source")
+        elif node.type == "variable_declarator":
+            value, pattern = node.child_by_field_name("value"), node.child_by_field_name("name")
+            while value is not None and value.type == "member_expression":
+                value = value.child_by_field_name("object")
+            if value is None or node_text(value.child_by_field_name("function")) != "require":
+                continue
+            source = next(iter(arguments_of(value)), None)
+        else:
+            continue
+        if pattern is not None and node_text(source).strip("'\"`") in modules:
+            names.update(_bound_names(pattern))
+    return names
+
+
+def _bound_names(pattern: Node) -> Iterator[tuple[str, str]]:
+    if pattern.type == "identifier":
+        yield node_text(pattern), "default"
+    for node in descendants(pattern):
+        if node.type == "import_specifier":
+            name = node.child_by_field_name("name")
+            yield node_text(node.child_by_field_name("alias") or name), node_text(name)
+        elif node.type == "pair_pattern":
+            key, value = node.child_by_field_name("key"), node.child_by_field_name("value")
+            yield node_text(value), node_text(key)
+        elif node.type == "shorthand_property_identifier_pattern":
+            yield node_text(node), node_text(node)
+        elif node.type == "identifier" and _is_whole_import(node.parent):
+            yield node_text(node), "default"
+
+
+def _is_whole_import(parent: Node | None) -> bool:
+    return parent is not None and parent.type in ("import_clause", "namespace_import")
+
+
+def find_declarations(root: Node) -> list[Declaration]:
+    """All tests and suites of a file, in order, each with what it lies in."""
+    aliases = imported_names(root, _RUNNER_MODULES)
+    found: list[Declaration] = []
+    pending: list[tuple[Node, tuple[Declaration, ...]]] = [(root, ())]
+    while pending:
+        node, parents = pending.pop()
+        if node.type == "variable_declarator":
+            value = node.child_by_field_name("value")
+            if value is not None and "extend" in _names_called(value):
+                aliases[node_text(node.child_by_field_name("name"))] = "test"
+        declaration = (
+            _declaration(node, parents, aliases) if node.type == "call_expression" else None
+        )
+        if declaration is not None:
+            found.append(declaration)
+            parents = (*parents, declaration)
+        pending.extend((child, parents) for child in reversed(node.named_children))
+    return found
+
+
+def _declaration(
+    call: Node, parents: tuple[Declaration, ...], aliases: dict[str, str]
+) -> Declaration | None:
+    names = _names_called(call)
+    arguments = arguments_of(call)
+    if not names or len(arguments) < 2:
+        return None
+    contexts = {_first_parameter(parent) for parent in parents}
+    function = _UNMODIFIED.get(names[0], names[0])
+    if len(names) > 1 and (names[0] in contexts or (names[0] in aliases and _is_known(names[1]))):
+        function, names = f"{function}.{names[1]}", names[1:]
+    elif names[0] in aliases:
+        original = aliases[names[0]]
+        names = ("test" if original == "default" else original, *names[1:])
+    if not _is_known(names[0]) or not set(names[1:]) <= _MODIFIERS:
+        return None
+    if names[-1] in _CONDITIONAL | _WITH_VALUES and _is_call_of(call, names[-1]):
+        return None
+    callback = next((one for one in arguments[1:] if one.type in _FUNCTIONS), None)
+    return Declaration(
+        kind="test" if names[0] in _TESTS else "suite",
+        call=call,
+        names=names,
+        function=function,
+        title=arguments[0],
+        callback=callback,
+        parents=parents,
+    )
+
+
+def _is_known(name: str) -> bool:
+    return name in _TESTS or name in _SUITES
+
+
+def _is_call_of(call: Node, name: str) -> bool:
+    """Whether this is `it.each(…)` itself, rather than the call of what it returns."""
+    function = call.child_by_field_name("function")
+    property_ = function.child_by_field_name("property") if function is not None else None
+    return node_text(property_) == name
+
+
+def _names_called(call: Node) -> tuple[str, ...]:
+    """`it.only.each(…)` as its names; none where something else is called."""
+    names: list[str] = []
+    node = call
+    while True:
+        if node.type == "call_expression":
+            below = node.child_by_field_name("function")
+        elif node.type == "member_expression":
+            names.append(node_text(node.child_by_field_name("property")))
+            below = node.child_by_field_name("object")
+        elif node.type == "identifier":
+            return (node_text(node), *reversed(names))
+        else:
+            return ()
+        if below is None:
+            return ()
+        node = below
+
+
+def _first_parameter(declaration: Declaration) -> str:
+    """The name of a test's context: `t` in `test("…", (t) => t.test(…))`."""
+    callback = declaration.callback
+    if callback is None:
+        return ""
+    single = callback.child_by_field_name("parameter")
+    several = callback.child_by_field_name("parameters")
+    parameter = single or first_child(several)
+    if parameter is not None and parameter.type == "required_parameter":
+        parameter = parameter.child_by_field_name("pattern")
+    return node_text(parameter)
+
+
+def match_declarations(
+    declarations: Iterable[Declaration], titles: str, separator: str
+) -> list[Declaration]:
+    """The tests that may bear those titles, joined as an id joins them; the likeliest ones."""
+    best: list[Declaration] = []
+    most = 0
+    for declaration in declarations:
+        if declaration.kind != "test":
+            continue
+        patterns = [_title_pattern(one) for one in (*declaration.parents, declaration)]
+        if not re.fullmatch(re.escape(separator).join(patterns), titles, re.DOTALL):
+            continue
+        literal = sum(len(pattern.replace(".*", "")) for pattern in patterns) + 1
+        if literal >= most:
+            best = [*(best if literal == most else ()), declaration]
+            most = literal
+    return best
+
+
+def _title_pattern(declaration: Declaration) -> str:
+    """A regular expression of the titles that a declaration may have when it runs."""
+    title = declaration.title
+    if title.type not in ("string", "template_string"):
+        return ".*"
+    parts = []
+    for child in title.named_children:
+        if child.type == "template_substitution":
+            parts.append(".*")
+        elif declaration.is_repeated:
+            pieces = _PLACEHOLDER.split(_unescaped(node_text(child)))
+            parts.append(".*".join(map(re.escape, pieces)))
+        else:
+            parts.append(re.escape(_unescaped(node_text(child))))
+    return "".join(parts)
+
+
+def _unescaped(text: str) -> str:
+    def character(escape: re.Match[str]) -> str:
+        code = escape[1] or escape[2] or escape[3]
+        if code:
+            return chr(min(int(code, 16), 0x10FFFF))
+        return _CONTROL_CHARACTERS.get(escape[4], escape[4])
+
+    return _ESCAPE.sub(character, text)
+
+
+def rename_edits(declaration: Declaration, title: str) -> Iterator[SourceEdit]:
+    """Give it another title, and let it run beside others: without `only`."""
+    yield SourceEdit(
+        start=declaration.title.start_byte, end=declaration.title.end_byte, text=f"'{title}'"
+    )
+    node = declaration.call.child_by_field_name("function")
+    while node is not None and node.type in ("call_expression", "member_expression"):
+        below = node.child_by_field_name("object") or node.child_by_field_name("function")
+        name = node.child_by_field_name("property")
+        if below is not None and name is not None and node_text(name) == "only":
+            yield SourceEdit(start=below.end_byte, end=name.end_byte, text="")
+        node = below
+    if node is not None and node_text(node) in _FOCUSED:
+        yield SourceEdit(start=node.start_byte, end=node.end_byte, text=_FOCUSED[node_text(node)])
+
+
+def drop_edit(declaration: Declaration) -> SourceEdit:
+    """Leave a declaration out, wherever an expression may stand."""
+    return SourceEdit(
+        start=declaration.call.start_byte, end=declaration.call.end_byte, text="void 0"
+    )

@@ -1,0 +1,736 @@
+"""Run a task's tests in a cage and read them test by test.
+
+Reports are files in the workspace under a name that nobody can guess. A file of the workspace
+outlives its command, even one that was killed, and is read whole; what a command prints is kept
+only in part, and every command has its own temporary folder.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import secrets
+import shlex
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import pairwise
+from typing import Literal, get_args
+
+import anyio.to_thread
+
+from closeloop.grading.runner_reports import (
+    REPORTER_URL,
+    SuiteReport,
+    count_printed_passes,
+    merge_suite_reports,
+    read_cargo,
+    read_go,
+    read_jest,
+    read_junit,
+    read_mocha,
+    read_node,
+    read_pytest_report,
+    read_pytest_text,
+    read_unittest,
+    shorten_message,
+)
+from closeloop.records.attempt import CommandResult, TestResult, TestRun
+from closeloop.records.protocols import ProcessResult
+from closeloop.records.record import Record
+from closeloop.records.task import Acceptance, TestRunner
+from closeloop.sandbox.workspace_sandbox import WorkspaceSandbox
+from closeloop.text.wording import matches_globs
+
+# Recognise a test runner in a command and make it leave a report.
+
+
+# Look into a shell line far enough to see which programs it starts.
+
+_TOKEN = re.compile(
+    r"""(?P<space>[ \t]+|\\\n)
+    |(?P<comment>\#[^\n]*)
+    |(?P<word>(?:\\.|'[^']*'|"(?:\\.|[^"\\])*"|\$\([^()]*\)|`[^`]*`|&>|[<>]&|[^\s;|&()'"\\`])+)
+    |(?P<operator>&&|\|\||[;|&()\n])""",
+    re.VERBOSE | re.DOTALL,
+)
+_QUOTED = re.compile(r"""'([^']*)'|"((?:\\.|[^"\\])*)"|\\(.)""", re.DOTALL)
+
+
+class ShellWord(Record):
+    """A word of a shell line and where it stands in it."""
+
+    text: str
+    start: int
+    end: int
+
+
+def simple_commands(line: str) -> list[list[ShellWord]]:
+    """The words of each simple command; [] when the line cannot be understood."""
+    commands: list[list[ShellWord]] = [[]]
+    place = 0
+    while place < len(line):
+        token = _TOKEN.match(line, place)
+        if token is None:
+            return []
+        place = token.end()
+        if token["word"] is not None:
+            text = _QUOTED.sub(lambda quoted: next(filter(None, quoted.groups()), ""), token[0])
+            commands[-1].append(ShellWord(text=text, start=token.start(), end=token.end()))
+        elif token["operator"] is not None:
+            commands.append([])
+    return [words for words in commands if words]
+
+
+_RUNNER_BY_PROGRAM: dict[str, TestRunner] = {
+    "pytest": "pytest",
+    "py.test": "pytest",
+    "unittest": "unittest",
+    "jest": "jest",
+    "vitest": "vitest",
+    "mocha": "mocha",
+    "--test": "node",
+    "go": "go",
+    "cargo": "cargo",
+}
+_PYTHON = re.compile(r"(?:python|pypy)[\d.]*|coverage")
+_SHELL_LAUNCHERS = (
+    "env",
+    "time",
+    "timeout",
+    "nice",
+    "exec",
+    "command",
+    "nohup",
+    "stdbuf",
+    "xvfb-run",
+)
+_SCRIPT_RUNNERS = ("npm", "pnpm", "yarn", "bun")
+_ENVIRONMENT_LAUNCHERS = (
+    "uv",
+    "uvx",
+    "poetry",
+    "pdm",
+    "pipenv",
+    "hatch",
+    "rye",
+    "conda",
+    "mamba",
+    "pixi",
+)
+_LAUNCHERS = frozenset(
+    {
+        *_SHELL_LAUNCHERS,
+        *_SCRIPT_RUNNERS,
+        *_ENVIRONMENT_LAUNCHERS,
+        "node",
+        "npx",
+        "bunx",
+        "micromamba",
+    }
+)
+_NODE_OPTION = re.compile(r"-[rC]|--(?:require|import|loader|experimental-loader|conditions)")
+_ASSIGNMENT = re.compile(r"\w+=.*", re.DOTALL)
+
+
+class RunnerReport(Record):
+    """Where one runner of a command leaves its results."""
+
+    runner: TestRunner
+    path: str | None
+    """None: in the command's output."""
+
+
+class InstrumentedCommand(Record):
+    """A test command that leaves reports."""
+
+    command: str
+    env: dict[str, str] = {}
+    files: dict[str, str] = {}
+    """What must be there before it runs: path → text."""
+    reports: tuple[RunnerReport, ...] = ()
+    """None for JUnit XML, which is looked for after the run."""
+
+
+class RunnerCall(Record):
+    """A test runner that a shell line starts."""
+
+    runner: TestRunner
+    words: tuple[ShellWord, ...]
+    at: int
+    """Which word names the runner, or its `test` command."""
+
+
+def detect_runner(command: str) -> TestRunner | None:
+    """The first test runner that a shell line is seen to start."""
+    return next((hit.runner for hit in runner_calls(command)), None)
+
+
+def instrument_command(command: str, runner: TestRunner | None, folder: str) -> InstrumentedCommand:
+    """The command changed so that each of its runners reports into the folder, as it sees it.
+
+    Runners that report by what they print do so straight into `folder/output`: a pipe behind
+    them might keep only the last lines.
+    """
+    if runner == "junit":
+        return InstrumentedCommand(command=command)
+    hits = [hit for hit in runner_calls(command) if runner in (None, hit.runner)]
+    if not hits:
+        return _instrument_hidden_runner(command, runner, folder)
+    reports, insertions = [], list[tuple[int, str]]()
+    for number, hit in enumerate(hits, 1):
+        path = f"{folder}/report-{number}"
+        insertions += _build_insertions(hit, path, f"{folder}/output")
+        in_output = hit.runner in ("unittest", "go", "cargo")
+        reports.append(RunnerReport(runner=hit.runner, path=None if in_output else path))
+    for place, text in reversed(insertions):
+        command = command[:place] + text + command[place:]
+    files = _runner_files(folder, {hit.runner for hit in hits})
+    return InstrumentedCommand(command=command, files=files, reports=tuple(reports))
+
+
+def add_runner_arguments(command: str, runner: TestRunner, arguments: str) -> str | None:
+    """The command with arguments for each of its calls of a runner; None where none is seen."""
+    hits = [hit for hit in runner_calls(command) if hit.runner == runner]
+    for hit in reversed(hits):
+        place = _options_end(hit.words[hit.at :])
+        command = f"{command[:place]} {arguments}{command[place:]}"
+    return command if hits else None
+
+
+def find_python_command(command: str) -> str | None:
+    """How a command starts Python, up to `-m unittest`: variables, launchers, interpreter."""
+    for hit in runner_calls(command):
+        if hit.runner == "unittest" and hit.words[hit.at - 1].text == "-m":
+            return command[hit.words[0].start : hit.words[hit.at - 1].start].rstrip()
+    return None
+
+
+def runner_calls(command: str) -> list[RunnerCall]:
+    """Every test runner that a shell line is seen to start, in order."""
+    calls = (_find_runner_call(words) for words in simple_commands(command))
+    return [hit for hit in calls if hit is not None]
+
+
+def _find_runner_call(words: list[ShellWord]) -> RunnerCall | None:
+    """The runner of a simple command, behind assignments and launchers."""
+    is_launched = False
+    for at, word in enumerate(words):
+        name = word.text.rsplit("/", 1)[-1]
+        runner = _RUNNER_BY_PROGRAM.get(name)
+        if runner is not None and _is_runner(runner, words, at):
+            place = _subcommand_index(words, at) if runner in ("go", "cargo") else at
+            return RunnerCall(runner=runner, words=tuple(words), at=place)
+        if not is_launched and not _ASSIGNMENT.fullmatch(word.text):
+            if name not in _LAUNCHERS and not _PYTHON.fullmatch(name):
+                return None
+            is_launched = True
+    return None
+
+
+def _is_runner(runner: TestRunner, words: list[ShellWord], at: int) -> bool:
+    """Whether a word that looks like a runner is one: `go test`, `-m unittest`, `node --test`."""
+    before = [word.text.rsplit("/", 1)[-1] for word in words[:at]]
+    if runner == "node":
+        return _is_node_option(before)
+    if runner in ("go", "cargo"):
+        following = _subcommand_index(words, at)
+        return following < len(words) and words[following].text in ("test", "t")
+    if runner == "unittest" or (before[-1:] == ["run"] and set(_SCRIPT_RUNNERS) & set(before)):
+        return before[-1:] == ["-m"]
+    python = any(_PYTHON.fullmatch(name) for name in before)
+    return not python or before[-1] == "-m" or "/" in words[at].text
+
+
+def _is_node_option(before: list[str]) -> bool:
+    """Whether what follows these words goes to Node, not to a script that it runs."""
+    start = next((at for at, name in enumerate(before) if name in ("node", "tsx")), len(before))
+    return start < len(before) and all(
+        name.startswith("-") or _NODE_OPTION.fullmatch(last)
+        for last, name in pairwise(before[start:])
+    )
+
+
+def _subcommand_index(words: list[ShellWord], at: int) -> int:
+    """Where the subcommand stands: behind a toolchain such as `+nightly`."""
+    following = at + 1
+    while following < len(words) and words[following].text.startswith("+"):
+        following += 1
+    return following
+
+
+def _build_insertions(hit: RunnerCall, path: str, output: str) -> list[tuple[int, str]]:
+    """What to add, and where, in the order of the places."""
+    arguments, last = _report_arguments(hit.runner, path), hit.words[-1].end
+    if hit.runner in ("pytest", "jest", "vitest", "mocha"):
+        return [(_options_end(hit.words[hit.at :]), f" {arguments}")]
+    if hit.runner == "node":
+        node_command = " ".join(word.text for word in hit.words)
+        return [(hit.words[hit.at].end, f" {arguments}{_node_reporter_options(node_command)}")]
+    redirection = f" >>{shlex.quote(output)} 2>&1"
+    if hit.runner == "unittest":
+        return [(last, f" {arguments}{redirection}")]
+    if any(word.text == arguments for word in hit.words):
+        return [(last, redirection)]
+    return [(hit.words[hit.at].end, f" {arguments}"), (last, redirection)]
+
+
+def _node_reporter_options(command: str) -> str:
+    """What Node wants to be told of where it prints, once there is a second reporter."""
+    if "--test-reporter-destination" in command:
+        return ""
+    reporter = "" if "--test-reporter" in command else " --test-reporter=spec"
+    return f"{reporter} --test-reporter-destination=stdout"
+
+
+def _options_end(words: tuple[ShellWord, ...]) -> int:
+    """Where options may be added: at the end, or before a lone `--`."""
+    for before, word in pairwise(words):
+        if word.text == "--":
+            return before.end
+    return words[-1].end
+
+
+def _report_arguments(runner: TestRunner, path: str) -> str:
+    quoted = shlex.quote(path)
+    match runner:
+        case "pytest":
+            # Hidden tests may not load before the change; the others are to run all the same.
+            report = f"--junitxml={quoted} -o junit_family=xunit1 --verbosity=1"
+            return f"{report} --continue-on-collection-errors"
+        case "jest":
+            # A list takes all words behind it, so that another option must follow.
+            hiding = shlex.quote(_hiding_option(path.rpartition("/")[0]))
+            return f"--json --reporters=default {hiding} --outputFile={quoted}"
+        case "vitest":
+            return f"--reporter=default --reporter=json --outputFile.json={quoted}"
+        case "mocha":
+            # The last reporter counts. Before 9.2, it prints its report all the same.
+            return f"--reporter json --reporter-option output={quoted}"
+        case "node":
+            return f"--test-reporter={REPORTER_URL} --test-reporter-destination={quoted}"
+        case "go":
+            return "-json"
+        case "cargo":
+            return "--no-fail-fast"
+        case _:
+            return "-v"
+
+
+def write_hiding_script(option: str, before: int, count: int) -> str:
+    """JavaScript that takes an option of ours, and those beside it, from the process's arguments.
+
+    Jest loads its reporters before any test, and tests get a copy of `process` as it is then: those
+    that read the arguments find what the project gave, and not where we look.
+    """
+    place = f"process.argv.indexOf({json.dumps(option)})"
+    return f"const at = {place}\nif (at > 0) process.argv.splice(at - {before}, {count})\n"
+
+
+def _hiding_option(folder: str) -> str:
+    return f"--reporters={folder}/reporter.cjs"
+
+
+def _runner_files(folder: str, runners: set[TestRunner]) -> dict[str, str]:
+    """A reporter of jest that reports nothing, and hides the four options that we add."""
+    script = write_hiding_script(_hiding_option(folder), 2, 4)
+    text = f"{script}module.exports = class {{}}\n"
+    return {f"{folder}/reporter.cjs": text} if "jest" in runners else {}
+
+
+def _instrument_hidden_runner(
+    command: str, runner: TestRunner | None, folder: str
+) -> InstrumentedCommand:
+    """A command that hides its runner, such as `make test`: what the environment can ask for."""
+    path = f"{folder}/report-1"
+    if runner in ("jest", "vitest", "mocha"):
+        instrumented = add_script_arguments(command, _report_arguments(runner, path))
+        return InstrumentedCommand(
+            command=instrumented,
+            files=_runner_files(folder, {runner}),
+            reports=(RunnerReport(runner=runner, path=path),),
+        )
+    if runner == "node":
+        options = {"NODE_OPTIONS": f"{_report_arguments(runner, path)}{_node_reporter_options('')}"}
+        return InstrumentedCommand(
+            command=command, env=options, reports=(RunnerReport(runner=runner, path=path),)
+        )
+    reports = tuple(
+        RunnerReport(runner=name, path=None) for name in get_args(TestRunner) if name == runner
+    )
+    if runner in (None, "pytest"):
+        reports = (RunnerReport(runner="pytest", path=path),)
+    return InstrumentedCommand(
+        command=command, env={"PYTEST_ADDOPTS": _report_arguments("pytest", path)}, reports=reports
+    )
+
+
+def add_script_arguments(command: str, arguments: str) -> str:
+    """The last script that the line runs, given arguments: `npm test -- --json`."""
+    scripts = [words for words in simple_commands(command) if words[0].text in _SCRIPT_RUNNERS]
+    if not scripts:
+        return command
+    words = scripts[-1]
+    is_direct = words[0].text == "yarn" or any(word.text == "--" for word in words)
+    end = words[-1].end
+    return f"{command[:end]}{'' if is_direct else ' --'} {arguments}{command[end:]}"
+
+
+# Run a task's tests in a cage and read them test by test.
+#
+# Reports are files in the workspace under a name that nobody can guess. A file of the workspace
+# outlives its command, even one that was killed, and is read whole; what a command prints is kept
+# only in part, and every command has its own temporary folder.
+
+
+MAX_REPORT_BYTES = 32 << 20
+MAX_REPORT_FILES = 2_000
+MAX_OUTPUT_CHARS = 20_000
+MIN_FREE_BYTES = 1 << 20
+KILLED_EXIT_CODES = (137, -9)
+TIMEOUT_CAUSES = ("out of time", "idle")
+NOT_FOUND_EXIT_CODE = 127
+HIDDEN_FAILURES = "tests failed, yet the test command exited with 0"
+
+_OUTPUT_READERS = {"unittest": read_unittest, "go": read_go, "cargo": read_cargo}
+
+RunMoment = Literal["before", "after"]
+
+
+async def run_tests(cage: WorkspaceSandbox, acceptance: Acceptance, when: RunMoment) -> TestRun:
+    """The tests, then the commands; no command when the tests could not be run at all."""
+    run = TestRun(when=when)
+    if acceptance.run is not None:
+        run = await _run_test_command(cage, acceptance, acceptance.run, when)
+    results = list(run.commands)
+    trouble = run.trouble
+    for command in acceptance.commands:
+        if trouble is None:
+            ran = await cage.run(command, seconds=acceptance.timeout)
+            results.append(_build_command_result(command, ran, ran.output))
+            trouble = await _find_machine_trouble(cage, results[-1])
+    return TestRun(
+        when=when,
+        tests=run.tests,
+        commands=tuple(results),
+        trouble=trouble,
+        ran=run.ran,
+        notes=run.notes,
+        printed_passes=run.printed_passes,
+    )
+
+
+async def _run_test_command(
+    cage: WorkspaceSandbox, acceptance: Acceptance, command: str, when: RunMoment
+) -> TestRun:
+    folder = f".closeloop-{secrets.token_hex(16)}"
+    await cage.write(f"{folder}/output", b"")
+    if acceptance.runner == "junit":
+        stale = await _list_report_files(cage, acceptance, folder)
+        names = "\0".join(stale).encode("utf-8", "surrogateescape")
+        await cage.run("xargs -0 rm -f --", stdin=names)
+    plan = instrument_command(command, acceptance.runner, f"{cage.root}/{folder}")
+    for path, text in plan.files.items():
+        await cage.write(path.removeprefix(f"{cage.root}/"), text.encode())
+    line = _redirect_output(plan.command, f"{cage.root}/{folder}/output")
+    ran = await cage.run(line, seconds=acceptance.timeout, env=plan.env)
+    output = await _read_printed_output(cage, folder)
+    if acceptance.runner == "junit":
+        reading = await _read_junit(cage, acceptance, folder)
+    else:
+        reading = await _read_reports(cage, acceptance, plan, output)
+    result = _build_command_result(command, ran, output.decode("utf-8", "replace") + ran.output)
+    trouble = await _find_machine_trouble(cage, result)
+    if trouble is None and when == "before":
+        trouble = _find_base_trouble(result)
+    return TestRun(
+        when=when,
+        tests=reading.tests,
+        commands=(result,),
+        ran=reading.ran,
+        notes=_build_notes(reading, result),
+        trouble=trouble,
+        printed_passes=count_printed_passes(output),
+    )
+
+
+def _redirect_output(command: str, output: str) -> str:
+    """All output into one file; a pipe fails with any of its parts, where the shell knows how."""
+    pipes = "(set -o pipefail) 2>/dev/null && set -o pipefail"
+    return f"{pipes}\n(\n{command}\n) >>{shlex.quote(output)} 2>&1"
+
+
+async def _read_printed_output(cage: WorkspaceSandbox, folder: str) -> bytes:
+    try:
+        return await cage.read(f"{folder}/output", MAX_REPORT_BYTES)
+    except OSError:
+        path = shlex.quote(f"{cage.root}/{folder}/output")
+        return (await cage.run(f"tail -c 200000 {path}")).output.encode()
+
+
+async def _read_reports(
+    cage: WorkspaceSandbox, acceptance: Acceptance, plan: InstrumentedCommand, output: bytes
+) -> SuiteReport:
+    readings = []
+    for report in plan.reports:
+        content = None
+        if report.path is not None:
+            content = await _read_if_present(cage, report.path.removeprefix(f"{cage.root}/"))
+        readings.append(
+            await anyio.to_thread.run_sync(_read_report, report, content, output, cage.root)
+        )
+    reading = merge_suite_reports(readings)
+    if reading.ran or acceptance.runner is not None or not plan.env:
+        return reading
+    return await anyio.to_thread.run_sync(_guess_report, output)
+
+
+async def _read_junit(cage: WorkspaceSandbox, acceptance: Acceptance, folder: str) -> SuiteReport:
+    paths = await _list_report_files(cage, acceptance, folder)
+    reports = [await _read_if_present(cage, path) or b"" for path in paths]
+    return await anyio.to_thread.run_sync(read_junit, reports)
+
+
+def _read_report(
+    report: RunnerReport, content: bytes | None, output: bytes, root: str
+) -> SuiteReport:
+    if report.runner == "pytest" and content is not None:
+        return read_pytest_report(content, output)
+    if report.runner == "pytest":
+        printed_report = read_pytest_text(output)
+        return SuiteReport(
+            tests=printed_report.tests, ran=printed_report.ran, unread=printed_report.unread
+        )
+    if report.runner in ("jest", "vitest"):
+        return read_jest(content or b"", root)
+    if report.runner == "mocha":
+        return read_mocha(content or output, root)
+    if report.runner == "node":
+        return read_node(content or b"", root)
+    return _OUTPUT_READERS[report.runner](output)
+
+
+def _guess_report(output: bytes) -> SuiteReport:
+    """What the output of a command shows whose runner nobody named."""
+    for read_output in (read_pytest_text, read_unittest, read_cargo, read_go):
+        reading = read_output(output)
+        if reading.ran or reading.tests:
+            return reading
+    return SuiteReport()
+
+
+async def _list_report_files(
+    cage: WorkspaceSandbox, acceptance: Acceptance, folder: str
+) -> list[str]:
+    """The JUnit reports that are in the workspace now."""
+    listing = f"{folder}/files"
+    await cage.write(listing, b"")
+    find = "find . -name .git -prune -o -type f -print0"
+    await cage.run(f"{find} >{shlex.quote(f'{cage.root}/{listing}')}")
+    content = await _read_if_present(cage, listing) or b""
+    paths = (path.decode("utf-8", "surrogateescape") for path in content.split(b"\0"))
+    matching_paths = [
+        path for path in paths if path and matches_globs(path, (acceptance.report or "",))
+    ]
+    return sorted(matching_paths)[:MAX_REPORT_FILES]
+
+
+async def _read_if_present(cage: WorkspaceSandbox, path: str) -> bytes | None:
+    try:
+        return await cage.read(path, MAX_REPORT_BYTES)
+    except OSError:
+        return None
+
+
+def _build_command_result(command: str, ran: ProcessResult, output: str) -> CommandResult:
+    return CommandResult(
+        command=command,
+        exit_code=ran.exit_code,
+        seconds=ran.seconds,
+        output=shorten_message(output, MAX_OUTPUT_CHARS) or "",
+        stopped=ran.stopped,
+    )
+
+
+def _build_notes(reading: SuiteReport, result: CommandResult) -> tuple[str, ...]:
+    """What forbids to call this run a pass, whatever the single tests say."""
+    notes = []
+    failed = any(test.status in ("failed", "error") for test in reading.tests)
+    if result.stopped is not None:
+        notes.append(f"the tests were stopped: {result.stopped}")
+    elif not reading.ran:
+        notes.append("no test ran")
+    elif failed and result.exit_code == 0:
+        notes.append(HIDDEN_FAILURES)
+    elif not failed and result.exit_code != 0:
+        notes.append(f"every test passed, yet the test command exited with {result.exit_code}")
+    if reading.ran and not reading.complete and result.stopped is None:
+        notes.append("the report of the tests breaks off")
+    if reading.unread:
+        notes.append(f"results that could not be read: {reading.unread}")
+    return tuple(notes)
+
+
+async def _find_machine_trouble(cage: WorkspaceSandbox, result: CommandResult) -> str | None:
+    """What the machine did to a command: seen for ourselves, as output may say anything."""
+    if result.exit_code == 0 or result.stopped is not None:
+        return None
+    if not cage.has_free_disk(MIN_FREE_BYTES):
+        return f"The disk was full while `{result.command}` ran; make room and run again."
+    if result.exit_code in KILLED_EXIT_CODES or result.exit_code is None:
+        return f"The machine killed `{result.command}`; it may need more memory."
+    return None
+
+
+def _find_base_trouble(result: CommandResult) -> str | None:
+    """What is wrong with the task rather than with a change. Tests that hang may be the task."""
+    if result.exit_code == NOT_FOUND_EXIT_CODE:
+        last = result.output.strip().rpartition("\n")[2][:200]
+        return f"`{result.command}` was not found ({last}); add what it needs to the task's setup."
+    if result.stopped not in (None, *TIMEOUT_CAUSES):
+        return f"`{result.command}` was stopped before any change: {result.stopped}."
+    return None
+
+
+# From test runs before and after to what does not hold: nothing is run here.
+
+MAX_NAMED = 3
+"""How many of a kind are named before the rest is counted."""
+MAX_ANSWER_CHARS = 100_000
+FAILING_STATUSES = ("failed", "error")
+
+
+class SuiteVerdict(Record):
+    """What was asked for, and what of it does not hold."""
+
+    reasons: tuple[str, ...] = ()
+    """Most telling first; none when all holds."""
+    fail_to_pass: tuple[int, int] | None = None
+    pass_to_pass: tuple[int, int] | None = None
+    broken: tuple[str, ...] = ()
+
+
+def judge_suite(
+    acceptance: Acceptance,
+    before: TestRun,
+    after: TestRun,
+    *,
+    answer: str | None = None,
+    flaky: Collection[str] = (),
+) -> SuiteVerdict:
+    """Whether a change is what was asked for. No answer given: answers are not looked at."""
+    results = {test.id: test for test in after.tests}
+    to_fix = [name for name in tests_to_fix(acceptance, before) if name not in flaky]
+    to_keep = list_tests_to_keep(acceptance, before, flaky)
+    unfixed = [name for name in to_fix if not _is_pass(results.get(name))]
+    unloaded = (
+        [] if acceptance.names_tests else _find_unloaded_tests(acceptance, before, after, flaky)
+    )
+    broken = [name for name in to_keep if not _is_pass(results.get(name))]
+    known_tests = {*to_fix, *to_keep, *flaky}
+    other_tests = (
+        [] if acceptance.names_tests else [name for name in results if name not in known_tests]
+    )
+    failing = [name for name in other_tests if results[name].status in FAILING_STATUSES]
+    reasons = [
+        *(note for note in after.notes if not after.ran),
+        *_list_some(unfixed, lambda name: f"{name} {_describe_result(results.get(name))}"),
+        *_list_some(
+            unloaded, lambda name: f"{name} was an error before, and none of it passes now"
+        ),
+        *_list_some(
+            broken, lambda name: f"{name} passed before and {_describe_result(results.get(name))}"
+        ),
+        *_list_some(failing, lambda name: f"{name} {_describe_result(results[name])}"),
+        *_failed_commands(acceptance, after, flaky),
+        *(note for note in after.notes if after.ran),
+    ]
+    if answer is not None and not matches_answer(acceptance, answer):
+        reasons.append(f"the last message does not match `{acceptance.answer}`")
+    return SuiteVerdict(
+        reasons=tuple(reasons),
+        fail_to_pass=(len(to_fix) - len(unfixed), len(to_fix)) if to_fix else None,
+        pass_to_pass=(len(to_keep) - len(broken), len(to_keep)) if to_keep else None,
+        broken=tuple(broken),
+    )
+
+
+def tests_to_fix(acceptance: Acceptance, before: TestRun) -> Sequence[str]:
+    """The tests that the change must make pass."""
+    if acceptance.names_tests:
+        return acceptance.fail_to_pass
+    # A test file that cannot be loaded is an error too, and is gone once it can.
+    return [test.id for test in before.tests if test.status == "failed"]
+
+
+def _find_unloaded_tests(
+    acceptance: Acceptance, before: TestRun, after: TestRun, flaky: Collection[str]
+) -> list[str]:
+    """Python tests and files of tests that broke before the change, and are skipped after it."""
+    passed = [test.id for test in after.tests if test.status == "passed"]
+    known = {test.id for test in after.tests if test.status in FAILING_STATUSES} | {*flaky}
+    errors = [test.id for test in before.tests if test.status == "error"]
+    python = "unittest" in (acceptance.runner, *(acceptance.run or "").split())
+    return [
+        name
+        for name in errors
+        if name not in known
+        and (python or name.partition("::")[0].endswith(".py"))
+        and not any(
+            other == name or other.startswith((f"{name}::", f"{name}.")) for other in passed
+        )
+    ]
+
+
+def list_tests_to_keep(
+    acceptance: Acceptance, before: TestRun, flaky: Collection[str] = ()
+) -> list[str]:
+    """The tests that must go on passing: they pass before any change, and always."""
+    unsteady_tests = {*flaky, *before.flaky, *acceptance.fail_to_pass}
+    passed = [test.id for test in before.tests if test.status == "passed"]
+    listed_tests = acceptance.pass_to_pass
+    required_tests = set(passed if listed_tests is None else listed_tests)
+    return [name for name in passed if name in required_tests and name not in unsteady_tests]
+
+
+def matches_answer(acceptance: Acceptance, text: str) -> bool:
+    """Whether a last message is the answer asked for, if one is."""
+    return acceptance.answer is None or bool(re.search(acceptance.answer, text[:MAX_ANSWER_CHARS]))
+
+
+def suggest_nearest(name: str, known: Iterable[str]) -> str:
+    """` Nearest: …`, or nothing."""
+    near = difflib.get_close_matches(name, list(known)[:5_000], n=2, cutoff=0.5)
+    return f" Nearest: {', '.join(near)}." if near else ""
+
+
+def _is_pass(result: TestResult | None) -> bool:
+    return result is not None and result.status == "passed"
+
+
+def _describe_result(result: TestResult | None) -> str:
+    if result is None:
+        return "did not run"
+    if result.status == "skipped":
+        return "was skipped"
+    message = (result.message or "").strip().partition("\n")[0][:200]
+    return f"fails: {message}" if message else "fails"
+
+
+def _list_some(names: Sequence[str], describe: Callable[[str], str]) -> list[str]:
+    more = len(names) - MAX_NAMED
+    lines = [describe(name) for name in names[:MAX_NAMED]]
+    if more > 0:
+        lines[-1] += f" (and {more} more like this)"
+    return lines
+
+
+def _failed_commands(acceptance: Acceptance, after: TestRun, flaky: Collection[str]) -> list[str]:
+    return [
+        f"`{result.command}` {_describe_end(result.exit_code, result.stopped)}"
+        for result in after.commands[acceptance.run is not None :]
+        if (result.exit_code != 0 or result.stopped) and result.command not in flaky
+    ]
+
+
+def _describe_end(exit_code: int | None, stopped: str | None) -> str:
+    return f"was stopped: {stopped}" if stopped else f"exited with {exit_code}"

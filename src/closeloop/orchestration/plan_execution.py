@@ -1,0 +1,795 @@
+"""How the subtasks of a plan are run and judged, and how the plan ends."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+
+from msgspec.structs import replace
+
+from closeloop.agents.headless_agent import replace_surrogates, shorten_middle
+from closeloop.attempts.attempt_execution import run_agent, with_refusals, with_trace
+from closeloop.attempts.run_resources import RunResources
+from closeloop.changes.change_check import CheckRequest, list_blocking_in_patch
+from closeloop.concurrency import compute_in_thread
+from closeloop.grading.variants import ResolvedVariant
+from closeloop.judges.evaluator import cases_from_plan, evaluate_cases
+from closeloop.judges.judge_cases import facts_from_findings
+from closeloop.judges.judge_panel import JudgePanel
+from closeloop.orchestration.subtask_loop import (
+    AcceptedExecutions,
+    SubtaskOrder,
+    find_needed_tasks,
+    order_by_plan,
+)
+from closeloop.process.rulebook import Rulebook
+from closeloop.process.trace_measurement import measure_reading
+from closeloop.process.trace_reading import build_reading
+from closeloop.records.attempt import CommandResult, Usage, sum_usage
+from closeloop.records.errors import BadInput, Fault, MachineFailed, PluginFailed
+from closeloop.records.estimate import Rate, wilson_rate
+from closeloop.records.evaluation import (
+    CRITERIA,
+    ComputedFact,
+    EvaluationIssue,
+    JudgeVersion,
+    RepositoryState,
+    RubricVerdict,
+    TaskOutput,
+)
+from closeloop.records.experiment_plan import ScheduledAttempt
+from closeloop.records.orchestration import (
+    TOGETHER_CHECK,
+    Orchestration,
+    OrchestrationHistory,
+    OrchestrationResult,
+    SubtaskAssessment,
+    SubtaskExecution,
+    SubtaskResult,
+    SubtaskSpec,
+    SubtaskTry,
+)
+from closeloop.records.record import Record
+from closeloop.records.score import Score
+from closeloop.records.task import Task
+from closeloop.records.trace import (
+    AnyEvent,
+    Command,
+    Handoff,
+    Intent,
+    Lane,
+    Message,
+    Note,
+    Trace,
+    Turn,
+)
+from closeloop.sandbox.workspaces import Workspace, WorkspaceBase
+from closeloop.sandbox.workspaces.workspace_patches import START_ENVIRONMENT
+from closeloop.store.plan_section import pack_exchanges
+from closeloop.text.redaction import redact_new_secrets, redact_patch, redact_record, redact_text
+from closeloop.text.wording import matches_globs
+
+# What came of a plan: its result, its rates, and one trace of all of it.
+
+
+# How well a plan went: at first, after feedback, in the end, and what trying again cost.
+
+
+class PlanRates(Record):
+    """Three rates that are never mixed; None where there is nothing to count."""
+
+    first_try: Rate | None
+    """Tasks that passed at once, of those whose first try has a verdict."""
+    after_feedback: Rate | None
+    """Tasks that passed later, of those that failed first and were tried again."""
+    final: Rate | None
+    """Tasks that passed in the end, of those whose last try has a verdict."""
+    ignored: int
+    """Tries that mended nothing of what was wrong."""
+    usage: Usage
+    """Of all work and all judging; planning is not in it."""
+    retry_usage: Usage
+    """Of that, what tries after the first that counts took; what the machine lost is no first."""
+    retry_seconds: float | None
+    """None where that of some of them is not known."""
+
+
+def measure_plan_rates(story: OrchestrationHistory) -> PlanRates:
+    """Over the tasks of one plan."""
+    tries_by_task = [
+        tries for task in story.plan.tasks if (tries := _scored_tries(task.id, story.tries))
+    ]
+    verdicts = [[_try_result(one) for one in tries] for tries in tries_by_task]
+    later_tries = [one for tries in tries_by_task for one in tries[1:]]
+    return PlanRates(
+        first_try=_pass_rate(each[0] for each in verdicts),
+        after_feedback=_pass_rate(
+            each[-1] for each in verdicts if each[0] is False and len(each) > 1
+        ),
+        final=_pass_rate(each[-1] for each in verdicts),
+        ignored=sum(bool(one.assessment and one.assessment.ignored) for one in story.tries),
+        usage=sum_try_usage(story.tries),
+        retry_usage=sum_try_usage(later_tries),
+        retry_seconds=_sum_known([one.execution.seconds for one in later_tries]),
+    )
+
+
+def _scored_tries(task: str, tries: Sequence[SubtaskTry]) -> list[SubtaskTry]:
+    """The tries at a task, without those that the machine lost."""
+    return [one for one in tries if one.execution.task == task and one.execution.exit != "machine"]
+
+
+def _try_result(one: SubtaskTry) -> bool | None:
+    return None if one.assessment is None else one.assessment.passed
+
+
+def _pass_rate(verdicts: Iterable[bool | None]) -> Rate | None:
+    """Of those that are some."""
+    known = [passed for passed in verdicts if passed is not None]
+    return wilson_rate(sum(known), len(known))
+
+
+def _sum_known(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def sum_try_usage(tries: Iterable[SubtaskTry]) -> Usage:
+    """What some tries and the judging of them took."""
+    return sum_usage(part for one in tries for part in _usage_parts(one))
+
+
+def _usage_parts(one: SubtaskTry) -> Iterable[Usage]:
+    yield one.execution.usage
+    yield one.judged_before
+    if one.assessment is not None and one.assessment.evaluation is not None:
+        yield one.assessment.evaluation.usage
+
+
+MAX_LINE_CHARS = 300
+
+
+def build_plan_ending(
+    story: OrchestrationHistory,
+    stopped: Mapping[str, str],
+    held: str | None,
+    checks: Sequence[CommandResult] = (),
+    broken_by: Mapping[str, str] | None = None,
+) -> OrchestrationResult:
+    """Passed when every task did and the whole does; without the attempt, made from this."""
+    last = index_last_tries(story)
+    verdicts = [
+        find_subtask_result(last.get(task.id), task.id in stopped)
+        if task.id in last or not story.plan.handed_in
+        else None  # its result may come yet
+        for task in story.plan.tasks
+    ]
+    failures = describe_failing_checks(checks, broken_by)
+    verdicts += [False] * bool(failures)
+    at = find_last_time(story)
+    planning = story.plan.planning
+    planning_usage = [planning.usage] if planning else []
+    return OrchestrationResult(
+        plan=story.plan.id,
+        at=at,
+        passed=False if False in verdicts else None if None in verdicts else True,
+        summary="\n".join(
+            [summarise_plan(story, stopped), *(f"All together: {one}" for one in failures)]
+        ),
+        held=held,
+        checks=tuple(checks),
+        broken_by=dict(broken_by or {}),
+        not_begun={task: why for task, why in stopped.items() if task not in last},
+        usage=sum_usage([*planning_usage, sum_try_usage(story.tries)]),
+        seconds=(at - story.plan.at).total_seconds(),
+    )
+
+
+def scores_from_plan(story: OrchestrationHistory, ending: OrchestrationResult) -> list[Score]:
+    """What the judge says of a plan's attempt: the verdict on the whole, else means over tasks.
+
+    None where a task has no verdict, or judges of several versions gave them.
+    """
+    last = index_last_tries(story).values()
+    assessed = [one.assessment for one in last if one.assessment is not None]
+    made = [one.evaluation for one in assessed if one.evaluation is not None]
+    versions = {one.judge for one in made}
+    if len(made) < len(story.plan.tasks) or len(versions) != 1 or ending.attempt is None:
+        return []
+    values: dict[str, list[float | None]] = {
+        "judge-score": [one.score for one in assessed],
+        **{name: [one.criterion_score(name) for one in made] for name in CRITERIA},
+    }
+    means = {name: fmean(known) for name, each in values.items() if (known := _all_known(each))}
+    verdict = {} if ending.passed is None else {"would-merge": float(ending.passed)}
+    (version,) = versions
+    return [
+        Score(
+            attempt=ending.attempt,
+            name=name,
+            value=value,
+            source="judge",
+            version=version,
+            by=version,
+            at=ending.at,
+        )
+        for name, value in {**verdict, **means}.items()
+    ]
+
+
+def _all_known(values: Sequence[float | None]) -> list[float]:
+    known = [value for value in values if value is not None]
+    return known if len(known) == len(values) else []
+
+
+def describe_failing_checks(
+    checks: Sequence[CommandResult], broken_by: Mapping[str, str] | None = None
+) -> list[str]:
+    """What those commands say that did not succeed, and whose change breaks them."""
+    return [
+        f"`{one.command}` fails ({one.stopped or f'exit code {one.exit_code}'})"
+        + (f", broken by the change of {breaker}" if breaker else "")
+        + (f":\n{one.output}" if one.output.strip() else ", and prints nothing")
+        for one in checks
+        if one.exit_code != 0
+        for breaker in [(broken_by or {}).get(one.command)]
+    ]
+
+
+def index_last_tries(story: OrchestrationHistory) -> dict[str, SubtaskTry]:
+    """By task."""
+    return {one.execution.task: one for one in story.tries}
+
+
+def find_subtask_result(last: SubtaskTry | None, stopped: bool) -> bool | None:
+    """A task that was not begun or not gone on with has not passed."""
+    if last is None or (stopped and (last.assessment is None or not last.assessment.passed)):
+        return False
+    return last.assessment.passed if last.assessment else None
+
+
+def find_last_time(story: OrchestrationHistory) -> datetime:
+    """When the last thing happened that is kept."""
+    moments = [story.plan.at, *(one.execution.ended for one in story.tries)]
+    moments += [one.assessment.at for one in story.tries if one.assessment is not None]
+    return max(moments)
+
+
+def is_finished(story: OrchestrationHistory) -> bool:
+    """Whether nothing has come since it ended."""
+    return story.ending is not None and story.ending.at == find_last_time(story)
+
+
+def summarise_plan(story: OrchestrationHistory, stopped: Mapping[str, str]) -> str:
+    """How many of what, then what is wrong with each task that did not pass."""
+    last = index_last_tries(story)
+    counts = {"passed": 0, "failed": 0, "without a verdict": 0, "not begun": 0}
+    lines = []
+    for task in story.plan.tasks:
+        last_try = last.get(task.id)
+        assessment = last_try.assessment if last_try else None
+        if last_try is None:
+            word, why = "not begun", stopped.get(task.id, "")
+        elif assessment is None or assessment.passed is None:
+            word, why = "without a verdict", (assessment.why if assessment else None) or ""
+        elif assessment.passed:
+            word, why = "passed", ""
+        else:
+            word, why = "failed", assessment.issues[0].text if assessment.issues else ""
+        counts[word] += 1
+        if word != "passed":
+            lines.append(f"{task.id} {word}: {why}".rstrip(": ")[:MAX_LINE_CHARS])
+    counts_text = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    task_count = len(story.plan.tasks)
+    return "\n".join(
+        [f"{task_count} {'task' if task_count == 1 else 'tasks'}: {counts_text}.", *lines[:20]]
+    )
+
+
+# One trace of a whole plan: the orchestrator's lane, and one for every try of a sub-agent.
+#
+# It is made from what is kept alone, so that the same tries always give the same trace.
+
+ORCHESTRATOR, ORCHESTRATOR_VERSION = "orchestrator", 1
+ROOT_LANE = "root"
+TracesByTry = Mapping[tuple[str, int], Trace]
+"""By task and try."""
+MAX_VERDICT_CHARS = 4_000
+
+
+def merge_plan_traces(
+    story: OrchestrationHistory, traces: TracesByTry, end: OrchestrationResult
+) -> Trace:
+    """Handoffs in the order they were made, each with what its agent did and what became of it."""
+    planning = story.plan.planning
+    turns = [Turn(usage=planning.usage, model=planning.model)] if planning else []
+    events: list[AnyEvent] = [*opening_events(story, turns)]
+    lanes: list[Lane] = []
+    skipped: Counter[str] = Counter()
+    for subtask_try in story.tries:
+        execution = subtask_try.execution
+        name = f"{execution.task}.{execution.number}"
+        trace = traces.get((execution.task, execution.number)) or Trace(
+            reader=ORCHESTRATOR, reader_version=ORCHESTRATOR_VERSION
+        )
+        lanes += child_lanes(trace, name, execution)
+        skipped.update(trace.skipped)
+        events += [build_handoff(execution, name), *move_events_to_lane(trace, name)]
+        if subtask_try.assessment is not None and subtask_try.assessment.evaluation is not None:
+            turns.append(
+                Turn(usage=subtask_try.assessment.evaluation.usage, at=subtask_try.assessment.at)
+            )
+        events += [
+            *check_command_events(execution.checks),
+            orchestrator_message(describe_verdict(subtask_try), turns),
+        ]
+    events += [*check_command_events(end.checks), orchestrator_message(end.summary, turns, "claim")]
+    return Trace(
+        reader=ORCHESTRATOR,
+        reader_version=ORCHESTRATOR_VERSION,
+        lanes=(Lane(id=ROOT_LANE, agent=ORCHESTRATOR, turns=tuple(turns)), *lanes),
+        events=tuple(replace(event, number=place) for place, event in enumerate(events, 1)),
+        skipped=dict(skipped),
+    )
+
+
+def opening_events(story: OrchestrationHistory, turns: Sequence[Turn]) -> Iterator[AnyEvent]:
+    """What was asked, what was found out, and the plan."""
+    plan = story.plan
+    yield Message(
+        number=0, lane=ROOT_LANE, role="user", text=plan.request, intent="request", at=plan.at
+    )
+    if plan.about:
+        yield Note(number=0, lane=ROOT_LANE, about="discovery", text=plan.about)
+    yield orchestrator_message(describe_plan(story), turns)
+
+
+def orchestrator_message(text: str, turns: Sequence[Turn], intent: Intent | None = None) -> Message:
+    turn = len(turns) or None
+    return Message(number=0, lane=ROOT_LANE, role="agent", text=text, intent=intent, turn=turn)
+
+
+def check_command_events(checks: Sequence[CommandResult]) -> Iterator[Command]:
+    """Commands that the orchestrator ran itself."""
+    for check in checks:
+        yield Command(
+            number=0,
+            lane=ROOT_LANE,
+            command=check.command,
+            output=check.output,
+            exit_code=check.exit_code,
+            exit_from=None if check.exit_code is None else "stated",
+            stopped=check.stopped,
+            seconds=check.seconds,
+        )
+
+
+def build_handoff(made: SubtaskExecution, name: str) -> Handoff:
+    return Handoff(
+        number=0,
+        lane=ROOT_LANE,
+        brief=made.brief,
+        child=name,
+        report=made.report or None,
+        ok=made.exit == "finished",
+        at=made.started,
+        seconds=made.seconds,
+    )
+
+
+def move_events_to_lane(trace: Trace, name: str) -> Iterator[AnyEvent]:
+    """What one agent did, in lanes that are its own in the trace of the plan."""
+    for event in trace.events:
+        moved = replace(event, lane=name_child_lane(event.lane, trace, name))
+        if isinstance(moved, Handoff) and moved.child is not None:
+            moved = replace(moved, child=name_child_lane(moved.child, trace, name))
+        yield moved
+
+
+def describe_plan(story: OrchestrationHistory) -> str:
+    tasks = [
+        f"- {task.id}" + (f", after {', '.join(task.depends_on)}" if task.depends_on else "")
+        for task in story.plan.tasks
+    ]
+    return "\n".join(["The plan:", *tasks])
+
+
+def describe_verdict(one: SubtaskTry) -> str:
+    """What the orchestrator made of what came back."""
+    execution, assessment = one.execution, one.assessment
+    files = ", ".join(execution.files[:20])
+    lines = [f"{execution.task} came back from try {execution.number}."]
+    if assessment is None or assessment.passed is None:
+        lines.append(f"There is no verdict: {assessment.why if assessment else 'not judged'}.")
+    elif assessment.passed:
+        lines.append(f"It is accepted, and its change is merged: {files or 'no files'}.")
+    else:
+        lines.append(f"It is not accepted; it changed {files or 'no files'}.")
+    lines += [f"- {issue.text}" for issue in assessment.issues] if assessment else []
+    return "\n".join(lines)[:MAX_VERDICT_CHARS]
+
+
+def child_lanes(trace: Trace, name: str, made: SubtaskExecution) -> Iterator[Lane]:
+    """The lanes of one try, under the orchestrator's."""
+    for lane in trace.lanes or (Lane(id=ROOT_LANE, agent=made.agent),):
+        parent = ROOT_LANE if lane.parent is None else name_child_lane(lane.parent, trace, name)
+        yield replace(lane, id=name_child_lane(lane.id, trace, name), parent=parent)
+
+
+def name_child_lane(lane: str, trace: Trace, name: str) -> str:
+    """What a lane of a try is called in the trace of the plan: its first has the try's name."""
+    first = trace.lanes[0].id if trace.lanes else lane
+    return name if lane == first else f"{name}/{lane}"
+
+
+# One try of a sub-agent at a task of a plan, and the changes of several put together.
+
+
+MAX_REPORT_CHARACTERS = 100_000
+MAX_OUTPUT_CHARACTERS = 1_500
+COMMIT_COMMAND = (
+    "git -c core.hooksPath=/dev/null -c commit.gpgSign=false commit -q --allow-empty -m 'Done'"
+)
+
+
+async def attempt_subtask(
+    order: SubtaskOrder,
+    crew: ResolvedVariant,
+    base: WorkspaceBase | None,
+    tools: RunResources,
+    context: str = "",
+) -> SubtaskResult:
+    """The whole of one try; nothing of it is kept yet."""
+    started, checks = datetime.now(UTC), list[CommandResult]()
+
+    async def prepare(workspace: Workspace) -> None:
+        await apply_earlier_changes(workspace, order)
+
+    async def check(workspace: Workspace) -> None:
+        checks.extend(
+            [await run_acceptance_command(workspace, command) for command in order.task.commands]
+        )
+
+    slot = ScheduledAttempt(
+        task=task_from_order(order),
+        variant=crew.variant,
+        number=order.number,
+        experiment=order.plan.id,
+        context=context,
+    )
+    agent_run = await run_agent(slot, base, tools, before=prepare, after=check)
+    work, _ = redact_record(with_refusals(with_trace(agent_run), agent_run.refused))
+    execution = SubtaskExecution(
+        plan=order.plan.id,
+        task=order.task.id,
+        number=order.number,
+        variant=crew.variant.name,
+        agent=crew.variant.agent,
+        model=crew.variant.model,
+        brief=redact_text(order.brief, {}),
+        built_on=tuple(one.task for one in order.beneath),
+        exit=work.exit,
+        cause=work.cause,
+        report=shorten_middle(replace_surrogates(work.summary or ""), MAX_REPORT_CHARACTERS),
+        patch=agent_run.change.patch,
+        files=tuple(file.path for file in agent_run.change.files),
+        checks=tuple(checks),
+        usage=work.usage,
+        started=started,
+        ended=datetime.now(UTC),
+    )
+    facts = tuple(
+        redact_record(fact)[0] for fact in with_certain_facts(execution, order.task).facts
+    )
+    return SubtaskResult(
+        execution=replace(execution, facts=facts),
+        trace=work.trace,
+        exchanges=pack_exchanges(agent_run.exchanges),
+    )
+
+
+def task_from_order(order: SubtaskOrder) -> Task:
+    """What the sub-agent is asked, as agents are used to it."""
+    plan = order.plan
+    return Task(id=order.task.id, prompt=order.brief, repo=plan.repo, base=plan.base)
+
+
+async def apply_earlier_changes(workspace: Workspace, order: SubtaskOrder) -> None:
+    """The changes it builds on, as if they had always been there, and then its own last one."""
+    if (why := await apply_executions(workspace, order.beneath)) is not None:
+        raise MachineFailed(f"What {order.task.id} builds on does not go together: {why}")
+    if any(one.patch for one in order.beneath):
+        await workspace.cage.run(f"git add -A && {COMMIT_COMMAND}", env=START_ENVIRONMENT)
+        await workspace.settle_changes()
+    if (
+        order.last is not None
+        and (why := await apply_executions(workspace, [order.last])) is not None
+    ):
+        raise MachineFailed(f"What {order.task.id} did before cannot be laid out again: {why}")
+
+
+async def run_acceptance_command(workspace: Workspace, command: str) -> CommandResult:
+    """One command that must succeed."""
+    command_run = await workspace.cage.run(command)
+    result = CommandResult(
+        command=command,
+        exit_code=command_run.exit_code,
+        seconds=command_run.seconds,
+        output=shorten_middle(
+            replace_surrogates(command_run.output).strip(), MAX_OUTPUT_CHARACTERS
+        ),
+        stopped=command_run.stopped,
+    )
+    return redact_record(result)[0]
+
+
+def with_certain_facts(execution: SubtaskExecution, task: SubtaskSpec) -> SubtaskExecution:
+    """What is certain of a try: how it ended, what its commands said, where it changed files."""
+    facts = []
+    if execution.checks:
+        failures = "\n\n".join(describe_failing_checks(execution.checks))
+        text = failures or "All commands that must succeed do."
+        # One that fails shows that the task is not done; none shows that it is.
+        name = "acceptance" if failures else "commands"
+        facts.append(
+            ComputedFact(name=name, verdict=_verdict_word(not failures), text=text, blocks=True)
+        )
+    if execution.exit not in ("finished", "machine"):
+        why = execution.cause or execution.exit.replace("_", " ")
+        text = f"The agent did not finish: {why}."
+        facts.append(ComputedFact(name="exit", verdict="no", text=text, blocks=True))
+    if task.scope:
+        strays = [path for path in execution.files if not matches_globs(path, task.scope)]
+        outside = ", ".join(strays[:5])
+        text = f"Changed outside the scope: {outside}" if outside else "All within the scope."
+        facts.append(
+            ComputedFact(name="scope", verdict=_verdict_word(not outside), text=text, blocks=True)
+        )
+    return replace(execution, facts=tuple(facts))
+
+
+def _verdict_word(holds: bool) -> RubricVerdict:
+    return "yes" if holds else "no"
+
+
+async def merge_conflict(
+    made: Sequence[SubtaskExecution], base: WorkspaceBase | None, tools: RunResources
+) -> str | None:
+    """Why changes do not go together in this order; None where they do."""
+    if base is None:
+        return None
+    async with tools.workspaces.open(base, tools.settings.limits) as workspace:
+        return await apply_executions(workspace, made)
+
+
+async def apply_executions(workspace: Workspace, made: Sequence[SubtaskExecution]) -> str | None:
+    """Apply changes one after the other; why they do not go together, if they do not."""
+    try:
+        await workspace.apply_patch("".join(one.patch for one in made))
+    except BadInput as fault:
+        return str(fault)
+    return None
+
+
+# All changes together: what commands say of them, and whose change breaks a command.
+
+
+class WholeChange(Record):
+    """All changes as one."""
+
+    patch: str = ""
+    checks: tuple[CommandResult, ...] = ()
+    broken_by: dict[str, str] = {}
+    """By command that fails, the task whose change breaks it."""
+
+
+async def check_whole_change(
+    plan: Orchestration,
+    accepted: AcceptedExecutions,
+    base: WorkspaceBase | None,
+    tools: RunResources,
+) -> WholeChange:
+    """All changes as one, with what the commands of all tasks say of it."""
+    if base is None:
+        return WholeChange()
+    owners: dict[str, str] = {}
+    for task in plan.tasks:
+        if task.id in accepted:
+            owners |= {line: task.id for line in task.commands if line not in owners}
+
+    async def run_together(names: set[str], commands: Sequence[str]) -> WholeChange:
+        chosen = {name: one for name, one in accepted.items() if name in names}
+        return await merge_executions(order_by_plan(plan, chosen), base, tools, commands)
+
+    whole = await run_together({*accepted}, [*owners])
+    if not {one.command for one in whole.checks} <= {*owners}:
+        return whole  # the changes do not even apply
+    checks = [
+        one
+        if one.exit_code == 0
+        else await run_failing_again(one, partial(run_together, {*accepted}))
+        for one in whole.checks
+    ]
+    broken_by: dict[str, str] = {}
+    for command in [one.command for one in checks if one.exit_code != 0]:
+
+        async def holds(names: set[str], command: str = command) -> bool:
+            return not describe_failing_checks((await run_together(names, [command])).checks)
+
+        broken_by[command] = await find_breaking_task(plan, accepted, owners[command], holds)
+    return replace(whole, checks=tuple(checks), broken_by=broken_by)
+
+
+async def run_failing_again(
+    failing: CommandResult, run_commands: Callable[[Sequence[str]], Awaitable[WholeChange]]
+) -> CommandResult:
+    """A command that failed, run once more: what passes then is flaky, and nobody's fault."""
+    for again in (await run_commands([failing.command])).checks:
+        if again.command == failing.command and again.exit_code == 0:
+            note = f"It failed at first and passed when it was run again: flaky.\n{failing.output}"
+            return replace(again, output=note)
+    return failing
+
+
+async def find_breaking_task(
+    plan: Orchestration,
+    accepted: AcceptedExecutions,
+    owner: str,
+    holds: Callable[[set[str]], Awaitable[bool]],
+) -> str:
+    """The task whose change makes a command of `owner` fail, which all changes together do.
+
+    The owner's change is taken with what it was built on, and others are added in the order of
+    the plan: by halves, so that a plan of many tasks takes few runs.
+    """
+    needed = find_needed_tasks(plan, accepted, [owner])
+    others = [one.task for one in order_by_plan(plan, accepted) if one.task not in needed]
+    if not others or not await holds(needed):
+        return owner  # it fails without anybody else's change
+    holding, failing = 0, len(others)
+    while failing - holding > 1:
+        middle = (holding + failing) // 2
+        if await holds(find_needed_tasks(plan, accepted, [owner, *others[:middle]])):
+            holding = middle
+        else:
+            failing = middle
+    return others[failing - 1]
+
+
+def build_together_issues(whole: WholeChange) -> dict[str, EvaluationIssue]:
+    """What each task is told whose change breaks a command of all changes together."""
+    failures: dict[str, list[str]] = {}
+    for check in whole.checks:
+        if check.command in whole.broken_by:
+            texts = failures.setdefault(whole.broken_by[check.command], [])
+            texts += describe_failing_checks([check])
+    return {
+        task: EvaluationIssue(
+            check=TOGETHER_CHECK,
+            criterion=None,
+            text="Together with the changes of the other tasks, this change makes commands fail"
+            f" that must succeed: {'; '.join(texts)}",
+            source="fact",
+        )
+        for task, texts in failures.items()
+    }
+
+
+async def merge_executions(
+    made: Sequence[SubtaskExecution],
+    base: WorkspaceBase,
+    tools: RunResources,
+    commands: Sequence[str],
+) -> WholeChange:
+    """Changes as one, with what commands say of it."""
+    async with tools.workspaces.open(base, tools.settings.limits) as workspace:
+        if (why := await apply_executions(workspace, made)) is not None:
+            failed = CommandResult(command="git apply", exit_code=1, seconds=0.0, output=why)
+            return WholeChange(checks=(failed,))
+        patch = await workspace.read_diff()
+        checks = [await run_acceptance_command(workspace, command) for command in commands]
+        return WholeChange(patch=patch, checks=tuple(checks))
+
+
+# A try of a sub-agent judged: what the rules find in its trace, and what the judges say of it.
+
+
+DEFAULT_CACHE = ".closeloop/cache"
+MAX_ERRORS = 20
+"""So many errors of a try's code are told to whoever tries again."""
+
+
+def with_rule_findings(tried: SubtaskResult, rules: Rulebook) -> SubtaskResult:
+    """With what the rules say of how it was worked on, among the facts for the judge."""
+    if tried.trace is None:
+        return tried
+    try:
+        facts = [
+            *facts_from_findings(
+                measure_reading(build_reading(tried.trace, rules.own_checks), rules).findings
+            )
+        ]
+    except PluginFailed as fault:
+        facts = [ComputedFact(name="rules", text=str(fault))]  # the try is paid for, and kept
+    execution = replace(tried.execution, facts=(*tried.execution.facts, *facts))
+    return replace(tried, execution=execution)
+
+
+async def with_quality_errors(
+    tried: SubtaskResult, order: SubtaskOrder, tools: RunResources
+) -> SubtaskResult:
+    """With the errors that checks of its code find: like a failing command, they send it back."""
+    execution, plan = tried.execution, order.plan
+    repository = Path(tools.root, plan.repo) if plan.repo else None
+    if not (repository and repository.is_dir() and plan.base and execution.patch.strip()):
+        return tried
+    request = CheckRequest(
+        root=repository,
+        cache=tools.root / (tools.settings.cache or DEFAULT_CACHE),
+        settings=tools.settings.check,
+        silences=tools.settings.silence,
+    )
+    patch = "".join(one.patch for one in order.beneath) + execution.patch
+    try:
+        found = await compute_in_thread(list_blocking_in_patch, request, plan.base, patch)
+    except (Fault, OSError):
+        return tried  # whether the changes go together is told elsewhere
+    errors = [
+        f"{one.places[0]}: {one.message} ({one.rule})"
+        for one in found
+        if one.places[0].rpartition(":")[0] in execution.files
+    ]
+    if not errors:
+        return tried
+    text = redact_new_secrets("\n".join(errors[:MAX_ERRORS]))
+    fact = ComputedFact(name="code-quality", verdict="no", text=text, blocks=True)
+    return replace(tried, execution=replace(execution, facts=(*execution.facts, fact)))
+
+
+async def judge_execution(
+    plan: Orchestration,
+    execution: SubtaskExecution,
+    bench: JudgePanel,
+    tools: RunResources,
+    beneath: Sequence[str],
+) -> tuple[SubtaskAssessment, tuple[JudgeVersion, ...]]:
+    """What the judges say of one try, its facts first, and who they are."""
+    name = execution.task
+    patch = redact_patch(execution.patch)
+    output = TaskOutput(
+        task=name, text=execution.report, change=patch or None, author=execution.model
+    )
+    cases = cases_from_plan(plan.request, plan.tasks, {name: output}, {name: execution.facts})
+    site = find_judge_site(plan, tools, [*map(redact_new_secrets, beneath)])
+    if site is not None:
+        site = replace(site, change=redact_new_secrets(execution.patch))
+    evaluations = await evaluate_cases(bench, [replace(case, site=site) for case in cases])
+    evaluation = evaluations.evaluations[0]
+    return (
+        SubtaskAssessment(
+            plan=plan.id,
+            task=name,
+            number=execution.number,
+            passed=evaluation.passed,
+            score=evaluation.score,
+            issues=evaluation.issues,
+            why=evaluation.abstained,
+            evaluation=evaluation,
+            at=datetime.now(UTC),
+        ),
+        evaluations.judges,
+    )
+
+
+def find_judge_site(
+    plan: Orchestration, tools: RunResources, beneath: Sequence[str]
+) -> RepositoryState | None:
+    """Where a judge that looks finds what a try was made on top of."""
+    if plan.repo is None or plan.base is None:
+        return None
+    setup = tools.settings.commands.setup
+    return RepositoryState(repo=plan.repo, commit=plan.base, setup=setup, beneath=tuple(beneath))

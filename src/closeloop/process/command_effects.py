@@ -1,0 +1,437 @@
+"""What git does to the work tree. What only changes the history changes nothing here."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
+from itertools import islice
+
+from msgspec.structs import replace
+
+from closeloop.process.check_commands import ShellCommand, ShellWords, word_set
+from closeloop.records.change import FileEdit
+
+# What programs do to the files of a workspace, noted down command by command.
+
+
+# A workspace may lie in a temporary folder; then something on its way says so.
+PROJECT_FOLDER = r"(?:workspaces?|repos?|worktrees?|projects?|checkouts?|testbed)/"
+_TEMPORARY_FOLDER = re.compile(
+    r"/(?:dev|proc)/|(?:/private)?/(?:tmp|var/tmp|var/folders)(?:/|$)"
+    rf"(?!.*/?{PROJECT_FOLDER})"
+)
+UNKNOWN_PATH = re.compile(r"[$*?{}\[\]`<>]")
+_TEMPORARY_NAME = re.compile(r"\$.*(?:te?mp|log)", re.I)
+FILE_NAME = re.compile(r"\.[A-Za-z]\w{0,11}$|(?:^|/)(?:[A-Z]+file|README|LICENSE|CHANGELOG)$")
+
+
+class CommandEffects:
+    """What a line does, while it is told."""
+
+    directory = ""
+    writes = False
+    waits = False
+    temporary = False
+    """A temporary file was made: what variables name is taken to be that one."""
+
+    def __init__(self) -> None:
+        self.written: list[str] = []
+        self.read: list[str] = []
+        self.restored: list[str] = []
+        self.edits: list[FileEdit] = []
+        self.runs: list[str] = []
+
+    def resolve_path(self, name: str) -> str:
+        """A path as seen from where the line began."""
+        return posixpath.normpath(posixpath.join(self.directory, name)) if self.directory else name
+
+    def enter_folder(self, name: str) -> None:
+        if not UNKNOWN_PATH.search(name) and name[:1] != "-":
+            self.directory = posixpath.join(self.directory, name)
+
+    def record_unnamed_change(self) -> None:
+        """Something that the line does not name."""
+        if not _TEMPORARY_FOLDER.match(self.directory):
+            self.writes = True
+
+    def record_writes(self, names: Iterable[str]) -> None:
+        for name in names:
+            if not name or UNKNOWN_PATH.search(name):
+                is_temporary = "$" in name and (self.temporary or _TEMPORARY_NAME.search(name))
+                if not is_temporary and not _TEMPORARY_FOLDER.match(name):
+                    self.record_unnamed_change()
+            elif not _TEMPORARY_FOLDER.match(path := self.resolve_path(name)):
+                self.writes = True
+                self.written.append(path)
+
+    def record_restores(self, names: Iterable[str]) -> None:
+        before = len(self.written)
+        self.record_writes(names)
+        self.restored += self.written[before:]
+
+    def record_edits(self, edits: Iterable[FileEdit]) -> None:
+        for edit in edits:
+            if edit.path and "$" not in edit.path:
+                path = self.resolve_path(edit.path)
+                self.edits.append(edit if path == edit.path else replace(edit, path=path))
+
+    def record_reads(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name and name != "-" and not UNKNOWN_PATH.search(name) and name[:5] != "/dev/":
+                self.read.append(self.resolve_path(name))
+
+
+ProgramEffect = Callable[[ShellWords, ShellCommand, CommandEffects], None]
+
+
+def list_operands(words: ShellWords, values: frozenset[str] = frozenset()) -> ShellWords:
+    """The words after the first that are no options and no values of options."""
+    names: ShellWords = []
+    rest = iter(words)
+    next(rest, None)
+    for word in rest:
+        if word[:1] != "-" or word == "-":
+            names.append(word)
+        elif word in values:
+            next(rest, None)
+        elif word == "--":
+            names.extend(rest)
+    return names
+
+
+@lru_cache(maxsize=32)
+def _flag_matcher(letters: str) -> Callable[[str], re.Match[str] | None]:
+    return re.compile(rf"-\w*[{letters}]").match
+
+
+def has_flag(words: ShellWords, letters: str) -> bool:
+    """One of the letters is among the short options."""
+    return any(map(_flag_matcher(letters), words))
+
+
+# Programs that wait, or ask how something is.
+
+_POLL_VALUES = word_set("-n -f --namespace --file --context -R --repo")
+
+
+def wait_effect(words: ShellWords, _part: ShellCommand, sheet: CommandEffects) -> None:
+    sheet.waits = True
+
+
+def waiting_subcommand_effect(*pairs: str) -> ProgramEffect:
+    """It waits or polls if its words begin with one of these."""
+    known = tuple(tuple(pair.split()) for pair in pairs)
+
+    def effect(words: ShellWords, _part: ShellCommand, sheet: CommandEffects) -> None:
+        names = tuple(list_operands(words, _POLL_VALUES)[:2])
+        if any(names[: len(pair)] == pair for pair in known):
+            sheet.waits = True
+
+    return effect
+
+
+def is_poll(words: ShellWords) -> bool:
+    """A program that nobody knows asks how something is."""
+    asks = len(words) > 1 and words[1] in ("wait", "status", "logs", "watch")
+    return asks and words[0] not in ("hg", "svn", "jj")
+
+
+def nc_effect(words: ShellWords, _part: ShellCommand, sheet: CommandEffects) -> None:
+    sheet.waits = has_flag(words[1:], "z")
+
+
+# The files that a piece of code or a patch, given on a command line, writes.
+
+_LONGEST, _MOST, _TRIES = 200_000, 200, 20
+_QUOTED_PATH = r"""r?["']([^"'\n]{1,300})["']"""
+_PATCHED_FILE = re.compile(
+    r"^(?:\*\*\* (?:Add|Update|Delete) File: |\*\*\* Move to: |\+\+\+ (?:b/)?)([^\t\n]+)", re.M
+)
+# Each begins with a few fixed letters: that makes looking for them fast.
+_OPEN_CALL = re.compile(
+    rf"""open\(\s*(?:{_QUOTED_PATH}|(\w+)\b(?!\.))?[^\n]{{0,120}}?,\s*(?:mode\s*=\s*)?"""
+    r"""["'](?:[rbt]*[wax][bt]*\+?|r[bt]*\+[bt]*)["']"""
+)
+_WRITING_METHOD = re.compile(
+    r"""\.(?:(?:write_text|write_bytes|unlink|rename|touch)\(|open\(\s*(?:mode\s*=\s*)?["'][wax])"""
+)
+_METHOD_OWNER = re.compile(rf"(?:Path\(\s*{_QUOTED_PATH}[^()\n]{{0,80}}\)|(?<!\w)(\w+))$")
+_NODE_WRITE = re.compile(rf"File(?:Sync)?\(\s*(?:{_QUOTED_PATH}|(\w+))")
+_FILE_CALL = re.compile(
+    r"(?:shutil\.(?:copy\w*|move|rmtree)|os\.(?:remove|rename|replace|unlink|makedirs|mkdir))\("
+)
+_PATH_LITERAL = re.compile(rf"(?:(?:pathlib\.)?Path\(\s*)?{_QUOTED_PATH}")
+
+
+def list_patched_files(text: str) -> list[str]:
+    """The files that a patch names as changed."""
+    names = (name.strip() for name in _PATCHED_FILE.findall(text))
+    return [name for name in dict.fromkeys(names) if name != "/dev/null"]
+
+
+def list_written_files(code: str) -> list[str]:
+    """The files that code writes, `""` for one that it does not name."""
+    code = code[:_LONGEST]
+    writes = dict.fromkeys(_find_writes(code))
+    return list(dict.fromkeys(name or _variable_path(variable, code) for name, variable in writes))
+
+
+def _variable_path(variable: str, code: str) -> str:
+    """The path that a variable is set to: `p = Path("a.py")`, `const f='a.js'`."""
+    for sign in (" = ", "="):
+        begin, start = variable + sign, -1
+        for _ in range(_TRIES if variable else 0):
+            start = code.find(begin, start + 1)
+            if start < 0:
+                break
+            value = _PATH_LITERAL.match(code, start + len(begin))
+            if value and not (start and (code[start - 1].isalnum() or code[start - 1] in "_.")):
+                return value[1]
+    return ""
+
+
+def _find_writes(code: str) -> Iterator[tuple[str, str]]:
+    """Each as its path or the variable that holds it."""
+    for opened in islice(_OPEN_CALL.finditer(code), _MOST):
+        start = opened.start()
+        # `tarfile.open` and the like; what `Path(…).open` writes is found below.
+        if code[start - 1 : start] not in (".", "_") or code[max(0, start - 7) : start].endswith(
+            ("io.", "codecs.")
+        ):
+            yield opened[1] or "", opened[2] or ""
+    for method in islice(_WRITING_METHOD.finditer(code), _MOST):
+        start = method.start()
+        owner = _METHOD_OWNER.search(code, max(0, start - 400), start)
+        yield (owner[1] or "", owner[2] or "") if owner else ("", "")
+    if "writeFile" in code or "appendFile" in code:
+        yield from _NODE_WRITE.findall(code)
+    if ("shutil." in code or "os." in code) and _FILE_CALL.search(code):
+        yield "", ""
+
+
+# Programs that show, write, move and fetch files.
+
+_SHOW_VALUES = word_set("-n -c -s -w -b -v -l -d -f -k -t --lines --bytes -r --range")
+_GREP_VALUES = word_set(
+    "-A -B -C -m -e -f -g -t -T -j -M -d --include --exclude --exclude-dir --glob --type --regexp "
+    "--max-count --context --after-context --before-context --iglob --type-not --max-depth"
+)
+_SED_VALUES = word_set("-e -f --expression --file -l")
+_AWK_VALUES = word_set("-F -v -f")
+_PATCH_VALUES = word_set("-i -d -o -p -F -r -B -D -z")
+_COPY_VALUES = word_set("-m -g -o -S")
+_FILE_VALUES = word_set("-m -s -t -d -r -g -o --mode --reference --size")
+_DJANGO_COMMANDS = word_set("makemigrations migrate startapp startproject loaddata collectstatic")
+_IN_PLACE = re.compile(r"-[nErsuz]*i|--in-place").match
+_HEALTH_URL = re.compile(
+    r"(?:^|//)(?:localhost|127\.0\.0\.1|0\.0\.0\.0|\[::1\])(?::\w+)?"
+    r"(?:/?$|/.*(?:health|ready|status|ping|alive|version))"
+)
+
+
+def show_effect(words: ShellWords, part: ShellCommand, sheet: CommandEffects) -> None:
+    if not part.out:
+        sheet.record_reads(list_operands(words))
+        sheet.record_reads(part.given)
+
+
+def show_part_effect(words: ShellWords, part: ShellCommand, sheet: CommandEffects) -> None:
+    if not part.out:
+        sheet.record_reads(list_operands(words, _SHOW_VALUES))
+        sheet.record_reads(part.given)
+
+
+def tail_effect(words: ShellWords, part: ShellCommand, sheet: CommandEffects) -> None:
+    names = [name for name in list_operands(words, _SHOW_VALUES) if name[:1] != "+"]
+    if (
+        has_flag(words[1:], "fF")
+        or "--follow" in words
+        or any(name.endswith((".log", ".out")) for name in names)
+    ):
+        sheet.waits = True
+    if not part.out:
+        sheet.record_reads(names)
+
+
+def grep_effect(words: ShellWords, part: ShellCommand, sheet: CommandEffects) -> None:
+    if part.out or has_flag(words[1:], "rRlLcq") or "--files" in words:
+        return
+    names = list_operands(words, _GREP_VALUES)
+    if "-e" not in words and "-f" not in words and "--regexp" not in words:
+        names = names[1:]
+    sheet.record_reads([name for name in names if FILE_NAME.search(name)])
+
+
+def sed_effect(words: ShellWords, part: ShellCommand, sheet: CommandEffects) -> None:
+    names = list_operands(words, _SED_VALUES)
+    if not ("-e" in words or "-f" in words or "--expression" in words):
+        # On macOS `-i` has a value, which is mostly empty.
+        names = [name for name in names if name][1:]
+    if any(map(_IN_PLACE, words)):
+        sheet.record_writes(names) if names else sheet.record_unnamed_change()
+    elif not part.out:
+        sheet.record_reads(names)
+
+
+def awk_effect(words: ShellWords, part: ShellCommand, sheet: CommandEffects) -> None:
+    names = list_operands(words, _AWK_VALUES)
+    if not part.out:
+        sheet.record_reads(names if "-f" in words else names[1:])
+
+
+def perl_effect(words: ShellWords, part: ShellCommand, sheet: CommandEffects) -> None:
+    rest = iter(words[1:])
+    in_place, names, code = False, [], False
+    for word in rest:
+        if word[:1] != "-":
+            names.append(word)
+        elif word[-1:] in ("e", "E"):
+            code = True
+            next(rest, None)
+        in_place = in_place or re.match(r"-[a-z0-9]*i", word) is not None
+    if in_place:
+        sheet.record_writes(names) if names else sheet.record_unnamed_change()
+    elif code and not part.out:
+        sheet.record_reads(names)
+
+
+def write_all_effect(words: ShellWords, _part: ShellCommand, sheet: CommandEffects) -> None:
+    sheet.record_writes(list_operands(words, _FILE_VALUES) or [""])
+
+
+def write_last_effect(words: ShellWords, _part: ShellCommand, sheet: CommandEffects) -> None:
+    if "-t" in words[:-1]:
+        sheet.record_writes([words[words.index("-t") + 1]])
+    else:
+        sheet.record_writes(list_operands(words, _COPY_VALUES)[-1:])
+
+
+def change_mode_effect(words: ShellWords, _part: ShellCommand, sheet: CommandEffects) -> None:
+    sheet.record_writes(list_operands(words)[1:])
+
+
+def patch_effect(words: ShellWords, part: ShellCommand, sheet: CommandEffects) -> None:
+    if "--dry-run" not in words:
+        text = part.body or (words[1] if len(words) > 1 and "***" in words[1] else "")
+        named = list_operands(words, _PATCH_VALUES)[:1] if words[0] == "patch" else []
+        sheet.record_writes(list_patched_files(text) or named or [""])
+
+
+def code_effect(words: ShellWords, part: ShellCommand, sheet: CommandEffects) -> None:
+    """Code on the command line, or fed by a heredoc."""
+    code = part.body
+    for i, word in enumerate(words[1:-1], 1):
+        if word in ("-c", "-e", "--eval", "-p"):
+            code = words[i + 1]
+            break
+        if word[:1] != "-":
+            break
+    if code:
+        sheet.record_writes(list_written_files(code))
+    elif len(words) > 2 and words[1].endswith("manage.py") and words[2] in _DJANGO_COMMANDS:
+        sheet.record_unnamed_change()
+
+
+def tar_effect(words: ShellWords, _part: ShellCommand, sheet: CommandEffects) -> None:
+    if len(words) > 1 and not set("xc").isdisjoint(words[1].lstrip("-")[:6]):
+        sheet.record_unnamed_change()
+
+
+def unpack_effect(words: ShellWords, _part: ShellCommand, sheet: CommandEffects) -> None:
+    if not has_flag(words[1:], "ltpZ"):
+        sheet.record_unnamed_change()
+
+
+def curl_effect(words: ShellWords, _part: ShellCommand, sheet: CommandEffects) -> None:
+    wget = words[0].endswith("wget")
+    for i, word in enumerate(words[:-1]):
+        if word in ("-o", "--output", "-O", "--output-document"):
+            if word == "-O" and not wget:
+                sheet.record_unnamed_change()
+            elif words[i + 1] != "-":
+                sheet.record_writes([words[i + 1]])
+    if any(map(_HEALTH_URL.search, words[1:])):
+        sheet.waits = True
+    elif wget and "--spider" not in words and not has_flag(words, "O"):
+        sheet.record_unnamed_change()
+
+
+def dd_effect(words: ShellWords, _part: ShellCommand, sheet: CommandEffects) -> None:
+    sheet.record_writes(word[3:] for word in words if word.startswith("of="))
+
+
+# What git does to the work tree. What only changes the history changes nothing here.
+
+
+_GIT_VALUES = word_set("-C -c --git-dir --work-tree")
+_GIT_SHOW_VALUES = word_set("--format --pretty")
+_GIT_RESTORE_VALUES = word_set("-s --source")
+_GIT_DRY_OPTIONS = word_set("--cached --dry-run -n --abort --check --stat --numstat --summary")
+
+
+def git_effect(words: ShellWords, part: ShellCommand, sheet: CommandEffects) -> None:
+    i = 1
+    while i < len(words) and words[i][:1] == "-":
+        i += 2 if words[i] in _GIT_VALUES else 1
+    effect = _GIT_EFFECTS.get(words[i]) if i < len(words) else None
+    if effect is not None:
+        effect(words[i:], part, sheet)
+
+
+def _git_show_effect(words: ShellWords, part: ShellCommand, sheet: CommandEffects) -> None:
+    for name in list_operands(words, _GIT_SHOW_VALUES):
+        _, colon, path = name.partition(":")
+        if colon and path and not part.out and not UNKNOWN_PATH.search(path):
+            # Told from the top of the repository, wherever the line stands.
+            sheet.read.append(path)
+
+
+def _git_checkout_effect(words: ShellWords, _part: ShellCommand, sheet: CommandEffects) -> None:
+    if "--" in words:
+        sheet.record_restores(words[words.index("--") + 1 :])
+    elif words[0] == "restore":
+        if "--staged" not in words or "--worktree" in words:
+            sheet.record_restores(list_operands(words, _GIT_RESTORE_VALUES) or [""])
+    elif not has_flag(words[1:], "bBc") and "--create" not in words and len(words) > 1:
+        sheet.record_restores([name for name in words[1:] if FILE_NAME.search(name)] or [""])
+
+
+def _git_change_effect(words: ShellWords, part: ShellCommand, sheet: CommandEffects) -> None:
+    if not _GIT_DRY_OPTIONS.isdisjoint(words):
+        return
+    if words[0] in ("rm", "mv"):
+        sheet.record_writes(list_operands(words))
+    elif words[0] == "apply":
+        patch_effect(words, part, sheet)
+    else:
+        sheet.record_unnamed_change()
+
+
+def _git_word_effect(wanted: str, *, unless: bool = False) -> ProgramEffect:
+    """It changes the tree if one of the words is there, or unless one is."""
+    words_wanted = word_set(wanted)
+
+    def effect(words: ShellWords, _part: ShellCommand, sheet: CommandEffects) -> None:
+        if words_wanted.isdisjoint(words) == unless:
+            sheet.record_unnamed_change()
+
+    return effect
+
+
+_GIT_EFFECTS: Mapping[str, ProgramEffect] = {
+    "show": _git_show_effect,
+    "blame": show_effect,
+    "checkout": _git_checkout_effect,
+    "switch": _git_checkout_effect,
+    "restore": _git_checkout_effect,
+    "reset": _git_word_effect("--hard --merge --keep"),
+    "stash": _git_word_effect("list show drop clear", unless=True),
+    "worktree": _git_word_effect("add remove"),
+    "submodule": _git_word_effect("add update"),
+    **dict.fromkeys(
+        word_set("apply revert merge rebase pull cherry-pick clean am rm mv clone"),
+        _git_change_effect,
+    ),
+}

@@ -1,0 +1,501 @@
+"""The edits that a command line makes, with their text where the line holds it.
+
+`cat > f <<EOF`, `echo … >> f`, `tee`, `sed -i`, `perl -i`, `patch`, `git apply`, `rm`, and code
+given to an interpreter (`code_edits.py`). Only texts are read: nothing is run.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+
+from msgspec.structs import replace
+
+from closeloop.process.check_commands import ShellCommand, ShellWords, word_set
+from closeloop.records.change import FileEdit
+from closeloop.records.record import Record
+from closeloop.text.code_patterns import parse_python
+
+# The edits that a Python script makes to files, as far as its text tells them.
+
+
+MAX_CODE_CHARS = 100_000
+"""Longer scripts are not read."""
+_WRITE_HINTS = ("write_text(", ".write(", ".writelines(")
+_ADDING_CALLS = frozenset(("append", "insert", "extend"))
+_TEXT_CALLS = frozenset(("Path", "dedent", "PosixPath"))
+
+
+def recover_code_edits(code: str, *, only_rewrites: bool = False) -> list[FileEdit]:
+    """Files that the code writes: whole texts, replacements, or the lines that it adds.
+
+    With `only_rewrites`, only those that it also reads: what a script makes anew is its output.
+    """
+    if len(code) > MAX_CODE_CHARS or not any(hint in code for hint in _WRITE_HINTS):
+        return []
+    try:
+        script = _ScriptReading()
+        edits = list(script.list_edits(parse_python(code)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    return [edit for edit in edits if not only_rewrites or edit.path in script.read_paths]
+
+
+class _OpenFile(Record):
+    path: str
+    mode: str
+
+
+class _ScriptReading:
+    """What is known while a script is read from its first line to its last."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, str] = {}
+        self.files: dict[str, _OpenFile] = {}
+        self.replacements: list[tuple[str | None, str]] = []
+        self.added: list[str] = []
+        self.read_paths: set[str] = set()
+
+    def list_edits(self, tree: ast.Module) -> Iterator[FileEdit]:
+        for node in sorted(_list_nodes(tree), key=_node_end):
+            if isinstance(node, ast.Assign):
+                self._note_assignment(node)
+            elif isinstance(node, ast.withitem):
+                self._note_open_file(node.optional_vars, node.context_expr)
+            elif isinstance(node, ast.Call):
+                yield from self._edits_of_call(node)
+
+    def _note_assignment(self, node: ast.Assign) -> None:
+        target = node.targets[0]
+        text = self._text_of(node.value)
+        if isinstance(target, ast.Name):
+            if text is None:
+                self.texts.pop(target.id, None)
+            else:
+                self.texts[target.id] = text
+            self._note_open_file(target, node.value)
+        self.added += _new_lines(node.value)
+
+    def _note_open_file(self, target: ast.expr | None, value: ast.expr) -> None:
+        opened = self._opened_file(value)
+        if opened is not None and isinstance(target, ast.Name):
+            self.files[target.id] = opened
+
+    def _opened_file(self, node: ast.expr) -> _OpenFile | None:
+        """`open(path, "w")`, `Path(path).open("w")`."""
+        if not isinstance(node, ast.Call):
+            return None
+        arguments: list[ast.expr] = list(node.args)
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "open":
+            owner = node.func.value
+            if not (isinstance(owner, ast.Name) and owner.id in ("io", "codecs")):
+                arguments.insert(0, owner)
+        elif not (isinstance(node.func, ast.Name) and node.func.id == "open"):
+            return None
+        path = self._text_of(arguments[0]) if arguments else None
+        modes = [*arguments[1:2], *(word.value for word in node.keywords if word.arg == "mode")]
+        mode = self._text_of(modes[0]) if modes else "r"
+        return _OpenFile(path=path, mode=mode) if path and mode else None
+
+    def _edits_of_call(self, node: ast.Call) -> Iterator[FileEdit]:
+        self._note_read(self._opened_file(node))
+        if not isinstance(node.func, ast.Attribute):
+            return
+        name, owner, arguments = node.func.attr, node.func.value, node.args
+        if name == "write_text" and (path := self._text_of(owner)):
+            yield from self._flush_edits(path, "w", arguments)
+        elif name in ("write", "writelines"):
+            file = self.files.get(owner.id) if isinstance(owner, ast.Name) else None
+            file = file or self._opened_file(owner)
+            if file is not None and set(file.mode) & set("wax+"):
+                yield from self._flush_edits(file.path, file.mode, arguments)
+                if isinstance(owner, ast.Name):
+                    self.files[owner.id] = replace(file, mode="a")
+        else:
+            self._note_text_call(name, owner, arguments)
+
+    def _note_text_call(self, name: str, owner: ast.expr, arguments: list[ast.expr]) -> None:
+        """Calls that read a file, or make the text that is written later."""
+        if name == "replace" and len(arguments) > 1:
+            before, after = map(self._text_of, arguments[:2])
+            if before is not None and after is not None:
+                self.replacements.append((before, after))
+        elif name == "sub" and len(arguments) > 2 and (new := self._text_of(arguments[1])):
+            self.replacements.append((None, new))
+        elif name == "read_text":
+            self.read_paths.add(self._text_of(owner) or "")
+        elif name in _ADDING_CALLS:
+            for argument in arguments:
+                self.added += _new_lines(argument)
+
+    def _note_read(self, file: _OpenFile | None) -> None:
+        if file is not None and "r" in file.mode:
+            self.read_paths.add(file.path)
+
+    def _flush_edits(self, path: str, mode: str, arguments: list[ast.expr]) -> Iterator[FileEdit]:
+        text = self._text_of(arguments[0]) if arguments else None
+        self.added += _new_lines(arguments[0]) if arguments else ()
+        if text is not None and path not in self.read_paths:
+            yield (
+                FileEdit(path=path, before="", after=text)
+                if "a" in mode
+                else FileEdit(path=path, action="create", after=text)
+            )
+        elif self.replacements:
+            for before, after in self.replacements:
+                if before is None:
+                    yield FileEdit(path=path, patch=_added_lines([after]))
+                else:
+                    yield FileEdit(path=path, before=before, after=after)
+        else:
+            yield FileEdit(path=path, patch=_added_lines(self.added) or None)
+        self.replacements, self.added = [], []
+
+    def _text_of(self, node: ast.expr) -> str | None:
+        """The text that an expression stands for, where the script says it."""
+        if isinstance(node, ast.Constant):
+            return node.value if isinstance(node.value, str) else None
+        if isinstance(node, ast.Name):
+            return self.texts.get(node.id)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Div):
+            left, right = self._text_of(node.left), self._text_of(node.right)
+            if left is None or right is None:
+                return None
+            return f"{left}/{right}" if isinstance(node.op, ast.Div) else left + right
+        if isinstance(node, ast.Call) and node.args:
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else None
+            called = node.func.id if isinstance(node.func, ast.Name) else called
+            return self._text_of(node.args[0]) if called in _TEXT_CALLS else None
+        return None
+
+
+def _added_lines(texts: Iterable[str]) -> str:
+    """As a patch writes them."""
+    return "\n".join(f"+{line}" for text in texts for line in text.splitlines())
+
+
+def _list_nodes(tree: ast.Module) -> Iterator[ast.Assign | ast.Call | ast.withitem]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign | ast.Call | ast.withitem):
+            yield node
+
+
+def _node_end(node: ast.Assign | ast.Call | ast.withitem) -> tuple[int, int, int]:
+    """What is inside comes first; a file is open once its expression was seen."""
+    place: ast.expr | ast.stmt = node.context_expr if isinstance(node, ast.withitem) else node
+    return place.end_lineno or 0, place.end_col_offset or 0, isinstance(node, ast.withitem)
+
+
+def _new_lines(node: ast.expr) -> Iterator[str]:
+    """Texts of whole lines in an expression: what such scripts put between the old lines."""
+    if isinstance(node, ast.Constant):
+        if isinstance(node.value, str) and "\n" in node.value.strip(" \t"):
+            yield node.value
+    elif isinstance(node, ast.JoinedStr):
+        parts = [part.value for part in node.values if isinstance(part, ast.Constant)]
+        text = "".join(part for part in parts if isinstance(part, str))
+        if "\n" in text:
+            yield text
+    elif isinstance(node, ast.BinOp):
+        yield from _new_lines(node.left)
+        yield from _new_lines(node.right)
+    elif isinstance(node, ast.List | ast.Tuple):
+        for element in node.elts:
+            yield from _new_lines(element)
+
+
+# The edits that a command line makes, with their text where the line holds it.
+#
+# `cat > f <<EOF`, `echo … >> f`, `tee`, `sed -i`, `perl -i`, `patch`, `git apply`, `rm`, and code
+# given to an interpreter (`code_edits.py`). Only texts are read: nothing is run.
+
+
+MAX_EDITS = 50
+"""Edits of one command that are told."""
+_MAX_TEXT_CHARS = 200_000
+_PATCHED_FILE = re.compile(
+    r"^(?:diff --git [^\n]*\n(?:(?!diff --git |--- )[^\n]*\n)*)?"
+    r"(?:--- [^\n]*\n\+\+\+ (?:b/)?([^\t\n]+)|\*\*\* (Add|Update|Delete) File: ([^\n]+))",
+    re.MULTILINE,
+)
+_BACKSLASH = re.compile(r"\\([abefnrtv\\]|0[0-7]{0,3})")
+_CONTROL_LETTERS = {"a": "\a", "b": "\b", "e": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_FORMAT = re.compile(r"%(%|[sdib])")
+
+# What a program prints, where its words say it all.
+
+
+def printed_text(part: ShellCommand) -> str | None:
+    """What the command prints: a heredoc through `cat`, the words of `echo` and `printf`."""
+    program, words = part.words[0].rpartition("/")[2], part.words[1:]
+    if program == "cat":
+        is_fed = part.body is not None and all(word == "-" for word in words)
+        return f"{part.body}\n" if is_fed else None
+    if program == "echo":
+        return _echoed_text(words)
+    if program == "printf" and words:
+        return _formatted_text(words)
+    return None
+
+
+def _echoed_text(words: ShellWords) -> str | None:
+    end, escapes = "\n", False
+    while words and words[0] in ("-n", "-e", "-en", "-ne", "-E"):
+        end = "" if "n" in words[0] else end
+        escapes = escapes or "e" in words[0]
+        words = words[1:]
+    text = " ".join(words)
+    return None if "$(" in text else (_unescape_text(text) if escapes else text) + end
+
+
+def _formatted_text(words: ShellWords) -> str | None:
+    form, values = words[0], iter(words[1:])
+    if "$(" in form:
+        return None
+    return _FORMAT.sub(
+        lambda sign: "%" if sign[1] == "%" else next(values, ""), _unescape_text(form)
+    )
+
+
+def _unescape_text(text: str) -> str:
+    return _BACKSLASH.sub(lambda sign: _CONTROL_LETTERS.get(sign[1], sign[1]), text)
+
+
+def redirect_edits(part: ShellCommand, text: str | None) -> Iterator[FileEdit]:
+    """What is written to the files behind `>` and `>>`."""
+    for name in part.out if text is not None else ():
+        yield _written_edit(name, text, append=name in part.appended)
+
+
+def _written_edit(name: str, text: str | None, *, append: bool) -> FileEdit:
+    if append:
+        return FileEdit(path=name, before="", after=text)
+    return FileEdit(path=name, action="create", after=text)
+
+
+# `sed` and `perl`.
+
+_SED_ADDRESS = re.compile(
+    r"\s*(?:(?:\d+|\$|/(?:\\.|[^/\\])*/I?)(?:[,~]\+?(?:\d+|\$|/(?:\\.|[^/\\])*/))?)?\s*!?\s*\{?\s*"
+)
+_SED_TEXT = re.compile(r"[aic]\s*(?:\\\n?)?([^\n]*(?:(?<=\\)\n[^\n]*)*)")
+_SUBSTITUTION_END = re.compile(r"[gpiImMewsx0-9]*\s*\}?\s*(?:[;\n]|$)")
+_MAX_SED_COMMANDS = 100
+_IN_PLACE = re.compile(r"-[nErsuz]*i|--in-place").match
+_SED_SCRIPTS = word_set("-e --expression")
+
+
+def _sed_edits(part: ShellCommand, _fed: str | None) -> Iterator[FileEdit]:
+    words = part.words
+    if not any(map(_IN_PLACE, words[1:])):
+        return
+    scripts, names = [], []
+    extended = any(re.match(r"-[nirsuz]*[Er]", word) for word in words[1:])
+    rest = iter(words[1:])
+    for word in rest:
+        if word in _SED_SCRIPTS:
+            scripts.append(next(rest, ""))
+        elif word[:1] != "-" and word:
+            names.append(word)
+    if not scripts and names:
+        scripts.append(names.pop(0))
+    texts = [text for script in scripts for text in parse_sed_script(script, extended=extended)]
+    for name in names:
+        for before, after in texts or [(None, None)]:
+            yield FileEdit(path=name, before=before, after=after)
+
+
+def parse_sed_script(script: str, *, extended: bool) -> Iterator[tuple[str | None, str | None]]:
+    """Each command's replaced and new text, None where the script alone does not say it."""
+    position = 0
+    for _ in range(_MAX_SED_COMMANDS):
+        address = _SED_ADDRESS.match(script, position)
+        position = address.end() if address else position
+        letter = script[position : position + 1]
+        if not letter:
+            return
+        if letter == "s" and len(script) > position + 1:
+            pattern, replacement, position = _split_substitution(script, position + 1)
+            before = literal_from_pattern(pattern, extended=extended)
+            after = None if before is None else _literal_replacement(replacement, before)
+            yield (before, after) if after is not None else (None, None)
+            end = _SUBSTITUTION_END.match(script, position)
+        elif letter in "aic" and (text := _SED_TEXT.match(script, position)):
+            new = _unescape_text(text[1].replace("\\\n", "\n").removeprefix("\\")) + "\n"
+            yield "", new
+            position, end = text.end(), None
+        else:
+            yield None, None
+            end = re.compile(r"[^;\n]*[;\n]?").match(script, position)
+        position = end.end() if end else position + 1
+
+
+def _split_substitution(script: str, start: int) -> tuple[str, str, int]:
+    """Pattern and replacement of `s/…/…/`, and where the flags begin."""
+    mark = script[start]
+    texts: list[str] = []
+    position = begin = start + 1
+    while len(texts) < 2 and position < len(script):
+        if script[position] == "\\":
+            position += 1
+        elif script[position] == mark:
+            texts.append(script[begin:position].replace("\\" + mark, mark))
+            begin = position + 1
+        position += 1
+    pattern, replacement = (*texts, script[begin:], "")[:2]
+    return pattern, replacement, position
+
+
+def literal_from_pattern(pattern: str, *, extended: bool) -> str | None:
+    """The text that a pattern stands for, where it stands for one only; a dot is taken for one."""
+    special = "*+?()[]{}|" if extended else "*[]"
+    escaped_special = "wWsSbB<>123456789" if extended else "wWsSbB<>123456789(){}|+?"
+    text = []
+    signs = iter(pattern.removeprefix("^").removesuffix("$"))
+    for sign in signs:
+        if sign == "\\":
+            following = next(signs, "")
+            if following in escaped_special:
+                return None
+            text.append(_CONTROL_LETTERS.get(following, following))
+        elif sign in special:
+            return None
+        else:
+            text.append(sign)
+    return "".join(text)
+
+
+def _literal_replacement(text: str, before: str) -> str | None:
+    if re.search(r"\\[1-9]|\$\d", text):
+        return None
+    text = re.sub(r"(?<!\\)&", lambda _: before, text)
+    return re.sub(r"\\(.)", lambda sign: _CONTROL_LETTERS.get(sign[1], sign[1]), text)
+
+
+def _perl_edits(part: ShellCommand, _fed: str | None) -> Iterator[FileEdit]:
+    rest = iter(part.words[1:])
+    in_place, names, scripts = False, [], []
+    for word in rest:
+        if word[:1] != "-":
+            names.append(word)
+            continue
+        in_place = in_place or re.match(r"-[a-z0-9]*i", word) is not None
+        if word[-1:] in ("e", "E"):
+            scripts.append(next(rest, ""))
+    texts = [
+        text
+        for script in scripts
+        if script[:1] == "s"
+        for text in parse_sed_script(script, extended=True)
+    ]
+    for name in names if in_place else ():
+        for before, after in texts or [(None, None)]:
+            yield FileEdit(path=name, before=before, after=after)
+
+
+# Patches, code, removal.
+
+
+def split_patch(text: str) -> Iterator[FileEdit]:
+    """What a patch does to each file."""
+    text = text[:_MAX_TEXT_CHARS]
+    heads = list(islice(_PATCHED_FILE.finditer(text), MAX_EDITS))
+    for place, head in enumerate(heads):
+        end = heads[place + 1].start() if place + 1 < len(heads) else len(text)
+        body = text[head.start() : end]
+        path = (head[1] or head[3] or "").strip()
+        if path == "/dev/null":
+            old = re.search(r"^--- (?:a/)?([^\t\n]+)", body, re.M)
+            yield FileEdit(path=old[1].strip() if old else "", action="delete", patch=body)
+        elif head[2] == "Delete":
+            yield FileEdit(path=path, action="delete")
+        elif head[2] == "Add" or re.search(r"^--- /dev/null", body, re.M):
+            lines = [line[1:] for line in body.splitlines() if re.match(r"\+(?!\+\+ )", line)]
+            yield FileEdit(path=path, action="create", after="\n".join(lines) + "\n")
+        else:
+            yield FileEdit(path=path, patch=body)
+
+
+def _patch_edits(part: ShellCommand, fed: str | None) -> Iterator[FileEdit]:
+    words = part.words
+    if words[0] == "git" and "apply" not in words[:6]:
+        yield from _git_removal_edits(words)
+    elif "--dry-run" not in words and "--check" not in words:
+        text = part.body or fed
+        if not text and len(words) > 1 and "***" in words[1]:
+            text = words[1]
+        yield from split_patch(text or "")
+
+
+def _git_removal_edits(words: ShellWords) -> Iterator[FileEdit]:
+    if "rm" in words[:4] and "--cached" not in words:
+        names = words[words.index("rm") + 1 :]
+        yield from (FileEdit(path=name, action="delete") for name in names if name[:1] != "-")
+
+
+def _removal_edits(part: ShellCommand, _fed: str | None) -> Iterator[FileEdit]:
+    for name in part.words[1:]:
+        if name[:1] != "-":
+            yield FileEdit(path=name, action="delete")
+
+
+def _tee_edits(part: ShellCommand, fed: str | None) -> Iterator[FileEdit]:
+    text = f"{part.body}\n" if part.body is not None else fed
+    append = "-a" in part.words or "--append" in part.words
+    for name in part.words[1:] if text is not None else ():
+        if name[:1] != "-":
+            yield _written_edit(name, text, append=append)
+
+
+def _code_edits(part: ShellCommand, _fed: str | None) -> Iterator[FileEdit]:
+    code = part.body
+    for place, word in enumerate(part.words[1:-1], 1):
+        if word == "-c":
+            code = part.words[place + 1]
+            break
+        if word[:1] != "-":
+            return
+    yield from recover_code_edits(code) if code else ()
+
+
+EDITING_PROGRAMS: Mapping[str, Callable[[ShellCommand, str | None], Iterator[FileEdit]]] = {
+    "sed": _sed_edits,
+    "gsed": _sed_edits,
+    "perl": _perl_edits,
+    "patch": _patch_edits,
+    "apply_patch": _patch_edits,
+    "applypatch": _patch_edits,
+    "git": _patch_edits,
+    "rm": _removal_edits,
+    "unlink": _removal_edits,
+    "tee": _tee_edits,
+    "python": _code_edits,
+}
+
+
+def recover_edits(parts: Sequence[ShellCommand], place: int, program: str) -> list[FileEdit]:
+    """The edits that one command of a line makes, with paths as the line writes them."""
+    part = parts[place]
+    edits = list(redirect_edits(part, printed_text(part))) if part.out else []
+    recovery = EDITING_PROGRAMS.get(program)
+    if recovery is not None:
+        before = parts[place - 1] if place else None
+        fed = printed_text(before) if before is not None and before.end == "|" else None
+        edits += islice(recovery(part, fed), MAX_EDITS)
+    return edits
+
+
+SCRIPT_ENDINGS = (".py", ".sh", ".patch", ".diff")
+SCRIPT_RUNNERS = word_set("python bash sh zsh patch git")
+
+
+def list_run_scripts(part: ShellCommand, program: str) -> Sequence[str]:
+    """The script that a command runs, or the patch that it applies."""
+    words = [*part.words, *part.given]
+    if program == "git":
+        words = words[words.index("apply") :] if "apply" in words[:6] else []
+    elif program not in SCRIPT_RUNNERS:
+        words = ["", *words]
+    return [word for word in words[1:4] if word.endswith(SCRIPT_ENDINGS) and "\n" not in word]

@@ -1,0 +1,940 @@
+"""Recovery: how a lane meets what it did not expect, one surprising state at a time."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import Literal
+
+from ahocorasick_rs import AhoCorasick, Implementation
+
+from closeloop.process.agent_claims import has_disclaimer, list_closings, parse_claim
+from closeloop.process.check_results import (
+    compare_failures,
+    covers_check,
+    find_comparable,
+    find_next_comparable,
+    is_same_line,
+    prints_same,
+    share_program,
+)
+from closeloop.process.edit_contents import is_scratch_path, is_source_path
+from closeloop.process.rule_helpers import cache_on_reading, list_git_verbs, uses_stash
+from closeloop.process.stale_files import (
+    MissingFile,
+    error_mentions,
+    find_stale_encounters,
+    list_missing_files,
+)
+from closeloop.process.text_facts import (
+    compile_phrases,
+    contains_any,
+    mentions_any,
+    normalise_words,
+    word_stems,
+)
+from closeloop.process.verification import EVENT_NUMBER, NO_END, is_trial, is_unclaimed_style
+from closeloop.records.change import (
+    CheckFailures,
+    Iteration,
+    LaneReading,
+    TraceCheck,
+    TraceReading,
+    TraceStep,
+)
+from closeloop.records.estimate import Rate, wilson_rate
+from closeloop.records.record import Record
+from closeloop.records.trace import Command, Edit, Handoff, Message, Read, ToolUse
+
+# Whether failures go away from iteration to iteration, and whether actions keep to the goal.
+
+
+class LoopSummary(Record):
+    """How far a lane's iterations went."""
+
+    converged_after: int | None
+    """Iterations until nothing failed for good; None when that never was."""
+    episodes: int
+    """How often something began to fail that had not failed before."""
+    closed: int
+    """How many of those ended with a comparable check that passes."""
+    standstill: int
+    """The longest row of iterations whose failures stayed the same."""
+
+
+class FailureEpisode:
+    """Failing checks that can be compared, up to the one that passes."""
+
+    def __init__(self, first: TraceStep) -> None:
+        self.failing = [first]
+        self.closed_by: TraceStep | None = None
+
+    @property
+    def known_checks(self) -> Sequence[TraceStep]:
+        """A failing check that is comparable with one of these goes on with it."""
+        return self.failing[:1] if len(self.failing) == 1 else (self.failing[0], self.failing[-1])
+
+
+@cache_on_reading
+def summarise_loops(lane: LaneReading) -> LoopSummary | None:
+    """How far the lane's iterations went; None where no check of it says whether it passed."""
+    if not any(step.check and step.check.passed is not None for step in lane.checks):
+        return None
+    episodes = list_episodes(lane)
+    closed = [one.closed_by for one in episodes if one.closed_by is not None]
+    longest = max((len(row) for row in find_standstills(lane)), default=0)
+    return LoopSummary(
+        converged_after=_count_iterations(lane, closed) if len(closed) == len(episodes) else None,
+        episodes=len(episodes),
+        closed=len(closed),
+        standstill=longest,
+    )
+
+
+def _count_iterations(lane: LaneReading, closed: Sequence[TraceStep]) -> int | None:
+    """Up to the last check that closed an episode; without one, up to the first that passes."""
+    if closed:
+        last = max(step.number for step in closed)
+        return sum(one.changes[0].number <= last for one in lane.iterations) or None
+    passing = (number for number, one in enumerate(lane.iterations, 1) if one.passed)
+    return next(passing, None)
+
+
+MAX_OPEN_EPISODES = 20
+"""So many things that fail at once are kept apart."""
+
+
+@cache_on_reading
+def list_episodes(lane: LaneReading) -> Sequence[FailureEpisode]:
+    """Rows of failing checks of the same tests or targets, whatever the commands' texts are.
+
+    One that was looked at once, and never again although another program passed later, is left
+    out: nobody knows whether it still fails.
+    """
+    episodes: list[FailureEpisode] = []
+    opened: list[FailureEpisode] = []
+    passed: dict[str, TraceStep] = {}
+    for step in lane.checks:
+        check = step.check
+        if check is None or check.passed is None:
+            continue
+        if check.passed:
+            passed[check.target] = step
+            _close_episodes(opened, check, step)
+            continue
+        if check.failures is None:
+            continue
+        known_checks = [known for one in opened for known in one.known_checks]
+        earlier = next(find_comparable(check, known_checks), None)
+        if earlier is not None:
+            owners = {known.number: one for one in opened for known in one.known_checks}
+            owners[earlier.number].failing.append(step)
+        elif len(opened) < MAX_OPEN_EPISODES:
+            opened.append(FailureEpisode(step))
+            episodes.append(opened[-1])
+    return [
+        one
+        for one in episodes
+        if one.closed_by is not None
+        or len(one.failing) > 1
+        or not any(_is_other_pass(one.failing[-1], step) for step in passed.values())
+    ]
+
+
+def _close_episodes(opened: list[FailureEpisode], check: TraceCheck, step: TraceStep) -> None:
+    """A check that passes ends those where it answers for all that failed last."""
+    last_failing = {one.failing[-1].number: one for one in opened}
+    for failing in find_comparable(check, [one.failing[-1] for one in opened]):
+        if compare_failures(failing, step) == "gone":
+            episode = last_failing[failing.number]
+            episode.closed_by = step
+            opened.remove(episode)
+
+
+def _is_other_pass(failing: TraceStep, step: TraceStep) -> bool:
+    """A later pass of another program: it may have taken the place of what failed."""
+    if step.number < failing.number or failing.check is None or step.check is None:
+        return False
+    return not share_program(failing.check, step.check)
+
+
+@cache_on_reading
+def find_standstills(lane: LaneReading) -> Sequence[Sequence[Iteration]]:
+    """The longest rows of iterations after which the same things failed in the same way."""
+    rows: list[list[Iteration]] = []
+    last: list[TraceStep] = []
+    for iteration in lane.iterations:
+        failing = list_failing_checks(iteration)
+        if not failing or iteration.passed is not False:
+            if any(step.check and step.check.passed is not None for step in iteration.checks):
+                last = []
+            continue
+        if last and _is_standstill(last, failing):
+            rows[-1].append(iteration)
+            last = [*failing, *(one for one in last if not _is_repeated(one, failing))]
+        else:
+            rows.append([iteration])
+            last = failing
+    return rows
+
+
+def list_failing_checks(iteration: Iteration) -> list[TraceStep]:
+    """Those of its checks that ran and failed."""
+    return [step for step in iteration.checks if step.check and step.check.failures]
+
+
+def _is_standstill(last: Sequence[TraceStep], now: Sequence[TraceStep]) -> bool:
+    """What was run before fails as it did; something new fails in what failed already."""
+    compared = 0
+    for step in now:
+        for known in find_comparable(step.check, last) if step.check else ():
+            progress = compare_failures(known, step)
+            if progress not in ("same", "unknown") or _adds_failures(known, step):
+                return False
+            compared += progress == "same"
+    return compared > 0
+
+
+def _adds_failures(known: TraceStep, step: TraceStep) -> bool:
+    """More fails than before: that is no standstill, for something moved."""
+    before, after = known.check, step.check
+    if before is None or after is None or before.failures is None or after.failures is None:
+        return False
+    return after.failures.keys > before.failures.keys and covers_check(before, after)
+
+
+def _is_repeated(one: TraceStep, failing: Sequence[TraceStep]) -> bool:
+    return any(
+        one.check and step.check and one.check.target == step.check.target for step in failing
+    )
+
+
+# Drift: how much the actions have to do with the goal, window by window.
+
+WINDOW_STEPS = 20
+MAX_WINDOWS = 25
+"""Longer lanes are looked at in so many windows, evenly spread."""
+_MAX_GOAL_CHARS = 2000
+"""So much of the request states the goal; what follows is pasted."""
+_MAX_MESSAGE_CHARS = 500
+_MAX_MESSAGES = 20
+_MAX_TERMS = 200
+_MAX_TEXT_CHARS = 400
+_MIN_ACTIONS = 5
+
+
+@cache_on_reading
+def drift_curve(lane: LaneReading) -> tuple[float, ...]:
+    """The share of actions that bear on the goal in each window of actions, first to last.
+
+    A file that an action on the goal opens belongs to the goal from then on.
+    """
+    count = len(lane.steps) // WINDOW_STEPS
+    terms = _goal_terms(lane) if count > 1 else []
+    if not terms:
+        return ()
+    window_indexes = (
+        range(count)
+        if count <= MAX_WINDOWS
+        else [index * (count - 1) // (MAX_WINDOWS - 1) for index in range(MAX_WINDOWS)]
+    )
+    # It is made for one lane: this kind is made soonest.
+    goal = AhoCorasick(terms, implementation=Implementation.ContiguousNFA)
+    goal_paths: set[str] = set()
+    curve = []
+    for index in window_indexes:
+        of = hits = 0
+        for step in lane.steps[index * WINDOW_STEPS : (index + 1) * WINDOW_STEPS]:
+            bears_on_goal = _bears_on_goal(step, goal, goal_paths)
+            if bears_on_goal is not None:
+                of, hits = of + 1, hits + bears_on_goal
+        if of >= _MIN_ACTIONS:
+            curve.append(round(hits / of, 3))
+    return tuple(curve) if len(curve) > 1 else ()
+
+
+def drift_slope(curve: Sequence[float]) -> float | None:
+    """How much the likeness changes from the first window to the last, by a line through all."""
+    count = len(curve)
+    if count < 2:
+        return None
+    middle, mean = (count - 1) / 2, sum(curve) / count
+    rise = sum((place - middle) * (value - mean) for place, value in enumerate(curve))
+    run = sum((place - middle) ** 2 for place in range(count))
+    return round(rise / run * (count - 1), 3)
+
+
+def _goal_terms(lane: LaneReading) -> list[str]:
+    """Telling words of all that was asked: with a new request the goal grows."""
+    user_texts = [message.text[:_MAX_MESSAGE_CHARS] for message in lane.users[:_MAX_MESSAGES]]
+    request_text = "\n".join([(lane.request or "")[:_MAX_GOAL_CHARS], *user_texts])
+    return sorted(term for term in word_stems(normalise_words(request_text)) if len(term) > 3)[
+        :_MAX_TERMS
+    ]
+
+
+def _bears_on_goal(step: TraceStep, goal: AhoCorasick, near: set[str]) -> bool | None:
+    """None for what says nothing of a goal: checks and waiting."""
+    if step.check is not None or (step.doing is not None and step.doing.waits):
+        return None
+    paths = (*step.read, *step.written)
+    if not near.isdisjoint(paths):
+        return True
+    if not contains_any(goal, _step_text(step).lower()):
+        return False
+    near.update(paths)
+    return True
+
+
+def _step_text(step: TraceStep) -> str:
+    event = step.event
+    if isinstance(event, Command):
+        return f"{event.command[:_MAX_TEXT_CHARS]}\n{(event.output or '')[:_MAX_TEXT_CHARS]}"
+    if isinstance(event, Edit):
+        return f"{event.path}\n{(event.after or event.patch or '')[:_MAX_TEXT_CHARS]}"
+    if isinstance(event, Read):
+        return f"{event.path}\n{(event.text or '')[: 2 * _MAX_TEXT_CHARS]}"
+    if isinstance(event, ToolUse):
+        given = (event.arguments or {}).values()
+        return "\n".join(value[:_MAX_TEXT_CHARS] for value in given if isinstance(value, str))
+    return event.brief[:_MAX_TEXT_CHARS] if isinstance(event, Handoff) else ""
+
+
+# Feedback use: are the failures that a check shows gone, fewer or others by the next one?
+
+
+FeedbackOutcome = Literal["used", "returned", "repeated", "claimed"]
+"""The failures are gone or others; they returned; the check was repeated; success was claimed."""
+
+MAX_TEXT_CHARS = 4000
+"""So much of each text is searched for what the output named."""
+MAX_ERRORS = 40
+MAX_GOOD_RUNS = 20
+MAX_EARLIER_CHECKS = 5
+"""So many failing checks before one may have named what the test is about."""
+_CALLED_NAME = re.compile(r"(\w{3,})\(")
+_NAME_PART = re.compile(r"[a-z]{4,}")
+_CODE_NAME = re.compile(r"\b[A-Za-z]\w*?(?:_|[a-z][A-Z])\w+")
+"""A name of the code in a message: words of prose have neither underscores nor inner capitals."""
+_DULL_WORD_LIST = """test tests test_ spec assert assertionerror error errors failed failure
+exception none true false self line file python expected actual received should when with that
+returns return does from into have been module cases case unit src lib app main init __init__"""
+_DULL_WORDS = frozenset(_DULL_WORD_LIST.split())
+
+
+class FeedbackUse(Record):
+    """One turn of the loop: a failing check, and what came of it by the next comparable one."""
+
+    check: TraceStep
+    use: FeedbackOutcome
+    then: tuple[int, ...] = ()
+    """The check that shows it, or the claim."""
+    opened: bool | None = None
+    """Whether what was done next touches a file, test or name of the output: a second measure,
+    beside the effect; None where the output names none."""
+    changes_code: bool = True
+    """Whether program text was changed up to the next check, or to the claim."""
+    is_plain: bool = True
+    """Whether the next check is the very same command, or the claim says that checks pass."""
+
+
+@cache_on_reading
+def list_feedback_uses(lane: LaneReading) -> Sequence[FeedbackUse]:
+    """Every turn of the loop whose end can be told; the others are left out.
+
+    It is judged by its effect: whether the failures are gone, fewer or different by the next
+    comparable check that ran, not by the words that the fix shares with the output.
+    """
+    uses = []
+    for place, step in enumerate(lane.checks):
+        check = step.check
+        if check is None or check.passed or (check.failures is None and check.blocked is None):
+            continue
+        use = (
+            _judge_blocked_check(lane, place)
+            if check.failures is None
+            else _judge_failing_check(lane, place)
+        )
+        if use is not None:
+            uses.append(use)
+    return uses
+
+
+def feedback_rate(uses: Sequence[FeedbackUse]) -> Rate | None:
+    """The share of failing checks whose output was used."""
+    return wilson_rate(sum(use.use == "used" for use in uses), len(uses))
+
+
+def _judge_blocked_check(lane: LaneReading, place: int) -> FeedbackUse | None:
+    """The environment was repaired and the check ran, or it was run again with nothing done."""
+    step = lane.checks[place]
+    following = next(iter(find_next_comparable(lane.checks, place, ran=False)), None)
+    if following is None or following.check is None:
+        return None
+    if following.check.passed is not None:
+        return FeedbackUse(check=step, use="used", then=(following.number,))
+    return _find_idle_repeat(lane, step, following)
+
+
+def _judge_failing_check(lane: LaneReading, place: int) -> FeedbackUse | None:
+    step = lane.checks[place]
+    first_change = _find_kept_change(lane, step)
+    for following in find_next_comparable(lane.checks, place):
+        if following.number < first_change:
+            # Another look at the same state: what it shows is used, or not, after it.
+            return _find_idle_repeat(lane, step, following)
+        progress = compare_failures(step, following)
+        if progress != "unknown":
+            use: FeedbackOutcome = "returned" if progress == "same" else "used"
+            return FeedbackUse(
+                check=step,
+                use=use,
+                then=(following.number,),
+                opened=_touches_evidence(lane, place, following),
+                changes_code=_lies_between(
+                    _numbers_of_source_changes(lane), step.number, following.number
+                ),
+                is_plain=is_same_line(step, following),
+            )
+    return _find_claim(lane, place)
+
+
+def _find_idle_repeat(
+    lane: LaneReading, step: TraceStep, following: TraceStep
+) -> FeedbackUse | None:
+    """The very same command, the same result, and nothing done between that may have mattered."""
+    between = lane.steps[step.index + 1 : following.index]
+    if (
+        _is_same_command(step, following)
+        and following.check is not None
+        and not following.check.passed
+        and _fails_the_same(step, following)
+        and all(map(_only_looks, between))
+    ):
+        return FeedbackUse(check=step, use="repeated", then=(following.number,))
+    return None
+
+
+def _fails_the_same(step: TraceStep, following: TraceStep) -> bool:
+    """Another failure says that something is different now, outside of the workspace perhaps."""
+    if step.check is not None and step.check.failures is not None:
+        return compare_failures(step, following) in ("same", "unknown")
+    is_cut_off = isinstance(following.event, Command) and following.event.output is None
+    return is_cut_off or prints_same(step, following)
+
+
+def _find_kept_change(lane: LaneReading, step: TraceStep) -> float:
+    """When the code is changed next: scratch files and a look at the base do not count."""
+    numbers = _numbers_of_kept_changes(lane)
+    place = bisect_left(numbers, step.number)
+    return numbers[place] if place < len(numbers) else NO_END
+
+
+@cache_on_reading
+def _numbers_of_kept_changes(lane: LaneReading) -> Sequence[int]:
+    return [step.number for step in lane.changes if not is_scratch_change(step)]
+
+
+def is_scratch_change(step: TraceStep) -> bool:
+    """It changes nothing that is to be kept: scratch files, or a look at the base."""
+    return uses_stash(step) or (bool(step.written) and all(map(is_scratch_path, step.written)))
+
+
+def has_change_between(changes: Sequence[TraceStep], first: int, last: int) -> bool:
+    """One of the changes, which are in order, lies between two events."""
+    place = bisect_right(changes, first, key=EVENT_NUMBER)
+    return place < len(changes) and changes[place].number < last
+
+
+def _find_claim(lane: LaneReading, place: int) -> FeedbackUse | None:
+    """Success is claimed on top of a failing check, and nothing has run well since."""
+    step = lane.checks[place]
+    closings = list_closings(lane)
+    at = bisect_right(closings, step.number, key=attrgetter("message.number"))
+    if at == len(closings) or closings[at].since > step.number:
+        return None
+    number = closings[at].message.number
+    if any(_answers_for(step, run) for run in _list_good_runs(lane, step.number, number)):
+        return None
+    claim = parse_claim(closings[at].message)
+    if claim is None or is_unclaimed_style(step, claim.quote):
+        return None
+    if has_disclaimer(lane, step.number, number):
+        return None
+    changes_code = _lies_between(_numbers_of_source_changes(lane), step.number, number)
+    return FeedbackUse(
+        check=step,
+        use="claimed",
+        then=(number,),
+        changes_code=changes_code,
+        is_plain=claim.passing,
+    )
+
+
+def _list_good_runs(lane: LaneReading, first: int, last: int) -> Sequence[TraceStep]:
+    runs = _all_good_runs(lane)
+    begin = bisect_right(runs, first, key=EVENT_NUMBER)
+    return runs[begin : bisect_left(runs, last, key=EVENT_NUMBER)][-MAX_GOOD_RUNS:]
+
+
+@cache_on_reading
+def _all_good_runs(lane: LaneReading) -> Sequence[TraceStep]:
+    """Checks that pass, and other runs that end well."""
+    return [
+        step
+        for step in lane.steps
+        if (step.check.passed is True if step.check else step.failed is False and is_trial(step))
+    ]
+
+
+def _answers_for(failing: TraceStep, run: TraceStep) -> bool:
+    """The run may show that all is well; the same program on other tests does not."""
+    if failing.check is None or run.check is None:
+        return True
+    return not share_program(failing.check, run.check)
+
+
+@cache_on_reading
+def _numbers_of_source_changes(lane: LaneReading) -> Sequence[int]:
+    return [
+        step.number
+        for step in lane.steps
+        if step.changed and (not step.written or any(map(is_source_path, step.written)))
+    ]
+
+
+def _lies_between(numbers: Sequence[int], first: int, last: int) -> bool:
+    """One of the numbers, which are in order, comes after the first and not after the last."""
+    return bisect_right(numbers, first) < bisect_right(numbers, last)
+
+
+def _touches_evidence(lane: LaneReading, place: int, following: TraceStep) -> bool | None:
+    """What was done between acts on something that the output, or an earlier one, names."""
+    step = lane.checks[place]
+    failures = step.check.failures if step.check else None
+    if failures is None:
+        return None
+    words = set(collect_evidence(failures))
+    for earlier in lane.checks[max(0, place - MAX_EARLIER_CHECKS) : place]:
+        known = earlier.check.failures if earlier.check else None
+        if known is not None and not failures.errors.keys().isdisjoint(known.errors):
+            words.update(collect_evidence(known))
+    if not words:
+        return None
+    between = lane.steps[step.index + 1 : following.index + 1]
+    return any(mentions_any(text.lower(), tuple(words)) for text in _action_texts(between))
+
+
+def _is_same_command(step: TraceStep, following: TraceStep) -> bool:
+    """The very same command in the very same state."""
+    return step.state == following.state and not following.changed and is_same_line(step, following)
+
+
+def _only_looks(step: TraceStep) -> bool:
+    """It only looks: other commands may change what lies outside of the workspace."""
+    return step.doing is None or step.doing.searches or bool(step.doing.read)
+
+
+def collect_evidence(failures: CheckFailures) -> tuple[str, ...]:
+    """Words that the output gives one to work with: files, tests, names, in small letters."""
+    words: dict[str, None] = {}
+    for path in failures.paths:
+        name = path.replace("\\", "/").rsplit("/", 1)[-1].split(":", 1)[0].lower()
+        words[name] = None
+        words[_test_subject(name.split(".", 1)[0])] = None
+    for symbol in failures.symbols:
+        words[_test_subject(symbol.rsplit(".", 1)[-1].lower())] = None
+    for test in list(failures.errors)[:MAX_ERRORS]:
+        # A message is full of words that any edit has; the name of a test is not.
+        if " " not in test or "::" in test or " > " in test:
+            words.update(dict.fromkeys(_NAME_PART.findall(test[-200:].lower())))
+        # What the failing line calls is what the test is about.
+        called = failures.errors[test].partition("←")[2]
+        words.update(dict.fromkeys(_CALLED_NAME.findall(called.lower()) if called else ()))
+    for message in list(failures.errors.values())[:MAX_ERRORS]:
+        for name in _CODE_NAME.findall(message[:300]):
+            if not name.endswith(("Error", "Exception", "Type")):
+                words[name.lower()] = None
+    return tuple([word for word in words if len(word) > 2 and word not in _DULL_WORDS])
+
+
+def _test_subject(name: str) -> str:
+    """What a test is about: `test_cart` and `cart_test` are about `cart`."""
+    for prefix in ("test_", "tests_", "test"):
+        if name.startswith(prefix) and len(name) > len(prefix) + 2:
+            return name[len(prefix) :]
+    for suffix in ("_test", "_spec", ".test", ".spec", "tests", "test"):
+        if name.endswith(suffix) and len(name) > len(suffix) + 2:
+            return name[: -len(suffix)]
+    return name
+
+
+def _action_texts(steps: Iterable[TraceStep]) -> Iterable[str]:
+    """What was acted on: what the action names, not what came out of it."""
+    for step in steps:
+        event = step.event
+        if isinstance(event, Command):
+            yield event.command[:MAX_TEXT_CHARS]
+        elif isinstance(event, Edit):
+            yield event.path
+            for text in (event.before, event.after, event.patch):
+                if text:
+                    yield text[:MAX_TEXT_CHARS]
+        elif isinstance(event, Read):
+            yield event.path
+        elif isinstance(event, ToolUse):
+            yield str(event.arguments)[:MAX_TEXT_CHARS]
+        elif isinstance(event, Handoff):
+            yield event.brief[:MAX_TEXT_CHARS]
+
+
+# Recovery: how a lane meets what it did not expect, one surprising state at a time.
+
+
+SurpriseKind = Literal[
+    "failed edit", "missing file", "conflict", "contradiction", "changed file", "open question"
+]
+
+NEAR_STEPS = 20
+"""So many of the following actions are looked at where nothing says sooner how it went on."""
+_REFUSED_MESSAGES = (
+    "user doesn't want", "rejected", "denied", "not executed", "cancelled", "canceled", "aborted",
+    "interrupted", "sibling", "permission", "must be different", "exactly the same",
+    "no changes to", "not been read yet",
+)  # fmt: skip
+_PROBLEM_PHRASES = compile_phrases(
+    r"fail\w*", "could ?n['’o]t", "did ?n['’o]t", "does ?n['’o]t", "unable", "not found", "missing",
+    "errors?", r"conflict\w*", "instead", "not apply", "no match", "retry", "again", "already",
+    r"differ\w*", "flaky", r"inconsistent\w*",
+)  # fmt: skip
+_ASSUMPTION = re.compile(
+    r"\b(?:assum\w+|ambiguous|unclear|not specified|unspecified|under-?specified|interpret\w*"
+    r"|could mean|either way|not clear)\b",
+    re.IGNORECASE,
+)
+_FIXING_WORDS = ("fix", "format", "fmt", "--write")
+_FIXING_COMMAND = re.compile(
+    r"--(?:fix|write)\b|\bgofmt -w\b|\b(?:run|make|just|task|cargo|go|ruff|biome|deno|dart|mix|npm"
+    r"|pnpm|yarn|bun|terraform)\s(?:\S{1,40}[:-])?(?:fix|format|fmt)\b"
+)
+_LOOKUP_PROGRAMS = frozenset(("ls", "find", "fd", "tree", "rg", "grep", "locate"))
+_CONFLICT_VERBS = frozenset(("diff", "status", "show", "mergetool", "log"))
+
+
+class SurprisingState(Record):
+    """One surprising state."""
+
+    surprise: SurpriseKind
+    step: TraceStep | None
+    """What came as a surprise; None for the request itself."""
+    path: str | None = None
+    met: bool
+
+
+def mentions_problem(text: str) -> bool:
+    """Whether a text says that something is not as it should be."""
+    return _PROBLEM_PHRASES(text.lower())
+
+
+def recovery_rate(items: Sequence[SurprisingState]) -> Rate | None:
+    """The share of surprising states that were met by looking again, asking or saying so."""
+    return wilson_rate(sum(item.met for item in items), len(items))
+
+
+@cache_on_reading
+def find_surprises(reading: TraceReading) -> Mapping[str, Sequence[SurprisingState]]:
+    """Lane → its surprising states; where nobody can say how one was met, it is left out."""
+    states_by_lane: dict[str, list[SurprisingState]] = {}
+    for name, lane in reading.lanes.items():
+        states_by_lane[name] = (
+            list(_surprises_in_lane(lane)) if lane.failing or len(lane.checks) > 1 else []
+        )
+    for meeting in find_stale_encounters(reading):
+        if meeting.how != "failed edit":
+            states_by_lane[meeting.step.event.lane].append(
+                SurprisingState(
+                    surprise="changed file",
+                    step=meeting.step,
+                    path=meeting.path,
+                    met=meeting.how == "read again",
+                )
+            )
+    if reading.task is not None and reading.task.ambiguous and reading.lanes:
+        name, root = next(iter(reading.lanes.items()))
+        states_by_lane[name] += _open_question_states(root)
+    return states_by_lane
+
+
+@cache_on_reading
+def list_failed_edits(lane: LaneReading) -> Sequence[SurprisingState]:
+    """Edits that did not take, with what the lane did about each."""
+    items = []
+    for tried in _group_failed_edits(lane):
+        met = _met_failed_edit(lane, tried)
+        if met is not None:
+            step = tried[0]
+            items.append(
+                SurprisingState(surprise="failed edit", step=step, path=step.written[0], met=met)
+            )
+    return items
+
+
+def _group_failed_edits(lane: LaneReading) -> Sequence[Sequence[TraceStep]]:
+    """Edits that did not take; those of one call together."""
+    tries: list[list[TraceStep]] = []
+    for step in lane.failing:
+        event = step.event
+        if not isinstance(event, Edit) or error_mentions(event.error, _REFUSED_MESSAGES):
+            continue
+        if tries and _is_one_try(tries[-1][-1], step):
+            tries[-1].append(step)
+        else:
+            tries.append([step])
+    return tries
+
+
+def list_abandoned_edits(lane: LaneReading) -> Iterator[SurprisingState]:
+    """Failed edits about which nothing was ever done, while the work went on."""
+    unmet = {item.step: item for item in list_failed_edits(lane) if item.step and not item.met}
+    last = {
+        path.rpartition("/")[2]: step.index
+        for step in (lane.steps if unmet else ())
+        for path in (*step.read, *step.written)
+    }
+    for tried in _group_failed_edits(lane) if unmet else ():
+        item = unmet.get(tried[0])
+        if item and max(last[name] for name in _file_names(tried)) <= tried[-1].index:
+            yield item
+
+
+def _file_names(tried: Sequence[TraceStep]) -> set[str]:
+    return {step.written[0].rpartition("/")[2] for step in tried}
+
+
+def _surprises_in_lane(lane: LaneReading) -> Iterator[SurprisingState]:
+    yield from list_failed_edits(lane)
+    for missing in list_missing_files(lane):
+        yield from _make_state("missing file", missing.step, _met_missing(lane, missing))
+    for step in lane.failing:
+        event = step.event
+        if isinstance(event, Command) and "CONFLICT (" in (event.output or ""):
+            yield from _make_state("conflict", step, _met_conflict(lane, step))
+    results: dict[tuple[str, int], TraceStep] = {}
+    for step in lane.checks:
+        yield from _make_state("contradiction", step, _met_contradiction(lane, step, results))
+
+
+def _make_state(
+    surprise: SurpriseKind, step: TraceStep, met: bool | None
+) -> Iterator[SurprisingState]:
+    if met is not None:
+        yield SurprisingState(surprise=surprise, step=step, met=met)
+
+
+def _following_steps(
+    lane: LaneReading, step: TraceStep, most: int = NEAR_STEPS
+) -> Sequence[TraceStep]:
+    """The next steps, up to where the user speaks."""
+    end = _next_user_message(lane, step.number)
+    steps = lane.steps[step.index + 1 : step.index + 1 + most]
+    return [later for later in steps if later.number < end]
+
+
+def _next_user_message(lane: LaneReading, after: int) -> float:
+    at = bisect_right(lane.messages, after, key=attrgetter("number"))
+    for message in lane.messages[at : at + 200]:
+        if message.role == "user":
+            return message.number
+    return float("inf")
+
+
+def _agent_messages(lane: LaneReading, after: int, before: float) -> Iterator[Message]:
+    at = bisect_right(lane.messages, after, key=attrgetter("number"))
+    for message in lane.messages[at : at + NEAR_STEPS]:
+        if message.number >= before:
+            return
+        if message.role == "agent":
+            yield message
+
+
+def _agent_mentions(lane: LaneReading, after: int, before: float, name: str) -> bool:
+    return any(
+        message.intent == "question"
+        or (name in message.text and mentions_problem(message.text[:4000]))
+        for message in _agent_messages(lane, after, before)
+    )
+
+
+def _met_failed_edit(lane: LaneReading, tried: Sequence[TraceStep]) -> bool | None:
+    """Looked at the file again, asked, said so, or tried otherwise with success."""
+    names, step = _file_names(tried), tried[0]
+    sent_along = {one.index for one in tried if one.written != step.written}
+    following = [
+        later
+        for later in _following_steps(lane, step)
+        # What was sent along with it could not know that it failed.
+        if later.index not in sent_along
+        and (step.event.turn is None or later.event.turn != step.event.turn)
+    ]
+    if _answers_failure(lane, step, following):
+        return True
+    for later in following:
+        event = later.event
+        if isinstance(event, Edit) and event.ok is not False and _is_same_text(event, step.event):
+            return True
+        if any(path.rpartition("/")[2] in names for path in (*later.read, *later.written)):
+            return not isinstance(event, Edit) or event.ok is not False
+        if any(_step_mentions(later, name) for name in names) or _runs_fixer(later):
+            return True
+    end = (
+        following[-1].number
+        if len(following) == NEAR_STEPS
+        else _next_user_message(lane, step.number)
+    )
+    if any(_agent_mentions(lane, step.number, end, name) for name in names):
+        return True
+    return False if _continues_regardless(lane, following, step.number, end) else None
+
+
+def _answers_failure(lane: LaneReading, step: TraceStep, following: Sequence[TraceStep]) -> bool:
+    """Its first words after the failure are about it."""
+    before = following[0].number if following else _next_user_message(lane, step.number)
+    first_message = next(_agent_messages(lane, step.number, before), None)
+    return (
+        first_message is not None and not following and mentions_problem(first_message.text[:1000])
+    )
+
+
+def _is_one_try(one: TraceStep, other: TraceStep) -> bool:
+    """One call that was to change several places: it failed once."""
+    first, second = one.event, other.event
+    if first.call is not None and first.call == second.call:
+        return True
+    if other.index != one.index + 1 or first.turn != second.turn:
+        return False
+    return isinstance(first, Edit) and isinstance(second, Edit) and first.error == second.error
+
+
+def _is_same_text(one: Edit, other: object) -> bool:
+    wanted = other.after.strip() if isinstance(other, Edit) and other.after else ""
+    return bool(wanted) and one.after is not None and wanted in one.after
+
+
+def _step_mentions(step: TraceStep, name: str) -> bool:
+    event = step.event
+    if isinstance(event, Command):
+        return name in event.command
+    return (
+        isinstance(event, ToolUse)
+        and event.arguments is not None
+        and any(isinstance(value, str) and name in value for value in event.arguments.values())
+    )
+
+
+def _runs_fixer(step: TraceStep) -> bool:
+    """A tool is left to make such edits."""
+    command = step.event.command[:1000] if isinstance(step.event, Command) else ""
+    return mentions_any(command, _FIXING_WORDS) and _FIXING_COMMAND.search(command) is not None
+
+
+def _continues_regardless(
+    lane: LaneReading, following: Sequence[TraceStep], after: int, before: float
+) -> bool:
+    """Edits elsewhere, a check, or a claim: as if nothing had happened."""
+    if any(step.check is not None or isinstance(step.event, Edit) for step in following):
+        return True
+    return any(message.intent == "claim" for message in _agent_messages(lane, after, before))
+
+
+def _met_missing(lane: LaneReading, missing: MissingFile) -> bool | None:
+    """Looked around or asked, as against passing it off as read or editing what is not there."""
+    if missing.bluff is not None:
+        return False
+    for later in _following_steps(lane, missing.step, 5):
+        now = later.event
+        if isinstance(now, Read):
+            if now.path == missing.path:
+                return now.ok is not False
+            if now.ok is not False:
+                return True
+        elif isinstance(now, Edit):
+            if now.path == missing.path and now.action == "change":
+                return False
+            break
+        elif isinstance(now, ToolUse) or (later.doing is not None and _looks_around(later)):
+            return True
+    return True if missing.admitted else None
+
+
+def _looks_around(step: TraceStep) -> bool:
+    doing = step.doing
+    return doing is not None and (
+        doing.searches or bool(step.read) or not _LOOKUP_PROGRAMS.isdisjoint(doing.programs)
+    )
+
+
+def _met_conflict(lane: LaneReading, step: TraceStep) -> bool | None:
+    for later in _following_steps(lane, step, 10):
+        verbs = list_git_verbs(later)
+        command = later.event.command if isinstance(later.event, Command) else ""
+        if later.read or isinstance(later.event, Read | Edit) or "--abort" in command:
+            return True
+        if not _CONFLICT_VERBS.isdisjoint(verbs) or _looks_around(later):
+            return True
+        if "commit" in verbs or "push" in verbs:
+            return False
+    return True if _agent_mentions(lane, step.number, float("inf"), "onflict") else None
+
+
+def _met_contradiction(
+    lane: LaneReading, step: TraceStep, results: dict[tuple[str, int], TraceStep]
+) -> bool | None:
+    """The same check of the same state says something else than before."""
+    check = step.check
+    if check is None or check.passed is None:
+        return None
+    before = results.get((check.target, step.state))
+    results[check.target, step.state] = step
+    if before is None or before.check is None or before.check.passed == check.passed:
+        return None
+    for later in _following_steps(lane, step, 5):
+        if (
+            later.check is not None
+            and later.check.target == check.target
+            and later.state == step.state
+        ):
+            return True
+        if later.read or _looks_around(later):
+            return True
+        if later.changed:
+            break
+    if _agent_mentions(lane, step.number, _next_user_message(lane, step.number), "test"):
+        return True
+    return (
+        False
+        if check.passed and _continues_regardless(lane, (), step.number, float("inf"))
+        else None
+    )
+
+
+def _open_question_states(root: LaneReading) -> list[SurprisingState]:
+    """A request that lacks a decision: a question or a stated assumption before the first edit."""
+    first = root.changes[0].number if root.changes else None
+    before = [
+        message
+        for message in root.messages
+        if message.role == "agent" and (first is None or message.number < first)
+    ]
+    met = any(
+        message.intent == "question" or _ASSUMPTION.search(message.text[:4000])
+        for message in before
+    )
+    if not met and first is None:
+        return []
+    return [
+        SurprisingState(
+            surprise="open question", step=root.changes[0] if first else None, met=bool(met)
+        )
+    ]

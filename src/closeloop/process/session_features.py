@@ -1,0 +1,275 @@
+"""Features of a session: plain numbers that say how it went, for the triage of many sessions.
+
+None is not known, which is not zero: a feature that a recording cannot show is left out of what
+is concluded from it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import chain
+from operator import attrgetter
+
+from closeloop.process.edit_contents import diff_edit, list_code_changes
+from closeloop.process.handoff_briefs import asks_only_to_look
+from closeloop.process.text_facts import build_automaton
+from closeloop.process.verification import is_trial
+from closeloop.records.change import LaneReading, TraceReading, TraceStep
+from closeloop.records.finding import Finding, Measures
+from closeloop.records.trace import Command, Edit, Message, Read, Thought, ToolUse
+from closeloop.text.client_markup import strip_client_markup
+
+MAX_WORDS_CHARS = 12_000
+"""So much of what the agent wrote is searched for words of doubt and of certainty."""
+MAX_OUTPUT_CHARS = 3000
+"""The end of an output says how it ended."""
+MAX_REQUEST_CHARS = 20_000
+
+HESITATION_WORDS = (
+    " but ", " wait", " however", " maybe", " perhaps", " might ", " alternativ", " another way",
+    " another approach", " different approach", " instead", " still ", " unfortunately", " seem",
+    " apolog", " sorry", " actually", " not sure", " unclear", " strange", " hmm", " mistake",
+    " doesn't work", " didn't work", " not work",
+)  # fmt: skip
+CERTAINTY_WORDS = (
+    " confirm", " verif", " as expected", " correctly", " success", " works", " fixed", " passes",
+    " passed", " now ", " properly",
+)  # fmt: skip
+_word_automaton = cache(lambda: build_automaton([*HESITATION_WORDS, *CERTAINTY_WORDS]))
+_ERROR_OUTPUT = re.compile(
+    r"Traceback \(most recent|\b[A-Z]\w*(?:Error|Exception)\b|\bFAILED\b|\bpanic:|command not found"
+    r"|No such file or directory|\berror(?:\[\w+\])?: "
+)
+
+
+Features = Mapping[str, float | None]
+
+
+def collect_features(
+    reading: TraceReading, whole: Measures, findings: Iterable[Finding]
+) -> dict[str, float]:
+    """All features of a session that are known; of one that did nothing, just that."""
+    steps = _list_steps(reading)
+    if not reading.trace.events:
+        return {}
+    root = next(iter(reading.lanes.values()))
+    changes = _list_lasting_changes(reading)
+    if not changes and asks_only_to_look(strip_client_markup(root.request or "")):
+        # Who is to review or to explain owes no change.
+        unowed: Features = {"no_code_change": None}
+    else:
+        unowed = {}
+    if not steps:
+        features: Features = {"actions": 0.0, "no_code_change": 1.0, **unowed}
+        return _known_features(features)
+    features = {
+        **_length_features(reading, steps, whole),
+        **_writing_features(steps, changes),
+        **_diff_features(root, steps, changes),
+        **_failure_features(steps),
+        **_checking_features(steps, changes),
+        **_measured_features(whole, findings),
+        **_word_features(reading, steps),
+        **_ending_features(reading, steps),
+        **unowed,
+    }
+    return _known_features(features)
+
+
+def _known_features(features: Features) -> dict[str, float]:
+    return {name: float(value) for name, value in features.items() if value is not None}
+
+
+def _list_steps(reading: TraceReading) -> Sequence[TraceStep]:
+    """The actions of all lanes, in order."""
+    lanes = list(reading.lanes.values())
+    if len(lanes) == 1:
+        return lanes[0].steps
+    return sorted(chain.from_iterable(lane.steps for lane in lanes), key=attrgetter("event.number"))
+
+
+def _list_lasting_changes(reading: TraceReading) -> frozenset[int]:
+    """Event numbers of the changes of program text, scratch files left out."""
+    return frozenset(
+        step.number for lane in reading.lanes.values() for step in list_code_changes(lane)
+    )
+
+
+def _length_features(
+    reading: TraceReading, steps: Sequence[TraceStep], whole: Measures
+) -> Features:
+    turns = [turn for lane in reading.lanes.values() for turn in lane.lane.turns]
+    tokens = [turn.usage.output_tokens for turn in turns]
+    # Some recordings tell the tokens of the last turn alone: that is no sum.
+    is_sum = 2 * tokens.count(None) <= len(tokens)
+    seen = [path for step in steps for path in step.read]
+    return {
+        "actions": len(steps),
+        "turns": len(turns) or None,
+        "output_tokens": whole.usage.output_tokens if is_sum else None,
+        "last_turn_tokens": tokens[-1] if tokens else None,
+        "tool_text": sum([len(_returned_text(step)) for step in steps]),
+        "files_read": len(set(seen)),
+        "rereads": len(seen) - len(set(seen)),
+        "repeated_actions": 1 - len(set(map(_action_key, steps))) / len(steps),
+    }
+
+
+def _returned_text(step: TraceStep) -> str:
+    event = step.event
+    if type(event) is Command or type(event) is ToolUse:
+        return event.output or ""
+    return (event.text or "") if type(event) is Read else ""
+
+
+def _action_key(step: TraceStep) -> tuple[object, ...]:
+    """Equal for two actions that do the same."""
+    event = step.event
+    if isinstance(event, Command):
+        return (event.command,)
+    if isinstance(event, Edit):
+        return ("edit", event.path, event.before, event.after, event.patch)
+    if isinstance(event, Read):
+        return ("read", event.path, event.first_line, event.last_line)
+    return (event.number,)
+
+
+def _writing_features(steps: Sequence[TraceStep], changes: frozenset[int]) -> Features:
+    """Where in the session the code was written."""
+    last = len(steps) - 1
+    any_places = [place for place, step in enumerate(steps) if step.changed]
+    places = [place for place, step in enumerate(steps) if step.number in changes]
+    failed_edits = [step for step in steps if step.failed and isinstance(step.event, Edit)]
+    return {
+        "changes": len(any_places),
+        "no_code_change": not places,
+        "first_write": any_places[0] / len(steps) if any_places else None,
+        "last_write": (places[-1] + 1) / len(steps) if places else None,
+        "actions_after_write": last - places[-1] if places else None,
+        "write_span": places[-1] - places[0] if places else None,
+        "failed_edits": len(failed_edits),
+    }
+
+
+def _diff_features(
+    root: LaneReading, steps: Sequence[TraceStep], changes: frozenset[int]
+) -> Features:
+    """Size and spread of what was changed, and whether the request speaks of it."""
+    if not changes:
+        return {}
+    writing = [step for step in steps if step.number in changes]
+    paths = {path for step in writing for path in step.written}
+    sizes = [size for step in writing if (size := _edited_lines(step)) is not None]
+    seen = [path for step in steps for path in step.read]
+    request = (root.request or "")[:MAX_REQUEST_CHARS].lower()
+    stems = {path.rsplit("/", 1)[-1].partition(".")[0].lower() for path in paths}
+    return {
+        "files_changed": len(paths),
+        "folders_changed": len({path.rpartition("/")[0] for path in paths}),
+        "lines_changed": sum(sizes) if sizes else None,
+        "last_edit_lines": sizes[-1] if sizes else None,
+        "rewrites": len(writing) - len(paths),
+        "focus": sum(path in paths for path in seen) / len(seen) if seen else None,
+        "named_by_request": any(stem in request for stem in stems) if request else None,
+    }
+
+
+def _edited_lines(step: TraceStep) -> int | None:
+    """Lines added and removed, also by a command; None where the recording does not tell."""
+    changes = [lines for edit in step.edits if (lines := diff_edit(edit)) is not None]
+    return sum(len(one.added) + len(one.removed) for one in changes) if changes else None
+
+
+def _failure_features(steps: Sequence[TraceStep]) -> Features:
+    """How many of the actions failed, in all and towards the end."""
+    known = [step.failed for step in steps if step.failed is not None]
+    late = [step.failed for step in steps[-max(1, len(steps) // 4) :] if step.failed is not None]
+    row = longest = 0
+    for step in steps:
+        row = row + 1 if step.failed else 0
+        longest = max(longest, row)
+    return {
+        "failing_share": sum(known) / len(known) if known else None,
+        "failing_last_quarter": sum(late) / len(late) if late else None,
+        "failures_in_a_row": longest if known else None,
+    }
+
+
+def _checking_features(steps: Sequence[TraceStep], changes: frozenset[int]) -> Features:
+    """Runs of the code: how many, after the last change how many, and how the last one ended."""
+    runs = [step for step in steps if step.check is not None or is_trial(step)]
+    last_write = max(changes, default=None)
+    results = [
+        step.check.passed
+        for step in runs
+        if step.check is not None and step.check.passed is not None
+    ]
+    return {
+        "runs": len(runs),
+        "runs_after_write": sum(step.number > last_write for step in runs)
+        if last_write is not None
+        else None,
+        "last_run_fails": _shows_error(runs[-1]) if runs else None,
+        "last_check_passes": results[-1] if results else None,
+    }
+
+
+def _shows_error(step: TraceStep) -> bool:
+    if step.failed is not None and (step.failed or step.check is not None):
+        return step.failed
+    return _ERROR_OUTPUT.search(_returned_text(step)[-MAX_OUTPUT_CHARS:]) is not None
+
+
+def _measured_features(whole: Measures, findings: Iterable[Finding]) -> Features:
+    """What the measures and the rules say of the loop."""
+    feedback = whole.feedback
+    rules = {finding.rule for finding in findings if finding.silenced is None}
+    return {
+        "verified": whole.verified,
+        "feedback_unused": feedback.of - feedback.hits if feedback else None,
+        "feedback_share": feedback.hits / feedback.of if feedback and feedback.of else None,
+        "standstill": whole.standstill,
+        "rules_broken": len(rules),
+    }
+
+
+def _word_features(reading: TraceReading, steps: Sequence[TraceStep]) -> Features:
+    """Words of doubt and of certainty on the way; what is said at the end is apart."""
+    last_action = steps[-1].number
+    texts = list(_agent_texts(reading, last_action))
+    if not any(texts):
+        return {}
+    words = sum([text.count(" ") + 1 for text in texts])
+    searched = " ".join(texts)[-MAX_WORDS_CHARS:].lower().replace("\n", " ")
+    searched_words = max(50, searched.count(" ") + 1)
+    matches = _word_automaton().find_matches_as_indexes(searched, overlapping=True)
+    doubts = sum([word < len(HESITATION_WORDS) for word, _, _ in matches])
+    return {
+        "words": words,
+        "hesitations": doubts,
+        "hesitation": doubts / searched_words,
+        "certainty": (len(matches) - doubts) / searched_words,
+    }
+
+
+def _agent_texts(reading: TraceReading, until: int) -> Iterator[str]:
+    for event in reading.trace.events:
+        if event.number > until:
+            return
+        if type(event) is Thought or (type(event) is Message and event.role == "agent"):
+            yield event.text
+
+
+def _ending_features(reading: TraceReading, steps: Sequence[TraceStep]) -> Features:
+    """How it ends, and what was asked for."""
+    root = next(iter(reading.lanes.values()))
+    ends = [event for event in reading.trace.events[-3:] if isinstance(event, Message)]
+    return {
+        "ends_in_action": not any(
+            event.role == "agent" and event.number > steps[-1].number for event in ends
+        ),
+        "ends_in_edit": isinstance(steps[-1].event, Edit),
+        "request_words": (root.request or "").count(" ") + 1 if root.request else None,
+    }

@@ -1,1 +1,0 @@
-"""What shell lines are made of, and what the programs in them do."""

@@ -1,1 +1,0 @@
-"""Texts as vectors whose nearness is likeness of meaning. They retrieve; they never decide."""

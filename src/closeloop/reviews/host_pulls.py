@@ -1,0 +1,852 @@
+"""Merge requests in GitLab's words, as its webhooks and its API say them, turned into facts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
+
+from closeloop.records.errors import BadInput
+from closeloop.records.pull_request import (
+    CheckResult,
+    CiCheck,
+    CommentThread,
+    Fact,
+    FileEdit,
+    PullCommit,
+    PullDescription,
+    PullRequestState,
+    Push,
+    Review,
+    ReviewComment,
+    ReviewState,
+)
+from closeloop.records.record import Record, content_digest
+from closeloop.reviews.pull_facts import (
+    MAX_ITEMS,
+    MAX_TEXT_CHARS,
+    NO_COMMIT,
+    FactBuilder,
+    pushed_file_edits,
+)
+
+# Pull requests in GitHub's words, as its API and its webhooks say them, turned into facts.
+
+
+MAX_HUNK_CHARS = 4_000
+FAILED_CONCLUSIONS = ("failure", "timed_out", "startup_failure", "error")
+REVIEW_STATES: dict[str, ReviewState] = {
+    "approved": "approved",
+    "changes_requested": "changes_requested",
+    "dismissed": "dismissed",
+}
+
+
+class GithubUser(Record):
+    login: str = ""
+    type: str = ""
+
+
+class GithubLabel(Record):
+    name: str = ""
+
+
+class GithubRepository(Record):
+    full_name: str
+    default_branch: str = ""
+    pushed_at: int | str | None = None
+
+
+class GithubHeadRepository(Record):
+    full_name: str = ""
+
+
+class GithubPullEnd(Record):
+    ref: str = ""
+    sha: str = ""
+    repo: GithubHeadRepository | UnsetType | None = UNSET
+
+
+class GithubPull(Record):
+    """A pull request; some answers leave the sizes out."""
+
+    number: int
+    title: str = ""
+    body: str | None = None
+    state: str = "open"
+    draft: bool | None = None
+    user: GithubUser | None = None
+    labels: tuple[GithubLabel, ...] = ()
+    assignees: tuple[GithubUser, ...] = ()
+    head: GithubPullEnd = GithubPullEnd()
+    base: GithubPullEnd = GithubPullEnd()
+    created_at: datetime
+    updated_at: datetime | None = None
+    closed_at: datetime | None = None
+    merged_at: datetime | None = None
+    merged_by: GithubUser | None = None
+    merge_commit_sha: str | None = None
+    html_url: str | None = None
+    additions: int | None = None
+    deletions: int | None = None
+    changed_files: int | None = None
+
+
+class GithubReview(Record):
+    id: int
+    user: GithubUser | None = None
+    body: str | None = None
+    state: str = ""
+    submitted_at: datetime | None = None
+    commit_id: str | None = None
+
+
+class GithubComment(Record):
+    """A comment on lines, or on the whole."""
+
+    id: int
+    user: GithubUser | None = None
+    body: str | None = None
+    created_at: datetime
+    updated_at: datetime | None = None
+    path: str | None = None
+    line: int | None = None
+    original_line: int | None = None
+    diff_hunk: str | None = None
+    commit_id: str | None = None
+    pull_request_review_id: int | None = None
+    in_reply_to_id: int | None = None
+
+
+class GithubApp(Record):
+    slug: str = ""
+
+
+class GithubCheckRun(Record):
+    """A check run, a check suite or a run of a workflow."""
+
+    id: int
+    head_sha: str
+    name: str | None = None
+    status: str | None = None
+    conclusion: str | None = None
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+    app: GithubApp | None = None
+
+
+class GithubSignature(Record):
+    name: str = ""
+    email: str = ""
+    date: datetime | None = None
+
+
+class GithubCommitDetails(Record):
+    message: str = ""
+    author: GithubSignature | None = None
+    committer: GithubSignature | None = None
+
+
+class GithubCommitParent(Record):
+    sha: str = ""
+
+
+class GithubFile(Record):
+    """A file of a commit or a pull request; large and binary ones come without their patch."""
+
+    filename: str
+    previous_filename: str | None = None
+    status: str = "modified"
+    patch: str | None = None
+    additions: int | None = None
+    deletions: int | None = None
+
+
+class GithubCommit(Record):
+    """A commit as the API lists it; asked for alone, it has its files."""
+
+    sha: str
+    commit: GithubCommitDetails = GithubCommitDetails()
+    author: GithubUser | None = None
+    parents: tuple[GithubCommitParent, ...] = ()
+    files: tuple[GithubFile, ...] | None = None
+
+
+def is_github_bot(user: GithubUser | None) -> bool:
+    return user is not None and (user.type == "Bot" or user.login.endswith("[bot]"))
+
+
+def user_login(user: GithubUser | None) -> str | None:
+    """None for an account that is gone."""
+    return user.login or None if user else None
+
+
+class GithubFacts(FactBuilder):
+    """Says what GitHub says."""
+
+    source = "github"
+
+    def pull_facts(self, pull: GithubPull) -> Iterator[Fact]:
+        """What a pull request says of itself, and of others that it takes back or repairs."""
+        at = pull.updated_at or pull.merged_at or pull.closed_at or pull.created_at
+        description = describe_github_pull(pull, self.repo)
+        name = ("description", pull.number, at.isoformat(), content_digest(description)[:16])
+        fact = self.make_fact(description, at, *name, pull=pull.number, sha=pull.head.sha)
+        # A branch of a fork may be called like one of ours.
+        yield fact if description.fork else replace(fact, branch=description.branch)
+        if description.state == "merged":
+            text = f"{description.title}\n\n{description.body}"
+            yield from self.pointer_facts(text, f"#{pull.number}", description.merged or at)
+
+    def review_fact(self, number: int, review: GithubReview, at: datetime | None) -> Fact:
+        when = review.submitted_at or at or self.heard
+        submitted_review = Review(
+            id=str(review.id),
+            by=user_login(review.user),
+            bot=is_github_bot(review.user),
+            state=REVIEW_STATES.get(review.state.lower(), "commented"),
+            body=(review.body or "")[:MAX_TEXT_CHARS],
+            sha=review.commit_id,
+            at=when,
+        )
+        key = (
+            "review",
+            review.id,
+            submitted_review.state,
+            content_digest(submitted_review.body)[:12],
+        )
+        return self.make_fact(submitted_review, at or when, *key, pull=number)
+
+    def comment_fact(self, number: int, remark: GithubComment, *, deleted: bool = False) -> Fact:
+        on_lines = remark.path is not None
+        name = f"{'line' if on_lines else 'whole'}-{remark.id}"
+        answered = remark.in_reply_to_id
+        comment = ReviewComment(
+            id=name,
+            by=user_login(remark.user),
+            bot=is_github_bot(remark.user),
+            body=(remark.body or "")[:MAX_TEXT_CHARS],
+            at=remark.created_at,
+            path=remark.path,
+            line=remark.line or remark.original_line,
+            hunk=remark.diff_hunk and remark.diff_hunk[:MAX_HUNK_CHARS],
+            sha=remark.commit_id,
+            review=str(remark.pull_request_review_id) if remark.pull_request_review_id else None,
+            answers=f"line-{answered}" if answered else None,
+            deleted=deleted,
+        )
+        at = remark.updated_at or remark.created_at
+        key = ("comment", name, at.isoformat(), content_digest(comment.body, deleted)[:12])
+        return self.make_fact(comment, at, *key, pull=number)
+
+    def check_fact(self, kind: str, run: GithubCheckRun) -> Fact:
+        at = run.completed_at or run.updated_at or run.started_at or run.created_at or self.heard
+        name = run.name or (run.app.slug if run.app else "") or "unnamed"
+        check = CiCheck(
+            sha=run.head_sha,
+            name=name if kind == "check_run" else f"{kind}: {name}",
+            at=at,
+            result=to_check_result(run.status, run.conclusion),
+            conclusion=run.conclusion,
+        )
+        key = ("check", kind, run.id, check.result, at.isoformat())
+        return self.make_fact(check, at, *key, sha=run.head_sha)
+
+    def commit_fact(self, number: int, commit: GithubCommit) -> Fact:
+        inner = commit.commit
+        signed = inner.author or GithubSignature()
+        dated = inner.committer or signed
+        listed_commit = PullCommit(
+            sha=commit.sha,
+            at=dated.date or signed.date or self.heard,
+            message=inner.message[:MAX_TEXT_CHARS],
+            author=user_login(commit.author) or signed.name or None,
+            email=signed.email or None,
+            bot=is_github_bot(commit.author),
+            merge=len(commit.parents) > 1,
+            files=None if commit.files is None else to_file_edits(commit.files),
+        )
+        key = ("commit", commit.sha, *(["files"] if listed_commit.files is not None else []))
+        return self.make_fact(listed_commit, listed_commit.at, *key, pull=number, sha=commit.sha)
+
+
+def describe_github_pull(pull: GithubPull, repo: str) -> PullDescription:
+    merged = pull.merged_at is not None
+    home = pull.head.repo
+    return PullDescription(
+        title=pull.title[:MAX_TEXT_CHARS],
+        body=(pull.body or "")[:MAX_TEXT_CHARS],
+        url=pull.html_url,
+        author=user_login(pull.user),
+        bot=is_github_bot(pull.user),
+        state="merged" if merged else "open" if pull.state == "open" else "closed",
+        draft=bool(pull.draft),
+        branch=pull.head.ref or None,
+        # Of a fork that is gone there is none.
+        fork=home is None or (home is not UNSET and home.full_name.lower() != repo.lower()),
+        base=pull.base.ref or None,
+        head=pull.head.sha or None,
+        # Before the merge, GitHub names a commit that only tries it.
+        merge_commit=pull.merge_commit_sha if merged else None,
+        labels=tuple(label.name for label in pull.labels[:MAX_ITEMS]),
+        assignees=tuple(
+            one.login for one in pull.assignees[:MAX_ITEMS] if one.login and not is_github_bot(one)
+        ),
+        opened=pull.created_at,
+        closed=pull.closed_at,
+        merged=pull.merged_at,
+        merged_by=user_login(pull.merged_by),
+        files=pull.changed_files,
+        added=pull.additions,
+        removed=pull.deletions,
+    )
+
+
+def to_file_edits(files: tuple[GithubFile, ...]) -> tuple[FileEdit, ...]:
+    return tuple(
+        FileEdit(path=file.filename, added=file.additions, removed=file.deletions)
+        for file in files[:MAX_ITEMS]
+    )
+
+
+def to_check_result(status: str | None, conclusion: str | None) -> CheckResult:
+    """What a check says; a word that is not known is no failure."""
+    if conclusion == "success":
+        return "passed"
+    if conclusion in FAILED_CONCLUSIONS:
+        return "failed"
+    if conclusion == "action_required":
+        return "running"
+    return "running" if conclusion is None and status != "completed" else "skipped"
+
+
+# What GitHub's webhooks say: each event becomes facts, whatever order they come in.
+
+
+class _WebhookIssue(Record):
+    number: int
+    pull_request: dict[str, Any] | None = None
+    """An issue has none."""
+
+
+class _WebhookCommentId(Record):
+    id: int
+
+
+class _WebhookThread(Record):
+    comments: tuple[_WebhookCommentId, ...] = ()
+
+
+class _WebhookAuthor(Record):
+    name: str = ""
+    email: str | None = None
+    username: str | None = None
+
+
+class _WebhookCommit(Record):
+    id: str
+    message: str = ""
+    timestamp: datetime | None = None
+    author: _WebhookAuthor = _WebhookAuthor()
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    modified: tuple[str, ...] = ()
+
+
+class _WebhookPayload(Record):
+    """What is read of an event; each kind has some of it."""
+
+    repository: GithubRepository
+    action: str = ""
+    sender: GithubUser | None = None
+    pull_request: GithubPull | None = None
+    review: GithubReview | None = None
+    comment: GithubComment | None = None
+    issue: _WebhookIssue | None = None
+    thread: _WebhookThread | None = None
+    check_run: GithubCheckRun | None = None
+    check_suite: GithubCheckRun | None = None
+    workflow_run: GithubCheckRun | None = None
+    ref: str = ""
+    before: str | None = None
+    after: str | None = None
+    forced: bool = False
+    deleted: bool = False
+    commits: tuple[_WebhookCommit, ...] = ()
+    head_commit: _WebhookCommit | None = None
+
+
+_github_decoder = msgspec.json.Decoder(_WebhookPayload)
+
+
+def read_github_event(event: str, body: bytes, heard: datetime) -> list[Fact]:
+    """The facts of one delivery; BadInput where it is not what its event promises."""
+    try:
+        payload = _github_decoder.decode(body)
+        return list(GITHUB_EVENTS[event](payload, GithubFacts(payload.repository.full_name, heard)))
+    except (ValueError, OverflowError, RecursionError) as error:
+        raise BadInput(f"A delivery of {event!r} is not as GitHub sends it: {error}.") from error
+
+
+def _pull_request_facts(payload: _WebhookPayload, tell: GithubFacts) -> Iterator[Fact]:
+    pull = payload.pull_request
+    if pull is None:
+        return
+    yield from tell.pull_facts(pull)
+    if payload.action == "opened" and pull.head.sha:
+        yield tell.push_fact(pull.number, Push(after=pull.head.sha, at=pull.created_at))
+    if payload.action == "synchronize" and payload.after:
+        moved = Push(
+            after=payload.after,
+            before=payload.before,
+            at=pull.updated_at or tell.heard,
+            by=user_login(payload.sender),
+        )
+        yield tell.push_fact(pull.number, moved)
+
+
+def _review_facts(payload: _WebhookPayload, tell: GithubFacts) -> Iterator[Fact]:
+    pull, review = payload.pull_request, payload.review
+    if pull is not None and review is not None:
+        yield from tell.pull_facts(pull)
+        # Only a dismissal is later than the review itself.
+        late = payload.action in ("dismissed", "edited")
+        yield tell.review_fact(pull.number, review, pull.updated_at if late else None)
+
+
+def _line_comment_facts(payload: _WebhookPayload, tell: GithubFacts) -> Iterator[Fact]:
+    pull, comment = payload.pull_request, payload.comment
+    if pull is not None and comment is not None:
+        yield from tell.pull_facts(pull)
+        yield tell.comment_fact(pull.number, comment, deleted=payload.action == "deleted")
+
+
+def _comment_facts(payload: _WebhookPayload, tell: GithubFacts) -> Iterator[Fact]:
+    issue, comment = payload.issue, payload.comment
+    if issue is not None and issue.pull_request is not None and comment is not None:
+        yield tell.comment_fact(issue.number, comment, deleted=payload.action == "deleted")
+
+
+def _thread_facts(payload: _WebhookPayload, tell: GithubFacts) -> Iterator[Fact]:
+    pull, thread = payload.pull_request, payload.thread
+    if pull is None or thread is None:
+        return
+    yield from tell.pull_facts(pull)
+    at = pull.updated_at or tell.heard
+    names = tuple(f"line-{one.id}" for one in thread.comments[:MAX_ITEMS])
+    resolution = CommentThread(comments=names, resolved=payload.action == "resolved")
+    key = ("thread", *names[:1], resolution.resolved, at.isoformat())
+    yield tell.make_fact(resolution, at, *key, pull=pull.number)
+
+
+def _check_reader(kind: str) -> Callable[[_WebhookPayload, GithubFacts], Iterator[Fact]]:
+    def read_checks(payload: _WebhookPayload, tell: GithubFacts) -> Iterator[Fact]:
+        run: GithubCheckRun | None = getattr(payload, kind)
+        if run is not None:
+            yield tell.check_fact(kind, run)
+
+    return read_checks
+
+
+def _github_push_facts(payload: _WebhookPayload, tell: GithubFacts) -> Iterator[Fact]:
+    """Of a branch, what came; of the main line, what it takes back or repairs."""
+    branch = payload.ref.removeprefix("refs/heads/")
+    if branch == payload.ref or payload.deleted or not payload.after:
+        return
+    at = _push_time(payload, tell)
+    if branch == payload.repository.default_branch:
+        for commit in payload.commits[:MAX_ITEMS]:
+            yield from tell.pointer_facts(commit.message, commit.id, commit.timestamp or at)
+        return
+    before = None if payload.before == NO_COMMIT else payload.before
+    moved = Push(
+        after=payload.after,
+        before=before,
+        at=at,
+        by=user_login(payload.sender),
+        forced=payload.forced,
+        commits=tuple(commit.id for commit in payload.commits[:MAX_ITEMS]),
+    )
+    key = ("push", branch, before, payload.after, int(at.timestamp()))
+    yield _set_branch(tell.make_fact(moved, at, *key, sha=payload.after), branch)
+    for commit in payload.commits[:MAX_ITEMS]:
+        yield _set_branch(_commit_fact(commit, at, tell), branch)
+
+
+def _commit_fact(commit: _WebhookCommit, at: datetime, tell: GithubFacts) -> Fact:
+    who = commit.author
+    pushed_commit = PullCommit(
+        sha=commit.id,
+        at=commit.timestamp or at,
+        message=commit.message[:MAX_TEXT_CHARS],
+        author=who.username or who.name or None,
+        email=who.email,
+        bot=(who.username or "").endswith("[bot]"),
+        merge=commit.message.startswith(("Merge branch ", "Merge remote-tracking ")),
+        files=pushed_file_edits(commit.added, commit.modified, commit.removed),
+    )
+    return tell.make_fact(
+        pushed_commit, pushed_commit.at, "commit", commit.id, "pushed", sha=commit.id
+    )
+
+
+def _set_branch(fact: Fact, branch: str) -> Fact:
+    return msgspec.structs.replace(fact, branch=branch)
+
+
+def _push_time(payload: _WebhookPayload, tell: GithubFacts) -> datetime:
+    """When a push came; commits may have been made long before."""
+    pushed = payload.repository.pushed_at
+    if isinstance(pushed, int) and 0 < pushed < 1 << 33:
+        return datetime.fromtimestamp(pushed, UTC)
+    last = payload.head_commit
+    return last.timestamp if last and last.timestamp else tell.heard
+
+
+GITHUB_EVENTS: dict[str, Callable[[_WebhookPayload, GithubFacts], Iterator[Fact]]] = {
+    "pull_request": _pull_request_facts,
+    "pull_request_review": _review_facts,
+    "pull_request_review_comment": _line_comment_facts,
+    "pull_request_review_thread": _thread_facts,
+    "issue_comment": _comment_facts,
+    "check_run": _check_reader("check_run"),
+    "check_suite": _check_reader("check_suite"),
+    "workflow_run": _check_reader("workflow_run"),
+    "push": _github_push_facts,
+}
+"""Events that are read; others are acknowledged and counted."""
+
+
+# Merge requests in GitLab's words, as its webhooks and its API say them, turned into facts.
+
+
+GITLAB_STATES: dict[str, PullRequestState] = {
+    "opened": "open",
+    "locked": "open",
+    "merged": "merged",
+}
+PIPELINE_RESULTS: dict[str, CheckResult] = {
+    "success": "passed",
+    "failed": "failed",
+    "canceled": "skipped",
+    "skipped": "skipped",
+    "manual": "skipped",
+}
+_BOT_NAME = re.compile(r"(?:project|group)_\d{1,12}_bot")
+
+
+class GitlabUser(Record):
+    id: int | None = None
+    username: str = ""
+    name: str = ""
+
+
+class GitlabProject(Record):
+    path_with_namespace: str = ""
+    default_branch: str | None = None
+
+
+class GitlabLabel(Record):
+    title: str = ""
+
+
+class GitlabAuthor(Record):
+    name: str = ""
+    email: str = ""
+
+
+class GitlabCommit(Record):
+    """A commit, as a push tells it, or as the API lists it."""
+
+    id: str
+    message: str = ""
+    timestamp: str | None = None
+    committed_date: str | None = None
+    author: GitlabAuthor | None = None
+    author_name: str = ""
+    author_email: str = ""
+    parent_ids: tuple[str, ...] = ()
+    added: tuple[str, ...] | None = None
+    modified: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
+class GitlabPosition(Record):
+    new_path: str | None = None
+    old_path: str | None = None
+    new_line: int | None = None
+    old_line: int | None = None
+    head_sha: str | None = None
+
+
+class GitlabAttributes(Record):
+    """What an event is about: a merge request, a note or a pipeline."""
+
+    id: int | None = None
+    iid: int | None = None
+    title: str = ""
+    description: str | None = None
+    state: str = ""
+    action: str = ""
+    draft: bool | None = None
+    source_branch: str | None = None
+    target_branch: str | None = None
+    source_project_id: int | None = None
+    target_project_id: int | None = None
+    last_commit: GitlabCommit | None = None
+    oldrev: str | None = None
+    merge_commit_sha: str | None = None
+    squash_commit_sha: str | None = None
+    created_at: str | None = None
+    updated_at: str | None = None
+    url: str | None = None
+    author_id: int | None = None
+    note: str = ""
+    discussion_id: str | None = None
+    system: bool = False
+    position: GitlabPosition | None = None
+    ref: str | None = None
+    sha: str | None = None
+    status: str = ""
+    finished_at: str | None = None
+    source: str = ""
+
+
+class GitlabPayload(Record):
+    project: GitlabProject = GitlabProject()
+    user: GitlabUser | None = None
+    user_username: str = ""
+    object_attributes: GitlabAttributes = GitlabAttributes()
+    merge_request: GitlabAttributes | None = None
+    labels: tuple[GitlabLabel, ...] | None = None
+    assignees: tuple[GitlabUser, ...] = ()
+    ref: str = ""
+    before: str = ""
+    after: str = ""
+    commits: tuple[GitlabCommit, ...] = ()
+
+
+_gitlab_decoder = msgspec.json.Decoder(GitlabPayload)
+
+
+def read_gitlab_event(event: str, body: bytes, heard: datetime) -> list[Fact]:
+    """The facts of one delivery; BadInput where it is not what its event promises."""
+    try:
+        payload = _gitlab_decoder.decode(body)
+        repo = payload.project.path_with_namespace
+        return list(GITLAB_EVENTS[event](payload, GitlabFacts(repo, heard))) if repo else []
+    except (ValueError, OverflowError, RecursionError) as error:
+        raise BadInput(f"A delivery of {event!r} is not as GitLab sends it: {error}.") from error
+
+
+def parse_gitlab_time(text: str | None) -> datetime | None:
+    """GitLab writes `2026-01-05T09:00:00Z`, and in places `2026-01-05 09:00:00 UTC`."""
+    try:
+        parsed = datetime.fromisoformat((text or "").replace(" UTC", "+00:00"))
+    except ValueError:
+        return None
+    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+
+
+class GitlabFacts(FactBuilder):
+    """Says what GitLab says."""
+
+    source = "gitlab"
+
+    def description_facts(self, number: int, told: PullDescription, at: datetime) -> Iterator[Fact]:
+        name = ("description", number, at.isoformat(), content_digest(told)[:16])
+        fact = self.make_fact(told, at, *name, pull=number, sha=told.head or "")
+        yield fact if told.fork else msgspec.structs.replace(fact, branch=told.branch)
+        if told.state == "merged":
+            yield from self.pointer_facts(f"{told.title}\n\n{told.body}", f"#{number}", at)
+
+    def commit_fact(self, one: GitlabCommit, at: datetime, pull: int | None = None) -> Fact:
+        who = one.author or GitlabAuthor(name=one.author_name, email=one.author_email)
+        files = None
+        if one.added is not None:
+            files = pushed_file_edits(one.added, one.modified, one.removed)
+        commit = PullCommit(
+            sha=one.id,
+            at=parse_gitlab_time(one.timestamp) or parse_gitlab_time(one.committed_date) or at,
+            message=one.message[:MAX_TEXT_CHARS],
+            author=who.name or None,
+            email=who.email or None,
+            merge=len(one.parent_ids) > 1 or one.message.startswith("Merge branch "),
+            files=files,
+        )
+        key = ("commit", one.id, "listed" if files is None else "pushed")
+        return self.make_fact(commit, commit.at, *key, pull=pull, sha=one.id)
+
+    def comment_fact(
+        self, number: int, told: ReviewComment, place: GitlabPosition | None, late: datetime
+    ) -> Fact:
+        """A note on the whole, or on a place; `late` is when it was last changed."""
+        place = place or GitlabPosition()
+        told = msgspec.structs.replace(
+            told,
+            body=told.body[:MAX_TEXT_CHARS],
+            path=place.new_path or place.old_path,
+            line=place.new_line or place.old_line,
+            sha=place.head_sha,
+        )
+        key = ("comment", told.id, late.isoformat(), content_digest(told.body)[:12])
+        return self.make_fact(told, late, *key, pull=number)
+
+    def pipeline_fact(
+        self, name: int | None, sha: str, status: str, source: str | None, at: datetime
+    ) -> Fact:
+        check = CiCheck(
+            sha=sha,
+            name=f"pipeline: {source or 'push'}",
+            at=at,
+            result=PIPELINE_RESULTS.get(status, "running"),
+            conclusion=status,
+        )
+        key = ("check", "pipeline", name, check.result, at.isoformat())
+        return self.make_fact(check, at, *key, sha=sha)
+
+
+def is_gitlab_bot(person: GitlabUser | None) -> bool:
+    return person is not None and bool(_BOT_NAME.match(person.username))
+
+
+def name_people(accounts: tuple[GitlabUser, ...]) -> tuple[str, ...]:
+    """The accounts of those who are no bots."""
+    people = (one for one in accounts[:MAX_ITEMS] if not is_gitlab_bot(one))
+    return tuple(one.username for one in people if one.username)
+
+
+def describe_merge_request(
+    payload: GitlabPayload, told: GitlabAttributes, tell: GitlabFacts
+) -> tuple[PullDescription, datetime]:
+    """A merge request as an event has it; GitLab names the author by number alone."""
+    opened = parse_gitlab_time(told.created_at) or tell.heard
+    at = parse_gitlab_time(told.updated_at) or tell.heard
+    state = GITLAB_STATES.get(told.state, "closed")
+    head = told.last_commit.id if told.last_commit else None
+    user = payload.user
+    mine = user is not None and user.id is not None and user.id == told.author_id
+    description = PullDescription(
+        title=told.title[:MAX_TEXT_CHARS],
+        body=(told.description or "")[:MAX_TEXT_CHARS],
+        url=told.url,
+        author=user.username or None if user and mine else None,
+        bot=mine and is_gitlab_bot(user),
+        state=state,
+        draft=bool(told.draft),
+        branch=told.source_branch,
+        fork=told.source_project_id != told.target_project_id,
+        base=told.target_branch,
+        head=head,
+        merge_commit=(told.squash_commit_sha or told.merge_commit_sha)
+        if state == "merged"
+        else None,
+        labels=tuple(label.title for label in (payload.labels or ())[:MAX_ITEMS]),
+        assignees=name_people(payload.assignees),
+        opened=opened,
+        closed=at if state != "open" else None,
+        merged=at if state == "merged" else None,
+        merged_by=user.username or None if user and told.action == "merge" else None,
+    )
+    return description, at
+
+
+def _merge_request_facts(payload: GitlabPayload, tell: GitlabFacts) -> Iterator[Fact]:
+    attributes = payload.object_attributes
+    if attributes.iid is None:
+        return
+    description, at = describe_merge_request(payload, attributes, tell)
+    yield from tell.description_facts(attributes.iid, description, at)
+    head = description.head
+    if attributes.action == "open" and head:
+        yield tell.push_fact(attributes.iid, Push(after=head, at=description.opened))
+    if attributes.action == "update" and attributes.oldrev and head:
+        by = payload.user.username if payload.user else None
+        yield tell.push_fact(
+            attributes.iid, Push(after=head, before=attributes.oldrev, at=at, by=by or None)
+        )
+    if attributes.action in ("approved", "unapproved") and payload.user:
+        who = payload.user
+        review = Review(
+            id=f"{attributes.iid}-{who.username}-{at.isoformat()}",
+            by=who.username or None,
+            bot=is_gitlab_bot(who),
+            state="approved" if attributes.action == "approved" else "dismissed",
+            sha=head,
+            at=at,
+        )
+        yield tell.make_fact(review, at, "review", review.id, review.state, pull=attributes.iid)
+
+
+def _note_facts(payload: GitlabPayload, tell: GitlabFacts) -> Iterator[Fact]:
+    note, request = payload.object_attributes, payload.merge_request
+    if request is None or request.iid is None or note.system:
+        return
+    at = parse_gitlab_time(note.created_at) or tell.heard
+    comment = ReviewComment(
+        id=f"note-{note.id}",
+        by=payload.user.username or None if payload.user else None,
+        bot=is_gitlab_bot(payload.user),
+        body=note.note,
+        at=at,
+        answers=note.discussion_id,
+    )
+    yield tell.comment_fact(
+        request.iid, comment, note.position, parse_gitlab_time(note.updated_at) or at
+    )
+
+
+def _pipeline_facts(payload: GitlabPayload, tell: GitlabFacts) -> Iterator[Fact]:
+    attributes = payload.object_attributes
+    if attributes.sha is None:
+        return
+    at = (
+        parse_gitlab_time(attributes.finished_at)
+        or parse_gitlab_time(attributes.created_at)
+        or tell.heard
+    )
+    yield tell.pipeline_fact(
+        attributes.id, attributes.sha, attributes.status, attributes.source, at
+    )
+
+
+def _gitlab_push_facts(payload: GitlabPayload, tell: GitlabFacts) -> Iterator[Fact]:
+    branch = payload.ref.removeprefix("refs/heads/")
+    if branch == payload.ref or payload.after in ("", NO_COMMIT):
+        return
+    stamps = [parse_gitlab_time(one.timestamp) for one in payload.commits]
+    at = max([stamp for stamp in stamps if stamp] or [tell.heard])
+    if branch == payload.project.default_branch:
+        for one in payload.commits[:MAX_ITEMS]:
+            yield from tell.pointer_facts(
+                one.message, one.id, parse_gitlab_time(one.timestamp) or at
+            )
+        return
+    before = None if payload.before == NO_COMMIT else payload.before
+    push = Push(
+        after=payload.after,
+        before=before,
+        at=at,
+        by=payload.user_username or None,
+        commits=tuple(one.id for one in payload.commits[:MAX_ITEMS]),
+    )
+    facts = [tell.make_fact(push, at, "push", branch, before, payload.after, sha=payload.after)]
+    facts += [tell.commit_fact(one, at) for one in payload.commits[:MAX_ITEMS]]
+    for fact in facts:
+        yield msgspec.structs.replace(fact, branch=branch)
+
+
+GITLAB_EVENTS: dict[str, Callable[[GitlabPayload, GitlabFacts], Iterator[Fact]]] = {
+    "Merge Request Hook": _merge_request_facts,
+    "Note Hook": _note_facts,
+    "Pipeline Hook": _pipeline_facts,
+    "Push Hook": _gitlab_push_facts,
+}
+"""Events that are read; others are acknowledged and counted."""

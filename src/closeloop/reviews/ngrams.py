@@ -1,0 +1,54 @@
+"""Character n-grams, hashed: needs nothing, knows no meaning. The floor under other encoders."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from closeloop.reviews.remark_polarity import STOP_WORDS
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+id = "ngrams:1"  # noqa: A001 - what the protocol calls it
+floor, alike = 0.30, 0.50
+WIDTH = 512
+SHORTEST, LONGEST = 3, 5
+MAX_TEXT_CHARS = 4000
+
+_WORD = re.compile(r"\w+")
+
+
+def ready() -> bool:
+    return True
+
+
+def encode(texts: Sequence[str]) -> NDArray[np.float32]:
+    """A row of length one for each text, or of zeros where it has no word."""
+    import numpy as np
+
+    rows = np.zeros((len(texts), WIDTH), np.float32)
+    for row, text in zip(rows, texts, strict=True):
+        for word in _WORD.findall(text[:MAX_TEXT_CHARS].casefold()):
+            if word not in STOP_WORDS:
+                _add_ngrams(row, f" {word} ")
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    rows /= np.where(lengths == 0, 1, lengths)
+    return rows
+
+
+def _add_ngrams(row: NDArray[np.float32], word: str) -> None:
+    """The sign is hashed too, so that what falls together by chance cancels out."""
+    grams = [
+        word[start : start + size]
+        for size in range(SHORTEST, LONGEST + 1)
+        for start in range(len(word) - size + 1)
+    ]
+    for gram in grams:
+        hashed = crc32(gram.encode("utf-8", "replace"))
+        # A long word is one word: its grams share its weight.
+        row[hashed % WIDTH] += (1.0 if hashed & 1 << 31 else -1.0) / len(grams) ** 0.5

@@ -1,0 +1,598 @@
+"""Expressions of SQL, for SQLite and PostgreSQL: columns, conditions, functions and parameters.
+
+They are built with Python's own operators, and rendered to text with their parameters in order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from closeloop.store.sql_statements import FromItem
+
+ESCAPE_CHARACTER = "/"
+_PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
+_PLACE = re.compile(r"\?\d+|%\(p\d+\)s")
+
+# What a column holds.
+
+
+class ColumnType:
+    """How values go to the database and come back; None where they go as they are."""
+
+    to_database: Callable[[Any], Any] | None = None
+    from_database: Callable[[Any], Any] | None = None
+
+
+class BigInteger(ColumnType):
+    """A whole number of 64 bits."""
+
+
+class Float(ColumnType):
+    """A number of double precision."""
+
+
+class Text(ColumnType):
+    """Characters."""
+
+
+class LargeBinary(ColumnType):
+    """Bytes."""
+
+
+def _convert_boolean(value: Any) -> bool | None:
+    return None if value is None else bool(value)
+
+
+class Boolean(ColumnType):
+    """Yes or no; SQLite keeps a number."""
+
+    to_database = staticmethod(_convert_boolean)
+    from_database = staticmethod(_convert_boolean)
+
+
+ANY_TYPE = ColumnType()
+_BOOLEAN = Boolean()
+_CONSTANTS = {None: "NULL", True: "TRUE", False: "FALSE"}
+
+
+# Expressions.
+
+
+class SqlExpression:
+    """A value in SQL. Operators and comparisons make further expressions."""
+
+    type: ColumnType = ANY_TYPE
+    name: str | None = None
+    __hash__ = object.__hash__
+
+    def render(self, out: Rendering) -> str:
+        raise NotImplementedError
+
+    def render_operand(self, out: Rendering) -> str:
+        """The same where it stands beside an operator."""
+        return self.render(out)
+
+    def find_tables(self) -> Iterator[FromItem]:
+        """The tables that it names, but for those inside subqueries."""
+        return iter(())
+
+    def _compare(self, operator: str, other: Any) -> SqlExpression:
+        return Operation(operator, (self, as_operand(other, self.type)), _BOOLEAN)
+
+    def __eq__(self, other: object) -> SqlExpression:  # type: ignore[override]
+        return self.is_(None) if other is None else self._compare("=", other)
+
+    def __ne__(self, other: object) -> SqlExpression:  # type: ignore[override]
+        return self.is_not(None) if other is None else self._compare("!=", other)
+
+    def __lt__(self, other: Any) -> SqlExpression:
+        return self._compare("<", other)
+
+    def __le__(self, other: Any) -> SqlExpression:
+        return self._compare("<=", other)
+
+    def __gt__(self, other: Any) -> SqlExpression:
+        return self._compare(">", other)
+
+    def __ge__(self, other: Any) -> SqlExpression:
+        return self._compare(">=", other)
+
+    def __and__(self, other: SqlExpression) -> SqlExpression:
+        return Operation("AND", (self, other), _BOOLEAN)
+
+    def __or__(self, other: SqlExpression) -> SqlExpression:
+        return Operation("OR", (self, other), _BOOLEAN)
+
+    def __invert__(self) -> SqlExpression:
+        return Wrapped("NOT (", self, ")", _BOOLEAN)
+
+    def __add__(self, other: Any) -> SqlExpression:
+        sign = "||" if isinstance(self.type, Text) else "+"
+        return Operation(sign, (self, as_operand(other, self.type)), self.type)
+
+    def __radd__(self, other: Any) -> SqlExpression:
+        sign = "||" if isinstance(self.type, Text) else "+"
+        return Operation(sign, (as_operand(other, self.type), self), self.type)
+
+    def __sub__(self, other: Any) -> SqlExpression:
+        return Operation("-", (self, as_operand(other, self.type)), self.type)
+
+    def __truediv__(self, other: Any) -> SqlExpression:
+        return Operation("/", (self, as_operand(other, self.type)), Float())
+
+    def is_(self, value: bool | None) -> SqlExpression:
+        return Wrapped("", self, f" IS {_CONSTANTS[value]}", _BOOLEAN)
+
+    def is_not(self, value: bool | None) -> SqlExpression:
+        return Wrapped("", self, f" IS NOT {_CONSTANTS[value]}", _BOOLEAN)
+
+    def in_(self, values: Any) -> SqlExpression:
+        return Membership(self, values, negated=False)
+
+    def not_in(self, values: Any) -> SqlExpression:
+        return Membership(self, values, negated=True)
+
+    def startswith(self, start: str, *, autoescape: bool = False) -> SqlExpression:
+        return self._like(_escape_pattern(start) if autoescape else start, "", "%")
+
+    def contains(self, part: str, *, autoescape: bool = False) -> SqlExpression:
+        return self._like(_escape_pattern(part) if autoescape else part, "%", "%")
+
+    def _like(self, pattern: str, before: str, after: str) -> SqlExpression:
+        return Operation("LIKE", (self, Pattern(None, before + pattern + after)), _BOOLEAN)
+
+    def desc(self) -> SqlExpression:
+        return Wrapped("", self, " DESC", self.type)
+
+    def asc(self) -> SqlExpression:
+        return Wrapped("", self, " ASC", self.type)
+
+    def nulls_last(self) -> SqlExpression:
+        return Wrapped("", self, " NULLS LAST", self.type)
+
+    def distinct(self) -> SqlExpression:
+        return Wrapped("DISTINCT ", self, "", self.type)
+
+    def label(self, name: str) -> Label:
+        return Label(self, name)
+
+
+def _escape_pattern(text: str) -> str:
+    for sign in (ESCAPE_CHARACTER, "%", "_"):
+        text = text.replace(sign, ESCAPE_CHARACTER + sign)
+    return text
+
+
+def as_operand(value: Any, kind: ColumnType = ANY_TYPE) -> SqlExpression:
+    if isinstance(value, SqlExpression):
+        return value
+    return value.scalar_subquery() if isinstance(value, Query) else Parameter(None, value, kind)
+
+
+class Parameter(SqlExpression):
+    """A value that is sent beside the text: one of its own, or one that is named on execution."""
+
+    def __init__(
+        self,
+        key: str | None,
+        value: Any = None,
+        kind: ColumnType = ANY_TYPE,
+        *,
+        is_list: bool = False,
+    ) -> None:
+        self.key = key
+        self.value = value
+        self.type = kind
+        self.is_list = is_list
+
+    def render(self, out: Rendering) -> str:
+        return out.add_parameter(self)
+
+    def convert_value(self, named: dict[str, Any] | None) -> Any:
+        """What is sent."""
+        value = self.value if named is None or self.key is None else named.get(self.key, self.value)
+        convert = self.type.to_database
+        return value if convert is None else convert(value)
+
+
+class Pattern(Parameter):
+    """What LIKE compares with."""
+
+    def render(self, out: Rendering) -> str:
+        return f"{super().render(out)} ESCAPE '{ESCAPE_CHARACTER}'"
+
+
+class Operation(SqlExpression):
+    """Operands with one operator between them."""
+
+    def __init__(
+        self, operator: str, operands: Sequence[SqlExpression], kind: ColumnType = ANY_TYPE
+    ) -> None:
+        self.operator = operator
+        self.operands = operands
+        self.type = kind
+
+    def render(self, out: Rendering) -> str:
+        return f" {self.operator} ".join(one.render_operand(out) for one in self.operands)
+
+    def render_operand(self, out: Rendering) -> str:
+        return f"({self.render(out)})"
+
+    def find_tables(self) -> Iterator[FromItem]:
+        for one in self.operands:
+            yield from one.find_tables()
+
+
+class Wrapped(SqlExpression):
+    """An expression with words before and after it."""
+
+    def __init__(
+        self, before: str, inner: SqlExpression, after: str, kind: ColumnType = ANY_TYPE
+    ) -> None:
+        self.before = before
+        self.inner = inner
+        self.after = after
+        self.type = kind
+
+    def render(self, out: Rendering) -> str:
+        inner = self.inner.render(out) if self.before else self.inner.render_operand(out)
+        return f"{self.before}{inner}{self.after}"
+
+    def render_operand(self, out: Rendering) -> str:
+        return f"({self.render(out)})"
+
+    def find_tables(self) -> Iterator[FromItem]:
+        return self.inner.find_tables()
+
+
+class Membership(SqlExpression):
+    """Whether a value, or a row of values, is among others."""
+
+    type = _BOOLEAN
+
+    def __init__(self, inner: SqlExpression, values: Any, *, negated: bool) -> None:
+        self.inner = inner
+        self.values = values if isinstance(values, Query) else list(values)
+        self.negated = negated
+
+    def render(self, out: Rendering) -> str:
+        word = "NOT IN" if self.negated else "IN"
+        if isinstance(self.values, Query):
+            return f"{self.inner.render_operand(out)} {word} ({out.render_inner(self.values)})"
+        if not self.values:
+            return "1 = 1" if self.negated else "1 = 0"
+        return f"{self.inner.render_operand(out)} {word} ({self._render_values(self.values, out)})"
+
+    def _render_values(self, values: list[Any], out: Rendering) -> str:
+        if not isinstance(self.inner, ValueRow):
+            kind = self.inner.type
+            return ", ".join(out.add_parameter(Parameter(None, one, kind)) for one in values)
+        kinds = [one.type for one in self.inner.items]
+        rows = (
+            ", ".join(
+                out.add_parameter(Parameter(None, one, kind))
+                for one, kind in zip(row, kinds, strict=True)
+            )
+            for row in values
+        )
+        return "VALUES " + ", ".join(f"({row})" for row in rows)
+
+    def render_operand(self, out: Rendering) -> str:
+        return f"({self.render(out)})"
+
+    def find_tables(self) -> Iterator[FromItem]:
+        return self.inner.find_tables()
+
+
+class ValueRow(SqlExpression):
+    """Several values that are compared as one."""
+
+    def __init__(self, items: Sequence[SqlExpression]) -> None:
+        self.items = items
+
+    def render(self, out: Rendering) -> str:
+        return f"({', '.join(one.render(out) for one in self.items)})"
+
+    def find_tables(self) -> Iterator[FromItem]:
+        for one in self.items:
+            yield from one.find_tables()
+
+
+class Label(SqlExpression):
+    """An expression under a name of its own, by which it is sorted and grouped as well."""
+
+    def __init__(self, inner: SqlExpression, name: str) -> None:
+        self.inner = inner
+        self.name = name
+        self.type = inner.type
+
+    def render(self, out: Rendering) -> str:
+        return quote_name(self.name or "") if self in out.labels else self.inner.render(out)
+
+    def render_operand(self, out: Rendering) -> str:
+        return self.render(out) if self in out.labels else self.inner.render_operand(out)
+
+    def find_tables(self) -> Iterator[FromItem]:
+        return self.inner.find_tables()
+
+
+class FunctionCall(SqlExpression):
+    """A function of the database."""
+
+    def __init__(self, name: str, arguments: Sequence[SqlExpression], kind: ColumnType) -> None:
+        self.name = name
+        self.arguments = arguments
+        self.type = kind
+
+    def render(self, out: Rendering) -> str:
+        return f"{self.name}({', '.join(one.render(out) for one in self.arguments) or '*'})"
+
+    def find_tables(self) -> Iterator[FromItem]:
+        for one in self.arguments:
+            yield from one.find_tables()
+
+
+class _Functions:
+    """`func.max(column)`: any function by its name."""
+
+    _KEEPS_TYPE = frozenset({"coalesce", "max", "min", "sum"})
+
+    def __getattr__(self, name: str) -> Callable[..., FunctionCall]:
+        def call_function(*arguments: Any) -> FunctionCall:
+            operands = [as_operand(one) for one in arguments]
+            kind = operands[0].type if name in self._KEEPS_TYPE else ANY_TYPE
+            return FunctionCall(name, operands, kind)
+
+        return call_function
+
+
+func = _Functions()
+
+
+class CaseExpression(SqlExpression):
+    """The value of the first condition that holds."""
+
+    def __init__(self, whens: Sequence[tuple[SqlExpression, Any]], otherwise: Any) -> None:
+        self.whens = [(condition, as_operand(value)) for condition, value in whens]
+        self.otherwise = None if otherwise is None else as_operand(otherwise)
+        self.type = self.whens[0][1].type
+
+    def render(self, out: Rendering) -> str:
+        parts = [
+            f"WHEN {condition.render(out)} THEN {value.render(out)}"
+            for condition, value in self.whens
+        ]
+        if self.otherwise is not None:
+            parts.append(f"ELSE {self.otherwise.render(out)}")
+        return f"CASE {' '.join(parts)} END"
+
+    def find_tables(self) -> Iterator[FromItem]:
+        for condition, value in self.whens:
+            yield from condition.find_tables()
+            yield from value.find_tables()
+        if self.otherwise is not None:
+            yield from self.otherwise.find_tables()
+
+
+class Query:
+    """A query, as the expressions see it that it stands in."""
+
+    selected_columns: tuple[SqlExpression, ...]
+
+    def where(self, *conditions: SqlExpression) -> Query:
+        raise NotImplementedError
+
+    def render(self, out: Rendering, around: frozenset[FromItem]) -> str:
+        """Its text inside statements that have these tables."""
+        raise NotImplementedError
+
+    def scalar_subquery(self) -> SubqueryValue:
+        return SubqueryValue(self)
+
+    def exists(self) -> SubqueryValue:
+        return SubqueryValue(self, "EXISTS ")
+
+
+class SubqueryValue(SqlExpression):
+    """The one value of a subquery, or whether it finds any row."""
+
+    def __init__(self, query: Query, word: str = "") -> None:
+        self.query = query
+        self.word = word
+        self.type = _BOOLEAN if word else next(iter(query.selected_columns)).type
+
+    def where(self, *conditions: SqlExpression) -> SubqueryValue:
+        return SubqueryValue(self.query.where(*conditions), self.word)
+
+    def render(self, out: Rendering) -> str:
+        return f"{self.word}({out.render_inner(self.query)})"
+
+
+class Raw(SqlExpression):
+    """SQL as it stands, with parameters such as `:name`."""
+
+    def __init__(
+        self, sql: str, parameters: dict[str, Parameter] | None = None, kind: ColumnType = ANY_TYPE
+    ) -> None:
+        self.sql = sql
+        self.parameters = parameters or {}
+        self.type = kind
+        self._rendered: dict[str, RenderedStatement] = {}
+
+    def bindparams(self, *parameters: Parameter, **values: Any) -> Raw:
+        """The same with values for some parameters."""
+        named = {one.key or "": one for one in parameters}
+        named |= {key: Parameter(key, value) for key, value in values.items()}
+        return Raw(self.sql, self.parameters | named, self.type)
+
+    def render(self, out: Rendering) -> str:
+        def render_parameter(match: re.Match[str]) -> str:
+            key = match[1]
+            return out.add_parameter(self.parameters.get(key) or Parameter(key))
+
+        return _PARAMETER.sub(render_parameter, out.escape(self.sql))
+
+    def render_operand(self, out: Rendering) -> str:
+        return f"({self.render(out)})"
+
+    def render_statement(self, dialect: str, keys: tuple[str, ...]) -> RenderedStatement:
+        rendered = self._rendered.get(dialect)
+        if rendered is None:
+            out = Rendering(dialect)
+            rendered = self._rendered[dialect] = RenderedStatement(self.render(out), out, None)
+        return rendered
+
+
+def text(sql: str) -> Raw:
+    """SQL as it stands; `:name` is a parameter."""
+    return Raw(sql)
+
+
+def literal_column(sql: str, kind: type[ColumnType] = ColumnType) -> Raw:
+    """An expression as it stands."""
+    return Raw(sql, kind=kind())
+
+
+def bindparam(
+    key: str, value: Any = None, type_: type[ColumnType] = ColumnType, *, expanding: bool = False
+) -> Parameter:
+    """A parameter that is named on execution; an expanding one holds a list."""
+    return Parameter(key, value, type_(), is_list=expanding)
+
+
+def or_(*conditions: SqlExpression) -> SqlExpression:
+    return Operation("OR", conditions, _BOOLEAN) if conditions else false()
+
+
+def false() -> SqlExpression:
+    return Raw("1 = 0", kind=_BOOLEAN)
+
+
+def case(*whens: tuple[SqlExpression, Any], else_: Any = None) -> CaseExpression:
+    return CaseExpression(whens, else_)
+
+
+def tuple_(*items: SqlExpression) -> SqlExpression:
+    """Values that are compared as one; a single one is itself."""
+    return ValueRow(items)
+
+
+def type_coerce(inner: SqlExpression, kind: type[ColumnType]) -> SqlExpression:
+    """The same expression whose values come as another type."""
+    return Wrapped("", inner, "", kind())
+
+
+# On the way to text.
+
+
+def quote_name(name: str | None) -> str:
+    escaped = (name or "").replace('"', '""')
+    return f'"{escaped}"'
+
+
+class Rendering:
+    """One statement on its way to text: its parameters in order, and names for what has none."""
+
+    def __init__(self, dialect: str) -> None:
+        self.dialect = dialect
+        self.parameters: dict[Parameter, int] = {}
+        """Each with its place; one that stands in several places is sent once."""
+        self.common_tables: dict[str, str] = {}
+        self.labels: frozenset[Label] = frozenset()
+        """Those that stand in the list of columns, and can be named after it."""
+        self._aliases: dict[FromItem, str] = {}
+        self._around: list[frozenset[FromItem]] = []
+        """The tables of the statements around the one that is rendered."""
+
+    def escape(self, sql: str) -> str:
+        return sql.replace("%", "%%") if self.dialect == "postgresql" else sql
+
+    def add_parameter(self, parameter: Parameter) -> str:
+        # PostgreSQL must see that two places have the same value, as in SELECT and GROUP BY.
+        place = self.parameters.setdefault(parameter, len(self.parameters))
+        return _render_place(place, self.dialect)
+
+    def name_alias(self, item: FromItem) -> str:
+        if item not in self._aliases:
+            self._aliases[item] = quote_name(f"{item.base_name}_{len(self._aliases) + 1}")
+        return self._aliases[item]
+
+    def render_inner(self, query: Query) -> str:
+        """A subquery that shares tables with what is around it."""
+        return query.render(self, self._around[-1] if self._around else frozenset())
+
+    def render_apart(self, query: Query) -> str:
+        """A query among the tables, which sees none beside it."""
+        self._around.append(frozenset())
+        sql = query.render(self, frozenset())
+        self._around.pop()
+        return sql
+
+    def enter(self, tables: Iterable[FromItem]) -> None:
+        outer = self._around[-1] if self._around else frozenset()
+        self._around.append(outer.union(tables))
+
+    def leave(self) -> None:
+        self._around.pop()
+
+
+def _render_place(place: int, dialect: str) -> str:
+    return f"?{place + 1}" if dialect == "sqlite" else f"%(p{place})s"
+
+
+class RenderedStatement:
+    """A statement as text, what is sent beside it, and the columns that come back."""
+
+    def __init__(self, sql: str, out: Rendering, columns: Sequence[SqlExpression] | None) -> None:
+        self.sql = sql
+        self.dialect = out.dialect
+        self.parameters = list(out.parameters)
+        self.names = None if columns is None else _name_results(columns)
+        self.converters = [
+            (place, column.type.from_database)
+            for place, column in enumerate(columns or ())
+            if column.type.from_database is not None
+        ]
+        self._has_lists = any(one.is_list for one in self.parameters)
+
+    def bind_values(self, named: dict[str, Any] | None) -> tuple[str, Any]:
+        """The text, and the values as the driver wants them."""
+        values = [one.convert_value(named) for one in self.parameters]
+        if self._has_lists:
+            return self._expand_lists(values)
+        return self.sql, self._name_values(values)
+
+    def _name_values(self, values: list[Any]) -> Any:
+        if self.dialect == "sqlite":
+            return values
+        return {f"p{place}": value for place, value in enumerate(values)}
+
+    def _expand_lists(self, values: list[Any]) -> tuple[str, Any]:
+        """A list as a value of its own for each of its items."""
+        flat: list[Any] = []
+        marks: list[str] = []
+        for parameter, value in zip(self.parameters, values, strict=True):
+            items = value if parameter.is_list else [value]
+            places = range(len(flat), len(flat) + len(items))
+            listed = ", ".join(_render_place(place, self.dialect) for place in places)
+            marks.append(f"({listed or 'NULL'})" if parameter.is_list else listed)
+            flat += items
+        old_marks = {_render_place(at, self.dialect): new for at, new in enumerate(marks)}
+        sql = _PLACE.sub(lambda match: old_marks[match[0]], self.sql)
+        return sql, self._name_values(flat)
+
+
+def _name_results(columns: Sequence[SqlExpression]) -> tuple[str, ...]:
+    """The names of columns; equal ones are numbered."""
+    names: list[str] = []
+    for column in columns:
+        base = name = column.name or "value"
+        number = 0
+        while name in names:
+            number += 1
+            name = f"{base}_{number}"
+        names.append(name)
+    return tuple(names)

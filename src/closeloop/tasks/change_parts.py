@@ -1,0 +1,218 @@
+"""Tell the files of a change apart: tests as the runner collects them, source, and the rest."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import PurePosixPath
+from typing import Any
+
+from closeloop.records.record import Record
+from closeloop.records.task import TestRunner
+from closeloop.tasks.other_projects import ManifestFolder, nested_table
+
+_NOT_CODE = r"(?!.*\.(?:pyi?|[cm]?[jt]sx?|vue|go|rs|java|kt|scala|rb|php|cs|swift|[ch](?:pp)?)$)"
+_DOCUMENT_PATH = re.compile(
+    r"(?:^|/)(?:docs?|\.github|\.changeset|\.circleci)/"
+    r"|\.(?:md|rst|adoc|markdown)$"
+    r"|(?:^|/)(?:CHANGE\w*|HISTORY|NEWS|AUTHORS|CONTRIBUTORS|README|LICENSE)(?:\.\w+)?$"
+    r"|(?:^|/)\.(?:gitignore|gitattributes|pre-commit-config\.yaml|travis\.yml|mailmap)$"
+)
+_CHANGELOG_PATH = re.compile(
+    rf"^{_NOT_CODE}(?:.*/)?(?:(?:changelog\.d|changes|news|newsfragments|releasenotes/notes)/[^/]+"
+    r"|(?:CHANGE\w*|(?:version[-_]?)?HISTORY|NEWS|whats[-_]?new|release[-_]?notes)(?:\.\w+)?)$",
+    re.IGNORECASE,
+)
+_LOCK_FILES = (
+    "uv.lock",
+    "poetry.lock",
+    "pdm.lock",
+    "package-lock.json",
+    "yarn.lock",
+    "pnpm-lock.yaml",
+)
+_CODE_ENDINGS = (".py", ".js", ".ts", ".mjs", ".cjs", ".jsx", ".tsx", ".go", ".rs", ".java", ".kt")
+_TEST_ROOTS = frozenset({"test", "tests"})
+_SCRIPT_TEST_ROOTS = frozenset({"__tests__", "__snapshots__", "__fixtures__", "__mocks__"})
+_SCRIPT_TESTS = (
+    *("*.test.js", "*.test.jsx", "*.test.ts", "*.test.tsx", "*.test.mjs", "*.test.cjs"),
+    *("*.test.mts", "*.test.cts", "*.spec.js", "*.spec.jsx", "*.spec.ts", "*.spec.tsx"),
+    *("*.spec.mjs", "*.spec.cjs", "*.spec.mts"),
+)
+_SCRIPT_SUFFIXES = ("js", "mjs", "cjs", "ts", "mts", "cts")
+_NODE_TESTS = tuple(
+    f"{stem}.{ending}"
+    for stem in ("*.test", "*-test", "*_test", "test-*", "test", "*/test/*")
+    for ending in _SCRIPT_SUFFIXES
+)
+"""Where Node is not told of any."""
+
+
+class CollectionRules(Record):
+    """Which files a runner takes for tests."""
+
+    names: tuple[str, ...] = ()
+    """Globs over the file's name; those with a `/`, over its path from the root's `/` on."""
+    places: tuple[str, ...] = ()
+    """Folders it looks in; none given is everywhere."""
+    roots: frozenset[str] = _TEST_ROOTS
+    """Names of folders that belong to the tests, once there is a test in them."""
+    support: tuple[str, ...] = ()
+    """Globs over names of files that belong to the tests wherever they are."""
+
+
+class ChangeParts(Record):
+    """The files of a change, by what they are for."""
+
+    tests: tuple[str, ...] = ()
+    """Files that the runner collects."""
+    support: tuple[str, ...] = ()
+    """What goes with them: fixtures, data, configuration of tests."""
+    source: tuple[str, ...] = ()
+    changelog: tuple[str, ...] = ()
+    rest: tuple[str, ...] = ()
+    """Documents and locks: no part of a task."""
+
+
+def find_collection_rules(folder: ManifestFolder, runner: TestRunner | None) -> CollectionRules:
+    """What a runner collects in a project, by its own configuration."""
+    match runner:
+        case "pytest":
+            return _pytest_rules(folder)
+        case "unittest":
+            return CollectionRules(names=("test*.py",))
+        case "go":
+            return CollectionRules(names=("*_test.go",), roots=frozenset({"testdata"}))
+        case "cargo":
+            return CollectionRules(names=("*.rs",), places=("tests", "*/tests", "*/*/tests"))
+        case "mocha":
+            names = tuple(f"*.{ending}" for ending in (*_SCRIPT_SUFFIXES, "jsx", "tsx"))
+            return CollectionRules(
+                names=names, places=_script_folders(folder, "mocha") or ("test",)
+            )
+        case "node":
+            places = _script_folders(folder, "--test")
+            names = tuple(f"*.{ending}" for ending in _SCRIPT_SUFFIXES) if places else _NODE_TESTS
+            return CollectionRules(
+                names=names, places=places, roots=_TEST_ROOTS | _SCRIPT_TEST_ROOTS
+            )
+        case "junit":
+            places = ("src/test", "*/src/test", "*/*/src/test")
+            return CollectionRules(names=("*.java", "*.kt", "*.groovy", "*.scala"), places=places)
+        case _:
+            names = (
+                _SCRIPT_TESTS if runner else (*_SCRIPT_TESTS, "test_*.py", "*_test.py", "*_test.go")
+            )
+            support = ("*.snap", *(() if runner else ("conftest.py",)))
+            return CollectionRules(
+                names=names, roots=_TEST_ROOTS | _SCRIPT_TEST_ROOTS, support=support
+            )
+
+
+def split_change_paths(
+    paths: Iterable[str], known: Iterable[str], rules: CollectionRules
+) -> ChangeParts:
+    """The changed paths by kind; `known` are all files of the commit, which show its folders."""
+    return split_paths(paths, find_test_roots(known, rules), rules)
+
+
+def split_paths(paths: Iterable[str], roots: frozenset[str], rules: CollectionRules) -> ChangeParts:
+    """The same, where it is known which folders are those of tests."""
+    paths_by_kind: dict[str, list[str]] = {name: [] for name in ChangeParts.__struct_fields__}
+    for path in paths:
+        paths_by_kind[_path_kind(path, roots, rules)].append(path)
+    return ChangeParts(**{name: tuple(found) for name, found in paths_by_kind.items()})
+
+
+def is_collected_test(path: str, rules: CollectionRules) -> bool:
+    """Whether the runner would collect this file."""
+    name = PurePosixPath(path).name
+    in_places = not rules.places or any(
+        fnmatch.fnmatchcase(path, f"{place}/*") for place in rules.places
+    )
+    return in_places and any(
+        fnmatch.fnmatchcase(f"/{path}" if "/" in glob else name, glob) for glob in rules.names
+    )
+
+
+def find_test_roots(known: Iterable[str], rules: CollectionRules) -> frozenset[str]:
+    """Folders of tests: those so named that hold a test, and those the runner is told of.
+
+    A runner may be told to look for tests in the package itself: then its folder is none.
+    """
+    places = {place for place in rules.places if "*" not in place and place != "."}
+    counts = Counter[tuple[str, bool]]()
+    roots = set[str]()
+    for path in known:
+        above = PurePosixPath(path).parents
+        is_test = is_collected_test(path, rules)
+        if is_test:
+            roots.update(str(folder) for folder in above if folder.name in rules.roots)
+        if path.endswith(_CODE_ENDINGS):
+            counts.update((str(folder), is_test) for folder in above if str(folder) in places)
+    roots |= {place for place in places if counts[place, True] >= counts[place, False]}
+    return frozenset(roots)
+
+
+def _path_kind(path: str, roots: frozenset[str], rules: CollectionRules) -> str:
+    name = PurePosixPath(path).name
+    if is_collected_test(path, rules):
+        return "tests"
+    folders = {str(folder) for folder in PurePosixPath(path).parents}
+    if folders & roots or any(
+        folder.rpartition("/")[2] in _SCRIPT_TEST_ROOTS for folder in folders
+    ):
+        return "support"
+    if any(fnmatch.fnmatchcase(name, glob) for glob in rules.support) or "/testdata/" in f"/{path}":
+        return "support"
+    if _CHANGELOG_PATH.search(path):
+        return "changelog"
+    if _DOCUMENT_PATH.search(path) or name in _LOCK_FILES:
+        return "rest"
+    return "source"
+
+
+def _script_folders(folder: ManifestFolder, runner: str) -> tuple[str, ...]:
+    """The folders that its script names."""
+    script = str(nested_table(folder.read_json("package.json"), "scripts").get("test", ""))
+    call = next((part for part in script.split("&&") if runner in part), "")
+    named_paths = (
+        re.sub(r"^\./|/?(?:\*.*)?$", "", word) for word in re.findall(r"[^\s'\"]+", call)
+    )
+    folders = {str(place) for name in folder.files for place in PurePosixPath(name).parents}
+    return tuple(dict.fromkeys(name for name in named_paths if name in folders and name != "."))
+
+
+def _pytest_rules(folder: ManifestFolder) -> CollectionRules:
+    """`python_files` and `testpaths`, from wherever pytest reads them."""
+    names: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
+    for options in read_pytest_options(folder):
+        names = names or split_option_words(options.get("python_files"))
+        places = places or split_option_words(options.get("testpaths"))
+    places = tuple(place.strip("/").removeprefix("./") for place in places)
+    files = tuple(place for place in places if place.endswith(".py"))
+    return CollectionRules(
+        names=(*(names or ("test_*.py", "*_test.py")), *(PurePosixPath(one).name for one in files)),
+        places=() if files else tuple(place for place in places if place not in ("", ".")),
+        support=("conftest.py",),
+    )
+
+
+def read_pytest_options(folder: ManifestFolder) -> Iterator[dict[str, Any]]:
+    """The tables that pytest's options may stand in."""
+    yield nested_table(folder.pyproject, "tool", "pytest", "ini_options") or nested_table(
+        folder.pyproject, "tool", "pytest"
+    )
+    yield folder.read_section("pytest.ini", "pytest")
+    yield folder.read_section("tox.ini", "pytest")
+    yield folder.read_section("setup.cfg", "tool:pytest")
+
+
+def split_option_words(value: object) -> tuple[str, ...]:
+    """The words of an option, which may be a text or a list."""
+    if isinstance(value, str):
+        return tuple(value.split())
+    return tuple(str(item) for item in value) if isinstance(value, list) else ()

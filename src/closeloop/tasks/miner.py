@@ -1,0 +1,664 @@
+"""Mine a repository: rank its past work, prove it piece by piece, write down what holds."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+import anyio
+import msgspec
+from anyio import to_thread
+
+from closeloop.concurrency import unwrap_exception_group
+from closeloop.git import try_git_text
+from closeloop.grading import task_proof as controls
+from closeloop.providers.model_opening import open_model_by_name
+from closeloop.providers.structured_reply import ask_json
+from closeloop.records.attempt import Proof, TestRun
+from closeloop.records.errors import BadInput, MachineFailed
+from closeloop.records.protocols import Model
+from closeloop.records.record import Record, content_digest
+from closeloop.records.settings import CommandSettings, Settings
+from closeloop.records.task import Acceptance, Task
+from closeloop.records.trace import ChatMessage, ModelRequest
+from closeloop.sandbox.workspaces import WorkspaceBase, WorkspacePool
+from closeloop.store import Store
+from closeloop.tasks import candidate_builder
+from closeloop.tasks.candidate_builder import TaskCandidate
+from closeloop.tasks.change_parts import CollectionRules, find_collection_rules
+from closeloop.tasks.mining_environments import (
+    QUICK_SECONDS,
+    BrokenEnvironment,
+    EnvironmentCache,
+    MiningEnvironment,
+    acceptance_for_command,
+    choose_test_files,
+    extract_error_line,
+    first_command_output,
+    make_plain_task,
+    narrow_to_files,
+    narrow_to_tests,
+)
+from closeloop.tasks.other_projects import ManifestFolder
+from closeloop.tasks.required_names import describe_untold_names, find_untold_names
+from closeloop.tasks.setup_recipes import (
+    ConfiguredCommands,
+    Recipe,
+    describe_optional_modules,
+    detect_edited_commands,
+    list_recipes,
+    package_cutoff_day,
+)
+from closeloop.tasks.task_exchange import find_steady_passes, passing_tests
+from closeloop.tasks.task_files import render_task_files, with_digests
+from closeloop.tasks.task_prompts import (
+    MESSAGES_HEADING,
+    NAMES_HEADING,
+    find_identifiers,
+    find_leaks,
+    split_patch_lines,
+)
+from closeloop.tasks.work_history import (
+    GatheredWork,
+    LedgerEntry,
+    PastWork,
+    append_entry,
+    is_shallow_clone,
+    read_ledger,
+    with_source_tags,
+)
+from closeloop.text.code_patterns import find_missing_names
+from closeloop.text.patches import parse_patch
+from closeloop.text.redaction import redact_proof
+from closeloop.text.untrusted import DATA_RULE, fence_texts
+
+# Prove a candidate: by running its tests without the work and with it, again and again.
+
+
+MAX_PROOFS = 2
+"""A second proof, of the tests that the first one showed to be steady."""
+TEST_FILES_SECONDS = 180.0
+MAX_MESSAGES = 50
+MAX_COMPLAINTS = 200
+_MISSING_EXPORT = re.compile(
+    r"does not provide an export named '(\w+)'|(?m:^\S+\.go:\d+:\d+: undefined: (?:\w+\.)?(\w+))"
+)
+UNTESTED_TAG = "untested-statement"
+"""Something beside the tested fix can be changed and no test sees it."""
+FAILING_STATUSES = ("failed", "error")
+
+
+class ProvedTask(Record):
+    """A candidate that became a task."""
+
+    task: Task
+    proof: Proof
+
+
+class RefusedCandidate(Record):
+    """A candidate that did not, and why."""
+
+    why: str
+    lasting: bool = True
+    """It would be so tomorrow too."""
+    output: str = ""
+    """Of tests of which none passes: it may tell what they lack."""
+    complaints: tuple[str, ...] = ()
+    """What tests that fail or are skipped with the work say of it."""
+
+    @property
+    def may_lack_packages(self) -> bool:
+        return bool(self.output or self.complaints)
+
+
+async def prove_candidate(
+    candidate: TaskCandidate, environments: EnvironmentCache, repeats: int
+) -> ProvedTask | RefusedCandidate:
+    """A proved task, or why there is none."""
+    if untold := find_untold_names(candidate.prompt, candidate.names):
+        return RefusedCandidate(why=describe_untold_names(untold))
+    environment = await environments.find_environment(candidate)
+    if isinstance(environment, BrokenEnvironment):
+        return RefusedCandidate(why=f"no environment: {environment.why}", lasting=False)
+    try:
+        base = await environments.open_base(environment, candidate.base)
+    except BadInput as fault:
+        why = f"no environment: {extract_error_line(str(fault))}"
+        return RefusedCandidate(why=why, lasting=False)
+    failing_tests = await _find_fail_to_pass(candidate, environments, environment, base)
+    if isinstance(failing_tests, RefusedCandidate) and failing_tests.may_lack_packages:
+        completed_environment = await environments.install_missing(
+            environment, candidate, failing_tests.output, failing_tests.complaints
+        )
+        if completed_environment is not None:
+            environment, base = completed_environment
+            failing_tests = await _find_fail_to_pass(candidate, environments, environment, base)
+    if isinstance(failing_tests, RefusedCandidate):
+        return failing_tests
+    task = _build_task(candidate, environments.repo, environment, failing_tests)
+    # The tests that must turn from failing to passing have been run once each way already.
+    quick_command = narrow_to_tests(environment, candidate.test_files, failing_tests)
+    return await _prove_steady_task(
+        task, environments.workspaces, base, max(1, repeats - 1), quick_command
+    )
+
+
+async def _prove_steady_task(
+    task: Task, workspaces: WorkspacePool, base: WorkspaceBase, repeats: int, quick: str
+) -> ProvedTask | RefusedCandidate:
+    """The controls, and once more with the tests that the first proof showed to be steady."""
+    for _ in range(MAX_PROOFS):
+        proof = await controls.prove_task(workspaces, base, task, repeats, quick)
+        if proof.state == "proved" and not _has_flaky_tests(proof):
+            break
+        steady_task = _with_steady_tests(task, proof)
+        if steady_task is None:
+            break
+        task = steady_task
+    if proof.state != "proved":
+        return RefusedCandidate(why=proof.reasons[0] if proof.reasons else "it could not be proved")
+    if proof.reasons:
+        task = msgspec.structs.replace(task, tags=(*task.tags, UNTESTED_TAG))
+    return ProvedTask(task=task, proof=proof)
+
+
+async def _find_fail_to_pass(
+    candidate: TaskCandidate,
+    environments: EnvironmentCache,
+    environment: MiningEnvironment,
+    base: WorkspaceBase,
+) -> tuple[str, ...] | RefusedCandidate:
+    """The tests of the changed files that fail without the work and pass with it: one run each."""
+    run = narrow_to_files(environment, candidate.test_files)
+    task = make_plain_task(
+        environments.repo, candidate.base, environment.recipe, run, TEST_FILES_SECONDS
+    )
+    wanted = msgspec.structs.replace(task.acceptance, patch=candidate.tests)
+    task = msgspec.structs.replace(task, acceptance=wanted, reference=candidate.source)
+    after = await controls.run_reference_tests(environments.workspaces, base, task)
+    if after.trouble is not None:
+        return RefusedCandidate(why=after.trouble, lasting=False)
+    if after.commands[0].stopped:
+        why = (
+            f"its test files take longer than {TEST_FILES_SECONDS:.0f} seconds, and fewer cannot"
+            " be run"
+        )
+        return RefusedCandidate(why=why, lasting=False)
+    passing = passing_tests(after)
+    if not passing:
+        output = first_command_output(after)
+        why = f"none of its tests passes with the change ({extract_error_line(output)})"
+        return RefusedCandidate(
+            why=f"{why}: this machine may lack something",
+            output=output,
+            complaints=_list_complaints(after),
+        )
+    before = await controls.run_base_tests(environments.workspaces, base, task)
+    if before.trouble is not None:
+        return RefusedCandidate(why=before.trouble, lasting=False)
+    if untold := _find_unnamed_imports(candidate, before):
+        return RefusedCandidate(why=describe_untold_names(untold))
+    newly_passing = passing - passing_tests(before)
+    fail_to_pass = tuple(test.id for test in after.tests if test.id in newly_passing)
+    if fail_to_pass:
+        return fail_to_pass
+    broken = sum(test.status in FAILING_STATUSES for test in after.tests)
+    skipped = sum(test.status == "skipped" for test in after.tests)
+    also = f", and {broken} fail with it too: they may need a network" if broken else ""
+    also += f", and {skipped} are skipped: this machine may lack something" if skipped else ""
+    output = describe_optional_modules(candidate.tests) if skipped else ""
+    return RefusedCandidate(
+        why=f"none of its tests fails only without the change{also}",
+        output=output,
+        complaints=_list_complaints(after),
+    )
+
+
+def _list_complaints(run: TestRun) -> tuple[str, ...]:
+    """What tests say that did not pass."""
+    messages = (test.message for test in run.tests if test.status != "passed")
+    return tuple(dict.fromkeys(message for message in messages if message))[:MAX_COMPLAINTS]
+
+
+def _find_unnamed_imports(candidate: TaskCandidate, before: TestRun) -> list[str]:
+    """What the base's own run says the tests could not load, and the request does not name."""
+    messages = [test.message or "" for test in before.tests if test.status in FAILING_STATUSES]
+    messages += [command.output for command in before.commands if command.exit_code]
+    missing = {
+        name.name.rpartition(".")[2]
+        for message in messages[:MAX_MESSAGES]
+        for name in find_missing_names(message)
+        if name.sort in ("import", "module")
+    }
+    missing |= {
+        one or other
+        for message in messages[:MAX_MESSAGES]
+        for one, other in _MISSING_EXPORT.findall(message)
+    }
+    brought = find_identifiers(split_patch_lines(candidate.source).added)
+    told = find_identifiers(tuple(re.findall(r"\w+", candidate.prompt)))
+    return [f"`{name}`" for name in sorted((missing & brought) - told)]
+
+
+def _build_task(
+    candidate: TaskCandidate, repo: Path, environment: MiningEnvironment, failing: tuple[str, ...]
+) -> Task:
+    """All tests where that is quick, else a selection, which the task says by its command."""
+    # By the tests' own times: what else a busy machine takes for a run says nothing of them.
+    runs_all = environment.seconds is not None and sum(environment.files.values()) <= QUICK_SECONDS
+    run = environment.recipe.test
+    if not runs_all:
+        run = narrow_to_files(
+            environment, choose_test_files(repo, environment, candidate, candidate.commit)
+        )
+    tags = ["mined", *(["multi-file"] if len(candidate.source_files) > 1 else [])]
+    tags += [] if runs_all or run == environment.recipe.test else ["selected-tests"]
+    tags += [f"without-{name}" for name in environment.recipe.left_out]
+    # Slower machines than this one must be able to grade it.
+    timeout = max(120.0, 10 * (environment.seconds or 60.0))
+    wanted = acceptance_for_command(run, float(round(timeout)))
+    task = Task(
+        id=make_task_id(candidate),
+        prompt=candidate.prompt,
+        prompt_by=candidate.prompt_by,
+        repo=str(repo),
+        base=candidate.base,
+        setup=environment.recipe.setup,
+        acceptance=msgspec.structs.replace(wanted, fail_to_pass=failing, patch=candidate.tests),
+        reference=candidate.source,
+        tags=tuple(tags),
+        scope=candidate.scope,
+        origin=f"mined:{candidate.commit}",
+    )
+    return with_digests(task)
+
+
+def make_task_id(candidate: TaskCandidate) -> str:
+    """An id people can read, and the commit's beginning to tell equal ones apart."""
+    subject = candidate.prompt.partition("\n")[0]
+    words = re.findall(r"[a-z0-9]+", subject.lower().replace("'", ""))
+    return "-".join([*words[:6], candidate.commit[:8]])[:100]
+
+
+def _has_flaky_tests(proof: Proof) -> bool:
+    runs = (proof.before, proof.reference)
+    return any(run is not None and run.flaky for run in runs)
+
+
+def _with_steady_tests(task: Task, proof: Proof) -> Task | None:
+    """The task with only those tests named that were the same each time, as they should be."""
+    before, after = proof.before, proof.reference
+    if before is None or after is None or before.trouble or after.trouble:
+        return None
+    early, passing = find_steady_passes(before, after)
+    failing = tuple(
+        name for name in task.acceptance.fail_to_pass if name in passing and name not in early
+    )
+    both = early & passing
+    kept = tuple(test.id for test in before.tests if test.id in both)
+    if not failing or (failing, kept) == (
+        task.acceptance.fail_to_pass,
+        task.acceptance.pass_to_pass,
+    ):
+        return None
+    wanted: Acceptance = msgspec.structs.replace(
+        task.acceptance, fail_to_pass=failing, pass_to_pass=kept
+    )
+    return with_digests(msgspec.structs.replace(task, acceptance=wanted))
+
+
+# Let a model put a request into a user's words. It is shown the request only, never the fix.
+
+
+RewordCandidate = Callable[[TaskCandidate], Awaitable[TaskCandidate]]
+MIN_REQUEST_CHARS = 20
+MAX_REQUEST_CHARS = 4_000
+MAX_DESCRIPTION_CHARS = 24_000
+SYSTEM_PROMPT = (
+    "You are given the description of a change that was made to a program. Write the request that "
+    "a user or colleague would have made before it: what is wrong or missing, and what should be "
+    "so instead. Keep every name, option, value and message that the description has, exactly as "
+    "written. Add no facts, propose no solution, mention no commits, tests or reviews. Two to "
+    f"eight sentences. {DATA_RULE}"
+)
+REPLY_SCHEMA = {
+    "type": "object",
+    "properties": {"request": {"type": "string"}},
+    "required": ["request"],
+    "additionalProperties": False,
+}
+
+
+@asynccontextmanager
+async def open_rewording(
+    name: str, settings: Settings, root: Path, environ: Mapping[str, str]
+) -> AsyncIterator[RewordCandidate]:
+    """A way to reword candidates with the model of that name; it is closed again at the end."""
+    async with open_model_by_name(name, settings, root, environ) as model:
+        yield lambda candidate: reword_candidate(model, candidate)
+
+
+async def reword_candidate(model: Model, candidate: TaskCandidate) -> TaskCandidate:
+    """The candidate with a request in a user's words; as it was, where that gives nothing good."""
+    data = fence_texts({"description": candidate.prompt}, max_chars=MAX_DESCRIPTION_CHARS)
+    message = ChatMessage(role="user", text=data)
+    request = ModelRequest(
+        messages=(message,), system=SYSTEM_PROMPT, schema=REPLY_SCHEMA, temperature=0.0
+    )
+    try:
+        reply = await ask_json(model, request)
+    except MachineFailed:
+        return candidate
+    text = str(reply.value["request"]).strip()
+    if not MIN_REQUEST_CHARS <= len(text) <= MAX_REQUEST_CHARS or find_leaks(
+        text, candidate.source, candidate.tests
+    ):
+        return candidate
+    # What the tests look for must be said, whether or not the model kept it.
+    _, mark, kept = candidate.prompt.partition(f"\n\n{NAMES_HEADING}")
+    if not mark:
+        _, mark, kept = candidate.prompt.partition(f"\n\n{MESSAGES_HEADING}")
+    prompt = f"{text}{mark}{kept}"
+    if find_untold_names(prompt, candidate.names):
+        return candidate
+    return msgspec.structs.replace(candidate, prompt=prompt, prompt_by="model")
+
+
+# Mine a repository: rank its past work, prove it piece by piece, write down what holds.
+
+
+MAX_FAILED_ENVIRONMENTS = 12
+"""After so many environments in a row that cannot be made, older ones are not tried."""
+
+NEAR_BEST_COUNT = 8
+"""So many of the best are about as good: of them, those are tried that need no new environment."""
+
+
+class MiningContext(Record):
+    """Where mining happens, and with what."""
+
+    repo: Path
+    tasks: Path
+    """The folder that the tasks go to."""
+    ledger: Path
+    commands: CommandSettings
+    workspaces: WorkspacePool
+    store: Store
+    reword: RewordCandidate | None = None
+    gathered: GatheredWork | None = None
+    """The work to try, where it does not come from the history alone."""
+
+
+class MiningOptions(Record):
+    """What is wanted."""
+
+    limit: int = 20
+    """Mined tasks in all, those of earlier times included."""
+    since: str | None = None
+    seconds: float | None = None
+    repeats: int = 3
+    jobs: int | None = None
+
+
+class MiningEvent(Record):
+    """What has just happened."""
+
+    stage: Literal["surveyed", "trying", "proved", "refused"]
+    commit: str | None = None
+    about: str = ""
+    """The message's first line, or why not."""
+    task: str | None = None
+
+
+class MiningResult(Record):
+    """What came of it."""
+
+    tasks: tuple[str, ...] = ()
+    """Ids, this time's only."""
+    before: int = 0
+    """Mined earlier."""
+    lost: int = 0
+    """Mined earlier from a history that was rewritten since: where they start is gone."""
+    tried: int = 0
+    candidates: int = 0
+    left: int = 0
+    """Candidates that were never tried to the end."""
+    passed_over: dict[str, int] = {}
+    """Reason → pieces of work that could not be tasks, without running anything."""
+    refused: dict[str, str] = {}
+    """Commit → why it did not become a task, this time's only."""
+    environments: int = 0
+    seconds: float = 0.0
+    shallow: bool = False
+
+
+class _MiningRun:
+    """A mining under way."""
+
+    def __init__(
+        self,
+        ground: MiningContext,
+        known: ConfiguredCommands,
+        wish: MiningOptions,
+        tell: Callable[[MiningEvent], None],
+    ) -> None:
+        self.ground, self.known, self.wish, self.tell = ground, known, wish, tell
+        self.environments = EnvironmentCache(ground.workspaces, ground.repo, known)
+        self.entries = read_ledger(ground.ledger)
+        proved = [entry for entry in self.entries.values() if entry.state == "proved"]
+        standing = _reachable_entries(proved, ground.repo)
+        self.before = sum(_task_exists(entry, ground.tasks) for entry in standing)
+        """Mined earlier, which the limit counts too."""
+        self.lost = sum(_task_exists(entry, ground.tasks) for entry in proved) - self.before
+        self.limit = wish.limit - self.before
+        self.changes = {entry.change for entry in standing}
+        self.tasks: list[str] = []
+        self.refused: dict[str, str] = {}
+        self.rotten = 0
+        self.scope = anyio.CancelScope()
+        gathered = ground.gathered.given if ground.gathered else ()
+        self.given = {one.work.commit: one for one in gathered}
+
+    async def try_work(self, work: PastWork) -> None:
+        """One piece of work, tried and noted down."""
+        self.tell(
+            MiningEvent(stage="trying", commit=work.commit, about=work.message.partition("\n")[0])
+        )
+        start = time.monotonic()
+        try:
+            outcome = await self._prove_work(work)
+        except (BadInput, MachineFailed) as fault:
+            outcome = RefusedCandidate(why=str(fault), lasting=False)
+        if isinstance(outcome, RefusedCandidate):
+            self._record_refusal(work, outcome, time.monotonic() - start)
+        elif len(self.tasks) < self.limit:
+            await self._accept_task(work, outcome, time.monotonic() - start)
+
+    async def _prove_work(self, work: PastWork) -> ProvedTask | RefusedCandidate:
+        repo = self.ground.repo
+        with candidate_builder.open_manifests(repo, work.commit) as folder:
+            rules = rules_for_recipes(folder, list_recipes(folder, self.known, work.at))
+        candidate = candidate_builder.build_candidate(repo, work, rules)
+        if isinstance(candidate, str):
+            return RefusedCandidate(why=candidate)
+        change = _change_digest(candidate.source)
+        if change in self.changes:
+            return RefusedCandidate(why="the same change is a task already")
+        self.changes.add(change)
+        if self.ground.reword is not None:
+            candidate = await self.ground.reword(candidate)
+        outcome = await prove_candidate(candidate, self.environments, self.wish.repeats)
+        if isinstance(outcome, RefusedCandidate):
+            self.changes.discard(change)
+        return outcome
+
+    async def _accept_task(self, work: PastWork, found: ProvedTask, seconds: float) -> None:
+        task = with_source_tags(found.task, self.given.get(work.commit))
+        self.tasks.append(task.id)
+        # In a thread: proofs under way go on while this one waits for the database.
+        with anyio.CancelScope(shield=True):
+            await to_thread.run_sync(self._save_task, task, found.proof)
+        self.rotten = 0
+        change = _change_digest(task.reference or "")
+        self._append_entry(work, seconds, "proved", task=task.id, change=change, base=work.base)
+        self.tell(MiningEvent(stage="proved", commit=work.commit, task=task.id))
+        if len(self.tasks) >= self.limit:
+            self.scope.cancel()
+
+    def _save_task(self, task: Task, proof: Proof) -> None:
+        self.ground.store.save_task(task)
+        self.ground.store.save_proof(redact_proof(proof))
+        write_task_files(task, self.ground.tasks)
+
+    def _record_refusal(self, work: PastWork, found: RefusedCandidate, seconds: float) -> None:
+        self.refused[work.commit] = found.why
+        self._append_entry(
+            work, seconds, "refused" if found.lasting else "failed", why=found.why[:1000]
+        )
+        self.tell(MiningEvent(stage="refused", commit=work.commit, about=found.why))
+        self.rotten = self.rotten + 1 if found.why.startswith("no environment") else 0
+        if self.rotten >= MAX_FAILED_ENVIRONMENTS:
+            self.scope.cancel()
+
+    def _append_entry(
+        self,
+        work: PastWork,
+        seconds: float,
+        state: Literal["proved", "refused", "failed"],
+        **more: str,
+    ) -> None:
+        entry = LedgerEntry(
+            commit=work.commit, state=state, at=datetime.now(UTC), seconds=round(seconds, 1)
+        )
+        append_entry(self.ground.ledger, msgspec.structs.replace(entry, **more))
+
+
+async def mine_tasks(
+    ground: MiningContext, wish: MiningOptions, tell: Callable[[MiningEvent], None]
+) -> MiningResult:
+    """Tasks until there are as many as wished, time is up, or no work is left."""
+    start = time.monotonic()
+    if not try_git_text(str(ground.repo), "rev-parse", "--verify", "HEAD"):
+        raise BadInput(f"{ground.repo} has no commits: there is no past work to look at.")
+    with candidate_builder.open_manifests(ground.repo, "HEAD") as folder:
+        known = detect_edited_commands(ground.commands, folder)
+        head_recipes = list_recipes(folder, known, datetime.now(UTC))
+        rules = rules_for_recipes(folder, head_recipes)
+    if not head_recipes:
+        raise BadInput(
+            f"No command that runs the tests of {ground.repo} was found: name it as `test` under "
+            "[commands] in closeloop.toml."
+        )
+    survey = _gather_work(ground, rules, wish)
+    mining_run = _MiningRun(ground, known, wish, tell)
+    untried_work = [
+        work for work in survey.works if _needs_trial(mining_run.entries.get(work.commit))
+    ]
+    left = len(untried_work)
+    tell(MiningEvent(stage="surveyed", about=f"{left} of {len(survey.works)} candidates to try"))
+    if mining_run.limit > 0:
+        await _try_all_work(mining_run, untried_work)
+    return MiningResult(
+        tasks=tuple(mining_run.tasks),
+        before=mining_run.before,
+        lost=mining_run.lost,
+        tried=len(mining_run.tasks) + len(mining_run.refused),
+        candidates=len(survey.works),
+        left=left - len(mining_run.tasks) - len(mining_run.refused),
+        passed_over=dict(Counter(survey.passed_over.values())),
+        refused=mining_run.refused,
+        environments=mining_run.environments.made,
+        seconds=time.monotonic() - start,
+        shallow=is_shallow_clone(ground.repo),
+    )
+
+
+def rules_for_recipes(folder: ManifestFolder, ways: Sequence[Recipe]) -> CollectionRules:
+    """Which files are tests: as the likeliest way to run them takes it whose runner is seen."""
+    runners = (acceptance_for_command(way.test, 1.0).runner for way in ways)
+    return find_collection_rules(folder, next(filter(None, runners), None))
+
+
+def _gather_work(
+    ground: MiningContext, rules: CollectionRules, wish: MiningOptions
+) -> candidate_builder.WorkSurvey:
+    """The work that was gathered, or all of the history."""
+    if ground.gathered is None:
+        return candidate_builder.survey_work(ground.repo, rules, wish.since, datetime.now(UTC))
+    return candidate_builder.WorkSurvey(
+        works=tuple(one.work for one in ground.gathered.given),
+        passed_over=ground.gathered.passed_over,
+    )
+
+
+async def _try_all_work(dig: _MiningRun, works: list[PastWork]) -> None:
+    """Several at once, each taking the best that is left."""
+    begun: set[str] = set()
+
+    async def worker() -> None:
+        while works:
+            work = works.pop(_choose_next(works, begun))
+            begun.add(package_cutoff_day(work.at))
+            await dig.try_work(work)
+
+    if dig.wish.seconds is not None:
+        dig.scope.deadline = anyio.current_time() + dig.wish.seconds
+    with unwrap_exception_group(), dig.scope:
+        async with anyio.create_task_group() as group:
+            for _ in range(dig.wish.jobs or os.cpu_count() or 1):
+                group.start_soon(worker)
+
+
+def _choose_next(works: Sequence[PastWork], begun: Collection[str]) -> int:
+    """Of the best few, the first whose packages are there already, else the best."""
+    near = (
+        place
+        for place, work in enumerate(works[:NEAR_BEST_COUNT])
+        if package_cutoff_day(work.at) in begun
+    )
+    return next(near, 0)
+
+
+def write_task_files(task: Task, folder: Path) -> Path:
+    """Write a task's files; the one that makes it a task comes last, and each appears whole."""
+    files = render_task_files(task, folder)
+    main = folder / f"{task.id}.md"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in reversed(files):
+            part = folder / f".{name}.part"
+            part.write_text(files[name], encoding="utf-8", newline="")
+            part.replace(folder / name)
+    except OSError as error:
+        raise MachineFailed(f"{main} cannot be written: {error.strerror}.") from error
+    return main
+
+
+def _task_exists(entry: LedgerEntry, tasks: Path) -> bool:
+    return (tasks / f"{entry.task}.md").is_file()
+
+
+def _reachable_entries(entries: Sequence[LedgerEntry], repo: Path) -> list[LedgerEntry]:
+    """Those whose task starts from a commit that is still to be had."""
+    bases = "".join(f"{base}\n" for base in {entry.base for entry in entries} if base)
+    git_output = try_git_text(str(repo), "cat-file", "--batch-check", stdin=bases) if bases else ""
+    known_commits = {line.split()[0] for line in git_output.splitlines() if " commit " in line}
+    return [entry for entry in entries if not entry.base or entry.base in known_commits]
+
+
+def _needs_trial(entry: LedgerEntry | None) -> bool:
+    """Whether a commit is to be tried: a task that somebody deleted is not wanted back."""
+    return entry is None or entry.state == "failed"
+
+
+def _change_digest(patch: str) -> str:
+    """The same for the same work on another branch, whose patch has other ids and places."""
+    lines, files = split_patch_lines(patch), parse_patch(patch).files
+    return content_digest([file.path for file in files], lines.added, lines.removed)[:32]

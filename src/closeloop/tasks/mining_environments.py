@@ -1,0 +1,352 @@
+"""Environments in which a commit's tests run: tried in turn, then shared by its neighbours."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter, deque
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+from msgspec.structs import replace
+
+from closeloop.grading.suite_run import detect_runner, simple_commands
+from closeloop.grading.task_proof import run_base_tests
+from closeloop.grading.tool_outcomes import list_test_files
+from closeloop.records.attempt import TestRun
+from closeloop.records.errors import BadInput, MachineFailed
+from closeloop.records.record import Record, content_digest
+from closeloop.records.task import Acceptance, Task, TestRunner
+from closeloop.sandbox.workspaces import WorkspaceBase, WorkspacePool
+from closeloop.tasks.candidate_builder import TaskCandidate, open_manifests, select_runner_files
+from closeloop.tasks.setup_recipes import (
+    ConfiguredCommands,
+    Recipe,
+    add_missing_packages,
+    find_extra_packages,
+    find_lacking_extras,
+    find_named_packages,
+    leave_out_requirement,
+    list_recipes,
+)
+from closeloop.tasks.work_history import find_nearest_tag, list_files_at
+
+QUICK_SECONDS = 15.0
+"""A suite that takes no longer runs whole; of a slower one, tests for about so long are chosen."""
+TRIAL_SECONDS = 120.0
+GLANCE_SECONDS = 3.0
+"""Of tests beside the candidate's own, where the suite's length is known from a neighbour."""
+MIN_PASSING_SHARE = 0.5
+MAX_TRIALS = 5
+"""At several commits, as the tests of some may not pass anywhere: all recipes, then one a time."""
+MAX_NAMED_TESTS = 40
+_OPTION_WITH_VALUE = re.compile(
+    r"-[rRtugfsSC]|--(?:require|reporter|timeout|ui|grep|file|config|slow|spec|import|loader"
+    r"|experimental-loader|conditions|test-(?:reporter|timeout|concurrency|name-pattern)[\w-]*)"
+)
+_ERROR_SIGNS = (
+    re.compile(
+        r"(?:\[ERROR\] |e: (?:file://)?)?[\w./-]{1,200}\.(?:go|java|kt|tsx?)"
+        r"(?::\[?|\()\d{1,9}[:,]\d{1,9}[\])]?:? "
+    ),
+    # Resolvers give the reason behind the error, option parsers behind how they are called.
+    re.compile(r"Because |Failed to (?:build|download|fetch)|\w{1,40}: error: "),
+    re.compile(r"error: |ERROR: (?!usage)|\[ERROR\] |npm (?:ERR!|error) (?!code|A complete log)"),
+    re.compile(
+        r"E {3}(?! )|(?:\w{1,80}\.){0,6}[A-Z]\w{0,80}(?:Error|Exception|NotFound): |panic: "
+    ),
+)
+"""How lines begin that say why, the most telling first."""
+_COLOUR_CODE = re.compile(r"\x1b\[[0-9;]*m")
+_JUNIT_REPORTS = {
+    "mvn": "**/target/surefire-reports/TEST-*.xml",
+    "gradle": "**/build/test-results/**/TEST-*.xml",
+}
+
+
+class MiningEnvironment(Record):
+    """A recipe that works, and what its first run showed."""
+
+    recipe: Recipe
+    runner: TestRunner | None
+    seconds: float | None
+    """Of the whole suite; None where it took too long to know."""
+    files: dict[str, float]
+    """How long the tests of each file took, as far as they ran."""
+
+
+class BrokenEnvironment(Record):
+    """No recipe works."""
+
+    why: str
+    made: tuple[Recipe, ...] = ()
+    """What could be set up, though the tests of the commit do not pass in it."""
+
+
+class EnvironmentCache:
+    """All that were tried in one mining, by what their recipes say: one for many commits."""
+
+    def __init__(self, workspaces: WorkspacePool, repo: Path, known: ConfiguredCommands) -> None:
+        self.workspaces = workspaces
+        self.repo = repo
+        self.known = known
+        self.made = 0
+        """How many were set up, for those who count."""
+        self._found: dict[str, MiningEnvironment | BrokenEnvironment] = {}
+        self._turns: dict[str, anyio.Lock] = {}
+        self._trials = Counter[str]()
+
+    async def find_environment(
+        self, candidate: TaskCandidate
+    ) -> MiningEnvironment | BrokenEnvironment:
+        """The environment of a candidate's base; one at a time where it is not known yet."""
+        with open_manifests(self.repo, candidate.base) as folder:
+            tag = find_nearest_tag(self.repo, candidate.base)
+            candidate_recipes = list_recipes(folder, self.known, candidate.at, tag)
+        key = content_digest(candidate_recipes)
+        async with self._turns.setdefault(key, anyio.Lock()):
+            known = self._found.get(key)
+            again = known.made if isinstance(known, BrokenEnvironment) else ()
+            if known is not None and not (again and self._trials[key] < MAX_TRIALS):
+                return known
+            self._trials[key] += 1
+            environment = await self._try_recipes(again[:1] or candidate_recipes, candidate)
+            if isinstance(known, BrokenEnvironment) and isinstance(environment, BrokenEnvironment):
+                environment = replace(known, made=(*again[1:], *again[:1]))
+            self._found[key] = environment
+        return environment
+
+    async def open_base(self, environment: MiningEnvironment, commit: str) -> WorkspaceBase:
+        return await self.workspaces.prepare_base(str(self.repo), commit, environment.recipe.setup)
+
+    async def install_missing(
+        self,
+        environment: MiningEnvironment,
+        candidate: TaskCandidate,
+        output: str,
+        complaints: Sequence[str] = (),
+    ) -> tuple[MiningEnvironment, WorkspaceBase] | None:
+        """With what a candidate's tests lacked in it, from now on for its neighbours too."""
+        with open_manifests(self.repo, candidate.commit) as folder:
+            wanted = find_lacking_extras(complaints, find_extra_packages(folder))
+        recipe = add_missing_packages(
+            environment.recipe,
+            "\n".join((output, *complaints)),
+            self._named_packages(candidate),
+            wanted,
+        )
+        if recipe is None:
+            return None
+        completed_environment = replace(environment, recipe=recipe)
+        self.made += 1
+        try:
+            base = await self.open_base(completed_environment, candidate.base)
+        except (BadInput, MachineFailed):
+            return None
+        self._found |= {
+            key: completed_environment for key, known in self._found.items() if known == environment
+        }
+        return completed_environment, base
+
+    def _named_packages(self, candidate: TaskCandidate) -> frozenset[str]:
+        """What the project's own files name, before or after the work."""
+        named = frozenset[str]()
+        for commit in (candidate.base, candidate.commit):
+            with open_manifests(self.repo, commit) as folder:
+                named |= find_named_packages(folder)
+        return named
+
+    async def _try_recipes(
+        self, ways: Sequence[Recipe], candidate: TaskCandidate
+    ) -> MiningEnvironment | BrokenEnvironment:
+        """The first recipe with which all tests run, else the one with which most pass."""
+        packages = self._named_packages(candidate)
+        troubles: dict[str, str] = {}  # why not, and what was tried last that failed so
+        best: tuple[int, MiningEnvironment] | None = None
+        remaining, prepared = deque(ways), list[Recipe]()
+        while remaining:
+            recipe = remaining.popleft()
+            if recipe.last and best is not None:
+                continue
+            self.made += 1
+            try:
+                base = await self.workspaces.prepare_base(
+                    str(self.repo), candidate.base, recipe.setup
+                )
+            except (BadInput, MachineFailed) as fault:
+                troubles.setdefault(extract_error_line(str(fault)), recipe.how)
+                if (less := self._leave_out(recipe, candidate, str(fault))) is not None:
+                    remaining.appendleft(less)
+                continue
+            prepared += [recipe] if recipe in ways else []
+            known = self._find_neighbour(recipe)
+            line = self._quick_command(known, candidate) if known else recipe.test
+            task = make_plain_task(self.repo, candidate.base, recipe, line, TRIAL_SECONDS)
+            run = await run_base_tests(self.workspaces, base, task)
+            if (
+                more := add_missing_packages(recipe, first_command_output(run), packages)
+            ) is not None:
+                remaining.appendleft(more)
+            if (trouble := _find_run_trouble(run)) is not None:
+                troubles[trouble] = recipe.how
+                continue
+            environment = _environment_from_run(recipe, run)
+            if known is not None and line != recipe.test:
+                files = known.files | environment.files
+                environment = replace(environment, seconds=known.seconds, files=files)
+            passed = sum(test.status == "passed" for test in run.tests)
+            # Where time was too short, it is so for other recipes.
+            if run.commands[0].stopped or all(test.status != "error" for test in run.tests):
+                return environment
+            if best is None or passed > best[0]:
+                best = passed, environment
+        reasons = [f"{how}: {why}" for why, how in troubles.items()]
+        why = "; ".join(reasons) or "no command that runs its tests was found"
+        return best[1] if best else BrokenEnvironment(why=why[:1000], made=tuple(prepared))
+
+    def _leave_out(self, recipe: Recipe, candidate: TaskCandidate, output: str) -> Recipe | None:
+        """The recipe without a requirement that cannot be installed here."""
+        with open_manifests(self.repo, candidate.base) as folder:
+            return leave_out_requirement(recipe, output, folder)
+
+    def _find_neighbour(self, recipe: Recipe) -> MiningEnvironment | None:
+        """Another environment that runs its tests alike."""
+        environments = (one for one in self._found.values() if isinstance(one, MiningEnvironment))
+        return next((one for one in environments if one.recipe.test == recipe.test), None)
+
+    def _quick_command(self, known: MiningEnvironment, candidate: TaskCandidate) -> str:
+        """Enough tests to see that an environment works."""
+        chosen = choose_test_files(self.repo, known, candidate, candidate.base, GLANCE_SECONDS)
+        return narrow_to_files(known, chosen) if chosen else known.recipe.test
+
+
+def make_plain_task(repo: Path, base: str, recipe: Recipe, run: str, timeout: float) -> Task:
+    """A task that only runs tests."""
+    return Task(
+        id="mining",
+        prompt="",
+        repo=str(repo),
+        base=base,
+        setup=recipe.setup,
+        acceptance=acceptance_for_command(run, timeout),
+    )
+
+
+def acceptance_for_command(run: str, timeout: float) -> Acceptance:
+    """How a command's results are read."""
+    words = {part for word in shlex.split(run) for part in word.split("/")}
+    report = next(
+        (glob for name, glob in _JUNIT_REPORTS.items() if words & {name, f"{name}w"}), None
+    )
+    return Acceptance(
+        run=run, runner="junit" if report else detect_runner(run), report=report, timeout=timeout
+    )
+
+
+def narrow_to_files(environment: MiningEnvironment, files: Sequence[str]) -> str:
+    """The test command for some test files only; the whole one where the runner cannot."""
+    words = select_runner_files(environment.runner, files)
+    line = environment.recipe.test
+    if environment.runner == "go":
+        return line.replace("./...", " ".join(words))
+    if environment.runner == "unittest":
+        # One pattern is all it takes; the names of tests stay those of the whole run.
+        names = {Path(file).name for file in files}
+        if len(names) == 1 and "discover" in line and not re.search(r"\.py\b| -p|--pattern", line):
+            words = ("-p", *names)
+    if environment.runner in ("mocha", "node") and words:
+        line = _remove_test_paths(line)
+    return " ".join([line, *map(shlex.quote, words)])
+
+
+def _remove_test_paths(line: str) -> str:
+    """Of a call of mocha or Node, what does not say where its tests are."""
+    words = [word for command in simple_commands(line) for word in command]
+    called = (at for at, word in enumerate(words) if re.fullmatch(r"(.*/)?mocha|--test", word.text))
+    for at in reversed(range(next(called, len(words)) + 1, len(words))):
+        word = words[at]
+        if not word.text.startswith("-") and not _OPTION_WITH_VALUE.fullmatch(words[at - 1].text):
+            line = line[: words[at - 1].end] + line[word.end :]
+    return line
+
+
+def narrow_to_tests(
+    environment: MiningEnvironment, files: Sequence[str], tests: Sequence[str]
+) -> str:
+    """The test command for some tests only; for their files where that cannot be said."""
+    names = dict.fromkeys(test.partition("[")[0] for test in tests)
+    if environment.runner != "pytest" or len(names) > MAX_NAMED_TESTS:
+        return narrow_to_files(environment, files)
+    return " ".join([environment.recipe.test, *map(shlex.quote, names)])
+
+
+def choose_test_files(
+    repo: Path,
+    environment: MiningEnvironment,
+    candidate: TaskCandidate,
+    commit: str,
+    seconds: float = QUICK_SECONDS,
+) -> tuple[str, ...]:
+    """Test files for a run of bearable length: those of the change, their kin, then quick ones."""
+    stems = {Path(path).stem.strip("_") for path in candidate.source_files}
+    # The environment was tried at another commit, which may have had other files.
+    commit_files = list_files_at(repo, commit)
+    chosen = dict.fromkeys(path for path in candidate.test_files if path in commit_files)
+    seconds_left = seconds - sum(environment.files.get(path, 0.0) for path in chosen)
+
+    def distance(path: str) -> tuple[bool, float, str]:
+        akin = any(stem and stem in Path(path).stem for stem in stems)
+        return not akin, environment.files[path], path
+
+    for path in sorted(environment.files.keys() & {*commit_files}, key=distance):
+        if path not in chosen and environment.files[path] <= seconds_left:
+            chosen[path] = None
+            seconds_left -= environment.files[path]
+    return tuple(chosen)
+
+
+def _environment_from_run(recipe: Recipe, run: TestRun) -> MiningEnvironment:
+    runner = acceptance_for_command(recipe.test, 1.0).runner
+    files: dict[str, float] = {}
+    for test in run.tests:
+        for name in list_test_files((test.id,), runner):
+            files[name] = files.get(name, 0.0) + (test.seconds or 0.0)
+    ended = run.commands[0]
+    if ended.stopped:
+        # What was under way then takes nobody knows how long.
+        under_way = (test.id for test in run.tests if test.status == "error")
+        for name in list_test_files(under_way, runner):
+            files.pop(name, None)
+    seconds = None if ended.stopped else ended.seconds
+    return MiningEnvironment(recipe=recipe, runner=runner, seconds=seconds, files=files)
+
+
+def first_command_output(run: TestRun) -> str:
+    """What the test command said."""
+    return run.commands[0].output if run.commands else ""
+
+
+def _find_run_trouble(run: TestRun) -> str | None:
+    """Why a run at an untouched commit shows that its environment is not right."""
+    if run.trouble is not None:
+        return run.trouble
+    passed = sum(test.status == "passed" for test in run.tests)
+    failed = sum(test.status in ("failed", "error") for test in run.tests)
+    if passed and passed >= MIN_PASSING_SHARE * (passed + failed):
+        return None
+    if run.commands[0].stopped and not run.tests:
+        return None
+    count = f"{failed} of {passed + failed} tests fail" if failed else "no test runs"
+    return f"{count} ({extract_error_line(run.commands[0].output)})"
+
+
+def extract_error_line(text: str) -> str:
+    """The first line that says why; the last of all where none reads like an error."""
+    stripped_lines = (_COLOUR_CODE.sub("", line).strip(" ╰─▶│×\t") for line in text.splitlines())
+    lines = [line.removeprefix("cause: ") for line in stripped_lines if line]
+    for sign in _ERROR_SIGNS:
+        for line in lines:
+            if sign.match(line):
+                return line[:200]
+    return lines[-1][:200] if lines else "it said nothing"

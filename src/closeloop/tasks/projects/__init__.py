@@ -1,1 +1,0 @@
-"""How projects of each kind are set up, tested, linted, type-checked and built."""

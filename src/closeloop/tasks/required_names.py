@@ -1,0 +1,656 @@
+"""What a request must name: all that its hidden tests use of the work and that the base lacks."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from posixpath import normpath
+
+from closeloop.git import read_git_text
+from closeloop.records.errors import BadInput
+from closeloop.records.record import Record
+from closeloop.tasks.change_parts import ChangeParts
+from closeloop.tasks.task_prompts import (
+    find_introduced_names,
+    is_label_told,
+    remove_strings,
+    split_patch_lines,
+)
+from closeloop.tasks.work_history import PastWork, find_words_at
+from closeloop.text.code_patterns import parse_python
+
+# What Python tests need of a change: modules, names, members and keywords that its base lacks.
+
+
+MAX_STAR_DEPTH = 4
+"""Modules that pass names on with `import *`, one from the other."""
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+class PythonFiles:
+    """The Python files of one commit, by path and by the name they are imported under."""
+
+    def __init__(self, paths: Iterable[str], read_text: Callable[[str], str | None]) -> None:
+        self.paths = frozenset(path for path in paths if path.endswith(".py"))
+        self._read_text = read_text
+        self._trees: dict[str, ast.Module | None] = {}
+        self._modules: dict[str, str] = {}
+        for path in sorted(self.paths, key=len, reverse=True):
+            for name in self._import_names(path):
+                self._modules[name] = path
+
+    def find_module(self, name: str) -> str | None:
+        """The file of a module, by its dotted name."""
+        return self._modules.get(name)
+
+    def find_relative(self, importer: str, level: int, name: str) -> str | None:
+        """The file that a relative import in a file means."""
+        parents = PurePosixPath(importer).parents
+        if level > len(parents):
+            return None
+        place = parents[level - 1].joinpath(*filter(None, name.split(".")))
+        files = (f"{place}.py", str(place / "__init__.py"))
+        return next((path for path in files if path in self.paths), None)
+
+    def module_name(self, path: str) -> str:
+        """The shortest name that a file is imported under."""
+        return min(self._import_names(path), key=len, default=path)
+
+    def parse_file(self, path: str) -> ast.Module | None:
+        """The tree of a file; None where it cannot be read as Python."""
+        if path not in self._trees:
+            text = self._read_text(path)
+            try:
+                self._trees[path] = None if text is None else parse_python(text)
+            except (SyntaxError, ValueError, RecursionError, MemoryError):
+                self._trees[path] = None
+        return self._trees[path]
+
+    def list_bindings(self, path: str, depth: int = MAX_STAR_DEPTH) -> frozenset[str] | None:
+        """The names that a module has, those of `import *` too; None where nobody can know."""
+        tree = self.parse_file(path)
+        if tree is None or depth == 0:
+            return None
+        names: set[str] = set()
+        for node in _walk_module_level(tree):
+            names |= _bound_names(node)
+            if not isinstance(node, ast.ImportFrom) or node.names[0].name != "*":
+                continue
+            source = self.find_import(path, node)
+            passed_on = self.list_bindings(source, depth - 1) if source else None
+            if passed_on is None:
+                return None
+            names |= passed_on
+        return None if "__getattr__" in names else frozenset(names)
+
+    def find_import(self, importer: str, node: ast.ImportFrom) -> str | None:
+        """The file that a `from … import` takes its names from."""
+        if node.level:
+            return self.find_relative(importer, node.level, node.module or "")
+        return self.find_module(node.module or "")
+
+    def _import_names(self, path: str) -> Iterator[str]:
+        """Dotted names, each from a folder that is no package itself."""
+        stem = path.rpartition(".")[0].removesuffix("/__init__")
+        parts = stem.split("/")
+        for start in range(len(parts)):
+            above = "/".join([*parts[:start], "__init__.py"])
+            if start == 0 or above not in self.paths:
+                yield ".".join(parts[start:])
+
+
+def _walk_module_level(tree: ast.AST) -> Iterator[ast.AST]:
+    """Statements that bind names of the module: also those under `if`, `try` and `with`."""
+    for node in ast.iter_child_nodes(tree):
+        yield node
+        if not isinstance(node, (*_FUNCTIONS, ast.ClassDef, ast.Lambda)):
+            yield from _walk_module_level(node)
+
+
+def _bound_names(node: ast.AST) -> set[str]:
+    match node:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            return {name}
+        case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+            return {alias.asname or alias.name.partition(".")[0] for alias in aliases}
+        case ast.Name(id=name, ctx=ast.Store()):
+            return {name}
+        case _:
+            return set()
+
+
+class PythonMember(Record):
+    """Something of a class or a function: a method, an attribute, or a parameter."""
+
+    owner: str
+    """In its module: `Shop`, `Shop.refund`."""
+    name: str
+    is_parameter: bool = False
+
+
+def list_members(tree: ast.Module | None) -> frozenset[PythonMember]:
+    """The methods, attributes and parameters that a module defines."""
+    return frozenset(_walk_members(tree, "")) if tree is not None else frozenset()
+
+
+def _walk_members(node: ast.AST, owner: str) -> Iterator[PythonMember]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.ClassDef):
+            qualified = f"{owner}.{child.name}".lstrip(".")
+            for name in _list_class_attributes(child):
+                yield PythonMember(owner=qualified, name=name)
+            yield from _walk_members(child, qualified)
+        elif isinstance(child, _FUNCTIONS):
+            yield from _list_parameters(child, f"{owner}.{child.name}".lstrip("."))
+        else:
+            yield from _walk_members(child, owner)
+
+
+def _list_class_attributes(node: ast.ClassDef) -> set[str]:
+    """Methods, what is assigned in the class, and what its methods give `self`."""
+    names = {name for child in node.body for name in _assigned_names(child)}
+    names |= {child.name for child in node.body if isinstance(child, _FUNCTIONS)}
+    for child in ast.walk(node):
+        match child:
+            case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
+                names.add(name)
+            case _:
+                pass
+    return names
+
+
+def _assigned_names(node: ast.stmt) -> list[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+def _list_parameters(
+    node: ast.FunctionDef | ast.AsyncFunctionDef, owner: str
+) -> Iterator[PythonMember]:
+    for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
+        if argument.arg not in ("self", "cls"):
+            yield PythonMember(owner=owner, name=argument.arg, is_parameter=True)
+
+
+class PythonUse(Record):
+    """What the changed lines of a test file use."""
+
+    attributes: frozenset[str] = frozenset()
+    keywords: frozenset[tuple[str, str]] = frozenset()
+    """What is called, by its last name, and the keyword it is given."""
+    names: frozenset[str] = frozenset()
+    """Names that the file does not bind, and arguments, which may be fixtures."""
+
+
+def read_test_use(tree: ast.Module | None, lines: frozenset[int]) -> PythonUse:
+    """What the given lines of a test file use."""
+    attributes: set[str] = set()
+    keywords: set[tuple[str, str]] = set()
+    arguments: set[str] = set()
+    loaded: set[str] = set()
+    bound: set[str] = set()
+    for node in ast.walk(tree) if tree is not None else ():
+        bound |= _bound_names(node)
+        if getattr(node, "lineno", None) not in lines and not isinstance(node, ast.Call):
+            continue
+        match node:
+            case ast.Attribute(attr=name):
+                attributes.add(name)
+            case ast.Call(func=called, keywords=given):
+                callee = getattr(called, "attr", getattr(called, "id", ""))
+                keywords |= {(callee, one.arg) for one in given if one.arg and one.lineno in lines}
+            case ast.Name(id=name, ctx=ast.Load()):
+                loaded.add(name)
+            case ast.arg(arg=name):
+                arguments.add(name)
+            case _:
+                pass
+    return PythonUse(
+        attributes=frozenset(attributes),
+        keywords=frozenset(keywords),
+        names=frozenset((loaded | arguments) - bound),
+    )
+
+
+class ImportNeed(Record):
+    """A module or a name of one that tests need and the base lacks."""
+
+    module: str
+    name: str = ""
+    imported: bool = True
+    """Else it is only asked for as the module's attribute."""
+
+    @property
+    def path(self) -> str:
+        return f"{self.module}.{self.name}".rstrip(".")
+
+
+def list_import_needs(
+    test: str, before: PythonFiles, after: PythonFiles, given: frozenset[str]
+) -> Iterator[ImportNeed]:
+    """What a test file takes from modules of the project and the base does not have.
+
+    `given` are the files that come with the tests.
+    """
+    tree = after.parse_file(test)
+    if tree is None:
+        return
+    modules: dict[str, str | None] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules |= {one.asname or one.name: after.find_module(one.name) for one in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            for one in node.names:
+                yield from _find_name_need(test, node, one.name, before, after, given)
+                modules[one.asname or one.name] = _find_submodule(test, node, one.name, after)
+    own_modules = {name: path for name, path in modules.items() if path and path not in given}
+    for path in dict.fromkeys(own_modules.values()):
+        if _find_base_path(path, before, after) is None:
+            yield ImportNeed(module=after.module_name(path))
+    yield from _list_attribute_needs(tree, own_modules, before, after)
+
+
+def _list_attribute_needs(
+    tree: ast.Module, modules: dict[str, str], before: PythonFiles, after: PythonFiles
+) -> Iterator[ImportNeed]:
+    """What is asked for as an attribute of a module, by the name it has in the file."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and (path := modules.get(ast.unparse(node.value))):
+            name = after.module_name(path)
+            missing = _lacks_name(path, node.attr, before, after)
+            if missing and after.find_module(f"{name}.{node.attr}") is None:
+                yield ImportNeed(module=name, name=node.attr, imported=False)
+
+
+def _find_name_need(
+    test: str,
+    node: ast.ImportFrom,
+    name: str,
+    before: PythonFiles,
+    after: PythonFiles,
+    given: frozenset[str],
+) -> Iterator[ImportNeed]:
+    submodule = _find_submodule(test, node, name, after)
+    path = submodule or after.find_import(test, node)
+    if path is None or path in given:
+        return
+    module = after.module_name(path)
+    if _find_base_path(path, before, after) is None:
+        yield ImportNeed(module=module, name="" if submodule or name == "*" else name)
+    elif not submodule and name != "*" and _lacks_name(path, name, before, after):
+        yield ImportNeed(module=module, name=name)
+
+
+def _find_submodule(test: str, node: ast.ImportFrom, name: str, files: PythonFiles) -> str | None:
+    if node.level:
+        return files.find_relative(test, node.level, f"{node.module or ''}.{name}")
+    return files.find_module(f"{node.module}.{name}")
+
+
+def _find_base_path(path: str, before: PythonFiles, after: PythonFiles) -> str | None:
+    """Where the base has a module of the work: a package may have been a file."""
+    return path if path in before.paths else before.find_module(after.module_name(path))
+
+
+def _lacks_name(path: str, name: str, before: PythonFiles, after: PythonFiles) -> bool:
+    """Whether the work gives a module a name that it does not have at the base."""
+    base_path = _find_base_path(path, before, after)
+    old = before.list_bindings(base_path) if base_path else frozenset[str]()
+    new = after.list_bindings(path)
+    return old is not None and name not in old and (new is None or name in new)
+
+
+# What a request must name: all that its hidden tests use of the work and that the base lacks.
+
+
+MAX_FILE_CHARS = 400_000
+MAX_WEAK_NAMES = 96
+_HUNK_HEADER = re.compile(r"@@ -\d{1,9}(?:,\d{1,9})? \+(\d{1,9})(?:,\d{1,9})? @@")
+
+
+class RequiredName(Record):
+    """A name that the tests use, as the request tells it."""
+
+    label: str
+    """With where it belongs: `` `shop.orders.refund` ``, `` `refund` of `src/orders.ts` ``."""
+    imported: bool = False
+    """The tests cannot even be loaded without it."""
+
+    def is_told(self, prompt: str) -> bool:
+        """Whether a request has each of its parts as a word."""
+        return is_label_told(self.label, prompt)
+
+
+class WorkFiles:
+    """The files of a piece of work before and after it, read when they are asked for."""
+
+    def __init__(
+        self,
+        repo: Path,
+        work: PastWork,
+        parts: ChangeParts,
+        base: Sequence[str],
+        tip: Sequence[str],
+    ) -> None:
+        self.repo, self.work, self.parts = repo, work, parts
+        self.base_paths, self.tip_paths = frozenset(base), frozenset(tip)
+        self._texts: dict[tuple[str, str], str | None] = {}
+
+    def read_base(self, path: str) -> str | None:
+        return self._read(self.work.base, path) if path in self.base_paths else None
+
+    def read_tip(self, path: str) -> str | None:
+        return self._read(self.work.commit, path) if path in self.tip_paths else None
+
+    def _read(self, commit: str, path: str) -> str | None:
+        key = commit, path
+        if key not in self._texts:
+            try:
+                text = read_git_text(self.repo, "cat-file", "blob", f"{commit}:{path}")
+            except BadInput:
+                text = ""
+            self._texts[key] = text if 0 < len(text) <= MAX_FILE_CHARS else None
+        return self._texts[key]
+
+    @property
+    def test_paths(self) -> tuple[str, ...]:
+        """The files that come with the tests and are there after the work."""
+        return tuple(
+            path for path in (*self.parts.tests, *self.parts.support) if path in self.tip_paths
+        )
+
+
+def find_required_names(files: WorkFiles, source: str, tests: str) -> list[RequiredName]:
+    """All that the tests use and the base lacks, what they import first."""
+    lines = list_added_lines(tests)
+    found = [
+        *_find_python_names(files, lines),
+        *_find_script_names(files),
+        *_find_go_names(files, tests),
+        *_find_other_names(files, source, tests),
+    ]
+    labels: dict[str, RequiredName] = {}
+    for name in sorted(found, key=lambda one: not one.imported):
+        labels.setdefault(name.label, name)
+    return [name for name in labels.values() if not _is_implied(name, labels)]
+
+
+def find_untold_names(prompt: str, names: Sequence[RequiredName]) -> list[str]:
+    """What the tests import that neither the base nor the request has: nobody could load them."""
+    return [name.label for name in names if name.imported and not name.is_told(prompt)]
+
+
+def describe_untold_names(untold: Sequence[str]) -> str:
+    """Why nobody could fulfil a request."""
+    more = f" and {len(untold) - 3} more" if len(untold) > 3 else ""
+    named = ", ".join(untold[:3])
+    return f"its tests need {named}{more}, which neither the request nor the base has"
+
+
+def list_added_lines(patch: str) -> dict[str, frozenset[int]]:
+    """The numbers of the lines that a patch adds, by file."""
+    added: dict[str, set[int]] = {}
+    path, number, inside = "", 0, False
+    for line in patch.split("\n"):
+        if line.startswith("diff --git "):
+            inside = False
+        elif not inside and line.startswith("+++ "):
+            path = line[4:].strip('"').removeprefix("b/")
+        elif header := _HUNK_HEADER.match(line):
+            number, inside = int(header[1]), True
+        elif inside and line[:1] in ("+", " "):
+            if line[0] == "+":
+                added.setdefault(path, set()).add(number)
+            number += 1
+    return {name: frozenset(numbers) for name, numbers in added.items()}
+
+
+def _is_implied(name: RequiredName, labels: dict[str, RequiredName]) -> bool:
+    """Whether a longer name tells it already: a module by what is taken from it."""
+    bare = name.label.strip("`")
+    return any(other != name.label and other.startswith(f"`{bare}.") for other in labels)
+
+
+# Python: by its syntax.
+
+
+def _find_python_names(
+    files: WorkFiles, lines: dict[str, frozenset[int]]
+) -> Iterator[RequiredName]:
+    tests = [path for path in files.test_paths if path.endswith(".py")]
+    if not tests:
+        return
+    before = PythonFiles(files.base_paths, files.read_base)
+    after = PythonFiles(files.tip_paths, files.read_tip)
+    given = frozenset(files.test_paths)
+    for test in tests:
+        for need in list_import_needs(test, before, after, given):
+            yield RequiredName(label=f"`{need.path}`", imported=need.imported)
+    uses = [read_test_use(after.parse_file(path), lines.get(path, frozenset())) for path in tests]
+    members = {
+        path: _list_new_members(path, before, after)
+        for path in files.parts.source
+        if path in after.paths
+    }
+    used = frozenset[str]().union(*(use.names for use in uses))
+    unbound = {path: used & _list_new_bindings(path, before, after) for path in members}
+    weak = {one.name for found in members.values() for one in found}.union(*unbound.values())
+    known = find_code_words(files, sorted(weak)[:MAX_WEAK_NAMES])
+    for path, found in members.items():
+        for name in sorted(unbound[path] - known):
+            yield RequiredName(label=f"`{after.module_name(path)}.{name}`")
+        for member in sorted(found, key=lambda one: (one.owner, one.name)):
+            if any(_uses_member(use, member, known) for use in uses):
+                yield _label_member(after.module_name(path), member)
+
+
+def _list_new_members(path: str, before: PythonFiles, after: PythonFiles) -> set[PythonMember]:
+    """What a file defines after the work only, but for what Python itself has names for."""
+    new = list_members(after.parse_file(path))
+    old = list_members(before.parse_file(path)) if path in before.paths else ()
+    return {
+        one for one in new.difference(old) if not (one.name.startswith("__") and len(one.name) > 4)
+    }
+
+
+def _list_new_bindings(path: str, before: PythonFiles, after: PythonFiles) -> frozenset[str]:
+    old = before.list_bindings(path) if path in before.paths else None
+    return (after.list_bindings(path) or frozenset()) - (old or frozenset())
+
+
+def _uses_member(use: PythonUse, member: PythonMember, known: frozenset[str]) -> bool:
+    """Whether tests use a member: a keyword by what is called, another where its name is new."""
+    owner = member.owner.removesuffix(".__init__").rpartition(".")[2]
+    if (owner, member.name) in use.keywords:
+        return True
+    if member.name in known:
+        return False
+    return any(word == member.name for _, word in use.keywords) or (
+        member.name in use.attributes and not member.is_parameter
+    )
+
+
+def _label_member(module: str, member: PythonMember) -> RequiredName:
+    owner = f"{module}.{member.owner.removesuffix('.__init__')}"
+    if member.is_parameter:
+        return RequiredName(label=f"`{member.name}` of `{owner}`")
+    return RequiredName(label=f"`{owner}.{member.name}`")
+
+
+def find_code_words(files: WorkFiles, words: Sequence[str]) -> frozenset[str]:
+    """Those of some words that the base's code has: what documents say is no name yet."""
+    return find_words_at(files.repo, files.work.base, words, is_code_path)
+
+
+def is_code_path(path: str) -> bool:
+    """Whether a file is code, by its ending."""
+    return PurePosixPath(path).suffix in _CODE_SUFFIXES
+
+
+# JavaScript and TypeScript: what tests import from files beside them.
+
+_SCRIPT_SUFFIXES = (".js", ".ts", ".mjs", ".cjs", ".mts", ".cts", ".jsx", ".tsx")
+_CODE_SUFFIXES = frozenset(
+    {*_SCRIPT_SUFFIXES, ".py", ".pyi", ".go", ".rs", ".java", ".kt", ".rb", ".php", ".c", ".h"}
+)
+_SCRIPT_IMPORT = re.compile(
+    r"(?:import|export)\s+(?:type\s+)?(?P<names>[^;'\"`]{0,2000}?)\s*from\s*['\"](?P<path>\.[^'\"\n]*)"
+    r"|(?:(?:const|let|var)\s+(?P<bound>[^=;]{1,2000}?)\s*=\s*(?:await\s+)?)?"
+    r"(?:require|import)\(\s*['\"](?P<called>\.[^'\"\n]*)['\"]\s*\)(?:\.(?P<member>\w+))?"
+)
+_BRACED_NAME = re.compile(r"(?:^|[{,])\s*(?:type\s+)?([A-Za-z_$][\w$]*)")
+_STAR_EXPORT = re.compile(r"export\s*\*\s*from\s*['\"](\.[^'\"\n]*)")
+
+
+def _find_script_names(files: WorkFiles) -> Iterator[RequiredName]:
+    given = frozenset(files.test_paths)
+    for test in files.test_paths:
+        if not test.endswith(_SCRIPT_SUFFIXES):
+            continue
+        for found in _SCRIPT_IMPORT.finditer(files.read_tip(test) or ""):
+            target = found["path"] or found["called"]
+            path = _resolve_script(test, target, files.tip_paths)
+            if path is None or path in given:
+                continue
+            base_path = _resolve_script(test, target, files.base_paths)
+            braced = re.search(r"\{([^}]*)", found["names"] or found["bound"] or "")
+            names = _BRACED_NAME.findall(f"{{{braced[1]}") if braced else []
+            names += [found["member"]] if found["member"] else []
+            missing = [
+                name for name in names if base_path is None or _lacks_export(files, path, name)
+            ]
+            if base_path is None and not missing:
+                yield RequiredName(label=f"`{path}`", imported=True)
+            for name in missing:
+                yield RequiredName(label=f"`{name}` of `{path}`", imported=True)
+
+
+def _resolve_script(importer: str, target: str, paths: frozenset[str]) -> str | None:
+    """The file that a relative import means, with the endings that may be left out."""
+    place = normpath(str(PurePosixPath(importer).parent / target)).removeprefix("./")
+    stem = re.sub(r"\.[cm]?[jt]sx?$", "", place)
+    index = "" if place == "." else f"{place}/"
+    possible = (
+        place,
+        *(f"{place}{ending}" for ending in _SCRIPT_SUFFIXES),
+        *(f"{stem}{ending}" for ending in _SCRIPT_SUFFIXES),
+        *(f"{index}index{ending}" for ending in _SCRIPT_SUFFIXES),
+    )
+    return next((path for path in possible if path in paths), None)
+
+
+def _lacks_export(files: WorkFiles, path: str, name: str) -> bool:
+    """Whether a module has a name after the work and its base has not, as far as words tell."""
+    before = _read_exports(path, files.base_paths, files.read_base)
+    after = _read_exports(path, files.tip_paths, files.read_tip)
+    word = re.compile(rf"(?<![\w$]){re.escape(name)}(?![\w$])")
+    return word.search(after) is not None and word.search(before) is None
+
+
+def _read_exports(
+    path: str, paths: frozenset[str], read_text: Callable[[str], str | None], depth: int = 4
+) -> str:
+    """The text of a module and of those that it passes on whole."""
+    text = read_text(path) or ""
+    passed_on = (
+        _read_exports(found, paths, read_text, depth - 1)
+        for target in _STAR_EXPORT.findall(text)
+        if depth and (found := _resolve_script(path, target, paths)) is not None
+    )
+    return "\n".join([text, *passed_on])
+
+
+# Go: what tests of a package use of its own names.
+
+_GO_DEFINITION = re.compile(
+    r"^func(?: \((?:\w+ )?\*?(?P<owner>\w+)(?:\[[^\]]*\])?\))? (?P<function>\w+)"
+    r"|^(?:type|var|const) (?P<name>\w+)",
+    re.MULTILINE,
+)
+_GO_BLOCK = re.compile(
+    r"^(?:(?:var|const) \(|type (\w+) (?:struct|interface) \{)\n(.*?)^[)}]",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+def _find_go_names(files: WorkFiles, tests: str) -> Iterator[RequiredName]:
+    if not any(path.endswith("_test.go") for path in files.test_paths):
+        return
+    used = _list_words(split_patch_lines(tests).added)
+    own = {name for path in files.test_paths for _, name in _go_names(files.read_tip(path) or "")}
+    for path in files.parts.source:
+        if not path.endswith(".go"):
+            continue
+        text, folder = files.read_tip(path) or "", PurePosixPath(path).parent
+        old = {
+            name
+            for other in files.base_paths
+            if other.endswith(".go") and PurePosixPath(other).parent == folder
+            for name in _go_names(files.read_base(other) or "")
+        }
+        package = re.search(r"^package (\w+)", text, re.MULTILINE)
+        for owner, name in sorted({*_go_names(text)} - old):
+            is_local = owner and name[0].islower() and _declares_go_name(tests, name)
+            if name in used and name not in own and package and not is_local:
+                label = ".".join(filter(None, (package[1], owner, name)))
+                yield RequiredName(label=f"`{label}`", imported=True)
+
+
+def _declares_go_name(tests: str, name: str) -> bool:
+    """Whether tests have a variable, a parameter or a field of a table that is so called."""
+    return (
+        re.search(rf"\b{name}(?:, \w+)*(?: :?= |\s+[\w\[\]*.]+(?:$|[,)]))", tests, re.M) is not None
+    )
+
+
+def _go_names(text: str) -> Iterator[tuple[str, str]]:
+    """Each top-level name of a Go file, behind the type that it belongs to."""
+    for found in _GO_DEFINITION.finditer(text):
+        yield found["owner"] or "", found["function"] or found["name"]
+    for block in _GO_BLOCK.finditer(text):
+        for line in block[2].split("\n"):
+            if listed := re.match(r"\t(\w+(?:, \w+)*)(?: |\(|$)", line):
+                for name in listed[1].split(", "):
+                    yield block[1] or "", name
+
+
+# Other languages, and what scripts use besides: words that work and tests both bring.
+
+
+def _find_other_names(files: WorkFiles, source: str, tests: str) -> Iterator[RequiredName]:
+    # Tests that cannot be parsed, such as those for Python 2, are read by their words too.
+    after = PythonFiles(files.tip_paths, files.read_tip)
+    parsed = all(after.parse_file(path) for path in files.test_paths if path.endswith(".py"))
+    endings = (".py", ".go") if parsed else (".go",)
+    source, tests = (_drop_files(patch, endings) for patch in (source, tests))
+    new = sorted(find_introduced_names(source, tests))[:MAX_WEAK_NAMES]
+    known = find_code_words(files, new)
+    for name in new:
+        if name not in known:
+            path = _find_bringing_file(source, name)
+            yield RequiredName(label=f"`{name}` of `{path}`" if path else f"`{name}`")
+
+
+def _find_bringing_file(patch: str, name: str) -> str | None:
+    """The first file of code that a patch brings a name to; declarations of types come last."""
+    found = []
+    for piece in re.split(r"(?m)^(?=diff --git )", patch):
+        header = re.search(r"^\+\+\+ b/(\S+)$", piece, re.MULTILINE)
+        added = "\n".join(split_patch_lines(piece).added) if header else ""
+        if header and is_code_path(header[1]) and re.search(rf"\b{re.escape(name)}\b", added):
+            found.append(header[1])
+    return min(found, key=lambda path: path.endswith(".d.ts"), default=None)
+
+
+def _drop_files(patch: str, endings: tuple[str, ...]) -> str:
+    """A patch without the files of some kinds."""
+    pieces = re.split(r"(?m)^(?=diff --git )", patch)
+    return "".join(
+        piece for piece in pieces if not piece.partition("\n")[0].strip('"').endswith(endings)
+    )
+
+
+def _list_words(lines: Sequence[str]) -> frozenset[str]:
+    return frozenset(re.findall(r"[A-Za-z_]\w*", remove_strings("\n".join(lines))))

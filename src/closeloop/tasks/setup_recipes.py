@@ -1,0 +1,550 @@
+"""Mend a recipe by what its first try said: add what tests lack, leave out what cannot be had."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec.structs import replace
+
+from closeloop.grading.suite_run import detect_runner
+from closeloop.records.record import Record
+from closeloop.records.settings import CommandSettings
+from closeloop.tasks.change_parts import read_pytest_options, split_option_words
+from closeloop.tasks.other_projects import NPM_INSTALL, ManifestFolder, call_with_npm, nested_table
+from closeloop.tasks.project_discovery import detect_project
+
+# How to make the environment of an old commit: by its own metadata, as of its own time.
+
+
+REQUIREMENTS_PATTERN = r"requirements[^/]*(/[^/]+)?\.txt"
+_VENV_BIN = ".venv/bin/"
+_UV_SETUP = ("python3 -m venv .venv", f"{_VENV_BIN}pip install uv")
+_TEST_GROUPS = ("test", "tests", "testing")
+_DEV_GROUPS = ("dev", "develop", "development")
+_VERSION_FROM_TAGS = re.compile(r"setuptools[-_]scm|hatch-vcs|use_scm_version|pdm-backend|\bpbr\b")
+_VERSION_NUMBER = re.compile(r"(?:^|[^\d.])(\d+(?:\.\d+)+)")
+_TEST_EXTRA = re.compile(r"""["'](tests?|testing|dev)["']\s*\]?\s*[:=]""")
+_PINNED_REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][\w.-]*(?:\[[\w,. -]+\])?)\s*(?:[=<>!~;@#].*)?")
+_QUARTER_LENGTH = timedelta(days=92)
+_BARE_INSTALL = "nothing but the project and its test runner"
+"""Where plug-ins are too old for the runner, it cannot even begin."""
+
+
+class Recipe(Record):
+    """Commands that make a commit's tests run."""
+
+    setup: tuple[str, ...]
+    test: str
+    how: str
+    """In a few words, for people."""
+    last: bool = False
+    """Only where nothing else works."""
+    left_out: tuple[str, ...] = ()
+    """Requirements that cannot be installed here."""
+
+
+class PythonRequirements(Record):
+    """What a Python project's tests need, as the project says."""
+
+    extras: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    installable: bool = True
+
+    @property
+    def has_any(self) -> bool:
+        return self.installable or bool(self.files or self.packages)
+
+
+class ConfiguredCommands(Record):
+    """The commands of closeloop.toml."""
+
+    commands: CommandSettings
+    edited: bool
+    """They are not just what was found: somebody knows better."""
+
+
+def detect_edited_commands(commands: CommandSettings, head: ManifestFolder) -> ConfiguredCommands:
+    """What is configured, held against what would be found at the newest commit."""
+    test_command = detect_project(head).test
+    return ConfiguredCommands(
+        commands=commands, edited=commands.test != (test_command.line if test_command else None)
+    )
+
+
+def list_recipes(
+    folder: ManifestFolder, known: ConfiguredCommands, at: datetime, tag: str | None = None
+) -> list[Recipe]:
+    """Ways to try, the likeliest first. What people configured comes before what we think."""
+    project = detect_project(folder)
+    found_recipes = []
+    if project.kind == "Python" and (project.test or _has_python_tests(folder)):
+        found_recipes = _python_recipes(
+            folder, project.test.line if project.test else "pytest", at, tag
+        )
+    if project.test and (project.kind != "Python" or not find_python_requirements(folder).has_any):
+        setup = tuple(command.line for command in project.setup)
+        documented_recipe = Recipe(
+            setup=setup, test=project.test.line, how=f"as {project.test.source} says"
+        )
+        # Where nothing but a runner is to be had, its age does not matter.
+        found_recipes = [documented_recipe, *found_recipes[:1], *_npm_recipes(project.test.line)]
+        if project.kind == "JavaScript":
+            found_recipes += _runner_recipes(folder, found_recipes[-1])
+    if known.commands.test:
+        configured_recipe = Recipe(
+            setup=known.commands.setup, test=known.commands.test, how="as configured"
+        )
+        found_recipes = (
+            [configured_recipe, *found_recipes]
+            if known.edited
+            else [*found_recipes, configured_recipe]
+        )
+    unique = {(recipe.setup, recipe.test): recipe for recipe in reversed(found_recipes)}
+    return list(reversed(unique.values()))
+
+
+def _has_python_tests(folder: ManifestFolder) -> bool:
+    """Whether pytest would find tests, also where nothing in the project names a runner."""
+    return any(re.search(r"(?:^|/)(?:test_[^/]*|[^/]*_test)\.py$", name) for name in folder.files)
+
+
+def package_cutoff_day(at: datetime, minor: int = sys.version_info[1]) -> str:
+    """The day to resolve packages at: the end of the quarter, so that neighbours share it.
+
+    Not before packages knew our own Python, half a year after its release: each October since 3.9.
+    """
+    later = at + _QUARTER_LENGTH
+    quarter = f"{later.year}-{(later.month - 1) // 3 * 3 + 1:02}-01"
+    return max(quarter, f"{2012 + minor}-04-01")
+
+
+def find_python_requirements(folder: ManifestFolder) -> PythonRequirements:
+    """Test requirements by their usual names; development ones only where there are no others."""
+    extras = {**nested_table(folder.pyproject, "project", "optional-dependencies")}
+    extras |= dict.fromkeys(folder.read_section("setup.cfg", "options.extras_require"))
+    extras |= dict.fromkeys(_TEST_EXTRA.findall(folder.read_text("setup.py")))
+    groups = nested_table(folder.pyproject, "dependency-groups")
+    files = [name for name in folder.files if re.search(rf"{REQUIREMENTS_PATTERN}$", name)]
+    by_name: dict[str, list[str]] = {
+        kind: [name for name in files if _path_mentions(name, names)]
+        for kind, names in (("tests", _TEST_GROUPS), ("dev", _DEV_GROUPS))
+    }
+    chosen = [
+        *_choose_groups(extras, _TEST_GROUPS),
+        *_choose_groups(groups, _TEST_GROUPS),
+        *by_name["tests"],
+    ]
+    names = _TEST_GROUPS if chosen else _DEV_GROUPS
+    plain_files = [name for name in ("requirements.txt",) if name in folder]
+    poetry = nested_table(folder.pyproject, "tool", "poetry")
+    return PythonRequirements(
+        extras=_choose_groups(extras, names),
+        groups=_choose_groups(groups, names),
+        files=(*plain_files, *(by_name["tests"] or ([] if chosen else by_name["dev"]))),
+        packages=tuple(
+            dict.fromkeys(
+                [
+                    *_tox_packages(folder),
+                    *_poetry_packages(poetry),
+                    *find_addopts_plugins(folder),
+                ]
+            )
+        ),
+        installable=bool({"project", "build-system"} & folder.pyproject.keys())
+        or "setup.py" in folder,
+    )
+
+
+def _python_recipes(
+    folder: ManifestFolder, test: str, at: datetime, tag: str | None
+) -> list[Recipe]:
+    """A virtual environment; uv resolves as of a date, and the newest is tried where that fails."""
+    requirements = find_python_requirements(folder)
+    runner = "pytest" if "pytest" in test else ""
+    line = f"{_VENV_BIN}python -m unittest discover" if not runner else f"{_VENV_BIN}pytest"
+    if not runner and (start := re.search(r"discover(.*)", test)):
+        line += start[1]
+    version = _version_variables(folder, tag)
+    ways = [
+        (f"packages as of {day}", f" --exclude-newer {day}", requirements, False)
+        for day in (package_cutoff_day(at), package_cutoff_day(at - _QUARTER_LENGTH))
+    ]
+    ways.append(("the newest packages", "", requirements, False))
+    ways.append(("the newest packages, without the project's pins", "", requirements, True))
+    bare = PythonRequirements(
+        installable=requirements.installable, packages=find_addopts_plugins(folder)
+    )
+    if requirements != bare:
+        ways.append((_BARE_INSTALL, "", bare, False))
+    python_recipes = []
+    for how, options, what, loose in ways:
+        install = f"{_VENV_BIN}uv pip install --python {_VENV_BIN}python --no-cache"
+        install += f" --compile-bytecode{options} {_install_arguments(folder, what, runner, loose)}"
+        setup = (*_UV_SETUP, f"{version}{install}")
+        python_recipes.append(
+            Recipe(setup=setup, test=line, how=how, last=what == bare != requirements)
+        )
+    if "uv.lock" in folder:
+        # Second: a lock changes with every week, and each would want an environment of its own.
+        locked = (*_UV_SETUP, f"{version}{_uv_sync_command(requirements)}")
+        python_recipes.insert(1, Recipe(setup=locked, test=line, how="as uv.lock says"))
+    return python_recipes
+
+
+def _npm_recipes(test: str) -> list[Recipe]:
+    """Without the package manager that a project is made with, which may not be installed."""
+    line = call_with_npm(test)
+    return [] if line == test else [Recipe(setup=(NPM_INSTALL,), test=line, how="with npm")]
+
+
+def _runner_recipes(folder: ManifestFolder, known: Recipe) -> list[Recipe]:
+    """The runners that a project depends on, where its script hides which one it calls."""
+    package = folder.read_json("package.json")
+    tools = nested_table(package, "devDependencies") | nested_table(package, "dependencies")
+    if detect_runner(known.test) is not None:
+        return []
+    lines = {"vitest": "npx vitest run", "jest": "npx jest", "mocha": "npx mocha"}
+    return [
+        Recipe(setup=known.setup, test=line, how=f"by {name} itself")
+        for name, line in lines.items()
+        if name in tools
+    ]
+
+
+def _uv_sync_command(wanted: PythonRequirements) -> str:
+    chosen = [f"--extra {shlex.quote(name)}" for name in wanted.extras]
+    chosen += [f"--group {shlex.quote(name)}" for name in wanted.groups]
+    install = f"{_VENV_BIN}uv sync --frozen --inexact --python {_VENV_BIN}python --no-cache"
+    return " ".join([install, "--compile-bytecode", *chosen])
+
+
+def _install_arguments(
+    folder: ManifestFolder, wanted: PythonRequirements, runner: str, loose: bool
+) -> str:
+    parts = []
+    if wanted.installable:
+        extras = f"[{','.join(wanted.extras)}]" if wanted.extras else ""
+        parts += ["-e", shlex.quote(f".{extras}")]
+    parts += [f"--group {shlex.quote(name)}" for name in wanted.groups]
+    if loose:
+        lines = [line for name in wanted.files for line in folder.read_text(name).splitlines()]
+        named = (found[1] for line in lines if (found := _PINNED_REQUIREMENT.fullmatch(line)))
+        parts += map(shlex.quote, dict.fromkeys(named))
+    else:
+        parts += [f"-r {shlex.quote(name)}" for name in wanted.files]
+    parts += map(shlex.quote, wanted.packages)
+    return " ".join([*parts, *([runner] if runner else [])]) or "pip"
+
+
+def _choose_groups(names: Any, wanted: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in names if name.lower() in wanted)
+
+
+def _path_mentions(path: str, names: tuple[str, ...]) -> bool:
+    return bool({*re.split(r"[/._-]", path.lower())} & {*names})
+
+
+def _tox_packages(folder: ManifestFolder) -> list[str]:
+    """What tox installs for the tests, but for what depends on the environment's name."""
+    packages = []
+    for line in folder.read_section("tox.ini", "testenv").get("deps", "").splitlines():
+        requirement = line.strip()
+        if re.fullmatch(r"[A-Za-z0-9][\w.-]*(\[[\w,-]+\])?([<>=!~][\w.,<>=!~*]*)?", requirement):
+            packages.append(requirement)
+    return packages
+
+
+def _poetry_packages(poetry: dict[str, Any]) -> list[str]:
+    """Poetry's own tables of development packages, which nobody else reads."""
+    groups = [nested_table(poetry, "dev-dependencies")]
+    for name, group in nested_table(poetry, "group").items():
+        if name.lower() in (*_TEST_GROUPS, *_DEV_GROUPS):
+            groups.append(nested_table(group, "dependencies"))
+    return [name for group in groups for name in group if re.fullmatch(r"[\w.-]+", name)]
+
+
+_PLUGIN_OPTIONS = {
+    r"--(?:no-)?cov\b|--cov-": "pytest-cov",
+    r"-n[ =]?(?:\d|auto|logical)|--(?:dist|numprocesses|maxprocesses)\b": "pytest-xdist",
+    r"--timeout": "pytest-timeout",
+    r"--asyncio-mode": "pytest-asyncio",
+    r"--benchmark-": "pytest-benchmark",
+    r"--reruns": "pytest-rerunfailures",
+    r"--random-order": "pytest-random-order",
+    r"--randomly-|-p randomly": "pytest-randomly",
+    r"--(?:self-contained-)?html\b": "pytest-html",
+    r"--doctest-plus|--doctest-rst": "pytest-doctestplus",
+    r"--snapshot-": "syrupy",
+    r"--record-mode|--block-network": "pytest-recording",
+    r"--(?:disable|allow)-(?:socket|hosts|unix-socket)": "pytest-socket",
+    r"--forked": "pytest-forked",
+    r"--xdoctest": "xdoctest",
+    r"--(?:ds|dc|reuse-db|nomigrations|no-migrations|create-db)\b": "pytest-django",
+    r"--mypy": "pytest-mypy",
+    r"--flake8": "pytest-flake8",
+    r"--black": "pytest-black",
+    r"--isort": "pytest-isort",
+    r"--pylint": "pytest-pylint",
+    r"--ruff": "pytest-ruff",
+    r"--mpl": "pytest-mpl",
+    r"--codspeed": "pytest-codspeed",
+    r"--json-report": "pytest-json-report",
+    r"--spec\b": "pytest-spec",
+    r"--picked": "pytest-picked",
+    r"--testmon": "pytest-testmon",
+    r"--sugar|-p sugar": "pytest-sugar",
+    r"--strict-no-cover": "covdefaults",
+}
+"""Options that pytest knows by a plug-in only → its package."""
+
+
+def find_addopts_plugins(folder: ManifestFolder) -> tuple[str, ...]:
+    """The plug-ins without which pytest does not even begin: its own configuration names them."""
+    options, required = "", ""
+    for table in read_pytest_options(folder):
+        options = options or " ".join(split_option_words(table.get("addopts")))
+        required = required or " ".join(split_option_words(table.get("required_plugins")))
+    plugins = [
+        package
+        for pattern, package in _PLUGIN_OPTIONS.items()
+        if re.search(rf"(?:^|\s)(?:{pattern})", options)
+    ]
+    plugins += re.findall(r"(?:^|\s)([A-Za-z][\w.-]*)", required)
+    return tuple(dict.fromkeys(plugins))
+
+
+def _version_variables(folder: ManifestFolder, tag: str | None) -> str:
+    """A version for projects that take it from tags: the prepared tree has none."""
+    match = _VERSION_NUMBER.search(f" {tag}") if tag else None
+    manifests = "".join(
+        folder.read_text(name) for name in ("pyproject.toml", "setup.py", "setup.cfg")
+    )
+    if not _VERSION_FROM_TAGS.search(manifests):
+        return ""
+    version = match[1] if match else "1.0"
+    return f"SETUPTOOLS_SCM_PRETEND_VERSION={version} PBR_VERSION={version} "
+
+
+# Mend a recipe by what its first try said: add what tests lack, leave out what cannot be had.
+
+
+# What a Python project's tests turn out to lack, of what the project itself names somewhere.
+
+MAX_MODULES = 20
+_MISSING_MODULE = re.compile(r"No module named '([A-Za-z]\w*)")
+_MANIFEST_PATH = re.compile(
+    rf"pyproject\.toml|setup\.(?:py|cfg)|tox\.ini|noxfile\.py|Pipfile|.*{REQUIREMENTS_PATTERN}"
+)
+_PACKAGE_WORD = re.compile(r"[A-Za-z][\w.-]*\w")
+_INSTALL_COMMAND = "uv pip install"
+_OPTIONAL_MODULE = re.compile(
+    r"(?m)^[ +][ \t]+(?:import|from) ([A-Za-z]\w*)|importorskip\([\"']([A-Za-z]\w*)"
+    r"|skipif\([\s+]{0,99}(?:(?:[a-z]\w{0,40}\.){0,3}([A-Za-z]\w*) is None"
+    r"|not HA(?:S|VE)_([A-Z]\w*))"
+)
+
+
+def find_named_packages(folder: ManifestFolder) -> frozenset[str]:
+    """What could be a package: words of the files that say what is needed, but for its own."""
+    texts = (folder.read_text(name) for name in folder.files if _MANIFEST_PATH.fullmatch(name))
+    words = {_normalise_package(word) for text in texts for word in _PACKAGE_WORD.findall(text)}
+    return frozenset(words - {_normalise_package(part) for part in _own_names(folder)})
+
+
+def add_missing_packages(
+    recipe: Recipe, output: str, packages: frozenset[str], wanted: Sequence[str] = ()
+) -> Recipe | None:
+    """The recipe with what its run lacked besides; None where the project names none of that.
+
+    `wanted`: what is known to be lacking by its package.
+    """
+    *before, install = recipe.setup or ("",)
+    if _INSTALL_COMMAND not in install:
+        return None
+    # Packages named like modules of Python are what it once lacked, and break what it has.
+    missing = (
+        name for name in _MISSING_MODULE.findall(output) if name not in sys.stdlib_module_names
+    )
+    modules = list(dict.fromkeys(missing))[:MAX_MODULES]
+    possible_names = (
+        (name, f"python-{name}", f"py{name}") for name in map(_normalise_package, modules)
+    )
+    matched_packages = [
+        next((name for name in names if name in packages), None) for names in possible_names
+    ]
+    added_packages = [
+        name
+        for name in dict.fromkeys((*matched_packages, *wanted))
+        if name and name not in shlex.split(install)
+    ]
+    if not added_packages:
+        return None
+    setup = (*before, f"{install} {shlex.join(added_packages)}")
+    return Recipe(
+        setup=setup, test=recipe.test, how=f"{recipe.how}, and {', '.join(added_packages)}"
+    )
+
+
+def describe_optional_modules(tests: str) -> str:
+    """What tests skip themselves without, by their patch, said as Python says it."""
+    modules = dict.fromkeys(next(filter(None, found)) for found in _OPTIONAL_MODULE.findall(tests))
+    return "\n".join(f"No module named '{name}'" for name in modules)
+
+
+_LACKING = re.compile(
+    r"(?i)\b(?:requir|need|install|import|depend|no\b|not\b|without|missing|lack|unavailable)"
+)
+_OTHER_EXTRA = re.compile(
+    r"(?i)tests?|testing|dev\w*|docs?|lint\w*|typing|types|mypy|build|release"
+)
+
+
+def find_extra_packages(folder: ManifestFolder) -> dict[str, tuple[str, ...]]:
+    """Extras that users of the project may want → their packages."""
+    listed: dict[str, Any] = {**nested_table(folder.pyproject, "tool", "poetry", "extras")}
+    listed |= nested_table(folder.pyproject, "project", "optional-dependencies")
+    listed |= _read_setup_extras(folder.read_text("setup.py"))
+    for name, text in folder.read_section("setup.cfg", "options.extras_require").items():
+        listed[name] = text.split("\n")
+    own = {_normalise_package(part) for part in _own_names(folder)}
+    extras = {
+        name: tuple(_requirement_name(one) for one in requirements if isinstance(one, str))
+        for name, requirements in listed.items()
+        if isinstance(requirements, list) and not _OTHER_EXTRA.fullmatch(name)
+    }
+    return {
+        _normalise_package(name): tuple(
+            one for one in packages if one not in own and _PACKAGE_WORD.fullmatch(one)
+        )
+        for name, packages in extras.items()
+    }
+
+
+def _read_setup_extras(script: str) -> dict[str, Any]:
+    """What a `setup.py` gives as `extras_require`, by its syntax."""
+    extras: dict[str, Any] = {}
+    with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+        for node in ast.walk(ast.parse(script)):
+            if isinstance(node, ast.keyword | ast.Assign) and _names_extras(node):
+                extras |= _read_literal_lists(node.value)
+    return extras
+
+
+def _names_extras(node: ast.keyword | ast.Assign) -> bool:
+    name = node.arg if isinstance(node, ast.keyword) else ast.unparse(node.targets[0])
+    return "extra" in (name or "").lower()
+
+
+def _read_literal_lists(node: ast.expr) -> dict[str, Any]:
+    """The entries of a dictionary that are plain lists; others, such as sums, are left out."""
+    lists = {}
+    for key, value in (
+        zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ()
+    ):
+        if isinstance(key, ast.Constant) and isinstance(value, ast.List | ast.Tuple):
+            items = [one.value for one in value.elts if isinstance(one, ast.Constant)]
+            lists[str(key.value)] = items
+    return lists
+
+
+def find_lacking_extras(complaints: Iterable[str], extras: dict[str, tuple[str, ...]]) -> list[str]:
+    """Packages of extras that tests say they lack, by the extra's name or the package's own."""
+    lines = (line for text in complaints for line in text.splitlines() if _LACKING.search(line))
+    words = {_normalise_package(word) for line in lines for word in _PACKAGE_WORD.findall(line)}
+    found = (
+        package
+        for name, packages in extras.items()
+        for package in packages
+        if words & {name, package}
+    )
+    return list(dict.fromkeys(found))[:MAX_MODULES]
+
+
+def _own_names(folder: ManifestFolder) -> set[str]:
+    """Names of folders and modules in the project: to install those would hide its own code."""
+    names = {part for path in folder.files for part in path.split("/")}
+    return names | {name.removesuffix(".py") for name in names}
+
+
+def _normalise_package(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name.lower())
+
+
+# What cannot be installed: the rest is tried without it.
+
+MAX_LEFT_OUT = 4
+_PACKAGE = r"([A-Za-z][\w.-]*)"
+_UNINSTALLABLE = (
+    re.compile(rf"Failed to (?:build|download|fetch|prepare)[^`\n]{{0,40}}`{_PACKAGE}(?:==|`)"),
+    re.compile(rf"Because (?:only )?(?:there (?:is|are) no versions? of )?{_PACKAGE}"),
+    re.compile(rf"(?:you require|requirement|distribution found for) {_PACKAGE}"),
+)
+"""How uv and pip name what they cannot install."""
+
+
+def leave_out_requirement(recipe: Recipe, output: str, folder: ManifestFolder) -> Recipe | None:
+    """The recipe without what its installation says cannot be had; None where that is not known.
+
+    Only what tests need besides is left out: what the project itself depends on stays.
+    """
+    *before, install = recipe.setup or ("",)
+    if _INSTALL_COMMAND not in install or len(recipe.left_out) >= MAX_LEFT_OUT:
+        return None
+    names = {_normalise_package(name) for sign in _UNINSTALLABLE for name in sign.findall(output)}
+    head, _, arguments = install.partition(_INSTALL_COMMAND)
+    words = _expand_requirements(shlex.split(arguments), folder)
+    kept = [word for word in words if _requirement_name(word) not in names]
+    dropped = tuple(dict.fromkeys(_requirement_name(word) for word in words if word not in kept))
+    if not dropped or "pytest" in dropped:
+        return None
+    left_out = (*recipe.left_out, *dropped)
+    return replace(
+        recipe,
+        setup=(*before, f"{head}{_INSTALL_COMMAND} {shlex.join(kept)}"),
+        how=f"{recipe.how.partition(', without ')[0]}, without {', '.join(left_out)}",
+        left_out=left_out,
+    )
+
+
+def _expand_requirements(words: list[str], folder: ManifestFolder) -> list[str]:
+    """The arguments with requirement files, groups and extras written out, where they can be."""
+    extras = nested_table(folder.pyproject, "project", "optional-dependencies")
+    groups = nested_table(folder.pyproject, "dependency-groups")
+    expanded: list[str] = []
+    for last, word in zip(["", *words], words, strict=False):
+        if word in ("-r", "--group"):
+            continue
+        extra = re.fullmatch(r"\.\[([^\]]+)\]", word) if last == "-e" else None
+        if last == "-r":
+            expanded += _read_requirements(folder.read_text(word)) or ["-r", word]
+        elif last == "--group":
+            listed = groups.get(word)
+            known = listed if isinstance(listed, list) else [None]
+            is_plain = all(isinstance(one, str) for one in known)
+            expanded += map(str, known) if is_plain else ["--group", word]
+        elif extra and all(isinstance(extras.get(name), list) for name in extra[1].split(",")):
+            expanded += [".", *(one for name in extra[1].split(",") for one in extras[name])]
+        else:
+            expanded.append(word)
+    return expanded
+
+
+def _read_requirements(text: str) -> list[str]:
+    """The plain lines of a requirement file; [] where it leads to other files."""
+    lines = [line.partition(" #")[0].strip() for line in text.splitlines()]
+    lines = [line for line in lines if line and not line.startswith("#")]
+    return [] if any(line.startswith("-") for line in lines) else lines
+
+
+def _requirement_name(word: str) -> str:
+    found = re.match(r"[A-Za-z0-9][\w.-]*", word)
+    return _normalise_package(found[0]) if found else word

@@ -1,0 +1,715 @@
+"""What to ask for: the words of whoever asked for the work, without the answer."""
+
+from __future__ import annotations
+
+import builtins
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+
+from closeloop.records.record import Record
+
+# The texts in code, without a parser: literals of most languages, joined, with their gaps.
+
+
+MIN_TEXT_CHARS = 8
+MIN_EDGE_CHARS = 4
+"""Of a text that begins and ends within a template, what each end must have of it."""
+_LITERAL = re.compile(
+    r"(?P<long>\"{3}|'{3})|(?P<prefix>\b[rRbBuUfF]{1,2})?"
+    r"(?:\"(?P<double>(?:[^\"\\\n]|\\.){0,1000})\"|'(?P<single>(?:[^'\\\n]|\\.){0,1000})'"
+    r"|`(?P<back>[^`\n]{0,1000})`)"
+)
+"""On one line each: of what spans lines, a patch may have but the end."""
+_JOINT = re.compile(r"\s*(?:\\\n\s*)?(?:(?:\+|\.\.)\s*)?", re.DOTALL)
+_PLACEHOLDER = re.compile(
+    r"\$\{[^{}]{0,200}\}|(?<!\{)\{[^{}\s][^{}]{0,200}\}|\{\}"
+    r"|%(?:\(\w{1,60}\))?[-+# 0-9.*]{0,8}[sdrifgxXeEcqvwtTpo](?![A-Za-z])"
+)
+_KINDS = ("double", "single", "back")
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPED_SIGNS = {"n": "\n", "t": "\t"}
+
+
+def iter_literals(text: str) -> Iterator[str]:
+    """The texts of a piece of code; those that stand side by side, or are added, as one."""
+    joined, end = "", -1
+    for found in _LITERAL.finditer(text):
+        if found["long"]:
+            continue
+        body = next((found[name] for name in _KINDS if found[name] is not None), "")
+        if "r" not in (found["prefix"] or "").lower() and found["back"] is None:
+            body = _ESCAPE.sub(lambda sign: _ESCAPED_SIGNS.get(sign[1], sign[1]), body)
+        if end >= 0 and _JOINT.fullmatch(text, end, found.start()):
+            joined += body
+        else:
+            if joined:
+                yield joined
+            joined = body
+        end = found.end()
+    if joined:
+        yield joined
+
+
+def remove_strings(text: str) -> str:
+    """Code without its texts: what stands in them is no name."""
+    return _LITERAL.sub('""', text)
+
+
+def split_fixed_parts(text: str) -> list[str]:
+    """What a text has around the gaps that a program fills."""
+    return [part.replace("{{", "{").replace("}}", "}") for part in _PLACEHOLDER.split(text)]
+
+
+def find_message(wanted: str, template: str) -> str | None:
+    """What of a test's text a program's template produces; None where it is none of it."""
+    if is_message(wanted) and wanted in template:
+        return wanted
+    parts = split_fixed_parts(template)
+    fixed = max(parts, key=len)
+    if is_message(fixed) or (len("".join(parts)) >= MIN_TEXT_CHARS and " " in template.strip()):
+        pattern = r"[^\n]{0,200}?".join(map(re.escape, parts))
+        ending = r"[^\n]{0,200}" if len(parts) > 1 and not parts[-1] else ""
+        if whole := re.search(f"{pattern}{ending}(?!\\w)", wanted):
+            return whole[0].strip()
+    return wanted if _spans_gap(wanted, parts) else None
+
+
+def is_message(text: str) -> bool:
+    """Whether a text reads like a message: a space in it, and some length."""
+    return len(text.strip()) >= MIN_TEXT_CHARS and " " in text.strip()
+
+
+def _spans_gap(wanted: str, parts: list[str]) -> bool:
+    """Whether a text is a piece from the middle of a template, with a gap or more filled."""
+    for first, part in enumerate(parts[:-1]):
+        suffixes = (part[at:] for at in range(len(part)))
+        head = next((one for one in suffixes if wanted.startswith(one)), "")
+        place = len(head)
+        for later in parts[first + 1 :] if place >= MIN_EDGE_CHARS else ():
+            prefixes = (later[:end] for end in range(len(later), 0, -1))
+            tail = next((one for one in prefixes if wanted.endswith(one, place)), "")
+            if len(tail) >= MIN_EDGE_CHARS and len(head) + len(tail) >= MIN_TEXT_CHARS:
+                return True
+            place = wanted.find(later, place) + len(later)
+            if place < len(later) + len(head):
+                break
+    return False
+
+
+# Whether a request gives the answer away.
+
+
+# What a patch says, without a parser: the words, names and texts of its lines.
+
+MAX_LINE_CHARS = 2_000
+MAX_TEXTS = 400
+MAX_MESSAGES = 24
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{2,80}")
+_NAME_IN_USE = re.compile(
+    r"(?:[.@(\[]|\b(?:def|class|import|func|function|fn|type|const|let|var) )"
+    r"([A-Za-z_][A-Za-z0-9_]{2,80})\b(?![ ][a-z])|\b([A-Za-z_][A-Za-z0-9_]{2,80})(?=\(|\[| ?=[^=])"
+)
+_DEFINITION = re.compile(
+    r"\b(?:def|class|func|function|fn)(?: \([^()]{1,80}\))? ([A-Za-z]\w{2,80})\b"
+)
+_OWN_NAME = re.compile(r"(?<![.\w])([A-Za-z_]\w{2,80})\b|\.([A-Za-z_]\w{2,80})\b(?!\()")
+_COMMENT = re.compile(r"^\s*(?:#|//|\*|/\*)|\s(?:#|//)\s.*$")
+_REMARK = re.compile(r"^\s*(?:#(?![\[!]|include|define)|//|/?\*(?:\s|\*|$)).*|\s(?:#|//)\s.*$")
+
+
+class PatchLines(Record):
+    """The lines of a patch, by sign."""
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+
+
+def iter_patch_lines(patch: str) -> Iterator[tuple[str, str]]:
+    """The lines of all hunks in order, each behind its sign."""
+    inside = False
+    for line in patch.split("\n"):
+        if line.startswith(("diff --git ", "GIT binary patch")):
+            inside = False
+        elif line.startswith("@@ -"):
+            inside = True
+        elif inside and line[:1] in ("+", "-", " "):
+            yield line[0], line[1 : MAX_LINE_CHARS + 1]
+
+
+@lru_cache(maxsize=8)
+def split_patch_lines(patch: str) -> PatchLines:
+    """The lines of all hunks, by their signs."""
+    lines_by_sign: dict[str, list[str]] = {"+": [], "-": [], " ": []}
+    for sign, line in iter_patch_lines(patch):
+        lines_by_sign[sign].append(line)
+    return PatchLines(
+        added=tuple(lines_by_sign["+"]),
+        removed=tuple(lines_by_sign["-"]),
+        kept=tuple(lines_by_sign[" "]),
+    )
+
+
+@lru_cache(maxsize=32)
+def find_identifiers(lines: tuple[str, ...]) -> frozenset[str]:
+    """Identifiers of three letters and more, comments left out."""
+    return frozenset(name for line in lines for name in _IDENTIFIER.findall(_COMMENT.sub("", line)))
+
+
+@lru_cache(maxsize=32)
+def find_used_names(lines: tuple[str, ...]) -> frozenset[str]:
+    """Names that stand as only code writes them: called, assigned, imported, behind a dot."""
+    return frozenset(
+        next(filter(None, found)) for line in lines for found in _NAME_IN_USE.findall(line)
+    )
+
+
+@lru_cache(maxsize=8)
+def strip_comments(lines: tuple[str, ...]) -> tuple[str, ...]:
+    """Lines without comments, and without examples of what an interpreter says."""
+    example = re.compile(r"\s*(?:>>>|\.\.\.) ")
+    above = ("", *lines)
+    code_lines = (
+        line for last, line in zip(above, lines, strict=False) if not example.match(f"{last} ")
+    )
+    return tuple(_REMARK.sub("", line) for line in code_lines if not example.match(line))
+
+
+def find_introduced_names(source: str, tests: str) -> frozenset[str]:
+    """Names that both the fix and its tests bring: what the tests need it to be called.
+
+    What the fix only calls behind a dot, it did not make: that is a method of something else. Nor
+    are helpers asked for that the tests define for themselves.
+    """
+    fix, proof = split_patch_lines(source), split_patch_lines(tests)
+    old_names = (
+        find_identifiers(fix.removed)
+        | find_identifiers(fix.kept)
+        | find_identifiers(proof.removed)
+        | find_identifiers(proof.kept)
+    )
+    fix_code, test_code = (
+        tuple(remove_strings("\n".join(lines)).split("\n")) for lines in (fix.added, proof.added)
+    )
+    own_names = {one or two for line in fix_code for one, two in _OWN_NAME.findall(line)}
+    return (
+        (find_used_names(fix_code) & find_used_names(test_code) & own_names)
+        - old_names
+        - frozenset(dir(builtins))
+        - (find_defined_names(tests) - find_defined_names(source))
+    )
+
+
+def find_defined_names(patch: str) -> frozenset[str]:
+    """Functions and classes that a patch adds, by their names."""
+    return frozenset(
+        name for line in split_patch_lines(patch).added for name in _DEFINITION.findall(line)
+    )
+
+
+def find_expected_messages(source: str, tests: str) -> tuple[str, ...]:
+    """Texts that the tests look for and the fix brings: nobody could guess their wording.
+
+    Also those that the fix puts together: by f-strings, `%`, `format`, or from several literals.
+    """
+    fix, proof = split_patch_lines(source), split_patch_lines(tests)
+    old_text = "\n".join((*fix.removed, *fix.kept))
+    old_templates = {*iter_literals("\n".join(fix.removed)), *iter_literals("\n".join(fix.kept))}
+    new_templates = [
+        (text, _list_words(text))
+        for text in dict.fromkeys(iter_literals("\n".join(strip_comments(fix.added))))
+        if text not in old_templates and " " in text.strip()
+    ]
+    # Lines without quotes may stand in a text of several lines.
+    unquoted = (line.strip() for line in proof.added if not re.search("[\"'`]", line))
+    texts = [*iter_literals("\n".join(proof.added)), *unquoted]
+    wanted: dict[str, None] = {}
+    for text in dict.fromkeys(texts[:MAX_TEXTS]):
+        words = _list_words(text)
+        for template, template_words in new_templates[:MAX_TEXTS]:
+            found = find_message(text, template) if words & template_words else None
+            if found and found not in old_text:
+                wanted[found] = None
+    whole = sorted(one for one in wanted if not _is_part_of_other(one, wanted))
+    return tuple(whole[:MAX_MESSAGES])
+
+
+def _list_words(text: str) -> set[str]:
+    return {*re.findall(r"\w{3,}", text)}
+
+
+def _is_part_of_other(text: str, others: Iterable[str]) -> bool:
+    return any(text != other and text in other for other in others)
+
+
+MIN_LINE_CHARS = 12
+MIN_KEPT_CHARS = 40
+"""Characters that can stand without telling how it was done."""
+COMPOUND_NAME = re.compile(r".*(?:_|[a-z][A-Z]|[A-Z]{2}[a-z]|\d).*")
+_SENTENCE_BREAK = re.compile(r"((?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)[ \n]+(?=[A-Z`\"'])|\n(?=[-*] ))")
+_CODE_SIGN = re.compile(r"[=(){}\[\];.<>]|\w_\w")
+_QUOTED_CODE = re.compile(r"`([^`\n]{3,200})`")
+_FIX_INTRO = re.compile(
+    r"(?i)(?:to )?(?:fix|solve|mend|address)(?:ed)?(?: this| it| that| the \w+)?(?::|,? by )"
+    r"|this (?:fix|patch|commit|change|pr|revision) (?:updates|captures|moves|replaces|rewrites"
+    r"|refactors|modifies|extracts) "
+    r"|(?:\w+ )?(?:changes|implementation details|how)(?: made)?:"
+    r"|(?:this|it|the \w+) (?:is|was|has been) (?:fixed|solved) by "
+    r"|the (?:fix|solution) (?:is|was) "
+    r"|(?:fix|solution|implementation):|internally,? this change "
+)
+"""How a sentence begins that tells the way instead of the aim, as do the others behind it."""
+_WORK_REPORT = re.compile(
+    r"(?:Instead,? )?(?:Use|Replace|Switch|Move|Build|Store|Cache|Wrap|Compute|Collect|Capture"
+    r"|Copy|Refactor|Extract|Rewrite|Register|Track|Anchor|Compare(?!d? to )|Call|Guard|Scale"
+    r"|Introduce)"
+    r"(?:e?d|s)? (?!with\b|of\b)"
+    r"|The (?:\w+ )?tests? |(?:[-*] )?(?:Also )?(?:[Aa]dd|[Uu]pdat|[Aa]djust|[Ee]xten|[Ee]nhanc)\w*"
+    r" (?:[\w-]+ ){0,3}(?:[A-Z]\w*\.)?[Tt]ests?(?:\b|_)"
+    r"|I(?:'ve| have)? (?:not |also |only |just )?(?:added(?! the ability| support| an? option)"
+    r"|changed|moved|removed|replaced|made|gone|refactored|tested|updated|chose|decided) "
+    r"|[^.\n]{0,99}\b(?:full|whole|entire|other|existing) (?:test )?(?:suite|tests)\b[^.\n]{0,40}"
+    r" pass"
+)
+"""In a message's body, what was done to the code; what it is to do is said in other words."""
+
+
+def find_leaks(prompt: str, source: str, tests: str, *, title: bool = False) -> list[str]:
+    """What of the fix is in the request: whole lines of code, and names that only the fix brings.
+
+    Names and lines that the tests have too are no answer: they are what is asked for. A title may
+    name what is used, though not what is invented.
+    """
+    fix, proof = split_patch_lines(source), split_patch_lines(tests)
+    prompt_text = _collapse_spaces(prompt)
+    test_text = _collapse_spaces("\n".join((*proof.added, *proof.removed, *proof.kept)))
+    leaked_lines = []
+    for line in dict.fromkeys(_collapse_spaces(line) for line in fix.added):
+        is_code = len(line) >= MIN_LINE_CHARS and _CODE_SIGN.search(line)
+        if is_code and line in prompt_text and line not in test_text:
+            leaked_lines.append(line)
+    if not title:
+        leaked_lines += _leaked_fragments(prompt, fix, test_text)
+    old = find_identifiers(fix.removed) | find_identifiers(fix.kept)
+    test_names = find_identifiers((*proof.added, *proof.removed, *proof.kept))
+    new_names = find_used_names(fix.added)
+    if title:
+        new_names = find_defined_names(source) | {
+            name for name in new_names if name.startswith("_")
+        }
+    own_names = {name for name in new_names - old - test_names if COMPOUND_NAME.fullmatch(name)}
+    own_names -= {name for name in own_names if name.startswith("__") and name.endswith("__")}
+    return [*leaked_lines, *sorted(own_names & find_identifiers(tuple(prompt.split("\n"))))]
+
+
+def remove_leaks(prompt: str, source: str, tests: str) -> str:
+    """The request without the sentences that give the answer away."""
+    kept: list[str] = []
+    for paragraph in prompt.split("\n\n"):
+        sound = ""
+        for sentence, gap in _split_sentences(paragraph):
+            title = not kept and not sound
+            if not find_leaks(sentence, source, tests, title=title):
+                sound += sentence + gap
+        kept.append(sound.strip("\n").rstrip())
+    return "\n\n".join(filter(None, kept))
+
+
+def remove_solution(message: str, tests: str) -> str:
+    """What somebody wrote who had done the work, without how it was done."""
+    kept: list[str] = []
+    for paragraph in message.split("\n\n"):
+        sound = ""
+        for sentence, gap in _split_sentences(paragraph):
+            enough = len(f"{kept}{sound}") > MIN_KEPT_CHARS
+            if enough and _FIX_INTRO.match(sentence):
+                break
+            if not (enough and _reports_work(sentence, tests)):
+                sound += sentence + gap
+        kept.append(sound.strip("\n").rstrip())
+    return "\n\n".join(filter(None, kept))
+
+
+def _reports_work(sentence: str, tests: str) -> bool:
+    """Whether it tells how the code was changed, and nothing that the tests use."""
+    return _WORK_REPORT.match(sentence) is not None and not any(
+        piece in tests for piece in _QUOTED_CODE.findall(sentence)
+    )
+
+
+def _leaked_fragments(prompt: str, fix: PatchLines, public: str) -> list[str]:
+    """Pieces of code, set as such, that the fix brings and nothing else has."""
+    quoted = [piece.strip() for piece in _QUOTED_CODE.findall(prompt)]
+    if not quoted:
+        return []
+    new = _collapse_spaces("\n".join(strip_comments(fix.added)))
+    old = _collapse_spaces("\n".join((*fix.removed, *fix.kept)))
+    new_pieces = [one for one in quoted if one in new and one not in old and one not in public]
+    return [
+        piece
+        for piece in new_pieces
+        if len(piece) >= 5 and _CODE_SIGN.search(piece.removesuffix("()"))
+    ]
+
+
+def _split_sentences(paragraph: str) -> Iterator[tuple[str, str]]:
+    """Each with the space behind it."""
+    parts = [*_SENTENCE_BREAK.split(paragraph), ""]
+    yield from zip(parts[::2], parts[1::2], strict=True)
+
+
+def _collapse_spaces(text: str) -> str:
+    return " ".join(text.split())
+
+
+# What to ask for: the words of whoever asked for the work, without the answer.
+
+
+MIN_PROMPT_WORDS = 4
+"""One fewer where it has a name that the tests use."""
+MIN_NAMED_WORDS = 2
+"""Where the names to use, with their places, tell the rest."""
+MIN_WRAPPED_CHARS = 50
+MAX_CODE_SPANS = 6_000
+MAX_PROMPT_CHARS = 6_000
+NAMES_HEADING = "Names to use: "
+MESSAGES_HEADING = "Messages, word for word:"
+"""What the end of a request begins with, where the tests look for names and texts."""
+TEST_BEHAVIOUR = r" (?:being|are|is|not|never|always|get(?:ting)?) "
+"""Behind *tests*: then they are what the project is about, as in a runner of tests."""
+_TRAILER = re.compile(
+    r"(?im)^[ \t]*(?:[a-z]{3,20}(?:-[a-z]{2,20})?-(?:by|with)|change-id|reviewed-on|git-svn-id"
+    r"|differential revision|cc|pr-url|refs?|see(?: also)?|bug)\s*:.*$"
+)
+_NUMBER = (
+    r"(?:\b[\w.-]{1,60}/[\w.-]{1,60}|\b[\w-]{1,60})?#\d+\b|\b(?:gh|bpo)-\d+\b|\b(?:issue|pr)-?\d+\b"
+)
+_MARK = r"(?:[:{](?:issue|pr|ghsa|gh|pull|user|commit)[:}]`[^`]{0,200}`|`#\d{1,9}`_{0,2})"
+_COMMIT = (
+    r"\b(?:commit\s[0-9a-f]{7,40}|(?<!\d{9}-)(?=[0-9a-f]{0,40}\d)(?=\d{0,40}[a-f])[0-9a-f]{7,40})\b"
+    r"(?![.=]\w)"
+)
+_TRACKED = (
+    r"[^\s>)\],`]{1,300}(?:/(?:commits?|issues?|pulls?|pull-?requests?|merge_requests|compare"
+    r"|discussions)/|/issue\d|[/=](?=[0-9a-f]{0,40}\d)(?=\d{0,40}[a-f])[0-9a-f]{7,40}\b(?!\.))"
+)
+_HOSTED = rf"https?://(?:{_TRACKED}|(?:gist\.|www\.)?git(?:hub|lab)\.com/)[^\s>)\]'\"`]{{0,500}}"
+"""Where the work itself is told of; other addresses are part of what is said."""
+_SEE = (
+    r"\b(?:close[sd]?|fix(?:e[sd])?|resolve[sd]?|see(?: also)?|refs?|references"
+    r"|relat(?:ed|ing) to|cf|per|for|from|in|pr|via|issues?|and|follow[- ]?up(?: to)?)\b"
+)
+_REFERENCE_ASIDE = re.compile(
+    rf"(?i)\s{{0,9}}\((?:(?:{_NUMBER}|{_MARK}|{_COMMIT}|{_SEE})[ ,;:.&/]{{0,3}}){{1,9}}\)"
+)
+_EARLIER_CHANGE = re.compile(
+    r"(?i)\b(by|of|when|since|than|until|before|after|like|with|to|because|as|from|completes|extends"
+    rf"|mirrors|continues)\s(?:issue\s)?(?:{_NUMBER}|{_MARK}|{_COMMIT})(?=[,:]? [a-z])"
+)
+_THIS_CHANGE = re.compile(rf"(?i)\b(the|this|that) (?:{_NUMBER}|{_MARK}|{_COMMIT})(?= [a-z])")
+_CLOSING_REFERENCE = re.compile(
+    rf"(?i)[ \t,;:–-]{{0,9}}(?:{_SEE}[ \t:.]{{0,9}}){{0,4}}(?:{_NUMBER}|{_MARK}\.?)"
+)
+_LINK = re.compile(r"\[([^\[\]]{0,200})\]\(\s?https?://[^\s)]{1,500}\)")
+_NAMED_LINK = re.compile(r"`([^`<\n]{1,100}?)\s{0,3}<https?://[^>`\s]{1,500}>`_{1,2}")
+_IMAGE = re.compile(r"!\[[^\[\]]{0,200}\]\([^\s)]{1,500}\)|<!--.{0,2000}?-->", re.DOTALL)
+_CHECKLIST_ITEM = re.compile(r"(?m)^[ \t]*[-*] \[[ xX]\].*(?:\n(?![ \t]*(?:[-*#]|$)).*){0,5}")
+"""Of a form that pull requests are written in: what its author declares."""
+_EMPTY_SECTION = re.compile(r"(?m)^#{1,6}[ \t][^\n]*\n*(?=#{1,6}[ \t]|\Z)")
+_FORM_HEADING = re.compile(
+    r"(?i)(?:#{1,6} *|\*\*)(?:\d+[.)] *)?[^\w\n]{0,4}(?:"
+    r"(?P<about_work>(?:pr |pull request )?(?:check ?list|to ?do)[\w ]{0,30}"
+    r"|types? of changes?|how (?:has|have|was|did|can|to) [\w ,'/]{0,40}test\w*"
+    r"|test(?:ing|s| plan| steps)"
+    r"|(?:related|linked|fixed|closes?) (?:issues?|tickets?|prs?|pull requests?)[\w ]{0,30}"
+    r"|(?:does this|is this) [\w ]{0,30}breaking change|screenshots?[\w ()]{0,30}|environment"
+    r"|additional (?:context|information|notes)|other information"
+    r"|(?:notes? (?:for|to) )?reviewers?"
+    r"|(?:your|system) (?:environment|info\w*)|versions?|issue number)"
+    r"|(?:pr |short |brief |bug )?(?:description|summary|overview|details|motivation|context"
+    r"|background|purpose|proposal|problem|goal)[\w ]{0,30}"
+    r"|what (?:does|do|is|kind|changes?|did) [\w ,'/]{0,60}|why[\w ,']{0,60}|describe [\w ,']{0,60}"
+    r"|is your feature request [\w ,']{0,60}|(?:steps )?to reproduce[\w ]{0,30}"
+    r"|(?:expected|actual|current|new) (?:behaviou?r|results?|outcome)|(?:proposed )?changes?"
+    r")\W{0,6}"
+)
+"""Headings of the forms for pull requests and issues that most projects use."""
+_FORM_PROSE = re.compile(
+    r"(?im)^(?:please (?:include|describe|provide|add|make sure|check|delete|fill"
+    r"|explain|list|note that)"
+    r"|a clear and concise description|(?:fixes|closes) # ?\(?issue\)?|delete options that are not)"
+    r"[^\n]{0,400}\n?"
+)
+_URL = re.compile(
+    r"(?<=\n\n)[ \t]{0,9}<?https?://\S{1,500}(?=\n\n|\n?\Z)"
+    rf"|`{_HOSTED}`|(?:\[[^\]\n]{{1,60}}\]: )?\(?<?{_HOSTED}>?\)?"
+)
+_ABOUT_URL = re.compile(
+    r"(?im)^[^\w\n]{0,9}(?:relat\w{1,5} to|refs?|references?|from|via|in|part of"
+    r"|follow[- ]?up (?:to|of)|amends|reverts)[^\w\n]{1,3}https?://\S{1,500}$"
+)
+_SEE_URL = re.compile(
+    r"(?i)(?:for more \w+,? )?\bsee(?: also)?:?"
+    r"(?:(?:,| and| or)? https?://[^\s>)\]`]{1,500}){1,9}"
+)
+_EARLIER_CHANGE_URL = re.compile(
+    r"(?im)\b(by|of|since|than|with|to|as|from|in)\s"
+    r"https?://[^\s>)\],]{1,500}/(?:commit|issues|pull|merge_requests)/\w{1,40}(?=,? [a-z]|\.?$)"
+)
+_COMMIT_HASH = re.compile(f"(?i){_COMMIT}")
+_EMPTY_BRACKETS = re.compile(r"(?m)(?:(?<=\s)|^)\([ \t,;/&+]{0,9}\)")
+_ROLE_REFERENCE = re.compile(
+    r"(?::[a-z:]{1,30}:|\{[a-z:]{1,30}\})`~?\.?([^`<]{1,200}?)(?:\s*<[^>`]{1,200}>)?`"
+)
+_CODE_SPAN = re.compile(
+    r"(?<![`:}])(`{1,2})(?!`)([^`\n]{1,300})\1(?![`_])|[:}]`[^`]{1,300}`|`[^`\n]{1,300}`_"
+)
+"""Code, but for references, whose ends begin none."""
+_ONLY_REFERENCES = re.compile(rf"(?i)(?:{_NUMBER}|{_COMMIT}|[ ,;]){{1,20}}|{_HOSTED}")
+_ANSWER_URL = re.compile(rf"https?://{_TRACKED}")
+_STASH_MARK = re.compile("[\ue000-\uf8ff]")
+_STASH_START = 0xE000
+"""Where Unicode has 6,400 characters that mean nothing: each stands for a piece of code."""
+_DIFF = re.compile(
+    r"(?m)^(?:diff --git|index [0-9a-f]{7}|@@ -|\+\+\+ |--- [ab]/).*(?:\n[ +-].*){0,500}$"
+)
+_FENCED_DIFF = re.compile(r"```(?:diff|patch)\n.{0,20000}?```", re.DOTALL)
+_PREFIX = re.compile(
+    r"^(?:(?:fix|feat|perf|refactor|bugfix|feature|chore|test|docs?)(?:\(([\w ,./-]*)\))?!?: *"
+    r"|issue \d+: *|\[[\w #./-]{1,30}\] *|:[a-z_]{2,30}: *|[^\w`\"'(\[{<@.]{1,3}(?=\w))",
+    re.IGNORECASE,
+)
+_CHORE = re.compile(
+    r"(?im)^[ \t]*(?:[-*•][ \t]*)?(?:failing tests? for .{0,200}"
+    r"|(?:update|create|delete) [\w/-]{1,99}\.\w{1,5}|(?:add|update|fix|write|adjust"
+    r"|improve|refine|more|also add|new)\w*\s+(?:(?:a|an|the|some|more|unit|regression"
+    r"|missing|failing|first|new|for|required|round-trip|comprehensive|indentation|in|api)\s+){0,9}"
+    r"(?:tests?|test cases?|changelog|change ?log|changes(?:\.rst|\.md)?|news(?:fragment)?|docs?"
+    r"|documentation|docstrings?|typos?|lint\w*|pre-commit(?! hook)|coverage|type hints?|authors?)"
+    rf"\b(?!{TEST_BEHAVIOUR}| (?:that|which) .{{20,300}}\n[a-z]).{{0,300}}"
+    r"|apply suggestions from code review.*|co-authored.*"
+    r"|merge (?:pull request|branch|remote|commit from).*"
+    r"|\[pre-commit\.ci[^\]]{0,20}\].*|wip\b.*|review(?: comments| feedback)?\.?|fixup!?.*"
+    r"|squash!?.*|\W{0,4}generated with.*|ai (?:helped|assisted)\b.{0,60}|---+|(?<![ \t])#\s.*"
+    r"|.{0,80}[\w.+-]{1,60}@[\w.-]{1,60}>?|for more information,? see:?"
+    r"|(?:tests?|docs?|changelog|lint|format(?:ting)?|typos?)\.?)[ \t]*$"
+)
+_THANKS = re.compile(r"(?im)(?:(?<=[.)] )|^)(?:many )?thanks\b[^.]{0,150}(?:\.|$)")
+_CREDIT = re.compile(
+    r"(?im)(?:(?<=[.!?])[ ,;–-]{1,4}|(?P<within>(?<=[)`])[ ,;–-]{1,4}|[,;–-]{1,2} )|(?<=\()|^)"
+    r"(?:(?:PRs?|patch(?:es)?|idea|fix|issue|bug) )?"
+    r"(?:(?:reported|submitted|suggested|contributed|raised|spotted|provided|PRs?|patch(?:es)?) "
+    r"by (?:[^.!?()\n]|\n(?!\s|[-*])){1,100}|reported|submitted|part of"
+    r"|(?:nice work|(?:good|great|nice) catch)[^.!?\n]{0,40})"
+    r"(?(within)(?=[.!)]|$)|(?:[.!]|$|(?=\))))"
+)
+_BY_AUTHOR = re.compile(r" {0,3}[-–—]? {0,3}\bby \[?@[\w-]{1,40}\]?(?: in \[[^\]\n]{0,80}\])?")
+_WITH_TESTS = re.compile(
+    r"(?i)(?:[,;]? (?:and|with|plus|&)|[,;])(?: (?:add(?:s|ed|ing)?|tighten(?:ed)? up|fix(?:ed)?))?"
+    r"(?: (?:more|new|some|a|the|unit|regression|comprehensive|corresponding)){0,3}"
+    r" tests?(?: cases?)?(?: (?:for|in) .{1,60})?\.?$"
+)
+_SPACED_PUNCTUATION = re.compile(r"(`[^`\n]*`|\"[^\"\n]*\")|(?<=\S) +([,;)]|[.:](?= |$))")
+_PAST_VERB = re.compile(
+    r"(?i)(fix|add|implement|support|allow|prevent|correct|accept|extend|return|respect|restrict"
+    r"|(handl|remov|improv|chang|updat|ensur|enabl|replac|rais|preserv|escap|mak))"
+    r"(?:ed|ing|e?s(?! (?:for|to|in|from|of|on|with|and|or|are|were|have|can|do)\b)) (?=[\w`'\"@])"
+)
+"""A report of what was done; whoever asks for it says *fix*, not *fixed*."""
+_WIDE_GAP = re.compile(r"(?<=\S)[ \t]{20,}")
+_BLANK_LINES = re.compile(r"\n{3,}")
+
+
+def clean_message(text: str) -> str:
+    """A message without what only tells where the answer is: hashes, numbers, addresses, diffs."""
+    text = _STASH_MARK.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+    text, spans = _stash_code(_WIDE_GAP.sub(" ", text[: 4 * MAX_PROMPT_CHARS]))
+    original = {*text.split("\n")}
+    text = _NAMED_LINK.sub(r"\1", text)
+    text = _LINK.sub(r"\1", _CHECKLIST_ITEM.sub("", _IMAGE.sub("", text)))
+    text = _ABOUT_URL.sub("", _SEE_URL.sub("", text))
+    text = _EARLIER_CHANGE_URL.sub(r"\1 an earlier change", text)
+    text = _EARLIER_CHANGE.sub(r"\1 an earlier change", _REFERENCE_ASIDE.sub("", text))
+    text = _THIS_CHANGE.sub(r"\1 earlier change", text)
+    for pattern in (
+        _FENCED_DIFF,
+        _TRAILER,
+        _DIFF,
+        _THANKS,
+        _URL,
+        _CLOSING_REFERENCE,
+        _CREDIT,
+        _BY_AUTHOR,
+    ):
+        text = _WIDE_GAP.sub(" ", pattern.sub("", text))
+    text = _COMMIT_HASH.sub("an earlier commit", text)
+    text = re.sub(r"(?<![^\n.!?]\n)(?<!.)a(?=n earlier commit)", "A", text)
+    text = re.sub(r"(?<=\()[,;]\s{1,9}|[,;]\s{1,9}(?=\))", "", text)
+    text = re.sub(r"(?<!`)``(?!`)", "`", _ROLE_REFERENCE.sub(r"`\1`", text))
+    lines = (line if line in original else _tidy_line(line) for line in text.split("\n"))
+    text = "\n".join(line.rstrip() for line in lines if not _is_debris(line, line in original))
+    text = _CHORE.sub("", re.sub(r"(?<=[^.\s/])\.\.(?=\s|$)", ".", text))
+    text = _BLANK_LINES.sub("\n\n", _EMPTY_SECTION.sub("", text)).strip()
+    return _STASH_MARK.sub(lambda mark: spans[ord(mark[0]) - _STASH_START], text)[:MAX_PROMPT_CHARS]
+
+
+def _tidy_line(line: str) -> str:
+    """A line without the signs that stood around what was taken out of it."""
+    return re.sub(
+        r"^\s{0,9}[—–:] ",
+        "",
+        _SPACED_PUNCTUATION.sub(r"\1\2", _EMPTY_BRACKETS.sub("", line)).rstrip(),
+    )
+
+
+def _stash_code(text: str) -> tuple[str, list[str]]:
+    """A text with a mark for each piece of code, which stays as it is; and the pieces."""
+    spans: list[str] = []
+
+    def stash(found: re.Match[str]) -> str:
+        leads = found[1] and (_ONLY_REFERENCES.fullmatch(found[2]) or _ANSWER_URL.search(found[2]))
+        if not found[1] or leads or len(spans) == MAX_CODE_SPANS:
+            return found[0]
+        spans.append(found[2])
+        return f"{found[1]}{chr(_STASH_START + len(spans) - 1)}{found[1]}"
+
+    return _CODE_SPAN.sub(stash, text), spans
+
+
+def drop_squashed_commits(message: str) -> str:
+    """Of a squashed pull request, what comes before the messages of its later commits."""
+    paragraphs = re.split(r"\n\s*\n", message)
+    steps = [number for number, text in enumerate(paragraphs) if re.fullmatch(r"\* .*", text)]
+    if not steps or steps[0] == 0:
+        return message
+    end = steps[1] if len(steps) > 1 else len(paragraphs)
+    return "\n\n".join(text for text in paragraphs[:end] if not text.startswith("* "))
+
+
+def request_from_message(message: str, changelog: str = "") -> str:
+    """What a message, and what the change log says of the same work, ask for."""
+    subject, _, body = clean_message(drop_squashed_commits(message)).partition("\n")
+    subject = subject.strip(" ;…")
+    prefix = _PREFIX.match(subject)
+    area = prefix[1].strip() if prefix and prefix[1] else ""
+    area = f"{area}: " if not re.fullmatch(r"(?:[A-Z]{2,10}-)?\d*", area) else ""
+    subject = _WITH_TESTS.sub("", subject[prefix.end() :] if prefix else subject)
+    subject = area + _imperative_sentence(subject, begins=not area)
+    request_parts = [subject, _unwrap_paragraphs(body.strip())]
+    note = _unwrap_paragraphs(clean_message(changelog))
+    if note and not _covers_note(" ".join(request_parts), note):
+        request_parts.append(_imperative_sentence(note))
+    return "\n\n".join(filter(None, request_parts))
+
+
+def compose_prompt(
+    message: str, source: str, tests: str, names: Sequence[str], texts: Sequence[str]
+) -> str | None:
+    """The whole request; None where too little is left of it once the answer is out.
+
+    Names, set as code, and texts are those that the tests look for: a colleague would be told them.
+    """
+    prompt = remove_leaks(message, source, tests)
+    words = re.findall(r"[^\W\d_]\w+", prompt)
+    test_names = find_identifiers(split_patch_lines(tests).added)
+    names_known = any(map(COMPOUND_NAME.fullmatch, {*words} & test_names))
+    # What is left without its title was said to those who had read that.
+    fewest = 2 * MIN_PROMPT_WORDS
+    if prompt[:8] == message[:8]:
+        fewest = MIN_NAMED_WORDS if names else MIN_PROMPT_WORDS - names_known
+    if len(words) < fewest:
+        return None
+    prompt = re.sub(r"^[—–-]{1,3} ", "", prompt)
+    labels = [name if "`" in name else f"`{name}`" for name in names]
+    missing_labels = [label for label in labels if not is_label_told(label, prompt)]
+    if missing_labels:
+        prompt += f"\n\n{NAMES_HEADING}{', '.join(missing_labels)}."
+    missing_texts = [text for text in texts if text not in prompt]
+    if missing_texts:
+        prompt += f"\n\n{MESSAGES_HEADING}\n" + "\n".join(f"- `{text}`" for text in missing_texts)
+    return prompt
+
+
+def is_label_told(label: str, text: str) -> bool:
+    """Whether a text has each name of a label, `load` or `load` of `src/store.ts`, as a word."""
+    return all(
+        re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", text)
+        for name in re.findall(r"`([^`]+)`", label)
+    )
+
+
+def remove_form_lines(message: str, forms: Sequence[str]) -> str:
+    """A message without what stands in the forms that a project has people fill in.
+
+    Of the usual ones, what is asked is taken out, and sections that tell of the work itself go
+    with their answers.
+    """
+    form_lines = {_form_line(line) for form in forms for line in form.splitlines()} - {""}
+    title, *lines = message.split("\n")
+    kept, drops = [title], False
+    for line in lines:
+        heading = _FORM_HEADING.fullmatch(line.strip())
+        if heading is not None:
+            drops = heading["about_work"] is not None
+        elif re.match(r"#{1,6} ", line):
+            drops = False
+        if heading is None and not drops and _form_line(line) not in form_lines:
+            kept.append(line)
+    return _FORM_PROSE.sub("", "\n".join(kept)).strip("\n")
+
+
+def _form_line(line: str) -> str:
+    """A line of a form, whatever marks it there."""
+    return re.sub(r"[^\w ]", "", line).strip().lower() if len(line.split()) > 1 else ""
+
+
+def _imperative_sentence(text: str, begins: bool = True) -> str:
+    """The beginning of a request: what is to be done."""
+    if done := _PAST_VERB.match(text):
+        text = f"{done[1]}{'e' if done[2] else ''} {text[done.end() :]}"
+    return text[:1].upper() + text[1:] if begins and re.match(r"[a-z]+ ", text) else text
+
+
+def _unwrap_paragraphs(text: str) -> str:
+    """Paragraphs of one line each; lists and code stay as they are."""
+    paragraphs = []
+    for paragraph in re.split(r"\n\s*\n", text):
+        lines = paragraph.split("\n")
+        shaped = any(re.match(r"\s{2,}|\s*([-*+>|]|\d+[.)])\s|```", line) for line in lines)
+        paragraphs.append(paragraph if shaped else _join_lines(lines))
+    return "\n\n".join(filter(str.strip, paragraphs))
+
+
+def _join_lines(lines: Sequence[str]) -> str:
+    """Wrapped lines as one; a short one that another sentence follows was not wrapped."""
+    text, last = "", ""
+    for line in map(str.strip, lines):
+        wrapped = len(last) >= MIN_WRAPPED_CHARS or not line[:1].isupper()
+        text += (" " if wrapped else "\n") + line
+        last = line
+    return text.strip()
+
+
+def _is_debris(line: str, whole: bool) -> bool:
+    """What is left of a line once its reference is gone; a whole one may be a brace of code."""
+    return (
+        bool(line.strip())
+        and not (whole and re.search(r"[\](){}\[]", line))
+        and not _STASH_MARK.search(line)
+        and not line.lstrip().startswith("```")
+        and re.fullmatch(
+            r"(?i)\W*(?:(?:closes?|fix(?:es|ed)?|resolves?|see|refs?|issue|pr|and|gh|of|to|from|in"
+            r"|re(?:vert|produce|place|late|introduce)[sd]?|supersed\w*|extracted|follow[- ]?up"
+            r"|part|address(?:es)?|backports?|amends?|continues|this|it|tickets?)\W*)*",
+            line,
+        )
+        is not None
+    )
+
+
+def _covers_note(text: str, noted: str) -> bool:
+    """Whether a text already has most words of a note."""
+    words = {word.lower() for word in re.findall(r"\w{4,}", noted)}
+    known = {word.lower() for word in re.findall(r"\w{4,}", text)}
+    return len(words - known) <= len(words) / 4

@@ -1,0 +1,558 @@
+"""Pull requests and sessions of agents as work: what was asked for, and the commit it led to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from closeloop.git import read_git_text
+from closeloop.records.attempt import Attempt
+from closeloop.records.errors import BadInput, MachineFailed
+from closeloop.records.record import Record, Time
+from closeloop.records.task import Task
+from closeloop.records.trace import Command, Edit, Message, Session, Trace
+from closeloop.store import Store
+
+# Past work: a repository's history as pieces of work, and what mining knows of each.
+
+
+MAX_COMMITS = 100_000
+MAX_PULL_COMMITS = 50
+"""Commits of one pull request whose messages are read."""
+MAX_BODIES = 2
+"""Of these, such as speak of what the title says."""
+MAX_SUBJECTS = 5
+MAX_MESSAGE_CHARS = 20_000
+MIN_MESSAGE_WORDS = 6
+"""Who says less does not tell what is wanted: it is told by something else."""
+_LOG_FORMAT = "%H%x00%P%x00%ct%x00%B%x00%x01"
+_PULL_REQUEST_MERGE = re.compile(
+    r"Merged? (?:pull request|pr|in\b|branch '[^']+' into)|.*See merge request", re.I | re.DOTALL
+)
+_TITLED_MERGE = re.compile(r"(?!Merge\b)[^\n]{1,300}\(#\d{1,9}\)\s*(?:\n|$)")
+"""A pull request that was merged under its own title."""
+_SIDE_BRANCH = re.compile(
+    r"Merge (?:remote-tracking )?(?:branch )?['`\"](?:[\w.-]+/)?(?:v?\d[\w.]*|stable|main|master"
+    r"|develop\w*|maint\w*|release\w*)\b",
+    re.I,
+)
+
+
+class HistoryCommit(Record):
+    """A commit as the log tells it."""
+
+    id: str
+    parents: tuple[str, ...]
+    at: Time
+    message: str
+
+
+class PastWork(Record):
+    """One accepted piece of work: a commit, or a merged pull request as a whole."""
+
+    commit: str
+    base: str
+    """The first parent."""
+    at: Time
+    message: str
+    hindsight: bool = True
+    """Whoever wrote the message knew the work; not so in an issue, or a user's first words."""
+
+
+def list_past_work(repo: Path | str, since: str | None = None) -> list[PastWork]:
+    """Every accepted piece of work that HEAD holds.
+
+    A merged pull request counts once; a merged branch, such as a release's, by its own commits.
+    """
+    commits = {commit.id: commit for commit in _read_log(repo, since)}
+    if not commits:
+        return []
+    head = read_git_text(repo, "rev-parse", "HEAD").strip()
+    seen: dict[str, HistoryCommit] = {}
+    starts = [head]
+    while starts:
+        commit_id: str | None = starts.pop()
+        while commit_id in commits and commit_id not in seen:
+            commit = seen[commit_id] = commits[commit_id]
+            if len(commit.parents) > 1 and not _is_pull_request(commit.message):
+                starts.extend(commit.parents[1:])
+            commit_id = commit.parents[0] if commit.parents else None
+    past_work = [
+        PastWork(
+            commit=commit.id,
+            base=commit.parents[0],
+            at=commit.at,
+            message=_work_message(commit, commits, seen),
+        )
+        for commit in seen.values()
+        if commit.parents and (len(commit.parents) == 1 or _is_pull_request(commit.message))
+    ]
+    return sorted(past_work, key=lambda work: work.at, reverse=True)
+
+
+def is_shallow_clone(repo: Path | str) -> bool:
+    """Whether older history was left behind when the repository was cloned."""
+    return read_git_text(repo, "rev-parse", "--is-shallow-repository").strip() == "true"
+
+
+def find_nearest_tag(repo: Path | str, commit: str) -> str | None:
+    """The tag of the last release before a commit."""
+    try:
+        return read_git_text(repo, "describe", "--tags", "--abbrev=0", commit).strip() or None
+    except BadInput:
+        return None
+
+
+def list_files_at(repo: Path | str, commit: str) -> list[str]:
+    """The names of all files of a commit."""
+    listed = read_git_text(repo, "ls-tree", "-r", "-z", "--name-only", commit)
+    return listed.removesuffix("\0").split("\0") if listed else []
+
+
+def find_words_at(
+    repo: Path | str,
+    commit: str,
+    words: Sequence[str],
+    takes_path: Callable[[str], bool] = lambda path: True,
+) -> frozenset[str]:
+    """Those of some words that occur in the files of a commit, by the paths that are taken."""
+    if not words:
+        return frozenset()
+    grep_options = [part for word in words for part in ("-e", word)]
+    try:
+        matches = read_git_text(
+            repo, "grep", "-z", "-o", "-w", "-I", "-F", *grep_options, commit, "--"
+        )
+    except BadInput:  # git says "no match" by failing
+        return frozenset()
+    found = (line.partition("\0") for line in matches.split("\n"))
+    return frozenset(word for path, _, word in found if takes_path(path))
+
+
+def _read_log(repo: Path | str, since: str | None) -> Iterator[HistoryCommit]:
+    limits = [f"--max-count={MAX_COMMITS}", *([f"--since={since}"] if since else [])]
+    for entry in read_git_text(repo, "log", f"--format={_LOG_FORMAT}", *limits, "HEAD").split(
+        "\x01"
+    ):
+        fields = entry.lstrip("\n").split("\0")
+        if len(fields) >= 4:
+            yield HistoryCommit(
+                id=fields[0],
+                parents=tuple(fields[1].split()),
+                at=datetime.fromtimestamp(int(fields[2]), UTC),
+                message=_decode_text(fields[3][:MAX_MESSAGE_CHARS]).strip(),
+            )
+
+
+def _decode_text(told: str) -> str:
+    return told.encode("utf-8", "surrogateescape").decode("utf-8", "replace").replace("\0", "")
+
+
+def _is_pull_request(message: str) -> bool:
+    match = _PULL_REQUEST_MERGE.match(message) or _TITLED_MERGE.match(message)
+    return bool(match) and not _SIDE_BRANCH.match(message)
+
+
+def _work_message(
+    commit: HistoryCommit, commits: dict[str, HistoryCommit], seen: dict[str, HistoryCommit]
+) -> str:
+    """Of a merged pull request, its title and what its commits say below their own."""
+    if len(commit.parents) == 1:
+        return commit.message
+    message_parts = [
+        one.message.partition("\n") for one in _list_pull_commits(commit, commits, seen)
+    ]
+    title = commit.message
+    if not _TITLED_MERGE.match(title):
+        title = title.partition("\n")[2].strip() or (message_parts[0][0] if message_parts else "")
+    related_parts = [
+        one for one in message_parts if _significant_words(title) & _significant_words(one[0])
+    ] or message_parts
+    bodies = [body.strip() for _, _, body in related_parts if body.strip()][:MAX_BODIES]
+    if len(" ".join((title, *bodies)).split()) < MIN_MESSAGE_WORDS:
+        subjects = dict.fromkeys(subject for subject, _, _ in related_parts)
+        bodies = [one for one in subjects if _significant_words(one) - _significant_words(title)][
+            :MAX_SUBJECTS
+        ]
+    paragraphs = dict.fromkeys(text for text in (title, *bodies) if text)
+    return "\n\n".join(paragraphs)[:MAX_MESSAGE_CHARS]
+
+
+def _significant_words(text: str) -> set[str]:
+    return {word.lower() for word in re.findall(r"\w{4,}", text)} - {"with", "from", "when", "this"}
+
+
+def _list_pull_commits(
+    commit: HistoryCommit, commits: dict[str, HistoryCommit], seen: dict[str, HistoryCommit]
+) -> list[HistoryCommit]:
+    """The commits of a pull request, oldest first; merges from its target say nothing."""
+    pull_commits: dict[str, HistoryCommit] = {}
+    places = list(commit.parents[1:])
+    while places and len(pull_commits) < MAX_PULL_COMMITS:
+        place = places.pop()
+        if place in commits and place not in seen and place not in pull_commits:
+            pull_commits[place] = commits[place]
+            places.extend(commits[place].parents[:1])
+    return [one for one in reversed(pull_commits.values()) if len(one.parents) < 2]
+
+
+# Which commits were tried, and what came of it: so that mining goes on where it stopped.
+
+Kind = TypeVar("Kind", bound=Record)
+LEDGER_VERSION = 1
+"""Of how candidates are made and proved: entries of another one are tried again."""
+
+
+class LedgerEntry(Record):
+    """One commit, tried once."""
+
+    commit: str
+    state: Literal["proved", "refused", "failed"]
+    """Failed: for reasons that may be gone tomorrow."""
+    why: str | None = None
+    task: str | None = None
+    change: str | None = None
+    """The digest of what it changes: the same work may have been committed twice."""
+    base: str | None = None
+    """The commit that a task starts from."""
+    at: Time
+    seconds: float
+    version: int = LEDGER_VERSION
+
+
+def read_ledger(path: Path) -> dict[str, LedgerEntry]:
+    """The last entry of every commit; lines that are torn, or of other versions, do not count."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise MachineFailed(f"{path} cannot be read: {error.strerror}.") from error
+    entries = decode_whole_lines(lines, LedgerEntry)
+    return {entry.commit: entry for entry in entries if entry.version == LEDGER_VERSION}
+
+
+def decode_whole_lines(lines: Iterable[bytes], kind: type[Kind]) -> Iterator[Kind]:
+    """The records of a file, a line each; lines that are torn do not count."""
+    for line in lines:
+        with suppress(ValueError, RecursionError):
+            yield msgspec.json.decode(line, type=kind)
+
+
+def append_entry(path: Path, entry: Record) -> None:
+    """Add a line, whole: a torn one before it must not swallow it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as opened:
+            opened.write(b"\n" + msgspec.json.encode(entry) + b"\n")
+    except OSError as error:
+        raise MachineFailed(f"{path} cannot be written: {error.strerror}.") from error
+
+
+# Work that somebody points at, with what is known of it besides the commit.
+
+MAX_REMARKS = 20
+MAX_REMARK_CHARS = 500
+
+
+class SourcedWork(Record):
+    """One accepted piece of work: its message is what was asked for."""
+
+    work: PastWork
+    tags: tuple[str, ...] = ()
+    rubric: str | None = None
+    """What reviewers or the user said on the way."""
+
+
+class GatheredWork(Record):
+    """What a source holds: work to try, and why the rest cannot be."""
+
+    given: tuple[SourcedWork, ...]
+    passed_over: dict[str, str] = {}
+
+
+def with_source_tags(task: Task, given: SourcedWork | None) -> Task:
+    """A proved task with the tags and words of its source; neither is part of what it asks."""
+    if given is None:
+        return task
+    tags = dict.fromkeys([*task.tags, *given.tags])
+    return replace(task, tags=tuple(tags), rubric=given.rubric or task.rubric)
+
+
+def format_remarks(title: str, words: Sequence[str]) -> str | None:
+    """Remarks of people as a list, shortened."""
+    remarks = [" ".join(word.split())[:MAX_REMARK_CHARS] for word in words]
+    lines = [f"- {word}" for word in remarks if word][:MAX_REMARKS]
+    return "\n".join([f"{title}:", *lines]) if lines else None
+
+
+def unique_by_commit(given: Iterable[SourcedWork]) -> tuple[SourcedWork, ...]:
+    """Each commit once, as it was first given."""
+    by_commit: dict[str, SourcedWork] = {}
+    for one in given:
+        by_commit.setdefault(one.work.commit, one)
+    return tuple(by_commit.values())
+
+
+# Pull requests and sessions of agents as work: what was asked for, and the commit it led to.
+
+
+MAX_LINE_BYTES = 32 << 20
+_CLOSING_REFERENCE = re.compile(
+    r"(?i)\b(?:close[sd]?|fix(?:e[sd])?|resolve[sd]?)\b[:\s]{1,5}#(\d{1,9})\b"
+)
+_FAILED_CONCLUSIONS = ("failure", "timed_out", "startup_failure")
+
+
+class ExportedUser(Record):
+    login: str = ""
+
+
+class ExportedPull(Record):
+    """As GitHub's API answers, as far as it is used."""
+
+    number: int
+    title: str
+    body: str | None = None
+    merged_at: str | None = None
+    merge_commit_sha: str | None = None
+    user: ExportedUser | None = None
+
+
+class ExportedIssue(Record):
+    title: str
+    body: str | None = None
+
+
+class ExportedComment(Record):
+    body: str | None = None
+    user: ExportedUser | None = None
+
+
+class ExportedCheckRun(Record):
+    """One check of one push."""
+
+    head_sha: str = ""
+    name: str = ""
+    conclusion: str | None = None
+
+
+class PullExport(Record):
+    """A pull request with all that belongs to it: a line of an export."""
+
+    pull: ExportedPull
+    issue: ExportedIssue | None = None
+    comments: tuple[ExportedComment, ...] = ()
+    checks: tuple[ExportedCheckRun, ...] = ()
+
+
+def find_linked_issue(pull: ExportedPull) -> int | None:
+    """The issue that a pull request says it closes."""
+    match = _CLOSING_REFERENCE.search(f"{pull.title}\n{pull.body or ''}"[:20_000])
+    return int(match[1]) if match else None
+
+
+def read_pull_exports(path: Path) -> Iterator[PullExport]:
+    """The lines of an export."""
+    try:
+        with path.open("rb") as opened:
+            number = 0
+            while line := opened.readline(MAX_LINE_BYTES + 1):
+                number += 1
+                if line.strip():
+                    yield decode_pull_export(line, f"{path}, line {number}")
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def read_saved_exports(path: Path) -> dict[int, PullExport]:
+    """What was kept of earlier answers, by number; torn lines do not count."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = path.read_bytes().splitlines() if path.exists() else []
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}.") from error
+    return {request.pull.number: request for request in decode_whole_lines(lines, PullExport)}
+
+
+def decode_pull_export(line: bytes, name: str) -> PullExport:
+    try:
+        return msgspec.json.decode(line, type=PullExport)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{name} is no pull request as GitHub's API has it: {error}.") from error
+
+
+def convert_github_answer(value: Any, kind: type[Record]) -> Any:
+    """A part of an answer, without what is not used."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise BadInput(f"GitHub answered in a way that is not known: {error}.") from error
+
+
+def gather_pull_work(
+    requests: Sequence[PullExport], repo: Path, modes: Mapping[str, Sequence[str]] | None = None
+) -> GatheredWork:
+    """Those that were merged and that this clone has, each with what people said.
+
+    `modes` are the tags of the failure modes that were seen in them, by merge commit.
+    """
+    known = {work.commit: work for work in list_past_work(repo)}
+    gathered, passed_over = [], {}
+    for request in requests:
+        pull = request.pull
+        name = f"pull request {pull.number}"
+        if pull.merged_at is None or pull.merge_commit_sha is None:
+            passed_over[name] = "it was not merged"
+        elif pull.merge_commit_sha not in known:
+            passed_over[name] = "its commit is not in this clone's history"
+        else:
+            tags = (modes or {}).get(pull.merge_commit_sha, ())
+            gathered.append(_work_from_pull(request, known[pull.merge_commit_sha], tags))
+    return GatheredWork(given=unique_by_commit(gathered), passed_over=passed_over)
+
+
+def _work_from_pull(request: PullExport, work: PastWork, modes: Sequence[str]) -> SourcedWork:
+    pull = request.pull
+    # Whoever wrote the issue did not know the fix yet.
+    description = request.issue or pull
+    message = f"{description.title}\n\n{description.body or ''}"
+    author = pull.user.login if pull.user else None
+    remarks = [
+        comment.body
+        for comment in request.comments
+        if comment.body and (comment.user is None or comment.user.login != author)
+    ]
+    tags = ["pull-request"]
+    tags += ["reviewed"] if remarks else []
+    failed = [run for run in request.checks if run.conclusion in _FAILED_CONCLUSIONS]
+    tags += ["failed-in-ci"] if failed else []
+    failures = dict.fromkeys(
+        f"{run.name or 'a check'}: {run.conclusion} at {run.head_sha[:7] or 'an earlier push'}"
+        for run in failed
+    )
+    asked = format_remarks("Reviewers of the original change asked for this", remarks)
+    broke = format_remarks(
+        "Checks of the original change failed before it was accepted", list(failures)
+    )
+    return SourcedWork(
+        work=msgspec.structs.replace(
+            work, message=message.strip(), hindsight=request.issue is None
+        ),
+        tags=(*tags, *modes),
+        rubric="\n\n".join(part for part in (asked, broke) if part),
+    )
+
+
+# Sessions of agents as work: what the user asked for, and the commit that it became.
+
+MAX_SESSIONS = 50
+MAX_COMMIT_DELAY = timedelta(days=14)
+"""A commit this long after a session may still be its work."""
+MIN_FILE_OVERLAP = 0.5
+"""Of the files of session and commit together, the share that both have."""
+
+
+def gather_session_work(
+    store: Store, repo: Path, modes: Mapping[str, Sequence[str]]
+) -> GatheredWork:
+    """The latest sessions in a repository whose edits became a commit; `modes` by attempt."""
+    past_work = list_past_work(repo)
+
+    @cache
+    def changed_files(work: PastWork) -> frozenset[str]:
+        listed = read_git_text(repo, "diff", "--name-only", "-z", work.base, work.commit)
+        return frozenset(filter(None, listed.split("\0")))
+
+    gathered, passed_over = [], {}
+    for row in store.list_attempts(origin="production", limit=MAX_SESSIONS):
+        attempt, session, trace = (
+            store.load_attempt(row.id),
+            store.load_session(row.id),
+            store.load_trace(row.id),
+        )
+        name = f"session {row.id}"
+        if trace is None or not _is_same_repository(attempt, session, repo):
+            passed_over[name] = "it went on elsewhere"
+            continue
+        user_messages = _user_messages(trace)
+        edited = _edited_files(trace, repo, session)
+        if not user_messages or not edited:
+            passed_over[name] = "it asks for nothing, or changes nothing"
+            continue
+        nearby_work = [work for work in past_work if _is_near_session(work, attempt)]
+        rated = [
+            (len(edited & changed_files(work)) / len(edited | changed_files(work)), work)
+            for work in nearby_work
+        ]
+        best = max(rated, key=lambda pair: (pair[0], -pair[1].at.timestamp()), default=None)
+        if best is None or best[0] < MIN_FILE_OVERLAP:
+            passed_over[name] = "no commit holds what it changed"
+            continue
+        gathered.append(_work_from_session(best[1], user_messages, trace, modes.get(row.id, ())))
+    return GatheredWork(given=unique_by_commit(gathered), passed_over=passed_over)
+
+
+def _work_from_session(
+    work: PastWork, words: Sequence[str], trace: Trace, modes: Sequence[str]
+) -> SourcedWork:
+    failed = any(
+        isinstance(one, Command) and one.exit_code not in (0, None) for one in trace.events
+    )
+    corrected = len(words) > 1
+    tags = ["agent-session", *(["corrected"] if corrected else [])]
+    tags += ["failed-on-the-way"] if failed else []
+    return SourcedWork(
+        work=replace(work, message=words[0], hindsight=False),
+        tags=(*tags, *modes),
+        rubric=format_remarks("The user corrected the original work like this", words[1:]),
+    )
+
+
+def _user_messages(trace: Trace) -> list[str]:
+    """What the user said to the main agent, in order."""
+    main = trace.lanes[0].id if trace.lanes else None
+    return [
+        event.text.strip()
+        for event in trace.events
+        if isinstance(event, Message)
+        and event.role == "user"
+        and event.text.strip()
+        and (main is None or event.lane == main)
+    ]
+
+
+def _edited_files(trace: Trace, repo: Path, session: Session | None) -> frozenset[str]:
+    """The files that were changed, as the repository names them."""
+    roots = [str(repo.resolve()), *([session.directory] if session and session.directory else [])]
+    paths = set()
+    for event in trace.events:
+        if isinstance(event, Edit) and event.ok is not False:
+            path = event.path.replace("\\", "/")
+            for root in roots:
+                path = path.removeprefix(f"{root.rstrip('/')}/")
+            paths.add(str(PurePosixPath(path)))
+    return frozenset(paths)
+
+
+def _is_same_repository(made: Attempt, session: Session | None, repo: Path) -> bool:
+    """Whether a session went on in this repository, or in another clone of it."""
+    directory = session.directory if session else None
+    if directory and PurePosixPath(directory).is_relative_to(str(repo.resolve())):
+        return True
+    name = (made.repo or directory or "").rstrip("/").removesuffix(".git")
+    return PurePosixPath(name.replace(":", "/")).name == repo.resolve().name
+
+
+def _is_near_session(work: PastWork, made: Attempt) -> bool:
+    if made.started is None:
+        return False
+    return made.started <= work.at <= (made.ended or made.started) + MAX_COMMIT_DELAY
