@@ -8,6 +8,11 @@ after a change is normal work. Waiting and polling (`sleep`, `tail -f`, the stat
 server) are left out, and so are calls that were never made because another one failed or the user
 broke in. Whatever is volatile in the result (times, addresses, process numbers) is not compared.
 
+Two times are enough where the same words were sent again, in a later answer: an edit that failed is
+made again to the letter, and its file was not changed since; or the very next action after a
+command that failed is the same command. Checks that ran, and programs that fetch from a network,
+are left out here: they may end otherwise the next time.
+
 Also answers and calls of the agent that its client refuses for the same fault of form, such as two
 commands where one is asked for, or a call without a parameter that it needs, four times or more in
 a session.
@@ -59,7 +64,7 @@ It may gate. With `times = 2` it is also what comes nearest to what people call 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
 from closeloop.process.failure_collector import normalise_output
 from closeloop.process.rule_helpers import fails_by_itself, truncate_line
@@ -76,7 +81,7 @@ from closeloop.records.trace import (
 
 rule = Rule(
     name="repeated-failure",
-    version=4,
+    version=5,
     about="The same action fails in the same way again and again, with nothing changed between.",
     severity="warning",
     gates=True,
@@ -89,6 +94,11 @@ _FAULT_OF_FORM = re.compile(
     r"|required (?:parameter|property|argument) [`'\"]?\w+[`'\"]? is missing"
     r"|InputValidationError[^\n]{0,60}"
 )
+_FETCHING_PROGRAMS = frozenset((
+    "curl", "wget", "git", "gh", "pip", "uv", "conda", "npm", "pnpm", "yarn", "npx", "apt",
+    "apt-get", "brew", "docker", "ssh", "scp", "rsync", "cargo", "go", "mvn", "gradle", "kubectl",
+))  # fmt: skip
+"""They reach a network, and may be tried again."""
 _RESULT_TAIL_CHARS = 1000
 """So much of the end of a result is compared: that is where errors are told."""
 
@@ -112,6 +122,13 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
         for lane, row in rows
     ]
     told = {step.number for _, row in rows for step in row}
+    for lane in lanes:
+        for row in _repeated_words(lane):
+            numbers = [step.number for step in row]
+            if told.isdisjoint(numbers):
+                told.update(numbers)
+                message = f"Failed again word for word: {truncate_line(_describe_action(row[0]))}"
+                findings.append(make_finding(rule, message, numbers, lane=lane.lane.id))
     refused += [
         finding
         for lane in lanes
@@ -167,6 +184,51 @@ def _failing_rows(lane: LaneReading, times: float) -> list[list[TraceStep]]:
     for alike in (_state_key, _action_key, _result_key):
         rows = [row for group in rows for row in _group_steps(group, alike) if len(row) >= times]
     return sorted(rows, key=lambda row: row[0].index)
+
+
+def _repeated_words(lane: LaneReading) -> Iterator[list[TraceStep]]:
+    """Edits and commands that fail, and are sent again to the letter with the same result."""
+    rows: dict[Hashable, list[TraceStep]] = {}
+    for step in lane.failing if len(lane.failing) > 1 else ():
+        words = _exact_words(step)
+        if words is None or not fails_by_itself(step):
+            continue
+        row = rows.get(words)
+        if row is not None and _is_sent_again(lane, row[-1], step):
+            row.append(step)
+            continue
+        if row is not None and len(row) > 1:
+            yield row
+        rows[words] = [step]
+    yield from (row for row in rows.values() if len(row) > 1)
+
+
+def _exact_words(step: TraceStep) -> Hashable:
+    """What was sent; None where a second try may end otherwise, or says nothing."""
+    event = step.event
+    if isinstance(event, Edit):
+        has_text = event.before or event.after or event.patch
+        return (event.path, event.before, event.after, event.patch) if has_text else None
+    if not isinstance(event, Command) or step.doing is None or step.doing.waits:
+        return None
+    has_run = step.check is not None and not step.check.blocked
+    if has_run or not _FETCHING_PROGRAMS.isdisjoint(step.doing.programs):
+        return None
+    return event.command.strip() or None
+
+
+def _is_sent_again(lane: LaneReading, before: TraceStep, step: TraceStep) -> bool:
+    """In a later answer, and with nothing done since that could make it end otherwise."""
+    event, earlier = step.event, before.event
+    if event.turn is not None and event.turn == earlier.turn:
+        return False
+    if isinstance(event, Edit):
+        between = lane.steps[before.index + 1 : step.index]
+        if any(one.changed and not {*step.written}.isdisjoint(one.written) for one in between):
+            return False
+    elif step.index != before.index + 1 or step.state != before.state:
+        return False
+    return _result_key(before) == _result_key(step)
 
 
 def _group_steps(

@@ -6,7 +6,8 @@ Three kinds of standing still, in each lane:
 
 - **The same look or run**: the same command shows exactly the same three times, and nothing was
   changed in between, by the agent or by anybody else. Commands and names of missing files that
-  differ in a number alone count, too, from the fifth in a row.
+  differ in a number alone count, too, from the fifth in a row. So does any command, such as
+  `mkdir -p`, that is made three times in a row to the letter and says the same each time.
 - **An own script that fails alike**: a script that the agent wrote to try something fails with the
   same error three times in a row, though the agent rewrote it, or what it needs, each time; or two
   errors come back that others had replaced. What a script writes into a log is read where the
@@ -71,7 +72,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from closeloop.process.check_results import LOOK_PROGRAMS, last_line
 from closeloop.process.edit_contents import find_created_files
-from closeloop.process.rule_helpers import truncate_line
+from closeloop.process.rule_helpers import cite_row, truncate_line
 from closeloop.process.verification import EVENT_NUMBER
 from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
@@ -79,7 +80,7 @@ from closeloop.records.trace import Command, Message, Read
 
 rule = Rule(
     name="standstill",
-    version=2,
+    version=3,
     about="What the agent does comes out the same again and again: no look, run or word is new.",
     severity="warning",
     thresholds={"times": 3},
@@ -105,7 +106,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
         return Unmeasured(rule=rule.name, reason="the trace is empty")
     least = int(limits["times"])
     findings = [
-        make_finding(rule, message, numbers[:MAX_CITED], lane=lane.lane.id, confidence=0.9)
+        make_finding(rule, message, cite_row(numbers, MAX_CITED), lane=lane.lane.id, confidence=0.9)
         for lane in reading.lanes.values()
         for message, numbers in _list_rows(lane, least)
     ]
@@ -113,10 +114,17 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
 
 
 def _list_rows(lane: LaneReading, least: int) -> Iterator[tuple[str, Sequence[int]]]:
+    told: set[int] = set()
     for row in _same_results(lane, least):
         text = truncate_line(getattr(row[0].event, "command", ""))
         message = f"`{text}` showed the same {len(row)} times, with nothing changed between."
+        told.update(step.number for step in row)
         yield message, [step.number for step in row]
+    for row in _idle_rows(lane, least):
+        numbers = [step.number for step in row]
+        if told.isdisjoint(numbers):
+            text = truncate_line(getattr(row[0].event, "command", ""))
+            yield f"`{text}` was made {len(row)} times in a row, and said the same.", numbers
     for row in _counting_rows(lane, least + COUNTING_MARGIN):
         message = f"{len(row)} tries in a row differ in a number alone, and come out the same."
         yield message, [step.number for step in row]
@@ -147,6 +155,46 @@ def _same_results(lane: LaneReading, least: int) -> Iterator[Sequence[TraceStep]
         ]
         if len(same) >= least:
             yield same
+
+
+def _idle_rows(lane: LaneReading, least: int) -> Iterator[Sequence[TraceStep]]:
+    """The same command again and again as the very next action, whatever it changes."""
+    row: list[TraceStep] = []
+    for step in lane.commands if len(lane.commands) >= least else ():
+        if row and not (
+            _is_again(row[-1], step) and _count_breaks(lane, row[-1]) == _count_breaks(lane, step)
+        ):
+            if len(row) >= least:
+                yield row
+            row = []
+        if _is_idle(step):
+            row.append(step)
+    if len(row) >= least:
+        yield row
+
+
+def _is_again(before: TraceStep, step: TraceStep) -> bool:
+    if step.index != before.index + 1:
+        return False
+    one, other = before.event, step.event
+    return (
+        isinstance(one, Command)
+        and isinstance(other, Command)
+        and (one.command, one.output) == (other.command, other.output)
+        and (other.turn is None or one.turn != other.turn)
+    )
+
+
+def _is_idle(step: TraceStep) -> bool:
+    """It ended well, and is neither a wait nor a test, which may be meant to be repeated."""
+    event, doing = step.event, step.doing
+    return (
+        isinstance(event, Command)
+        and doing is not None
+        and not (doing.waits or doing.checks or step.failed or event.stopped)
+        and event.output is not None
+        and bool(event.command.strip())
+    )
 
 
 def _output_of(step: TraceStep) -> str | None:

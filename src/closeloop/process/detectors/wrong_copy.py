@@ -3,10 +3,10 @@
 ## What it looks for
 
 Python files of the project were changed in one folder, and the runs since then load the same
-package from another: what they print (a traceback, a warning), or what the same script printed
-before, names its files below another root, the installed copy among them. Nothing that ran later is
-known to have loaded the changed copy, and the agent goes on or ends; or it had changed the code
-again for what the other copy showed, before it set the path.
+package from another: what they print (a traceback, a warning), or what a script of the same folder
+printed before, names its files below another root, the installed copy among them. Nothing that ran
+later is known to have loaded the changed copy, and the agent goes on or ends; or it had changed the
+code again for what the other copy showed, before it set the path.
 
 Also where no file is named: a script ran, the code was changed for what it printed, then the agent
 set the path to the changed copy (`PYTHONPATH`, `pip install -e`), and the same script printed
@@ -71,6 +71,7 @@ from functools import lru_cache
 
 from closeloop.process.edit_contents import find_created_files, list_code_changes
 from closeloop.process.failure_collector import normalise_output
+from closeloop.process.rule_helpers import cite_row
 from closeloop.process.verification import EVENT_NUMBER, is_run
 from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
@@ -82,7 +83,7 @@ from closeloop.records.trace import (
 
 rule = Rule(
     name="wrong-copy",
-    version=3,
+    version=4,
     about="What is run is another copy of the code than the one that was changed.",
     severity="error",
     gates=True,
@@ -118,6 +119,7 @@ _COMMON_FOLDERS = frozenset((
     "models", "api", "app", "apps", "helpers", "scripts", "tools", "python", "packages", "main",
 ))  # fmt: skip
 """Folders of many projects: that two paths share them says nothing."""
+_LIBRARY_FOLDERS = frozenset(("site-packages", "dist-packages", "vendor", "node_modules"))
 
 
 class CopyRun(Record):
@@ -154,7 +156,7 @@ def _findings_in_lane(lane: LaneReading) -> Iterator[Finding]:
         rule,
         f"{first.path} was changed below {first.changed_root or '/'}, and what ran was"
         f" the copy below {first.other_root or '/'}.",
-        [first.change.number, *(step.number for step in wrong[:MAX_CITED])],
+        [first.change.number, *cite_row([step.number for step in wrong], MAX_CITED)],
         lane=lane.lane.id,
         confidence=0.9,
     )
@@ -170,6 +172,7 @@ def _runs_of_copies(lane: LaneReading) -> Iterator[CopyRun]:
         return
     last_changes: dict[str, TraceStep] = {}
     loaded: dict[frozenset[str], Sequence[str]] = {}
+    by_folder = not any(map(_may_set_path, lane.changes))
     place = 0
     for step in lane.commands:
         event = step.event
@@ -182,8 +185,10 @@ def _runs_of_copies(lane: LaneReading) -> Iterator[CopyRun]:
             continue
         if _ELSEWHERE.search(event.command):
             continue
-        shown = _shown_files(output) if ".py" in output else ()
-        scripts = _name_scripts(step)
+        names, scripts = _name_scripts(step), _locate_scripts(step, by_folder=by_folder)
+        # A script's own lines do not tell what it loads.
+        files = _shown_files(output) if ".py" in output else ()
+        shown = [path for path in files if path.rpartition("/")[2] not in names]
         if shown and scripts:
             loaded[scripts] = shown
         shown = shown or loaded.get(scripts, ())
@@ -220,6 +225,15 @@ def _name_scripts(step: TraceStep) -> frozenset[str]:
         if step.doing
         else frozenset()
     )
+
+
+def _locate_scripts(step: TraceStep, *, by_folder: bool) -> frozenset[str]:
+    """The folders of the scripts that it runs, from which Python looks for modules first; their
+    names, where folders are not known or a script may set the path for itself.
+    """
+    if by_folder and step.doing and all(name.startswith("/") for name in step.doing.runs):
+        return frozenset(f"{name.rpartition('/')[0]}/" for name in step.doing.runs)
+    return _name_scripts(step)
 
 
 def _match_copies(
@@ -275,10 +289,20 @@ def _split_roots(changed: str, shown: str) -> tuple[str, str] | None:
         length = _shared_length(ours[here:], theirs[there:])
         folders = ours[here : here + min(length, len(ours) - here - 1)]
         whole = here + length == len(ours) and there + length == len(theirs)
-        if (whole or len(folders) > 1) and not _COMMON_FOLDERS.issuperset(folders):
+        enough = whole or len(folders) > 1 or _is_package(ours[:here], folders, theirs)
+        if enough and not _COMMON_FOLDERS.issuperset(folders):
             return "/".join(ours[:here]), "/".join(theirs[:there])
         return None
     return None
+
+
+def _is_package(root: Sequence[str], folders: Sequence[str], theirs: Sequence[str]) -> bool:
+    """One shared folder is enough where a checkout is named after it, and the other is no library:
+    folders of one project may share a name, and so may one and a library that it wraps.
+    """
+    if not folders or root[1:2] == theirs[1:2] or not _LIBRARY_FOLDERS.isdisjoint(theirs):
+        return False
+    return any(folders[0].strip("_") in name for name in root[-2:])
 
 
 def _shared_length(ours: Sequence[str], theirs: Sequence[str]) -> int:
