@@ -15,7 +15,7 @@ What users say, in English, is searched for prohibitions and demands that a mach
 | no new dependencies | `poetry add`, a new line in a manifest |
 | keep the signature of `load` | other parameters |
 | use tabs | three or more lines indented the other way |
-| reproduce it first, as a numbered step or in words | a change of code before anything ran |
+| reproduce it first, as a numbered step or in words | a change of code before anything ran, or while all that ran ended in an error of its own, such as a missing module |
 
 The first request's own `only change …` is its scope, and
 [out-of-scope-edit](out-of-scope-edit.md) looks after it. Code blocks, quotes and pasted issues
@@ -90,7 +90,7 @@ from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 
 rule = Rule(
     name="lost-constraint",
-    version=6,
+    version=7,
     about="What the user forbade or demanded is gone against later.",
     severity="error",
     mode="instruction drift",
