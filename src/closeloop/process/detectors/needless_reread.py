@@ -3,7 +3,8 @@
 ## What it looks for
 
 Within a lane: the same lines of the same file, by whichever command, three times, or twice with
-nothing done in between, while neither the file nor anything unnamed was changed by any lane, the
+nothing done in between, or twice within four actions where the text is long (8,000 letters), while
+neither the file nor anything unnamed was changed by any lane, the
 context was not cut, and no edit of the file had failed, but for the very edit that had failed
 before. Other parts may be read in between; another range of lines is another read.
 What programs write (pages, reports, anything below `_build` or `dist`) may be read again after
@@ -37,7 +38,8 @@ When the trace holds what the reads showed.
 
 ## Thresholds and silencing
 
-`times` (3): so many like reads are too many; one fewer where two follow each other at once.
+`times` (3): so many like reads are too many; one fewer where two follow each other at once, or a
+long text is read again soon.
 
 ```toml
 [rules.needless-reread]
@@ -73,7 +75,7 @@ from closeloop.records.trace import (
 
 rule = Rule(
     name="needless-reread",
-    version=4,
+    version=5,
     about="The same part of a file that did not change is read again and again.",
     severity="info",
     thresholds={"times": 3},
@@ -93,6 +95,9 @@ _WRITTEN_BY_HAND = (
 )
 _OUTPUT_FOLDERS = frozenset(("_build", "build", "dist", "out", "output", "target", "coverage"))
 _MAX_CITED = 6
+LONG_TEXT_CHARS = 8_000
+LONG_REACH = 4
+"""A text of so many letters is still there so many actions later."""
 
 
 class _KnownRead(Record):
@@ -100,7 +105,7 @@ class _KnownRead(Record):
     """Equal stamps: nothing that would explain another look happened in between."""
     numbers: list[int]
     at_once: list[int]
-    """Those that follow the one before them with nothing done in between."""
+    """Those that follow soon after the one before them."""
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
@@ -153,8 +158,9 @@ def _needless_read_rows(
         key = (path, shown)
         before = known.get(key)
         if before is not None and before.stamp == stamp:
-            is_next = lane.steps[step.index - 1].number == before.numbers[-1]
-            if is_next and isinstance(step.event, Read):
+            reach = LONG_REACH if len(shown) >= LONG_TEXT_CHARS else 1
+            is_soon = lane.steps[max(0, step.index - reach)].number <= before.numbers[-1]
+            if is_soon and isinstance(step.event, Read):
                 before.at_once.append(step.number)
             before.numbers.append(step.number)
             continue
