@@ -15,7 +15,10 @@ What users say, in English, is searched for prohibitions and demands that a mach
 | no new dependencies | `poetry add`, a new line in a manifest |
 | keep the signature of `load` | other parameters |
 | use tabs | three or more lines indented the other way |
-| reproduce it first, as a numbered step or in words | a change of code before anything ran, or while all that ran ended in an error of its own, such as a missing module |
+| reproduce it first, as a numbered step or in words | a change of code before anything ran |
+
+A script that ends in an error of its own, such as a missing module, has reproduced nothing, unless
+the request is about that error.
 
 The first request's own `only change …` is its scope, and
 [out-of-scope-edit](out-of-scope-edit.md) looks after it. Code blocks, quotes and pasted issues
