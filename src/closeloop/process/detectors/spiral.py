@@ -110,7 +110,7 @@ from closeloop.records.trace import (
 
 rule = Rule(
     name="spiral",
-    version=8,
+    version=9,
     about="One fix after another leaves the same failure: the agent is stuck and does not stop.",
     severity="error",
     gates=True,
@@ -143,6 +143,11 @@ _FAILURE_WORDS = re.compile(
     re.IGNORECASE,
 )
 """What an agent says of an output that shows the fault as before."""
+_DENIED_SUCCESS = re.compile(
+    r"(?:\bnot\b|n['’]t\b|\bunable\b|\bfail(?:s|ed)? to\b)[^.\n]{0,40}?"
+    r"\b(?:work(?:s|ing)?|as expected|correct(?:ly)?|fixed|resolved|success\w*)\b",
+    re.IGNORECASE,
+)
 _PASSED_COUNT = re.compile(r"\b(\d{1,6}) pass(?:ed|ing)\b")
 
 
@@ -309,8 +314,10 @@ def _is_mostly_disliked(reading: TraceReading, row: Sequence[TraceStep]) -> bool
 
 
 def _is_liked(reading: TraceReading, step: TraceStep) -> bool:
-    """The agent's next words say that the output is right."""
-    return _speaks_of(reading, step, _SUCCESS_WORDS)
+    """The agent's next words say that the output is right, and not that it is not."""
+    return _speaks_of(reading, step, _SUCCESS_WORDS) and not any(
+        _speaks_of(reading, step, words) for words in (_FAILURE_WORDS, _DENIED_SUCCESS)
+    )
 
 
 def _speaks_of(reading: TraceReading, step: TraceStep, opinion: re.Pattern[str]) -> bool:
