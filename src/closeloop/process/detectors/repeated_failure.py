@@ -191,15 +191,13 @@ def _repeated_words(lane: LaneReading) -> Iterator[list[TraceStep]]:
     rows: dict[Hashable, list[TraceStep]] = {}
     for step in lane.failing if len(lane.failing) > 1 else ():
         words = _exact_words(step)
-        if words is None or not fails_by_itself(step):
-            continue
-        row = rows.get(words)
+        row = rows.get(words) if words is not None else None
         if row is not None and _is_sent_again(lane, row[-1], step):
             row.append(step)
-            continue
-        if row is not None and len(row) > 1:
-            yield row
-        rows[words] = [step]
+        elif words is not None:
+            if row is not None and len(row) > 1:
+                yield row
+            rows[words] = [step]
     yield from (row for row in rows.values() if len(row) > 1)
 
 
@@ -221,6 +219,8 @@ def _is_sent_again(lane: LaneReading, before: TraceStep, step: TraceStep) -> boo
     """In a later answer, and with nothing done since that could make it end otherwise."""
     event, earlier = step.event, before.event
     if event.turn is not None and event.turn == earlier.turn:
+        return False
+    if not (fails_by_itself(before) and fails_by_itself(step)):
         return False
     if isinstance(event, Edit):
         between = lane.steps[before.index + 1 : step.index]
