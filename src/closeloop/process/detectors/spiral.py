@@ -117,6 +117,9 @@ rule = Rule(
     thresholds={"iterations": 3},
 )
 
+_INSTALLERS = frozenset(("pip", "apt", "apt-get", "conda", "npm", "cd", "sudo"))
+_KEY_PRESS = re.compile(r"C-[a-z]")
+"""What some clients send for a key that is held with Ctrl: it ends a program, and runs none."""
 _CHECKS_BACK = 5
 """So many checks before a change may have shown the failure."""
 _OPINION_CHARS = 300
@@ -175,8 +178,18 @@ def _failing_spirals(lane: LaneReading, least: float) -> Iterable[Finding]:
 
 
 def _only_reproduces(iteration: Iteration) -> bool:
-    """Its changes make new files that show the failure: nothing was tried against it yet."""
-    return all(creates_file(step) or is_scratch_change(step) for step in iteration.changes)
+    """Its changes make new files that show the failure, or install what these need: nothing was
+    tried against it yet.
+    """
+    return all(
+        creates_file(step) or is_scratch_change(step) or _only_installs(step)
+        for step in iteration.changes
+    )
+
+
+def _only_installs(step: TraceStep) -> bool:
+    doing = step.doing
+    return doing is not None and not doing.written and _INSTALLERS.issuperset(doing.programs)
 
 
 def _brings_failure(lane: LaneReading, iteration: Iteration) -> bool:
@@ -300,7 +313,8 @@ def _may_be_silent(step: TraceStep) -> bool:
     if doing is None or doing.waits or doing.searches or not runs_program(doing):
         return False
     if check is None:
-        return not step.changed or bool(step.written)
+        is_key = _KEY_PRESS.fullmatch(getattr(step.event, "command", "")) is not None
+        return not is_key and (not step.changed or bool(step.written))
     return check.blocked is not None or (check.tool == "script" and check.failures is None)
 
 

@@ -172,7 +172,8 @@ def _runs_of_copies(lane: LaneReading) -> Iterator[CopyRun]:
         return
     last_changes: dict[str, TraceStep] = {}
     loaded: dict[frozenset[str], Sequence[str]] = {}
-    by_folder = not any(map(_may_set_path, lane.changes))
+    paths = [path for step in changes for path in _full_paths(step)][:MAX_PATHS]
+    settings = [step.number for step in lane.changes if _may_set_root(step, paths)]
     place = 0
     for step in lane.commands:
         event = step.event
@@ -185,7 +186,10 @@ def _runs_of_copies(lane: LaneReading) -> Iterator[CopyRun]:
             continue
         if _ELSEWHERE.search(event.command):
             continue
-        names, scripts = _name_scripts(step), _locate_scripts(step, by_folder=by_folder)
+        if settings and settings[0] < step.number:
+            # What was loaded before says no more.
+            loaded, settings = {}, [number for number in settings if number > step.number]
+        names, scripts = _name_scripts(step), _locate_scripts(step)
         # A script's own lines do not tell what it loads.
         files = _shown_files(output) if ".py" in output else ()
         shown = [path for path in files if path.rpartition("/")[2] not in names]
@@ -227,11 +231,11 @@ def _name_scripts(step: TraceStep) -> frozenset[str]:
     )
 
 
-def _locate_scripts(step: TraceStep, *, by_folder: bool) -> frozenset[str]:
+def _locate_scripts(step: TraceStep) -> frozenset[str]:
     """The folders of the scripts that it runs, from which Python looks for modules first; their
-    names, where folders are not known or a script may set the path for itself.
+    names, where folders are not known.
     """
-    if by_folder and step.doing and all(name.startswith("/") for name in step.doing.runs):
+    if step.doing and all(name.startswith("/") for name in step.doing.runs):
         return frozenset(f"{name.rpartition('/')[0]}/" for name in step.doing.runs)
     return _name_scripts(step)
 
@@ -407,6 +411,14 @@ def _changed_between(changes: Sequence[TraceStep], one: TraceStep, other: TraceS
 def _output_of(step: TraceStep) -> str:
     event = step.event
     return normalise_output((event.output or "")[-2000:]) if isinstance(event, Command) else ""
+
+
+def _may_set_root(step: TraceStep, paths: Sequence[str]) -> bool:
+    """The same, or a script works out for itself where to look."""
+    if isinstance(step.event, Command) or not _may_set_path(step):
+        return False
+    named = any(_SEARCH_PATH.search(edit.after or "") for edit in step.edits)
+    return not named or _sets_root(step, paths)
 
 
 def _sets_root(step: TraceStep, paths: Sequence[str]) -> bool:
