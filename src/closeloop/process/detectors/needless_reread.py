@@ -151,7 +151,8 @@ def _needless_read_rows(
         if step.read[0] not in often:
             continue
         shown = _shown_text(step)
-        if shown is None or step.changed or step.failed or step.check is not None:
+        if not shown or step.changed or step.failed or step.check is not None:
+            # What shows nothing may each time look for something else.
             continue
         path, stamp = step.read[0], (*clock.stamp_read(step), clock.runs)
         stamp = stamp if _is_program_output(path) else (*stamp[:2], 0)

@@ -95,6 +95,8 @@ MIN_RETURNS = 2
 MIN_ANSWER_CHARS = 20
 """A shorter answer only ends the work."""
 _INTERPRETERS = frozenset(("python", "node", "ruby", "php", "perl", "cd", "echo"))
+_SHELL_SETTINGS = frozenset(("cd", "export", "source", "set", "unset"))
+"""They prepare what comes next, and show nothing."""
 _ERROR_LINE = re.compile(r"[A-Z]\w*(?:Error|Exception)\b|^(?:error|fatal)\b|\b[Ee]rror:|\bcannot\b")
 _NUMBER = re.compile(r"\d+")
 _REDIRECTION = re.compile(r"[^2<>&|]>>?\s*([\w./-]+)\s*(?:2>&1\s*)?&?\s*$")
@@ -212,6 +214,8 @@ def _is_repeatable(step: TraceStep) -> bool:
         # An empty line waits for what is still running.
         return False
     if step.check is not None and step.check.tool != "script":
+        return False
+    if _SHELL_SETTINGS.issuperset(doing.programs):
         return False
     return all(name in LOOK_PROGRAMS or name in _INTERPRETERS for name in doing.programs)
 

@@ -167,7 +167,12 @@ def _runs_of_copies(lane: LaneReading) -> Iterator[CopyRun]:
 
     What a run prints names them, or what the same script printed before.
     """
-    changes = [step for step in list_code_changes(lane) if next(_full_paths(step), None)]
+    made = find_created_files(lane.changes)
+    changes = [
+        step
+        for step in list_code_changes(lane)
+        if next(_full_paths(step), None) and made.keys().isdisjoint(step.written)
+    ]
     if not changes:
         return
     last_changes: dict[str, TraceStep] = {}
