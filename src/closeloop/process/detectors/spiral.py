@@ -13,7 +13,8 @@ whatever its exit code, unless the agent says that it is right, or what it print
 the agent does not say each time that the fault is still there. A
 script that shows a bug and ends with exit code 0 is told so. So is a check that cannot even start,
 for the same reason each time, however its own files are changed. The round that brings a failure,
-or brings it out, does not count, and neither does a change that only prints more.
+or brings it out, does not count, and neither does a change that only prints more. Where the agent
+opens what a run has made each time, that is looked at, and not what the run prints.
 
 A check of fewer tests than before goes on with the row when it fails in what had failed already.
 A different failing test, another kind of error in the same test, or one failure fewer ends it:
@@ -87,7 +88,12 @@ from closeloop.process.check_results import (
     runs_program,
     states_success,
 )
-from closeloop.process.edit_contents import creates_file, diff_edit, is_debug_line
+from closeloop.process.edit_contents import (
+    creates_file,
+    diff_edit,
+    is_debug_line,
+    is_source_path,
+)
 from closeloop.process.feedback_use import (
     find_standstills,
     has_change_between,
@@ -283,8 +289,7 @@ def _silent_spirals(reading: TraceReading, lane: LaneReading, least: float) -> I
         if len(row) - begun[line] >= least:
             spirals[line, row[0].number] = row[begun[line] :]
     for row in spirals.values():
-        is_fine = states_success(row[-1]) and not _is_mostly_disliked(reading, row)
-        if not is_fine and not _is_mostly_liked(reading, row):
+        if not _is_accepted(reading, lane, row):
             yield make_finding(
                 rule,
                 f"{truncate_line(getattr(row[-1].event, 'command', ''))}"
@@ -293,6 +298,24 @@ def _silent_spirals(reading: TraceReading, lane: LaneReading, least: float) -> I
                 lane=lane.lane.id,
                 confidence=0.8,
             )
+
+
+def _is_accepted(reading: TraceReading, lane: LaneReading, row: Sequence[TraceStep]) -> bool:
+    """What is printed is right, or not what the agent goes by."""
+    if states_success(row[-1]) and not _is_mostly_disliked(reading, row):
+        return True
+    return _is_mostly_liked(reading, row) or _is_judged_elsewhere(lane, row)
+
+
+def _is_judged_elsewhere(lane: LaneReading, row: Sequence[TraceStep]) -> bool:
+    """After most runs the agent opens what they made, and goes by that."""
+    opened = [
+        step
+        for step in row
+        for following in lane.steps[step.index + 1 : step.index + 2]
+        if any("." in path and not is_source_path(path) for path in following.read)
+    ]
+    return 2 * len(opened) > len(row)
 
 
 def _describe_result(step: TraceStep) -> str:
