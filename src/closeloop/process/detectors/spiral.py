@@ -335,6 +335,8 @@ def _may_be_silent(step: TraceStep) -> bool:
     check, doing = step.check, step.doing
     if doing is None or doing.waits or doing.searches or not runs_program(doing):
         return False
+    if getattr(step.event, "stopped", None) == "not executed":
+        return False
     if check is None:
         is_key = _KEY_PRESS.fullmatch(getattr(step.event, "command", "")) is not None
         return not is_key and (not step.changed or bool(step.written))
