@@ -42,7 +42,8 @@ scope: src/**, tests/**
 
 ## When it can be measured
 
-When the task has a `scope`, or the first request says which files alone may change.
+When the task has a `scope`, or the first request says which files alone may change. A script that
+was left behind is told wherever a diff is handed in.
 
 ## Thresholds and silencing
 
