@@ -205,8 +205,9 @@ def _exact_words(step: TraceStep) -> Hashable:
     """What was sent; None where a second try may end otherwise, or says nothing."""
     event = step.event
     if isinstance(event, Edit):
-        has_text = event.before or event.after or event.patch
-        return (event.path, event.before, event.after, event.patch) if has_text else None
+        # Long texts are told apart by their lengths first.
+        lengths = [len(text or "") for text in (event.before, event.after, event.patch)]
+        return (event.path, *lengths) if any(lengths) else None
     if not isinstance(event, Command) or step.doing is None or step.doing.waits:
         return None
     has_run = step.check is not None and not step.check.blocked
@@ -223,12 +224,15 @@ def _is_sent_again(lane: LaneReading, before: TraceStep, step: TraceStep) -> boo
     if not (fails_by_itself(before) and fails_by_itself(step)):
         return False
     if isinstance(event, Edit):
+        texts = (event.before, event.after, event.patch)
+        if not isinstance(earlier, Edit) or texts != (earlier.before, earlier.after, earlier.patch):
+            return False
         between = lane.steps[before.index + 1 : step.index]
         if any(one.changed and not {*step.written}.isdisjoint(one.written) for one in between):
             return False
     elif step.index != before.index + 1 or step.state != before.state:
         return False
-    return _result_key(before) == _result_key(step)
+    return _result_text(before) == _result_text(step) or _result_key(before) == _result_key(step)
 
 
 def _group_steps(
@@ -263,16 +267,18 @@ def _action_key(step: TraceStep) -> str:
 
 
 def _result_key(step: TraceStep) -> str:
-    event = step.event
     if step.check and step.check.failures:
         return "\n".join(sorted(step.check.failures.errors))
     if step.check and step.check.blocked:
         return step.check.blocked
+    return normalise_output(_result_text(step)[-_RESULT_TAIL_CHARS:])
+
+
+def _result_text(step: TraceStep) -> str:
+    event = step.event
     if isinstance(event, Edit | Read):
-        text = event.error
-    else:
-        text = event.report if isinstance(event, Handoff) else event.output
-    return normalise_output((text or "")[-_RESULT_TAIL_CHARS:])
+        return event.error or ""
+    return (event.report if isinstance(event, Handoff) else event.output) or ""
 
 
 def _describe_action(step: TraceStep) -> str:

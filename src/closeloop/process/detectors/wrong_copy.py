@@ -167,12 +167,9 @@ def _runs_of_copies(lane: LaneReading) -> Iterator[CopyRun]:
 
     What a run prints names them, or what the same script printed before.
     """
-    made = find_created_files(lane.changes)
-    changes = [
-        step
-        for step in list_code_changes(lane)
-        if next(_full_paths(step), None) and made.keys().isdisjoint(step.written)
-    ]
+    changes = [step for step in list_code_changes(lane) if next(_full_paths(step), None)]
+    made = find_created_files(lane.changes) if changes else {}
+    changes = [step for step in changes if made.keys().isdisjoint(step.written)]
     if not changes:
         return
     last_changes: dict[str, TraceStep] = {}
@@ -197,7 +194,7 @@ def _runs_of_copies(lane: LaneReading) -> Iterator[CopyRun]:
         names, scripts = _name_scripts(step), _locate_scripts(step)
         # A script's own lines do not tell what it loads.
         files = _shown_files(output) if ".py" in output else ()
-        shown = [path for path in files if path.rpartition("/")[2] not in names]
+        shown: Sequence[str] = [path for path in files if path.rpartition("/")[2] not in names]
         if shown and scripts:
             loaded[scripts] = shown
         shown = shown or loaded.get(scripts, ())
