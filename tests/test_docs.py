@@ -22,6 +22,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
+import closeloop
 from closeloop import plugins
 from closeloop.cli import COMMAND_CHAPTERS, COMMAND_GROUPS, main
 from closeloop.cli.config import read_config_file
@@ -475,6 +476,13 @@ def test_the_pages_made_of_docstrings_are_up_to_date() -> None:
     }
     for path, text in written.items():
         assert path.read_text(encoding="utf-8") == text, f"{path.name}: run `make docs`"
+
+
+def test_the_page_about_python_has_every_name_that_is_exported() -> None:
+    titles = re.findall(r"^### (\w+)$", PAGES["python-api.md"], re.MULTILINE)
+    assert sorted(titles) == sorted({*closeloop.__all__, "open"})
+    for name in titles:
+        assert inspect.getdoc(getattr(closeloop, name)), name
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -40,7 +40,7 @@ class FileChange(Record):
 
 
 class Change(Record):
-    """A patch and what it touches."""
+    """A diff with its base."""
 
     base: str | None = None
     head: str | None = None
@@ -185,7 +185,7 @@ class Risk(Record):
 
 
 class ChangeReport(Record):
-    """All of it."""
+    """The result of a check: verdict, reasons, tool runs, findings and risk."""
 
     change: Change
     title: str
