@@ -49,7 +49,7 @@ DOCS = ROOT / "docs"
 SOURCES = (*ROOT.glob("src/closeloop/**/*.py"), *ROOT.glob("tests/**/*.py"))
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted(DOCS.glob("*.md"))}
 WALK = (
-    *("first-task.md", "run.md", "commands.md", "record.md", "triage.md", "orchestrate.md"),
+    *("tasks.md", "run.md", "commands.md", "record.md", "triage.md", "orchestrate.md"),
     "deliver.md",
 )
 """Pages with blocks to run, in the order that a reader takes."""
@@ -107,7 +107,7 @@ def section(page: str, title: str) -> str:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """The repository of first-task.md: two commits with ids that are the same everywhere."""
+    """The repository of tasks.md: two commits with ids that are the same everywhere."""
     folder = tmp_path / "billing"
     (folder / "tests").mkdir(parents=True)
     (folder / "pyproject.toml").write_text('[tool.pytest.ini_options]\npythonpath = ["."]\n')
