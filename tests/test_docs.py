@@ -444,6 +444,27 @@ def test_the_commands_stand_in_the_order_of_the_help_and_none_is_invented() -> N
     assert re.findall(r"^\| (.+?) \| \[", index, re.MULTILINE) == [*COMMAND_CHAPTERS]
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_on_a_page_exists_and_has_the_flags_it_is_given(page: str) -> None:
+    known = commands()
+    blocks_of_code = [block.text for block in blocks(page) if block.language != "python"]
+    inline = re.findall(r"`(closeloop [^`]+)`", _BLOCK.sub("", PAGES[page]))
+    for typed in re.findall(
+        r"(?:^|\$ |&& |\| )closeloop ([a-z][^`|&#\n]*)", "\n".join([*blocks_of_code, *inline]), re.M
+    ):
+        words = typed.split()
+        name = next((one for one in (" ".join(words[:2]), words[0]) if one in known), None)
+        assert name or words[0] in COMMAND_GROUPS or words[0] in ("help", "listens"), typed
+        if name is None:
+            continue
+        flags = {
+            f"--{one.rstrip('_').replace('_', '-')}"
+            for one in inspect.signature(known[name]).parameters
+        }
+        given = set(re.findall(r"(?<!\S)--[a-z-]+", typed))
+        assert given <= flags | {"--set", "--help", "--quiet", "--verbose"}, typed
+
+
 @pytest.mark.parametrize("name", ["", *COMMAND_GROUPS, *commands()])
 def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
