@@ -59,7 +59,7 @@ class Attempt(Record):
     ended: Time | None = None
     exit: Exit
     cause: str | None = None
-    """What stopped it, in words, when it did not finish."""
+    """Why it did not finish."""
     usage: Usage = Usage()
     summary: str | None = None
     """The agent's last words."""
@@ -175,9 +175,9 @@ class Grade(Record):
     """Files the agent had changed though they decide its verdict: what is protected, what steers
     tests, what the acceptance runs through."""
     set_aside: tuple[str, ...] = ()
-    """Other tests that the agent added or changed: they neither help nor harm it."""
+    """Other tests that the agent added or changed; they do not count."""
     integrity: tuple[IntegrityCheck, ...] = ()
-    """Of a pass, and of a pass that was not believed: the conditions that were looked at."""
+    """The conditions that a pass had to meet, and whether it did."""
     evidence: Literal["confirmed", "reported", "weak"] | None = None
     """How a pass is known: tests confirmed in a second process, reported once, or exit codes."""
     files_precision: float | None = None

@@ -253,7 +253,7 @@ class Session(Record):
     """The session that started this one, where it was not found beside it."""
     links: dict[str, str] = {}
     copy: Literal["exported", "printed"] | None = None
-    """Written out by the agent or a tool: where the agent's own files are, these tell more."""
+    """Set for an export or printed output; the agent's own files hold more."""
 
     def __repr__(self) -> str:
         return f"<Session {self.id} of {self.agent}: {len(self.trace.events)} events>"
