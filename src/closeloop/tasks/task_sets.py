@@ -17,8 +17,10 @@ from closeloop.records.errors import BadInput
 from closeloop.records.experiment_plan import ExperimentResults
 from closeloop.records.finding import Measurement
 from closeloop.records.record import Record, Time, content_digest
+from closeloop.records.settings import Settings
 from closeloop.records.task import SplitMethod, Task, TaskSplit
-from closeloop.tasks.task_files import ResolveRevision, is_repository_address, load_tasks_by_file
+from closeloop.sandbox.workspaces import resolve_commit
+from closeloop.tasks.task_files import is_repository_address, load_tasks_by_file
 from closeloop.text.patches import parse_patch
 
 # What may be told of held-out tasks: that they are there, and how many attempts passed.
@@ -314,9 +316,11 @@ class SetFacts(Record):
     """Of what was changed in the last 90 days, the share in areas without a task."""
 
 
-def load_task_files(place: Path, root: Path, resolve: ResolveRevision) -> list[TaskFile]:
-    """Every task of a folder, with its file."""
-    tasks_by_file = load_tasks_by_file(place, root, resolve)
+def load_task_files(settings: Settings, root: Path) -> list[TaskFile]:
+    """Load every task of the project, with its file."""
+    tasks_by_file = load_tasks_by_file(
+        root / settings.tasks, root, resolve_commit, settings.commands.setup
+    )
     return [TaskFile(task=task, path=path) for path, task in tasks_by_file.items()]
 
 
