@@ -10,8 +10,8 @@ broke in. Whatever is volatile in the result (times, addresses, process numbers)
 
 Two times are enough where the same words were sent again, in a later answer: an edit that failed is
 made again to the letter, and its file was not changed since; or the very next action after a
-command that failed is the same command. Checks that ran, and programs that fetch from a network,
-are left out here: they may end otherwise the next time.
+command that failed for something that does not go away by itself (a syntax error, a missing file,
+program or module) is the same command.
 
 Also answers and calls of the agent that its client refuses for the same fault of form, such as two
 commands where one is asked for, or a call without a parameter that it needs, four times or more in
@@ -94,11 +94,11 @@ _FAULT_OF_FORM = re.compile(
     r"|required (?:parameter|property|argument) [`'\"]?\w+[`'\"]? is missing"
     r"|InputValidationError[^\n]{0,60}"
 )
-_FETCHING_PROGRAMS = frozenset((
-    "curl", "wget", "git", "gh", "pip", "uv", "conda", "npm", "pnpm", "yarn", "npx", "apt",
-    "apt-get", "brew", "docker", "ssh", "scp", "rsync", "cargo", "go", "mvn", "gradle", "kubectl",
-))  # fmt: skip
-"""They reach a network, and may be tried again."""
+_CERTAIN_FAILURE = re.compile(
+    r"syntax error|SyntaxError|can't open file|No such file|not found|[Nn]ot a directory"
+    r"|File exists|No module named|unrecognized arguments|(?:invalid|unknown) option"
+)
+"""What does not go away by itself."""
 _RESULT_TAIL_CHARS = 1000
 """So much of the end of a result is compared: that is where errors are told."""
 
@@ -211,7 +211,7 @@ def _exact_words(step: TraceStep) -> Hashable:
     if not isinstance(event, Command) or step.doing is None or step.doing.waits:
         return None
     has_run = step.check is not None and not step.check.blocked
-    if has_run or not _FETCHING_PROGRAMS.isdisjoint(step.doing.programs):
+    if has_run or not _CERTAIN_FAILURE.search((event.output or "")[-_RESULT_TAIL_CHARS:]):
         return None
     return event.command.strip() or None
 
