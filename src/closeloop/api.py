@@ -194,12 +194,13 @@ def open(folder: str | os.PathLike[str] = ".") -> Project:  # noqa: A001 - calle
 
     place = Path(folder)
     if not place.is_dir():
-        raise BadInput(f"{place} is not a folder: name one inside a project.")
+        raise BadInput(f"{place} is not a folder: give a folder in a project.")
     configuration = load_project(place)
     if not has_store(configuration.settings, configuration.root):
         raise BadInput(
-            f"There is no store at {configuration.root / configuration.settings.store}: "
-            "`closeloop import` or `closeloop run` makes one."
+            "There is no store at "
+            f"{configuration.root / configuration.settings.store}: `closeloop import` "
+            "or `closeloop run` creates one."
         )
     return Project(configuration)
 
@@ -211,7 +212,7 @@ def read(path: str | os.PathLike[str]) -> Session:
     """
     sessions = read_all(path)
     if len(sessions) > 1:
-        raise BadInput(f"{path} holds {len(sessions)} sessions: use closeloop.read_all(path).")
+        raise BadInput(f"{path} contains {len(sessions)} sessions: use closeloop.read_all(path).")
     return sessions[0]
 
 

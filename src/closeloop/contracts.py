@@ -634,7 +634,7 @@ def check_encoder(encoder: Encoder) -> None:
 
     assert encoder.id, "it needs an id"
     assert encoder.id.strip() == encoder.id, "its id is one word"
-    assert -1.0 < encoder.floor <= encoder.alike <= 1.0, "floor and alike are likenesses, in order"
+    assert -1.0 < encoder.floor <= encoder.alike <= 1.0, "floor and alike are ordered similarities"
     assert encoder.ready(), "what it needs is not here"
     rows = encoder.encode(SAMPLE_TEXTS)
     assert rows.shape[:1] == (len(SAMPLE_TEXTS),), "a row for each text"

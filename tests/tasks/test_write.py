@@ -160,7 +160,7 @@ def test_every_field_that_a_new_task_explains_is_one_that_can_be_read(tmp_path: 
 def test_a_file_that_is_there_is_never_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "sub" / "x.md"
     write_new_file(path, "mine")
-    with pytest.raises(BadInput, match="is there already"):
+    with pytest.raises(BadInput, match="already exists"):
         write_new_file(path, "yours")
     assert path.read_text() == "mine"
     with pytest.raises(MachineFailed, match="cannot be written"):

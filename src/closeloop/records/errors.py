@@ -66,6 +66,6 @@ def unknown_name_error(
         return BadInput(f"No {kind} named {name!r}.{guess} `{listing}` lists them.")
     near = difflib.get_close_matches(name, names, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    no_names_advice = "None is known here: add one, or go to the project that has it."
+    no_names_advice = "None exists here: add one, or change to the project that has it."
     listed = f"Known: {', '.join(names)}." if names else no_names_advice
     return BadInput(f"No {kind} named {name!r}.{hint} {listed}")

@@ -157,7 +157,7 @@ class Store:
 
     def _write(self, work: Callable[[Connection], Answer]) -> Answer:
         if self._writer is None:
-            raise ReadOnlyStore(f"{self._where} can only be read: make it writable to do this.")
+            raise ReadOnlyStore(f"{self._where} is read-only: make it writable.")
         with translate_database_errors(self._where):
             return self._reconnection.run_transaction(self._writer, work, writes=True)
 
@@ -489,7 +489,7 @@ def open_store(
     """Open an existing store, at a path or `postgresql://…`; BadInput if there is none."""
     if "://" not in url and url != MEMORY and not Path(url).expanduser().exists():
         raise BadInput(
-            f"There is no store at {url}: `closeloop import` or `closeloop run` makes one."
+            f"There is no store at {url}: `closeloop import` or `closeloop run` creates one."
         )
     return make_store(url, wait_seconds, may_be_read_only=may_be_read_only)
 

@@ -43,7 +43,7 @@ def record(
 def recording() -> SessionRecording:
     """Return the innermost open recording, for code that is called inside it."""
     if (found := _open_recording.get()) is None:
-        raise BadInput("Nothing is being recorded here: open a recording with closeloop.record().")
+        raise BadInput("No recording is open: open one with closeloop.record().")
     return found
 
 
@@ -66,7 +66,7 @@ class SessionRecording:
 
     def __enter__(self) -> Self:
         if self._live is not None:
-            raise BadInput("A recording is opened once; call closeloop.record() for another.")
+            raise BadInput("A recording can be opened once: call closeloop.record() for another.")
         self._above = self._above or _open_recording.get()
         self._live = self._above._open_session if self._above else _LiveSession()
         if self._above is None:
