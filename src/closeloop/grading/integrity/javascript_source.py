@@ -626,18 +626,18 @@ def _pick_value(row: Node, pattern: Node, name: str) -> Node | None:
             if part.type == "required_parameter" and node_text(part).split(":")[0] == name:
                 return item
         return None
-    if pattern.type != "object_pattern" or row.type != "object":
-        return None
+    is_object = pattern.type == "object_pattern" and row.type == "object"
+    return _pick_property(items, pattern, name) if is_object else None
+
+
+def _pick_property(items: list[Node], pattern: Node, name: str) -> Node | None:
     keys = {
         node_text(part.child_by_field_name("value") if part.type == "pair_pattern" else part): part
         for part in pattern.named_children
     }
-    part = keys.get(name)
-    key = (
-        part.child_by_field_name("key")
-        if part is not None and part.type == "pair_pattern"
-        else part
-    )
+    key = named = keys.get(name)
+    if named is not None and named.type == "pair_pattern":
+        key = named.child_by_field_name("key")
     for item in items:
         if item.type == "pair" and node_text(item.child_by_field_name("key")) == node_text(key):
             return item.child_by_field_name("value")
