@@ -8,6 +8,7 @@ import errno
 import json
 import os
 import platform
+import re
 import shutil
 import socket
 import struct
@@ -110,6 +111,29 @@ def test_calls_that_commands_do_not_need_are_refused(workspaces: WorkspacePool) 
         "print(json.dumps({name: attempt(call, 0, 0, 0, 0, 0) for name, call in calls.items()}))",
     )
     assert answers == dict.fromkeys(refused, "EPERM") | dict.fromkeys(absent, "ENOSYS")
+
+
+KERNEL_HEADERS = Path("/usr/include/asm-generic/unistd.h")
+DANGEROUS = {
+    "EPERM": "add_key request_key keyctl bpf userfaultfd perf_event_open mount umount2 pivot_root"
+    " open_tree move_mount fsopen fsconfig fsmount fspick mount_setattr kexec_load kexec_file_load"
+    " init_module finit_module delete_module swapon swapoff reboot acct quotactl"
+    " open_by_handle_at syslog",
+    "ENOSYS": "io_uring_setup io_uring_enter io_uring_register clone3",
+}
+
+
+def test_every_dangerous_call_is_on_the_lists() -> None:
+    listed = {"EPERM": sandbox_ladder.REFUSED_CALLS, "ENOSYS": sandbox_ladder.ABSENT_CALLS}
+    for answer, names in DANGEROUS.items():
+        assert set(names.split()) - set(listed[answer]) == set()
+    if not KERNEL_HEADERS.exists():
+        pytest.skip("NOT TESTED HERE: the numbers, as the kernel's headers are not installed")
+    generic = dict(re.findall(r"#define __NR3?2?6?4?_?(\w+) (\d+)", KERNEL_HEADERS.read_text()))
+    for calls in listed.values():
+        for name, numbers in calls.items():
+            if numbers.aarch64 is not None and name in generic:
+                assert numbers.aarch64 == int(generic[name]), name
 
 
 def test_sockets_are_of_the_usual_families_only(workspaces: WorkspacePool) -> None:

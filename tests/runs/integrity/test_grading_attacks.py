@@ -59,6 +59,9 @@ def test_an_honest_change_is_confirmed(shop: Shop, reference: dict[str, str] | N
 def test_pytest_cannot_be_made_to_lie(shop: Shop, attack: str) -> None:
     graded = shop.grade(PYTEST_ATTACKS[attack])
     assert graded.outcome.result == "fail", graded
+    if attack.startswith(("added: ", "changed: ", "deleted: ")):
+        aside = {*graded.set_aside, *graded.restored}
+        assert aside == {path for path in PYTEST_ATTACKS[attack] if path != "shop.py"}
 
 
 @pytest.mark.parametrize("attack", UNITTEST_ATTACKS)
