@@ -246,13 +246,17 @@ class Ledger(Sequence[Exchange]):
     def __iter__(self) -> Iterator[Exchange]:
         return map(_build_exchange, self._entries)
 
+    def iterate_split(self) -> Iterator[tuple[Exchange, tuple[bytes, ...]]]:
+        """Each exchange without its request, and the pieces of that."""
+        return ((_build_exchange(entry, joined=False), entry.request) for entry in self._entries)
 
-def _build_exchange(entry: ExchangeEntry) -> Exchange:
+
+def _build_exchange(entry: ExchangeEntry, *, joined: bool = True) -> Exchange:
     return Exchange(
         number=entry.number,
         at=entry.at,
         path=entry.path,
-        request=b"".join(entry.request),
+        request=b"".join(entry.request) if joined else b"",
         response=b"".join(entry.response),
         content_type=entry.content_type,
         status=entry.status,

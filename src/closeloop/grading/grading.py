@@ -54,8 +54,8 @@ from closeloop.grading.task_proof import (
     NOTHING_PASSES,
     UnfitChange,
     base_root,
+    find_grading_basis,
     find_steering,
-    find_task_defect,
     open_clean_room,
     run_base_tests,
     run_in_clean_room,
@@ -65,7 +65,6 @@ from closeloop.grading.tool_outcomes import (
     changed_paths,
     list_patch_paths,
     parse_change,
-    with_failing_tests,
 )
 from closeloop.records.attempt import AWAITING_REVIEW, Attempt, Grade, Outcome, Proof, TestRun
 from closeloop.records.change import Change
@@ -403,14 +402,14 @@ async def grade_attempt(
         )
     if before is None or before.trouble is not None:
         before = await run_base_tests(workspaces, base, task)
-    task = with_failing_tests(task, before)
-    steering = find_steering(base, task, before)
+    basis = find_grading_basis(base, task, before)
+    task, steering = basis.task, basis.steering
     restored = await _list_restored_paths(steering, submission.change)
     partial_grade = msgspec.structs.replace(
         _grade_without_running(task, submission, steering, restored), before=before
     )
-    if defect := find_task_defect(task, before):
-        return _with_outcome(partial_grade, _unscored_outcome(defect))
+    if basis.defect is not None:
+        return _with_outcome(partial_grade, _unscored_outcome(basis.defect))
     context = _GradingContext(
         workspaces=workspaces,
         base=base,

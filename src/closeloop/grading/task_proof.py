@@ -358,6 +358,38 @@ def find_steering(base: WorkspaceBase | None, task: Task, before: TestRun | None
     return read_steering(task, BaseTree(root=root) if root else None, before)
 
 
+class GradingBasis(Record):
+    """What grading knows of a task before it sees a change."""
+
+    task: Task
+    """With the files protected whose tests must be made to pass."""
+    steering: Steering
+    defect: str | None
+    """Why no attempt at the task can be scored."""
+
+
+def find_grading_basis(base: WorkspaceBase | None, task: Task, before: TestRun) -> GradingBasis:
+    """The basis of a task's grades, which all attempts at it share."""
+    key = id(base), id(task), id(before)
+    if key not in _recent_bases:
+        while len(_recent_bases) >= MAX_RECENT_BASES:
+            del _recent_bases[next(iter(_recent_bases))]
+        # The objects are kept with it: their ids are not given to others.
+        _recent_bases[key] = _read_grading_basis(base, task, before), (base, task, before)
+    return _recent_bases[key][0]
+
+
+MAX_RECENT_BASES = 8
+"""Each may hold the sources of a repository."""
+_recent_bases: dict[tuple[int, int, int], tuple[GradingBasis, object]] = {}
+
+
+def _read_grading_basis(base: WorkspaceBase | None, task: Task, before: TestRun) -> GradingBasis:
+    task = with_failing_tests(task, before)
+    steering = find_steering(base, task, before)
+    return GradingBasis(task=task, steering=steering, defect=find_task_defect(task, before))
+
+
 def base_root(base: WorkspaceBase | None) -> str | None:
     """Where the files of a base lie; None without one."""
     return real_paths(WorkspaceLayout(folder=base.folder))[0] if base else None

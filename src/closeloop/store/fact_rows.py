@@ -438,9 +438,6 @@ class PackedExchanges(Record):
 
 def exchanges_to_rows(attempt: str, exchanges: Iterable[Exchange]) -> PackedExchanges:
     """Ready to be saved."""
-    from closeloop.providers.provider_streams import RequestSplitter
-
-    splitter = RequestSplitter()
     blobs: dict[str, bytes] = {}
     digests: dict[bytes, bytes] = {}
 
@@ -456,13 +453,24 @@ def exchanges_to_rows(attempt: str, exchanges: Iterable[Exchange]) -> PackedExch
         {
             **_exchange_columns(exchange),
             "attempt": attempt,
-            "request": b"".join(map(add_piece, splitter.split(exchange.request))),
+            "request": b"".join(map(add_piece, pieces)),
             "response": add_piece(exchange.response).hex(),
             "body": pack_record(replace(exchange, request=b"", response=b"")),
         }
-        for exchange in exchanges
+        for exchange, pieces in _split_requests(exchanges)
     )
     return PackedExchanges(rows=rows, blobs=blobs)
+
+
+def _split_requests(exchanges: Iterable[Exchange]) -> Iterator[tuple[Exchange, Sequence[bytes]]]:
+    """Each exchange with the pieces of its request; the ledger of a gateway knows them."""
+    iterate_split = getattr(exchanges, "iterate_split", None)
+    if iterate_split is not None:
+        return iterate_split()
+    from closeloop.providers.provider_streams import RequestSplitter
+
+    splitter = RequestSplitter()
+    return ((exchange, splitter.split(exchange.request)) for exchange in exchanges)
 
 
 def _pack_piece(piece: bytes) -> tuple[bytes, bytes]:
