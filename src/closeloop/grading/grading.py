@@ -423,9 +423,11 @@ async def grade_attempt(
 
 
 async def _list_restored_paths(steering: Steering, change: Change) -> dict[str, str]:
-    """The paths of a change that do not count, each with why; found in a thread."""
+    """The paths of a change that do not count, each with why; a base is read in a thread."""
     if not change.patch:
         return {}
+    if steering.base is None:
+        return restored_paths(steering, change)
     return await anyio.to_thread.run_sync(restored_paths, steering, change)
 
 
@@ -462,7 +464,7 @@ async def _grade_by_tests(context: _GradingContext, partial_grade: Grade) -> Gra
             outcome = _unscored_outcome(str(fault))
     outcome = doubt_pass(outcome, checks)
     missing_names: tuple[str, ...] | None = ()
-    if change.patch:
+    if change.patch and any(_failure_messages(after)):
         missing_names = await anyio.to_thread.run_sync(
             find_made_up_names, task, change, after, base_root(context.base)
         )
