@@ -20,7 +20,7 @@ from closeloop.attempts.attempt_execution import (
     LEASE_SECONDS,
     AttemptExecutor,
     AttemptPacer,
-    attempt_identity,
+    attempt_id,
     default_job_count,
     maintain_leases,
     open_executor,
@@ -327,9 +327,11 @@ def claim_slot(
 
 def with_agent_context(order: AttemptOrder, run: RunState) -> AttemptOrder:
     """With what the agent is told beside its task."""
+    if run.brief is tell_nothing:
+        return order
     slot = order.slot
     crew = run.context.tools.crews[slot.variant.digest]
-    context = run.brief(slot.task, crew, attempt_identity(order)["id"])
+    context = run.brief(slot.task, crew, attempt_id(order))
     return replace(order, slot=replace(slot, context=context))
 
 

@@ -226,9 +226,13 @@ class AttemptProxy:
         self._reason = self._reason or reason
         self._shut.set()
 
+    def end_turns(self) -> None:
+        """The attempt is over: no turn begins any more."""
+        self.shut_off(MachineFailed("The attempt is over."))
+
     async def end_attempt(self) -> None:
         """The attempt is over: what is still under way is broken off, and recorded so."""
-        self.shut_off(MachineFailed("The attempt is over."))
+        self.end_turns()
         for task in self._under_way:
             task.cancel()
         if self._under_way:

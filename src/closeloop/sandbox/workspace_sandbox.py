@@ -152,6 +152,11 @@ class WorkspaceSandbox:
             )
             self._workspace_sandboxes.append(self.standing)
 
+    @property
+    def has_standing(self) -> bool:
+        """Whether a sandbox of this workspace was ever to stand."""
+        return bool(self._workspace_sandboxes)
+
     async def close_standing(self) -> None:
         """End the sandboxes of this workspace that stand, with all that runs in them."""
         for standing in self._workspace_sandboxes:

@@ -8,7 +8,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -787,7 +787,13 @@ def _side_lines(lines: list[bytes], signs: bytes) -> Iterator[bytes]:
 
 def _redact_names(line: bytes) -> bytes:
     """Redact each part of a path by itself: a secret may be the whole name of a file."""
-    return b"/".join(redact_secrets(part, {}) for part in line.split(b"/"))
+    return b"/".join(map(_redact_name, line.split(b"/")))
+
+
+@lru_cache(maxsize=1024)
+def _redact_name(name: bytes) -> bytes:
+    """Names of folders stand in many paths."""
+    return redact_secrets(name, {})
 
 
 def _holds_secret(lines: list[bytes]) -> bool:
