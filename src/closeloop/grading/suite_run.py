@@ -39,21 +39,21 @@ from closeloop.records.protocols import ProcessResult
 from closeloop.records.record import Record
 from closeloop.records.task import Acceptance, TestRunner
 from closeloop.sandbox.workspace_sandbox import WorkspaceSandbox
-from closeloop.text.wording import matches_globs
+from closeloop.text.wording import compile_lazily, matches_globs
 
 # Recognise a test runner in a command and make it leave a report.
 
 
 # Look into a shell line far enough to see which programs it starts.
 
-_TOKEN = re.compile(
+_TOKEN = compile_lazily(
     r"""(?P<space>[ \t]+|\\\n)
     |(?P<comment>\#[^\n]*)
     |(?P<word>(?:\\.|'[^']*'|"(?:\\.|[^"\\])*"|\$\([^()]*\)|`[^`]*`|&>|[<>]&|[^\s;|&()'"\\`])+)
     |(?P<operator>&&|\|\||[;|&()\n])""",
     re.VERBOSE | re.DOTALL,
 )
-_QUOTED = re.compile(r"""'([^']*)'|"((?:\\.|[^"\\])*)"|\\(.)""", re.DOTALL)
+_QUOTED = compile_lazily(r"""'([^']*)'|"((?:\\.|[^"\\])*)"|\\(.)""", re.DOTALL)
 
 
 class ShellWord(Record):
@@ -92,7 +92,7 @@ _RUNNER_BY_PROGRAM: dict[str, TestRunner] = {
     "go": "go",
     "cargo": "cargo",
 }
-_PYTHON = re.compile(r"(?:python|pypy)[\d.]*|coverage")
+_PYTHON = compile_lazily(r"(?:python|pypy)[\d.]*|coverage")
 _SHELL_LAUNCHERS = (
     "env",
     "time",
@@ -128,8 +128,8 @@ _LAUNCHERS = frozenset(
         "micromamba",
     }
 )
-_NODE_OPTION = re.compile(r"-[rC]|--(?:require|import|loader|experimental-loader|conditions)")
-_ASSIGNMENT = re.compile(r"\w+=.*", re.DOTALL)
+_NODE_OPTION = compile_lazily(r"-[rC]|--(?:require|import|loader|experimental-loader|conditions)")
+_ASSIGNMENT = compile_lazily(r"\w+=.*", re.DOTALL)
 
 
 class RunnerReport(Record):

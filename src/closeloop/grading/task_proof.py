@@ -29,14 +29,14 @@ from closeloop.records.task import Limits, Task
 from closeloop.sandbox.admission import OVERSUBSCRIBED_MESSAGE, run_suite
 from closeloop.sandbox.machine_view import WorkspaceLayout, real_paths
 from closeloop.sandbox.workspaces import Workspace, WorkspaceBase, WorkspacePool
-from closeloop.text.wording import matches_globs
+from closeloop.text.wording import compile_lazily, matches_globs
 
 # Wrong changes, made from a right one: tests that cannot tell them apart prove nothing.
 
 
 MAX_LINE_CHARS = 2_000
-_HUNK = re.compile(r"@@ -\d{1,9}(?:,(\d{1,9}))? \+\d{1,9}(?:,(\d{1,9}))? @@")
-_COMMENT_START = re.compile(r"\s*(?:#|//|/?\*|\"\"\"|''')")
+_HUNK = compile_lazily(r"@@ -\d{1,9}(?:,(\d{1,9}))? \+\d{1,9}(?:,(\d{1,9}))? @@")
+_COMMENT_START = compile_lazily(r"\s*(?:#|//|/?\*|\"\"\"|''')")
 _INVERSES = {
     "==": "!=",
     "!=": "==",
@@ -60,18 +60,18 @@ _INVERSES = {
     "if not ": "if ",
     "if !": "if ",
 }
-_LOGIC = re.compile(
+_LOGIC = compile_lazily(
     r"(?<![=!<>])(?:[!=]=(?!=)|[<>]=)| [<>] | is not | not in |\b(?:True|False|true|false)\b"
     r"| (?:and|or|[-+*]) |&&|\|\||\bif not |\bif !"
 )
-_CONDITION = re.compile(r"^(\s*(?:el)?if )([^:]+)(:\s*)$")
-_VALUE = re.compile(r"(?<![\w.])\d{1,9}(?![\w.])|(?<=[\"'])[A-Za-z](?=[^\"'\n]*[\"'])")
-_STATEMENT = re.compile(
+_CONDITION = compile_lazily(r"^(\s*(?:el)?if )([^:]+)(:\s*)$")
+_VALUE = compile_lazily(r"(?<![\w.])\d{1,9}(?![\w.])|(?<=[\"'])[A-Za-z](?=[^\"'\n]*[\"'])")
+_STATEMENT = compile_lazily(
     r"^(\s*)(?:(?:return|raise|yield|del)\b|(?:await )?[\w.]+\(.*\);?$"
     r"|[\w.\[\], '\"]+ [-+*/|&:]?= ?\S)"
 )
-_TEXT_QUOTES = re.compile(r"\"{3}|'{3}")
-_DECLARATION = re.compile(
+_TEXT_QUOTES = compile_lazily(r"\"{3}|'{3}")
+_DECLARATION = compile_lazily(
     r"\s*(?:(?:#|//|/?\*|\"{3}|'{3}|@).*"
     r"|(?:(?:export|public|private|static|async|default|pub) )*"
     r"(?:def|class|func|function|fn|interface|type|import|from|package|use|module|struct|enum) .*"

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
+from typing import Any, AnyStr, cast
 
 from closeloop.records.errors import BadInput
 
@@ -244,3 +245,24 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 def without_formula(text: str) -> str:
     """Text for a cell of a spreadsheet, which would run what begins like a formula."""
     return f"'{text}" if text.startswith(FORMULA_STARTS) else text
+
+
+# Patterns that are compiled when they are first used: a command uses few of those it imports.
+
+
+class _LazyPattern:
+    """Stands for a compiled pattern, and has its methods from the first use on."""
+
+    def __init__(self, pattern: str | bytes, flags: int) -> None:
+        self._arguments = pattern, flags
+
+    def __getattr__(self, name: str) -> Any:
+        compiled = re.compile(*self._arguments)
+        for method in ("search", "match", "fullmatch", "finditer", "findall", "sub", "split"):
+            self.__dict__[method] = getattr(compiled, method)
+        return getattr(compiled, name)
+
+
+def compile_lazily(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
+    """`re.compile` for a module's own patterns; the functions of `re` do not take the result."""
+    return cast("re.Pattern[AnyStr]", _LazyPattern(pattern, flags))
