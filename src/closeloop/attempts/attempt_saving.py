@@ -307,7 +307,8 @@ async def save_attempt_result(
             made = msgspec.structs.replace(made, attempt=attempt)
     made = msgspec.structs.replace(made, events=ended_events(made, task))
     with anyio.CancelScope(shield=True):
-        return await to_thread.run_sync(save_finished_attempt, made, job, store, aside)
+        row = await to_thread.run_sync(save_finished_attempt, made, job, store, aside)
+    return row  # noqa: RET504 - mypy holds that a scope may swallow the end of its block
 
 
 def make_attempt_branch(made: AttemptResult, task: Task) -> AttemptBranch | None:

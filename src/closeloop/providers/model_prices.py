@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,6 +14,9 @@ from closeloop.records.errors import BadInput, OutOfBudget
 from closeloop.records.record import Record
 from closeloop.records.settings import ModelSettings
 from closeloop.records.task import Limits
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class ModelPrices(Record):
@@ -132,7 +135,7 @@ class Budget:
         self._most_tokens = 0
         self._dearest = 0.0
         self._under_way = 0
-        self._ended = asyncio.Event()
+        self._ended = _make_event()
 
     @property
     def usage(self) -> Usage:
@@ -170,7 +173,7 @@ class Budget:
         finally:
             self._under_way -= 1
             self._ended.set()
-            self._ended = asyncio.Event()
+            self._ended = _make_event()
 
     def require_turn(self) -> None:
         """One more turn; OutOfBudget when one of the limits is reached."""
@@ -205,6 +208,13 @@ class Budget:
             )
         if self._limits.tokens is not None and usage.output_tokens is None:
             raise BadInput(f"{self._name!r} does not count its tokens: set no token limit for it.")
+
+
+def _make_event() -> asyncio.Event:
+    """Who only reads prices needs no event loop."""
+    import asyncio
+
+    return asyncio.Event()
 
 
 def sum_tokens(usage: Usage) -> int:

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, Protocol, TypeVar, overload, runtime_checkable
 
 from msgspec.structs import replace
 
@@ -462,11 +462,17 @@ def exchanges_to_rows(attempt: str, exchanges: Iterable[Exchange]) -> PackedExch
     return PackedExchanges(rows=rows, blobs=blobs)
 
 
+@runtime_checkable
+class SplitExchanges(Protocol):
+    """Exchanges whose requests are cut already, as those that the gateway recorded are."""
+
+    def iterate_split(self) -> Iterator[tuple[Exchange, Sequence[bytes]]]: ...
+
+
 def _split_requests(exchanges: Iterable[Exchange]) -> Iterator[tuple[Exchange, Sequence[bytes]]]:
     """Each exchange with the pieces of its request; the ledger of a gateway knows them."""
-    iterate_split = getattr(exchanges, "iterate_split", None)
-    if iterate_split is not None:
-        return iterate_split()
+    if isinstance(exchanges, SplitExchanges):
+        return exchanges.iterate_split()
     from closeloop.providers.provider_streams import RequestSplitter
 
     splitter = RequestSplitter()

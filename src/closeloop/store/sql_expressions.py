@@ -551,7 +551,7 @@ class RenderedStatement:
             if column.type.from_database is not None
         ]
         self._has_lists = any(one.is_list for one in self.parameters)
-        self._sources = [(one.key, one.value) for one in self.parameters]
+        self._sources: list[tuple[Any, Any]] = [(one.key, one.value) for one in self.parameters]
         """Under which name each value is given, and what is sent where it is not."""
         self._value_converters = [
             (place, one.type.to_database)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from statistics import median
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -18,8 +19,10 @@ from closeloop.records.experiment_plan import ExperimentResults
 from closeloop.records.finding import Measurement
 from closeloop.records.record import Record, Time, content_digest
 from closeloop.records.task import SplitMethod, Task, TaskSplit
-from closeloop.tasks.task_files import ResolveRevision, is_repository_address, load_tasks_by_file
 from closeloop.text.patches import parse_patch
+
+if TYPE_CHECKING:
+    from closeloop.tasks.task_files import ResolveRevision
 
 # What may be told of held-out tasks: that they are there, and how many attempts passed.
 #
@@ -316,6 +319,8 @@ class SetFacts(Record):
 
 def load_task_files(place: Path, root: Path, resolve: ResolveRevision) -> list[TaskFile]:
     """Every task of a folder, with its file."""
+    from closeloop.tasks.task_files import load_tasks_by_file
+
     tasks_by_file = load_tasks_by_file(place, root, resolve)
     return [TaskFile(task=task, path=path) for path, task in tasks_by_file.items()]
 
@@ -440,6 +445,8 @@ def _recent_changes(tasks: Sequence[Task]) -> dict[str, Counter[str]]:
 
 def list_local_repos(tasks: Sequence[Task]) -> list[str]:
     """The repositories of tasks that lie on this machine."""
+    from closeloop.tasks.task_files import is_repository_address
+
     repos = {task.repo for task in tasks if task.repo and not is_repository_address(task.repo)}
     return sorted(repo for repo in repos if _is_folder(repo))
 

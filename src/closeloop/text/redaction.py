@@ -576,11 +576,11 @@ def _build_searchers() -> list[tuple[BytesAhoCorasick, list[tuple[Any, ...]]]]:
     """Groups of words, each with what may stand there."""
     table: dict[str, list[Any]] = {}
     for form in SECRET_FORMS:
-        pattern = re.compile(form.pattern.encode())
+        pattern = compile_lazily(form.pattern.encode())
         for word in form.words.split():
             table.setdefault(word, []).append((form.rule, pattern, form.back, form.entropy))
     for form in NEARBY_FORMS:
-        near = (form.rule, re.compile(form.pattern.encode()), 0, form.entropy)
+        near = (form.rule, compile_lazily(form.pattern.encode()), 0, form.entropy)
         for word in form.words.split():
             table.setdefault(word, []).append(partial(_match_nearby, near))
     table["ZXlK"] = [_match_base64_token]

@@ -250,6 +250,9 @@ def without_formula(text: str) -> str:
 # Patterns that are compiled when they are first used: a command uses few of those it imports.
 
 
+_PATTERN_ATTRIBUTES = tuple(name for name in dir(re.Pattern) if not name.startswith("_"))
+
+
 class _LazyPattern:
     """Stands for a compiled pattern, and has its methods from the first use on."""
 
@@ -257,9 +260,8 @@ class _LazyPattern:
         self._arguments = pattern, flags
 
     def __getattr__(self, name: str) -> Any:
-        compiled = re.compile(*self._arguments)
-        for method in ("search", "match", "fullmatch", "finditer", "findall", "sub", "split"):
-            self.__dict__[method] = getattr(compiled, method)
+        compiled: re.Pattern[Any] = re.compile(*self._arguments)
+        self.__dict__.update((each, getattr(compiled, each)) for each in _PATTERN_ATTRIBUTES)
         return getattr(compiled, name)
 
 
