@@ -41,6 +41,7 @@ from closeloop.grading.integrity.restore import (
     why_restored,
 )
 from closeloop.grading.suite_run import (
+    FAILING_STATUSES,
     KILLED_EXIT_CODES,
     MAX_NAMED,
     NOT_FOUND_EXIT_CODE,
@@ -48,6 +49,7 @@ from closeloop.grading.suite_run import (
     SuiteVerdict,
     judge_suite,
     list_tests_to_keep,
+    select_pytest_tests,
     tests_to_fix,
 )
 from closeloop.grading.task_proof import (
@@ -572,6 +574,8 @@ async def _run_after_change(context: _GradingContext, with_change: SuiteSeries) 
     broken = judge_suite(task.acceptance, before, after, flaky=before.flaky).broken
     if not broken or not after.ran or after.trouble or after.commands[0].stopped:
         return after
+    if await _fail_by_themselves(context, broken):
+        return after
     with unwrap_exception_group():
         async with anyio.create_task_group() as group:
             for _ in range(RERUN_COUNT):
@@ -583,6 +587,36 @@ async def _run_after_change(context: _GradingContext, with_change: SuiteSeries) 
         again = await context.run_suite(None)
         unsteady |= {test.id for test in again.tests if test.status == "failed"}
     return msgspec.structs.replace(after, flaky=tuple(name for name in broken if name in unsteady))
+
+
+async def _fail_by_themselves(context: _GradingContext, broken: Sequence[str]) -> bool:
+    """Whether tests fail without the rest of the suite too, with the change and never before it.
+
+    Then the whole suite need not be run again. Whatever else comes of it says nothing: a test may
+    pass or fail only because others ran first.
+    """
+    acceptance = context.task.acceptance
+    command = select_pytest_tests(acceptance.run or "", broken)
+    if command is None:
+        return False
+    narrow = msgspec.structs.replace(acceptance, run=command, commands=())
+    alone = msgspec.structs.replace(
+        context, task=msgspec.structs.replace(context.task, acceptance=narrow)
+    )
+    changed = SuiteSeries(
+        runs=[], run_suite=partial(alone.run_suite, context.submission.change.patch)
+    )
+    unchanged = SuiteSeries(runs=[], run_suite=partial(alone.run_suite, None))
+    with unwrap_exception_group():
+        async with anyio.create_task_group() as group:
+            for series in (*[changed] * RERUN_COUNT, unchanged):
+                group.start_soon(extend_series, series)
+    failed = [
+        {test.id for test in run.tests if test.status in FAILING_STATUSES} for run in changed.runs
+    ]
+    return all(found.issuperset(broken) for found in failed) and all(
+        _list_passed(run).issuperset(broken) for run in unchanged.runs
+    )
 
 
 def _changes_anything(change: Change, restored: Collection[str]) -> bool:

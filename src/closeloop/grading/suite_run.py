@@ -197,6 +197,34 @@ def add_runner_arguments(command: str, runner: TestRunner, arguments: str) -> st
     return command if hits else None
 
 
+MAX_SELECTED = 50
+_PYTEST_FLAG = compile_lazily(r"-[vqxsl]+|-r\w*|--[\w-]+=.*|--(?:exitfirst|verbose|quiet|lf|ff|nf)")
+"""An option that takes no word behind it."""
+
+
+def select_pytest_tests(command: str, tests: Sequence[str]) -> str | None:
+    """A command that runs only these tests, or their files where they are many.
+
+    None where it is not a single call of pytest whose paths can be told from its options.
+    """
+    calls = runner_calls(command)
+    if len(calls) != 1 or calls[0].runner != "pytest":
+        return None
+    chosen = list(dict.fromkeys(tests))
+    if len(chosen) > MAX_SELECTED:
+        chosen = list(dict.fromkeys(test.partition("::")[0] for test in tests))
+    arguments = calls[0].words[calls[0].at + 1 :]
+    options = [word for word in arguments if word.text.startswith("-")]
+    if len(chosen) > MAX_SELECTED or not all("::" in test for test in tests):
+        return None
+    if not all(_PYTEST_FLAG.fullmatch(word.text) for word in options):
+        return None
+    for word in reversed([word for word in arguments if word not in options]):
+        command = command[: word.start] + command[word.end :]
+    place = calls[0].words[calls[0].at].end
+    return f"{command[:place]} {shlex.join(chosen)}{command[place:]}"
+
+
 def find_python_command(command: str) -> str | None:
     """How a command starts Python, up to `-m unittest`: variables, launchers, interpreter."""
     for hit in runner_calls(command):
