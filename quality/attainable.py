@@ -2,11 +2,11 @@
 
     python quality/attainable.py
 
-For single tries of a few tasks near 0.95, as in the table of docs/statistics.md. Bounds say of each
-possible difference which results would speak against it. Whatever they are, without a lot being
-drawn: where all tasks of a variant have one rate, such results must come in one experiment of
-twenty at most. Among all choices that keep to this the one that speaks most often against the truth
-is found, difference by difference. No bounds cover less.
+For single tries of a few tasks near 0.95, as in the table of docs/measurements/statistics.md.
+Bounds say of each possible difference which results would speak against it. Whatever they are,
+without a lot being drawn: where all tasks of a variant have one rate, such results must come in one
+experiment of twenty at most. Among all choices that keep to this the one that speaks most often
+against the truth is found, difference by difference. No bounds cover less.
 """
 
 from __future__ import annotations

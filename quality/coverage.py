@@ -24,7 +24,7 @@ from closeloop.records.record import Record
 from closeloop.statistics.rate_comparison import paired_t_difference, rate_difference
 from closeloop.statistics.rate_estimate import TaskValues, estimate_rate, rate_on_these_tasks
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "statistics.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "measurements" / "statistics.md"
 TASKS, REPEATS = (5, 8, 10, 20, 50), (1, 2, 3, 5, 10)
 BASES, LOST = (0.5, 0.95), (0.0, 0.1)
 EXPERIMENTS = 4000
@@ -171,7 +171,7 @@ def write(text: str) -> None:
     page = PAGE.read_text(encoding="utf-8")
     pattern = r"(<!-- coverage -->\n\n).*?(\n\n<!-- /coverage -->)"
     page, times = re.subn(pattern, lambda found: found[1] + text + found[2], page, flags=re.DOTALL)
-    assert times == 1, "docs/statistics.md has no markers for its tables"
+    assert times == 1, "docs/measurements/statistics.md has no markers for its tables"
     today = f"Simulated on {datetime.now(UTC).date()}"
     PAGE.write_text(re.sub(r"Simulated on [\d-]+", today, page), encoding="utf-8")
 

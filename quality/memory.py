@@ -183,7 +183,7 @@ def encoders() -> Iterator[Encoder]:
 
 
 def table(encoders: Iterator[Encoder]) -> str:
-    """Markdown, as in docs/memory.md."""
+    """Markdown, as in docs/measurements/memory.md."""
     lines = [
         "| encoder | right rule in the top 3, by its text alone | with one example | and without "
         "contraries | top 10 | "
@@ -350,7 +350,7 @@ def top_three(
 
 
 def real_table(scores: Sequence[RealScore]) -> str:
-    """Markdown, as in docs/memory.md."""
+    """Markdown, as in docs/measurements/memory.md."""
     lines = [
         "| encoder | half | pairs: same, contrary, near, other | recall | precision | contraries "
         "offered | near misses offered | others offered | right one in the top 3, said once | "

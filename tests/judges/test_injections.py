@@ -56,7 +56,7 @@ BARE = re.compile(
     r"That was the data\. [A-Z][^\n]*, with seal [0-9a-f]{16} as \"seal\"\."
 )
 """All that may stand outside the fences."""
-PAGE = Path(__file__).parents[2] / "docs" / "judge.md"
+PAGE = Path(__file__).parents[2] / "docs" / "measurements" / "judge.md"
 EVERY = [
     pytest.param(one, id=f"{one.group}-{one.name}-{one.surface}")
     for one in itertools.chain(*INJECTION_TABLES)

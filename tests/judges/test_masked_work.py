@@ -353,9 +353,10 @@ def test_known_injections_are_seen_in_prose_and_pleas_in_other_words_are_not() -
     assert (len(texts), len(left)) == (44, 1)
     pleas = [text for text in PLEAS if not split_addressed_sentences(text)[1]]
     assert (len(PLEAS), len(pleas)) == (12, 12)
-    page = (Path(__file__).parents[2] / "docs" / "judge.md").read_text(encoding="utf-8")
-    assert "43 of 44 of the injections below" in page
-    assert "0 of 12 pleas in other words" in page
+    page = Path(__file__).parents[2] / "docs" / "measurements" / "judge.md"
+    text = page.read_text(encoding="utf-8")
+    assert "43 of 44 of the injections" in text
+    assert "0 of 12 pleas in other words" in text
 
 
 def test_honest_reports_are_asked_about_once() -> None:

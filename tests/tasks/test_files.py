@@ -8,9 +8,10 @@ import pytest
 
 import small_project
 from closeloop.records.errors import BadInput
-from closeloop.records.settings import Settings
+from closeloop.records.settings import CommandSettings, Settings
 from closeloop.records.task import Acceptance, Task
 from closeloop.tasks.task_files import load_task, load_tasks, select_tasks
+from closeloop.tasks.task_sets import load_task_files
 
 PATCH = "--- a/tests/test_new.py\n+++ b/tests/test_new.py\n@@ -1 +1 @@\n-a\n+b\n"
 FULL = """\
@@ -65,6 +66,35 @@ def small(
     fields: str = "", prompt: str = "Do it.", acceptance: str = "acceptance: {run: t}"
 ) -> str:
     return f"---\n{fields}\n{acceptance}\n---\n{prompt}\n"
+
+
+def test_a_task_without_setup_uses_that_of_the_project_and_is_another_task_for_it(
+    tmp_path: Path,
+) -> None:
+    def load_with(fields: str, *setup: str) -> Task:
+        return load_task(write(tmp_path, small(fields)), tmp_path, resolve, setup)
+
+    inherited = load_with("", "make deps")
+    assert inherited.setup == ("make deps",)
+    written = load_with("setup: [make deps]", "another")
+    assert (inherited.digest, inherited.grading) == (written.digest, written.grading)
+    changed, without = load_with("", "make other"), load_with("setup: []", "make deps")
+    assert without.setup == ()
+    assert load_with("setup:", "make deps") == inherited
+    for of in ("digest", "grading"):
+        assert len({getattr(task, of) for task in (inherited, changed, without)}) == 3
+    question = load_with("repo: none", "make deps")
+    assert question.setup == ()
+
+
+def test_the_tasks_of_a_project_are_loaded_with_its_setup(tmp_path: Path) -> None:
+    small_project.git(tmp_path, "init", "-q")
+    small_project.git(tmp_path, "commit", "-q", "--allow-empty", "-m", "Start")
+    write(tmp_path, small(), "tasks/a.md")
+    settings = Settings(commands=CommandSettings(setup=("make deps",)))
+    assert [task.setup for task in select_tasks(settings, tmp_path, [])] == [("make deps",)]
+    [one] = load_task_files(settings, tmp_path)
+    assert one.task.setup == ("make deps",)
 
 
 def test_a_task_is_read_whole_and_nothing_is_guessed_from_its_spelling(tmp_path: Path) -> None:

@@ -559,3 +559,14 @@ def test_wrong_changes_differ_in_added_lines_only() -> None:
 
 def test_a_change_without_logic_has_no_wrong_kin() -> None:
     assert make_mutants("--- a/x\n+++ b/x\n@@ -1 +1 @@\n-one\n+two\n") == []
+
+
+def test_a_project_that_needs_no_packages_is_first_tried_without_an_environment(
+    tmp_path: Path,
+) -> None:
+    found = folder(tmp_path, {"pytest.ini": "[pytest]\n", "tests/test_a.py": ""})
+    known = detect_edited_commands(CommandSettings(test="python3 -m pytest"), found)
+    assert not known.edited
+    first, second = list_recipes(found, known, AT)
+    assert (first.setup, first.test) == ((), "python3 -m pytest")
+    assert second.test == ".venv/bin/pytest"

@@ -53,7 +53,7 @@ def import_(
         if test_command is None
         else settings_with_test_command(project.settings, test_command)
     )
-    known_digests = task_digests_in_folder(folder, project.root)
+    known_digests = task_digests_in_folder(folder, project.root, project.settings.commands.setup)
     for task_or_reason in read_external_tasks(sources, settings, project.root, clones):
         if isinstance(task_or_reason, str):
             refused.append(task_or_reason)
@@ -86,7 +86,7 @@ def import_(
     return 0 if written_ids or present_ids else 1
 
 
-def task_digests_in_folder(folder: Path, root: Path) -> set[str]:
+def task_digests_in_folder(folder: Path, root: Path, setup: Sequence[str]) -> set[str]:
     """What the tasks that are there ask: the same must not be asked twice, whatever its name."""
     from closeloop.records.errors import BadInput
     from closeloop.sandbox.workspaces import resolve_commit
@@ -95,7 +95,7 @@ def task_digests_in_folder(folder: Path, root: Path) -> set[str]:
     digests = set()
     for path in list_task_files(folder):
         with suppress(BadInput):
-            digests.add(load_task(path, root, resolve_commit).digest)
+            digests.add(load_task(path, root, resolve_commit, setup).digest)
     return digests
 
 

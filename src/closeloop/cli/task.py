@@ -56,7 +56,6 @@ def due(*, json: JsonFlag = False) -> None:
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_parts
     from closeloop.metrics.evaluation_due import report_due
-    from closeloop.sandbox.workspaces import resolve_commit
     from closeloop.store.store import open_existing_store
     from closeloop.tasks.task_sets import load_task_files
 
@@ -64,7 +63,7 @@ def due(*, json: JsonFlag = False) -> None:
     folder = project.root / project.settings.tasks
     # Prompts may be run from anywhere: what ran is due all the same.
     has_tasks = folder.is_dir() and any(folder.iterdir())
-    files = load_task_files(folder, project.root, resolve_commit) if has_tasks else []
+    files = load_task_files(project.settings, project.root) if has_tasks else []
     with open_existing_store(project.settings, project.root) as store:
         report = report_due(
             store,
@@ -167,14 +166,11 @@ def report_sets(
     """Print the sets, after a split where a method is given."""
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_parts
-    from closeloop.sandbox.workspaces import resolve_commit
     from closeloop.tasks.task_sets import load_task_files
 
     project = load_project(Path.cwd())
     with store_opener(project.settings, project.root) as store:
-        task_files = load_task_files(
-            project.root / project.settings.tasks, project.root, resolve_commit
-        )
+        task_files = load_task_files(project.settings, project.root)
         if method is not None:
             task_files = write_held_out_split(task_files, method, share, project)
         tasks = [one.task for one in task_files]
@@ -764,14 +760,11 @@ def tag(
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_line
     from closeloop.records.errors import unknown_name_error
-    from closeloop.sandbox.workspaces import resolve_commit
     from closeloop.tasks.task_files import apply_tag_changes, set_task_field
     from closeloop.tasks.task_sets import load_task_files, require_unsealed
 
     project = load_project(Path.cwd())
-    task_files = load_task_files(
-        project.root / project.settings.tasks, project.root, resolve_commit
-    )
+    task_files = load_task_files(project.settings, project.root)
     files_by_id = {one.task.id: one for one in task_files}
     if task not in files_by_id:
         raise unknown_name_error(

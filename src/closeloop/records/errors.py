@@ -17,13 +17,13 @@ from collections.abc import Iterable
 
 
 class Fault(Exception):
-    """Something went wrong that we can name."""
+    """The base of all errors that closeloop raises on purpose. Its text says what to do."""
 
     exit_code = 1
 
 
 class BadInput(Fault):
-    """The user gave us something wrong."""
+    """The input is wrong: the user must act."""
 
     exit_code = 2
 
@@ -33,13 +33,13 @@ class ReadOnlyStore(BadInput):
 
 
 class PluginFailed(Fault):
-    """A plug-in raised."""
+    """A plug-in raised an exception: its author must act."""
 
     exit_code = 3
 
 
 class MachineFailed(Fault):
-    """The sandbox, disk, network, a provider or the database let us down."""
+    """The sandbox, disk, network, a provider or the database failed."""
 
     exit_code = 4
 

@@ -491,7 +491,7 @@ class Store:
 def open_store(
     url: str, wait_seconds: float = DATABASE_WAIT_SECONDS, *, may_be_read_only: bool = False
 ) -> Store:
-    """Open a store that is there, at a path or at `postgresql://…`; BadInput where no file is."""
+    """Open an existing store, at a path or `postgresql://…`; BadInput if there is none."""
     if "://" not in url and url != MEMORY and not Path(url).expanduser().exists():
         raise BadInput(
             f"There is no store at {url}: `closeloop import` or `closeloop run` makes one."

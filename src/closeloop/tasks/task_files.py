@@ -171,9 +171,12 @@ def select_tasks(settings: Settings, root: Path, names: Sequence[str]) -> list[T
     """The project's tasks, or those named: by id, by file, or by folder."""
     files = [Path(name) for name in names if _is_place(name)]
     ids = [name for name in names if not _is_place(name)]
-    chosen = load_tasks(files, root, resolve_commit) if files else []
+    setup = settings.commands.setup
+    chosen = load_tasks(files, root, resolve_commit, setup) if files else []
     if ids or not files:
-        known = {task.id: task for task in load_tasks(root / settings.tasks, root, resolve_commit)}
+        known = {
+            task.id: task for task in load_tasks(root / settings.tasks, root, resolve_commit, setup)
+        }
         for name in ids:
             if name not in known:
                 raise _unknown_task_error(name, known)
@@ -193,16 +196,26 @@ def _is_place(name: str) -> bool:
 
 
 def load_tasks(
-    places: Path | Sequence[Path], root: Path | None, resolve: ResolveRevision
+    places: Path | Sequence[Path],
+    root: Path | None,
+    resolve: ResolveRevision,
+    setup: Sequence[str] = (),
 ) -> list[Task]:
-    """The tasks of a folder and all below it, or of the files and folders named."""
-    return list(load_tasks_by_file(places, root, resolve).values())
+    """Load the tasks of a folder and its subfolders, or of the files and folders given.
+
+    `root` is the repository of tasks that name none; `resolve(repo, revision)` returns a commit id;
+    `setup` is `commands.setup` of the project, for tasks without a `setup` of their own.
+    """
+    return list(load_tasks_by_file(places, root, resolve, setup).values())
 
 
 def load_tasks_by_file(
-    places: Path | Sequence[Path], root: Path | None, resolve: ResolveRevision
+    places: Path | Sequence[Path],
+    root: Path | None,
+    resolve: ResolveRevision,
+    setup: Sequence[str] = (),
 ) -> dict[Path, Task]:
-    """The same, by the file that each is read from."""
+    """Load the same tasks, by the file that each is read from."""
     named = [places] if isinstance(places, Path) else places
     paths = [
         path
@@ -219,7 +232,7 @@ def load_tasks_by_file(
     digests: dict[str, Path] = {}
     tasks = {}
     for path in {path.resolve(): path for path in paths}.values():
-        task = load_task(path, root, resolve_once)
+        task = load_task(path, root, resolve_once, setup)
         if (other := ids.setdefault(task.id, path)) != path:
             raise BadInput(f"{path}: the id {task.id!r} is taken by {other}: give it another one.")
         if (other := digests.setdefault(task.digest, path)) != path:
@@ -239,8 +252,13 @@ def list_task_files(folder: Path) -> list[Path]:
     )
 
 
-def load_task(path: Path, root: Path | None, resolve: ResolveRevision) -> Task:
-    """One task. `root` is the repository of tasks that name none."""
+def load_task(
+    path: Path, root: Path | None, resolve: ResolveRevision, setup: Sequence[str] = ()
+) -> Task:
+    """Load one task.
+
+    `root` is the repository of tasks that name none, `setup` the commands of those without any.
+    """
     name = str(path)
     fields, prompt = split_front_matter(read_task_text(path, name), name)
     _require_known_fields(fields, name)
@@ -258,9 +276,11 @@ def load_task(path: Path, root: Path | None, resolve: ResolveRevision) -> Task:
         task.acceptance, patch=_load_patch(task.acceptance.patch, "acceptance.patch", path)
     )
     repo = _resolve_repo(task.repo, path, root)
+    inherits = repo is not None and "setup" not in fields
     task = msgspec.structs.replace(
         task,
         repo=repo,
+        setup=tuple(setup) if inherits else task.setup,
         base=_resolve_base(task.base, repo, name, resolve),
         acceptance=acceptance,
         reference=_load_patch(task.reference, "reference", path),
@@ -392,6 +412,7 @@ _JUNIT_REPORTS = {
     "gradlew": "**/build/test-results/test/TEST-*.xml",
 }
 
+_SETUP_FIELD = {"# setup: [make deps]": "when not given: `commands.setup` in closeloop.toml"}
 _TEST_FIELDS = {
     "fail_to_pass: []": "tests that fail now and must pass: [tests/test_x.py::test_y]",
     "# pass_to_pass: []": "when not given: all that pass now and are not flaky",
@@ -423,6 +444,8 @@ def render_task_files(task: Task, folder: Path) -> dict[str, str]:
         name: task_values[name] for name in TASK_FIELDS if name in task_values
     }
     front_matter["repo"] = _relative_repo(task.repo, folder)
+    if task.repo is not None:
+        front_matter["setup"] = list(task.setup)  # without it, the project's would be used
     if task.reference is not None:
         front_matter["reference"] = f"{task.id}.patch"
         files[front_matter["reference"]] = task.reference
@@ -443,8 +466,7 @@ def render_new_task(
     """
     repo = {"# repo: ../other": "when not given: where this file lies; `none` for no code at all"}
     lines = [f"id: {name}", *_explain_fields(repo, name), f"base: {head}"]
-    if commands.setup:
-        lines += ["setup:", *(f"  - {yaml_scalar(line)}" for line in commands.setup)]
+    lines += _explain_fields(_SETUP_FIELD, name)
     acceptance_lines = [
         *_render_run(commands.test),
         *_explain_fields(_TEST_FIELDS if commands.test else {}, name),

@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from statistics import median
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -18,11 +17,9 @@ from closeloop.records.errors import BadInput
 from closeloop.records.experiment_plan import ExperimentResults
 from closeloop.records.finding import Measurement
 from closeloop.records.record import Record, Time, content_digest
+from closeloop.records.settings import Settings
 from closeloop.records.task import SplitMethod, Task, TaskSplit
 from closeloop.text.patches import parse_patch
-
-if TYPE_CHECKING:
-    from closeloop.tasks.task_files import ResolveRevision
 
 # What may be told of held-out tasks: that they are there, and how many attempts passed.
 #
@@ -317,11 +314,14 @@ class SetFacts(Record):
     """Of what was changed in the last 90 days, the share in areas without a task."""
 
 
-def load_task_files(place: Path, root: Path, resolve: ResolveRevision) -> list[TaskFile]:
-    """Every task of a folder, with its file."""
+def load_task_files(settings: Settings, root: Path) -> list[TaskFile]:
+    """Load every task of the project, with its file."""
+    from closeloop.sandbox.workspaces import resolve_commit
     from closeloop.tasks.task_files import load_tasks_by_file
 
-    tasks_by_file = load_tasks_by_file(place, root, resolve)
+    tasks_by_file = load_tasks_by_file(
+        root / settings.tasks, root, resolve_commit, settings.commands.setup
+    )
     return [TaskFile(task=task, path=path) for path, task in tasks_by_file.items()]
 
 

@@ -36,12 +36,12 @@ MAX_VALUE_DEPTH = 12
 def record(
     agent: str, request: str | None = None, *, system: str | None = None, folder: str | Path = ""
 ) -> SessionRecording:
-    """A recording, for `with` or as a decorator; written into `folder` as ATIF when it ends."""
+    """Open a recording, by `with` or as a decorator; `folder` gets it as ATIF when it ends."""
     return SessionRecording(agent, request, system, Path(folder) if folder else None)
 
 
 def recording() -> SessionRecording:
-    """The one that is open here: for code that is called inside it."""
+    """Return the innermost open recording, for code that is called inside it."""
     if (found := _open_recording.get()) is None:
         raise BadInput("Nothing is being recorded here: open a recording with closeloop.record().")
     return found
