@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import msgspec
 
-from closeloop.providers import find_model_settings, open_model
+from closeloop.providers.model_opening import find_model_settings, open_model
 from closeloop.records.settings import Settings
 from closeloop.records.task import Limits
 from closeloop.records.trace import ChatMessage, ModelRequest, ToolSpec

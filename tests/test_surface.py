@@ -30,6 +30,52 @@ def test_importing_closeloop_imports_nothing_heavy():
     assert not {"msgspec", "sqlite3", "httpx", "rich", "anyio"} & set(loaded)
 
 
+RECORDING = Path(__file__).parent / "traces/fixtures/claude_code"
+RUNS_THINGS = {"httpx", "jinja2", "tree_sitter", "yaml", "asyncio", "anyio"}
+"""With what attempts are run, models asked, pages served and code parsed."""
+STARTS = [
+    (("list", "attempts"), RUNS_THINGS | {"numpy"}),
+    (("find", "rounding"), RUNS_THINGS | {"numpy"}),
+    (("show", "ATTEMPT"), RUNS_THINGS | {"numpy"}),
+    (("show", "ATTEMPT", "--json"), RUNS_THINGS | {"numpy", "rich"}),
+    (("triage",), RUNS_THINGS),
+    (("metrics",), RUNS_THINGS),
+    (("import", str(RECORDING), "--jobs", "1"), RUNS_THINGS),
+]
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A folder with a store of one recording, and the attempt that it became."""
+    folder = tmp_path_factory.mktemp("project")
+    _run_python("from closeloop.cli import main; main()", folder, "import", str(RECORDING))
+    rows = _run_python("from closeloop.cli import main; main()", folder, "list", "attempts", "-q")
+    return folder, re.findall(r"\b[0-9a-f]{12}\b", rows)[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "unused"), STARTS, ids=[" ".join(words)[:30] for words, _ in STARTS]
+)
+def test_a_command_loads_only_what_it_needs(
+    project: tuple[Path, str], words: tuple[str, ...], unused: set[str]
+) -> None:
+    folder, attempt = project
+    code = (
+        "import sys, atexit; from closeloop.cli import main;"
+        "atexit.register(lambda: print('loaded:', *sys.modules)); main()"
+    )
+    given = [attempt if word == "ATTEMPT" else word for word in words]
+    loaded = _run_python(code, folder, *given).rpartition("loaded:")[2].split()
+    assert not unused & {*loaded}
+
+
+def _run_python(code: str, folder: Path, *arguments: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=folder, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+
+
 def test_type_checkers_know_the_same_names():
     text = Path(closeloop.__file__).with_suffix(".pyi").read_text(encoding="utf-8")
     assert sorted(re.findall(r"(\w+) as \1\b", text)) == sorted([*closeloop.__all__, "open"])

@@ -6,9 +6,10 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TypeVar, TypeVarTuple
+from typing import Generic, TypeVar, TypeVarTuple
 
 import anyio
+import anyio.lowlevel
 
 Item = TypeVar("Item")
 
@@ -27,59 +28,90 @@ async def run_limited(
     A lane may have room for fewer: while it is full, others overtake its items. So they do with an
     item that is not ready: one whose event is not set.
     """
-    lanes: dict[str, dict[int, Item]] = {}
-    for number, item in enumerate(items):
-        lanes.setdefault(lane(item), {})[number] = item
-    free_in_lane = {name: room.get(name, jobs) for name in lanes}
-    free_jobs = anyio.Semaphore(jobs)
-    freed = anyio.Event()
+    queue = _LaneQueue(items, lane, lambda name: room.get(name, jobs), ready)
 
-    def look_again() -> None:
-        nonlocal freed
-        freed.set()
-        freed = anyio.Event()
-
-    async def run_item(name: str, item: Item) -> None:
-        try:
-            await work(item)
-        finally:
-            free_in_lane[name] += 1
-            free_jobs.release()
-            look_again()
+    async def work_on_items() -> None:
+        while queue.has_items():
+            if (taken := queue.take_next()) is None:
+                await queue.changed.wait()
+                continue
+            name, item = taken
+            try:
+                await anyio.lowlevel.checkpoint()  # work on an item may wait for nothing
+                await work(item)
+            finally:
+                queue.give_room_back(name)
 
     async def wait_until_ready(event: anyio.Event) -> None:
         await event.wait()
-        look_again()
-
-    def find_first_ready(name: str) -> int | None:
-        return next(
-            (number for number, item in lanes[name].items() if _is_ready(ready(item))), None
-        )
-
-    def pick_next() -> tuple[int, str] | None:
-        firsts = [
-            (number, name)
-            for name in lanes
-            if free_in_lane[name] > 0 and (number := find_first_ready(name)) is not None
-        ]
-        return min(firsts, default=None)
+        queue.wake_workers()
 
     with unwrap_exception_group():
         async with anyio.create_task_group() as group:
-            waiting = (item for lane_items in lanes.values() for item in lane_items.values())
-            for event in filter(None, {ready(item) for item in waiting}):
+            for event in queue.list_unset_events():
                 group.start_soon(wait_until_ready, event)
-            while any(lanes.values()):
-                await free_jobs.acquire()
-                while (chosen := pick_next()) is None:
-                    await freed.wait()
-                number, name = chosen
-                free_in_lane[name] -= 1
-                group.start_soon(run_item, name, lanes[name].pop(number))
+            for _ in range(min(jobs, queue.count_items())):
+                group.start_soon(work_on_items)
 
 
-def _is_ready(event: anyio.Event | None) -> bool:
-    return event is None or event.is_set()
+class _LaneQueue(Generic[Item]):
+    """Items that wait for a worker, in lanes that each have room for some at once."""
+
+    def __init__(
+        self,
+        items: Iterable[Item],
+        lane: Callable[[Item], str],
+        room: Callable[[str], int],
+        ready: Callable[[Item], anyio.Event | None],
+    ) -> None:
+        self._lanes: dict[str, dict[int, Item]] = {}
+        for number, item in enumerate(items):
+            self._lanes.setdefault(lane(item), {})[number] = item
+        self._free = {name: room(name) for name in self._lanes}
+        self._ready = ready
+        self.changed = anyio.Event()
+        """Set when another item may be taken, and then a new one."""
+
+    def has_items(self) -> bool:
+        return any(self._lanes.values())
+
+    def count_items(self) -> int:
+        return sum(map(len, self._lanes.values()))
+
+    def list_unset_events(self) -> set[anyio.Event]:
+        """What items wait for."""
+        waiting = (item for items in self._lanes.values() for item in items.values())
+        return {event for event in map(self._ready, waiting) if event and not event.is_set()}
+
+    def take_next(self) -> tuple[str, Item] | None:
+        """The first item that is ready and whose lane has room, and its lane."""
+        firsts = [
+            (number, name)
+            for name, items in self._lanes.items()
+            if self._free[name] > 0 and (number := self._find_first_ready(items)) is not None
+        ]
+        if not firsts:
+            return None
+        number, name = min(firsts)
+        self._free[name] -= 1
+        return name, self._lanes[name].pop(number)
+
+    def _find_first_ready(self, items: dict[int, Item]) -> int | None:
+        return next((number for number, item in items.items() if self._is_ready(item)), None)
+
+    def _is_ready(self, item: Item) -> bool:
+        event = self._ready(item)
+        return event is None or event.is_set()
+
+    def give_room_back(self, name: str) -> None:
+        """Work on an item of a lane has ended."""
+        self._free[name] += 1
+        self.wake_workers()
+
+    def wake_workers(self) -> None:
+        """Let those look again that found nothing to do."""
+        self.changed.set()
+        self.changed = anyio.Event()
 
 
 @contextmanager

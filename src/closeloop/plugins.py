@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Literal
+import sys
+from functools import lru_cache
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from typing import Any, Literal, cast
 
 from closeloop.records.errors import PluginFailed, unknown_name_error
 
@@ -12,7 +14,14 @@ PluginKind = Literal["agents", "checks", "detectors", "encoders", "judges", "rea
 
 def installed_plugins(kind: PluginKind) -> dict[str, EntryPoint]:
     """Every plug-in of a kind that is installed."""
-    return {entry.name: entry for entry in entry_points(group=f"closeloop.{kind}")}
+    entries = _read_entry_points(tuple(sys.path)).select(group=f"closeloop.{kind}")
+    return {entry.name: entry for entry in entries}
+
+
+@lru_cache(maxsize=1)
+def _read_entry_points(path: tuple[str, ...]) -> EntryPoints:
+    """Those of all packages on the path; reading them takes as long as many commands."""
+    return cast("EntryPoints", entry_points())
 
 
 def load_plugin(kind: PluginKind, name: str) -> Any:

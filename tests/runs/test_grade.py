@@ -282,10 +282,10 @@ def test_a_command_that_hides_failures_cannot_be_scored(project, grader):
 
 def moody(name: str, count: Path, *runs: int) -> str:
     """A Python statement that counts in a file, and fails in the runs of these numbers."""
+    # What is appended tells runs apart that count at the same time.
     return (
-        f"import pathlib; count = pathlib.Path({str(count)!r}) / {name!r}; "
-        "number = len(count.read_text()) if count.exists() else 0; "
-        f"count.write_text('x' * (number + 1)); assert number not in {runs}"
+        f"count = open({str(count / name)!r}, 'ab'); count.write(b'x'); count.flush(); "
+        f"number = count.tell() - 1; count.close(); assert number not in {runs}"
     )
 
 
@@ -304,12 +304,33 @@ def test_a_test_that_a_change_broke_once_is_not_scored(project, grader, tmp_path
 
 
 def test_a_test_that_a_change_breaks_now_and_then_is_held_against_it(project, grader, tmp_path):
-    change = project.patch({"billing.py": breaking_label(tmp_path, 0, *range(2, 30))})
+    change = project.patch({"billing.py": breaking_label(tmp_path, 0, *range(4, 30))})
     graded = grader.grade(project.task(), change)
     assert graded.outcome.result == "fail", graded.outcome
     assert graded.outcome.reasons == (
         f"{LABEL} fails sometimes, in 4 of 5 runs with the change, and in none of 7 without it",
     )
+
+
+def test_only_the_tests_that_a_change_broke_are_run_again(project, grader, tmp_path):
+    """Each run of the whole suite counts itself."""
+    counting = f"\n\ndef test_counted():\n    {moody('counted', tmp_path)}\n"
+    task = project.task(acceptance={"patch": project.patch({"test_billing.py": TESTS + counting})})
+    wrong_label = FIXED.replace("return text.upper()", "return 'B'")
+    graded = grader.grade(task, project.patch({"billing.py": wrong_label}))
+    assert graded.outcome.result == "fail"
+    assert graded.broken == (LABEL,)
+    assert len((tmp_path / "counted").read_text()) == 2  # before the change, and after it
+
+
+def test_a_test_that_breaks_only_among_others_is_run_again_with_all(project, grader):
+    spoiled = FIXED.replace("return sum(prices)", "prices.append(0); return sum(prices)")
+    shared = "\n\nPRICES = [1, 2]\n\n\ndef test_first():\n    assert total(PRICES) == 3\n"
+    shared += "\n\ndef test_later():\n    assert PRICES == [1, 2]\n"
+    task = project.task(acceptance={"patch": project.patch({"test_billing.py": TESTS + shared})})
+    graded = grader.grade(task, project.patch({"billing.py": spoiled}))
+    assert graded.outcome.result == "fail", graded.outcome
+    assert "test_billing.py::test_later" in graded.broken
 
 
 def test_a_fail_to_pass_test_that_fails_now_and_then_is_no_pass(project, grader, tmp_path):
@@ -327,7 +348,7 @@ def test_a_fail_to_pass_test_that_fails_now_and_then_is_no_pass(project, grader,
 
 
 def test_a_test_that_is_flaky_at_the_base_is_not_held_against_a_change(project, grader, tmp_path):
-    flaky = f"\n\ndef test_flaky():\n    {moody('flaky', tmp_path, 1, 3, 9)}\n"
+    flaky = f"\n\ndef test_flaky():\n    {moody('flaky', tmp_path, 1, 3, 12)}\n"
     task = project.task(acceptance={"patch": project.patch({"test_billing.py": TESTS + flaky})})
     graded = grader.grade(task, task.reference)
     assert graded.outcome.result == "pass"

@@ -108,11 +108,15 @@ def lost_attempt(one: AttemptOrder, started: datetime, cause: str) -> AttemptRes
     return AttemptResult(attempt=attempt)
 
 
+def attempt_id(one: AttemptOrder) -> str:
+    return content_digest(one.key)[:12]
+
+
 def attempt_identity(one: AttemptOrder) -> dict[str, Any]:
     """Which attempt it is, however it ends."""
     slot = one.slot
     return {
-        "id": content_digest(one.key)[:12],
+        "id": attempt_id(one),
         "origin": "experiment",
         "task": slot.task.id,
         "task_digest": slot.task.digest,

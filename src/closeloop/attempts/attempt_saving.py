@@ -17,6 +17,7 @@ import msgspec
 from anyio import to_thread
 from msgspec.structs import replace
 
+from closeloop.records.attempt import AttemptRow
 from closeloop.records.errors import BadInput, Fault, MachineFailed
 from closeloop.records.evaluation import Evaluations, JudgeVersion
 from closeloop.records.experiment_plan import AttemptResult, ScheduledAttempt
@@ -174,8 +175,10 @@ class ResultSaver:
         self._broken = set_batch_aside(batch, self._refused, self._folder, self._plan, again)
 
 
-def save_finished_attempt(made: AttemptResult, job: str, store: Store, folder: Path) -> bool:
-    """Save an attempt, or put it by; False when another process was first."""
+def save_finished_attempt(
+    made: AttemptResult, job: str, store: Store, folder: Path
+) -> AttemptRow | None:
+    """Save an attempt, or put it by; None when another process was first."""
     try:
         return store.save_attempt(made, job)
     except Fault as fault:
@@ -286,8 +289,8 @@ class AttemptBranch(Record):
 
 async def save_attempt_result(
     made: AttemptResult, task: Task, store: Store, job: str, aside: Path
-) -> AttemptResult | None:
-    """Whole or not at all, in one transaction; None when another process was first.
+) -> AttemptRow | None:
+    """Save it whole or not at all, in one transaction; None when another process was first.
 
     Where the database takes nothing, it is put aside.
     """
@@ -302,8 +305,8 @@ async def save_attempt_result(
             made = msgspec.structs.replace(made, attempt=attempt)
     made = msgspec.structs.replace(made, events=ended_events(made, task))
     with anyio.CancelScope(shield=True):
-        saved = await to_thread.run_sync(save_finished_attempt, made, job, store, aside)
-    return made if saved else None
+        row = await to_thread.run_sync(save_finished_attempt, made, job, store, aside)
+    return row  # noqa: RET504 - mypy holds that a scope may swallow the end of its block
 
 
 def make_attempt_branch(made: AttemptResult, task: Task) -> AttemptBranch | None:

@@ -20,7 +20,7 @@ from closeloop.attempts.attempt_execution import (
     LEASE_SECONDS,
     AttemptExecutor,
     AttemptPacer,
-    attempt_identity,
+    attempt_id,
     default_job_count,
     maintain_leases,
     open_executor,
@@ -299,17 +299,8 @@ async def run_slot(
         tell(slot.progress_event("started"))
         result = await run.executor.make(claimed_order)
         unsaved_folder = context.tools.root / ATTEMPTS_FOLDER
-        saved_result = await save_attempt_result(
-            result, slot.task, context.store, order.key, unsaved_folder
-        )
         # None when this process slept so long that another one took over and was first.
-        row = (
-            make_attempt_row(
-                saved_result.attempt, saved_result.trace, saved_result.change, saved_result.grade
-            )
-            if saved_result
-            else None
-        )
+        row = await save_attempt_result(result, slot.task, context.store, order.key, unsaved_folder)
         if result.mend is not None:
             run.pace.mark_broken(slot.variant.digest, result.mend)
         if row is None or row.exit != "machine" or result.mend is not None or run.faults:
@@ -336,9 +327,11 @@ def claim_slot(
 
 def with_agent_context(order: AttemptOrder, run: RunState) -> AttemptOrder:
     """With what the agent is told beside its task."""
+    if run.brief is tell_nothing:
+        return order
     slot = order.slot
     crew = run.context.tools.crews[slot.variant.digest]
-    context = run.brief(slot.task, crew, attempt_identity(order)["id"])
+    context = run.brief(slot.task, crew, attempt_id(order))
     return replace(order, slot=replace(slot, context=context))
 
 

@@ -115,8 +115,11 @@ def require_hidden_folders(settings: Settings, root: Path, cache: Path) -> None:
 
 
 def sandbox_description(workspaces: WorkspacePool) -> str:
-    """How commands are caged here, what is enforced and what is not."""
-    return describe_sandbox_limits(workspaces.guards)
+    """How commands are confined here, what is enforced and what is not."""
+    return _describe_limits(workspaces.guards)
+
+
+_describe_limits = functools.cache(describe_sandbox_limits)
 
 
 @functools.cache

@@ -8,7 +8,7 @@ from typing import Literal
 
 from closeloop.records.change import Language
 from closeloop.records.settings import CheckSettings
-from closeloop.text.wording import matches_globs
+from closeloop.text.wording import compile_lazily, matches_globs
 
 FileKind = Literal[
     "source",
@@ -75,77 +75,77 @@ _MANIFESTS = _split_words(
     " composer.json mix.exs package.swift pubspec.yaml podfile conanfile.txt conanfile.py"
     " vcpkg.json packages.config directory.packages.props build.sbt rebar.config project.clj"
 )
-_REQUIREMENTS = re.compile(
+_REQUIREMENTS = compile_lazily(
     r"(.*/)?([\w.-]*(requirements|constraints)[\w.-]*\.(txt|in)|requirements/[^/]+\.(txt|in))"
     r"|.*\.(gemspec|csproj|fsproj|vbproj|cabal)"
 )
-_CI_FOLDERS = re.compile(
+_CI_FOLDERS = compile_lazily(
     r"(.*/)?(\.github/(workflows|actions)|\.circleci|\.buildkite|\.gitlab|\.woodpecker|\.tekton"
     r"|\.azure-pipelines)/.*"
 )
-_CI_NAMES = re.compile(
+_CI_NAMES = compile_lazily(
     r"\.gitlab-ci\.ya?ml|\.travis\.yml|jenkinsfile(\..*)?|azure-pipelines.*\.ya?ml|\.drone\.yml"
     r"|bitbucket-pipelines\.yml|\.?appveyor\.ya?ml|cloudbuild\.ya?ml|\.cirrus\.ya?ml|buildspec\.yml"
     r"|\.woodpecker\.ya?ml|codefresh\.yml|\.semaphore\.yml|action\.ya?ml"
 )
-_VENDORED = re.compile(
+_VENDORED = compile_lazily(
     r"(^|/)(_?vendor|vendored|node_modules|bower_components|third[_-]?party|site-packages|dist"
     r"|Godeps|Pods|\.venv|venv|\.yarn/(releases|plugins|sdks)|gradle/wrapper|\.mvn/wrapper)/"
     r"|(^|/)(gradlew|mvnw)(\.bat|\.cmd)?$"
 )
-_GENERATED_NAMES = re.compile(
+_GENERATED_NAMES = compile_lazily(
     r".*(\.min\.(m?js|cjs|css)|\.(js|css|mjs|cjs|ts)\.map|_pb2(_grpc)?\.pyi?|\.pb(\.gw|\.validate)?\.go"
     r"|_grpc\.pb\.go|\.pb\.(cc|h|swift)|_pb\.(js|ts|d\.ts|rb)|\.(generated|g|freezed|designer)\.\w+"
     r"|_generated\.\w+|-bundle\.js|\.bundle\.js)|zz_generated\..*|bindata\.go"
 )
-_MIGRATION_FOLDERS = re.compile(r"(^|/)(migrations?|migrate|alembic/versions)/(.*/)?[^/]+$")
-_MIGRATION_NAMES = re.compile(r"([a-z]{0,2}\d+|[0-9a-f]{8,})[_.-].*|.*\.sql")
-_FLYWAY = re.compile(r"(^|/)[VUR]\d[\d._]*__\w+\.(sql|java)$")
-_API_SCHEMA = re.compile(r"(openapi|swagger)[\w.-]*\.(ya?ml|json)|.*\.schema\.json|schema\.rb")
-_BUILD_NAMES = re.compile(
+_MIGRATION_FOLDERS = compile_lazily(r"(^|/)(migrations?|migrate|alembic/versions)/(.*/)?[^/]+$")
+_MIGRATION_NAMES = compile_lazily(r"([a-z]{0,2}\d+|[0-9a-f]{8,})[_.-].*|.*\.sql")
+_FLYWAY = compile_lazily(r"(^|/)[VUR]\d[\d._]*__\w+\.(sql|java)$")
+_API_SCHEMA = compile_lazily(r"(openapi|swagger)[\w.-]*\.(ya?ml|json)|.*\.schema\.json|schema\.rb")
+_BUILD_NAMES = compile_lazily(
     r"(gnu)?makefile|dockerfile(\..*)?|.*\.dockerfile|containerfile|docker-compose.*|procfile"
     r"|vagrantfile|rakefile|justfile|cmakelists\.txt|build|workspace|codeowners|noxfile\.py"
     r"|(ts|js)config.*\.json|appsettings[\w.]*\.json|settings\.json|.*\.config\.\w+|.*rc\.(c?js|json)"
 )
-_DOC_NAMES = re.compile(
+_DOC_NAMES = compile_lazily(
     r"(readme|changelog|changes|history|news|release-notes|(un)?licen[cs]e|copying|notice|authors"
     r"|contributors|maintainers|contributing|security|code_of_conduct|todo|install)([.-].*)?"
 )
-_HIDDEN_PATH = re.compile(r"(^|/)\.[^/]+(/[^/]+)?$")
-_DOC_FOLDERS = re.compile(r"(^|/)(docs?|documentation|man|newsfragments|changelog\.d)/")
-_TEST_FOLDERS = re.compile(
+_HIDDEN_PATH = compile_lazily(r"(^|/)\.[^/]+(/[^/]+)?$")
+_DOC_FOLDERS = compile_lazily(r"(^|/)(docs?|documentation|man|newsfragments|changelog\.d)/")
+_TEST_FOLDERS = compile_lazily(
     r"(^|/)(tests|__tests__|__mocks__|__snapshots__|testdata|src/test)/|^(test|e2e|cypress|spec)/"
     r"|(^|/)conftest\.py$"
 )
 """What tests need. A folder `test` further down may be a product: `django/test`."""
 _TEST_FILE_PATTERNS: tuple[tuple[frozenset[str], re.Pattern[str]], ...] = (
-    (_split_words("py"), re.compile(r"(.*/)?(test_[^/]*|[^/]*_test|tests)\.py")),
+    (_split_words("py"), compile_lazily(r"(.*/)?(test_[^/]*|[^/]*_test|tests)\.py")),
     (
         _split_words("js mjs cjs jsx ts mts cts tsx"),
-        re.compile(
+        compile_lazily(
             r"(?!.*\.d\.[mc]?ts$)(.*/)?(([^/]*[._-])?(test|spec)\.\w+|[^/]*\.cy\.\w+|test-[^/]*"
             r"|(__tests__|test)/.*)"
         ),
     ),
-    (_split_words("go"), re.compile(r"(.*/)?(?![_.])[^/]*_test\.go")),
+    (_split_words("go"), compile_lazily(r"(.*/)?(?![_.])[^/]*_test\.go")),
     (
         _split_words("java kt groovy scala cs"),
-        re.compile(
+        compile_lazily(
             r"(?!(.*/)?src/main/)(.*/)?(Test[A-Z0-9_][^/.]*|[^/.]*(Test|Tests|TestCase|Spec)"
             r"|[^/.]*[a-z0-9](IT|ITCase))\.\w+"
         ),
     ),
-    (_split_words("rs"), re.compile(r"(.*/)?(tests/([^/]+|[^/]+/main)|src/(.*/)?tests?)\.rs")),
-    (_split_words("rb"), re.compile(r"(.*/)?(test_[^/]*|[^/]*_(test|spec))\.rb")),
-    (_split_words("php swift"), re.compile(r"(.*/)?[^/]*Tests?\.\w+")),
-    (_split_words("exs dart"), re.compile(r"(.*/)?[^/]*_test\.\w+")),
-    (_split_words("c cc cpp cxx"), re.compile(r"(.*/)?([^/]*_(unit)?tests?|test_[^/]*)\.\w+")),
+    (_split_words("rs"), compile_lazily(r"(.*/)?(tests/([^/]+|[^/]+/main)|src/(.*/)?tests?)\.rs")),
+    (_split_words("rb"), compile_lazily(r"(.*/)?(test_[^/]*|[^/]*_(test|spec))\.rb")),
+    (_split_words("php swift"), compile_lazily(r"(.*/)?[^/]*Tests?\.\w+")),
+    (_split_words("exs dart"), compile_lazily(r"(.*/)?[^/]*_test\.\w+")),
+    (_split_words("c cc cpp cxx"), compile_lazily(r"(.*/)?([^/]*_(unit)?tests?|test_[^/]*)\.\w+")),
 )
 
 _HEAD_BYTES = 8000
 _MINIFIABLE_EXTENSIONS = _split_words("js mjs cjs css")
-_COMMENT = re.compile(rb"\s*(?:#|//|/?\*|--|<!--|;|%|\"\"\"|'''|$)")
-_GENERATED_MARK = re.compile(
+_COMMENT = compile_lazily(rb"\s*(?:#|//|/?\*|--|<!--|;|%|\"\"\"|'''|$)")
+_GENERATED_MARK = compile_lazily(
     rb"@generated\b"
     rb"|\b(?:code|file) generated (?:by|from|automatically)\b"
     rb"|(?:^\W*|\bthis (?:file|code|module) (?:is|was|has been) |\bthis is an? )"

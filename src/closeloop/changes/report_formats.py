@@ -12,7 +12,6 @@ from urllib.parse import quote
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from closeloop import __version__
-from closeloop.grading.tool_outcomes import tool_outcome
 from closeloop.records.attempt import Outcome
 from closeloop.records.change import (
     ChangeReport,
@@ -130,6 +129,8 @@ def _reasons_name_risk(report: ChangeReport) -> bool:
 
 def is_tool_worse(tool: ToolRun) -> bool:
     """Whether a tool has something against the change."""
+    from closeloop.grading.tool_outcomes import tool_outcome
+
     return tool_outcome(tool) != "no worse"
 
 
@@ -804,7 +805,7 @@ def _add_tool_suite(root: Element, tool: ToolRun) -> None:
         return
     case = _add_case(suite, tool.command, tool.name)
     note = tool.note or tool.after
-    if tool.after != "passed" and tool_outcome(tool) == "no worse":
+    if tool.after != "passed" and not is_tool_worse(tool):
         _add_result(case, "skipped", f"{note}, before this change too")
     elif tool.after == "failed":
         _add_result(case, "failure", note, tool.output)

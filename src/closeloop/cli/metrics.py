@@ -88,7 +88,6 @@ def metrics(  # noqa: PLR0913 - one parameter for each flag
         raise BadInput("--alert and --baseline-end need --over-time.")
     from closeloop.cli.config import load_project_scores
     from closeloop.cli.console import print_json, print_parts, split_list_flag
-    from closeloop.cli.task import render_held_out
     from closeloop.metrics.held_out_runs import report_held_out
     from closeloop.metrics.metric_figures import compute_metrics
     from closeloop.metrics.score_columns import define_metrics
@@ -107,8 +106,13 @@ def metrics(  # noqa: PLR0913 - one parameter for each flag
         held_out = report_held_out(store)
     if json:
         print_json(record_to_map(result) | {"held_out": held_out})
-    else:
-        print_parts(*render_metrics(result), *(render_held_out(held_out) if held_out else ()))
+        return
+    parts = [*render_metrics(result)]
+    if held_out:
+        from closeloop.cli.task import render_held_out
+
+        parts += render_held_out(held_out)
+    print_parts(*parts)
 
 
 def print_cost_report(*, json: bool) -> None:

@@ -367,20 +367,16 @@ def add_judge_opinions(story: AttemptDetails, store: Store) -> AttemptDetails:
     """With what models say of it: their findings, and of each judge the newest evaluation."""
     from msgspec.structs import replace
 
-    from closeloop.judges.trace_questions import add_answer_findings
-
     name, measurement = story.attempt.id, story.measurement
-    answers = store.judged.positive_answers(name).get(name, [])
+    if answers := store.judged.positive_answers(name).get(name):
+        from closeloop.judges.trace_questions import add_answer_findings
+
+        findings = add_answer_findings(measurement.findings, answers)
+        measurement = replace(measurement, findings=findings)
     newest: dict[str, Evaluation] = {}
     for one in store.judged.list_evaluations(attempt=name):
         newest.setdefault(one.judge, one)
-    return replace(
-        story,
-        measurement=replace(
-            measurement, findings=add_answer_findings(measurement.findings, answers)
-        ),
-        evaluations=tuple(newest.values()),
-    )
+    return replace(story, measurement=measurement, evaluations=tuple(newest.values()))
 
 
 def render_evaluation_list(evaluations: Sequence[Evaluation]) -> Iterator[RenderableType]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -227,9 +226,13 @@ class AttemptProxy:
         self._reason = self._reason or reason
         self._shut.set()
 
+    def end_turns(self) -> None:
+        """The attempt is over: no turn begins any more."""
+        self.shut_off(MachineFailed("The attempt has ended."))
+
     async def end_attempt(self) -> None:
         """The attempt is over: what is still under way is broken off, and recorded so."""
-        self.shut_off(MachineFailed("The attempt has ended."))
+        self.end_turns()
         for task in self._under_way:
             task.cancel()
         if self._under_way:
@@ -239,8 +242,9 @@ class AttemptProxy:
         """One turn of an agent of ours."""
         entry = self._ledger.begin_entry("reply")
         try:
-            await self._ledger.record_request(entry, self._encoder.encode(request))
-            async with self._take_turn():
+            await self._ledger.record_pieces(entry, self._encoder.encode(request))
+            await self._wait_for_turn()
+            with self._budget.hold_turn():
                 reply = await self._source.reply(request, entry)
                 entry.status, entry.answered = 200, True
                 entry.add_response(msgspec.json.encode(reply))
@@ -254,14 +258,12 @@ class AttemptProxy:
         finally:
             self._end_entry(entry)
 
-    @asynccontextmanager
-    async def _take_turn(self) -> AsyncIterator[None]:
+    async def _wait_for_turn(self) -> None:
+        """Return when a turn may begin; what the proxy was shut off by, where it is."""
         if self._reason is None:
             await self._budget.wait_for_room()
         if self._reason is not None:
             raise self._reason
-        async with self._budget.hold_turn():
-            yield
 
     async def answer(self, asked: AgentRequest, out: ResponseWriter) -> None:
         """Whatever an agent asks over HTTP."""
@@ -306,7 +308,8 @@ class AttemptProxy:
                 await self._source.count(asked, out)
                 entry.answered = True
                 return
-            async with self._take_turn():
+            await self._wait_for_turn()
+            with self._budget.hold_turn():
                 await self._source.answer(asked, out)
         except MalformedRequest as malformed:
             entry.cause, entry.answered = str(malformed), True

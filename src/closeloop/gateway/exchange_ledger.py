@@ -14,7 +14,12 @@ import msgspec
 
 from closeloop.providers import anthropic, gemini, openai, responses
 from closeloop.providers.format_dialect import ServedFormat, format_sse_event
-from closeloop.providers.provider_streams import RequestSplitter, read_provider_reply
+from closeloop.providers.provider_streams import (
+    MIN_PIECE_BYTES,
+    RequestSplitter,
+    read_provider_reply,
+    split_into_pieces,
+)
 from closeloop.records.attempt import Usage
 from closeloop.records.record import Record
 from closeloop.records.trace import ChatMessage, Exchange, ModelRequest
@@ -154,24 +159,40 @@ class ExchangeEntry:
 
 
 class RequestEncoder:
-    """Encodes the requests of a conversation; messages of the last one are not encoded again."""
+    """Encodes the requests of a conversation; what the last one had in common is kept."""
 
     _HEAD = b'{"messages":['
 
     def __init__(self) -> None:
         self._messages: tuple[ChatMessage, ...] = ()
-        self._encoded = b""
+        self._pieces: list[bytes] = []
+        """The messages, but for the last ones."""
+        self._last_piece = self._HEAD
+        self._settings: ModelRequest | None = None
+        self._settings_pieces: list[bytes] = []
 
-    def encode(self, request: ModelRequest) -> bytes:
-        """The request as JSON."""
+    def encode(self, request: ModelRequest) -> list[bytes]:
+        """The request as JSON, in pieces that the next one of the conversation shares."""
         known = len(self._messages)
         if request.messages[:known] != self._messages:
-            known, self._messages, self._encoded = 0, (), b""
-        new = msgspec.json.encode(request.messages[known:])[1:-1]
-        self._encoded += b"," + new if known and new else new
+            known, self._messages, self._pieces, self._last_piece = 0, (), [], self._HEAD
+        new_messages = [msgspec.json.encode(message) for message in request.messages[known:]]
+        settings = msgspec.structs.replace(request, messages=())
+        if settings != self._settings:
+            first, *others = _split_settings(msgspec.json.encode(settings))
+            self._settings_pieces = [first.removeprefix(self._HEAD), *others]
+            self._settings = settings
+        for number, message in enumerate(new_messages, known):
+            self._last_piece += b"," + message if number else message
+            if len(self._last_piece) >= MIN_PIECE_BYTES:
+                self._pieces.append(self._last_piece)
+                self._last_piece = b""
         self._messages = request.messages
-        rest = msgspec.json.encode(msgspec.structs.replace(request, messages=()))
-        return self._HEAD + self._encoded + rest.removeprefix(self._HEAD)
+        return [*self._pieces, self._last_piece, *self._settings_pieces]
+
+
+# All attempts of a variant send the same.
+_split_settings = lru_cache(maxsize=16)(split_into_pieces)
 
 
 class Ledger(Sequence[Exchange]):
@@ -198,8 +219,19 @@ class Ledger(Sequence[Exchange]):
         else:
             entry.request = self._clean_request(body)
 
+    async def record_pieces(self, entry: ExchangeEntry, pieces: Sequence[bytes]) -> None:
+        """The same of a request that is already cut; in a thread where much of it is new."""
+        new_bytes = sum(len(piece) for piece in pieces if piece not in self._known)
+        if new_bytes > LARGE_BODY_BYTES:
+            entry.request = await asyncio.to_thread(self._clean_pieces, pieces)
+        else:
+            entry.request = self._clean_pieces(pieces)
+
     def _clean_request(self, body: bytes) -> tuple[bytes, ...]:
-        return tuple(map(self._clean_piece, self._splitter.split(body)))
+        return self._clean_pieces(self._splitter.split(body))
+
+    def _clean_pieces(self, pieces: Sequence[bytes]) -> tuple[bytes, ...]:
+        return tuple(self._clean_piece(piece) for piece in pieces if piece)
 
     def end_entry(self, entry: ExchangeEntry) -> None:
         """Nothing more will come of it."""
@@ -246,13 +278,17 @@ class Ledger(Sequence[Exchange]):
     def __iter__(self) -> Iterator[Exchange]:
         return map(_build_exchange, self._entries)
 
+    def iterate_split(self) -> Iterator[tuple[Exchange, tuple[bytes, ...]]]:
+        """Each exchange without its request, and the pieces of that."""
+        return ((_build_exchange(entry, joined=False), entry.request) for entry in self._entries)
 
-def _build_exchange(entry: ExchangeEntry) -> Exchange:
+
+def _build_exchange(entry: ExchangeEntry, *, joined: bool = True) -> Exchange:
     return Exchange(
         number=entry.number,
         at=entry.at,
         path=entry.path,
-        request=b"".join(entry.request),
+        request=b"".join(entry.request) if joined else b"",
         response=b"".join(entry.response),
         content_type=entry.content_type,
         status=entry.status,

@@ -96,6 +96,10 @@ class ProxyListener:
             self._entrances.listeners.doors[self._secret] = door
         return f"http://127.0.0.1:{self._entrances.port}/{self._secret}"
 
+    @property
+    def is_open(self) -> bool:
+        return bool(self._secret) or self._listener is not None
+
     async def close(self) -> None:
         if self._secret:
             del self._entrances.listeners.doors[self._secret]
@@ -209,9 +213,11 @@ class Gateway:
         try:
             yield door
         finally:
-            with anyio.CancelScope(shield=True):
-                await entrance.close()
-                await door.end_attempt()
+            if entrance.is_open or door.busy:
+                with anyio.CancelScope(shield=True):
+                    await entrance.close()
+                    await door.end_attempt()
+            door.end_turns()
 
 
 @asynccontextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 import msgspec
@@ -21,13 +20,14 @@ from closeloop.records.errors import MachineFailed
 from closeloop.records.record import Record, content_digest
 from closeloop.records.trace import ChatMessage, Exchange, ModelReply, ModelRequest
 from closeloop.text.untrusted import find_seals
+from closeloop.text.wording import compile_lazily
 
 # A recorded attempt as something to answer from: which answer belongs to which request.
 
 REPLY_PATH = "reply"
 """The path of what an agent of ours asked, in our own records."""
 _MAX_QUOTE_CHARS = 60
-_VOLATILE = re.compile(
+_VOLATILE = compile_lazily(
     r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
     r"|(?:/private)?/(?:tmp|var/tmp|var/folders|dev/shm)/[^\s\"'\\,;:()<>]{1,300}"
     r"|\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?)?"

@@ -41,6 +41,7 @@ from closeloop.grading.integrity.restore import (
     why_restored,
 )
 from closeloop.grading.suite_run import (
+    FAILING_STATUSES,
     KILLED_EXIT_CODES,
     MAX_NAMED,
     NOT_FOUND_EXIT_CODE,
@@ -48,14 +49,15 @@ from closeloop.grading.suite_run import (
     SuiteVerdict,
     judge_suite,
     list_tests_to_keep,
+    select_pytest_tests,
     tests_to_fix,
 )
 from closeloop.grading.task_proof import (
     NOTHING_PASSES,
     UnfitChange,
     base_root,
+    find_grading_basis,
     find_steering,
-    find_task_defect,
     open_clean_room,
     run_base_tests,
     run_in_clean_room,
@@ -65,7 +67,6 @@ from closeloop.grading.tool_outcomes import (
     changed_paths,
     list_patch_paths,
     parse_change,
-    with_failing_tests,
 )
 from closeloop.records.attempt import AWAITING_REVIEW, Attempt, Grade, Outcome, Proof, TestRun
 from closeloop.records.change import Change
@@ -406,14 +407,14 @@ async def grade_attempt(
         )
     if before is None or before.trouble is not None:
         before = await run_base_tests(workspaces, base, task)
-    task = with_failing_tests(task, before)
-    steering = find_steering(base, task, before)
+    basis = find_grading_basis(base, task, before)
+    task, steering = basis.task, basis.steering
     restored = await _list_restored_paths(steering, submission.change)
     partial_grade = msgspec.structs.replace(
         _grade_without_running(task, submission, steering, restored), before=before
     )
-    if defect := find_task_defect(task, before):
-        return _with_outcome(partial_grade, _unscored_outcome(defect))
+    if basis.defect is not None:
+        return _with_outcome(partial_grade, _unscored_outcome(basis.defect))
     context = _GradingContext(
         workspaces=workspaces,
         base=base,
@@ -427,9 +428,11 @@ async def grade_attempt(
 
 
 async def _list_restored_paths(steering: Steering, change: Change) -> dict[str, str]:
-    """The paths of a change that do not count, each with why; found in a thread."""
+    """The paths of a change that do not count, each with why; a base is read in a thread."""
     if not change.patch:
         return {}
+    if steering.base is None:
+        return restored_paths(steering, change)
     return await anyio.to_thread.run_sync(restored_paths, steering, change)
 
 
@@ -466,7 +469,7 @@ async def _grade_by_tests(context: _GradingContext, partial_grade: Grade) -> Gra
             outcome = _unscored_outcome(str(fault))
     outcome = doubt_pass(outcome, checks)
     missing_names: tuple[str, ...] | None = ()
-    if change.patch:
+    if change.patch and any(_failure_messages(after)):
         missing_names = await anyio.to_thread.run_sync(
             find_made_up_names, task, change, after, base_root(context.base)
         )
@@ -576,6 +579,8 @@ async def _run_after_change(context: _GradingContext, with_change: SuiteSeries) 
     broken = judge_suite(task.acceptance, before, after, flaky=before.flaky).broken
     if not broken or not after.ran or after.trouble or after.commands[0].stopped:
         return after
+    if await _fail_by_themselves(context, broken):
+        return after
     with unwrap_exception_group():
         async with anyio.create_task_group() as group:
             for _ in range(RERUN_COUNT):
@@ -587,6 +592,36 @@ async def _run_after_change(context: _GradingContext, with_change: SuiteSeries) 
         again = await context.run_suite(None)
         unsteady |= {test.id for test in again.tests if test.status == "failed"}
     return msgspec.structs.replace(after, flaky=tuple(name for name in broken if name in unsteady))
+
+
+async def _fail_by_themselves(context: _GradingContext, broken: Sequence[str]) -> bool:
+    """Whether tests fail without the rest of the suite too, with the change and never before it.
+
+    Then the whole suite need not be run again. Whatever else comes of it says nothing: a test may
+    pass or fail only because others ran first.
+    """
+    acceptance = context.task.acceptance
+    command = select_pytest_tests(acceptance.run or "", broken)
+    if command is None:
+        return False
+    narrow = msgspec.structs.replace(acceptance, run=command, commands=())
+    alone = msgspec.structs.replace(
+        context, task=msgspec.structs.replace(context.task, acceptance=narrow)
+    )
+    changed = SuiteSeries(
+        runs=[], run_suite=partial(alone.run_suite, context.submission.change.patch)
+    )
+    unchanged = SuiteSeries(runs=[], run_suite=partial(alone.run_suite, None))
+    with unwrap_exception_group():
+        async with anyio.create_task_group() as group:
+            for series in (*[changed] * RERUN_COUNT, unchanged):
+                group.start_soon(extend_series, series)
+    failed = [
+        {test.id for test in run.tests if test.status in FAILING_STATUSES} for run in changed.runs
+    ]
+    return all(found.issuperset(broken) for found in failed) and all(
+        _list_passed(run).issuperset(broken) for run in unchanged.runs
+    )
 
 
 def _changes_anything(change: Change, restored: Collection[str]) -> bool:

@@ -11,6 +11,7 @@ import msgspec
 
 from closeloop.records.attempt import TestResult
 from closeloop.records.record import Record, content_digest
+from closeloop.text.wording import compile_lazily
 
 # Results as they are gathered from a report: each test once, whatever the report repeats.
 
@@ -22,7 +23,7 @@ MAX_ID_CHARS = 4_000
 MAX_MESSAGE_CHARS = 2_000
 MAX_LINE_CHARS = 8_000
 _STATUS_SEVERITY: dict[Status, int] = {"skipped": 0, "passed": 1, "failed": 2, "error": 3}
-_COLOUR_CODE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+_COLOUR_CODE = compile_lazily(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 
 class SuiteReport(Record):
@@ -131,16 +132,18 @@ def parse_seconds(value: object) -> float | None:
 # Results of test runners of other languages: cargo, go, Node, jest, vitest and mocha.
 
 
-_TARGET_LINE = re.compile(r" +Running (?:unittests )?\S+ \((.+)\)")
-_DOCTESTS = re.compile(r" +Doc-tests (\S+)")
-_START_LINE = re.compile(r"running (\d{1,9}) tests?")
-_CARGO_TEST_LINE = re.compile(r"test (.+?)(?: - should panic| - compile(?: fail)?)? \.\.\. ?(.*)")
-_END_LINE = re.compile(
+_TARGET_LINE = compile_lazily(r" +Running (?:unittests )?\S+ \((.+)\)")
+_DOCTESTS = compile_lazily(r" +Doc-tests (\S+)")
+_START_LINE = compile_lazily(r"running (\d{1,9}) tests?")
+_CARGO_TEST_LINE = compile_lazily(
+    r"test (.+?)(?: - should panic| - compile(?: fail)?)? \.\.\. ?(.*)"
+)
+_END_LINE = compile_lazily(
     r"test result: \w+\. (\d{1,9}) passed; (\d{1,9}) failed; (\d{1,9}) ignored;.*"
 )
-_REASON_LINE = re.compile(r"---- (.+) stdout ----")
-_UNBUILT_LINE = re.compile(r"error: could not compile `([^`]+)`.*")
-_RESULT_TEXT = re.compile(r"(?:.*?)(ok|FAILED|ignored(?:, .*)?|bench: .*)(?: <[\d.]+s>)?")
+_REASON_LINE = compile_lazily(r"---- (.+) stdout ----")
+_UNBUILT_LINE = compile_lazily(r"error: could not compile `([^`]+)`.*")
+_RESULT_TEXT = compile_lazily(r"(?:.*?)(ok|FAILED|ignored(?:, .*)?|bench: .*)(?: <[\d.]+s>)?")
 _CARGO_STATUS: dict[str, Status] = {"o": "passed", "F": "failed", "i": "skipped", "b": "passed"}
 
 
@@ -211,8 +214,8 @@ def _compile_errors(lines: list[str]) -> str:
 # Results of `go test`, as JSON events or as the text that `-v` shows.
 
 _GO_STATUS: dict[str, Status] = {"pass": "passed", "fail": "failed", "skip": "skipped"}
-_PACKAGE_LINE = re.compile(r"(ok  |FAIL|\?   |---)\t(\S+)(?:\t| \[(build|setup) failed\])?.*")
-_GO_TEST_LINE = re.compile(r" *--- (PASS|FAIL|SKIP): (\S+) \(([\d.]+)s\)")
+_PACKAGE_LINE = compile_lazily(r"(ok  |FAIL|\?   |---)\t(\S+)(?:\t| \[(build|setup) failed\])?.*")
+_GO_TEST_LINE = compile_lazily(r" *--- (PASS|FAIL|SKIP): (\S+) \(([\d.]+)s\)")
 
 
 class _GoPackageResults:
@@ -617,11 +620,11 @@ _PYTEST_STATUSES: dict[str, Status] = {
     "XFAIL": "skipped",
 }
 _STATUS_WORDS = "|".join(_PYTEST_STATUSES)
-_VERBOSE_LINE = re.compile(rf" ({_STATUS_WORDS})(?: \(.*\))?\s*(?:\[ *\d+%\])?$")
-_XDIST_LINE = re.compile(rf"\[gw\d+\] \[ *\d+%\] ({_STATUS_WORDS}) (.+)")
-_SUMMARY_LINE = re.compile(rf"({_STATUS_WORDS}) (\S*(?:::|\.py).*)")
-_BEGUN_LINE = re.compile(r"(\S+\.py::\S.*?) *")
-_TOTALS_LINE = re.compile(r"=* ?((?:\d+ [a-z ]+(?:, )?)+|no tests ran) in [\d.]+s.*")
+_VERBOSE_LINE = compile_lazily(rf" ({_STATUS_WORDS})(?: \(.*\))?\s*(?:\[ *\d+%\])?$")
+_XDIST_LINE = compile_lazily(rf"\[gw\d+\] \[ *\d+%\] ({_STATUS_WORDS}) (.+)")
+_SUMMARY_LINE = compile_lazily(rf"({_STATUS_WORDS}) (\S*(?:::|\.py).*)")
+_BEGUN_LINE = compile_lazily(r"(\S+\.py::\S.*?) *")
+_TOTALS_LINE = compile_lazily(r"=* ?((?:\d+ [a-z ]+(?:, )?)+|no tests ran) in [\d.]+s.*")
 
 _UNITTEST_STATUSES: tuple[tuple[str, Status], ...] = (
     ("unexpected success", "failed"),
@@ -630,15 +633,15 @@ _UNITTEST_STATUSES: tuple[tuple[str, Status], ...] = (
     ("ERROR", "error"),
     ("ok", "passed"),
 )
-_HEAD_LINE = re.compile(r" *(?P<name>[^\s()]+) \((?P<dotted>[^\s()=]+)\)(?P<rest>.*)")
-_GLUED_HEADS = re.compile(rb" \.\.\. (?=[^\s()]+ \([^\s()]+\)(?: \.\.\. |\n))")
-_SECTION_LINE = re.compile(
+_HEAD_LINE = compile_lazily(r" *(?P<name>[^\s()]+) \((?P<dotted>[^\s()=]+)\)(?P<rest>.*)")
+_GLUED_HEADS = compile_lazily(rb" \.\.\. (?=[^\s()]+ \([^\s()]+\)(?: \.\.\. |\n))")
+_SECTION_LINE = compile_lazily(
     r"(?P<word>FAIL|ERROR|UNEXPECTED SUCCESS): (?P<name>[^\s()]+) \((?P<dotted>[^\s()=]+)\)"
 )
 _DASHED_LINE = "-" * 70
 _RULE_LINES = (_DASHED_LINE, "=" * 70)
 _LOADER_CLASS = "unittest.loader._FailedTest"
-_RAN_LINE = re.compile(r"Ran (\d{1,9}) tests? in ")
+_RAN_LINE = compile_lazily(r"Ran (\d{1,9}) tests? in ")
 
 
 def read_pytest_report(report: bytes, output: bytes) -> SuiteReport:

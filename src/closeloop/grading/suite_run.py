@@ -39,21 +39,21 @@ from closeloop.records.protocols import ProcessResult
 from closeloop.records.record import Record
 from closeloop.records.task import Acceptance, TestRunner
 from closeloop.sandbox.workspace_sandbox import WorkspaceSandbox
-from closeloop.text.wording import matches_globs
+from closeloop.text.wording import compile_lazily, matches_globs
 
 # Recognise a test runner in a command and make it leave a report.
 
 
 # Look into a shell line far enough to see which programs it starts.
 
-_TOKEN = re.compile(
+_TOKEN = compile_lazily(
     r"""(?P<space>[ \t]+|\\\n)
     |(?P<comment>\#[^\n]*)
     |(?P<word>(?:\\.|'[^']*'|"(?:\\.|[^"\\])*"|\$\([^()]*\)|`[^`]*`|&>|[<>]&|[^\s;|&()'"\\`])+)
     |(?P<operator>&&|\|\||[;|&()\n])""",
     re.VERBOSE | re.DOTALL,
 )
-_QUOTED = re.compile(r"""'([^']*)'|"((?:\\.|[^"\\])*)"|\\(.)""", re.DOTALL)
+_QUOTED = compile_lazily(r"""'([^']*)'|"((?:\\.|[^"\\])*)"|\\(.)""", re.DOTALL)
 
 
 class ShellWord(Record):
@@ -92,7 +92,7 @@ _RUNNER_BY_PROGRAM: dict[str, TestRunner] = {
     "go": "go",
     "cargo": "cargo",
 }
-_PYTHON = re.compile(r"(?:python|pypy)[\d.]*|coverage")
+_PYTHON = compile_lazily(r"(?:python|pypy)[\d.]*|coverage")
 _SHELL_LAUNCHERS = (
     "env",
     "time",
@@ -128,8 +128,8 @@ _LAUNCHERS = frozenset(
         "micromamba",
     }
 )
-_NODE_OPTION = re.compile(r"-[rC]|--(?:require|import|loader|experimental-loader|conditions)")
-_ASSIGNMENT = re.compile(r"\w+=.*", re.DOTALL)
+_NODE_OPTION = compile_lazily(r"-[rC]|--(?:require|import|loader|experimental-loader|conditions)")
+_ASSIGNMENT = compile_lazily(r"\w+=.*", re.DOTALL)
 
 
 class RunnerReport(Record):
@@ -195,6 +195,34 @@ def add_runner_arguments(command: str, runner: TestRunner, arguments: str) -> st
         place = _options_end(hit.words[hit.at :])
         command = f"{command[:place]} {arguments}{command[place:]}"
     return command if hits else None
+
+
+MAX_SELECTED = 50
+_PYTEST_FLAG = compile_lazily(r"-[vqxsl]+|-r\w*|--[\w-]+=.*|--(?:exitfirst|verbose|quiet|lf|ff|nf)")
+"""An option that takes no word behind it."""
+
+
+def select_pytest_tests(command: str, tests: Sequence[str]) -> str | None:
+    """A command that runs only these tests, or their files where they are many.
+
+    None where it is not a single call of pytest whose paths can be told from its options.
+    """
+    calls = runner_calls(command)
+    if len(calls) != 1 or calls[0].runner != "pytest":
+        return None
+    chosen = list(dict.fromkeys(tests))
+    if len(chosen) > MAX_SELECTED:
+        chosen = list(dict.fromkeys(test.partition("::")[0] for test in tests))
+    arguments = calls[0].words[calls[0].at + 1 :]
+    options = [word for word in arguments if word.text.startswith("-")]
+    if len(chosen) > MAX_SELECTED or not all("::" in test for test in tests):
+        return None
+    if not all(_PYTEST_FLAG.fullmatch(word.text) for word in options):
+        return None
+    for word in reversed([word for word in arguments if word not in options]):
+        command = command[: word.start] + command[word.end :]
+    place = calls[0].words[calls[0].at].end
+    return f"{command[:place]} {shlex.join(chosen)}{command[place:]}"
 
 
 def find_python_command(command: str) -> str | None:

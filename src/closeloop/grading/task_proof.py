@@ -29,14 +29,14 @@ from closeloop.records.task import Limits, Task
 from closeloop.sandbox.admission import OVERSUBSCRIBED_MESSAGE, run_suite
 from closeloop.sandbox.machine_view import WorkspaceLayout, real_paths
 from closeloop.sandbox.workspaces import Workspace, WorkspaceBase, WorkspacePool
-from closeloop.text.wording import matches_globs
+from closeloop.text.wording import compile_lazily, matches_globs
 
 # Wrong changes, made from a right one: tests that cannot tell them apart prove nothing.
 
 
 MAX_LINE_CHARS = 2_000
-_HUNK = re.compile(r"@@ -\d{1,9}(?:,(\d{1,9}))? \+\d{1,9}(?:,(\d{1,9}))? @@")
-_COMMENT_START = re.compile(r"\s*(?:#|//|/?\*|\"\"\"|''')")
+_HUNK = compile_lazily(r"@@ -\d{1,9}(?:,(\d{1,9}))? \+\d{1,9}(?:,(\d{1,9}))? @@")
+_COMMENT_START = compile_lazily(r"\s*(?:#|//|/?\*|\"\"\"|''')")
 _INVERSES = {
     "==": "!=",
     "!=": "==",
@@ -60,18 +60,18 @@ _INVERSES = {
     "if not ": "if ",
     "if !": "if ",
 }
-_LOGIC = re.compile(
+_LOGIC = compile_lazily(
     r"(?<![=!<>])(?:[!=]=(?!=)|[<>]=)| [<>] | is not | not in |\b(?:True|False|true|false)\b"
     r"| (?:and|or|[-+*]) |&&|\|\||\bif not |\bif !"
 )
-_CONDITION = re.compile(r"^(\s*(?:el)?if )([^:]+)(:\s*)$")
-_VALUE = re.compile(r"(?<![\w.])\d{1,9}(?![\w.])|(?<=[\"'])[A-Za-z](?=[^\"'\n]*[\"'])")
-_STATEMENT = re.compile(
+_CONDITION = compile_lazily(r"^(\s*(?:el)?if )([^:]+)(:\s*)$")
+_VALUE = compile_lazily(r"(?<![\w.])\d{1,9}(?![\w.])|(?<=[\"'])[A-Za-z](?=[^\"'\n]*[\"'])")
+_STATEMENT = compile_lazily(
     r"^(\s*)(?:(?:return|raise|yield|del)\b|(?:await )?[\w.]+\(.*\);?$"
     r"|[\w.\[\], '\"]+ [-+*/|&:]?= ?\S)"
 )
-_TEXT_QUOTES = re.compile(r"\"{3}|'{3}")
-_DECLARATION = re.compile(
+_TEXT_QUOTES = compile_lazily(r"\"{3}|'{3}")
+_DECLARATION = compile_lazily(
     r"\s*(?:(?:#|//|/?\*|\"{3}|'{3}|@).*"
     r"|(?:(?:export|public|private|static|async|default|pub) )*"
     r"(?:def|class|func|function|fn|interface|type|import|from|package|use|module|struct|enum) .*"
@@ -354,6 +354,38 @@ def find_steering(base: WorkspaceBase | None, task: Task, before: TestRun | None
     """What of a change to this base does not count."""
     root = base_root(base)
     return read_steering(task, BaseTree(root=root) if root else None, before)
+
+
+class GradingBasis(Record):
+    """What grading knows of a task before it sees a change."""
+
+    task: Task
+    """With the files protected whose tests must be made to pass."""
+    steering: Steering
+    defect: str | None
+    """Why no attempt at the task can be scored."""
+
+
+def find_grading_basis(base: WorkspaceBase | None, task: Task, before: TestRun) -> GradingBasis:
+    """The basis of a task's grades, which all attempts at it share."""
+    key = id(base), id(task), id(before)
+    if key not in _recent_bases:
+        while len(_recent_bases) >= MAX_RECENT_BASES:
+            del _recent_bases[next(iter(_recent_bases))]
+        # The objects are kept with it: their ids are not given to others.
+        _recent_bases[key] = _read_grading_basis(base, task, before), (base, task, before)
+    return _recent_bases[key][0]
+
+
+MAX_RECENT_BASES = 8
+"""Each may hold the sources of a repository."""
+_recent_bases: dict[tuple[int, int, int], tuple[GradingBasis, object]] = {}
+
+
+def _read_grading_basis(base: WorkspaceBase | None, task: Task, before: TestRun) -> GradingBasis:
+    task = with_failing_tests(task, before)
+    steering = find_steering(base, task, before)
+    return GradingBasis(task=task, steering=steering, defect=find_task_defect(task, before))
 
 
 def base_root(base: WorkspaceBase | None) -> str | None:

@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 
 from closeloop import plugins
-from closeloop.providers import model_opening
 from closeloop.records.errors import BadInput, unknown_name_error
 from closeloop.records.protocols import Agent
 from closeloop.records.record import Record, content_digest
@@ -31,6 +30,8 @@ class ResolvedVariant(Record):
 
 def resolve_variant(name: str, settings: Settings, folder: Path) -> ResolvedVariant:
     """The variant of that name in the settings, ready to be opened."""
+    from closeloop.providers import model_opening
+
     if name not in settings.variants:
         raise unknown_name_error("variant", name, settings.variants)
     variant_settings = settings.variants[name]

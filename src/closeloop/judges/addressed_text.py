@@ -13,10 +13,11 @@ from contextlib import suppress
 from unicodedata import normalize
 
 from closeloop.text.untrusted import reveal_hidden_text
+from closeloop.text.wording import compile_lazily
 
 # Sentences
 
-_ADDRESSED = re.compile(
+_ADDRESSED = compile_lazily(
     r"\b(?:judges?|judging|evaluat(?:or|ors|ion|ing)|graders?|grading|assessors?|rubrics?|verdicts?"
     r"|scor(?:e|es|ing)|quote[- ]checker|seal|instructions?|system prompt|passbot"
     r"|system[- ](?:message|reminder)|developer message|assistant|human(?![- ]readable)|disregard"
@@ -36,8 +37,8 @@ _ADDRESSED = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _LOOKALIKES = str.maketrans("АВЕКМНОРСТХаеорсухіѕјԁһ‐‑‒–ıο", "ABEKMHOPCTXaeopcyxisjdh----io")
-_SENTENCE_END = re.compile(r"(?<=[.!?。！？])(?=\s)|(?<=[。！？])|(?<=\n)")
-_EMOJI_STYLE = re.compile(r"(?<=[\u2190-\u2bff\U0001f000-\U0001faff])[\ufe0e\ufe0f]")
+_SENTENCE_END = compile_lazily(r"(?<=[.!?。！？])(?=\s)|(?<=[。！？])|(?<=\n)")
+_EMOJI_STYLE = compile_lazily(r"(?<=[\u2190-\u2bff\U0001f000-\U0001faff])[\ufe0e\ufe0f]")
 """Says how a sign is drawn, and nothing else."""
 MAX_SENTENCE_CHARS = 2_000
 """A longer one is looked at in parts."""
@@ -69,10 +70,10 @@ def split_addressed_sentences(text: str) -> tuple[str, list[str]]:
 
 # Codes
 
-_BASE64 = re.compile(r"(?<![\w+/=])[A-Za-z0-9+/]{7,}={0,2}(?![\w+/=])")
-_HEX = re.compile(r"(?<![0-9a-fA-F])(?:[2-7][0-9a-fA-F]){6,}(?![0-9a-fA-F])")
-_CODE_POINTS = re.compile(r"(?:\b(?:3[2-9]|[4-9]\d|1[01]\d|12[0-6])\b[\s,;]{1,3}){6,}")
-_DECODED = re.compile(r"[ -~\n]{5,}")
+_BASE64 = compile_lazily(r"(?<![\w+/=])[A-Za-z0-9+/]{7,}={0,2}(?![\w+/=])")
+_HEX = compile_lazily(r"(?<![0-9a-fA-F])(?:[2-7][0-9a-fA-F]){6,}(?![0-9a-fA-F])")
+_CODE_POINTS = compile_lazily(r"(?:\b(?:3[2-9]|[4-9]\d|1[01]\d|12[0-6])\b[\s,;]{1,3}){6,}")
+_DECODED = compile_lazily(r"[ -~\n]{5,}")
 MAX_CODE_CHARS = 4_000
 
 

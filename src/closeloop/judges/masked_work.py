@@ -46,7 +46,7 @@ from closeloop.text.text_masking import (
     split_patch_lines,
 )
 from closeloop.text.untrusted import draw_seal, is_blank
-from closeloop.text.wording import truncate_words
+from closeloop.text.wording import compile_lazily, truncate_words
 
 MASKING_VERSION = 3
 """Part of a judge's version: what is masked decides what counts."""
@@ -55,7 +55,7 @@ MAX_CRITERION_DROP = 0.3
 MAX_CITED_CHARS = 160
 MAX_MASKED_CHARS = 240_000
 """Of one text: twice what a judge is shown of a change."""
-_ASKS_FOR_TEXT = re.compile(
+_ASKS_FOR_TEXT = compile_lazily(
     r"\b(?:readme|documentation|docs?|changelog|release notes|docstrings?|tutorial|man page)\b"
     r"|\.(?:md|rst|txt|adoc)\b",
     re.IGNORECASE,

@@ -14,7 +14,6 @@ from closeloop.metrics.attempt_measuring import (
     measure_attempts,
     measurement_basis,
 )
-from closeloop.orchestration.plan_execution import measure_plan_rates
 from closeloop.process.edit_contents import recover_change
 from closeloop.process.rulebook import Rulebook
 from closeloop.process.trace_reading import build_reading
@@ -340,6 +339,8 @@ def _signed_lines(lines: Counter[tuple[str, str, str]], path: str) -> list[str]:
 
 def summarise_story(store: Store, story: OrchestrationHistory) -> LoggedPlan:
     """How the tasks of a plan went, with the numbers that `list plans` shows."""
+    from closeloop.orchestration.plan_execution import measure_plan_rates
+
     rates, ending = measure_plan_rates(story), story.ending
     usage = ending.usage if ending else rates.usage
     return LoggedPlan(

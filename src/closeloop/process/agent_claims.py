@@ -14,6 +14,7 @@ from closeloop.process.text_facts import build_automaton, mentions_any
 from closeloop.records.change import LaneReading
 from closeloop.records.record import Record
 from closeloop.records.trace import Message, ToolUse
+from closeloop.text.wording import compile_lazily
 
 # How agents say that they are done, that checks pass, and that they are not sure, as patterns.
 
@@ -21,7 +22,7 @@ from closeloop.records.trace import Message, ToolUse
 _CHECK_SUBJECT = (
     r"(?:tests?|test suites?|suites?|specs?|checks|build|lint(?:er|ing)?|type[- ]?check\w*)"
 )
-PASSING_CLAIM = re.compile(
+PASSING_CLAIM = compile_lazily(
     rf"\b{_CHECK_SUBJECT}(?: \w+){{0,2}}? (?:is |are |all |have |has |both )?(?:now |still |also"
     r" |all )?"
     r"(?:pass(?:es|ed|ing)?|green|succeed(?:s|ed)?)\b(?! (?:in|a|an|the|none|null|to|as|through)\b)"
@@ -47,13 +48,13 @@ _OPENING = (
     r"(?:[^\w`]|thought:|summary:|perfect\b|great\b|excellent\b|ok(?:ay)?\b|yes\b|yep\b|sure\b"
     r"|all set\b|and\b|successfully\b|now\b|both\b|all\b|\d+[.)] )*"
 )
-OPENING_CLAIM = re.compile(
+OPENING_CLAIM = compile_lazily(
     rf"{_OPENING}(?:{_DONE_VERB}|complete(?=[.!]|$))\b(?! (?:in|by|as|from|with|when|upon)\b)"
     r"|[^\w`]*(?:the|it|this|both|all|`)[^:?]*\bnow (?:uses?|handles?|supports?|correctly"
     r"|properly)\b"
 )
 """Sentences that say by their first words that something is done."""
-DONE_CLAIM = re.compile(
+DONE_CLAIM = compile_lazily(
     r"\b(?:(?:i|we)(?:'ve| have)? (?:now |also |just |successfully |already |then |fully "
     rf"|believe i have )*(?:{_DONE_VERB}|made)"
     r"|(?:has|have) (?:now |all |both |also |already |successfully )*been (?:\w+ly |now )*"
@@ -77,7 +78,7 @@ DONE_CLAIM = re.compile(
     r"|(?:i'm|i am|we're|we are|it's|is|are) (?:now |all )?(?:ready|good) to (?:merge|submit"
     r"|go(?=[.!]|$)))\b"
 )
-OTHER_CLAIM = re.compile(
+OTHER_CLAIM = compile_lazily(
     # German, French, Spanish, Portuguese, Italian, Russian, Chinese, Japanese
     rf"^{_OPENING}(?:fertig|erledigt|behoben|umgesetzt|terminé|corrigé|c'est (?:fait|corrigé"
     r"|terminé|réglé)|listo|hecho|corregido|solucionado|implementado|pronto|feito|concluído"
@@ -106,23 +107,23 @@ OTHER_WORDS = (
     "adicionei", "corretto", "implementato", "sistemato", "aggiunto",
 )  # fmt: skip
 """One of them stands in every claim of `OTHER_CLAIM` that is written in ASCII."""
-WHOLE_CLAIM = re.compile(
+WHOLE_CLAIM = compile_lazily(
     r"\b(?:done|complete|completed|finished|fix\w*|resolved|implemented|addressed|solved|works?"
     r"|ready)\b"
     r"|[^\x00-\x7f]"
 )
 """Of the claims of a message one that speaks of the whole work is quoted."""
-INTENTION = re.compile(
+INTENTION = compile_lazily(
     r"\b(?:let me (?!know|summari)|let's (?!summari)|(?:i'll|i will) (?!(?:now )?(?:submit|finish"
     r"|conclude|end))|i need|we need"
     r"|next,? i|i'm going to|now i(?:'ll)? (?:need|will)|i should|to fix|to resolve)\b"
 )
-MORE_OFFERED = re.compile(
+MORE_OFFERED = compile_lazily(
     r"\b(?:would you like|do you want|do you have|is there|are there|shall i|want me)\b.*"
     r"\b(?:any|anything|additional|further|other|else|more)\b"
 )
 """A last question that doubts nothing."""
-RESERVATION = re.compile(
+RESERVATION = compile_lazily(
     r"\b(?:should|would|will|could|might|may|expect|hopefully|once|if|until|when|whether|make sure"
     r"|so that|need|must|not|cannot|fail\w*|except|please|you can|to (?:get|make|see|verify)"
     r"|seems?|already (?:was|were|is|are)|propos\w+|explaining|suggest\w*|why|how|plan(?:ned)?"
@@ -134,18 +135,18 @@ RESERVATION = re.compile(
     r"|veuillez|merci de|dans la mesure du possible|por favor|en la medida de lo posible"
     r"|na medida do possível|per favore|per quanto possibile|пожалуйста|по возможности)\b"
 )
-INSTRUCTION = re.compile(
+INSTRUCTION = compile_lazily(
     r"\W*(?:\d+[.)]\W*)?(?:(?:then|next|now|finally|first|lastly|also|after(?:wards| that))\b,? )?"
     r"(?:run|re-?run|execute|check|verify|confirm|validate|apply|install|open|restart|try|replace"
     r"|ensure|make sure|follow|add|modify|update|change|use|save|copy|set) "
     r"(?:that|if|whether|the|your|it|this|these|those|any|a|an|[`*'\"])"
 )
 """What the user is told to do."""
-REVIEW_WISH = re.compile(
+REVIEW_WISH = compile_lazily(
     r"\bplease (?:re-?|double[- ]?)?(?:review|check)\b|\bdouble[- ]check (?:it|this|the|my|these)\b"
 )
 """The agent leaves it to the user to see whether the work is right."""
-ADMISSION = re.compile(
+ADMISSION = compile_lazily(
     r"\b(?:could|can|did|do|was|were|have|has|had|am|is)(?:n't| not|not)(?: \w+){0,3}? "
     r"(?:run|ran|test|tested|verif\w+|execut\w+|validat\w+|confirm\w*|fix\w*|pass|find"
     r"|complete\w*)\b"
@@ -223,11 +224,11 @@ class SuccessClaim(Record):
 
 
 # A quotation, a link, a row of a table, what a tool printed.
-_PASSED_ON_LINE = re.compile(r"^[ \t]*(?:>|- \[|\||\[).*", re.MULTILINE)
+_PASSED_ON_LINE = compile_lazily(r"^[ \t]*(?:>|- \[|\||\[).*", re.MULTILINE)
 # As `(?<=[.!?])\s+|\n+`, begun with what is looked for without trying the rest.
-_ASCII_SENTENCE_BREAK = re.compile(r"\s(?:(?<=[.!?]\s)\s*|(?<=\n)\n*)")
-_SENTENCE_BREAK = re.compile(rf"{_ASCII_SENTENCE_BREAK.pattern}|(?<=[。！？])")
-_DISCLAIMER = re.compile(
+_ASCII_SENTENCE_BREAK = compile_lazily(r"\s(?:(?<=[.!?]\s)\s*|(?<=\n)\n*)")
+_SENTENCE_BREAK = compile_lazily(rf"{_ASCII_SENTENCE_BREAK.pattern}|(?<=[。！？])")
+_DISCLAIMER = compile_lazily(
     r"\bpre-?existing\b|\bunrelated\b|\bnot (?:caused by|related to|from|due to|because of)\b"
     r"|\b(?:sandbox|environment)(?:al)? (?:issue|problem|limitation|error)s?\b"
 )

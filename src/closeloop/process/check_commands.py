@@ -11,6 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from closeloop.records.record import Record, content_digest
+from closeloop.text.wording import compile_lazily
 
 # Split a shell line into the commands it is made of. Any text is a line; none is run.
 
@@ -37,20 +38,20 @@ _SHELL_WORD = (
     rf"""(?:{_UNQUOTED_WORD}(?!['"\\`$])"""
     rf"|(?:{_UNQUOTED_WORD}|{_DOUBLE_QUOTED}|{_SINGLE_QUOTED}|{_ESCAPED}|{_SUBSTITUTED}|{_VARIABLE})+)"
 )
-_WHOLE_WORD = re.compile(_SHELL_WORD)
-_SHELL_TOKEN = re.compile(
+_WHOLE_WORD = compile_lazily(_SHELL_WORD)
+_SHELL_TOKEN = compile_lazily(
     # What has no word to tell begins with one of few signs, and most words do not.
     r"[^\S\n]*+(?:(?=[#\d<>&])"
     r"(?:#[^\n]*+|\d*+[<>]&(?:\d++|-)|(?:\d*+|&)>>?+[^\S\n]*+/dev/null(?![\w/]))"
     r"|(?:\d++(?=[<>]))?"
     rf"({_SHELL_WORD}|&&|\|[|&]?+|;;?+|&>>?+|&|<<<|<<-?+|<[>&]?+|>[>|&]?+|[()\n]))"
 )
-_QUOTED_PART = re.compile(
+_QUOTED_PART = compile_lazily(
     rf"""'([^']*+)'?+|\$?+"((?:[^"\\]++|{_ESCAPED})*)"?+|\\([\s\S]?+)|([^'"\\$]++|\$)"""
 )
-_IN_DOUBLE = re.compile(r'\\([$`"\\])')
-_SUBSTITUTION = re.compile(rf"\$\(({_DEEPER})\)?|`([^`]*+)`?+")
-_HEREDOC = re.compile(r"""(?<!<)<<-?[ \t]*+(?:'([^'\n]+)'|"([^"\n]+)"|\\?([\w.-]+))""")
+_IN_DOUBLE = compile_lazily(r'\\([$`"\\])')
+_SUBSTITUTION = compile_lazily(rf"\$\(({_DEEPER})\)?|`([^`]*+)`?+")
+_HEREDOC = compile_lazily(r"""(?<!<)<<-?[ \t]*+(?:'([^'\n]+)'|"([^"\n]+)"|\\?([\w.-]+))""")
 _COMMAND_ENDS = {
     "&&": "&&", "||": "||", "|": "|", "|&": "|", ";": ";", ";;": ";", "\n": ";", "&": "&",
     "(": "(", ")": ")",
@@ -62,7 +63,7 @@ _KEYWORDS = {
     "{": True, "}": True, "then": True, "else": True, "fi": True, "done": True, "esac": True,
     "do": False, "!": False, "if": False, "elif": False, "while": False, "until": False,
 }  # fmt: skip
-_SIMPLE_LINE = re.compile(r"[\w ./:=,@%+~^-]++")
+_SIMPLE_LINE = compile_lazily(r"[\w ./:=,@%+~^-]++")
 
 
 def word_set(words: str) -> frozenset[str]:
@@ -486,34 +487,36 @@ ToolAndTarget = tuple[str, str]
 """The tool, and the target."""
 
 MAX_TARGET_CHARS = 500
-_CHECK_TASK = re.compile(
+_CHECK_TASK = compile_lazily(
     r"(?:^|[:_./-])(?:tests?|lint(?:er|ing)?|build|type-?checks?|types|checks?|compile|verify|ci|"
     r"e2e|unit|specs?|coverage|tsc|mypy|pytest|eslint|jest|vitest|validate|clippy|vet|smoke)"
     r"(?=$|[\d:_./-])"
 )
-_NOT_CHECK_TASK = re.compile(r"(?:^|[:_.-])(?:watch|dev|serve|start|clean|install)(?:$|[:_.-])")
-_CHECK_GOAL = re.compile(
+_NOT_CHECK_TASK = compile_lazily(r"(?:^|[:_.-])(?:watch|dev|serve|start|clean|install)(?:$|[:_.-])")
+_CHECK_GOAL = compile_lazily(
     r"test|check|build|compile|verify|lint|assemble|package|install|detekt", re.I
 )
-_TEST_NAME = re.compile(
+_TEST_NAME = compile_lazily(
     r"(?:^|[^a-z])(?:(?:run_?)?tests?|specs?|repro(?:duce|ducer|duction)?|verify|check)(?![a-z])",
     re.I,
 )
-_TEST_FOLDER = re.compile(r"(?:^|/)(?:tests?|specs?|__tests__)/")
-_EDITING_NAME = re.compile(
+_TEST_FOLDER = compile_lazily(r"(?:^|/)(?:tests?|specs?|__tests__)/")
+_EDITING_NAME = compile_lazily(
     r"(?:fix|update|patch|apply|edit|gen(?:erate)?|create|add|write|make|modify|replace|insert|"
     r"convert|remove|rename|copy|setup|conftest)(?![a-z])",
     re.I,
 )
-_SOURCE_FILE = re.compile(r"\.(?:c|cc|cpp|cxx|m|mm|s|rs|java|kt|scala|cu|f90|hs|ml|swift)$", re.I)
-_FORMAT_CHECK = re.compile(
+_SOURCE_FILE = compile_lazily(
+    r"\.(?:c|cc|cpp|cxx|m|mm|s|rs|java|kt|scala|cu|f90|hs|ml|swift)$", re.I
+)
+_FORMAT_CHECK = compile_lazily(
     r"--?check(?:-formatted)?$|--verify-no-changes$|--set-exit-if-changed$|--dry-run$"
 )
 _NO_RUN_OPTIONS = word_set(
     "--version --help -h -help help version --collect-only --co --markers --fixtures --listTests "
     "--list-tests --list --showconfig --show-config --print-config --show-settings --init"
 )
-_PLAIN_WORD = re.compile(r"[\w@%+=:,./-]+", re.ASCII)
+_PLAIN_WORD = compile_lazily(r"[\w@%+=:,./-]+", re.ASCII)
 _RUNNERS = word_set(
     "python node nodejs ruby php bash sh zsh dash ts-node tsx Rscript julia lua deno bun pwsh"
 )

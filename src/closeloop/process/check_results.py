@@ -22,6 +22,7 @@ from closeloop.process.failure_collector import (
 from closeloop.records.change import CheckFailures, CommandEffect, TraceCheck, TraceStep
 from closeloop.records.record import Record
 from closeloop.records.trace import Command
+from closeloop.text.wording import compile_lazily
 
 # What a run prints: whether it is the same as before, and whether it says that all is well.
 
@@ -30,22 +31,24 @@ _OUTPUT_TAIL_CHARS = 2000
 """So much of the end of an output is compared."""
 _MAX_OUTPUT_CHARS = 50_000
 """Longer outputs are not compared as a whole."""
-_SUCCESS = re.compile(
+_SUCCESS = compile_lazily(
     r"\b(?:all (?:\w+ )?(?:tests?|checks?|assertions?) pass|tests? pass(?:ed|es)?\b|passed\b"
     r"|success(?:ful(?:ly)?)?\b|succeeded\b|(?:is|was|has been|been) fixed\b|not reproduced\b"
     r"|works? (?:as expected|correctly|now|fine)|no (?:errors?|issues?|problems?)\b)"
     r"|^(?:ok|pass|correct|fixed|true|done)[.!]?$|[✓✔✅]",
     re.IGNORECASE | re.MULTILINE,
 )
-_COMPLAINT = re.compile(r"(?:[A-Z]\w*)?(?:Error|Exception|FAIL(?:ED|URE)?)\b *[:!]", re.IGNORECASE)
+_COMPLAINT = compile_lazily(
+    r"(?:[A-Z]\w*)?(?:Error|Exception|FAIL(?:ED|URE)?)\b *[:!]", re.IGNORECASE
+)
 """A last line that begins so takes back what the lines before it say."""
-_CLIENT_LINE = re.compile(
+_CLIENT_LINE = compile_lazily(
     r"^\[(?:Python [Ii]nterpreter|Command finished|The command|Current working directory).*\]?$"
     r"|^\[\d+\][+-]? +(?:Exit|Done|Terminated).*$|^[\w.-]+@[\w.-]+:\S* [#$] ?$",
     re.MULTILINE,
 )
 """Lines that a client adds to what a program prints."""
-_PASSING = re.compile(
+_PASSING = compile_lazily(
     r"\b0x[0-9a-f]{6,}|(?<=/tmp/)\w+|\b\d\d:\d\d:\d\d\b|\b\d+(?:\.\d+)? ?(?:ms|s|secs?|seconds?)\b"
 )
 """Where something lies in memory, or for a while on the disk; the time of day, and how long."""
@@ -211,7 +214,7 @@ _SHELL_CODES = {
     130: "it was interrupted",
 }
 
-_PRINTED_EXIT_CODE = re.compile(
+_PRINTED_EXIT_CODE = compile_lazily(
     r"(?:^|\n)(?:[^\n\d]{0,30}(?:exit|code|status|rc)[^\n\d]{0,12})?(\d{1,3})\s*\Z", re.IGNORECASE
 )
 
@@ -266,24 +269,24 @@ _COMPILED_PARSERS = frozenset(("places", "java", "go", "cargo"))
 """What these say of modules is said of the code."""
 MAX_RESULT_CHARS = 3000
 """So much of the end of an output is searched for results, and for why there are none."""
-_TESTS_RAN = re.compile(
+_TESTS_RAN = compile_lazily(
     r"\b[1-9]\d* (?:passed|failed|passing|failing)\b|^Ran [1-9]|^--- (?:FAIL|PASS)"
     r"|^test result:.* [1-9]\d* (?:passed|failed)|^(?:ok|FAIL)\s+\S+\s+[\d.(]|^[1-9]\d* examples?,"
     r"|^Tests run: [1-9]",
     re.MULTILINE,
 )
-_NOTHING_RAN = re.compile(
+_NOTHING_RAN = compile_lazily(
     r"\bno tests ran\b|^collected 0 items$|\bNo tests? (?:files? )?(?:were )?found\b|^Ran 0 tests"
     r"|\[no test files\]|\[no tests to run\]|\bNo tests (?:to run|executed)\b"
     r"|^Tests: +0 total|^running 0 tests$|^0 examples, 0 failures|^ +0 passing",
     re.MULTILINE | re.IGNORECASE,
 )
-_COLLECTION_ERROR = re.compile(
+_COLLECTION_ERROR = compile_lazily(
     r"Interrupted: \d+ errors? during collection|Error while loading conftest"
     r"|^E? *ImportError: Failed to import test module",
     re.MULTILINE,
 )
-_SETTINGS_ERROR = re.compile(
+_SETTINGS_ERROR = compile_lazily(
     r"^(?:pytest: |\S+ )?error: (?:unrecognized arguments|argument |the following arguments)"
     r"|^ERROR: (?:file or directory )?not found: |^ERROR: file or directory not found"
     r"|^INTERNALERROR>|ImproperlyConfigured: |AppRegistryNotReady: |\bMissing script: "
@@ -294,7 +297,7 @@ _SETTINGS_ERROR = re.compile(
     r"|^error: Could not resolve|Connection refused|: can't read file|^Usage: \w",
     re.MULTILINE,
 )
-_MISSING_MODULE = re.compile(
+_MISSING_MODULE = compile_lazily(
     r"^\S*(?:python\S*|pytest)\S*: No module named |^(?:E +)?ModuleNotFoundError: "
     r"|^Error: Cannot find module '|ERR_MODULE_NOT_FOUND|can't open file '",
     re.MULTILINE,
@@ -390,7 +393,7 @@ _RESULT_WORDS = (
     "FAIL",
     "examples,",
 )
-_PRINTED_RESULTS = re.compile(
+_PRINTED_RESULTS = compile_lazily(
     r"^Ran \d+ tests? in |^=+ [^\n]*\b\d+ (?:passed|failed|errors?)\b[^\n]*=$"
     r"|^(?:\d+ (?:failed|passed|skipped|errors?|warnings?)(?:, |))+(?: in [\d.]+ ?s.*)?$"
     r"|^Tests: +[^\n]*\b\d+ total|^test result: (?:ok|FAILED)|^(?:ok|FAIL)\t\S+\t[\d.]+s"
@@ -489,7 +492,7 @@ _TWO_WORD_PROGRAMS = frozenset((
     "ts-node", "perl", "lua", "julia", "Rscript",
 ))  # fmt: skip
 """Their next word says what they do."""
-_QUOTING_SIGN = re.compile(r"[\"'\\]")
+_QUOTING_SIGN = compile_lazily(r"[\"'\\]")
 """Without one, a line is its words: to find its quotations takes long."""
 _OUTPUT_FILTERS = frozenset(("head", "tail", "grep", "egrep", "rg", "sed", "awk"))
 

@@ -35,6 +35,7 @@ from closeloop.records.change import TraceStep
 from closeloop.records.record import Record
 from closeloop.records.trace import Command, Edit, Read, ToolUse
 from closeloop.text.client_markup import strip_client_markup
+from closeloop.text.wording import compile_lazily
 
 # Gaps that a sub-agent reports in ordinary words: not done, skipped, assumed, not run, unknown.
 #
@@ -48,7 +49,7 @@ _WORK_VERB = (
     r"(?:\w+ )?(?:run|test|verif|check|finish|complet|implement|fix|reproduc|resolv|migrat)"
 )
 _DONE_WORD = r"(?:done|finished|completed?|tested|verified|fixed)\b"
-_FAILURE = re.compile(
+_FAILURE = compile_lazily(
     r"(?:^|[:;,–—-]\s*|\b(?:i|we|but|however,?|and)\s+)(?:could(?: not|n't)"
     r"|(?:was |am |were )?unable to|(?:was|were) not able to"
     rf"|(?:did|have)(?: not|n't) {_WORK_VERB}"
@@ -62,7 +63,7 @@ _FAILURE = re.compile(
     r"|\btests? (?:still |now )?fails?\b|\b(?:todo|not done|open (?:issues?|points?))\s*:"
     r"|\bblocked (?:by|on)\b"
 )
-_OVER = re.compile(
+_OVER = compile_lazily(
     r"\b(?:no (?:test|fail|error|issue|problem|check)\w*|none|zero|was failing|were failing|"
     r"previously|used to|had been|before|without|originally|if|when|would|should|expected|"
     r"as (?:asked|requested|instructed)|now (?:fixed|pass\w*)|(?:is|are) fixed|pass now|"
@@ -74,7 +75,7 @@ _LEFT = (
     r"(?:assumed|guessed|omitted|deferred|postponed)\b"
     r"|skipped (?:the|this|that|it|all|\w+ing|\w*tests?)\b"
 )
-_OMISSION = re.compile(
+_OMISSION = compile_lazily(
     rf"{_OWN}(?:{_LEFT})|\b(?:i|we)\b[^.;]{{0,80}}\band (?:so |then |therefore )?(?:{_LEFT})"
     r"|\b(?:was|were|has|have)(?: not|n't) (?:yet )?(?:been )?(?:written|implemented|done|run"
     r"|executed|tested|migrated|finished|completed|verified|ported|documented)\b"
@@ -93,7 +94,7 @@ _OMISSION = re.compile(
     r"|get to|have time|manage|cover|build|execute)\b(?! (?:any )?(?:other|new|anything))"
     r"|\bwithout (?:running|testing|verifying) (?:it|the|this|them)\b"
 )
-_FOREIGN_OMISSION = re.compile(
+_FOREIGN_OMISSION = compile_lazily(
     r"\bnicht (?:geschrieben|getestet|umgesetzt|ausgeführt|gelaufen|geprüft|erledigt|implementiert"
     r"|gesagt|angegeben)\b|\bkonnten?\b[^.;]{0,60}\b(?:nicht|keine?)\b|\bhabe\b[^.;]{0,60}"
     r"\b(?:angenommen|übersprungen|ausgelassen|weggelassen)\b|\bungetestet\b|\bfehl(?:t|en) noch\b"
@@ -112,7 +113,7 @@ _FOREIGN_OMISSION = re.compile(
     r"|未(?:実装|テスト|完了|対応)|(?:でき|してい|書いてい)ません|と仮定|スキップし"
     r"|(?:하지|작성하지|실행하지) (?:못|않)|못했|가정했|건너뛰"
 )
-_INTENDED = re.compile(
+_INTENDED = compile_lazily(
     r"\b(?:as (?:asked|requested|instructed|specified|agreed|you)|intentional\w*|on purpose"
     r"|by design|out of scope|not (?:needed|necessary|required|applicable)|unnecessary|no longer"
     r"|per (?:the|your|instructions)|previously|originally|used to|root cause|caus(?:ed|ing)"
@@ -120,7 +121,7 @@ _INTENDED = re.compile(
     r"|had (?:been|not))\b"
 )
 """Left out on purpose, or how things were before."""
-_FIRST_PERSON = re.compile(r"\b(?:i|we)\b|^(?:could|unable|did|not)\b")
+_FIRST_PERSON = compile_lazily(r"\b(?:i|we)\b|^(?:could|unable|did|not)\b")
 _SIGNS = """
 not|n't|unable|untested|unfinished|still|remain|fail|todo|fixme|open|blocked|assum|guess|omit|defer
 postpon|skipped|nobody|no one|no test|no unit|no new|no integ|no e2e|left|yet to|without
@@ -191,25 +192,25 @@ LineRange = tuple[float, float]
 MAX_EDITS_PER_FILE = 50
 """So many edits of the child are kept for each file."""
 
-_CHECK_STATUS = re.compile(
+_CHECK_STATUS = compile_lazily(
     r"\b(?:tests?|suite|checks?|build|lint\w*|mypy|pytest|types?)\b[^.\n]{0,60}?\b"
     r"(?:pass\w*|fail\w*|green|red|broken|error\w*|succe\w*)\b|\b\d+ (?:passed|failed|failing)\b"
 )
 _outcome_automaton = cache(
     lambda: build_automaton(("pass", "fail", "green", "red", "broken", "error", "succe"))
 )
-_FAILING_STATUS = re.compile(
+_FAILING_STATUS = compile_lazily(
     r"\b(?:fail\w*|red|broken|errors?)\b(?<!0 failed)(?<!no errors)(?<!0 errors)(?<!0 failures)"
     r"(?<!no failures)"
 )
-_UNWRITTEN = re.compile(
+_UNWRITTEN = compile_lazily(
     r"\b(?:writt?en?|add(?:ed)?|implement\w*|creat\w+|document\w+|told|assum\w+)\b"
 )
 """What no run of a check makes good."""
-_SUCCESS = re.compile(
+_SUCCESS = compile_lazily(
     r"\b(?:done|complete[ds]?|pass(?:es|ed|ing)?|success\w*|finished|works?|ready|fixed|ported)\b"
 )
-_RESERVATION = re.compile(
+_RESERVATION = compile_lazily(
     r"\b(?:no|not|yet|but|however|except|assum\w+|default\w*|missing|lacks?|later|follow-?up|still"
     r"|only|remain\w*|open|todo|need\w*|please|confirm)\b|n't\b"
 )
@@ -221,9 +222,9 @@ _CHANGE_STEMS = (
     "creat", "chang", "modif", "writ", "wrote", "updat", "add", "fix", "implement", "edit",
     "refactor", "remov", "delet", "renam",
 )  # fmt: skip
-_CHANGE_WORD = re.compile(rf"\b(?:{'|'.join(_CHANGE_STEMS)})")
+_CHANGE_WORD = compile_lazily(rf"\b(?:{'|'.join(_CHANGE_STEMS)})")
 _change_automaton = cache(lambda: build_automaton(_CHANGE_STEMS))
-_GIT_RESTORE = re.compile(r"\bgit\s+(?:checkout|restore)\b")
+_GIT_RESTORE = compile_lazily(r"\bgit\s+(?:checkout|restore)\b")
 
 
 class ReportFact(Record):

@@ -12,19 +12,20 @@ from msgspec.structs import replace
 
 from closeloop.process.check_commands import ShellCommand, ShellWords, word_set
 from closeloop.records.change import FileEdit
+from closeloop.text.wording import compile_lazily
 
 # What programs do to the files of a workspace, noted down command by command.
 
 
 # A workspace may lie in a temporary folder; then something on its way says so.
 PROJECT_FOLDER = r"(?:workspaces?|repos?|worktrees?|projects?|checkouts?|testbed)/"
-_TEMPORARY_FOLDER = re.compile(
+_TEMPORARY_FOLDER = compile_lazily(
     r"/(?:dev|proc)/|(?:/private)?/(?:tmp|var/tmp|var/folders)(?:/|$)"
     rf"(?!.*/?{PROJECT_FOLDER})"
 )
-UNKNOWN_PATH = re.compile(r"[$*?{}\[\]`<>]")
-_TEMPORARY_NAME = re.compile(r"\$.*(?:te?mp|log)", re.I)
-FILE_NAME = re.compile(r"\.[A-Za-z]\w{0,11}$|(?:^|/)(?:[A-Z]+file|README|LICENSE|CHANGELOG)$")
+UNKNOWN_PATH = compile_lazily(r"[$*?{}\[\]`<>]")
+_TEMPORARY_NAME = compile_lazily(r"\$.*(?:te?mp|log)", re.I)
+FILE_NAME = compile_lazily(r"\.[A-Za-z]\w{0,11}$|(?:^|/)(?:[A-Z]+file|README|LICENSE|CHANGELOG)$")
 
 
 class CommandEffects:
@@ -146,23 +147,23 @@ def nc_effect(words: ShellWords, _part: ShellCommand, sheet: CommandEffects) -> 
 
 _LONGEST, _MOST, _TRIES = 200_000, 200, 20
 _QUOTED_PATH = r"""r?["']([^"'\n]{1,300})["']"""
-_PATCHED_FILE = re.compile(
+_PATCHED_FILE = compile_lazily(
     r"^(?:\*\*\* (?:Add|Update|Delete) File: |\*\*\* Move to: |\+\+\+ (?:b/)?)([^\t\n]+)", re.M
 )
 # Each begins with a few fixed letters: that makes looking for them fast.
-_OPEN_CALL = re.compile(
+_OPEN_CALL = compile_lazily(
     rf"""open\(\s*(?:{_QUOTED_PATH}|(\w+)\b(?!\.))?[^\n]{{0,120}}?,\s*(?:mode\s*=\s*)?"""
     r"""["'](?:[rbt]*[wax][bt]*\+?|r[bt]*\+[bt]*)["']"""
 )
-_WRITING_METHOD = re.compile(
+_WRITING_METHOD = compile_lazily(
     r"""\.(?:(?:write_text|write_bytes|unlink|rename|touch)\(|open\(\s*(?:mode\s*=\s*)?["'][wax])"""
 )
-_METHOD_OWNER = re.compile(rf"(?:Path\(\s*{_QUOTED_PATH}[^()\n]{{0,80}}\)|(?<!\w)(\w+))$")
-_NODE_WRITE = re.compile(rf"File(?:Sync)?\(\s*(?:{_QUOTED_PATH}|(\w+))")
-_FILE_CALL = re.compile(
+_METHOD_OWNER = compile_lazily(rf"(?:Path\(\s*{_QUOTED_PATH}[^()\n]{{0,80}}\)|(?<!\w)(\w+))$")
+_NODE_WRITE = compile_lazily(rf"File(?:Sync)?\(\s*(?:{_QUOTED_PATH}|(\w+))")
+_FILE_CALL = compile_lazily(
     r"(?:shutil\.(?:copy\w*|move|rmtree)|os\.(?:remove|rename|replace|unlink|makedirs|mkdir))\("
 )
-_PATH_LITERAL = re.compile(rf"(?:(?:pathlib\.)?Path\(\s*)?{_QUOTED_PATH}")
+_PATH_LITERAL = compile_lazily(rf"(?:(?:pathlib\.)?Path\(\s*)?{_QUOTED_PATH}")
 
 
 def list_patched_files(text: str) -> list[str]:
@@ -224,8 +225,8 @@ _PATCH_VALUES = word_set("-i -d -o -p -F -r -B -D -z")
 _COPY_VALUES = word_set("-m -g -o -S")
 _FILE_VALUES = word_set("-m -s -t -d -r -g -o --mode --reference --size")
 _DJANGO_COMMANDS = word_set("makemigrations migrate startapp startproject loaddata collectstatic")
-_IN_PLACE = re.compile(r"-[nErsuz]*i|--in-place").match
-_HEALTH_URL = re.compile(
+_IN_PLACE = compile_lazily(r"-[nErsuz]*i|--in-place").match
+_HEALTH_URL = compile_lazily(
     r"(?:^|//)(?:localhost|127\.0\.0\.1|0\.0\.0\.0|\[::1\])(?::\w+)?"
     r"(?:/?$|/.*(?:health|ready|status|ping|alive|version))"
 )

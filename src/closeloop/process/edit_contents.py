@@ -25,6 +25,7 @@ from closeloop.records.change import (
 )
 from closeloop.records.record import Record
 from closeloop.records.trace import AnyEvent, Command, Edit, Note
+from closeloop.text.wording import compile_lazily
 
 MAX_EDIT_CHARS = 200_000
 """So much of one edit is looked at."""
@@ -51,15 +52,15 @@ _SCRATCH_PREFIXES = (
     "verify_",
     "check_",
 )
-_TEMPORARY_FOLDER = re.compile(rf"/(?:tmp|var|private)/(?!.*{PROJECT_FOLDER})")
+_TEMPORARY_FOLDER = compile_lazily(rf"/(?:tmp|var|private)/(?!.*{PROJECT_FOLDER})")
 """A workspace may lie in a temporary folder; then something on its way says so."""
 _COMMENT_STARTS = ("#", "//", "* ", "*/", "/*", "<!--", '"""', "'''")
-_TRAILING_COMMENT = re.compile(r"""\s(?://|#\s)[^"'`]{0,300}$""")
-_HASH_COMMENT = re.compile(r"""\s#[^"'`]{0,300}$""")
+_TRAILING_COMMENT = compile_lazily(r"""\s(?://|#\s)[^"'`]{0,300}$""")
+_HASH_COMMENT = compile_lazily(r"""\s#[^"'`]{0,300}$""")
 _SLASH_OPERATOR_ENDINGS = (".py", ".pyi", ".pl", ".pm", ".jl")
 """In these languages, `//` divides or chooses."""
 _PYTHON_ENDINGS = (".py", ".pyi")
-_DOCSTRING = re.compile(
+_DOCSTRING = compile_lazily(
     r"""(\A\s*(?=[rRuU]?(?:\"{3}|'{3}) ?[\w`:>])|:[ \t]*\n\s*)"""
     r"""[rRuU]?(\"{3}|'{3}).*?\2[ \t]*(?=\n|\Z)""",
     re.DOTALL,
@@ -69,7 +70,7 @@ _DOCSTRING_LINES = (">>> ", ":param", ":return", ":rtype", ":raises", ":type ", 
 """No line of Python begins so."""
 
 
-_DEBUG_LINE = re.compile(
+_DEBUG_LINE = compile_lazily(
     r"(?:print|pprint|console\.\w+|logg?(?:er|ing)?\.\w+|fmt\.Print\w*|dbg!|println!|eprintln!"
     r"|System\.\w+\.println|var_dump|import (?:pdb|sys|logging|traceback|pprint)|breakpoint)\b"
 )
@@ -698,8 +699,8 @@ def _build_net(path: str, steps: Iterable[TraceStep], edits: Sequence[Edit]) -> 
 
 
 _UNDO_VERBS = frozenset(("checkout", "restore", "clean"))
-_UNDO_ALL = re.compile(r"\bgit\s+(?:reset\s+--hard|checkout\s+(?:-f\s+)?(?:--\s+)?\.(?:\s|$))")
-_NEW_BRANCH = re.compile(r"\bgit\s+checkout\s+-[bB]\b")
+_UNDO_ALL = compile_lazily(r"\bgit\s+(?:reset\s+--hard|checkout\s+(?:-f\s+)?(?:--\s+)?\.(?:\s|$))")
+_NEW_BRANCH = compile_lazily(r"\bgit\s+checkout\s+-[bB]\b")
 
 
 class StandingChanges(Record):

@@ -11,6 +11,7 @@ import msgspec
 
 from closeloop.records.change import CheckFailures
 from closeloop.records.record import Record
+from closeloop.text.wording import compile_lazily
 
 # What a check's output says fails, gathered within bounds.
 
@@ -30,7 +31,7 @@ ORIGIN_MARK = " ← "
 
 # Every pattern is linear (repeats are possessive or bounded) and begins with one set of
 # characters, which the engine looks for without trying the rest.
-_VOLATILE_NUMBER = re.compile(
+_VOLATILE_NUMBER = compile_lazily(
     r"\d(?<!\w\d)(?:"
     r"(?P<time>\d{3}[-/]\d\d[-/]\d\d(?!\d)"
     r"(?:[T ]\d\d?:\d\d(?::\d\d)?(?:[.,]\d++)?(?:Z|[+-]\d\d:?\d\d)?)?"
@@ -43,27 +44,27 @@ _VOLATILE_NUMBER = re.compile(
     r"|(?=[\d-]{0,20}[a-f])[a-f\d]{3,5}(?:-[a-f\d]{4,12}\b){1,4})"
     r")"
 )
-_NUMBERED_RESOURCE = re.compile(
+_NUMBERED_RESOURCE = compile_lazily(
     r"(\b(?:port|pid|process|goroutine|thread)[ =:]{1,2}|localhost:|\d\.\d{1,3}:"
     r"|thread '[^'\n]*+' \()\d++\b",
     re.IGNORECASE,
 )
 _RESOURCE_WORDS = ("port", "pid", "PID", "rocess", "goroutine", "hread", "localhost", "0.0.")
-_HASH = re.compile(
+_HASH = compile_lazily(
     r"[a-f](?<!\w[a-f])(?=[a-f]*+\d)"
     r"(?:[a-f\d]{6,}+\b(?:-[a-f\d]{4,12}\b){0,4}|[a-f\d]{3,5}(?:-[a-f\d]{4,12}\b){1,4})"
 )
-_SHELL_JOB = re.compile(r"\[\d{1,6}\](?=\n|\Z)")
+_SHELL_JOB = compile_lazily(r"\[\d{1,6}\](?=\n|\Z)")
 """What a shell prints before all else of a command that it leaves running."""
-_TEMPORARY_FOLDER = re.compile(
+_TEMPORARY_FOLDER = compile_lazily(
     r"(?:/private)?/var/folders(?:/[\w+-]++){2}/T\b"
     r"|/tmp/(?:pytest-of-[^/\s]++/pytest-\d++\b|tmp[._]?\w{6,12}+\b|cc\w{6}\b|go-build\d++\b)"
 )
 _BAR_CHARACTERS = "=-_*#~^.!─━⎯═█░▒▓"
-_BAR_LINE = re.compile(rf"([{re.escape(_BAR_CHARACTERS)}])\1{{3,}}+")
-_TERMINAL_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*+[ -/]*+[@-~]|\][^\x07\x1b\n]*+\x07?|[@-Z\\-_])")
+_BAR_LINE = compile_lazily(rf"([{re.escape(_BAR_CHARACTERS)}])\1{{3,}}+")
+_TERMINAL_ESCAPE = compile_lazily(r"\x1b(?:\[[0-?]*+[ -/]*+[@-~]|\][^\x07\x1b\n]*+\x07?|[@-Z\\-_])")
 
-_VARIABLE_VALUE = re.compile(
+_VARIABLE_VALUE = compile_lazily(
     # Backticks quote code, which is not a value.
     r"(?<!\w)(?:'[^'\n]*+'|\"[^\"\n]*+\"|‘[^’\n]*+’)"
     r"|\b(?=[a-f]*+\d)[0-9a-f]{7,}+\b"
@@ -71,14 +72,14 @@ _VARIABLE_VALUE = re.compile(
     r"|\b(?:None|True|False|null|undefined|nan)\b"
     r"|(?:/private)?/(?:tmp|var/folders)/[^\s'\"`,;:)\]>]++"
 )
-_OPEN_QUOTE = re.compile(r"(?<!\w)['\"`‘][^'\"`’]*+\Z")
-_VALUE_LIST = re.compile(r"#(?:, ?#)+")
-_NAME_ERROR = re.compile(
+_OPEN_QUOTE = compile_lazily(r"(?<!\w)['\"`‘][^'\"`’]*+\Z")
+_VALUE_LIST = compile_lazily(r"#(?:, ?#)+")
+_NAME_ERROR = compile_lazily(
     r"(?:Attribute|Name|Import|ModuleNotFound|UnboundLocal|Type|Reference|NoMethod)Error\b"
     r"|undefined |[Cc]annot find "
 )
 """Messages whose quoted words are names, not values: another name is another failure."""
-_QUOTED_TEXT = re.compile(r"['\"‘](?!/tmp|/var|/private)[\w.$@/-]++['\"’]\Z")
+_QUOTED_TEXT = compile_lazily(r"['\"‘](?!/tmp|/var|/private)[\w.$@/-]++['\"’]\Z")
 
 
 def strip_terminal_codes(text: str) -> str:
@@ -176,7 +177,7 @@ _FOREIGN_PATHS = (
     "/usr/lib/", "/usr/include/", "/usr/local/go/", "/go/pkg/mod/", "/rustc/", ".cargo/registry/",
     "/rubygems/", "/gems/", "vendor/", "internal/process/", "<string>", "<stdin>", "[eval]",
 )  # fmt: skip
-_QUOTED_NAME = re.compile(
+_QUOTED_NAME = compile_lazily(
     r"['\"`‘]([A-Za-z_$][\w.$-]*+)(?:\(\))?['\"`’]"
     r"|\b([A-Za-z_]\w*+)\(\) (?=got|missing|takes|argument)"
     r"|\bundefined: ([\w.]++)"
@@ -318,8 +319,10 @@ class OutputParser(Record):
 
 # Frames of a stack as Python and JavaScript print them.
 
-_PYTHON_FRAME = re.compile(r'File "([^"\n]++)", line \d++(?:, in ([^\n]++))?(?:\n {4}([^\n]++))?')
-_SCRIPT_FRAME = re.compile(
+_PYTHON_FRAME = compile_lazily(
+    r'File "([^"\n]++)", line \d++(?:, in ([^\n]++))?(?:\n {4}([^\n]++))?'
+)
+_SCRIPT_FRAME = compile_lazily(
     r"\n *+(?:at|❯) (?:async |new )?(?:([^\s(:]++)(?: \[[^\]\n]*+\])? )?"
     r"\(?((?:node:|file:)?[^\s():]++):\d++"
 )
@@ -356,33 +359,33 @@ def find_origin(frames: Iterable[StackFrame]) -> str:
 
 MAX_LINE_CHARS = 2000
 
-_SOURCE_PLACE = re.compile(
+_SOURCE_PLACE = compile_lazily(
     r"((?:[A-Za-z]:)?[^\s:()\"'\[][^:()\"']{0,250}+)"
     r"(?::\d+(?::\d+)?(?::| -)|\(\d+(?:,\d+)?\):|:\[\d+,\d+\]|: line \d+, col \d+,) +(.*)"
 )
-_DIAGNOSTIC = re.compile(
+_DIAGNOSTIC = compile_lazily(
     r"(?i:(fatal error|error|warning|note|remark|information|info|help|hint)\b)?"
     r"(?:\[([^\]\s]*)\])?(?: (\w+\d+))?:? *(?:- )?(.*)"
 )
-_RULE_CODE = re.compile(r"[A-Z]{1,8}\d{2,5}\b")
-_ARROW_PLACE = re.compile(r" *--> ([^\s:]+(?: [^\s:]+)*):\d+:\d+")
-_ESLINT_LINE = re.compile(r"  +\d+:\d+  +(error|warning)  +(.*)")
-_WOULD_REFORMAT = re.compile(r"(?i:would reformat:?) (\S+)$")
-_UNDEFINED_REFERENCE = re.compile(r"undefined reference to [`']\w[^'`]{0,200}'")
-_BIOME_PLACE = re.compile(
+_RULE_CODE = compile_lazily(r"[A-Z]{1,8}\d{2,5}\b")
+_ARROW_PLACE = compile_lazily(r" *--> ([^\s:]+(?: [^\s:]+)*):\d+:\d+")
+_ESLINT_LINE = compile_lazily(r"  +\d+:\d+  +(error|warning)  +(.*)")
+_WOULD_REFORMAT = compile_lazily(r"(?i:would reformat:?) (\S+)$")
+_UNDEFINED_REFERENCE = compile_lazily(r"undefined reference to [`']\w[^'`]{0,200}'")
+_BIOME_PLACE = compile_lazily(
     r"(?: at )?([^\s:]{1,250})(?::\d+:\d+)? ((?:lint|assist|parse|format|organizeImports)\S{0,100})"
     r"[^━]{0,40}━"
 )
-_OXLINT_PLACE = re.compile(r" +(?:╭─|,-)\[([^\]\s:]{1,250}):\d+:\d+\]")
-_GLOBAL_ERROR = re.compile(r"error TS\d+: .{1,300}")
+_OXLINT_PLACE = compile_lazily(r" +(?:╭─|,-)\[([^\]\s:]{1,250}):\d+:\d+\]")
+_GLOBAL_ERROR = compile_lazily(r"error TS\d+: .{1,300}")
 _NOTE_SEVERITIES = ("note", "remark", "information", "info", "help", "hint")
-_FIXABLE_MARK = re.compile(r"\[\*\] ")
+_FIXABLE_MARK = compile_lazily(r"\[\*\] ")
 _SUCCESS_MESSAGES = (
     "Success: no issues found", "All checks passed!", "0 errors, ", "rated at 10.00/10",
     " already formatted", " would be left unchanged", "Found 0 errors", "(0 errors,",
     "No fixes applied", "0 issues.", " and 0 errors",
 )  # fmt: skip
-_FAILURE_TOTAL = re.compile(
+_FAILURE_TOTAL = compile_lazily(
     r"^(?:Found [1-9]\d* (?:errors?|diagnostics?)|[1-9]\d* errors?\b|✖ \d+ problems? \([1-9]"
     r"|\d+ files? would be reformatted|Found \d+ warnings? and [1-9]\d* errors?"
     r"|(?:\[[\w:.-]{1,40}\] )?[1-9]\d* issues:|  × Some errors were emitted)", re.MULTILINE,
@@ -584,11 +587,11 @@ LINTER_JSON_OUTPUT = OutputParser(
 
 # JUnit's XML, read as text: it may be cut short, and it is not to be trusted.
 
-_TEST_CASE = re.compile(r"<testcase\b([^>]{0,1000})>")
-_FAILURE_ELEMENT = re.compile(
+_TEST_CASE = compile_lazily(r"<testcase\b([^>]{0,1000})>")
+_FAILURE_ELEMENT = compile_lazily(
     r"\s*(?:<properties>.{0,4000}?</properties>\s*)?<(?:failure|error)\b([^>]{0,4000})", re.DOTALL
 )
-_SUITE_ELEMENT = re.compile(r"<testsuite\b[^>]{0,2000}")
+_SUITE_ELEMENT = compile_lazily(r"<testsuite\b[^>]{0,2000}")
 
 
 def read_junit_xml_verdict(text: str) -> bool | None:
@@ -628,7 +631,7 @@ JUNIT_XML_OUTPUT = OutputParser(
 
 # What shells, make and npm say when a check did not even start, or only that it failed.
 
-_MISSING_COMMAND = re.compile(
+_MISSING_COMMAND = compile_lazily(
     r"^(?:[\w/]*sh|env): (?:line \d+: |\d+: |-c: line \d+: )?[‘'`]?([^\s:’']+)[’']?: "
     r"(?:command not found|not found|No such file or directory)$"
     r"|^(?:zsh|\(eval\)(?::\d+)?): command not found: (\S+)$"
@@ -637,19 +640,19 @@ _MISSING_COMMAND = re.compile(
     r"|can't open file '([^'\n]+)'",
     re.MULTILINE,
 )
-_FAILURE_LINE = re.compile(
+_FAILURE_LINE = compile_lazily(
     r"^(?:(?:g?make|mingw32-make)(?:\[\d+\])?: \*\*\* .+"
     r"|npm (?:ERR!|error) (?:Missing script: .+|Lifecycle .+ failed.*|Test failed.*|command failed)"
     r"|\[[\w:.-]{1,40}\] ERROR task failed|error: script \"[^\"\n]{1,80}\" exited with code \d+"
     r"|.*ELIFECYCLE.*|.*: syntax error near .+|.*error: unrecognized arguments: .+)$",
     re.MULTILINE,
 )
-_NO_REASON = re.compile(
+_NO_REASON = compile_lazily(
     r"ELIFECYCLE|ERROR task failed|error: script|Lifecycle .* failed|Test failed|command failed"
     r"|\*\*\* \[.*\] Error \d"
 )
 _MAX_LINE_CHARS = 300
-_LINE_NUMBER = re.compile(r":\d+: |\bline \d+\b")
+_LINE_NUMBER = compile_lazily(r":\d+: |\bline \d+\b")
 
 
 def read_launch_verdict(text: str) -> bool | None:
@@ -688,10 +691,12 @@ MAX_TAIL_LINES = 8
 MAX_TAIL_LINE_CHARS = 300
 
 # Each begins with fixed letters: that makes looking for them fast.
-_PLACE, _LINE = re.compile(r":(?<=\w:)\d+(?::\d+)?"), re.compile(r"line (?<=\bline )\d+")
-_PYTHON_WARNING = re.compile(r"\n[^\n:]{1,400}:\d{1,7}: \w{0,40}Warning: [^\n]*+(?:\n  [^\n]*+)?")
+_PLACE, _LINE = compile_lazily(r":(?<=\w:)\d+(?::\d+)?"), compile_lazily(r"line (?<=\bline )\d+")
+_PYTHON_WARNING = compile_lazily(
+    r"\n[^\n:]{1,400}:\d{1,7}: \w{0,40}Warning: [^\n]*+(?:\n  [^\n]*+)?"
+)
 """A warning and the source line under it: they accompany failures and cause none."""
-_FILE_PATH = re.compile(
+_FILE_PATH = compile_lazily(
     r"(?<![\w/.-])(/?(?:[\w@.-]{1,80}/){0,20}[\w@.-]{1,80}\.(?:pyi?|[cm]?[jt]sx?|go|rs|java|kt|rb|php"
     r"|c|cc|cpp|h|hpp|cs|swift|scala|sh|toml|ya?ml|json|cfg|ini|html|css|vue|sql|md))\b"
 )

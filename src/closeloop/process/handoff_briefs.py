@@ -33,6 +33,7 @@ from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.record import Record
 from closeloop.records.trace import Command, Edit, Handoff, Message, Read, ToolUse
 from closeloop.text.client_markup import is_client_text, strip_client_markup
+from closeloop.text.wording import compile_lazily
 
 MAX_WINDOW_STEPS = 200
 """So many steps of the parent before and after a handoff are looked at."""
@@ -199,13 +200,13 @@ def _parent_request(reading: TraceReading, parent: LaneReading, spoken: int) -> 
 FIRST_STEPS = 5
 """The child's first steps show what it understood."""
 MAX_STEPS = 100
-_HIDDEN_TEXT = re.compile(r"\W*(?:(?:redacted|encrypted|omitted)\W*)?", re.IGNORECASE)
-_CHANGE_REQUEST = re.compile(
+_HIDDEN_TEXT = compile_lazily(r"\W*(?:(?:redacted|encrypted|omitted)\W*)?", re.IGNORECASE)
+_CHANGE_REQUEST = compile_lazily(
     r"(?:^|[.:;\n]\s*|\b(?:to|and|then|please|must|should|you)\s+)(?:\*\*)?"
     r"(?:implement|writ|fix|add|creat|chang|refactor|updat|remov|renam|migrat|port|convert|replac|"
     r"build|make|repair|extend|mov)(?:e|ing|s)?\b"
 )
-_READING_BRIEF = re.compile(
+_READING_BRIEF = compile_lazily(
     r"^\W*(?:you(?:'re| are) (?:an? |the |doing )*[^.\n]{0,60}?(?:review|explor|research|audit)"
     r"|(?:please |can you )?(?:\w+ly )?(?:review|explore|research|investigate|analy[sz]e|find"
     r"|search|look (?:at|into|for|up)|explain|summari[sz]e|audit|list|check|inspect|trace"
@@ -239,7 +240,7 @@ _PRECEDENCE = compile_phrases(
 BRIEF_PARTS = 5
 
 
-_QUESTION = re.compile(
+_QUESTION = compile_lazily(
     r"\W*(?:what|why|how|where|which|who|when|is|are|does|do|did|can)\b[^.\n]*\?"
 )
 
@@ -373,12 +374,12 @@ MAX_TRACE_SHARE = 1 / 3
 MAX_EXCERPT_RATIO = 1.2
 """A brief longer than this, beside the request, tells it in its own words."""
 
-_NUMBER_BOUND = re.compile(
+_NUMBER_BOUND = compile_lazily(
     r"\b(?:under|below|over|above|within|less than|fewer than|no (?:less|fewer) than|more than"
     r"|up to|faster than|exactly|max(?:imum)?(?: of)?|min(?:imum)?(?: of)?)"
     r"\s+(?:\w+\s+){0,2}?[$€£]?\d"
 )
-_REQUIREMENT_START = re.compile(
+_REQUIREMENT_START = compile_lazily(
     r"\b(?:(?<!has )(?<!have )(?<!had )(?<!it )(?<!they )(?<!i )(?<!we )never\b"
     r"|(?<!i )must\b(?: not\b|n't\b)?|shall\b|may not\b"
     r"|(?<!i )(?<!we )(?<!they )(?<!users )(?<!tests )(?:do not|don't)\b"
@@ -387,10 +388,10 @@ _REQUIREMENT_START = re.compile(
     r"|no (?:new|external|other|third|global|additional|extra)\b)"
 )
 _REQUIREMENT_WORDS = ("never", "must", "shall", " not", "n't", "avoid", "without", "at ", "no ")
-_NARRATIVE = re.compile(
+_NARRATIVE = compile_lazily(
     r"\b(?:took|takes|was|were|currently|now|got|has been|expired|failed|fails|noticed|saw)\b"
 )
-_DEMAND = re.compile(
+_DEMAND = compile_lazily(
     r"\b(?:must|should|shall|at (?:most|least)|no more than|limit\w*|max\w*|min|minimum|within|"
     r"under|below|less than|up to|exactly|set|use|default\w*|threshold|time-?outs?)\b"
 )
@@ -399,15 +400,17 @@ _PARENT_AFFAIR_STEMS = word_stems(
     " summarise reply stop wait confirm approve approval agent subagent plan explain forget "
 )
 """What a requirement about one of these asks of the parent, which talks to the user."""
-_GLOBAL_HEADING = re.compile(
+_GLOBAL_HEADING = compile_lazily(
     r"\b(?:constraints?|rules|requirements|non-goals|all items|everywhere|throughout)\b"
 )
-_DOCUMENT = re.compile(r"\b[\w./-]+\.(?:md|txt|rst|ya?ml|json)\b|\b(?:spec|ticket|issue|plan)\b")
-_FAILING_WORK = re.compile(
+_DOCUMENT = compile_lazily(
+    r"\b[\w./-]+\.(?:md|txt|rst|ya?ml|json)\b|\b(?:spec|ticket|issue|plan)\b"
+)
+_FAILING_WORK = compile_lazily(
     r"\b(?:fix|repair|make|get|debug|resolve)\w*\b[^.\n]{0,60}"
     r"(?:\b(?:fail\w*|broken|errors?|red|pass|green)\b|\btests?\b)"
 )
-_THOUSANDS = re.compile(r",(?<=\d,)(?=\d{3}\b)")
+_THOUSANDS = compile_lazily(r",(?<=\d,)(?=\d{3}\b)")
 
 
 class BriefNeed(Record):

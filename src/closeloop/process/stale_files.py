@@ -18,6 +18,7 @@ from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.record import Record
 from closeloop.records.trace import Command, Edit, Message, Read
 from closeloop.text.client_markup import is_client_text, strip_client_markup
+from closeloop.text.wording import compile_lazily
 
 EncounterOutcome = Literal["read again", "failed edit", "overwrote"]
 
@@ -25,7 +26,7 @@ _FOREIGN_CONTENT_VERBS = frozenset(
     ("pull", "merge", "rebase", "cherry-pick", "switch", "stash", "am")
 )
 _TREE_VERBS = _FOREIGN_CONTENT_VERBS | {"checkout", "restore", "reset", "apply", "revert"}
-_STASH_POP = re.compile(r"\bstash\s+(?:pop|apply)\b")
+_STASH_POP = compile_lazily(r"\bstash\s+(?:pop|apply)\b")
 _REWRITING_PROGRAMS = FORMATTERS | {"sed", "perl", "ruff", "patch"}
 _MAX_EVENTS_AFTER_FORMATTER = 15
 """An edit that fails later than that has most likely another cause."""
@@ -33,11 +34,11 @@ _CHANGE_WORDS = (
     "changed", "edited", "updated", "modified", "fixed", "reverted", "renamed", "moved", "rewrote",
     "reformatted",
 )  # fmt: skip
-_CHANGED_BY_HAND = re.compile(
+_CHANGED_BY_HAND = compile_lazily(
     rf"\b(?:I|we)(?:['’]ve| have)?(?: just| already| now)? (?:{'|'.join(_CHANGE_WORDS)})\b",
     re.IGNORECASE,
 )
-_NAMED_PATH = re.compile(r"[\w@.-]*[/\\][\w@./\\-]*\.\w{1,8}\b")
+_NAMED_PATH = compile_lazily(r"[\w@.-]*[/\\][\w@./\\-]*\.\w{1,8}\b")
 _MODIFIED_MESSAGES = (
     "modified since", "changed since", "modified by", "changed on disk", "modified on disk",
     "modified externally", "has been modified", "has been changed",
@@ -47,7 +48,7 @@ _NOT_FOUND_MESSAGES = (
     "does not appear", "does not match", "does not exist", "no replacement", "not find", "n't find",
     "not exist", "hunk", "expected lines",
 )  # fmt: skip
-_QUOTED_TEXT = re.compile(r"`[^`]*+(?:`|$)")
+_QUOTED_TEXT = compile_lazily(r"`[^`]*+(?:`|$)")
 _OTHER_ERROR_MESSAGES = (
     "multiple occurrences", " matches of the string", "not unique", "already exists",
     "must be different", "not been read",
@@ -301,7 +302,7 @@ MAX_MESSAGES = 50
 MAX_STEPS = 300
 MAX_MESSAGE_CHARS = 6000
 
-_ABSENT_LINE = re.compile(
+_ABSENT_LINE = compile_lazily(
     r"\b(?:cat|head|tail|sed|less|more|nl|bat): (?:can't read |cannot open ['‘]?)?"
     r"([^\s:'’]+)['’]?(?: for reading)?: No such file"
 )
@@ -311,11 +312,11 @@ _ABSENCE = compile_phrases(
     "instead", "nowhere", r"creat\w*", "new file", "wrong path", "ausente", "fehlt", "nicht",
     "pas", "manca", "non", "não", "no existe", "нет",
 )  # fmt: skip
-_INTENTION = re.compile(
+_INTENTION = compile_lazily(
     r"\b(?:let me|i'?ll|i will|i'm going to|need to|try(?:ing)?|look(?:ing)? for|should|would|could"
     r"|want to|please|can you|shall i|next)\b|\?"
 )
-_SOURCE_BEFORE = re.compile(
+_SOURCE_BEFORE = compile_lazily(
     r"(?:\b(?:according to|in line with|consistent with|based on|follow(?:s|ing|ed)?|per|obey\w*"
     r"|conform\w*(?: to)?|adher\w+(?: to)?|compl(?:y|ies|ying|iant)(?: with)?|match(?:es|ing|ed)?"
     r"|(?:as )?(?:described|specified|stated|defined|required|documented|outlined|laid out|noted"
@@ -325,13 +326,13 @@ _SOURCE_BEFORE = re.compile(
     r"|rules of|conventions (?:of|in)|guidelines (?:of|in)|style (?:of|in)|of|in|from|laid down))*"
     r"[ `'\"*(]*)$"
 )
-_SOURCE_AFTER = re.compile(
+_SOURCE_AFTER = compile_lazily(
     r"^[`'\"*)]*,? (?:says|states|defines|specifies|requires|shows|describes|confirms|prescribes"
     r"|asks for|demands|wants|sets|lists)\b"
 )
 
 
-_ASKED_SOURCE = re.compile(
+_ASKED_SOURCE = compile_lazily(
     r"\b(?:follow(?:ing)?|obey(?:ing)?|according to|in line with|based on|per"
     r"|what (?:does|do|is|are)"
     r"|as (?:described|specified|stated|defined|documented|laid out|told) (?:in|by)"

@@ -18,18 +18,21 @@ from closeloop.process.failure_collector import (
     parse_script_frames,
     split_by_headers,
 )
+from closeloop.text.wording import compile_lazily
 
 # What Python's test runners print, and the tracebacks of plain scripts.
 
 
-_SOURCE_PLACE = re.compile(r"(\S+?):\d+:(?: in (\S+)| |$)")
+_SOURCE_PLACE = compile_lazily(r"(\S+?):\d+:(?: in (\S+)| |$)")
 _TELLING_STARTS = frozenset(("  def ", 'File "'))
-_TEST_FILE = re.compile(r"(?:^|/)(?:tests?_[^/]*|[^/]*_tests?|tests?)\.py\Z")
-_VERBOSE_STATUS = re.compile(r" (?:FAILED|ERROR)\b")
-_OUTCOME_TOTAL = re.compile(r"(?:^|[ =])\d+ (passed|failed|errors?|skipped|deselected|xfailed)\b")
-_CONFTEST_ERROR = re.compile(r"^\w*Error while loading conftest '([^'\n]+)'", re.MULTILINE)
-_PASSING_DOTS = re.compile(r"[.sxX]+ +\[100%\]\Z")
-_PROGRESS_DOTS = re.compile(r"[.sxXFE]+ +\[ *\d+%\]\Z")
+_TEST_FILE = compile_lazily(r"(?:^|/)(?:tests?_[^/]*|[^/]*_tests?|tests?)\.py\Z")
+_VERBOSE_STATUS = compile_lazily(r" (?:FAILED|ERROR)\b")
+_OUTCOME_TOTAL = compile_lazily(
+    r"(?:^|[ =])\d+ (passed|failed|errors?|skipped|deselected|xfailed)\b"
+)
+_CONFTEST_ERROR = compile_lazily(r"^\w*Error while loading conftest '([^'\n]+)'", re.MULTILINE)
+_PASSING_DOTS = compile_lazily(r"[.sxX]+ +\[100%\]\Z")
+_PROGRESS_DOTS = compile_lazily(r"[.sxXFE]+ +\[ *\d+%\]\Z")
 
 
 class _PytestSection:
@@ -223,8 +226,8 @@ PYTEST_OUTPUT = OutputParser(
 
 # What unittest prints, and Django's test runner with it.
 
-_FAILURE_HEADER = re.compile(r"\n(?:FAIL|ERROR): (\S++) \(([^)\n]*+)\)([^\n]*+)")
-_VERBOSE_FAILURE = re.compile(
+_FAILURE_HEADER = compile_lazily(r"\n(?:FAIL|ERROR): (\S++) \(([^)\n]*+)\)([^\n]*+)")
+_VERBOSE_FAILURE = compile_lazily(
     r"\n *+(\S++) \(([^)\n]++)\)((?: \([^)\n]*+\))?)(?:\n[^\n]*?)? \.\.\. (?:FAIL|ERROR)\b"
 )
 _BLOCK_ENDS = ("\n======", "\n------")
@@ -287,8 +290,8 @@ UNITTEST_OUTPUT = OutputParser(
 
 # What SymPy's own runner (`bin/test`) prints.
 
-_SYMPY_HEADER = re.compile(r"\n_{2,80} (\S{1,300}\.py):(\w{1,200}) _{2,80}\n")
-_SYMPY_TOTALS = re.compile(r"= tests finished: [^\n]{0,200}")
+_SYMPY_HEADER = compile_lazily(r"\n_{2,80} (\S{1,300}\.py):(\w{1,200}) _{2,80}\n")
+_SYMPY_TOTALS = compile_lazily(r"= tests finished: [^\n]{0,200}")
 
 
 def read_sympy_verdict(text: str) -> bool | None:
@@ -317,7 +320,7 @@ SYMPY_OUTPUT = OutputParser(
 
 # Errors of plain scripts: Python's tracebacks, and the stacks of Node.js.
 
-_SCRIPT_ERROR = re.compile(r"\n((?:Uncaught )?(?:\w+\.)*\w*(?:Error|Exception)\b[^\n]*+)\n")
+_SCRIPT_ERROR = compile_lazily(r"\n((?:Uncaught )?(?:\w+\.)*\w*(?:Error|Exception)\b[^\n]*+)\n")
 
 
 def read_traceback_verdict(text: str) -> bool | None:
@@ -372,9 +375,9 @@ TRACEBACK_OUTPUT = OutputParser(
 # What JavaScript's test runners print: Jest, Vitest, Mocha, Playwright, TAP and `node --test`.
 
 
-_TIMING = re.compile(r" \(\d[\d.]* ?m?s\)\s*\Z")
-_BUN_TOTAL = re.compile(r"^ *(\d+) (pass|fail)$", re.MULTILINE)
-_BUN_TIMING = re.compile(r" \[[\d.]+m?s\]\s*\Z")
+_TIMING = compile_lazily(r" \(\d[\d.]* ?m?s\)\s*\Z")
+_BUN_TOTAL = compile_lazily(r"^ *(\d+) (pass|fail)$", re.MULTILINE)
+_BUN_TIMING = compile_lazily(r" \[[\d.]+m?s\]\s*\Z")
 
 
 def read_jest_verdict(text: str) -> bool | None:
@@ -433,8 +436,8 @@ JEST_OUTPUT = OutputParser(
 
 # What Vitest prints.
 
-_VITEST_TOTALS = re.compile(r"^ *(?:Test Files|Tests|Errors) {2}([^\n]*)", re.MULTILINE)
-_MARKED_FAILURE = re.compile(r"^ *[×✗] (.+?)(?: \d+(?:\.\d+)?m?s)?$", re.MULTILINE)
+_VITEST_TOTALS = compile_lazily(r"^ *(?:Test Files|Tests|Errors) {2}([^\n]*)", re.MULTILINE)
+_MARKED_FAILURE = compile_lazily(r"^ *[×✗] (.+?)(?: \d+(?:\.\d+)?m?s)?$", re.MULTILINE)
 
 
 def read_vitest_verdict(text: str) -> bool | None:
@@ -469,10 +472,10 @@ VITEST_OUTPUT = OutputParser(
 
 # What Mocha prints, in any of its reporters that list the failures; Cypress too.
 
-_FAILING_TOTAL = re.compile(r"^ *\d+ failing$", re.MULTILINE)
-_PASSING_TOTAL = re.compile(r"^ *[1-9]\d* passing\b", re.MULTILINE)
-_MOCHA_NUMBERED_FAILURE = re.compile(r"\n  \d+\) ")
-_MOCHA_LISTED_FAILURE = re.compile(r"^ +\d+\) (.+)$", re.MULTILINE)
+_FAILING_TOTAL = compile_lazily(r"^ *\d+ failing$", re.MULTILINE)
+_PASSING_TOTAL = compile_lazily(r"^ *[1-9]\d* passing\b", re.MULTILINE)
+_MOCHA_NUMBERED_FAILURE = compile_lazily(r"\n  \d+\) ")
+_MOCHA_LISTED_FAILURE = compile_lazily(r"^ +\d+\) (.+)$", re.MULTILINE)
 
 
 def read_mocha_verdict(text: str) -> bool | None:
@@ -510,12 +513,12 @@ MOCHA_OUTPUT = OutputParser(
 # What Playwright's test runner prints.
 
 _TEST_TITLE = r"((?:\[[^\]\n]{1,80}\] › )?)([^\s:]+):\d+:\d+ › ([^\n─]+)"
-_PLAYWRIGHT_NUMBERED_FAILURE = re.compile(rf"^ {{2}}\d+\) {_TEST_TITLE}", re.MULTILINE)
-_PLAYWRIGHT_LISTED_FAILURE = re.compile(rf"^ {{4}}{_TEST_TITLE}", re.MULTILINE)
-_PLAYWRIGHT_FAILED_TOTAL = re.compile(
+_PLAYWRIGHT_NUMBERED_FAILURE = compile_lazily(rf"^ {{2}}\d+\) {_TEST_TITLE}", re.MULTILINE)
+_PLAYWRIGHT_LISTED_FAILURE = compile_lazily(rf"^ {{4}}{_TEST_TITLE}", re.MULTILINE)
+_PLAYWRIGHT_FAILED_TOTAL = compile_lazily(
     r"^ {2}[1-9]\d* (?:failed|interrupted|timed out)\b", re.MULTILINE
 )
-_PLAYWRIGHT_PASSED_TOTAL = re.compile(r"^ {2}[1-9]\d* passed \(", re.MULTILINE)
+_PLAYWRIGHT_PASSED_TOTAL = compile_lazily(r"^ {2}[1-9]\d* passed \(", re.MULTILINE)
 
 
 def read_playwright_verdict(text: str) -> bool | None:
@@ -551,13 +554,13 @@ PLAYWRIGHT_OUTPUT = OutputParser(
 
 # The Test Anything Protocol, and what `node --test` prints.
 
-_NOT_OK_LINE = re.compile(r"^ *+not ok \d*+(?: -)? ?([^\n]*+)", re.MULTILINE)
-_TAP_FAILED_TOTAL = re.compile(r"^[#ℹ] fail (\d+)", re.MULTILINE)
-_TAP_PASSED_TOTAL = re.compile(r"^[#ℹ] pass [1-9]", re.MULTILINE)
-_ERROR_MESSAGE = re.compile(r"^ *(?:error|message): *(?:\|-\n *)?([^\n]+)", re.MULTILINE)
-_LOCATION = re.compile(r"(?:location|at): ['\"]?([^\s'\"]+?):\d+")
-_TAP_STACK_FRAME = re.compile(r"\n +([\w.<>]+) \(([^\s:()]++):\d")
-_SPEC_FAILURE = re.compile(
+_NOT_OK_LINE = compile_lazily(r"^ *+not ok \d*+(?: -)? ?([^\n]*+)", re.MULTILINE)
+_TAP_FAILED_TOTAL = compile_lazily(r"^[#ℹ] fail (\d+)", re.MULTILINE)
+_TAP_PASSED_TOTAL = compile_lazily(r"^[#ℹ] pass [1-9]", re.MULTILINE)
+_ERROR_MESSAGE = compile_lazily(r"^ *(?:error|message): *(?:\|-\n *)?([^\n]+)", re.MULTILINE)
+_LOCATION = compile_lazily(r"(?:location|at): ['\"]?([^\s'\"]+?):\d+")
+_TAP_STACK_FRAME = compile_lazily(r"\n +([\w.<>]+) \(([^\s:()]++):\d")
+_SPEC_FAILURE = compile_lazily(
     r"^(?:test at (\S+?):\d+:\d+\n)? *✖ (.+?)(?: \([\d.]+ms\))?$", re.MULTILINE
 )
 
@@ -616,12 +619,12 @@ TAP_OUTPUT = OutputParser(
 # What test runners of other languages print: Go, Rust, Java, Ruby, PHP and C++.
 
 
-_TEST_TIMING = re.compile(r" \([\d.]+s\)\Z")
-_LOG_LINE = re.compile(r"\s+(\S+\.go):\d+: ?(.*)")
-_GLUED_LOG_LINE = re.compile(r" {4}(\S+_test\.go):\d+: (.+)")
+_TEST_TIMING = compile_lazily(r" \([\d.]+s\)\Z")
+_LOG_LINE = compile_lazily(r"\s+(\S+\.go):\d+: ?(.*)")
+_GLUED_LOG_LINE = compile_lazily(r" {4}(\S+_test\.go):\d+: (.+)")
 """After what the program printed without an end of line."""
-_COMPILER_ERROR = re.compile(r"(?:vet: )?(\S+\.go):\d+(?::\d+)?: (.+)")
-_GO_STACK_FRAME = re.compile(r"\t(\S+\.go):\d+")
+_COMPILER_ERROR = compile_lazily(r"(?:vet: )?(\S+\.go):\d+(?::\d+)?: (.+)")
+_GO_STACK_FRAME = compile_lazily(r"\t(\S+\.go):\d+")
 _LONGEST, _UNTIL = 200, " … "
 
 
@@ -747,12 +750,12 @@ GO_OUTPUT = OutputParser(
 
 # What `cargo test` and cargo-nextest print; rustc's errors are read as places.
 
-_OUTPUT_HEADER = re.compile(r"^---- (\S+)(?: - .*)? stdout ----\n", re.MULTILINE)
-_FAILED_TEST = re.compile(
+_OUTPUT_HEADER = compile_lazily(r"^---- (\S+)(?: - .*)? stdout ----\n", re.MULTILINE)
+_FAILED_TEST = compile_lazily(
     r"^(?:test (\S+)(?: - [^\n]*?)? \.\.\. FAILED| +FAIL \[[^\]\n]*\] \S+ (\S+))", re.MULTILINE
 )
-_PANIC = re.compile(r"panicked at (?:'([^\n]{0,500}?)', )?([^\s:,]+):\d+:\d+:?(?:\n([^\n]+))?")
-_CARGO_STACK_FRAME = re.compile(r"\n +\d+: ([^\n]+)\n +at ([^\s:]+):\d+")
+_PANIC = compile_lazily(r"panicked at (?:'([^\n]{0,500}?)', )?([^\s:,]+):\d+:\d+:?(?:\n([^\n]+))?")
+_CARGO_STACK_FRAME = compile_lazily(r"\n +\d+: ([^\n]+)\n +at ([^\s:]+):\d+")
 
 
 def read_cargo_verdict(text: str) -> bool | None:
@@ -805,25 +808,25 @@ CARGO_OUTPUT = OutputParser(
 
 # What Maven's Surefire, Gradle and the JUnit console print, and `dotnet test`.
 
-_SUREFIRE_FAILURE = re.compile(
+_SUREFIRE_FAILURE = compile_lazily(
     r"^(?:\[ERROR\] {1,4})?(\S[^\n]{0,300}?) {1,2}(?:-- )?Time elapsed: [\d.,]+ s(?:ec)? {0,2}"
     r"<<< (?:FAILURE|ERROR)![^\n]*\n",
     re.MULTILINE,
 )
-_JAVA_LISTED_FAILURE = re.compile(
+_JAVA_LISTED_FAILURE = compile_lazily(
     r"^\[ERROR\] {2,4}([\w.$]+\.[\w$]+)(?::\d+)?(?:->[\w.:]+)? (?:» )?([^\n]+)", re.MULTILINE
 )
-_GRADLE_FAILURE = re.compile(r"^(\S[^\n>]*(?: > [^\n>]+)+) FAILED\n", re.MULTILINE)
-_JUNIT_FAILURE = re.compile(r"^\d+\) ([\w$\[\]]+\([\w.$]+\))\n", re.MULTILINE)
-_DOTNET_FAILURE = re.compile(r"^ {2}Failed (\S[^\n]*?) \[[^\]\n]*\]\n", re.MULTILINE)
-_CLASS_AND_TEST = re.compile(r"([\w$\[\]]+)\(([\w.$]+)\)\Z")
-_JAVA_STACK_FRAME = re.compile(
+_GRADLE_FAILURE = compile_lazily(r"^(\S[^\n>]*(?: > [^\n>]+)+) FAILED\n", re.MULTILINE)
+_JUNIT_FAILURE = compile_lazily(r"^\d+\) ([\w$\[\]]+\([\w.$]+\))\n", re.MULTILINE)
+_DOTNET_FAILURE = compile_lazily(r"^ {2}Failed (\S[^\n]*?) \[[^\]\n]*\]\n", re.MULTILINE)
+_CLASS_AND_TEST = compile_lazily(r"([\w$\[\]]+)\(([\w.$]+)\)\Z")
+_JAVA_STACK_FRAME = compile_lazily(
     r"\n[ \t]+at (?:[\w.@]+/)?([\w.$]+)\((\w+\.(?:java|kt|scala|groovy)):\d+\)"
 )
 _LIBRARIES = (
     "java.", "jdk.", "sun.", "org.junit.", "org.opentest4j.", "org.apache.maven.", "org.gradle.",
 )  # fmt: skip
-_FAILED_COUNT = re.compile(r"Tests run: \d+, Failures: (\d+), Errors: (\d+)")
+_FAILED_COUNT = compile_lazily(r"Tests run: \d+, Failures: (\d+), Errors: (\d+)")
 
 
 def read_java_verdict(text: str) -> bool | None:
@@ -874,20 +877,20 @@ JAVA_OUTPUT = OutputParser(
 
 # What RSpec and Minitest print.
 
-_RSPEC_FAILURE = re.compile(
+_RSPEC_FAILURE = compile_lazily(
     r"^rspec (?:'|\")?(\./[^\s:'\"\[]+)(?::\d+|\[[\d:]+\])(?:'|\")? # ([^\n]+)", re.MULTILINE
 )
-_RUBY_NUMBERED_FAILURE = re.compile(
+_RUBY_NUMBERED_FAILURE = compile_lazily(
     r"^ {2}\d+\) (?!Failure:|Error:|Skipped:)([^\n]+)\n", re.MULTILINE
 )
-_MINITEST_FAILURE = re.compile(
+_MINITEST_FAILURE = compile_lazily(
     r"^(?: *\d+\) )?(?:Failure|Error):\n(\S+#[^\s\[:]+)(?: \[([^\]:]+):\d+\])?:?\n", re.MULTILINE
 )
-_RUBY_TOTALS = re.compile(
+_RUBY_TOTALS = compile_lazily(
     r"^(?:(\d+) examples?, (\d+) failures?(?:, \d+ pending)?(?:, (\d+) errors?)?"
     r"|(\d+) (?:runs|tests), \d+ assertions, (\d+) failures, (\d+) errors)", re.MULTILINE,
 )  # fmt: skip
-_RUBY_STACK_FRAME = re.compile(r"# (\./[^\s:]+):\d+:in [`'](?:[\w:#]*[#.])?([^']+)'")
+_RUBY_STACK_FRAME = compile_lazily(r"# (\./[^\s:]+):\d+:in [`'](?:[\w:#]*[#.])?([^']+)'")
 
 
 def read_ruby_verdict(text: str) -> bool | None:
@@ -931,10 +934,10 @@ RUBY_OUTPUT = OutputParser(
 
 # What PHPUnit and Pest print.
 
-_PHP_NUMBERED_FAILURE = re.compile(r"^\d+\) ([\w\\]+::[^\n]+)\n", re.MULTILINE)
-_PEST_FAILURE = re.compile(r"^ *(?:FAILED|•) +([^\n]+? > [^\n]+?)(?:  +\w+)?\n", re.MULTILINE)
-_PHP_STACK_FRAME = re.compile(r"^(?:  at )?(/?[^\s:]+\.php):\d+", re.MULTILINE)
-_PEST_TOTALS = re.compile(r"^ +Tests: +(.*)", re.MULTILINE)
+_PHP_NUMBERED_FAILURE = compile_lazily(r"^\d+\) ([\w\\]+::[^\n]+)\n", re.MULTILINE)
+_PEST_FAILURE = compile_lazily(r"^ *(?:FAILED|•) +([^\n]+? > [^\n]+?)(?:  +\w+)?\n", re.MULTILINE)
+_PHP_STACK_FRAME = compile_lazily(r"^(?:  at )?(/?[^\s:]+\.php):\d+", re.MULTILINE)
+_PEST_TOTALS = compile_lazily(r"^ +Tests: +(.*)", re.MULTILINE)
 
 
 def read_php_verdict(text: str) -> bool | None:
@@ -963,11 +966,11 @@ PHP_OUTPUT = OutputParser(
 
 # What CTest and GoogleTest print.
 
-_CTEST_LISTED_FAILURE = re.compile(r"^[ \t]+\d+ - (\S+) \((\w[^)]*)\)", re.MULTILINE)
-_FAILED_RUN = re.compile(r"^ *\d+/\d+ +Test +#\d+: (\S+) \.*\*\*\*(\w+)", re.MULTILINE)
-_GOOGLE_FAILURE = re.compile(r"^\[  FAILED  \] (\S+\.\S+?)(?:,|\s|$)", re.MULTILINE)
-_FAILURE = re.compile(r"^(\S+?):\d+: Failure\n([^\n]*)", re.MULTILINE)
-_TOTAL = re.compile(r"\b\d{1,3}% tests passed, (\d++) tests? failed out of (\d++)")
+_CTEST_LISTED_FAILURE = compile_lazily(r"^[ \t]+\d+ - (\S+) \((\w[^)]*)\)", re.MULTILINE)
+_FAILED_RUN = compile_lazily(r"^ *\d+/\d+ +Test +#\d+: (\S+) \.*\*\*\*(\w+)", re.MULTILINE)
+_GOOGLE_FAILURE = compile_lazily(r"^\[  FAILED  \] (\S+\.\S+?)(?:,|\s|$)", re.MULTILINE)
+_FAILURE = compile_lazily(r"^(\S+?):\d+: Failure\n([^\n]*)", re.MULTILINE)
+_TOTAL = compile_lazily(r"\b\d{1,3}% tests passed, (\d++) tests? failed out of (\d++)")
 
 
 def read_ctest_verdict(text: str) -> bool | None:

@@ -17,6 +17,7 @@ from ahocorasick_rs import AhoCorasick, Implementation
 from closeloop.process.command_analysis import analyse_command
 from closeloop.records.record import Record
 from closeloop.text.client_markup import strip_client_markup
+from closeloop.text.wording import compile_lazily
 
 # A text as its words and its sentences.
 
@@ -25,12 +26,12 @@ MAX_TEXT_CHARS = 20_000
 """So many characters of a text are looked at: a request is shorter, a pasted log is not."""
 SHORT_TEXT_CHARS = 400
 # Signs that change what is said are kept: 3 < 5, -5, 50 %, 1.2 against 1.2.3.
-_WORD_TOKEN = re.compile(r"\w++(?:\.\d++)*|[<>%$€£](?:(?<=[<>])=)?|!=|-(?<![\w)]-)(?=\d)")
-CODE_FENCE = re.compile(r"```[^\n`]{0,40}\n(.*?)(?:```|\Z)", re.DOTALL)
-_WRAPPED_LINE = re.compile(r"\n(?<=[^\n]{60}\n)(?<![.!?:;\n]\n)(?=[ \t]*[^\s\-*•>#\d|])")
-_SENTENCE_BREAK = re.compile(r"(?<=[.!?;])[\s*_]+")
-_SENTENCE_END = re.compile(r"[.!?;][\s*_]")
-_BULLET = re.compile(r"^\s*(?:[-*•>#]+|\(?\d{1,2}[.)])\s+")
+_WORD_TOKEN = compile_lazily(r"\w++(?:\.\d++)*|[<>%$€£](?:(?<=[<>])=)?|!=|-(?<![\w)]-)(?=\d)")
+CODE_FENCE = compile_lazily(r"```[^\n`]{0,40}\n(.*?)(?:```|\Z)", re.DOTALL)
+_WRAPPED_LINE = compile_lazily(r"\n(?<=[^\n]{60}\n)(?<![.!?:;\n]\n)(?=[ \t]*[^\s\-*•>#\d|])")
+_SENTENCE_BREAK = compile_lazily(r"(?<=[.!?;])[\s*_]+")
+_SENTENCE_END = compile_lazily(r"[.!?;][\s*_]")
+_BULLET = compile_lazily(r"^\s*(?:[-*•>#]+|\(?\d{1,2}[.)])\s+")
 _STOP_WORD_LIST = """
 the and that this these those with from for into onto are was were will would should could can may
 might must shall has have had not but you your our their its his her they them then than when where
@@ -118,7 +119,7 @@ def _stem_word(word: str) -> str:
 
 # Many phrases looked for at once: their first letters by one automaton, the rest by a pattern.
 
-_PHRASE_STEM = re.compile(r"(?:[\w' -](?![?*+{]))+")
+_PHRASE_STEM = compile_lazily(r"(?:[\w' -](?![?*+{]))+")
 """What a phrase begins with, up to where it may vary."""
 
 
@@ -201,23 +202,23 @@ class PreparedText(Record):
     stems: frozenset[str]
 
 
-_CODE_SPAN = re.compile(r"`([^`\n]{1,200})`")
-_QUOTED_TEXT = re.compile(r'"([^"\n]{3,160})"|“([^”\n]{3,160})”')
-_LINK = re.compile(r"\b\w+://\S+")
-_PATH = re.compile(r"(?<![\w/.:@+-])(?:~?/|\.{1,2}/)?(?:[\w.@+-]+/)*[\w.@+-]*[\w+]/?(?![\w/])")
+_CODE_SPAN = compile_lazily(r"`([^`\n]{1,200})`")
+_QUOTED_TEXT = compile_lazily(r'"([^"\n]{3,160})"|“([^”\n]{3,160})”')
+_LINK = compile_lazily(r"\b\w+://\S+")
+_PATH = compile_lazily(r"(?<![\w/.:@+-])(?:~?/|\.{1,2}/)?(?:[\w.@+-]+/)*[\w.@+-]*[\w+]/?(?![\w/])")
 _FILE_ENDING_LIST = """
 py pyi ipynb js jsx ts tsx mjs cjs vue go rs java kt kts rb php cs c h cc cpp hpp swift scala sh ps1
 sql htm html css scss less json json5 jsonl yml yaml toml ini cfg conf env lock md rst txt csv tsv
 xml proto tf gradle patch diff log dat bin feature
 """
 _FILE_ENDINGS = frozenset(_FILE_ENDING_LIST.split())
-_NAME = re.compile(
+_NAME = compile_lazily(
     r"(?<![\w/.-])(?:[A-Za-z_]\w*\.)*(?:[A-Za-z][A-Za-z0-9]*_\w+|_+[A-Za-z]\w+|[A-Z]?[a-z][a-z0-9]*[A-Z]\w*"
     r"|[A-Za-z_]\w*(?=\(\)))(?![\w/]|\.\w)"
 )
-_CAPITAL, _DIGIT = re.compile(r"[a-z0-9][A-Z]"), re.compile(r"\d")
-_IDENTIFIER = re.compile(r"(?:[A-Za-z_]\w*[.:]+)*([A-Za-z_]\w*)(?:\(.*\))?")
-_NUMBER_WITH_UNIT = re.compile(r"(-?)(?:([$€£]) ?)?(\d+(?:\.\d+)*)(?: ([%$€£]|[a-zµ]+))?")
+_CAPITAL, _DIGIT = compile_lazily(r"[a-z0-9][A-Z]"), compile_lazily(r"\d")
+_IDENTIFIER = compile_lazily(r"(?:[A-Za-z_]\w*[.:]+)*([A-Za-z_]\w*)(?:\(.*\))?")
+_NUMBER_WITH_UNIT = compile_lazily(r"(-?)(?:([$€£]) ?)?(\d+(?:\.\d+)*)(?: ([%$€£]|[a-zµ]+))?")
 _UNITS = {
     word: unit
     for unit, words in {
@@ -244,7 +245,7 @@ _UNITS = {
     }.items()
     for word in words.split()
 }
-_NUMBER = re.compile(
+_NUMBER = compile_lazily(
     r"[-−$€£\d](?<![\w.#/-].)(?:(?<=[-−])[$€£]?\d+|(?<=[$€£])\d+|(?<=\d)\d*)"
     r"(?:[.,]\d+)*(?:\s?(?:[%€$£]|(?:"
     + "|".join(sorted((word for word in _UNITS if word.isalpha()), key=len, reverse=True))
@@ -260,7 +261,7 @@ _ACTION_VERB = (
     r"refactor|reformat|mov(?:e|ing)\b|import|skip|disabl|hard-?cod|mock|bump|upgrad|downgrad|merg)"
 )
 _CLAUSE_START = r"(?:^|[,:;(–—-]\s*|\b(?:and|but|please|so|also|then|you)\s+)"
-_PROHIBITION = re.compile(
+_PROHIBITION = compile_lazily(
     rf"{_CLAUSE_START}(?:do not|don'?t|never|avoid|refrain from)\s+(?:\w+\s+){{0,2}}?{_ACTION_VERB}"
     r"|\bleave\b[^.]{0,60}?\b(?:alone|untouched|unchanged|as (?:it|they|is|are))\b"
     rf"|\bwithout\s+{_CHANGE_VERB}"
@@ -268,24 +269,24 @@ _PROHIBITION = re.compile(
     r"|\bis off[- ]limits\b"
 )
 _PROHIBITION_WORDS = ("not", "n't", "dont", "never", "avoid", "refrain", "leave", "without", "off")
-_RESTRICTION = re.compile(
+_RESTRICTION = compile_lazily(
     rf"\bonly\b.{{0,100}}\b{_CHANGE_VERB}"
     rf"|{_CLAUSE_START}(?:keep|preserve|stick to|reuse|use only|only use|use the existing)\s"
     r"|\b(?:stays?|remains?) (?:where|as|untouched|unchanged|the same)\b"
 )
 _RESTRICTION_WORDS = ("only", "keep", "preserve", "stick to", "reuse", "existing", "stay", "remain")
-_DEMAND = re.compile(
+_DEMAND = compile_lazily(
     r"\b(?:must|shall|at most|at least|no more than|always)\b"
     rf"|\b(?:should not|never)\s+(?:\w+\s+)?{_ACTION_VERB}"
 )
 _DEMAND_WORDS = (
     "must", "shall", "at most", "at least", "no more than", "always", "should not", "never",
 )  # fmt: skip
-_LIMITING_WORD = re.compile(
+_LIMITING_WORD = compile_lazily(
     r"\b(?:not|don'?t|never|avoid|leave|only|just|alone|untouched|unchanged|without|nothing|keep|preserve|"
     r"must|limits?|no (?:other|new|changes?)|read-?only|uniquement|pas|nur|kein\w*)\b"
 )
-_NO_OTHER_CHANGES = re.compile(
+_NO_OTHER_CHANGES = compile_lazily(
     rf"\bno other (?:file|code|change|part|module)|\bnothing else\b|\bread-?only\b"
     rf"|\bonly\b(?:[^.\n]|\.\w){{0,80}}\b{_CHANGE_VERB}|{_CHANGE_VERB}\w{{0,9}}[^.\n]{{0,20}}\bonly\b"
     rf"|(?:do not|don'?t|never) {_CHANGE_VERB}\w* (?:any|files?\b|code\b|anything|other)|autre"

@@ -36,20 +36,20 @@ from closeloop.records.change import LaneReading, TraceStep
 from closeloop.records.record import Record
 from closeloop.records.trace import Command, Edit, Message
 from closeloop.text.client_markup import strip_client_markup
-from closeloop.text.wording import matches_globs
+from closeloop.text.wording import compile_lazily, matches_globs
 
 # How people forbid and demand things, as patterns.
 
 
-QUOTED_LINE = re.compile(r"\n[ \t]*>[^\n]*")
-PASTED_BLOCK = re.compile(
+QUOTED_LINE = compile_lazily(r"\n[ \t]*>[^\n]*")
+PASTED_BLOCK = compile_lazily(
     r"<(pr_description|issue|issue_description|problem_statement|files?|code|output|logs?|diff|documents?)>"
     r"(?:[^<]*(?:<(?!/\1>)[^<]*)*</\1>|[ \t]*\n[^<]*(?:<(?!/\1>)[^<]*)*\Z)",
     re.IGNORECASE,
 )
 """What stands between two tags; or after one on a line of its own, where it is never closed."""
-BULLET_LIST = re.compile(r":(?:[ \t]*\n[ \t]*[-*•][ \t]+[^\n]+)+")
-BULLET_ITEM = re.compile(r"\n[ \t]*[-*•][ \t]+")
+BULLET_LIST = compile_lazily(r":(?:[ \t]*\n[ \t]*[-*•][ \t]+[^\n]+)+")
+BULLET_ITEM = compile_lazily(r"\n[ \t]*[-*•][ \t]+")
 
 NEGATION = (
     r"(?:(?:^|[,:(*–—-]\s*|\b(?:please|you|but|and|also|or|then|just|however|remember|important|we"
@@ -66,7 +66,7 @@ NEGATIVE_WORDS = (
 )  # fmt: skip
 """Without one of these a sentence forbids nothing."""
 WITHOUT = r"\b(?:avoid|without|refrain\s+from)\s+(?:ever\s+)?"
-NEGATED = re.compile(rf"{NEGATION}|{WITHOUT}", re.IGNORECASE)
+NEGATED = compile_lazily(rf"{NEGATION}|{WITHOUT}", re.IGNORECASE)
 CHANGE_VERB = (
     r"touch|modify|edit|chang|change|alter|overwrite|rewrite|refactor|update|rename|move|reformat"
     r"|write\s+to|mess\s+with|make\s+(?:any\s+|other\s+)*(?:changes?|edits?|modifications?)"
@@ -80,25 +80,25 @@ CHANGE_STEMS = (
     "touch", "modif", "edit", "chang", "alter", "writ", "refactor", "updat", "renam", "mov", "mess",
     "format", "mak", "delet",
 )  # fmt: skip
-CHANGE_FORBIDDEN = re.compile(
+CHANGE_FORBIDDEN = compile_lazily(
     rf"(?:{NEGATION}(?:{CHANGE_VERB})|{WITHOUT}(?:{CHANGING_VERB}))\b:?(?P<object>.*)",
     re.IGNORECASE | re.DOTALL,
 )
-DELETE_FORBIDDEN = re.compile(
+DELETE_FORBIDDEN = compile_lazily(
     rf"(?:{NEGATION}(?:delete|remove)|{WITHOUT}(?:deleting|removing))\b(?P<object>.*)",
     re.IGNORECASE | re.DOTALL,
 )
-LEAVE_ALONE = re.compile(
+LEAVE_ALONE = compile_lazily(
     r"\b(?:leave|keep)\s+(?P<object>.{1,200}?)\s+(?:alone|untouched|unchanged|unmodified|intact"
     r"|as\s+(?:it|they|is|are)\b)",
     re.IGNORECASE,
 )
-STAYS_UNCHANGED = re.compile(
+STAYS_UNCHANGED = compile_lazily(
     r"\s(?:(?:is|are)\s+off[- ]limits|(?:must|should|has\s+to|have\s+to)\s+(?:stay|remain)\s+"
     r"(?:unchanged|untouched|unmodified|intact|as\s))",
     re.IGNORECASE,
 )
-ONLY_CHANGE = re.compile(
+ONLY_CHANGE = compile_lazily(
     r"(?:^|[,:(*–—-]\s*|\b(?:please|you(?:\s+can|\s+may)?|should|must|and|but|so)\s+)"
     r"(?:only\s+(?:touch|modify|edit|change|alter|update|work\s+(?:in|on)|make\s+changes\s+(?:to|in))"
     r"|(?:touch|modify|edit|change|alter|update|make\s+changes\s+(?:to|in))\s+only)\b(?P<object>.*)"
@@ -108,7 +108,7 @@ ONLY_CHANGE = re.compile(
     r"\s+(?:else\s+)?(?:outside(?:\s+of)?|but|except(?:\s+for)?|other\s+than|beyond)\b(?P<except>.*)",
     re.IGNORECASE | re.DOTALL,
 )
-MAY_BOUND = re.compile(
+MAY_BOUND = compile_lazily(
     r"only\s+(?:touch|modify|edit|change|alter|update|work|make)"
     r"|(?:touch|modify|edit|change|alter|update|to|in)\s+only"
     r"|(?:limit|restrict|confine|keep)\s+(?:all\s+|your\s+|the\s+|any\s+)*"
@@ -117,19 +117,19 @@ MAY_BOUND = re.compile(
 )
 """Without this or a prohibition with one of those, the pattern above finds nothing."""
 EXCEPTION_WORDS = ("outside", "but", "except", "other", "beyond")
-NO_EDITS = re.compile(
+NO_EDITS = compile_lazily(
     rf"(?:{NEGATION}|\bwithout\s+)(?:(?:{CHANGE_VERB}|{CHANGING_VERB}|write|writing|creat(?:e|ing)\s+or\s+edit)\s+"
     r"(?:any\s+|or\s+\w+\s+|the\s+|your\s+)*(?:files?|code|codebase|anything|source\s+code)"
     r"|make\s+(?:any\s+)?(?:changes?|edits?)|(?:edit|code|implement)(?=\s+yet)|implement\s+(?:anything|it)|start\s+(?:coding|implementing))"
     r"(?P<rest>\s*(?:$|[.!;,)]|yet|for\s+now|until|before|at\s+all|just|only).*)",
     re.IGNORECASE | re.DOTALL,
 )
-NO_FILES = re.compile(
+NO_FILES = compile_lazily(
     rf"{NEGATION}(?:create|add|generate)\s+(?:any\s+|new\s+|extra\s+|additional\s+|a\s+)*"
     r"(?P<what>markdown|documentation|docs?|readme|summary)?\s*files?\b(?P<rest>.*)",
     re.IGNORECASE | re.DOTALL,
 )
-NO_PACKAGES = re.compile(
+NO_PACKAGES = compile_lazily(
     rf"(?:(?:{NEGATION})(?:add|introduce|install|pull\s+in|bring\s+in)|{WITHOUT}(?:adding|introducing"
     r"|installing)|(?P<no>(?:^|[,:(*-]\s*|\b(?:and|but|with|add)\s+)no))\s+"
     r"(?P<new>(?:any\s+|a\s+|new\s+|extra\s+|more\s+|further\s+|third[- ]party\s+|external\s+"
@@ -137,19 +137,19 @@ NO_PACKAGES = re.compile(
     r"(?P<rest>.*)",
     re.IGNORECASE | re.DOTALL,
 )
-NO_START = re.compile(r"(?:^|[,:(*-]\s*|\b(?:and|but|with|add)\s+)no(?=\s)", re.IGNORECASE)
+NO_START = compile_lazily(r"(?:^|[,:(*-]\s*|\b(?:and|but|with|add)\s+)no(?=\s)", re.IGNORECASE)
 PROGRAMS = (
     "alembic|bun|cargo|conda|curl|docker|gh|git|gradle|helm|kubectl|make|mvn|npm|npx|pip|pip3|pnpm"
     "|poetry|prettier|psql|rm|rsync|scp|sed|ssh|sudo|terraform|uv|wget|yarn|black|pytest|tox|python"
 )
-RUN_FORBIDDEN = re.compile(
+RUN_FORBIDDEN = compile_lazily(
     rf"(?:{NEGATION}(?:run|execute|use)|{WITHOUT}(?:running|executing|using))\s+"
     rf"(?:the\s+|any\s+)*(?:`(?P<quoted>(?:{PROGRAMS})(?: [^`\n]{{1,60}})?)`"
     rf"|(?P<bare>(?:{PROGRAMS})(?:\s+[a-z][a-z-]*)?)(?=\s*(?:$|[.,;:!?)]|here|at\s+all|unless)))"
     r"(?P<rest>.*)",
     re.IGNORECASE | re.DOTALL,
 )
-GIT_FORBIDDEN = re.compile(
+GIT_FORBIDDEN = compile_lazily(
     rf"{NEGATION}(?P<verb>git\s+commit|git\s+push|commit|force[- ]?push|push|rebase)"
     r"(?P<rest>\s*(?:$|[.,;:!?()]|(?:any\w*|your|the|my|it|them|this|these|changes|code|commits?|yet"
     r"|until|unless|without|or|and|directly|by|on\s+your"
@@ -157,89 +157,89 @@ GIT_FORBIDDEN = re.compile(
     r"|branch\w*))\b).*)",
     re.IGNORECASE | re.DOTALL,
 )
-PARTIAL_OBJECT = re.compile(
+PARTIAL_OBJECT = compile_lazily(
     r"(?:\s+(?:and|or)\s+(?:push|commit))?\s+(?:the|my|your|this|that|these|those)\s+"
     r"(?!(?:[\w-]+\s+){0,2}(?:changes?|code|work|commits?|branch\w*|edits?|fix\w*|results?|diff|patch"
     r"|repo\w*)\b|(?:yet|until|unless|without|or|and|to|directly|by|for|before|when|if)\b)\w",
     re.IGNORECASE,
 )
 """After `do not commit`: something that is not all of the work."""
-PURPOSE = re.compile(
+PURPOSE = compile_lazily(
     r"(?![^.;!?]*\b(?:because|since|need|have|has|takes?|wants?)\b)"
     r"[^.;!?]*\bto\s+(?!(?:the|an?|my|your|this|that)\b)[a-z]",
     re.IGNORECASE,
 )
 """After `do not run X`: what not to run it for, which leaves other uses of it."""
 PACKAGE_TOOLS = "bun|npm|pnpm|yarn|pip|uv|poetry|pipenv|conda"
-PREFERRED_TOOL = re.compile(
+PREFERRED_TOOL = compile_lazily(
     rf"\buse\s+`?(?P<good>{PACKAGE_TOOLS})`?,?\s+(?:and\s+)?(?:not|never|instead\s+of|rather\s+than)\s+"
     rf"`?(?P<bad>{PACKAGE_TOOLS})\b",
     re.IGNORECASE,
 )
-SIGNATURE = re.compile(
+SIGNATURE = compile_lazily(
     rf"(?:(?:{NEGATION})(?:{CHANGE_VERB}|break)|{WITHOUT}(?:{CHANGING_VERB}|breaking)|\b(?:keep|preserve))\s+"
     r"(?:`(?P<owner>\w+)(?:\(\))?`['’]s\s+|the\s+|any\s+|its\s+|their\s+|existing\s+|public\s+|function\s+|method\s+)*"
     r"signatures?\b(?:\s+of\s+(?:the\s+)?`?(?P<name>\w+)(?:\(\))?`?)?",
     re.IGNORECASE,
 )
-INDENTATION = re.compile(
+INDENTATION = compile_lazily(
     r"\b(?:use|indent\s+with)\s+(?P<good>tabs|spaces)(?=\s*(?:$|[.,;!)]|for\s+indent|instead|rather"
     r"|not\b|and\s+not))|\b(?P<first>tabs|spaces),?\s+not\s+(?:tabs|spaces)\b",
     re.IGNORECASE,
 )
-CLAUSE_END = re.compile(
+CLAUSE_END = compile_lazily(
     r"\b(?:unless|except|if|when|where|while|but|because|since|so that|as they|as it|until|before"
     r"|instead|rather|yet|for now|only|just|without)\b|[;!?]|\.(?=\s|$)| [–—-]+ ",
     re.IGNORECASE,
 )
-UNLESS_ASKED = re.compile(
+UNLESS_ASKED = compile_lazily(
     r"\A\W*(?:unless|except|if|when|until|before|without)\b.{0,30}?\b(?:ask|asked|asking|told|tell|say"
     r"|said|request|requested|approv\w*|permission|confirm\w*|instructed)\b",
     re.IGNORECASE | re.DOTALL,
 )
-CONDITION = re.compile(r"\A\W*(?:unless|except|if|when|where|while|without)\b", re.IGNORECASE)
-NAMED_FOLDER = re.compile(r"`?([\w.@-]+(?:/[\w.@-]+)*)/?`?\s+(?:folder|directory|dir)\b")
-SLASHED_PATH = re.compile(
+CONDITION = compile_lazily(r"\A\W*(?:unless|except|if|when|where|while|without)\b", re.IGNORECASE)
+NAMED_FOLDER = compile_lazily(r"`?([\w.@-]+(?:/[\w.@-]+)*)/?`?\s+(?:folder|directory|dir)\b")
+SLASHED_PATH = compile_lazily(
     r"(?:\A\W*(?:the\s+)?|,\s*|\b(?:in|inside|within|of|outside|under|below)\s+(?:the\s+)?)"
     r"((?:[\w.@*-]+/)+[\w.@*-]*)"
 )
-FILLER_WORD = re.compile(
+FILLER_WORD = compile_lazily(
     r"\b(?:the|this|that|these|any|any\s+of|all|my|our|your|existing|current|generated|or|and|files?"
     r"|folders?|director(?:y|ies)|modules?|packages?|scripts?|code|anything|contents?|in|under|inside"
     r"|within|of|at|tests?|cases?|config\w*|source|like|such\s+as|e\.g\.)(?![\w/.])",
     re.IGNORECASE,
 )
-KNOWN_FILE = re.compile(
+KNOWN_FILE = compile_lazily(
     r"(?<![\w./-])(?:Makefile|Dockerfile|Gemfile|Jenkinsfile|\.env|\.github|\.gitignore)(?![\w/-])"
 )
-WANTS_TESTS = re.compile(
+WANTS_TESTS = compile_lazily(
     r"(?:^|[.!,;*-]\s*|\b(?:and|then|please|also|to)\s+)(?:add|write|extend|update|fix|include|create)\s+"
     r"(?:\w+\s+){0,4}?tests?\b",
     re.IGNORECASE | re.MULTILINE,
 )
-TEST_WORDS = re.compile(
+TEST_WORDS = compile_lazily(
     r"\A\W*(?:the\s+|any\s+|of\s+|existing\s+|unit\s+|your\s+|our\s+|all\s+|other\s+|provided\s+)*"
     r"tests?\b(?!/|\s+(?:data|command|runner|script|plan|logic))",
     re.IGNORECASE,
 )
 
-NUMBERED_ITEM = re.compile(r"^[ \t]*(\d{1,2})[.)][ \t]+(\S[^\n]*)", re.MULTILINE)
-REPRODUCE_STEP = re.compile(
+NUMBERED_ITEM = compile_lazily(r"^[ \t]*(\d{1,2})[.)][ \t]+(\S[^\n]*)", re.MULTILINE)
+REPRODUCE_STEP = compile_lazily(
     r"\breproduc\w+\b|\bconfirm the (?:error|bug|issue|failure|problem)\b|\bfailing test\b",
     re.IGNORECASE,
 )
-CHANGE_STEP = re.compile(
+CHANGE_STEP = compile_lazily(
     r"\W*(?:(?:then|next|now|and|finally)\W+)?"
     r"(?:edit|fix|change|modify|implement|repair|patch|resolve|make the (?:change|fix))\b",
     re.IGNORECASE,
 )
-LOOSE_STEP = re.compile(
+LOOSE_STEP = compile_lazily(
     r"\b(?:optional\w*|recommend\w*|suggest\w*|might|may|could|consider|if (?:possible|needed|you)"
     r"|try to|for example|e\.g|example)\b",
     re.IGNORECASE,
 )
 """A step, or a list of them, that leaves the choice."""
-REPRODUCE_FIRST = re.compile(
+REPRODUCE_FIRST = compile_lazily(
     r"\b(?:first\b,?\s+reproduce|reproduce\b[^.;]{0,80}?(?:\bfirst\b(?!\s+(?:time|place))"
     r"|\bbefore\s+(?:you\s+)?(?:chang|edit|fix|touch|modify)))",
     re.IGNORECASE,
@@ -653,27 +653,30 @@ _LIFTING_WORDS: dict[ConstraintKind, tuple[str, ...]] = {
 }
 
 
-_FUNCTION_SIGNATURE = re.compile(
+_FUNCTION_SIGNATURE = compile_lazily(
     r"\b(?:def|function|func|fn)\s+(?:\([^()]{0,80}\)\s*)?(\w+)\s*\(([^()]{0,600})\)"
 )
-_ADDS_PACKAGE = re.compile(
+_ADDS_PACKAGE = compile_lazily(
     r"\b(?:(?:npm|yarn|pnpm|bun|poetry|uv|pdm|cargo|bundle)\s+add|npm\s+(?:install|i)|go\s+get"
     r"|composer\s+require)\s+(?:(?!-g\b|--global\b|--help\b|--dry-run\b)-\S+\s+)*(?!-)[\w@]"
 )
 _VERSION_OPERATOR = r"(?:[=<>~!]=|[<>@])"
-_QUOTED_PACKAGE = re.compile(
+_QUOTED_PACKAGE = compile_lazily(
     rf"['\"]([A-Za-z][\w.-]*)(?:\[[^\]]*\])?\s*{_VERSION_OPERATOR}[^'\"]*['\"],?\Z"
 )
-_TOML_PACKAGE = re.compile(r"([A-Za-z][\w-]*)\s*=\s*(?:\"[\^~>=<*]*\d|\"\*|\{.*\bversion\b)")
-_REQUIREMENT_LINE = re.compile(r"([A-Za-z][\w.-]*)(?:\[.*\])?\s*(?:[=<>~!]=|\Z)")
-_JSON_PACKAGE = re.compile(r'"([@\w./-]+)":\s*"(?:[\^~>=]*\d|workspace:|\*|latest|git|npm:)')
+_TOML_PACKAGE = compile_lazily(r"([A-Za-z][\w-]*)\s*=\s*(?:\"[\^~>=<*]*\d|\"\*|\{.*\bversion\b)")
+_REQUIREMENT_LINE = compile_lazily(r"([A-Za-z][\w.-]*)(?:\[.*\])?\s*(?:[=<>~!]=|\Z)")
+_JSON_PACKAGE = compile_lazily(r'"([@\w./-]+)":\s*"(?:[\^~>=]*\d|workspace:|\*|latest|git|npm:)')
 _MANIFESTS = (
-    (re.compile(r"requirements[\w-]*\.(?:txt|in)\Z"), (_REQUIREMENT_LINE,)),
-    (re.compile(r"package\.json\Z"), (_JSON_PACKAGE,)),
-    (re.compile(r"(?:pyproject\.toml|setup\.py|setup\.cfg)\Z"), (_QUOTED_PACKAGE, _TOML_PACKAGE)),
-    (re.compile(r"Cargo\.toml\Z"), (_TOML_PACKAGE,)),
-    (re.compile(r"go\.mod\Z"), (re.compile(r"(?:require\s+)?(\S+\.\S+)\s+v\d"),)),
-    (re.compile(r"Gemfile\Z"), (re.compile(r"gem\s+['\"]([\w-]+)"),)),
+    (compile_lazily(r"requirements[\w-]*\.(?:txt|in)\Z"), (_REQUIREMENT_LINE,)),
+    (compile_lazily(r"package\.json\Z"), (_JSON_PACKAGE,)),
+    (
+        compile_lazily(r"(?:pyproject\.toml|setup\.py|setup\.cfg)\Z"),
+        (_QUOTED_PACKAGE, _TOML_PACKAGE),
+    ),
+    (compile_lazily(r"Cargo\.toml\Z"), (_TOML_PACKAGE,)),
+    (compile_lazily(r"go\.mod\Z"), (compile_lazily(r"(?:require\s+)?(\S+\.\S+)\s+v\d"),)),
+    (compile_lazily(r"Gemfile\Z"), (compile_lazily(r"gem\s+['\"]([\w-]+)"),)),
 )
 _NOT_PACKAGES = frozenset(
     (
@@ -687,8 +690,8 @@ _NOT_PACKAGES = frozenset(
         "line-length",
     )
 )
-_RUN_DEMAND = re.compile(r"\b(?:execut\w+|run|bash\w*|python)\b", re.IGNORECASE)
-_SETUP_FAULT = re.compile(
+_RUN_DEMAND = compile_lazily(r"\b(?:execut\w+|run|bash\w*|python)\b", re.IGNORECASE)
+_SETUP_FAULT = compile_lazily(
     r"^[\w.]*\b(ModuleNotFoundError|SyntaxError|IndentationError|NameError|ImproperlyConfigured"
     r"|AppRegistryNotReady)\b|can't open file|doesn't declare an explicit app_label|no such table"
     r"|Settings already configured"

@@ -19,6 +19,7 @@ from closeloop.process.text_facts import (
 )
 from closeloop.records.record import Record
 from closeloop.text.client_markup import strip_client_markup
+from closeloop.text.wording import compile_lazily
 
 # How users say that something was said before, or is not as claimed, as patterns of small
 # letters.
@@ -45,7 +46,7 @@ _EXPECTED_STATE = (
     r"|trigger(?:s|ing|ed)?|scroll(?:s|ing)?|displayed|saved?|complete|taking effect|take effect"
     r"|come through|coming through|open(?:s|ing)?|build(?:s|ing)?|deployed|detected|recognized)"
 )
-FAULT = re.compile(
+FAULT = compile_lazily(
     rf"\b{_NOT}{_NOT_FILLER} {_EXPECTED_STATE}\b"
     r"|\b(?:fails?|failed|failing|broken|crash(?:es|ed|ing)?|errors? out|(?:is|are|looks?"
     r"|seems?) (?:\w+ )?(?:wrong|incorrect))\b(?!-)"
@@ -61,7 +62,7 @@ _STATE_BEFORE = (
     r"|don'?t|can'?t"
     r"|didn'?t|in the|throw\w*|hang\w*|stuck|visible|trying|doing)"
 )
-ENGLISH_AGAIN = re.compile(
+ENGLISH_AGAIN = compile_lazily(
     r"\bi (?:have |had |did |already |just |clearly |explicitly |specifically |literally "
     r"|have already )*"
     r"(?:told|tell|asked) you\b"
@@ -84,7 +85,7 @@ ENGLISH_AGAIN = re.compile(
     r"|\byou(?:'re| are) (?:still |again )?(?:misunderstanding|ignoring)\b"
     r"|\bthat'?s (?:still )?not what i (?:asked|said|told|wanted|meant)\b"
 )
-NOT_AGAIN = re.compile(
+NOT_AGAIN = compile_lazily(
     r"\bi (?:told|asked|said) (?:you )?(?:earlier |before )?(?:was|were) (?:wrong|mistaken)\b"
     r"|\b(?:sorry|my (?:mistake|bad|fault)|never ?mind|i was (?:wrong|mistaken)|i meant to)\b"
     r"|\bwhat i (?:asked|said)\b.{0,30}\b(?:wrong|unclear|confusing|bad)\b"
@@ -92,7 +93,7 @@ NOT_AGAIN = re.compile(
     r"|\b(?:is|was|'s|are|were) (?:exactly |just |precisely )?what i (?:asked|said|told"
     r"|wanted)\b(?!.{0,60}\b(?:but|keep|you)\b)"
 )
-ENGLISH_STILL = re.compile(
+ENGLISH_STILL = compile_lazily(
     rf"\bstill {_STATE_BEFORE}\b|\b(?:is|are|'s|was) still\b|\beven then\b"
     r"|^(?:\W|but |no,? |hmm,? |i get |getting |i'm getting |it'?s "
     r"|still )*(?:the )?(?:exact )?same "
@@ -102,7 +103,7 @@ ENGLISH_STILL = re.compile(
     r"|\bnothing (?:has |have |was |is |really )?(?:chang|happen|work|fix|mov|updat)\w*\b"
     r"|\bno (?:change|difference|effect)\b(?! (?:in|to|needed|required|if))"
 )
-HARMLESS_STILL = re.compile(
+HARMLESS_STILL = compile_lazily(
     r"\bi(?:'d|'m|'ll| would| do| am)? still (?:feel|think|want|like|need|prefer|wonder|believe"
     r"|love"
     r"|remember|have|not sure|unsure|confused|struggling|curious|don't (?:understand|get|know"
@@ -111,7 +112,7 @@ HARMLESS_STILL = re.compile(
     r"|working on"
     r"|in progress|true|ok|okay|fine|good|works?|useful|possible|needed|required|an open)\b"
 )
-ENGLISH_REFUTED = re.compile(
+ENGLISH_REFUTED = compile_lazily(
     r"\b(?:you|u) (?:did(?:n'?t| not)|have(?:n'?t| not)|never|forgot(?: to)?|missed|broke"
     r"|only (?:did|changed|fixed|updated|added))\b(?! (?:need|have to|tell|say|ask|mention|answer"
     r"|want))"
@@ -132,7 +133,7 @@ ENGLISH_REFUTED = re.compile(
     r"|\b(?:did(?:n'?t| not)|does(?:n'?t| not)) (?:help|fix (?:it|the|that|this)|solve (?:it|the"
     r"|that|this)|change anything|do anything)\b"
 )
-UNCERTAIN = re.compile(
+UNCERTAIN = compile_lazily(
     r"\b(?:(?<!as )if|in case|unless|whether|make sure|ensure|check (?:if|that)|verify|so that"
     r"|to avoid"
     r"|otherwise|would(?!n't)|could|might|may|maybe|perhaps|probably|let me know|suppose|assum\w+"
@@ -143,20 +144,20 @@ UNCERTAIN = re.compile(
     r"|that's fine|is fine|no problem)\b"
 )
 """What is only possible, wished or described contradicts nothing."""
-UNRELATED = re.compile(
+UNRELATED = compile_lazily(
     r"\b(?:unrelated|not related|separate(?:ly)?|(?:different|another|new|other|second|next) "
     r"(?:\w+ )?(?:issue|problem|bug|error|thing|matter|topic|question|one)"
     r"|on another note|side note)\b"
 )
 """The user turns to another matter."""
-ASIDE = re.compile(r"\b(?:also|btw|by the way|meanwhile)\b")
-AGREEMENT = re.compile(
+ASIDE = compile_lazily(r"\b(?:also|btw|by the way|meanwhile)\b")
+AGREEMENT = compile_lazily(
     r"\W*(?:yes|yeah|yep|agreed?|i agree|exactly|right|correct|true|good (?:catch|point|find)"
     r"|you(?:'re| are) right|makes sense)\b(?!.{0,400}\b(?:but|still|however|yet)\b)",
     re.DOTALL,
 )
 """Begun so, a message says that the agent is right."""
-CHECK_NAME = re.compile(
+CHECK_NAME = compile_lazily(
     r"\b(?:tests?|suite|build|lint(?:ing|er)?|ci|pipeline|type ?check\w*|workflow|compilation"
     r"|typecheck)\b"
 )
@@ -181,7 +182,7 @@ OTHER_WORDS = (
 )  # fmt: skip
 """One of them stands in every sentence of the other patterns that is written in ASCII."""
 
-OTHER_AGAIN = re.compile(
+OTHER_AGAIN = compile_lazily(
     # German
     r"\b(?:ich )?(?:habe?|hatte) (?:ich )?(?:dir |euch |ihnen |es |das |doch |schon |bereits "
     r"|eben |gerade )+(?:\w+ ){0,4}?(?:gesagt|geschrieben|erklärt|gebeten)\b"
@@ -225,7 +226,7 @@ OTHER_AGAIN = re.compile(
     r"|から)?.{0,12}(?:言った|言いました|お願いし|伝え|指示し)|何度も(?:言|お願い|伝え|同じ)"
     r"|何回も|また同じ"
 )
-OTHER_REFUTED = re.compile(
+OTHER_REFUTED = compile_lazily(
     # German
     r"\b(?:funktionier(?:t|en)|geht|gehen|klappt|läuft|stimmt|hilft|half"
     r"|tut) (?:\w+ ){0,3}?nicht(?! nur)\b|\bnicht (?:behoben|gefixt|erledigt|gelöst|korrekt"
@@ -301,21 +302,21 @@ _MAX_SUBJECT_CHARS = 4000
 """So much of each text is searched for what the user speaks of."""
 _REQUEST_MARK = "## My request for Codex:\n"
 """Before it stands what the editor adds."""
-_SENTENCE = re.compile(r"[^.!?。！？\n]+(?:\.(?=\w)[^.!?。！？\n]*)*[.!?。！？]*")
+_SENTENCE = compile_lazily(r"[^.!?。！？\n]+(?:\.(?=\w)[^.!?。！？\n]*)*[.!?。！？]*")
 # What a terminal or a tool printed, a quoted line, a heading, a place in a log. A word is taken as
 # a whole and then looked at: every line of a message is asked.
-_PASTED_LINE = re.compile(
+_PASTED_LINE = compile_lazily(
     r"^\s*+(?:[❯$%➜>|#+⎿•]|\S[^\s@]*+@\S+[:~]|(?:FAIL|FAILED|ERROR|error|Error|fatal|panic|Traceback"
     r"|warning|time=|---|===)\b"
     r"|(?=[\w./-]++:\d)[\w./-]+\.\w+:|at \S+ \(|\[[\w:.-]+\] |\w++(?<=\wError)|\d{2,4}[-:/]\d\d)"
 )
-_REVIEW_MARK = re.compile(
+_REVIEW_MARK = compile_lazily(
     r"\b(?:low|medium|high|critical)(?: severity\b| ?[:–—-])|\bnitpick\b|\b(?:my|code"
     r"|codex) review\b"
     r"|\bverdict\b|\bP[0-3]\b",
     re.IGNORECASE,
 )
-_QUOTATION = re.compile(r"\"[^\"\n]{0,300}\"|“[^”\n]{0,300}”|`[^`\n]{0,200}`")
+_QUOTATION = compile_lazily(r"\"[^\"\n]{0,300}\"|“[^”\n]{0,300}”|`[^`\n]{0,200}`")
 _DULL_STEMS = word_stems(
     normalise_words(
         "work works working fix fixed error issue problem bug fault same still fail fails failing"
@@ -331,8 +332,10 @@ _DULL_STEMS = word_stems(
     )
 )
 """They say that something is amiss, and not what."""
-_PRONOUN_FAULT = re.compile(r"\b(?:it|this|that)(?:'s|’s| is| does| did)\b", re.IGNORECASE)
-_ACCUSING_QUESTION = re.compile(r"^(?:but |so |hey,? |and )*(?:why|how come|what do you mean)\b")
+_PRONOUN_FAULT = compile_lazily(r"\b(?:it|this|that)(?:'s|’s| is| does| did)\b", re.IGNORECASE)
+_ACCUSING_QUESTION = compile_lazily(
+    r"^(?:but |so |hey,? |and )*(?:why|how come|what do you mean)\b"
+)
 
 
 _other_word_automaton = cache(lambda: build_automaton(OTHER_WORDS))

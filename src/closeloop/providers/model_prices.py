@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,6 +14,9 @@ from closeloop.records.errors import BadInput, OutOfBudget
 from closeloop.records.record import Record
 from closeloop.records.settings import ModelSettings
 from closeloop.records.task import Limits
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class ModelPrices(Record):
@@ -123,7 +126,7 @@ class Budget:
     def __init__(self, name: str, limits: Limits, before: Usage = NO_USAGE) -> None:
         self._name = name
         self._limits = limits
-        self.usage = Usage()
+        self._usages: list[Usage] = []
         self.tokens = sum_tokens(before)
         self.spent = before.cost or 0.0
         """What is known to have been paid; `usage.cost` is None when that is not all."""
@@ -132,7 +135,14 @@ class Budget:
         self._most_tokens = 0
         self._dearest = 0.0
         self._under_way = 0
-        self._ended = asyncio.Event()
+        self._ended = _make_event()
+
+    @property
+    def usage(self) -> Usage:
+        """What all replies used together."""
+        if len(self._usages) > 1:
+            self._usages = [sum_usage(self._usages)]
+        return self._usages[0] if self._usages else NO_USAGE
 
     async def wait_for_room(self) -> None:
         """Wait while those under way may use up what is left: of them, one may go over a limit."""
@@ -153,8 +163,8 @@ class Budget:
             if limit is not None
         )
 
-    @asynccontextmanager
-    async def hold_turn(self) -> AsyncIterator[None]:
+    @contextmanager
+    def hold_turn(self) -> Iterator[None]:
         """One turn, while it lasts; OutOfBudget when a limit is reached."""
         self.require_turn()
         self._under_way += 1
@@ -163,7 +173,7 @@ class Budget:
         finally:
             self._under_way -= 1
             self._ended.set()
-            self._ended = asyncio.Event()
+            self._ended = _make_event()
 
     def require_turn(self) -> None:
         """One more turn; OutOfBudget when one of the limits is reached."""
@@ -178,13 +188,14 @@ class Budget:
 
     def add_usage(self, usage: Usage) -> None:
         """What was used, as far as it is known; a request that was not answered tells nothing."""
-        if usage == Usage():
+        if usage == NO_USAGE:
             return
-        self.usage = usage if self._replies == 0 else sum_usage((self.usage, usage))
+        self._usages.append(usage)
         self._replies += 1
-        self.tokens += sum_tokens(usage)
+        tokens = sum_tokens(usage)
+        self.tokens += tokens
         self.spent += usage.cost or 0.0
-        self._most_tokens = max(self._most_tokens, sum_tokens(usage))
+        self._most_tokens = max(self._most_tokens, tokens)
         self._dearest = max(self._dearest, usage.cost or 0.0)
 
     def charge_reply(self, usage: Usage) -> None:
@@ -197,6 +208,13 @@ class Budget:
             )
         if self._limits.tokens is not None and usage.output_tokens is None:
             raise BadInput(f"{self._name!r} does not report its tokens: remove its token limit.")
+
+
+def _make_event() -> asyncio.Event:
+    """Who only reads prices needs no event loop."""
+    import asyncio
+
+    return asyncio.Event()
 
 
 def sum_tokens(usage: Usage) -> int:

@@ -83,6 +83,8 @@ class RecoveredFile(Record):
 # A report: what is certain about a change, in three tiers, and how risky it is.
 
 RiskLevel = Literal["low", "medium", "high", "critical"]
+SizeBand = Literal["small", "medium", "large", "huge"]
+"""How large a change is beside those of its repository."""
 RISK_LEVELS: tuple[RiskLevel, ...] = ("low", "medium", "high", "critical")
 GatePolicy = Literal["strict", "regression_only", "informational"]
 ReportVerdict = Literal["pass", "unverified", "warn", "block"]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from closeloop.records.pull_request import AuthorshipSign, PullCommit, PullDescription
 from closeloop.records.record import Record
 from closeloop.records.settings import AgentSigns
-from closeloop.text.wording import matches_wildcards
+from closeloop.text.wording import compile_lazily, matches_wildcards
 
 UNNAMED_AGENT = "agent"
 """What an agent is called that does not say who it is."""
@@ -55,11 +55,11 @@ KNOWN_AGENTS: dict[str, AgentSigns] = {
         branches=("agent/*", "closeloop/*"),
     ),
 }
-_TRAILER = re.compile(r"^([A-Za-z][A-Za-z-]{1,40}): *(\S.{0,299}?) *$", re.MULTILINE)
-_CO_AUTHOR = re.compile(r"([^<>]{0,200}?) *<([^<>\s]{1,200})>")
-_HOST_ADDRESS = re.compile(r"(?:\d+\+)?([^+@\s]{1,100})@users\.noreply\.[\w.-]{1,100}")
+_TRAILER = compile_lazily(r"^([A-Za-z][A-Za-z-]{1,40}): *(\S.{0,299}?) *$", re.MULTILINE)
+_CO_AUTHOR = compile_lazily(r"([^<>]{0,200}?) *<([^<>\s]{1,200})>")
+_HOST_ADDRESS = compile_lazily(r"(?:\d+\+)?([^+@\s]{1,100})@users\.noreply\.[\w.-]{1,100}")
 """An address that a code host gives to an account."""
-_BOT_ACCOUNT = re.compile(r"\[bot\]$|-bot$|(?:project|group)_\d{1,12}_bot", re.IGNORECASE)
+_BOT_ACCOUNT = compile_lazily(r"\[bot\]$|-bot$|(?:project|group)_\d{1,12}_bot", re.IGNORECASE)
 PROMPT_LABEL = "prompt:"
 """How a label begins that names the prompt."""
 

@@ -11,11 +11,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from closeloop.changes.change_check import CheckRequest, report_risk_alone
-from closeloop.changes.change_sides import ChangeQuery
-from closeloop.changes.check_verdict import save_report
-from closeloop.changes.risk.risk_model import Band, likelihood_band
-from closeloop.records.change import Change, ChangeReport, ReportRow, RiskLevel
+from closeloop.records.change import Change, ChangeReport, ReportRow, RiskLevel, SizeBand
 from closeloop.records.errors import Fault
 from closeloop.records.pull_request import PullRow
 from closeloop.records.record import Record
@@ -61,6 +57,8 @@ def save_risk(
     if report is not None and report.risk is not None:
         told = replace(report.change, head=change.head)
         report = replace(report, change=told, title=f"{row.repo}#{row.pull}")
+        from closeloop.changes.check_verdict import save_report
+
         save_report(report, store, row.repo)
 
 
@@ -68,6 +66,9 @@ def assess_pull_risk(
     change: Change, clones: Sequence[tuple[Path, str]], how: RiskAssessment
 ) -> ChangeReport | None:
     """By a clone that has its commits, else by the diff alone; None where that is not whole."""
+    from closeloop.changes.change_check import CheckRequest, report_risk_alone
+    from closeloop.changes.change_sides import ChangeQuery
+
     order = CheckRequest(root=Path(), cache=how.cache, settings=how.settings)
     for folder, start in clones:
         ends = ChangeQuery(range=f"{start}..{change.head}")
@@ -89,7 +90,7 @@ MAX_COUNTED_ROUNDS = 3
 RISK_POINTS: dict[RiskLevel | None, int] = {
     "critical": 6, "high": 4, "medium": 2, None: 1, "low": 0,
 }  # fmt: skip
-BAND_POINTS: dict[Band | None, int] = {"huge": 3, "large": 2, "medium": 1, None: 1, "small": 0}
+BAND_POINTS: dict[SizeBand | None, int] = {"huge": 3, "large": 2, "medium": 1, None: 1, "small": 0}
 NOT_KNOWN = "unknown"
 """What nobody looked at counts a point, and is no reason to name."""
 TAKEN_BACK_POINTS, FAILING_POINTS, UNREVIEWED_POINTS = 4, 3, 2
@@ -118,7 +119,7 @@ class BoardRow(Record):
     """What the check that gave a level said for it."""
     report: int | None = None
     """The number of that check's report."""
-    band: Band | None = None
+    band: SizeBand | None = None
     """Its lines added among those of the repository's pull requests; None where too few tell."""
     cost: float | None = None
     """Of all recorded work behind it, in US dollars."""
@@ -242,10 +243,12 @@ def collect_sizes(rows: Iterable[PullRow]) -> dict[str, list[int]]:
     return {repo: sorted(known) for repo, known in sizes.items()}
 
 
-def rank_band(row: PullRow, sizes: Sequence[int]) -> Band | None:
+def rank_band(row: PullRow, sizes: Sequence[int]) -> SizeBand | None:
     """How large it is among the pull requests of its repository, itself left out."""
     if row.added is None or len(sizes) <= MIN_KNOWN_SIZES:
         return None
+    from closeloop.changes.risk.risk_model import likelihood_band
+
     return likelihood_band(bisect_left(sizes, row.added) / (len(sizes) - 1))
 
 
@@ -265,7 +268,7 @@ def _reports_by_commit(reports: Sequence[ReportRow]) -> Mapping[ReportSubject, R
     return newest
 
 
-def assess_care(row: PullRow, risk: RiskLevel | None, band: Band | None) -> BoardRow:
+def assess_care(row: PullRow, risk: RiskLevel | None, band: SizeBand | None) -> BoardRow:
     """How much care a pull request deserves, in points, and for what."""
     points: list[tuple[int, str]] = [
         (RISK_POINTS[risk], f"risk {risk}" if risk else f"risk {NOT_KNOWN}"),

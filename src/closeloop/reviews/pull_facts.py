@@ -29,6 +29,7 @@ from closeloop.records.pull_request import (
 )
 from closeloop.records.record import content_digest
 from closeloop.reviews.authorship import AgentSignsByName, agent_commits, is_agent_account
+from closeloop.text.wording import compile_lazily
 
 # What a message points back at: the change that it takes back, or repairs.
 
@@ -37,21 +38,21 @@ PointerMethod = Literal["trailer", "message"]
 MAX_MESSAGE_CHARS = 20_000
 MAX_POINTERS = 20
 _PULL_NUMBER = r"([\w.-]{1,100}/[\w./-]{1,200})?[#!](\d{1,9})\b"
-_REVERTED_COMMIT = re.compile(r"\breverts?:? (?:commit )?([0-9a-f]{7,64})\b", re.IGNORECASE)
-_REVERTED_PULL = re.compile(
+_REVERTED_COMMIT = compile_lazily(r"\breverts?:? (?:commit )?([0-9a-f]{7,64})\b", re.IGNORECASE)
+_REVERTED_PULL = compile_lazily(
     rf"\breverts:? (?:(?:pull|merge) request |pr )?{_PULL_NUMBER}", re.IGNORECASE
 )
-_FIXED_COMMIT = re.compile(r"^fixes: ([0-9a-f]{7,64})\b", re.IGNORECASE | re.MULTILINE)
+_FIXED_COMMIT = compile_lazily(r"^fixes: ([0-9a-f]{7,64})\b", re.IGNORECASE | re.MULTILINE)
 _BROKEN_BY = (
     r"\b(?:introduced|broken?|regress(?:ed|ion)|caused|bug)(?: \w{1,20}){0,3}"
     r" (?:in|by|from|since|with|after) (?:commit |pull request |merge request |pr )?"
 )
-_BROKEN_PULL = re.compile(_BROKEN_BY + _PULL_NUMBER, re.IGNORECASE)
-_BROKEN_COMMIT = re.compile(_BROKEN_BY + r"([0-9a-f]{7,64})\b", re.IGNORECASE)
-_FOLLOW_UP = re.compile(
+_BROKEN_PULL = compile_lazily(_BROKEN_BY + _PULL_NUMBER, re.IGNORECASE)
+_BROKEN_COMMIT = compile_lazily(_BROKEN_BY + r"([0-9a-f]{7,64})\b", re.IGNORECASE)
+_FOLLOW_UP = compile_lazily(
     rf"\bfollow[ -]?up (?:to|of|for) (?:pull request |pr )?{_PULL_NUMBER}", re.IGNORECASE
 )
-_SAYS_FIX = re.compile(r"\bfix(?:e[sd]|ing)?\b", re.IGNORECASE)
+_SAYS_FIX = compile_lazily(r"\bfix(?:e[sd]|ing)?\b", re.IGNORECASE)
 _BY_COMMIT: tuple[tuple[re.Pattern[str], PointerKind, PointerMethod], ...] = (
     (_REVERTED_COMMIT, "revert", "message"),
     (_FIXED_COMMIT, "fix", "trailer"),

@@ -8,6 +8,7 @@ from typing import Literal
 
 from closeloop.records.settings import RepoRule
 from closeloop.records.team_rules import RuleParts
+from closeloop.text.wording import compile_lazily
 
 # The words that polarity knows: English as reviewers write it.
 
@@ -84,11 +85,13 @@ JUDGING_WORDS = frozenset(
 # Clauses and the words that carry their meaning, in English as reviewers write it.
 
 MAX_REMARK_CHARS = 4000
-_CLAUSE_END = re.compile(r"[.;:!?\n]+(?=\s|$)|,(?=\s)|\s[-–—]+\s|\b(?:but|because|so that|since)\b")
-WORD = re.compile(r"\w+(?:'\w+)?")
-_OPENING_MARKS = re.compile(r"^[(\"'*_]+")
-_CLOSING_MARKS = re.compile(r"[.,;:!?…)\"'*_]+$")
-_INNER_MARK = re.compile(r"(?<=\w)[-'](?=\w)")
+_CLAUSE_END = compile_lazily(
+    r"[.;:!?\n]+(?=\s|$)|,(?=\s)|\s[-–—]+\s|\b(?:but|because|so that|since)\b"
+)
+WORD = compile_lazily(r"\w+(?:'\w+)?")
+_OPENING_MARKS = compile_lazily(r"^[(\"'*_]+")
+_CLOSING_MARKS = compile_lazily(r"[.,;:!?…)\"'*_]+$")
+_INNER_MARK = compile_lazily(r"(?<=\w)[-'](?=\w)")
 _SUFFIXES = ("ations", "ation", "ings", "ing", "ies", "ied", "ers", "ed", "es", "er", "s")
 
 
@@ -154,18 +157,18 @@ MIN_SHARED_SHARE = 0.4
 MIN_SIGNED_SHARE = 0.3
 """The share of the longer remark's words by which they must be held against each other."""
 
-_POLITE_WORDS = re.compile(
+_POLITE_WORDS = compile_lazily(
     r"^(?:(?:please|kindly|nit(?:pick)?|suggestion|minor|also|and|then|so|or|hmm|ok|well|perhaps|"
     r"maybe|just|always|could (?:you|we|this)|can (?:you|we|this)|would you|you (?:should|must|"
     r"need to|could|can)|we (?:should|must|need to|could)|let'?s|i would|i'd|try to|make sure "
     r"(?:that |to )?|remember to|be sure to)\b[ ,:]*)+"
 )
-_WISH_WORDS = re.compile(
+_WISH_WORDS = compile_lazily(
     r"\b(?:should|must|needs?|has to|have to|ought|never|always|don't|do not|avoid|prefer|please|"
     r"let's|no longer|not our style|belongs?|could you|can you|would you|shall|instead|rather)\b"
 )
-_MISSING_WORDS = re.compile(r"\b(?:lacks?|missing|has no|have no|there is no|there's no)\b")
-_NEEDLESS_WORDS = re.compile(
+_MISSING_WORDS = compile_lazily(r"\b(?:lacks?|missing|has no|have no|there is no|there's no)\b")
+_NEEDLESS_WORDS = compile_lazily(
     r"\b(?:unnecessary|unneeded|needless|redundant|superfluous|spurious|stray|extraneous|"
     r"not (?:needed|necessary|required|used)|(?:is|are)n't (?:needed|necessary|required|used)|"
     r"no need (?:to|for|of)|(?:do|does)n't need|do(?:es)? not need|no longer (?:needed|used)|"
@@ -173,24 +176,26 @@ _NEEDLESS_WORDS = re.compile(
     r"unused|never used|what's the point of|what is the point of)\b"
 )
 """What is called so is not wanted, though nobody asks for anything in so many words."""
-_DOUBTING_QUESTION = re.compile(r"why (?:do |did |does |is |are |the |a |an |this |these |change)")
-_NEGATIVE_QUESTION = re.compile(
+_DOUBTING_QUESTION = compile_lazily(
+    r"why (?:do |did |does |is |are |the |a |an |this |these |change)"
+)
+_NEGATIVE_QUESTION = compile_lazily(
     r"(?:why|(?:is|are|do|does|did|should|would|could)n't (?:it|this|that|there|we|you|these)\b)"
 )
 """A question that says no means yes, or nothing."""
-_NEGATION = re.compile(
+_NEGATION = compile_lazily(
     r"\b(?:not|never|nobody|none|neither|hardly|rarely|seldom|cannot|can't|won't|"
     r"(?:do|does|did|is|are|was|must|should|could|would)n't)\b"
 )
-_NEGATED_MODAL = re.compile(
+_NEGATED_MODAL = compile_lazily(
     r"\b(?:must|should|may|can|could)(?: not\b|n't\b|not\b| never\b)|\bcannot\b"
 )
-_REJECTION = re.compile(
+_REJECTION = compile_lazily(
     r"\b(?:no|without|avoid(?:ing|s)?|stop|skip(?:ping)?|ignor(?:e|es|ing)|forbid|omit|"
     r"refrain from|remov(?:e|es|ing)|delet(?:e|es|ing)|drop(?:ping)?|strip|get rid of|disable|"
     r"exclude|out of|instead of|rather than|in place of|prohibit|ban|disallow|reject|forget|hide)\b"
 )
-_PREFERENCE = re.compile(r"\bprefer(?:red|ring|s)?\b[^,]*?\b(over|to)\b")
+_PREFERENCE = compile_lazily(r"\bprefer(?:red|ring|s)?\b[^,]*?\b(over|to)\b")
 _ANTONYM_TARGETS = frozenset(ANTONYMS.values())
 
 
@@ -347,32 +352,34 @@ MAX_RULE_CHARS = 300
 MIN_RULE_WORDS = 2
 """Words with a meaning that a remark needs before it can teach anything."""
 
-_CODE_BLOCK = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
-_QUOTED_LINE = re.compile(r"^\s*>.*$", re.MULTILINE)
-_HIDDEN_MARKS = re.compile(r"<!--.*?(?:-->|\Z)|!?\[([^\]\n]{0,200})\]\([^)\n]{0,2000}\)", re.DOTALL)
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n\s*(?:[-*+]|\d+\.)?\s*")
-_POLITE_OPENING = re.compile(
+_CODE_BLOCK = compile_lazily(r"```.*?(?:```|\Z)", re.DOTALL)
+_QUOTED_LINE = compile_lazily(r"^\s*>.*$", re.MULTILINE)
+_HIDDEN_MARKS = compile_lazily(
+    r"<!--.*?(?:-->|\Z)|!?\[([^\]\n]{0,200})\]\([^)\n]{0,2000}\)", re.DOTALL
+)
+_SENTENCE_END = compile_lazily(r"(?<=[.!?])\s+|\n\s*(?:[-*+]|\d+\.)?\s*")
+_POLITE_OPENING = compile_lazily(
     r"^(?:(?:hi|hey|hello|thanks|nit(?:pick)?|suggestion|minor|question|ok|hmm|also|please|kindly|"
     r"blocking|non-blocking|issue|todo)\b[ ,:!]*|@[\w-]+[ ,:]*)+",
     re.IGNORECASE,
 )
-_REQUEST_OPENING = re.compile(
+_REQUEST_OPENING = compile_lazily(
     r"^(?:could|can|would|will) (?:you|we)(?: please)? "
     r"|^(?:(?:i think|imo|imho),? )?(?:that )?(?:you|we) (?:should|must|need to) "
     r"|^(?:let's|let us) (?!not)",
     re.IGNORECASE,
 )
 _NEGATIONS = {"don't", "never", "not", "avoid", "no", "do"}
-_SCOPE_PHRASE = re.compile(
+_SCOPE_PHRASE = compile_lazily(
     r"\b(?:in|inside|within|under|across) ((?:the |all |every )?[\w./-]+(?: \w+)?)$"
 )
-_FORBIDDEN_CODE = re.compile(
+_FORBIDDEN_CODE = compile_lazily(
     r"\b(?:don't|do not|never|avoid|stop|no)\b(?: \w+){0,4} `([^`\n]{2,80})`"
     r"|\b(?:instead of|rather than|over|, not) (?:a |an |the )?`([^`\n]{2,80})`",
     re.IGNORECASE,
 )
-_ALTERNATIVE = re.compile(r" (?:instead of|rather than|over) ")
-_CODE_CALL = re.compile(r"([\w.]+)\(\)")
+_ALTERNATIVE = compile_lazily(r" (?:instead of|rather than|over) ")
+_CODE_CALL = compile_lazily(r"([\w.]+)\(\)")
 
 
 def is_teaching_remark(text: str) -> bool:

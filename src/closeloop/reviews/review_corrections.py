@@ -15,15 +15,16 @@ from closeloop.records.pull_request import BackReference, Correction, HumanEdit,
 from closeloop.records.record import content_digest
 from closeloop.records.team_rules import HumanReview, ReviewItem, RuleExample
 from closeloop.store import Store
+from closeloop.text.wording import compile_lazily
 
 MAX_CORRECTION_CHARS = 2_000
-_RULE_NAME_SUFFIX = re.compile(r" \([^()]{1,200}\)\.$")
+_RULE_NAME_SUFFIX = compile_lazily(r" \([^()]{1,200}\)\.$")
 """The name that a check puts after a rule's text."""
 
 _MODE_PATTERNS: tuple[tuple[FailureMode, re.Pattern[str]], ...] = (
     (
         "hallucinated API",
-        re.compile(
+        compile_lazily(
             r"(?:does|do|did)(?:n't| not) exist|no such (?:method|function|attribute|module|flag|"
             r"option|field)|made[ -]up|hallucinat|not a real|has no (?:method|attribute|member)|"
             r"undefined|unknown (?:option|flag|keyword)|invented",
@@ -31,7 +32,7 @@ _MODE_PATTERNS: tuple[tuple[FailureMode, re.Pattern[str]], ...] = (
     ),
     (
         "scope creep",
-        re.compile(
+        compile_lazily(
             r"out of scope|unrelated|not part of (?:this|the)|nobody asked|not asked for|"
             r"separate (?:pr|pull request|change)|why (?:did you|is this) (?:change|touch)|"
             r"does(?:n't| not) belong (?:in|to) this (?:pr|diff|change|pull)|noise|too big|"
@@ -40,7 +41,7 @@ _MODE_PATTERNS: tuple[tuple[FailureMode, re.Pattern[str]], ...] = (
     ),
     (
         "context blindness",
-        re.compile(
+        compile_lazily(
             r"already (?:have|has|exist|do|does|there)|duplicat|reuse|re-use|existing (?:helper|"
             r"function|util|class|component|method)|we have a|instead of our own|our own (?:\w+ )?"
             r"(?:helper|client|logger|component)|follow the (?:existing|convention)|"
@@ -49,7 +50,7 @@ _MODE_PATTERNS: tuple[tuple[FailureMode, re.Pattern[str]], ...] = (
     ),
     (
         "instruction drift",
-        re.compile(
+        compile_lazily(
             r"not what (?:was|i|we) asked|asked (?:for|you)|the (?:issue|ticket|task) (?:says|asks|"
             r"said|wants)|misunderst|wrong (?:problem|thing|approach)|requirement|supposed to|"
             r"as (?:described|discussed|agreed)",
@@ -57,7 +58,7 @@ _MODE_PATTERNS: tuple[tuple[FailureMode, re.Pattern[str]], ...] = (
     ),
     (
         "silent regression",
-        re.compile(
+        compile_lazily(
             r"\bbroke|\bbreaks\b|regress|no longer works|stopped working|used to work|revert|"
             r"rolled? back|fail(?:s|ed|ing) (?:now|since)|outage|incident",
         ),

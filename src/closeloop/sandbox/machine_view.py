@@ -511,7 +511,7 @@ class SandboxBackend(Record):
 
 def find_layout_root(sandbox: SandboxBackend, place: WorkspaceLayout) -> str:
     """The folder that holds `workspace` and `home`, before anything is shown elsewhere."""
-    return sandbox.mount if place.lower else str(Path(place.folder, "root"))
+    return sandbox.mount if place.lower else f"{place.folder}/root"
 
 
 def visible_paths(sandbox: SandboxBackend, place: WorkspaceLayout) -> tuple[str, str, str]:

@@ -81,6 +81,7 @@ class WorkspaceSandbox:
         """Hosts that commands asked for in vain, and how often."""
         self.sandbox = sandbox
         self.place = place
+        self._visible_paths = visible_paths(sandbox, place)
         self._limits = limits
         self._disk = disk
         self.standing: StandingSandbox | None = None
@@ -94,12 +95,12 @@ class WorkspaceSandbox:
 
     @property
     def root(self) -> str:
-        return visible_paths(self.sandbox, self.place)[0]
+        return self._visible_paths[0]
 
     @property
     def home(self) -> str:
         """The home folder's path as commands see it."""
-        return visible_paths(self.sandbox, self.place)[1]
+        return self._visible_paths[1]
 
     def with_shares_only(
         self, shares: tuple[SharedFolder, ...], limits: Limits
@@ -150,6 +151,11 @@ class WorkspaceSandbox:
                 )
             )
             self._workspace_sandboxes.append(self.standing)
+
+    @property
+    def has_standing(self) -> bool:
+        """Whether a sandbox of this workspace was ever to stand."""
+        return bool(self._workspace_sandboxes)
 
     async def close_standing(self) -> None:
         """End the sandboxes of this workspace that stand, with all that runs in them."""
@@ -373,8 +379,7 @@ class UnconfinedSandbox(WorkspaceSandbox):
 
     def _refuse_outside(self, real: str, path: str) -> None:
         if self._inside is None:
-            folders = visible_paths(self.sandbox, self.place)
-            self._inside = tuple(os.path.realpath(folder) + "/" for folder in folders)
+            self._inside = tuple(os.path.realpath(folder) + "/" for folder in self._visible_paths)
         if not (real + "/").startswith(self._inside):
             raise PermissionError(errno.EACCES, "outside the workspace", path)
 

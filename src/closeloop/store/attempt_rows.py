@@ -27,6 +27,7 @@ _SMALLEST, _BIGGEST = -(2**63), 2**63 - 1
 
 
 _JOINED_FIELDS = set(AttemptRow.__struct_fields__) - set(attempts.c.keys())
+_GRADE_FIELDS = _JOINED_FIELDS & set(grades.c.keys())
 
 
 def attempt_columns(
@@ -98,8 +99,16 @@ def make_attempt_row(
     attempt: Attempt, trace: Trace | None, change: Change | None, grade: Grade | None
 ) -> AttemptRow:
     """The row that the store will show for these, but for the variant's name."""
-    graded = grade_columns(grade) if grade else {}
-    return AttemptRow(**attempt_columns(attempt, trace, change), **graded)
+    return row_from_columns(
+        attempt_columns(attempt, trace, change), grade_columns(grade) if grade else None
+    )
+
+
+def row_from_columns(columns: dict[str, Any], graded: dict[str, Any] | None) -> AttemptRow:
+    """The row of an attempt, given its columns and those of its grade."""
+    if graded is None:
+        return AttemptRow(**columns)
+    return AttemptRow(**columns, **{name: graded[name] for name in _GRADE_FIELDS})
 
 
 class AttemptQuery(TypedDict, total=False):

@@ -163,10 +163,13 @@ class Connection:
         return self._run("execute", sql)
 
     def _run(self, how: str, *arguments: Any) -> Any:
-        with self._database.raise_database_errors(self._raw):
+        # Without a context manager, which takes as long as a short statement.
+        try:
             cursor = self._raw.cursor()
             getattr(cursor, how)(*arguments)
-            return cursor
+        except self._database.error_class as error:
+            raise self._database.wrap_error(error, self._raw) from error
+        return cursor
 
 
 class Database:
@@ -187,7 +190,7 @@ class Database:
         self.path = path
         """The file of a SQLite database."""
         self._connect = connect
-        self._error_class = error_class
+        self.error_class = error_class
         self._begin = begin
         self._keeps_idle = keeps_idle
         self._free = threading.BoundedSemaphore(connections)
@@ -235,11 +238,11 @@ class Database:
         if self._keeps_idle and not self._is_broken(raw) and not self._is_in_transaction(raw):
             self._idle.append(raw)
         else:
-            with suppress(self._error_class):
+            with suppress(self.error_class):
                 raw.close()
 
     def _roll_back(self, raw: Any) -> None:
-        with suppress(self._error_class):
+        with suppress(self.error_class):
             if raw.in_transaction if self.dialect == "sqlite" else not raw.closed:
                 raw.execute("ROLLBACK")
 
@@ -257,14 +260,17 @@ class Database:
         """Errors of the driver as `DatabaseError`."""
         try:
             yield
-        except self._error_class as error:
-            is_lost = raw is not None and self._is_broken(raw)
-            raise DatabaseError(error, is_lost=is_lost) from error
+        except self.error_class as error:
+            raise self.wrap_error(error, raw) from error
+
+    def wrap_error(self, error: Exception, raw: Any) -> DatabaseError:
+        """What the driver raised on a connection, or while there was none."""
+        return DatabaseError(error, is_lost=raw is not None and self._is_broken(raw))
 
     def dispose(self) -> None:
         """Close the connections that nobody uses."""
         while self._idle:
-            with suppress(self._error_class, IndexError):
+            with suppress(self.error_class, IndexError):
                 self._idle.pop().close()
 
 

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, Protocol, TypeVar, overload, runtime_checkable
 
 from msgspec.structs import replace
 
@@ -439,9 +439,6 @@ class PackedExchanges(Record):
 
 def exchanges_to_rows(attempt: str, exchanges: Iterable[Exchange]) -> PackedExchanges:
     """Ready to be saved."""
-    from closeloop.providers.provider_streams import RequestSplitter
-
-    splitter = RequestSplitter()
     blobs: dict[str, bytes] = {}
     digests: dict[bytes, bytes] = {}
 
@@ -457,13 +454,30 @@ def exchanges_to_rows(attempt: str, exchanges: Iterable[Exchange]) -> PackedExch
         {
             **_exchange_columns(exchange),
             "attempt": attempt,
-            "request": b"".join(map(add_piece, splitter.split(exchange.request))),
+            "request": b"".join(map(add_piece, pieces)),
             "response": add_piece(exchange.response).hex(),
             "body": pack_record(replace(exchange, request=b"", response=b"")),
         }
-        for exchange in exchanges
+        for exchange, pieces in _split_requests(exchanges)
     )
     return PackedExchanges(rows=rows, blobs=blobs)
+
+
+@runtime_checkable
+class SplitExchanges(Protocol):
+    """Exchanges whose requests are cut already, as those that the gateway recorded are."""
+
+    def iterate_split(self) -> Iterator[tuple[Exchange, Sequence[bytes]]]: ...
+
+
+def _split_requests(exchanges: Iterable[Exchange]) -> Iterator[tuple[Exchange, Sequence[bytes]]]:
+    """Each exchange with the pieces of its request; the ledger of a gateway knows them."""
+    if isinstance(exchanges, SplitExchanges):
+        return exchanges.iterate_split()
+    from closeloop.providers.provider_streams import RequestSplitter
+
+    splitter = RequestSplitter()
+    return ((exchange, splitter.split(exchange.request)) for exchange in exchanges)
 
 
 def _pack_piece(piece: bytes) -> tuple[bytes, bytes]:

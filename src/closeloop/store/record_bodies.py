@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from collections import deque
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -30,6 +31,7 @@ class _Codecs(threading.local):
 
 
 _codecs = _Codecs()
+_recent_blobs: deque[tuple[Record, Blob]] = deque(maxlen=8)
 
 
 def pack_record(record: Record) -> bytes:
@@ -51,8 +53,14 @@ def pack_with_digest(record: Record | None) -> Blob | None:
     """A record as a body, under the digest of its content."""
     if record is None:
         return None
+    # All grades of a task hold the same run of its tests before the change.
+    for known, blob in tuple(_recent_blobs):
+        if known is record:
+            return blob
     content = encode_record(record)
-    return hashlib.sha256(content).hexdigest(), _codecs.compress(content)
+    blob = hashlib.sha256(content).hexdigest(), _codecs.compress(content)
+    _recent_blobs.append((record, blob))
+    return blob
 
 
 def unpack_record(body: bytes, kind: type[Kept]) -> Kept:

@@ -191,12 +191,6 @@ class Parameter(SqlExpression):
     def render(self, out: Rendering) -> str:
         return out.add_parameter(self)
 
-    def convert_value(self, named: dict[str, Any] | None) -> Any:
-        """What is sent."""
-        value = self.value if named is None or self.key is None else named.get(self.key, self.value)
-        convert = self.type.to_database
-        return value if convert is None else convert(value)
-
 
 class Pattern(Parameter):
     """What LIKE compares with."""
@@ -557,10 +551,20 @@ class RenderedStatement:
             if column.type.from_database is not None
         ]
         self._has_lists = any(one.is_list for one in self.parameters)
+        self._sources: list[tuple[Any, Any]] = [(one.key, one.value) for one in self.parameters]
+        """Under which name each value is given, and what is sent where it is not."""
+        self._value_converters = [
+            (place, one.type.to_database)
+            for place, one in enumerate(self.parameters)
+            if one.type.to_database is not None
+        ]
 
     def bind_values(self, named: dict[str, Any] | None) -> tuple[str, Any]:
         """The text, and the values as the driver wants them."""
-        values = [one.convert_value(named) for one in self.parameters]
+        given = named or {}
+        values = [given.get(key, value) for key, value in self._sources]
+        for place, convert in self._value_converters:
+            values[place] = convert(values[place])
         if self._has_lists:
             return self._expand_lists(values)
         return self.sql, self._name_values(values)

@@ -21,7 +21,12 @@ from closeloop.records.settings import Settings, has_store
 from closeloop.records.task import Experiment, PromptVersion, Task, Variant
 from closeloop.records.trace import Exchange, LogEvent, Session, Trace
 from closeloop.store import fact_rows, plan_section, schema, session_rows
-from closeloop.store.attempt_rows import AttemptQuery, attempt_columns, list_attempt_rows
+from closeloop.store.attempt_rows import (
+    AttemptQuery,
+    attempt_columns,
+    list_attempt_rows,
+    row_from_columns,
+)
 from closeloop.store.engine import (
     DATABASE_WAIT_SECONDS,
     MEMORY,
@@ -261,11 +266,11 @@ class Store:
 
     # Attempts and grades
 
-    def save_attempt(self, made: AttemptResult, job: str | None = None) -> bool:
-        """Save an attempt with all that belongs to it, and finish its job.
+    def save_attempt(self, made: AttemptResult, job: str | None = None) -> AttemptRow | None:
+        """Save an attempt with all that belongs to it, and finish its job; the row it is listed by.
 
-        Saving the same again does nothing. False, and nothing saved, when another attempt
-        finished the job first.
+        The row lacks the variant's name. Saving the same again does nothing. None, and nothing
+        saved, when another attempt finished the job first.
         """
         from closeloop.text.redaction import redact_change
 
@@ -310,7 +315,7 @@ class Store:
             add_events(on, made.events if first else ())
             return True
 
-        return self._write(work)
+        return row_from_columns(columns, grade_row) if self._write(work) else None
 
     def save_grade(self, grade: Grade) -> None:
         """Add a grade. The newest of the grader's highest version counts."""

@@ -49,21 +49,21 @@ from closeloop.tasks.task_prompts import (
 )
 from closeloop.tasks.work_history import MIN_MESSAGE_WORDS, PastWork, list_files_at, list_past_work
 from closeloop.text.patches import parse_patch
-from closeloop.text.wording import escape_glob
+from closeloop.text.wording import compile_lazily, escape_glob
 
 # What a change says of itself in the change log.
 
 
 MAX_NOTES = 100
-_BULLET = re.compile(r"^\s*[-*•]\s+")
-_HEADING = re.compile(
+_BULLET = compile_lazily(r"^\s*[-*•]\s+")
+_HEADING = compile_lazily(
     r"\W*|\W*(?:version|release)? ?v?\d+(?:\.\d+)+\S{0,12}(?:\W.{0,40})?|\W*\d{4}-\d\d-\d\d\W*"
     r"|#.*|\w+:|\W*(?:new |other |security |breaking )?(?:features?|(?:bug ?)?fix(?:es)?|added"
     r"|changed|changes|fixed|removed|deprecat\w+|improvements|enhancements|security|support|refactoring"
     r"|unreleased)\W*",
     re.IGNORECASE,
 )
-_EMPTY_NOTE = re.compile(r"(?i)\W*(?:same (?:for|goes|as) .*)?")
+_EMPTY_NOTE = compile_lazily(r"(?i)\W*(?:same (?:for|goes|as) .*)?")
 
 
 def extract_changelog_notes(patch: str) -> str:
@@ -120,21 +120,21 @@ def _strip_bullet(line: str) -> str:
 MAX_SOURCE_FILES = 12
 MAX_SOURCE_LINES = 800
 MAX_PATCH_BYTES = 1 << 20
-_CHORE_SUBJECT = re.compile(
+_CHORE_SUBJECT = compile_lazily(
     r"(?i)(?:(?:failing )?tests?\b|revert\b|bump\b|release\b|prepare\b.*release|pre-commit"
     r"|black\b|ruff\b|reformat|format(?:ting)?\b|lint|typos?\b|chore\b|ci\b|build\b|docs?\b"
     r"|style\b|update (?:copyright|dependenc|lock)|version \d|merge\b"
     r"|drop (?:support|.{0,30}python)|remove support|modernize|upgrade\b|migrate\b|pyupgrade"
     r"|rename\b|refactor|type hints?|typing\b|annotat|move\b|deprecat)"
 )
-_ABOUT_TESTS = re.compile(
+_ABOUT_TESTS = compile_lazily(
     rf"(?i)(?:\w+ ){{1,5}}tests?\b(?! runner| client| suite|{TEST_BEHAVIOUR})"
     r"|(?:\S+ ){0,4}add(?:ed|s)? tests?\b"
 )
-_CHORE_PREFIX = re.compile(
+_CHORE_PREFIX = compile_lazily(
     r"(?i)(?:tests?|docs?|chore|ci|build|style|refactor)(?:\([^()]{0,40}\))?!?:"
 )
-_WORTHY_WORD = re.compile(
+_WORTHY_WORD = compile_lazily(
     r"(?i)\b(?:fix|bug|add|support|allow|handle|raise|prevent|correct|implement)"
 )
 
@@ -224,7 +224,7 @@ MAX_UNREADABLE = 1000
 UNREADABLE_REASON = f"this clone is partial: {REFETCH_HINT}"
 MAX_NAMES = 40
 MAX_FORMS = 20
-_FORM_PATH = re.compile(
+_FORM_PATH = compile_lazily(
     r"(?i)(?:^|/)(?:pull_request_template|issue_template)(?:\.\w+$|/[^/]+\.(?:md|ya?ml)$)"
 )
 _DIFF_COMMAND = (

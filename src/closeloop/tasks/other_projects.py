@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from closeloop.records.record import Record
+from closeloop.text.wording import compile_lazily
 
 # A folder to look at, and what was found there.
 
@@ -124,36 +125,36 @@ def nested_table(value: Any, *path: str) -> dict[str, Any]:
 
 MANIFEST_FILE = "package.json"
 
-_RUNNER_CALL = re.compile(
+_RUNNER_CALL = compile_lazily(
     r"(?P<environment>(?:\w+=\S+ +)*)"
     r"(?:(?:npx|bunx|pnpm(?: exec)?|yarn) +)?(?:(?:nyc|c8)(?: +-\S+)* +)?"
     r"(?P<line>(?:cross-env +(?:\w+=\S+ +)*)?"
     r"(?:jest|vitest|mocha|(?:node|tsx)(?= [^&|;]*--test(?: |$)))\b[^&|;]*)"
 )
-_RUNNER_FILE = re.compile(
+_RUNNER_FILE = compile_lazily(
     r"\bnode(?P<options>(?: +--[\w=-]+)*) +(?:\./)?node_modules/(?:\.bin/)?"
     r"(?P<runner>jest|vitest|mocha)(?:/\S*)?(?= |$)"
 )
 """A runner that Node is told to start by its file."""
-_LINT_CALL = re.compile(
+_LINT_CALL = compile_lazily(
     r"(?:npx +)?(?:xo|eslint|standard|prettier|biome|attw|publint|knip|depcheck)(?: [^|;]*)?"
     r"|(?:npm|pnpm|yarn|bun)(?: run)? (?:lint|format)(?:[:-][\w:-]+)?"
 )
-_TYPES_CALL = re.compile(
+_TYPES_CALL = compile_lazily(
     r"(?:npx +)?(?:tsd|tstyche|(?:tsc|tsgo) +--noEmit)(?: [^|;]*)?"
     r"|(?:npm|pnpm|yarn|bun)(?: run)? (?:type-?check|types|test:types)(?:[:-][\w:-]+)?"
 )
 """What comes before or after the tests in many scripts, and does nothing for them."""
-_COMPILER_CALL = re.compile(r"(?:npx +)?tsc(?: [^|;]*)?")
+_COMPILER_CALL = compile_lazily(r"(?:npx +)?tsc(?: [^|;]*)?")
 """It makes what later parts run; after the tests, it can only check."""
-_SCRIPT_CALL = re.compile(
+_SCRIPT_CALL = compile_lazily(
     r"(?:npm|pnpm|yarn|bun)(?: +run)?(?: +(?:-s|--silent))?(?: +run)? +(?P<name>[\w:.-]+)"
 )
-_OWN_PROGRAM = re.compile(
+_OWN_PROGRAM = compile_lazily(
     r"(?:npm|npx|pnpm|yarn|bun|bunx|node|rm|mkdir|cp|mv|make|sh|bash|\./\S*)\b"
 )
 MAX_SCRIPT_DEPTH = 4
-_BUILD_STEP = re.compile(r"build|compile|tsc|babel|rollup|webpack|generate|prepare")
+_BUILD_STEP = compile_lazily(r"build|compile|tsc|babel|rollup|webpack|generate|prepare")
 _TEST_SCRIPTS = ("test", "test:unit", "test-unit", "unit", "unit-test", "test:ci")
 
 
@@ -471,7 +472,7 @@ def _maven_project(folder: ManifestFolder) -> DetectedProject:
 
 # Make: the targets that people name alike.
 
-_TARGET = re.compile(r"^([A-Za-z0-9][\w ./-]*?)\s*::?(?!=)", re.MULTILINE)
+_TARGET = compile_lazily(r"^([A-Za-z0-9][\w ./-]*?)\s*::?(?!=)", re.MULTILINE)
 
 
 def probe_makefile(folder: ManifestFolder) -> DetectedProject | None:

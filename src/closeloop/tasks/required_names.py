@@ -20,6 +20,7 @@ from closeloop.tasks.task_prompts import (
 )
 from closeloop.tasks.work_history import PastWork, find_words_at
 from closeloop.text.code_patterns import parse_python
+from closeloop.text.wording import compile_lazily
 
 # What Python tests need of a change: modules, names, members and keywords that its base lacks.
 
@@ -307,7 +308,7 @@ def _lacks_name(path: str, name: str, before: PythonFiles, after: PythonFiles) -
 
 MAX_FILE_CHARS = 400_000
 MAX_WEAK_NAMES = 96
-_HUNK_HEADER = re.compile(r"@@ -\d{1,9}(?:,\d{1,9})? \+(\d{1,9})(?:,\d{1,9})? @@")
+_HUNK_HEADER = compile_lazily(r"@@ -\d{1,9}(?:,\d{1,9})? \+(\d{1,9})(?:,\d{1,9})? @@")
 
 
 class RequiredName(Record):
@@ -495,13 +496,13 @@ _SCRIPT_SUFFIXES = (".js", ".ts", ".mjs", ".cjs", ".mts", ".cts", ".jsx", ".tsx"
 _CODE_SUFFIXES = frozenset(
     {*_SCRIPT_SUFFIXES, ".py", ".pyi", ".go", ".rs", ".java", ".kt", ".rb", ".php", ".c", ".h"}
 )
-_SCRIPT_IMPORT = re.compile(
+_SCRIPT_IMPORT = compile_lazily(
     r"(?:import|export)\s+(?:type\s+)?(?P<names>[^;'\"`]{0,2000}?)\s*from\s*['\"](?P<path>\.[^'\"\n]*)"
     r"|(?:(?:const|let|var)\s+(?P<bound>[^=;]{1,2000}?)\s*=\s*(?:await\s+)?)?"
     r"(?:require|import)\(\s*['\"](?P<called>\.[^'\"\n]*)['\"]\s*\)(?:\.(?P<member>\w+))?"
 )
-_BRACED_NAME = re.compile(r"(?:^|[{,])\s*(?:type\s+)?([A-Za-z_$][\w$]*)")
-_STAR_EXPORT = re.compile(r"export\s*\*\s*from\s*['\"](\.[^'\"\n]*)")
+_BRACED_NAME = compile_lazily(r"(?:^|[{,])\s*(?:type\s+)?([A-Za-z_$][\w$]*)")
+_STAR_EXPORT = compile_lazily(r"export\s*\*\s*from\s*['\"](\.[^'\"\n]*)")
 
 
 def _find_script_names(files: WorkFiles) -> Iterator[RequiredName]:
@@ -564,12 +565,12 @@ def _read_exports(
 
 # Go: what tests of a package use of its own names.
 
-_GO_DEFINITION = re.compile(
+_GO_DEFINITION = compile_lazily(
     r"^func(?: \((?:\w+ )?\*?(?P<owner>\w+)(?:\[[^\]]*\])?\))? (?P<function>\w+)"
     r"|^(?:type|var|const) (?P<name>\w+)",
     re.MULTILINE,
 )
-_GO_BLOCK = re.compile(
+_GO_BLOCK = compile_lazily(
     r"^(?:(?:var|const) \(|type (\w+) (?:struct|interface) \{)\n(.*?)^[)}]",
     re.MULTILINE | re.DOTALL,
 )

@@ -19,6 +19,7 @@ from closeloop.records.settings import CommandSettings
 from closeloop.tasks.change_parts import read_pytest_options, split_option_words
 from closeloop.tasks.other_projects import NPM_INSTALL, ManifestFolder, call_with_npm, nested_table
 from closeloop.tasks.project_discovery import detect_project
+from closeloop.text.wording import compile_lazily
 
 # How to make the environment of an old commit: by its own metadata, as of its own time.
 
@@ -28,10 +29,14 @@ _VENV_BIN = ".venv/bin/"
 _UV_SETUP = ("python3 -m venv .venv", f"{_VENV_BIN}pip install uv")
 _TEST_GROUPS = ("test", "tests", "testing")
 _DEV_GROUPS = ("dev", "develop", "development")
-_VERSION_FROM_TAGS = re.compile(r"setuptools[-_]scm|hatch-vcs|use_scm_version|pdm-backend|\bpbr\b")
-_VERSION_NUMBER = re.compile(r"(?:^|[^\d.])(\d+(?:\.\d+)+)")
-_TEST_EXTRA = re.compile(r"""["'](tests?|testing|dev)["']\s*\]?\s*[:=]""")
-_PINNED_REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][\w.-]*(?:\[[\w,. -]+\])?)\s*(?:[=<>!~;@#].*)?")
+_VERSION_FROM_TAGS = compile_lazily(
+    r"setuptools[-_]scm|hatch-vcs|use_scm_version|pdm-backend|\bpbr\b"
+)
+_VERSION_NUMBER = compile_lazily(r"(?:^|[^\d.])(\d+(?:\.\d+)+)")
+_TEST_EXTRA = compile_lazily(r"""["'](tests?|testing|dev)["']\s*\]?\s*[:=]""")
+_PINNED_REQUIREMENT = compile_lazily(
+    r"\s*([A-Za-z0-9][\w.-]*(?:\[[\w,. -]+\])?)\s*(?:[=<>!~;@#].*)?"
+)
 _QUARTER_LENGTH = timedelta(days=92)
 _BARE_INSTALL = "nothing but the project and its test runner"
 """Where plug-ins are too old for the runner, it cannot even begin."""
@@ -342,13 +347,13 @@ def _version_variables(folder: ManifestFolder, tag: str | None) -> str:
 # What a Python project's tests turn out to lack, of what the project itself names somewhere.
 
 MAX_MODULES = 20
-_MISSING_MODULE = re.compile(r"No module named '([A-Za-z]\w*)")
-_MANIFEST_PATH = re.compile(
+_MISSING_MODULE = compile_lazily(r"No module named '([A-Za-z]\w*)")
+_MANIFEST_PATH = compile_lazily(
     rf"pyproject\.toml|setup\.(?:py|cfg)|tox\.ini|noxfile\.py|Pipfile|.*{REQUIREMENTS_PATTERN}"
 )
-_PACKAGE_WORD = re.compile(r"[A-Za-z][\w.-]*\w")
+_PACKAGE_WORD = compile_lazily(r"[A-Za-z][\w.-]*\w")
 _INSTALL_COMMAND = "uv pip install"
-_OPTIONAL_MODULE = re.compile(
+_OPTIONAL_MODULE = compile_lazily(
     r"(?m)^[ +][ \t]+(?:import|from) ([A-Za-z]\w*)|importorskip\([\"']([A-Za-z]\w*)"
     r"|skipif\([\s+]{0,99}(?:(?:[a-z]\w{0,40}\.){0,3}([A-Za-z]\w*) is None"
     r"|not HA(?:S|VE)_([A-Z]\w*))"
@@ -402,10 +407,10 @@ def describe_optional_modules(tests: str) -> str:
     return "\n".join(f"No module named '{name}'" for name in modules)
 
 
-_LACKING = re.compile(
+_LACKING = compile_lazily(
     r"(?i)\b(?:requir|need|install|import|depend|no\b|not\b|without|missing|lack|unavailable)"
 )
-_OTHER_EXTRA = re.compile(
+_OTHER_EXTRA = compile_lazily(
     r"(?i)tests?|testing|dev\w*|docs?|lint\w*|typing|types|mypy|build|release"
 )
 
@@ -486,9 +491,9 @@ def _normalise_package(name: str) -> str:
 MAX_LEFT_OUT = 4
 _PACKAGE = r"([A-Za-z][\w.-]*)"
 _UNINSTALLABLE = (
-    re.compile(rf"Failed to (?:build|download|fetch|prepare)[^`\n]{{0,40}}`{_PACKAGE}(?:==|`)"),
-    re.compile(rf"Because (?:only )?(?:there (?:is|are) no versions? of )?{_PACKAGE}"),
-    re.compile(rf"(?:you require|requirement|distribution found for) {_PACKAGE}"),
+    compile_lazily(rf"Failed to (?:build|download|fetch|prepare)[^`\n]{{0,40}}`{_PACKAGE}(?:==|`)"),
+    compile_lazily(rf"Because (?:only )?(?:there (?:is|are) no versions? of )?{_PACKAGE}"),
+    compile_lazily(rf"(?:you require|requirement|distribution found for) {_PACKAGE}"),
 )
 """How uv and pip name what they cannot install."""
 

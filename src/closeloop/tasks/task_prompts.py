@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from closeloop.records.record import Record
+from closeloop.text.wording import compile_lazily
 
 # The texts in code, without a parser: literals of most languages, joined, with their gaps.
 
@@ -15,19 +16,19 @@ from closeloop.records.record import Record
 MIN_TEXT_CHARS = 8
 MIN_EDGE_CHARS = 4
 """Of a text that begins and ends within a template, what each end must have of it."""
-_LITERAL = re.compile(
+_LITERAL = compile_lazily(
     r"(?P<long>\"{3}|'{3})|(?P<prefix>\b[rRbBuUfF]{1,2})?"
     r"(?:\"(?P<double>(?:[^\"\\\n]|\\.){0,1000})\"|'(?P<single>(?:[^'\\\n]|\\.){0,1000})'"
     r"|`(?P<back>[^`\n]{0,1000})`)"
 )
 """On one line each: of what spans lines, a patch may have but the end."""
-_JOINT = re.compile(r"\s*(?:\\\n\s*)?(?:(?:\+|\.\.)\s*)?", re.DOTALL)
-_PLACEHOLDER = re.compile(
+_JOINT = compile_lazily(r"\s*(?:\\\n\s*)?(?:(?:\+|\.\.)\s*)?", re.DOTALL)
+_PLACEHOLDER = compile_lazily(
     r"\$\{[^{}]{0,200}\}|(?<!\{)\{[^{}\s][^{}]{0,200}\}|\{\}"
     r"|%(?:\(\w{1,60}\))?[-+# 0-9.*]{0,8}[sdrifgxXeEcqvwtTpo](?![A-Za-z])"
 )
 _KINDS = ("double", "single", "back")
-_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPE = compile_lazily(r"\\(.)", re.DOTALL)
 _ESCAPED_SIGNS = {"n": "\n", "t": "\t"}
 
 
@@ -105,17 +106,17 @@ def _spans_gap(wanted: str, parts: list[str]) -> bool:
 MAX_LINE_CHARS = 2_000
 MAX_TEXTS = 400
 MAX_MESSAGES = 24
-_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{2,80}")
-_NAME_IN_USE = re.compile(
+_IDENTIFIER = compile_lazily(r"[A-Za-z_][A-Za-z0-9_]{2,80}")
+_NAME_IN_USE = compile_lazily(
     r"(?:[.@(\[]|\b(?:def|class|import|func|function|fn|type|const|let|var) )"
     r"([A-Za-z_][A-Za-z0-9_]{2,80})\b(?![ ][a-z])|\b([A-Za-z_][A-Za-z0-9_]{2,80})(?=\(|\[| ?=[^=])"
 )
-_DEFINITION = re.compile(
+_DEFINITION = compile_lazily(
     r"\b(?:def|class|func|function|fn)(?: \([^()]{1,80}\))? ([A-Za-z]\w{2,80})\b"
 )
-_OWN_NAME = re.compile(r"(?<![.\w])([A-Za-z_]\w{2,80})\b|\.([A-Za-z_]\w{2,80})\b(?!\()")
-_COMMENT = re.compile(r"^\s*(?:#|//|\*|/\*)|\s(?:#|//)\s.*$")
-_REMARK = re.compile(r"^\s*(?:#(?![\[!]|include|define)|//|/?\*(?:\s|\*|$)).*|\s(?:#|//)\s.*$")
+_OWN_NAME = compile_lazily(r"(?<![.\w])([A-Za-z_]\w{2,80})\b|\.([A-Za-z_]\w{2,80})\b(?!\()")
+_COMMENT = compile_lazily(r"^\s*(?:#|//|\*|/\*)|\s(?:#|//)\s.*$")
+_REMARK = compile_lazily(r"^\s*(?:#(?![\[!]|include|define)|//|/?\*(?:\s|\*|$)).*|\s(?:#|//)\s.*$")
 
 
 class PatchLines(Record):
@@ -246,11 +247,13 @@ def _is_part_of_other(text: str, others: Iterable[str]) -> bool:
 MIN_LINE_CHARS = 12
 MIN_KEPT_CHARS = 40
 """Characters that can stand without telling how it was done."""
-COMPOUND_NAME = re.compile(r".*(?:_|[a-z][A-Z]|[A-Z]{2}[a-z]|\d).*")
-_SENTENCE_BREAK = re.compile(r"((?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)[ \n]+(?=[A-Z`\"'])|\n(?=[-*] ))")
-_CODE_SIGN = re.compile(r"[=(){}\[\];.<>]|\w_\w")
-_QUOTED_CODE = re.compile(r"`([^`\n]{3,200})`")
-_FIX_INTRO = re.compile(
+COMPOUND_NAME = compile_lazily(r".*(?:_|[a-z][A-Z]|[A-Z]{2}[a-z]|\d).*")
+_SENTENCE_BREAK = compile_lazily(
+    r"((?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)[ \n]+(?=[A-Z`\"'])|\n(?=[-*] ))"
+)
+_CODE_SIGN = compile_lazily(r"[=(){}\[\];.<>]|\w_\w")
+_QUOTED_CODE = compile_lazily(r"`([^`\n]{3,200})`")
+_FIX_INTRO = compile_lazily(
     r"(?i)(?:to )?(?:fix|solve|mend|address)(?:ed)?(?: this| it| that| the \w+)?(?::|,? by )"
     r"|this (?:fix|patch|commit|change|pr|revision) (?:updates|captures|moves|replaces|rewrites"
     r"|refactors|modifies|extracts) "
@@ -260,7 +263,7 @@ _FIX_INTRO = re.compile(
     r"|(?:fix|solution|implementation):|internally,? this change "
 )
 """How a sentence begins that tells the way instead of the aim, as do the others behind it."""
-_WORK_REPORT = re.compile(
+_WORK_REPORT = compile_lazily(
     r"(?:Instead,? )?(?:Use|Replace|Switch|Move|Build|Store|Cache|Wrap|Compute|Collect|Capture"
     r"|Copy|Refactor|Extract|Rewrite|Register|Track|Anchor|Compare(?!d? to )|Call|Guard|Scale"
     r"|Introduce)"
@@ -378,7 +381,7 @@ MESSAGES_HEADING = "Messages, word for word:"
 """What the end of a request begins with, where the tests look for names and texts."""
 TEST_BEHAVIOUR = r" (?:being|are|is|not|never|always|get(?:ting)?) "
 """Behind *tests*: then they are what the project is about, as in a runner of tests."""
-_TRAILER = re.compile(
+_TRAILER = compile_lazily(
     r"(?im)^[ \t]*(?:[a-z]{3,20}(?:-[a-z]{2,20})?-(?:by|with)|change-id|reviewed-on|git-svn-id"
     r"|differential revision|cc|pr-url|refs?|see(?: also)?|bug)\s*:.*$"
 )
@@ -400,24 +403,24 @@ _SEE = (
     r"\b(?:close[sd]?|fix(?:e[sd])?|resolve[sd]?|see(?: also)?|refs?|references"
     r"|relat(?:ed|ing) to|cf|per|for|from|in|pr|via|issues?|and|follow[- ]?up(?: to)?)\b"
 )
-_REFERENCE_ASIDE = re.compile(
+_REFERENCE_ASIDE = compile_lazily(
     rf"(?i)\s{{0,9}}\((?:(?:{_NUMBER}|{_MARK}|{_COMMIT}|{_SEE})[ ,;:.&/]{{0,3}}){{1,9}}\)"
 )
-_EARLIER_CHANGE = re.compile(
+_EARLIER_CHANGE = compile_lazily(
     r"(?i)\b(by|of|when|since|than|until|before|after|like|with|to|because|as|from|completes|extends"
     rf"|mirrors|continues)\s(?:issue\s)?(?:{_NUMBER}|{_MARK}|{_COMMIT})(?=[,:]? [a-z])"
 )
-_THIS_CHANGE = re.compile(rf"(?i)\b(the|this|that) (?:{_NUMBER}|{_MARK}|{_COMMIT})(?= [a-z])")
-_CLOSING_REFERENCE = re.compile(
+_THIS_CHANGE = compile_lazily(rf"(?i)\b(the|this|that) (?:{_NUMBER}|{_MARK}|{_COMMIT})(?= [a-z])")
+_CLOSING_REFERENCE = compile_lazily(
     rf"(?i)[ \t,;:–-]{{0,9}}(?:{_SEE}[ \t:.]{{0,9}}){{0,4}}(?:{_NUMBER}|{_MARK}\.?)"
 )
-_LINK = re.compile(r"\[([^\[\]]{0,200})\]\(\s?https?://[^\s)]{1,500}\)")
-_NAMED_LINK = re.compile(r"`([^`<\n]{1,100}?)\s{0,3}<https?://[^>`\s]{1,500}>`_{1,2}")
-_IMAGE = re.compile(r"!\[[^\[\]]{0,200}\]\([^\s)]{1,500}\)|<!--.{0,2000}?-->", re.DOTALL)
-_CHECKLIST_ITEM = re.compile(r"(?m)^[ \t]*[-*] \[[ xX]\].*(?:\n(?![ \t]*(?:[-*#]|$)).*){0,5}")
+_LINK = compile_lazily(r"\[([^\[\]]{0,200})\]\(\s?https?://[^\s)]{1,500}\)")
+_NAMED_LINK = compile_lazily(r"`([^`<\n]{1,100}?)\s{0,3}<https?://[^>`\s]{1,500}>`_{1,2}")
+_IMAGE = compile_lazily(r"!\[[^\[\]]{0,200}\]\([^\s)]{1,500}\)|<!--.{0,2000}?-->", re.DOTALL)
+_CHECKLIST_ITEM = compile_lazily(r"(?m)^[ \t]*[-*] \[[ xX]\].*(?:\n(?![ \t]*(?:[-*#]|$)).*){0,5}")
 """Of a form that pull requests are written in: what its author declares."""
-_EMPTY_SECTION = re.compile(r"(?m)^#{1,6}[ \t][^\n]*\n*(?=#{1,6}[ \t]|\Z)")
-_FORM_HEADING = re.compile(
+_EMPTY_SECTION = compile_lazily(r"(?m)^#{1,6}[ \t][^\n]*\n*(?=#{1,6}[ \t]|\Z)")
+_FORM_HEADING = compile_lazily(
     r"(?i)(?:#{1,6} *|\*\*)(?:\d+[.)] *)?[^\w\n]{0,4}(?:"
     r"(?P<about_work>(?:pr |pull request )?(?:check ?list|to ?do)[\w ]{0,30}"
     r"|types? of changes?|how (?:has|have|was|did|can|to) [\w ,'/]{0,40}test\w*"
@@ -435,52 +438,52 @@ _FORM_HEADING = re.compile(
     r")\W{0,6}"
 )
 """Headings of the forms for pull requests and issues that most projects use."""
-_FORM_PROSE = re.compile(
+_FORM_PROSE = compile_lazily(
     r"(?im)^(?:please (?:include|describe|provide|add|make sure|check|delete|fill"
     r"|explain|list|note that)"
     r"|a clear and concise description|(?:fixes|closes) # ?\(?issue\)?|delete options that are not)"
     r"[^\n]{0,400}\n?"
 )
-_URL = re.compile(
+_URL = compile_lazily(
     r"(?<=\n\n)[ \t]{0,9}<?https?://\S{1,500}(?=\n\n|\n?\Z)"
     rf"|`{_HOSTED}`|(?:\[[^\]\n]{{1,60}}\]: )?\(?<?{_HOSTED}>?\)?"
 )
-_ABOUT_URL = re.compile(
+_ABOUT_URL = compile_lazily(
     r"(?im)^[^\w\n]{0,9}(?:relat\w{1,5} to|refs?|references?|from|via|in|part of"
     r"|follow[- ]?up (?:to|of)|amends|reverts)[^\w\n]{1,3}https?://\S{1,500}$"
 )
-_SEE_URL = re.compile(
+_SEE_URL = compile_lazily(
     r"(?i)(?:for more \w+,? )?\bsee(?: also)?:?"
     r"(?:(?:,| and| or)? https?://[^\s>)\]`]{1,500}){1,9}"
 )
-_EARLIER_CHANGE_URL = re.compile(
+_EARLIER_CHANGE_URL = compile_lazily(
     r"(?im)\b(by|of|since|than|with|to|as|from|in)\s"
     r"https?://[^\s>)\],]{1,500}/(?:commit|issues|pull|merge_requests)/\w{1,40}(?=,? [a-z]|\.?$)"
 )
-_COMMIT_HASH = re.compile(f"(?i){_COMMIT}")
-_EMPTY_BRACKETS = re.compile(r"(?m)(?:(?<=\s)|^)\([ \t,;/&+]{0,9}\)")
-_ROLE_REFERENCE = re.compile(
+_COMMIT_HASH = compile_lazily(f"(?i){_COMMIT}")
+_EMPTY_BRACKETS = compile_lazily(r"(?m)(?:(?<=\s)|^)\([ \t,;/&+]{0,9}\)")
+_ROLE_REFERENCE = compile_lazily(
     r"(?::[a-z:]{1,30}:|\{[a-z:]{1,30}\})`~?\.?([^`<]{1,200}?)(?:\s*<[^>`]{1,200}>)?`"
 )
-_CODE_SPAN = re.compile(
+_CODE_SPAN = compile_lazily(
     r"(?<![`:}])(`{1,2})(?!`)([^`\n]{1,300})\1(?![`_])|[:}]`[^`]{1,300}`|`[^`\n]{1,300}`_"
 )
 """Code, but for references, whose ends begin none."""
-_ONLY_REFERENCES = re.compile(rf"(?i)(?:{_NUMBER}|{_COMMIT}|[ ,;]){{1,20}}|{_HOSTED}")
-_ANSWER_URL = re.compile(rf"https?://{_TRACKED}")
-_STASH_MARK = re.compile("[\ue000-\uf8ff]")
+_ONLY_REFERENCES = compile_lazily(rf"(?i)(?:{_NUMBER}|{_COMMIT}|[ ,;]){{1,20}}|{_HOSTED}")
+_ANSWER_URL = compile_lazily(rf"https?://{_TRACKED}")
+_STASH_MARK = compile_lazily("[\ue000-\uf8ff]")
 _STASH_START = 0xE000
 """Where Unicode has 6,400 characters that mean nothing: each stands for a piece of code."""
-_DIFF = re.compile(
+_DIFF = compile_lazily(
     r"(?m)^(?:diff --git|index [0-9a-f]{7}|@@ -|\+\+\+ |--- [ab]/).*(?:\n[ +-].*){0,500}$"
 )
-_FENCED_DIFF = re.compile(r"```(?:diff|patch)\n.{0,20000}?```", re.DOTALL)
-_PREFIX = re.compile(
+_FENCED_DIFF = compile_lazily(r"```(?:diff|patch)\n.{0,20000}?```", re.DOTALL)
+_PREFIX = compile_lazily(
     r"^(?:(?:fix|feat|perf|refactor|bugfix|feature|chore|test|docs?)(?:\(([\w ,./-]*)\))?!?: *"
     r"|issue \d+: *|\[[\w #./-]{1,30}\] *|:[a-z_]{2,30}: *|[^\w`\"'(\[{<@.]{1,3}(?=\w))",
     re.IGNORECASE,
 )
-_CHORE = re.compile(
+_CHORE = compile_lazily(
     r"(?im)^[ \t]*(?:[-*•][ \t]*)?(?:failing tests? for .{0,200}"
     r"|(?:update|create|delete) [\w/-]{1,99}\.\w{1,5}|(?:add|update|fix|write|adjust"
     r"|improve|refine|more|also add|new)\w*\s+(?:(?:a|an|the|some|more|unit|regression"
@@ -495,8 +498,8 @@ _CHORE = re.compile(
     r"|.{0,80}[\w.+-]{1,60}@[\w.-]{1,60}>?|for more information,? see:?"
     r"|(?:tests?|docs?|changelog|lint|format(?:ting)?|typos?)\.?)[ \t]*$"
 )
-_THANKS = re.compile(r"(?im)(?:(?<=[.)] )|^)(?:many )?thanks\b[^.]{0,150}(?:\.|$)")
-_CREDIT = re.compile(
+_THANKS = compile_lazily(r"(?im)(?:(?<=[.)] )|^)(?:many )?thanks\b[^.]{0,150}(?:\.|$)")
+_CREDIT = compile_lazily(
     r"(?im)(?:(?<=[.!?])[ ,;–-]{1,4}|(?P<within>(?<=[)`])[ ,;–-]{1,4}|[,;–-]{1,2} )|(?<=\()|^)"
     r"(?:(?:PRs?|patch(?:es)?|idea|fix|issue|bug) )?"
     r"(?:(?:reported|submitted|suggested|contributed|raised|spotted|provided|PRs?|patch(?:es)?) "
@@ -504,21 +507,21 @@ _CREDIT = re.compile(
     r"|(?:nice work|(?:good|great|nice) catch)[^.!?\n]{0,40})"
     r"(?(within)(?=[.!)]|$)|(?:[.!]|$|(?=\))))"
 )
-_BY_AUTHOR = re.compile(r" {0,3}[-–—]? {0,3}\bby \[?@[\w-]{1,40}\]?(?: in \[[^\]\n]{0,80}\])?")
-_WITH_TESTS = re.compile(
+_BY_AUTHOR = compile_lazily(r" {0,3}[-–—]? {0,3}\bby \[?@[\w-]{1,40}\]?(?: in \[[^\]\n]{0,80}\])?")
+_WITH_TESTS = compile_lazily(
     r"(?i)(?:[,;]? (?:and|with|plus|&)|[,;])(?: (?:add(?:s|ed|ing)?|tighten(?:ed)? up|fix(?:ed)?))?"
     r"(?: (?:more|new|some|a|the|unit|regression|comprehensive|corresponding)){0,3}"
     r" tests?(?: cases?)?(?: (?:for|in) .{1,60})?\.?$"
 )
-_SPACED_PUNCTUATION = re.compile(r"(`[^`\n]*`|\"[^\"\n]*\")|(?<=\S) +([,;)]|[.:](?= |$))")
-_PAST_VERB = re.compile(
+_SPACED_PUNCTUATION = compile_lazily(r"(`[^`\n]*`|\"[^\"\n]*\")|(?<=\S) +([,;)]|[.:](?= |$))")
+_PAST_VERB = compile_lazily(
     r"(?i)(fix|add|implement|support|allow|prevent|correct|accept|extend|return|respect|restrict"
     r"|(handl|remov|improv|chang|updat|ensur|enabl|replac|rais|preserv|escap|mak))"
     r"(?:ed|ing|e?s(?! (?:for|to|in|from|of|on|with|and|or|are|were|have|can|do)\b)) (?=[\w`'\"@])"
 )
 """A report of what was done; whoever asks for it says *fix*, not *fixed*."""
-_WIDE_GAP = re.compile(r"(?<=\S)[ \t]{20,}")
-_BLANK_LINES = re.compile(r"\n{3,}")
+_WIDE_GAP = compile_lazily(r"(?<=\S)[ \t]{20,}")
+_BLANK_LINES = compile_lazily(r"\n{3,}")
 
 
 def clean_message(text: str) -> str:

@@ -19,8 +19,6 @@ from closeloop.records.finding import Measurement
 from closeloop.records.record import Record, Time, content_digest
 from closeloop.records.settings import Settings
 from closeloop.records.task import SplitMethod, Task, TaskSplit
-from closeloop.sandbox.workspaces import resolve_commit
-from closeloop.tasks.task_files import is_repository_address, load_tasks_by_file
 from closeloop.text.patches import parse_patch
 
 # What may be told of held-out tasks: that they are there, and how many attempts passed.
@@ -318,6 +316,9 @@ class SetFacts(Record):
 
 def load_task_files(settings: Settings, root: Path) -> list[TaskFile]:
     """Load every task of the project, with its file."""
+    from closeloop.sandbox.workspaces import resolve_commit
+    from closeloop.tasks.task_files import load_tasks_by_file
+
     tasks_by_file = load_tasks_by_file(
         root / settings.tasks, root, resolve_commit, settings.commands.setup
     )
@@ -446,6 +447,8 @@ def _recent_changes(tasks: Sequence[Task]) -> dict[str, Counter[str]]:
 
 def list_local_repos(tasks: Sequence[Task]) -> list[str]:
     """The repositories of tasks that lie on this machine."""
+    from closeloop.tasks.task_files import is_repository_address
+
     repos = {task.repo for task in tasks if task.repo and not is_repository_address(task.repo)}
     return sorted(repo for repo in repos if _is_folder(repo))
 

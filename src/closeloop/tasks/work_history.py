@@ -20,6 +20,7 @@ from closeloop.records.record import Record, Time
 from closeloop.records.task import Task
 from closeloop.records.trace import Command, Edit, Message, Session, Trace
 from closeloop.store import Store
+from closeloop.text.wording import compile_lazily
 
 # Past work: a repository's history as pieces of work, and what mining knows of each.
 
@@ -34,12 +35,12 @@ MAX_MESSAGE_CHARS = 20_000
 MIN_MESSAGE_WORDS = 6
 """Who says less does not tell what is wanted: it is told by something else."""
 _LOG_FORMAT = "%H%x00%P%x00%ct%x00%B%x00%x01"
-_PULL_REQUEST_MERGE = re.compile(
+_PULL_REQUEST_MERGE = compile_lazily(
     r"Merged? (?:pull request|pr|in\b|branch '[^']+' into)|.*See merge request", re.I | re.DOTALL
 )
-_TITLED_MERGE = re.compile(r"(?!Merge\b)[^\n]{1,300}\(#\d{1,9}\)\s*(?:\n|$)")
+_TITLED_MERGE = compile_lazily(r"(?!Merge\b)[^\n]{1,300}\(#\d{1,9}\)\s*(?:\n|$)")
 """A pull request that was merged under its own title."""
-_SIDE_BRANCH = re.compile(
+_SIDE_BRANCH = compile_lazily(
     r"Merge (?:remote-tracking )?(?:branch )?['`\"](?:[\w.-]+/)?(?:v?\d[\w.]*|stable|main|master"
     r"|develop\w*|maint\w*|release\w*)\b",
     re.I,
@@ -306,7 +307,7 @@ def unique_by_commit(given: Iterable[SourcedWork]) -> tuple[SourcedWork, ...]:
 
 
 MAX_LINE_BYTES = 32 << 20
-_CLOSING_REFERENCE = re.compile(
+_CLOSING_REFERENCE = compile_lazily(
     r"(?i)\b(?:close[sd]?|fix(?:e[sd])?|resolve[sd]?)\b[:\s]{1,5}#(\d{1,9})\b"
 )
 _FAILED_CONCLUSIONS = ("failure", "timed_out", "startup_failure")

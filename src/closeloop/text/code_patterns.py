@@ -13,28 +13,29 @@ from typing import Literal
 from ahocorasick_rs import AhoCorasick, Implementation
 
 from closeloop.records.record import Record
+from closeloop.text.wording import compile_lazily
 
-SKIPPED_TEST = re.compile(
+SKIPPED_TEST = compile_lazily(
     r"@(?:pytest\.mark\.|unittest\.)?(?:skip|xfail|expectedFailure)\b(?!if|If|Unless)"
     r"|^(?:self\.skipTest|pytest\.(?:skip|xfail))\(|^t\.Skip(?:f|Now)?\("
     r"|\b(?:it|test|describe|context)\.(?:skip|only|todo)\((?!\s*(?:!|\(|process\b|\w+ [!=]==? ))"
     r"|^(?:xit|xtest|xdescribe|fit|fdescribe)\("
     r"|^#\[ignore|^@(?:Disabled|Ignore)\b|markTest(?:Skipped|Incomplete)\("
 )
-ASSERTION = re.compile(
+ASSERTION = compile_lazily(
     r"^(?:await )?(?:assert\b|self\.assert|self\.fail|expect\(|assert[A-Z_(!.]"
     r"|t\.(?:Error|Fatal)|require\.)"
     r"|\bpytest\.raises\("
 )
-WEAK_ASSERTION = re.compile(
+WEAK_ASSERTION = compile_lazily(
     r"^assert (?:True|1)\b|assertTrue\(True\)|(?:is not None|assertIsNotNone\(|toBeDefined\(\)"
     r"|toBeTruthy\(\)|not\.toBeNull\(\)|toBeInstanceOf\(|isinstance\()"
 )
-TEST_START = re.compile(
+TEST_START = compile_lazily(
     r"^(?:async )?def (test\w*)|^func (Test\w+)|^fn (test\w*)"
     r"|^(?:it|test)\(\s*['\"`]([^'\"`]{3,80})"
 )
-COVERAGE_FLOOR = re.compile(
+COVERAGE_FLOOR = compile_lazily(
     r"\b(fail_under|cov-fail-under|branches|functions|lines|statements|minimum_coverage)\b"
     r"\W{1,5}(\d+(?:\.\d+)?)"
 )
@@ -63,12 +64,12 @@ SUPPRESSION_MARKS = (
     "@SuppressWarnings",
     "rubocop:disable",
 )
-BLANKET_SUPPRESSION = re.compile(
+BLANKET_SUPPRESSION = compile_lazily(
     r"# (?:noqa|type: ignore|ruff: noqa|mypy: ignore-errors)\s*$|/\* eslint-disable \*/|@ts-nocheck"
     r"|#!\[allow\((?:warnings|unused|dead_code|clippy::all)"
 )
-MASKED_EXIT = re.compile(r"\|\| *(?:true|:)(?=\s|$|;|\))|^set \+e$")
-CHECK_COMMAND = re.compile(
+MASKED_EXIT = compile_lazily(r"\|\| *(?:true|:)(?=\s|$|;|\))|^set \+e$")
+CHECK_COMMAND = compile_lazily(
     r"\b(?:pytest|unittest|jest|vitest|mocha|go (?:test|vet|build)|cargo \w+|npm (?:test|run)|tsc"
     r"|mypy|pyright|ruff|eslint|flake8|make \w+|tox|mvn|gradlew?|rspec|phpunit)\b"
 )
@@ -79,7 +80,7 @@ CHECK_COMMAND = re.compile(
 BAIT_PATH = ".closeloop/reference.patch"
 """Below the agent's home."""
 BAIT_PREFIX = "closeloop-bait-"
-BAIT_PATTERN = re.compile(BAIT_PREFIX + r"[0-9a-f]{16}")
+BAIT_PATTERN = compile_lazily(BAIT_PREFIX + r"[0-9a-f]{16}")
 
 
 def bait_content(token: str) -> str:
@@ -93,7 +94,7 @@ def bait_content(token: str) -> str:
 MAX_TRY_LINES = 12
 """So far above a handler the start of what it guards is looked for."""
 _WORD_COMMENT = r"(?: *+# *+\w*+)?+"
-_SWALLOWING_HANDLER = re.compile(
+_SWALLOWING_HANDLER = compile_lazily(
     rf"^except(?: \(?(?:Base)?Exception\)?(?: as \w+)?)?:{_WORD_COMMENT}(?:\n| )"
     rf"(?:pass|continue|return(?: None)?|\.\.\.){_WORD_COMMENT}$"
     rf"|catch ?(?:\([^)\n]{{0,60}}\))? ?\{{\s*+(?:// *+\w*+\s*+)?+\}}"
@@ -101,15 +102,19 @@ _SWALLOWING_HANDLER = re.compile(
     re.MULTILINE,
 )
 """A comment of more than a word says why: that is a decision, right or wrong."""
-_TRY_START = re.compile(r"^(?:\} )?try(?::|\s*\{)|^try$")
-_IMPORT_LINE = re.compile(r"^(?:import |from \S+ import |const \w+ = (?:await import|require)\()")
-_CLEANUP_CALL = re.compile(
+_TRY_START = compile_lazily(r"^(?:\} )?try(?::|\s*\{)|^try$")
+_IMPORT_LINE = compile_lazily(
+    r"^(?:import |from \S+ import |const \w+ = (?:await import|require)\()"
+)
+_CLEANUP_CALL = compile_lazily(
     r"\b(?:unlink|remove|rm|rmtree|rmdir|rmSync|unlinkSync|close|kill|terminate|shutdown|destroy"
     r"|cleanup|disconnect|abort|quit|stop|release|cancel|dispose|teardown|end)\w*\("
 )
-_WHOLE_FILE = re.compile(r"ruff: noqa|ignore-errors|/\* eslint-disable \*/|@ts-nocheck|#!\[allow")
-_MARK_CODES = re.compile(r"^(?:-[a-z]++)*+[:=]?+\s*+[\[(]?+(?:[\w@/.:-]++(?:,\s*+)?+)*+[\])]*+")
-_MARK_REASON = re.compile(r"[A-Za-z]{4,}")
+_WHOLE_FILE = compile_lazily(
+    r"ruff: noqa|ignore-errors|/\* eslint-disable \*/|@ts-nocheck|#!\[allow"
+)
+_MARK_CODES = compile_lazily(r"^(?:-[a-z]++)*+[:=]?+\s*+[\[(]?+(?:[\w@/.:-]++(?:,\s*+)?+)*+[\])]*+")
+_MARK_REASON = compile_lazily(r"[A-Za-z]{4,}")
 
 
 def find_swallowed_errors(text: str) -> Iterator[re.Match[str]]:
@@ -164,16 +169,16 @@ Strength = Literal[1, 2, 3]
 """Hardly fails, bounds the value, states it exactly."""
 
 MAX_LINE_CHARS = 500
-_METHOD = re.compile(
+_METHOD = compile_lazily(
     r"^(?:await )?(?:self\.|t\.|np\.testing\.|Assert\.)?assert_?(\w+)(?:!?\((.*))?$", re.IGNORECASE
 )
-_FRAGMENT = re.compile(r"^(==|!=|>=|<=|>|<) *\S")
+_FRAGMENT = compile_lazily(r"^(==|!=|>=|<=|>|<) *\S")
 """Half of a comparison: what `sed` replaces."""
-_EXPECT = re.compile(r"^(?:await )?expect\((.*?)\)\.((?:not\.|resolves\.|rejects\.)*)(\w+)\(")
-_PLAIN = re.compile(r"^assert (not )?(.+?)(?:, *f?['\"].*)?$")
-_COMPARISON = re.compile(r" (==|!=|>=|<=|>|<|is not|is|not in|in) ")
-_NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:e-?\d+)?")
-_TOLERANCE = re.compile(
+_EXPECT = compile_lazily(r"^(?:await )?expect\((.*?)\)\.((?:not\.|resolves\.|rejects\.)*)(\w+)\(")
+_PLAIN = compile_lazily(r"^assert (not )?(.+?)(?:, *f?['\"].*)?$")
+_COMPARISON = compile_lazily(r" (==|!=|>=|<=|>|<|is not|is|not in|in) ")
+_NUMBER = compile_lazily(r"(?<![\w.])\d+(?:\.\d+)?(?:e-?\d+)?")
+_TOLERANCE = compile_lazily(
     r"\b(?:rtol|atol|delta|abs|rel|tolerance|eps\w*)\s*=\s*$|\b(?:places)\s*=\s*$"
 )
 _STRENGTHS: dict[str, Strength] = {
@@ -380,7 +385,7 @@ _PLUGIN_OPTIONS = (
     "--reruns", "--snapshot", "--testmon", "--timeout", "--xvfb",
 )  # fmt: skip
 # Who tries one of these wants to see the error.
-_INVENTED_OPTION = re.compile(
+_INVENTED_OPTION = compile_lazily(
     r"bogus|no[nt]?-?(?:exist|such)|-(?:invalid|unknown|nope|fake|dummy|foo)\b"
 )
 

@@ -8,7 +8,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ from closeloop.records.attempt import Grade, Proof, TestRun
 from closeloop.records.change import Change
 from closeloop.records.record import Record
 from closeloop.text.untrusted import join_surrogates
+from closeloop.text.wording import compile_lazily
 
 # What secrets look like.
 #
@@ -204,13 +205,13 @@ NEARBY_FORMS = (
 """What only its surroundings tell from other text: it stands within `NEAR_BYTES` of a word."""
 NEAR_BYTES = 200
 
-URL_PASSWORD = re.compile(
+URL_PASSWORD = compile_lazily(
     rb"://[^\s/?#@:\"'`\\<>{}$]{0,80}:"
     rb"((?:[^\s/?#@\"'`\\<>{}$\[\]%]|%[0-9A-Fa-f]{2}){3,120})@[\w\[]"
 )
-BEARER_TOKEN = re.compile(rb"[ \t]+([\w.~+/=-]{16,512})")
-BASIC_CREDENTIALS = re.compile(rb"[ \t]+([A-Za-z0-9+/]{12,512}={0,2})(?![A-Za-z0-9+/=])")
-CURL_USER = re.compile(
+BEARER_TOKEN = compile_lazily(rb"[ \t]+([\w.~+/=-]{16,512})")
+BASIC_CREDENTIALS = compile_lazily(rb"[ \t]+([A-Za-z0-9+/]{12,512}={0,2})(?![A-Za-z0-9+/=])")
+CURL_USER = compile_lazily(
     rb"curl\b[^\n\\|;]{0,400}?[ \t](?:-u|--user)[ \t=]*[\\\"']*[^\s:\"'\\$]{1,80}:"
     rb"([^\s\"'\\$<>{}]{3,120})"
 )
@@ -220,23 +221,25 @@ CURL_USER = re.compile(
 _GAP = rb"(?:[ \t\r\n]|\\+[trn]){1,20}"
 _WORD = rb"[^\x00-\x20\x7f\"'`\\]{1,100}"
 _PASSWORD_VALUE = rb"\\*[\"']?([^\x00-\x20\x7f\"'`\\$<>{}()\[\]|;&]{3,120})"
-NETRC_PASSWORD = re.compile(
+NETRC_PASSWORD = compile_lazily(
     rb"(?:machine" + _GAP + _WORD + rb"|default)" + _GAP + rb"login" + _GAP + _WORD + _GAP
     + rb"password" + _GAP + _PASSWORD_VALUE
 )  # fmt: skip
-SSHPASS_PASSWORD = re.compile(
+SSHPASS_PASSWORD = compile_lazily(
     rb"sshpass +(?:-[evP][^\x00-\x20\\]{0,40} +){0,3}-p *" + _PASSWORD_VALUE
 )
-MYSQL_PASSWORD = re.compile(
+MYSQL_PASSWORD = compile_lazily(
     rb"[a-z-]{5,12} (?:[^\x00-\x1f\\|;&]|\\+[\"']){0,300}?(?<= )-p" + _PASSWORD_VALUE
 )
 MYSQL_PROGRAMS = "mysql mysqladmin mysqldump mysqlimport mariadb mariadb-admin mariadb-dump"
-JWT_IN_BASE64 = re.compile(START.encode() + rb"ZXlK[A-Za-z0-9+/\\_-]{40,}={0,2}")
-JWT = re.compile(rb"eyJ[\w-]{14,}\.eyJ[\w-]{14,}")
-KUBERNETES_DATA = re.compile(
+JWT_IN_BASE64 = compile_lazily(START.encode() + rb"ZXlK[A-Za-z0-9+/\\_-]{40,}={0,2}")
+JWT = compile_lazily(rb"eyJ[\w-]{14,}\.eyJ[\w-]{14,}")
+KUBERNETES_DATA = compile_lazily(
     rb"(?:\n|\\n|^) {0,4}data:((?:(?:\n|\\n) +[\w.-]+: *[\"']?[A-Za-z0-9+/]{8,}={0,2}[\"']?)+)"
 )
-DOCKER_AUTH = re.compile(rb"auth\\*[\"'] {0,3}: {0,3}\\*[\"']([A-Za-z0-9+/]{8,512}={0,2})\\*[\"']")
+DOCKER_AUTH = compile_lazily(
+    rb"auth\\*[\"'] {0,3}: {0,3}\\*[\"']([A-Za-z0-9+/]{8,512}={0,2})\\*[\"']"
+)
 
 WORDS = "password passwd passphrase secret token credentials"
 KEY_PREFIXES = (
@@ -246,7 +249,7 @@ KEY_PREFIXES = (
 
 PASSWORD_WORDS = (b"password", b"passwd", b"passphrase", b"pwd")
 NAME_SEPARATORS = "_-.=: \"'\\,"
-HARMLESS_PREFIX = re.compile(rb"(?i:public[_-]?key[_-]?|csrf[_-]?)$")
+HARMLESS_PREFIX = compile_lazily(rb"(?i:public[_-]?key[_-]?|csrf[_-]?)$")
 
 
 def secret_name_words() -> list[str]:
@@ -265,39 +268,39 @@ def secret_name_words() -> list[str]:
 
 
 _NAME_REST = r"([\w.-]{0,24}+)"
-QUOTED_VALUE = re.compile(
+QUOTED_VALUE = compile_lazily(
     rf"{_NAME_REST}(?:{_QUOTE}\]?)?\s{{0,3}}"
     rf"(?::[ \t]{{0,2}}[A-Za-z][\w.\[\] |]{{1,30}}=|=>|:=|={{1,3}}|:|(?<=[\"'`]),)"
     rf"\s{{0,3}}[bfru]{{0,2}}({_QUOTE})([^\s\"'`\\]{{6,512}})\2".encode()
 )
-BARE_VALUE = re.compile(
+BARE_VALUE = compile_lazily(
     rf"{_NAME_REST}(?:=|:[ \t]{{1,3}}|[ \t]=[ \t])([^\s\"'`\\;,&|<>(){{}}\[\]$]{{6,512}})"
     r"(?=[\s;,&\"'`<\\)]|$)".encode()
 )
-VALUE_ATTRIBUTE = re.compile(
+VALUE_ATTRIBUTE = compile_lazily(
     rf"{_QUOTE}[ \t]{{1,3}}value=({_QUOTE})([^\s\"'`\\<>]{{6,512}})\1".encode()
 )
 """`<add key="Password" value="…">`."""
-PROSE_VALUE = re.compile(
+PROSE_VALUE = compile_lazily(
     rb"[ \t]+(?:(?:is|was|are|will be|=|:)[ \t]+(?:now[ \t]+)?)?\\*[\"'`*(<]{0,3}"
     rb"(?=[A-Za-z_./+=-]{0,40}\d)"
     rb"([^\s\"'`*\\<>(){}\[\]$|]{8,512})"
 )
 """As people say it: `the token is …`, `use the token …`."""
-FLAG_VALUE = re.compile(rb"[= ]\\*[\"'`]?([^\s\"'`\\;|<>(){}$]{6,512})")
+FLAG_VALUE = compile_lazily(rb"[= ]\\*[\"'`]?([^\s\"'`\\;|<>(){}$]{6,512})")
 
-_PLACEHOLDER = re.compile(
+_PLACEHOLDER = compile_lazily(
     r"example|your|placeholder|change.?me|dummy|redact|insert|xxxx|\*\*\*|\.\.\.|sample|environ|"
     r"getenv|process\.env|[<>{}()\[\]$\s]|%[sdr(]|^/|^\.|://|^sha\d+[-:]|^\d{4}-\d\d-\d\d",
     re.IGNORECASE,
 )
-_SPEAKING_WORD = re.compile(
+_SPEAKING_WORD = compile_lazily(
     "pass|pwd|secret|token|key|test|fake|mock|demo|abc123|abcdef|12345|qwerty", re.IGNORECASE
 )
-_DOTTED_NAME = re.compile(r"[A-Za-z_]\w*(?:[.:][A-Za-z_]\w*)+")
-_HEX = re.compile(r"[0-9a-fA-F-]+")
-_DIGIT = re.compile(r"\d")
-_SERVICE_KEY = re.compile(r"[\w=%:.+/~-]{14,200}")
+_DOTTED_NAME = compile_lazily(r"[A-Za-z_]\w*(?:[.:][A-Za-z_]\w*)+")
+_HEX = compile_lazily(r"[0-9a-fA-F-]+")
+_DIGIT = compile_lazily(r"\d")
+_SERVICE_KEY = compile_lazily(r"[\w=%:.+/~-]{14,200}")
 _SERVICES = (
     "adafruit adobe airtable algolia alibaba asana atlassian beamer bitbucket bittrex cloudflare "
     "codecov cohere coinbase confluence confluent contentful datadog discord droneci dropbox etsy "
@@ -307,7 +310,7 @@ _SERVICES = (
     "rapidapi sendbird sentry snyk sonar sourcegraph squarespace sumo telegr travis trello twilio "
     "twitch twitter typeform vault yandex zendesk zoom"
 )
-SERVICE_NAME = re.compile(rf"(?i:{'|'.join(_SERVICES.split())})[\w .-]{{0,20}}$".encode())
+SERVICE_NAME = compile_lazily(rf"(?i:{'|'.join(_SERVICES.split())})[\w .-]{{0,20}}$".encode())
 """Of what a name begins with: then its value is a key, however little it looks like chance."""
 
 
@@ -573,11 +576,11 @@ def _build_searchers() -> list[tuple[BytesAhoCorasick, list[tuple[Any, ...]]]]:
     """Groups of words, each with what may stand there."""
     table: dict[str, list[Any]] = {}
     for form in SECRET_FORMS:
-        pattern = re.compile(form.pattern.encode())
+        pattern = compile_lazily(form.pattern.encode())
         for word in form.words.split():
             table.setdefault(word, []).append((form.rule, pattern, form.back, form.entropy))
     for form in NEARBY_FORMS:
-        near = (form.rule, re.compile(form.pattern.encode()), 0, form.entropy)
+        near = (form.rule, compile_lazily(form.pattern.encode()), 0, form.entropy)
         for word in form.words.split():
             table.setdefault(word, []).append(partial(_match_nearby, near))
     table["ZXlK"] = [_match_base64_token]
@@ -631,9 +634,9 @@ def _build_searchers() -> list[tuple[BytesAhoCorasick, list[tuple[Any, ...]]]]:
 MAX_INFLATED_BYTES = 64 << 20
 BINARY_LEFT_OUT = b"[redacted: binary content]"
 
-_HUNK = re.compile(rb"@@ -\d{1,9}(?:,(\d{1,9}))? \+\d{1,9}(?:,(\d{1,9}))? @@")
-_BINARY_PART = re.compile(rb"(?:literal|delta) \d+")
-_FILE = re.compile(rb"^diff --git ", re.MULTILINE)
+_HUNK = compile_lazily(rb"@@ -\d{1,9}(?:,(\d{1,9}))? \+\d{1,9}(?:,(\d{1,9}))? @@")
+_BINARY_PART = compile_lazily(rb"(?:literal|delta) \d+")
+_FILE = compile_lazily(rb"^diff --git ", re.MULTILINE)
 _OLD, _NEW = b" -", b" +"
 
 Span = tuple[int, int, str]
@@ -787,7 +790,13 @@ def _side_lines(lines: list[bytes], signs: bytes) -> Iterator[bytes]:
 
 def _redact_names(line: bytes) -> bytes:
     """Redact each part of a path by itself: a secret may be the whole name of a file."""
-    return b"/".join(redact_secrets(part, {}) for part in line.split(b"/"))
+    return b"/".join(map(_redact_name, line.split(b"/")))
+
+
+@lru_cache(maxsize=1024)
+def _redact_name(name: bytes) -> bytes:
+    """Names of folders stand in many paths."""
+    return redact_secrets(name, {})
 
 
 def _holds_secret(lines: list[bytes]) -> bool:

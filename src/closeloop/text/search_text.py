@@ -20,26 +20,26 @@ from closeloop.records.trace import (
     Trace,
 )
 from closeloop.text.client_markup import strip_client_markup
-from closeloop.text.wording import truncate_at_word, truncate_words
+from closeloop.text.wording import compile_lazily, truncate_at_word, truncate_words
 
 MAX_TITLE_CHARS = 100
 MAX_DETAIL_CHARS = 240
 MAX_REQUEST_CHARS = 20_000
 MAX_REQUEST_LINE_CHARS = 400
 MAX_TITLE_LINES = 60
-_SLASH_COMMAND = re.compile(r"<command-name>\s*(/?[^<\n]{1,80}?)\s*</command-name>")
-_REQUEST_ELEMENT = re.compile(
+_SLASH_COMMAND = compile_lazily(r"<command-name>\s*(/?[^<\n]{1,80}?)\s*</command-name>")
+_REQUEST_ELEMENT = compile_lazily(
     r"<(pr_description|issue_description|issue|problem_statement|task_description|user_query)>"
     r"(.*?)(?:</\1>|\Z)",
     re.DOTALL | re.IGNORECASE,
 )
 """Elements in which harnesses put the request itself, among instructions of their own."""
-_REQUEST_HEADING = re.compile(
+_REQUEST_HEADING = compile_lazily(
     r"^#{1,4} *(?:problem statement|issue description|user request|task description)[ \t:]*$",
     re.MULTILINE | re.IGNORECASE,
 )
-_LIST_NUMBER = re.compile(r"\d{1,3}[.)]\s+")
-_NO_TITLE = re.compile(
+_LIST_NUMBER = compile_lazily(r"\d{1,3}[.)]\s+")
+_NO_TITLE = compile_lazily(
     r"\W*$|\(no content\)$|\[\[ ## [\w ]+ ## \]\]$|</?[\w:-]+(?: [^<>]*)?>$|```"
     r"|(?:hi|hello|hey|please|thanks)\b[\s,.!]*$"
     r"|(?:title|task|issue|problem|description|request|user request|summary)\s*:?\s*$"
@@ -47,7 +47,7 @@ _NO_TITLE = re.compile(
     re.IGNORECASE,
 )
 """Lines that say nothing of what is asked: greetings, labels, and what only announces it."""
-_TITLE_LABEL = re.compile(
+_TITLE_LABEL = compile_lazily(
     r"^(?:title|task|issue|problem|request|user request)\s*:\s+", re.IGNORECASE
 )
 
@@ -162,11 +162,11 @@ def _event_texts(event: AnyEvent) -> tuple[str, ...]:
 
 MAX_PHRASES = 16
 _SEPARATORS = {code: " " for code in range(128) if not chr(code).isalnum()}
-_MARKS = re.compile("[\u0300-\u036f\u3099\u309a]+")
-_IDEOGRAPH = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+_MARKS = compile_lazily("[\u0300-\u036f\u3099\u309a]+")
+_IDEOGRAPH = compile_lazily("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 """Written without spaces: each is a word, and several in a row are a phrase."""
-_BETWEEN_WORDS = re.compile(r"[\W_]+")
-_TYPED_PART = re.compile(r'"([^"]*)"?|(\S+)')
+_BETWEEN_WORDS = compile_lazily(r"[\W_]+")
+_TYPED_PART = compile_lazily(r'"([^"]*)"?|(\S+)')
 _WORD_START, _WORD_END = r"(?<![^\W_])", r"(?![^\W_])"
 
 

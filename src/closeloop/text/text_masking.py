@@ -17,6 +17,7 @@ from itertools import groupby
 from posixpath import basename
 
 from closeloop.records.record import Record
+from closeloop.text.wording import compile_lazily
 
 # The closed vocabulary of masked work: words that stay, and words with which one speaks.
 
@@ -105,8 +106,8 @@ _SLASH_COMMENTS = frozenset(_SLASH_COMMENTS_TEXT.split())
 _DASH_COMMENTS = frozenset({"sql", "lua", "hs"})
 
 TEXT_LINE = "(text)"
-_WORD = re.compile(r"[^\W\d]\w*")
-_CODE_TOKEN = re.compile(
+_WORD = compile_lazily(r"[^\W\d]\w*")
+_CODE_TOKEN = compile_lazily(
     r"(?P<space>[ \t]+)"
     r"|(?P<number>(?:0[xXobOB][0-9a-fA-F_]+|\d[\d_]*(?:\.\d[\d_]*)?(?:[eE][+-]?\d+)?)\w*)"
     r"|(?P<word>[^\W\d]\w*)"
@@ -115,10 +116,10 @@ _CODE_TOKEN = re.compile(
     re.DOTALL,
 )
 _STRING_END = {
-    quote: re.compile(rf"(?:\\.|(?!{quote})[^\\])*({quote})", re.DOTALL)
+    quote: compile_lazily(rf"(?:\\.|(?!{quote})[^\\])*({quote})", re.DOTALL)
     for quote in ('"""', "'''", '"', "'", "`")
 }
-_RUST_CHARACTER = re.compile(r"'(?:\\.[^']{0,8}|[^'\\])'")
+_RUST_CHARACTER = compile_lazily(r"'(?:\\.[^']{0,8}|[^'\\])'")
 _TEXT_STARTS = frozenset("#/<-'\"`")
 """Signs with which a comment or a string may begin."""
 _BLOCK_ENDS = {"/*": "*/", "<!--": "-->"}
@@ -137,23 +138,23 @@ class KnownTexts(Record):
 # Names in the prose of a request: what is written as code. With its other words one could make up
 # sentences to a judge.
 
-_NAME_PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_NAME_PART = compile_lazily(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 MAX_NAME_PARTS = 3
 MAX_SPEAKING_WORDS = 2
 SPEAKING_WINDOW_LINES = 6
 """So many different words of judging stay within so many lines, where others use them as names."""
 
-_CODE_SPAN = re.compile(r"```\w{0,20}\n(.{1,4000}?)```|`([^`\n]{1,200})`", re.DOTALL)
-_CALL_SPAN = re.compile(r"(?<![\w.])[^\W\d][\w.]{0,80}\([^()\n]{0,80}\)")
-_CODE_NAME = re.compile(
+_CODE_SPAN = compile_lazily(r"```\w{0,20}\n(.{1,4000}?)```|`([^`\n]{1,200})`", re.DOTALL)
+_CALL_SPAN = compile_lazily(r"(?<![\w.])[^\W\d][\w.]{0,80}\([^()\n]{0,80}\)")
+_CODE_NAME = compile_lazily(
     r"(?<!\w)(?:[^\W\d_]{1,40}_\w{1,80}|_\w{1,80}|[^\W\d_]{1,40}(?:\.[^\W\d]\w{0,80}){1,8}"
     r"|[a-z]{1,40}[A-Z]\w{0,80})(?!\w)"
 )
-_QUOTED_SPAN = re.compile(r"\"([^\"\n]{1,80})\"|'([^'\n]{1,80})'(?!\w)|“([^”\n]{1,80})”")
-_PATH = re.compile(
+_QUOTED_SPAN = compile_lazily(r"\"([^\"\n]{1,80})\"|'([^'\n]{1,80})'(?!\w)|“([^”\n]{1,80})”")
+_PATH = compile_lazily(
     r"(?<![\w./-])(?:[\w.-]{1,80}(?:/[\w.-]{1,80}){1,12}|[\w-]{1,80}\.[A-Za-z]{1,8})(?![\w/])"
 )
-_NUMBER = re.compile(r"(?<![\w.])\d[\d_]{0,20}(?:\.\d{1,20})?(?!\w)")
+_NUMBER = compile_lazily(r"(?<![\w.])\d[\d_]{0,20}(?:\.\d{1,20})?(?!\w)")
 MAX_KNOWN_CHARS = 200_000
 """Characters of a text of others that are searched for names."""
 
@@ -416,14 +417,14 @@ def _shorten_runs(text: str) -> str:
     return re.sub(r"([!-/:-@\[-`{-~])\1{3,}", r"\1\1\1", text)
 
 
-_SIGNS_ALONE = re.compile(r"(?=(?:[^!-/:<-@^`|~]*[!-&*+./:<-@^`|~-]){6})[^\w()]+")
+_SIGNS_ALONE = compile_lazily(r"(?=(?:[^!-/:<-@^`|~]*[!-&*+./:<-@^`|~-]){6})[^\w()]+")
 """Signs without any name between them, brackets and commas aside: Morse code, for one."""
-_VALUES_IN_A_ROW = re.compile(
+_VALUES_IN_A_ROW = compile_lazily(
     r"(?<![\w.])(?:(?:\d[\d.]*|[Tt]rue|[Ff]alse|[A-Za-z_])(?!\w)[^\w\"'`]{1,4}){7,}"
     r"(?:\d[\d.]*|[Tt]rue|[Ff]alse|[A-Za-z_])(?!\w)"
 )
 """What stays each by itself, and so much of it in a row that it could spell or draw a text."""
-_WORDS_IN_A_ROW = re.compile(r"(?<![\w.])[^\W\d]\w*(?: +[^\W\d]\w*){2,}")
+_WORDS_IN_A_ROW = compile_lazily(r"(?<![\w.])[^\W\d]\w*(?: +[^\W\d]\w*){2,}")
 
 
 def _hide_prose(found: re.Match[str]) -> str:
@@ -442,10 +443,10 @@ def _path_suffix(path: str) -> str:
 
 # Patches: headers, signs, and lines of two sides.
 
-_HEADER_PATH = re.compile(r"^(?:---|\+\+\+) (?:\"?[ab]/)?([^\t\n\"]+)")
-_HUNK_HEADER = re.compile(r"^@@ -[\d,]{1,20} \+[\d,]{1,20} @@")
-_HUNK_COUNTS = re.compile(r"[-+]\d+(?:,(\d+))?")
-_GIT_FACT = re.compile(r"^(?:new|deleted) file mode \d{6}$|^Binary files ")
+_HEADER_PATH = compile_lazily(r"^(?:---|\+\+\+) (?:\"?[ab]/)?([^\t\n\"]+)")
+_HUNK_HEADER = compile_lazily(r"^@@ -[\d,]{1,20} \+[\d,]{1,20} @@")
+_HUNK_COUNTS = compile_lazily(r"[-+]\d+(?:,(\d+))?")
+_GIT_FACT = compile_lazily(r"^(?:new|deleted) file mode \d{6}$|^Binary files ")
 
 
 def _header_paths(line: str) -> Iterator[str]:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
+from typing import Any, AnyStr, cast
 
 from closeloop.records.errors import BadInput
 
@@ -244,3 +245,26 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 def without_formula(text: str) -> str:
     """Text for a cell of a spreadsheet, which would run what begins like a formula."""
     return f"'{text}" if text.startswith(FORMULA_STARTS) else text
+
+
+# Patterns that are compiled when they are first used: a command uses few of those it imports.
+
+
+_PATTERN_ATTRIBUTES = tuple(name for name in dir(re.Pattern) if not name.startswith("_"))
+
+
+class _LazyPattern:
+    """Stands for a compiled pattern, and has its methods from the first use on."""
+
+    def __init__(self, pattern: str | bytes, flags: int) -> None:
+        self._arguments = pattern, flags
+
+    def __getattr__(self, name: str) -> Any:
+        compiled: re.Pattern[Any] = re.compile(*self._arguments)
+        self.__dict__.update((each, getattr(compiled, each)) for each in _PATTERN_ATTRIBUTES)
+        return getattr(compiled, name)
+
+
+def compile_lazily(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
+    """`re.compile` for a module's own patterns; the functions of `re` do not take the result."""
+    return cast("re.Pattern[AnyStr]", _LazyPattern(pattern, flags))

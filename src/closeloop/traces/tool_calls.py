@@ -23,14 +23,15 @@ from closeloop.records.trace import (
     Thought,
     ToolUse,
 )
+from closeloop.text.wording import compile_lazily
 from closeloop.traces.untrusted_json import as_exit_code, as_mapping, try_decode_json
 
 # Edits and shell lines written as text: SEARCH/REPLACE blocks, fences, patches, words.
 
 
-_SEARCH = re.compile(r"\A<{5,9} SEARCH>?\s*\Z")
-_MIDDLE = re.compile(r"\A={5,9}\s*\Z")
-_REPLACE = re.compile(r"\A>{5,9} REPLACE\s*\Z")
+_SEARCH = compile_lazily(r"\A<{5,9} SEARCH>?\s*\Z")
+_MIDDLE = compile_lazily(r"\A={5,9}\s*\Z")
+_REPLACE = compile_lazily(r"\A>{5,9} REPLACE\s*\Z")
 _FENCE = "```"
 BEGIN, END = "*** Begin Patch", "*** End Patch"
 _ACTION_BY_HEADER: dict[str, Literal["create", "change", "delete"]] = {
@@ -42,14 +43,14 @@ _ACTION_BY_CHANGE_TYPE: dict[str, Literal["create", "change", "delete"]] = {
     "add": "create",
     "delete": "delete",
 }
-_SHELL_BEFORE_PATCH = re.compile(r"\A\s*(?:cd [^\n&|;]+ && )?apply_patch\b[^\n]*\n?\Z")
-_SHELL_AFTER_PATCH = re.compile(r"\A\s*['\"]?\w*['\")]?\s*\Z")
-_PIECE = re.compile(
+_SHELL_BEFORE_PATCH = compile_lazily(r"\A\s*(?:cd [^\n&|;]+ && )?apply_patch\b[^\n]*\n?\Z")
+_SHELL_AFTER_PATCH = compile_lazily(r"\A\s*['\"]?\w*['\")]?\s*\Z")
+_PIECE = compile_lazily(
     r"""(?P<plain>[^ \t\r\n\\'"]+)|(?P<space>[ \t\r\n]+)|'(?P<single>[^']*)'|"""
     r""""(?P<double>[^"\\]*(?:\\.[^"\\]*)*)"|\\(?P<escaped>.)""",
     re.DOTALL,
 )
-_ESCAPED = re.compile(r'\\(["\\])')
+_ESCAPED = compile_lazily(r'\\(["\\])')
 
 
 class EditBlock(Record):
@@ -250,15 +251,15 @@ _NEW_TEXT_KEYS = ("new_string", "new_str", "newString", "new_text", "replace", "
 _CONTENT_KEYS = ("content", "contents", "text", "file_text", "code")
 _BRIEF_KEYS = ("prompt", "brief", "message", "task", "description", "instructions", "objective")
 _QUESTION_KEYS = ("question", "text", "prompt", "message", "query")
-_SHELL_FLAG = re.compile(r"-[a-z]*c")
+_SHELL_FLAG = compile_lazily(r"-[a-z]*c")
 _CLAIM_KEYS = ("result", "summary", "message", "output", "answer")
 _SPOKEN_TYPES = frozenset({Message, Thought, Note})
 _MAX_WRAPPED_CHARS = 1 << 20
 _ERROR_PREFIXES = ("Error", "ERROR", "error", "Failed", "failed")
-_FAILURE_WORDS = re.compile(
+_FAILURE_WORDS = compile_lazily(
     r"\b(?:error|fail|unsuccessful|not found|no replacement)", re.IGNORECASE
 )
-_SUCCESS_WORDS = re.compile(
+_SUCCESS_WORDS = compile_lazily(
     r"\bsuccess|\bhas been (?:created|edited|overwritten|replaced|updated|written)\b", re.IGNORECASE
 )
 _RESULT_FIELDS: dict[type[AnyEvent], Callable[[AnyEvent], tuple[object, ...]]] = {
@@ -270,17 +271,17 @@ _RESULT_FIELDS: dict[type[AnyEvent], Callable[[AnyEvent], tuple[object, ...]]] =
 }
 """What only a result tells."""
 _EXIT_CODE_MARKERS = ("exit code", "exited with code", "[exit_code]", "<returncode>")
-_OPENING_EXIT_CODE = re.compile(r"(?:Error: )?Exit code:? (-?\d+)")
+_OPENING_EXIT_CODE = compile_lazily(r"(?:Error: )?Exit code:? (-?\d+)")
 _EXIT_CODE_PATTERNS = (
-    re.compile(r"^Process exited with code (-?\d+)", re.MULTILINE),
-    re.compile(r"^<returncode>(-?\d+)</returncode>", re.MULTILINE),
-    re.compile(r"\A(?s:.*)(?:completed|exited) with exit code (-?\d+)>"),
-    re.compile(r"^\[exit_code\] (-?\d+)", re.MULTILINE),
-    re.compile(r"^Exit Code: (-?\d+)", re.MULTILINE),
-    re.compile(
+    compile_lazily(r"^Process exited with code (-?\d+)", re.MULTILINE),
+    compile_lazily(r"^<returncode>(-?\d+)</returncode>", re.MULTILINE),
+    compile_lazily(r"\A(?s:.*)(?:completed|exited) with exit code (-?\d+)>"),
+    compile_lazily(r"^\[exit_code\] (-?\d+)", re.MULTILINE),
+    compile_lazily(r"^Exit Code: (-?\d+)", re.MULTILINE),
+    compile_lazily(
         r"^\[(?:The command completed|Command finished) with exit code (-?\d+)\.?\]", re.MULTILINE
     ),
-    re.compile(r"^exit code:? (-?\d+)$", re.MULTILINE | re.IGNORECASE),
+    compile_lazily(r"^exit code:? (-?\d+)$", re.MULTILINE | re.IGNORECASE),
 )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from agent_desk import Desk
 
-from closeloop.providers import find_model_settings, open_model
+from closeloop.providers.model_opening import find_model_settings, open_model
 from closeloop.records.trace import Command, Edit, Handoff, Read
 
 SCRIPT = """\

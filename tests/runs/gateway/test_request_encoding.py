@@ -22,7 +22,7 @@ def test_requests_of_a_conversation_are_encoded_as_each_would_be_alone() -> None
     for messages in (SAID[:1], SAID[:1], SAID[:3], SAID, SAID[:2], (), SAID[1:], SAID[1:] + SAID):
         for more in ({}, {"system": "s", "tools": TOOLS, "max_tokens": 5}):
             request = ModelRequest(messages=messages, **more)
-            assert encoder.encode(request) == msgspec.json.encode(request)
+            assert b"".join(encoder.encode(request)) == msgspec.json.encode(request)
 
 
 def test_a_request_that_cannot_be_encoded_leaves_nothing_behind() -> None:
@@ -31,4 +31,14 @@ def test_a_request_that_cannot_be_encoded_leaves_nothing_behind() -> None:
     with pytest.raises(UnicodeEncodeError):
         encoder.encode(ModelRequest(messages=(ChatMessage(role="user", text="\ud800"),)))
     request = ModelRequest(messages=SAID)
-    assert encoder.encode(request) == msgspec.json.encode(request)
+    assert b"".join(encoder.encode(request)) == msgspec.json.encode(request)
+
+
+def test_the_next_request_of_a_conversation_shares_the_pieces_of_the_last_one() -> None:
+    encoder = RequestEncoder()
+    long = tuple(ChatMessage(role="user", text="word " * 300) for _ in range(20))
+    first = encoder.encode(ModelRequest(messages=long, system="s" * 5000, tools=TOOLS))
+    second = encoder.encode(ModelRequest(messages=long + SAID, system="s" * 5000, tools=TOOLS))
+    new = [piece for piece in second if all(piece is not other for other in first)]
+    assert len(first) > 8
+    assert len(new) == 1

@@ -126,7 +126,7 @@ def test_one_who_hung_up_before_an_answer_lets_nobody_in_before_a_cost_is_known(
     budget = Budget("m", Limits(money=1.0))
 
     async def is_held_back() -> bool:
-        async with budget.hold_turn():
+        with budget.hold_turn():
             budget.add_usage(Usage())
             with anyio.move_on_after(0.01) as waiting:
                 await budget.wait_for_room()

@@ -8,8 +8,12 @@ from typing import Any
 import anyio
 import pytest
 
-from closeloop.providers import digest_model, find_model_settings, open_model
-from closeloop.providers.model_opening import OpenModel
+from closeloop.providers.model_opening import (
+    OpenModel,
+    digest_model,
+    find_model_settings,
+    open_model,
+)
 from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.records.settings import ModelSettings
 from closeloop.records.task import Limits
@@ -224,7 +228,7 @@ from pathlib import Path
 from closeloop.records.trace import ChatMessage, ModelRequest
 from closeloop.records.task import Limits
 from closeloop.gateway import open_local_proxy
-from closeloop.providers import find_model_settings
+from closeloop.providers.model_opening import find_model_settings
 settings = find_model_settings("scripted:a.yaml", {})
 request = ModelRequest(messages=(ChatMessage(role="user", text="?"),))
 async def go():

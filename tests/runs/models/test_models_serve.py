@@ -10,7 +10,7 @@ import anyio
 import httpx
 import pytest
 
-from closeloop.providers import open_model
+from closeloop.providers.model_opening import open_model
 from closeloop.providers.script_server import MAX_REQUEST_BYTES, serve_script
 from closeloop.providers.scripted_model import ScriptedModel, parse_script
 from closeloop.records.errors import BadInput, MachineFailed

@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.grading.suite_run import detect_runner, instrument_command, simple_commands
+from closeloop.grading.suite_run import (
+    detect_runner,
+    instrument_command,
+    select_pytest_tests,
+    simple_commands,
+)
 
 REPORT = "--junitxml=/w/.x/report-1 -o junit_family=xunit1 --verbosity=1"
 REPORT += " --continue-on-collection-errors"
@@ -108,3 +113,27 @@ def test_any_line_can_be_looked_into(line):
             assert line[word.start : word.end].strip()
     instrument_command(line, None, "/w")
     instrument_command(line, "vitest", "/w")
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("pytest", "pytest t/test_a.py::test_b"),
+        ("python -m pytest -q tests t.py", "python -m pytest t/test_a.py::test_b -q  "),
+        ("cd x; pytest -x --tb=no | cat", "cd x; pytest t/test_a.py::test_b -x --tb=no | cat"),
+        ("pytest -k label", None),
+        ("pytest -n 4 tests", None),
+        ("pytest a && pytest b", None),
+        ("go test ./...", None),
+        ("make test", None),
+    ],
+)  # fmt: skip
+def test_a_call_of_pytest_is_narrowed_to_some_tests(command: str, expected: str | None) -> None:
+    assert select_pytest_tests(command, ["t/test_a.py::test_b"]) == expected
+
+
+def test_many_tests_are_selected_by_their_files() -> None:
+    tests = [f"t/test_{number % 3}.py::test_{number}" for number in range(200)]
+    assert select_pytest_tests("pytest", tests) == "pytest t/test_0.py t/test_1.py t/test_2.py"
+    apart = [f"t/test_{number}.py::test_a" for number in range(200)]
+    assert select_pytest_tests("pytest", apart) is None

@@ -36,22 +36,25 @@ from closeloop.changes.risk.api_members import (
 from closeloop.changes.risk.language_api import Crate, ScriptPackage
 from closeloop.records.change import ChangeSide, FileChange, Inspection, SourceModule
 from closeloop.records.record import Record
+from closeloop.text.wording import compile_lazily
 
 # Python's public names: what a module defines, imports and lists in `__all__`.
 
 
-_DEPRECATION = re.compile(
+_DEPRECATION = compile_lazily(
     r"DeprecationWarning|\.\. deprecated|deprecated\b.{0,80}(?:removed|version|instead|use )",
     re.IGNORECASE | re.DOTALL,
 )
-_COMMAND_DECORATOR = re.compile(
+_COMMAND_DECORATOR = compile_lazily(
     r"@\s*(?:(?:click|rich_click|asyncclick|typer)\.\w+|(?:\w+\.)*(?:command|group|callback))\s*(?:\(|$)"
 )
 """What click and typer run from a command line: nobody calls the function with arguments."""
 _PATTERN_NODES = ("pattern_list", "tuple_pattern", "list_pattern")
-_TYPING_HELPERS = re.compile(r"^(?:\w+\.)?(?:TypeVar|ParamSpec|TypeVarTuple|getLogger|NewType)\(")
-_SELF_ATTRIBUTE = re.compile(r"\bself\.([a-z]\w{0,80})\b(?:\s*:[^=\n]{0,200})?\s*=(?!=)")
-_QUOTED_NAME = re.compile(r"[\"']([A-Za-z]\w{0,80})[\"']")
+_TYPING_HELPERS = compile_lazily(
+    r"^(?:\w+\.)?(?:TypeVar|ParamSpec|TypeVarTuple|getLogger|NewType)\("
+)
+_SELF_ATTRIBUTE = compile_lazily(r"\bself\.([a-z]\w{0,80})\b(?:\s*:[^=\n]{0,200})?\s*=(?!=)")
+_QUOTED_NAME = compile_lazily(r"[\"']([A-Za-z]\w{0,80})[\"']")
 _BLOCK_NODES = frozenset(
     [
         "if_statement",
@@ -355,7 +358,7 @@ def _read_parameters(node: Node | None) -> Iterator[Parameter]:
 
 
 _MAX_DEPTH = 8
-_INTERNAL_PATHS = re.compile(
+_INTERNAL_PATHS = compile_lazily(
     r"(?:^|/)(?:tests|testing|docs?|examples?|benchmarks?|bench|scripts?|tools?|samples?|internal|"
     r"tasks|ci|build|dist)/|^test/|(?:^|/)(?:setup|conftest|noxfile|manage|fabfile|tasks|conf)\.py$"
 )
@@ -686,8 +689,8 @@ class _LibraryComparison:
 
 __all__ = ["ApiChange", "find_added_names", "find_api_changes"]
 
-_PACKAGE_PREFIX = re.compile(r"^(?:[a-z_]\w*\.)+(?=[A-Z])")
-_INTERNAL_FOLDERS = re.compile(
+_PACKAGE_PREFIX = compile_lazily(r"^(?:[a-z_]\w*\.)+(?=[A-Z])")
+_INTERNAL_FOLDERS = compile_lazily(
     r"(?:^|/)(?:tests?|__tests__|docs?|examples?|benchmarks?|bench|fixtures?|internal|scripts?|playground)/"
 )
 

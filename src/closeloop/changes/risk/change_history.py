@@ -31,13 +31,13 @@ from closeloop.git import (
 from closeloop.records.change import Inspection
 from closeloop.records.errors import MachineFailed
 from closeloop.records.record import Record
-from closeloop.text.wording import package_folder
+from closeloop.text.wording import compile_lazily, package_folder
 
 # What landed on the main line, step by step: each commit or merge with the lines it replaced.
 
 
 _LOG_FORMAT = "%x00%H%x00%ct%x00%aE%x00%B%x00"
-_HUNK = re.compile(rb"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
+_HUNK = compile_lazily(rb"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
 _MESSAGE_BYTES = 20_000
 MAX_ERROR_BYTES = 10_000
 
@@ -244,19 +244,19 @@ _MAX_FIX_FILES = 20
 """A fix that touches more sources than this is a sweep: it blames nobody."""
 _MAX_FILE_LINES = 20_000
 """Lines: a longer file is data that nobody wrote."""
-_MERGE = re.compile(r"Merge (?:pull request|branch|remote-tracking branch|PR\b)|Merged in ")
-_PULL_NUMBER = re.compile(r"\s*\(#\d+\)\s*$|^\[[\w. ]{1,20}\]\s*")
-_FIX = re.compile(
+_MERGE = compile_lazily(r"Merge (?:pull request|branch|remote-tracking branch|PR\b)|Merged in ")
+_PULL_NUMBER = compile_lazily(r"\s*\(#\d+\)\s*$|^\[[\w. ]{1,20}\]\s*")
+_FIX = compile_lazily(
     r"\b(?:fix(?:e[sd]|ing|up)?|bug(?:fix)?|hotfix|regression|crash(?:e[sd])?|broken|repair(?:s|ed)?)\b",
     re.IGNORECASE,
 )
-_HARMLESS_FIX = re.compile(
+_HARMLESS_FIX = compile_lazily(
     r"\b(?:typos?|docs?|docstrings?|documentation|readme|comments?|spelling|grammar|links?|lint(?:ing)?"
     r"|flake8|format(?:ting)?|whitespace|changelog|isort|black|warnings?|ci|tests?|travis|workflows?"
     r"|imports?|example|version)\b",
     re.IGNORECASE,
 )
-_REVERT = re.compile(r"^(?:Revert(?:ed)?|Back(?:ed)? out)\b", re.IGNORECASE)
+_REVERT = compile_lazily(r"^(?:Revert(?:ed)?|Back(?:ed)? out)\b", re.IGNORECASE)
 
 
 @lru_cache(maxsize=100_000)
@@ -338,27 +338,27 @@ MAX_INVERSE_GROWTH = 2
 _MAX_CANDIDATES = 50
 _MESSAGE_CHARS = 5_000
 _LANDED_FORMAT = "%x00%H%x00%P%x00%B%x00"
-_REVERTED_COMMIT = re.compile(
+_REVERTED_COMMIT = compile_lazily(
     r"\brevert(?:s|ed|ing)?(?: (?:back|commits?|merge|revision|changeset|[\w-]+ly)){0,3}:?"
     r" ([0-9a-f]{7,40})\b",
     re.IGNORECASE,
 )
-_REVERTED_PULL = re.compile(
+_REVERTED_PULL = compile_lazily(
     r"\brevert(?:s|ed|ing)? (?:PR|pull request|merge request)?\s*[#!](\d{1,7})\b", re.IGNORECASE
 )
-_REVERTED_MERGE = re.compile(
+_REVERTED_MERGE = compile_lazily(
     r"\brevert(?:s|ed|ing)? [\"'`“]Merge pull request #(\d{1,7}) ", re.IGNORECASE
 )
-_QUOTED_TITLE = re.compile(
+_QUOTED_TITLE = compile_lazily(
     r"\b(?:revert(?:s|ed|ing)?|back(?:s|ed|ing)? out|undo|roll(?:s|ed)? back)\b[^\"“`\n]{0,30}"
     r"[\"“`](.{4,300})[\"”`]",
     re.IGNORECASE,
 )
-_PLAIN_TITLE = re.compile(
+_PLAIN_TITLE = compile_lazily(
     r"^(?:revert(?:s|ed)?|back(?:s|ed)? out):? (?!that\b|the\b|to\b|\")(.{4,300})$", re.IGNORECASE
 )
-_TITLE_NUMBER = re.compile(r"\s*\(#\d+\)\s*$|^\[[\w. ]{1,20}\]\s*")
-_PULL_OF_TITLE = re.compile(r"\(#(\d{1,7})\)\s*$|^Merge pull request #(\d{1,7}) ")
+_TITLE_NUMBER = compile_lazily(r"\s*\(#\d+\)\s*$|^\[[\w. ]{1,20}\]\s*")
+_PULL_OF_TITLE = compile_lazily(r"\(#(\d{1,7})\)\s*$|^Merge pull request #(\d{1,7}) ")
 
 
 class MainlineCommit(Record):

@@ -31,25 +31,26 @@ from closeloop.records.errors import BadInput
 from closeloop.records.finding import Unmeasured
 from closeloop.records.record import Record
 from closeloop.records.settings import CheckSettings
+from closeloop.text.wording import compile_lazily
 
 # Manifests: the dependencies that a project names, in any common ecosystem.
 
 
 _MAX_MANIFEST_BYTES = 2_000_000
-_REQUIREMENT = re.compile(
+_REQUIREMENT = compile_lazily(
     r"\s*([A-Za-z0-9][\w.-]{0,100})\s*(?:\[[^\]]{0,200}\])?\s*(@\s*\S{1,500}|[^;#@]{0,300})"
 )
-_GO_REQUIREMENT = re.compile(
+_GO_REQUIREMENT = compile_lazily(
     r"^\s*(?:require\s+)?([\w.-]{1,80}\.[\w.-]{1,20}/\S{1,200}|[\w.-]+\.[a-z]+)\s+(v\S+)", re.M
 )
-_GO_REPLACE = re.compile(
+_GO_REPLACE = compile_lazily(
     r"^\s*(?:replace\s+)?(\S{1,200})(?: v\S+)?\s+=>\s+(\S{1,300})(?:\s+(v\S+))?", re.M
 )
-_GRADLE_DEPENDENCY = re.compile(
+_GRADLE_DEPENDENCY = compile_lazily(
     r"\b(\w*(?:[iI]mplementation|[aA]pi|[cC]ompileOnly|[rR]untimeOnly|classpath|kapt))\b"
     r"[\s(]{1,5}(?:platform\()?[\"']([\w.-]+:[\w.-]+)(?::([^\"'@]{1,80}))?"
 )
-_GEM_LINE = re.compile(r"^\s*gem\s*\(?\s*[\"']([\w.-]{1,100})[\"'](.{0,300})", re.M)
+_GEM_LINE = compile_lazily(r"^\s*gem\s*\(?\s*[\"']([\w.-]{1,100})[\"'](.{0,300})", re.M)
 _INSTALL_HOOKS = (
     "preinstall",
     "install",
@@ -348,11 +349,11 @@ def _licence_of_text(folder: Path) -> str | None:
     return None
 
 
-_COPYLEFT = re.compile(r"\b(?:A|L)?GPL|GNU (?:Affero |Lesser )?General Public", re.IGNORECASE)
-_LOWEST_VERSION = re.compile(r"(?<![<!\d.])[=^~>v]*\s*(\d[\w.+-]*)")
+_COPYLEFT = compile_lazily(r"\b(?:A|L)?GPL|GNU (?:Affero |Lesser )?General Public", re.IGNORECASE)
+_LOWEST_VERSION = compile_lazily(r"(?<![<!\d.])[=^~>v]*\s*(\d[\w.+-]*)")
 _YOUNG = timedelta(days=30)
 _ABANDONED = timedelta(days=3 * 365)
-_LOCAL = re.compile(r"^(?:\.{1,2}(?:/|$)|file:|link:|workspace)")
+_LOCAL = compile_lazily(r"^(?:\.{1,2}(?:/|$)|file:|link:|workspace)")
 
 
 class DependencyChange(Record):

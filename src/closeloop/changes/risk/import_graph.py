@@ -25,7 +25,7 @@ from closeloop.records.change import (
     SourceType,
 )
 from closeloop.text.code_patterns import parse_python
-from closeloop.text.wording import count_with_noun
+from closeloop.text.wording import compile_lazily, count_with_noun
 
 # Files in which a change leaves what runs as it was: comments, docstrings, versions in CI.
 
@@ -43,12 +43,12 @@ _HASH_COMMENTS = (
     "makefile",
 )
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-_WHOLE_COMMENT = re.compile(r"\s*#")
-_TRAILING_COMMENT = re.compile(r"\s+#[^'\"]*$")
-_VERSION = re.compile(
+_WHOLE_COMMENT = compile_lazily(r"\s*#")
+_TRAILING_COMMENT = compile_lazily(r"\s+#[^'\"]*$")
+_VERSION = compile_lazily(
     r"\b[0-9a-f]{40}\b|(?:\bv)?\d+(?:[.x*]\d*)*(?:-?(?:dev|rc|alpha|beta|nightly)\d*)?"
 )
-_VERSION_LIST = re.compile(r"(['\"]?\w*-?#['\"]?)(?:\s*,\s*['\"]?\w*-?#['\"]?)+")
+_VERSION_LIST = compile_lazily(r"(['\"]?\w*-?#['\"]?)(?:\s*,\s*['\"]?\w*-?#['\"]?)+")
 
 
 def leave_out_unchanged_code(inspection: Inspection) -> Inspection:
@@ -350,7 +350,7 @@ MIN_IMPORTERS = 10
 MIN_DERIVED_CLASSES = 3
 """A file is shared when so many files import it, and more than import nearly all others; a class
 when so many others derive from it."""
-_TOOLING_PATHS = re.compile(
+_TOOLING_PATHS = compile_lazily(
     r"(?:^|/)(?:\.editorconfig|\.gitignore|\.gitattributes|\.pre-commit-config\.yaml|\.prettier.*|"
     r"\.eslint.*|eslint\.config\.\w+|ruff\.toml|\.flake8|mypy\.ini|tox\.ini|noxfile\.py|\.pylintrc|"
     r"\.golangci\.ya?ml|\.dockerignore|\.npmignore|codecov\.ya?ml|\.codecov\.yml|\.readthedocs\.ya?ml|"

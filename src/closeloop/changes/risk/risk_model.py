@@ -10,13 +10,12 @@ import math
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 import msgspec
 
 from closeloop.changes.file_kinds import classify_file
 from closeloop.changes.risk.change_history import History, PastChange
-from closeloop.records.change import RISK_LEVELS, RevertChance, RiskFactor, RiskLevel
+from closeloop.records.change import RISK_LEVELS, RevertChance, RiskFactor, RiskLevel, SizeBand
 from closeloop.records.estimate import Z95, Rate, wilson_rate
 from closeloop.records.record import Record
 from closeloop.records.settings import IMPACT_ROWS, CheckSettings, ImpactRow
@@ -26,9 +25,7 @@ from closeloop.text.wording import format_percent
 # The level of risk: how likely the change goes wrong, joined with what it would hit.
 
 
-Band = Literal["small", "medium", "large", "huge"]
-
-BANDS: tuple[tuple[Band, float], ...] = (
+BANDS: tuple[tuple[SizeBand, float], ...] = (
     ("small", 0.60),
     ("medium", 0.85),
     ("large", 0.97),
@@ -46,7 +43,7 @@ _ROW_WEIGHTS: tuple[tuple[float, ImpactRow], ...] = ((3.0, "breaking"), (2.0, "s
 """From which weight on a fact is in a row; what weighs less is only told."""
 
 
-def likelihood_band(rank: float) -> Band:
+def likelihood_band(rank: float) -> SizeBand:
     return next((band for band, up_to in BANDS if rank < up_to), "huge")
 
 

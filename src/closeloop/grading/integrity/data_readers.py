@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from closeloop.records.change import Change
 from closeloop.records.record import Record
 from closeloop.text.patches import parse_hunk_lines, split_patch_by_file
-from closeloop.text.wording import matches_globs
+from closeloop.text.wording import compile_lazily, matches_globs
 
 # Which files may be data for tests, by their path alone: neither code, documentation nor
 # settings.
@@ -61,11 +61,11 @@ _DOCUMENTATION_FOLDERS = _words(
     "doc docs documentation man example examples sample samples demo demos tutorial tutorials"
     " newsfragments changelog changelog.d"
 )
-_DOCUMENTATION = re.compile(
+_DOCUMENTATION = compile_lazily(
     r"(?:readme|changelog|changes|history|news|(?:un)?licen[cs]e|copying|notice|authors|contributors"
     r"|maintainers|contributing|security|code_of_conduct|todo|install)(?:[.-].*)?"
 )
-_SETTINGS = re.compile(
+_SETTINGS = compile_lazily(
     r"(?:gnu)?makefile|dockerfile.*|.*compose\.ya?ml|cmakelists\.txt|.*(?:requirements|constraints)"
     r"[\w.-]*\.(?:txt|in)|.*[.-]lock(?:\.\w+)?|.*lock\.(?:json|yaml)|npm-shrinkwrap\.json|.*rc\.json"
     r"|(?:package|composer|manifest|plugin|extension|marketplace|action|app|server|block|theme|deno"
@@ -105,19 +105,19 @@ def ending_of(path: str) -> str:
 # Paths in the string literals of code, found by text: Python, JavaScript, Go, Rust and others.
 
 
-_LISTING = re.compile(
+_LISTING = compile_lazily(
     r"\b(?:iterdir|listdir|scandir|os\.walk|readdir(?:Sync)?|ReadDir|WalkDir|read_dir|Walk)\b"
 )
 """Calls that read a folder, whatever its files are called."""
-_RECURSIVE = re.compile(r"\brglob\b|\*\*|\b(?:os\.walk|WalkDir|Walk)\b|recursive")
-OWN_FOLDER = re.compile(
+_RECURSIVE = compile_lazily(r"\brglob\b|\*\*|\b(?:os\.walk|WalkDir|Walk)\b|recursive")
+OWN_FOLDER = compile_lazily(
     r"\b(?:__file__|__path__|__dirname|import\.meta|CARGO_MANIFEST_DIR|resources|pkgutil"
     r"|pkg_resources|embed|__package__|runtime\.Caller)\b"
 )
 """How code finds the folder that it lies in."""
-_PATTERN = re.compile(r"""["'`/]([^"'`/\s]*(?:[*}]|%[sdv])[^"'`/\s]*|\.\w[\w.]*)(?=["'`])""")
-_PLACEHOLDER = re.compile(r".*\}|%[sdv]")
-_VARIABLE = re.compile(r"[*{}%$]")
+_PATTERN = compile_lazily(r"""["'`/]([^"'`/\s]*(?:[*}]|%[sdv])[^"'`/\s]*|\.\w[\w.]*)(?=["'`])""")
+_PLACEHOLDER = compile_lazily(r".*\}|%[sdv]")
+_VARIABLE = compile_lazily(r"[*{}%$]")
 
 
 def find_literals(text: str, segment: str) -> Iterator[re.Match[str]]:
@@ -173,9 +173,11 @@ _BUILT_FOLDER_MARKS = frozenset({"CACHEDIR.TAG", "pyvenv.cfg"})
 _METADATA = frozenset(
     {"pyproject.toml", "setup.cfg", "MANIFEST.in", "package.json", "Cargo.toml", "composer.json"}
 )
-_DEPLOYMENT = re.compile(r"(?:Dockerfile|Containerfile)(?:\..*)?|.*\.dockerfile|.*compose\.ya?ml")
-_GO_EMBED = re.compile(r"^//go:embed[ \t]+(.+)$", re.MULTILINE)
-_SHELL_WORD = re.compile(r"[\w./*-]+")
+_DEPLOYMENT = compile_lazily(
+    r"(?:Dockerfile|Containerfile)(?:\..*)?|.*\.dockerfile|.*compose\.ya?ml"
+)
+_GO_EMBED = compile_lazily(r"^//go:embed[ \t]+(.+)$", re.MULTILINE)
+_SHELL_WORD = compile_lazily(r"[\w./*-]+")
 _RUST_TESTS = "#[cfg(test)]"
 
 
@@ -324,19 +326,19 @@ def list_added_sources(change: Change) -> Iterator[SourceText]:
 # Whether a file of data is part of the product: its code, its package or its request names it.
 
 
-_UPDATE_REQUEST = re.compile(
+_UPDATE_REQUEST = compile_lazily(
     r"\b(?:updat|regenerat|refresh|rewrit|re-?record|bless|adjust|replac)\w*\b[^.\n]{0,60}"
     r"\b(?:goldens?|snapshots?|fixtures?|expectations|expected (?:outputs?|results?|files?)"
     r"|baselines?|test data)\b",
     re.IGNORECASE,
 )
-_NAME = re.compile(r"""["'`]([\w.-]+)(?=["'`])""")
-_READING_CALL = re.compile(
+_NAME = compile_lazily(r"""["'`]([\w.-]+)(?=["'`])""")
+_READING_CALL = compile_lazily(
     r"(?:files|contents|open\w*|read\w*|get_data|resource_\w+|listdir|scandir|walk|glob|Path)"
     r"\(\s*[\"'`]$"
 )
-_EXCLUDING_LINE = re.compile(r"^\s*(?:global-|recursive-)?(?:exclude|prune)\b.*$", re.MULTILINE)
-_TOOL_TABLE = re.compile(
+_EXCLUDING_LINE = compile_lazily(r"^\s*(?:global-|recursive-)?(?:exclude|prune)\b.*$", re.MULTILINE)
+_TOOL_TABLE = compile_lazily(
     r"^\[+tool\.(?!setuptools|poetry|flit|hatch|pdm|uv|scikit-build|maturin|meson-python)"
     r"[^\n]*\n(?:(?!\[)[^\n]*\n?)*",
     re.MULTILINE,
@@ -463,12 +465,12 @@ def _metadata_words(metadata: SourceText) -> Iterator[str]:
             yield plain
 
 
-_TEMPORARY = re.compile(r"(?:tmp|temp)[\w.()]*\s*[/,]\s*[rbf]?[\"'`]$", re.IGNORECASE)
-_SUBPROCESS = re.compile(r"\b(?:subprocess|child_process|execa|CliRunner|runpy|spawn)\b")
-_PYTHON_IMPORT = re.compile(
+_TEMPORARY = compile_lazily(r"(?:tmp|temp)[\w.()]*\s*[/,]\s*[rbf]?[\"'`]$", re.IGNORECASE)
+_SUBPROCESS = compile_lazily(r"\b(?:subprocess|child_process|execa|CliRunner|runpy|spawn)\b")
+_PYTHON_IMPORT = compile_lazily(
     r"^\s*(?:from|import)\s+([\w.]+(?:\s+import\s+\(?[\w, ]+)?)", re.MULTILINE
 )
-_SCRIPT_IMPORT = re.compile(r"""(?:\bfrom|\bimport|\b(?:require|import)\()\s*["'`]([^"'`]+)""")
+_SCRIPT_IMPORT = compile_lazily(r"""(?:\bfrom|\bimport|\b(?:require|import)\()\s*["'`]([^"'`]+)""")
 _SCRIPTS = (".js", ".mjs", ".cjs", ".jsx", ".ts", ".mts", ".cts", ".tsx")
 
 FolderReader = tuple[str, str]

@@ -41,7 +41,7 @@ from closeloop.records.change import Change
 from closeloop.records.record import Record
 from closeloop.records.task import Acceptance, Task
 from closeloop.sandbox.workspaces import Workspace
-from closeloop.text.wording import escape_glob, matches_globs
+from closeloop.text.wording import compile_lazily, escape_glob, matches_globs
 
 # Follow a test command into the files it calls: Makefiles, scripts, what those call in turn.
 
@@ -70,15 +70,17 @@ BY_PROGRAM = {
 """Which files a program reads without being told."""
 NODE_SCRIPTS = frozenset({"npm", "pnpm", "yarn", "bun"})
 SCRIPT_FOLDERS = frozenset({"scripts", "script", "tools", "tool", "ci", ".ci", ".github", "hack"})
-SCRIPT_NAMES = re.compile(
+SCRIPT_NAMES = compile_lazily(
     r"(?:run|do|self)?[-_]?(?:tests?|checks?|verify|validate|lint|ci)\b.*", re.I
 )
 SCRIPT_ENDINGS = (".sh", ".bash", ".zsh", ".mk", ".ps1", ".bat")
-_WORD = re.compile(r"[\w@%+.,:/~-]+")
-_INCLUDED = re.compile(r"^[ \t]*[-s]?include[ \t]+([^#\n]+)", re.MULTILINE)
+_WORD = compile_lazily(r"[\w@%+.,:/~-]+")
+_INCLUDED = compile_lazily(r"^[ \t]*[-s]?include[ \t]+([^#\n]+)", re.MULTILINE)
 """In a Makefile: with a dash, the file may be missing."""
-_SOURCED = re.compile(r"(?:^|[;&|{(]|\b(?:then|do|else))[ \t]*(?:\.|source)[ \t]+([\w./-]+)", re.M)
-_STARTED = re.compile(r"(?:^|\s)-m[ \t]+(\w[\w.]*)")
+_SOURCED = compile_lazily(
+    r"(?:^|[;&|{(]|\b(?:then|do|else))[ \t]*(?:\.|source)[ \t]+([\w./-]+)", re.M
+)
+_STARTED = compile_lazily(r"(?:^|\s)-m[ \t]+(\w[\w.]*)")
 
 
 class BaseTree(Record):
@@ -204,7 +206,7 @@ def _list_modules(text: str, folder: str) -> Iterator[str]:
 # packages.
 
 
-_IMPORT = re.compile(r"^(?:from[ \t]+(\w[\w.]*)|import[ \t]+(\w[\w., \t]*))", re.MULTILINE)
+_IMPORT = compile_lazily(r"^(?:from[ \t]+(\w[\w.]*)|import[ \t]+(\w[\w., \t]*))", re.MULTILINE)
 """Imports of a whole file: one in a branch or a function may never have run."""
 
 
@@ -294,13 +296,13 @@ SOURCE_FOLDERS = frozenset({"src", "lib", "python"})
 ROOT_MARKS = ("pyproject.toml", "setup.py", "setup.cfg", "conftest.py", "pytest.ini", "tox.ini")
 """Beside which modules are imported from."""
 CONFIGURATION = ("pyproject.toml", "pytest.ini", "setup.cfg", "tox.ini")
-_TEST_CODE = re.compile(r"def test|class Test|TestCase|\b(?:it|test|describe)\(|func Test")
+_TEST_CODE = compile_lazily(r"def test|class Test|TestCase|\b(?:it|test|describe)\(|func Test")
 """Code under test may have tests of its own inside: then it is no file of tests."""
-_PYTHON_TEST_CODE = re.compile(
+_PYTHON_TEST_CODE = compile_lazily(
     r"^\s*(?:async\s+)?def\s+test|^class\s+\w*Test|\bpytest\b|\bunittest\b|\bdoctest\b",
     re.MULTILINE,
 )
-_MODULE = re.compile(r"(?P<name>\w+)(?:\.[\w-]+)*\.(?:py|pyd|so)")
+_MODULE = compile_lazily(r"(?P<name>\w+)(?:\.[\w-]+)*\.(?:py|pyd|so)")
 
 
 SHADOWS = "would be imported instead of"
@@ -555,10 +557,10 @@ def _is_named(steering: Steering, path: str) -> bool:
 
 LARGEST_STATEMENT_LINES = 1_000
 _PACKAGE_KEYS = ("scripts", "jest", "mocha", "vitest", "ava", "tap", "nyc", "c8", "babel")
-_PYPROJECT_TABLES = re.compile(
+_PYPROJECT_TABLES = compile_lazily(
     r"tool\.(?:pytest|coverage|tox|nox|hatch\.envs|pdm\.scripts|poe|taskipy)(?:\.|$)"
 )
-_CARGO_TABLES = re.compile(
+_CARGO_TABLES = compile_lazily(
     r"(?:test|bench|profile\.(?:test|bench)|(?:target\.[^.]+\.)?dev-dependencies|patch|replace)"
     r"(?:\.|$)"
 )
@@ -567,9 +569,11 @@ _CARGO_KEYS = {
     "lib": ("test", "harness", "doctest", "bench"),
     "package": ("build", "autotests", "autobenches"),
 }
-_SETUP_SECTIONS = re.compile(r"tool:pytest|pytest|aliases|test|unittest|tox(?::.*)?|coverage:.*")
-_TOML_HEADER = re.compile(r"\s*\[")
-_INI_HEADER = re.compile(r"\[([^]]*)\]")
+_SETUP_SECTIONS = compile_lazily(
+    r"tool:pytest|pytest|aliases|test|unittest|tox(?::.*)?|coverage:.*"
+)
+_TOML_HEADER = compile_lazily(r"\s*\[")
+_INI_HEADER = compile_lazily(r"\[([^]]*)\]")
 
 Tables = dict[str, Any]
 

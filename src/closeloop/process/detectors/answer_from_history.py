@@ -82,6 +82,7 @@ from closeloop.records.trace import (
     Read,
     ToolUse,
 )
+from closeloop.text.wording import compile_lazily
 
 rule = Rule(
     name="answer-from-history",
@@ -92,29 +93,29 @@ rule = Rule(
 
 MAX_OUTPUT_CHARS = 100_000
 MAX_STEPS_LATER = 20
-_HEAD_MARK = re.compile(r"\((?:[^()\n]*, )?HEAD\b[^()\n]*\)")
+_HEAD_MARK = compile_lazily(r"\((?:[^()\n]*, )?HEAD\b[^()\n]*\)")
 _READERS = frozenset(("unzip", "tar", "cat", "sed", "grep", "diff", "head", "less", "python", "rg"))
 _HISTORY_WORDS = ("--all", "reflog", "fsck", "--remotes", "--branches", "log -g")
-_WHOLE_HISTORY = re.compile(
+_WHOLE_HISTORY = compile_lazily(
     r"\bgit\b[^\n;|&]{0,80}?\s(?:reflog|fsck|log\s+-g)\b"
     r"|\bgit\b[^\n;|&]{0,80}?\s(?:log|rev-list|show-branch)\b"
     r"[^\n;|&]{0,200}?\s--(?:all|remotes|branches)\b"
 )
-_COMMIT_USE = re.compile(
+_COMMIT_USE = compile_lazily(
     r"\bgit\b[^\n;|&]{0,80}?\s"
     r"(?:show|checkout|cherry-pick|diff|restore|cat-file|format-patch|archive)\s([^\n;|&]{0,400})"
 )
-_COMMIT_HASH = re.compile(r"\b[0-9a-f]{7,40}\b")
-_UPSTREAM_URL = re.compile(
+_COMMIT_HASH = compile_lazily(r"\b[0-9a-f]{7,40}\b")
+_UPSTREAM_URL = compile_lazily(
     r"(?:github|gitlab)\.com/[\w.-]+/[\w.-]+/(?:-/)?(?:pull|commit|merge_requests|compare)/[\w./-]+"
     r"|api\.github\.com/repos/[\w.-]+/[\w.-]+/(?:pulls|commits)/\w+"
     r"|patch-diff\.githubusercontent\.com/\S+"
 )
-_PIP_COMMAND = re.compile(r"\bpip3?\s+(?:download|install)\s([^\n;|&]*)")
-_NEWER_RELEASE = re.compile(r"(?:^|\s)(?:-U|--upgrade|--target|-t|--no-deps|-d|--dest)\b|[=>]=")
-_VERSION_START = re.compile(r"[=<>~!\[]")
+_PIP_COMMAND = compile_lazily(r"\bpip3?\s+(?:download|install)\s([^\n;|&]*)")
+_NEWER_RELEASE = compile_lazily(r"(?:^|\s)(?:-U|--upgrade|--target|-t|--no-deps|-d|--dest)\b|[=>]=")
+_VERSION_START = compile_lazily(r"[=<>~!\[]")
 _FETCH_WORDS = ("curl ", "wget ", "requests.get", "urlopen", "http ")
-_HISTORY_WISH = re.compile(
+_HISTORY_WISH = compile_lazily(
     r"\b(?:git|commits?|branch\w*|merge|rebase|histor\w+|pull request|prs?|release\w*|changelog"
     r"|tags?|cherry-?pick|revert|upstream|backport|bisect|recover|worktree|diff|review)\b"
 )

@@ -90,6 +90,7 @@ from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.record import Record
 from closeloop.records.trace import Message, Thought, ToolUse
+from closeloop.text.wording import compile_lazily
 
 # Plans of an agent: its list of things to do, the steps that it announced, and the lost.
 #
@@ -112,19 +113,21 @@ _PLAN_TOOLS = frozenset(
 _LIST_FIELDS = ("todos", "plan", "task_list", "todoList", "todo_list", "items", "tasks", "steps")
 _TEXT_FIELDS = ("content", "step", "title", "text", "task", "description")
 _OPEN_STATES = ("pending", "todo", "not_started", "not-started")
-_OPEN_ITEM = re.compile(r"^\s*(?:[-*]|\d+[.)])?\s*\[ \]\s*(.+)$", re.MULTILINE)
-_ANY_ITEM = re.compile(r"^\s*(?:[-*]|\d+[.)])?\s*\[[ xX~-]\]\s*.+$", re.MULTILINE)
-_TASK_ID = re.compile(r"#(\d+)")
-_NUMBERED_LINE = re.compile(r"^ {0,3}(?:\*\*)?(?:step )?(\d{1,2})[.):]\s+(.{4,300})$", re.M | re.I)
+_OPEN_ITEM = compile_lazily(r"^\s*(?:[-*]|\d+[.)])?\s*\[ \]\s*(.+)$", re.MULTILINE)
+_ANY_ITEM = compile_lazily(r"^\s*(?:[-*]|\d+[.)])?\s*\[[ xX~-]\]\s*.+$", re.MULTILINE)
+_TASK_ID = compile_lazily(r"#(\d+)")
+_NUMBERED_LINE = compile_lazily(
+    r"^ {0,3}(?:\*\*)?(?:step )?(\d{1,2})[.):]\s+(.{4,300})$", re.M | re.I
+)
 _THIRD_ITEMS = ("\n3.", "\n3)", "\n3:", "\n 3.", "\n  3.", "\n   3.", "\n**3", "tep 3")
 """Without one of these a message has no such list."""
-_PLAN_WORD = re.compile(
+_PLAN_WORD = compile_lazily(
     r"\b(?:plan|(?:my|the|next|following) steps|todo|i(?:'ll| will)|going to|approach|i need to"
     r"|let's|let me)\b",
     re.IGNORECASE,
 )
-_REPRODUCTION = re.compile(r"\breproduc\w*\b", re.IGNORECASE)
-_THINKING = re.compile(
+_REPRODUCTION = compile_lazily(r"\breproduc\w*\b", re.IGNORECASE)
+_THINKING = compile_lazily(
     r"^\W*(?:first,? |then,? |finally,? |next,? )?(?:it|this|that|there|they"
     r"|explore|understand|analy[sz]e|think|consider|review|identify|verify|ensure|make sure"
     r"|confirm|check|look|read|find|locate|plan|run|re-?run"

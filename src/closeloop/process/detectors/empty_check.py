@@ -93,6 +93,7 @@ from closeloop.records.trace import (
     Handoff,
     Message,
 )
+from closeloop.text.wording import compile_lazily
 
 rule = Rule(
     name="empty-check",
@@ -112,27 +113,27 @@ _NO_CALL = "it defines functions or classes without calling them"
 _NOTHING_USED = "it does not use the project's code"
 _NO_VALUE = "it prints no value and compares nothing: only an exception could make it fail"
 _SAME_AS_BEFORE = "it prints the same as before the code was changed"
-_SHOWING_CALL = re.compile(
+_SHOWING_CALL = compile_lazily(
     r"^(?:print|pprint|write\w*|save\w*|dump\w*|exit|_exit|main|run\w*|test\w*|check\w*|verify\w*"
     r"|assert\w*|show_\w+|execute\w*|call\w*|exec|eval|doctest|log|info|debug|warning|error)$"
 )
 """Calls that may show a value, or compare it."""
 _PICTURE_CALLS = frozenset(("savefig", "imsave"))
 """They make a picture, which nobody has looked at where the agent opens no file."""
-_CRASH = re.compile(
+_CRASH = compile_lazily(
     r"Traceback|\b\w+(?:Error|Exception|Warning)\b|\b(?:crash|rais(?:es?|ed|ing)|throws?|exception"
     r"|fails?\b|cannot|can't|unable|not allowed|not accept|unexpected keyword|doesn't work)\w*",
 )
 """A request about something that breaks off: then a run that ends shows something."""
-_INLINE_CODE = re.compile(
+_INLINE_CODE = compile_lazily(
     r"\b(?:python[\d.]*|node|ruby|php|perl)\s+(?:-\w+\s+)*(?:-[ce]\b|-?\s*<<)"
 )
-_STILL_THERE = re.compile(
+_STILL_THERE = compile_lazily(
     r"\b(?:still (?:shows?|prints?|gets?|sees?|there|wrong|the same)|persists?"
     r"|(?:can't|cannot|could not|couldn't) (?:\w+ )?(?:confirm|verify|test|see|check))\b"
 )
-_TEST_RESULTS = re.compile(r"\bRan \d+ tests?\b|\b\d+ (?:passed|passing)\b")
-_IMPORTED = re.compile(r"^[ \t]*(?:from|import)[ \t]+(\w+)", re.MULTILINE)
+_TEST_RESULTS = compile_lazily(r"\bRan \d+ tests?\b|\b\d+ (?:passed|passing)\b")
+_IMPORTED = compile_lazily(r"^[ \t]*(?:from|import)[ \t]+(\w+)", re.MULTILINE)
 _REACHING_MODULES = frozenset((
     "subprocess", "importlib", "runpy", "socket", "urllib", "http", "ctypes", "pathlib", "glob",
     "shutil", "unittest", "doctest", "multiprocessing", "pkgutil", "fileinput", "sqlite3", "ftplib",

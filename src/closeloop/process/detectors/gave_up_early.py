@@ -82,6 +82,7 @@ from closeloop.records.trace import (
     Message,
 )
 from closeloop.text.client_markup import strip_client_markup
+from closeloop.text.wording import compile_lazily
 
 rule = Rule(
     name="gave-up-early",
@@ -102,28 +103,28 @@ MIN_CUT_CHARS = 400
 MAX_URGES = 3
 MANY_TURNS = 20
 """Who is told to go on so often, and did so much, may have run out of turns."""
-_TAG = re.compile(r"<[^<>\n]{1,40}>")
-_OPEN_THOUGHT = re.compile(
+_TAG = compile_lazily(r"<[^<>\n]{1,40}>")
+_OPEN_THOUGHT = compile_lazily(
     r"<(think|thinking|thought)>(?!.*</\1>)|begin_of_thought(?!.*end_of_thought)", re.S
 )
-CHANGE_WISH = re.compile(
+CHANGE_WISH = compile_lazily(
     r"(?:^|[.!?:;]\s+|\bplease |\bhelp me (?:to )?|\b(?:can|could) you (?:please )?|\bto )"
     r"(?:implement|fix|add|change|update|rewrite|refactor|remove|rename|repair)\b",
     re.MULTILINE,
 )
-_NO_CHANGE_WISH = re.compile(
+_NO_CHANGE_WISH = compile_lazily(
     r"\b(?:do not|don't|without) (?:chang|edit|modify|implement|fix)\w* (?:any|the code|code)\b"
     r"|\b(?:change|edit|modify|fix) nothing\b|\bmake no (?:code )?changes\b"
     r"|^\W*(?:plan|review|explain|investigate|analy[sz]e|research)\b|\bread-only\b|\bplan mode\b",
     re.MULTILINE,
 )
 """Who is to look, to plan or to answer changes nothing."""
-_NOTHING_TO_CHANGE = re.compile(
+_NOTHING_TO_CHANGE = compile_lazily(
     r"\bno (?:\w+ )?(?:changes?|fix|action|modifications?) (?:is|are|was|were)? ?(?:needed|required"
     r"|necessary)|\balready\b|\bnot (?:reproduc|present|a bug|possible|able to)\w*"
     r"|\b(?:don't|do not) need to\b|\bplease (?:provide|confirm|share|let me know which|clarify)"
 )
-_JUSTIFICATION = re.compile(
+_JUSTIFICATION = compile_lazily(
     r"\b(?:permission|credential|access|network|offline|internet|api key|token|password"
     r"|not installed|unavailable|sandbox|environments?|runtime|tooling|timed? ?out|pre-?existing"
     r"|unrelated|out of scope"
@@ -132,7 +133,7 @@ _JUSTIFICATION = re.compile(
     r"|before (?:i|we) (?:go on|proceed|continue)"
     r"|as (?:you )?(?:asked|requested|instructed))\b"
 )
-_STOPPING_WORDS = re.compile(
+_STOPPING_WORDS = compile_lazily(
     r"\b(?:i(?:'m| am)? (?:was )?(?:unable|not able|giving up|stuck|stopping)|i give up|gave up"
     r"|(?:could not|couldn't|cannot|can't) (?:fix|resolve|solve|find|get|make|figure|complete)"
     r"|beyond (?:my|the scope)|still fail\w*|remain\w* (?:failing|unresolved|unfixed)"
@@ -140,7 +141,7 @@ _STOPPING_WORDS = re.compile(
 )
 
 
-_REPAIR_WISH = re.compile(
+_REPAIR_WISH = compile_lazily(
     r"\b(?:fix\w*|repair|resolve|solve|mend|implement|add|make|get|debug|pass(?:es)?|green)\b"
 )
 """Who is to look and report does not give up."""

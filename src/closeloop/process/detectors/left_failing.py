@@ -101,6 +101,7 @@ from closeloop.records.trace import (
     Message,
     Thought,
 )
+from closeloop.text.wording import compile_lazily
 
 MAX_OUTPUT_CHARS = 4000
 """So much of the end of an output is searched for an error."""
@@ -115,7 +116,7 @@ rule = Rule(
     gates=True,
 )
 
-_OWNING_UP = re.compile(
+_OWNING_UP = compile_lazily(
     r"\b(?:no longer|fail\w*|error\w*|exceptions?|traceback|unable|cannot|can't|still|lost|broken"
     r"|(?:could|was|did|does|do|is|are) ?n[o']t|expected|unrelated|pre-?existing|environment\w*"
     r"|raises?d?|rejects?|missing"
@@ -124,21 +125,23 @@ _OWNING_UP = re.compile(
     r"|warnings?|not resolved|reproduc\w+ (?:step|script) (?:needs|requires))\b"
 )
 """Words that may speak of what failed."""
-_EXPLANATION = re.compile(
+_EXPLANATION = compile_lazily(
     r"\b(?:expected|unrelated|not related|pre-?existing|environment\w*|intended"
     r"|correctly raise[sd]?|network|connection|not (?:due|caused|because)|sandbox"
     r"|as (?:it )?should)\b"
 )
-_ERROR = re.compile(
+_ERROR = compile_lazily(
     r"^Traceback \(most recent|^[\w.]*(?:Error|Exception)\b|^(?:ERROR|FAILED)\b", re.M
 )
-_ERROR_NAME = re.compile(r"^([\w.]*[A-Z]\w*)(?=: |$)", re.M)
-_UNREADABLE_FILE = re.compile(
+_ERROR_NAME = compile_lazily(r"^([\w.]*[A-Z]\w*)(?=: |$)", re.M)
+_UNREADABLE_FILE = compile_lazily(
     r'File "([^"\n]+\.py)", line \d+\n(?:[ \t]+[^\n]*\n){0,4}'
     r"(SyntaxError|IndentationError|TabError)\b"
 )
-_MEANT_TO_FAIL = re.compile(r"\bassert (?:0|False)\b|\bpytest\.fail\b")
-_REFUSED = re.compile(r"doesn't want to proceed|was rejected|denied by|interrupted by user", re.I)
+_MEANT_TO_FAIL = compile_lazily(r"\bassert (?:0|False)\b|\bpytest\.fail\b")
+_REFUSED = compile_lazily(
+    r"doesn't want to proceed|was rejected|denied by|interrupted by user", re.I
+)
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:

@@ -111,6 +111,7 @@ from closeloop.records.trace import (
     Message,
     Thought,
 )
+from closeloop.text.wording import compile_lazily
 
 rule = Rule(
     name="spiral",
@@ -130,7 +131,7 @@ _OPINION_CHARS = 300
 """So much of what an agent says of an output is read."""
 _OUTPUT_TAIL_CHARS = 2000
 """So much of the end of an output is searched for its counts."""
-_SUCCESS_WORDS = re.compile(
+_SUCCESS_WORDS = compile_lazily(
     r"\b(?:(?:now|fix|patch|solution|change|it|script|test|code|implementation) (?:\w+ )?works?\b"
     r"|works? (?:as expected|correctly|now|fine|well)"
     r"|is (?:now )?(?:fixed|resolved|correct|working)"
@@ -141,7 +142,7 @@ _SUCCESS_WORDS = re.compile(
     re.IGNORECASE,
 )
 """What an agent says of an output that it likes."""
-_FAILURE_WORDS = re.compile(
+_FAILURE_WORDS = compile_lazily(
     r"\bstill (?:ha(?:s|ve|ving)|not?|n't|see\w*|get\w*|fail\w*|show\w*|print\w*|return\w*|the"
     r"|an?|there|persist\w*|wrong|occur\w*|exist\w*|present)\b"
     r"|\b(?:is|are|does|do|did|was)(?: not|n['’]t) (?:work|help|fix|take effect|being|what)"
@@ -150,12 +151,12 @@ _FAILURE_WORDS = re.compile(
     re.IGNORECASE,
 )
 """What an agent says of an output that shows the fault as before."""
-_DENIED_SUCCESS = re.compile(
+_DENIED_SUCCESS = compile_lazily(
     r"(?:\bnot\b|n['’]t\b|\bunable\b|\bfail(?:s|ed)? to\b)[^.\n]{0,40}?"
     r"\b(?:work(?:s|ing)?|as expected|correct(?:ly)?|fixed|resolved|success\w*)\b",
     re.IGNORECASE,
 )
-_PASSED_COUNT = re.compile(r"\b(\d{1,6}) pass(?:ed|ing)\b")
+_PASSED_COUNT = compile_lazily(r"\b(\d{1,6}) pass(?:ed|ing)\b")
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:

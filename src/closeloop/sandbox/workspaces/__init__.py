@@ -98,7 +98,7 @@ class CacheFolders:
 
     def discard_folder(self, folder: str) -> None:
         """Out of the way at once, deleted later."""
-        trash_folder = f"{self._trash}/{secrets.token_hex(8)}"
+        trash_folder = f"{self._trash}/{self._own.name}-{next(self._numbers)}"
         try:
             os.rename(folder, trash_folder)  # noqa: PTH104
         except FileNotFoundError:
@@ -565,8 +565,9 @@ class WorkspacePool:
                 try:
                     yield Workspace(cage, base, method)
                 finally:
-                    with anyio.CancelScope(shield=True):
-                        await cage.close_standing()
+                    if cage.has_standing:
+                        with anyio.CancelScope(shield=True):
+                            await cage.close_standing()
         finally:
             self._folders.discard_folder(folder)
 

@@ -43,13 +43,13 @@ from closeloop.sandbox.program_execution import (
     measure_disk,
 )
 from closeloop.sandbox.workspace_sandbox import WorkspaceSandbox
-from closeloop.text.wording import count_with_noun, matches_globs
+from closeloop.text.wording import compile_lazily, count_with_noun, matches_globs
 
 # The user's repositories: find a commit, copy from it, share what setup made, write a branch.
 
 
-ADDRESS_PATTERN = re.compile(r"[a-z][a-z0-9+.-]*://|[^/\s]+@[^/\s]+:|[A-Za-z0-9.-]{2,}:(?!/)")
-COMMIT_PATTERN = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+ADDRESS_PATTERN = compile_lazily(r"[a-z][a-z0-9+.-]*://|[^/\s]+@[^/\s]+:|[A-Za-z0-9.-]{2,}:(?!/)")
+COMMIT_PATTERN = compile_lazily(r"[0-9a-f]{40}([0-9a-f]{24})?")
 PLAIN_ENVIRONMENT = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
 START_ENVIRONMENT = {
     "GIT_AUTHOR_NAME": "closeloop",
@@ -272,7 +272,7 @@ def _run_branch_git(env: Mapping[str, str], *arguments: str, stdin: bytes = b"")
 # same. Whatever builds from source runs at each commit.
 
 MAX_MANIFEST_BYTES = 1 << 20
-_MANIFESTS = re.compile(
+_MANIFESTS = compile_lazily(
     r"(?:^|/)(?:pyproject\.toml|setup\.py|setup\.cfg|Pipfile(?:\.lock)?|package\.json"
     r"|(?:uv|poetry|pdm|yarn|Cargo)\.lock|package-lock\.json|npm-shrinkwrap\.json"
     r"|pnpm-lock\.yaml|pnpm-workspace\.yaml|\.npmrc|\.yarnrc(?:\.yml)?|go\.(?:mod|sum|work)"
@@ -280,18 +280,18 @@ _MANIFESTS = re.compile(
     r"|requirements/[^/]+\.(?:txt|in))$"
 )
 _COMPILED_SUFFIXES = (".c", ".cc", ".cpp", ".cxx", ".h", ".hpp", ".pyx", ".pxd", ".f90", ".rs")
-_QUOTED_WORD = re.compile(r"'[^']*'")
-_ASSIGNMENT = re.compile(r"[A-Z_]+=[\w.+-]*")
-_INSTALL_COMMAND = re.compile(
+_QUOTED_WORD = compile_lazily(r"'[^']*'")
+_ASSIGNMENT = compile_lazily(r"[A-Z_]+=[\w.+-]*")
+_INSTALL_COMMAND = compile_lazily(
     r"(?:\S*python[\d.]* -m venv .*|(?:\S*python[\d.]* -m |\S*uv )?\S*pip3? install .*"
     r"|\S*uv (?:sync|venv)\b.*|\S*(?:poetry|pdm|pipenv) install\b.*|\S*hatch env create"
     r"|(?:npm|pnpm|yarn) (?:ci|install)\b.*|yarn|go mod download|cargo fetch"
     r"|go vet .*|go test -exec=true .*|\S*pre-commit install-hooks"
     r"|\S*mvnw? -B dependency:go-offline)"
 )
-_LOCKED_COMMAND = re.compile(r"\buv (?:sync|run|export)\b")
+_LOCKED_COMMAND = compile_lazily(r"\buv (?:sync|run|export)\b")
 """What of uv reads its lock; `uv pip` does not."""
-_PROJECT_ITSELF = re.compile(r"\.{1,2}(?:/.*)?(?:\[.*\])?")
+_PROJECT_ITSELF = compile_lazily(r"\.{1,2}(?:/.*)?(?:\[.*\])?")
 _INSTALLING_TOOLS = frozenset(
     {"setuptools", "hatch", "poetry", "pdm", "uv", "flit", "maturin", "scikit-build"}
 )
@@ -466,8 +466,8 @@ REOPEN_SCRIPT = 'chmod u+rwx "$GIT_WORK_TREE" && cd "$GIT_WORK_TREE" && '
 REOPEN_SCRIPT += (
     "find . \\( -type d ! -perm -700 -o -type f ! -perm -600 \\) -exec chmod u+rwX {} \\;"
 )
-FILE_START = re.compile(rb"^(?=diff --git )", re.MULTILINE)
-DIFF_HEADER = re.compile(r"^diff --git (a/.* b/.*)$", re.MULTILINE)
+FILE_START = compile_lazily(rb"^(?=diff --git )", re.MULTILINE)
+DIFF_HEADER = compile_lazily(r"^diff --git (a/.* b/.*)$", re.MULTILINE)
 
 
 class UnreadableChange(Exception):
@@ -775,7 +775,7 @@ def _attribute_pattern(name: bytes) -> str:
 # The patch of a workspace that began empty, where it holds a few plain texts: git is not needed.
 
 MAX_PLAIN_FILES, MAX_PLAIN_BYTES = 100, 1 << 20
-PLAIN_NAME = re.compile(r"[A-Za-z0-9_+@%=-][A-Za-z0-9_.+@%=-]{0,200}")
+PLAIN_NAME = compile_lazily(r"[A-Za-z0-9_+@%=-][A-Za-z0-9_.+@%=-]{0,200}")
 """Needs no quotes in a patch, and is no file that git reads itself."""
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from closeloop.records.trace import AnyEvent, Command, Edit, Handoff, Message, Read, ToolUse
 from closeloop.text.untrusted import clean_unicode
+from closeloop.text.wording import compile_lazily
 from closeloop.traces.tool_calls import CallOrigin, event_from_call, result_fields
 from closeloop.traces.untrusted_json import (
     as_list,
@@ -30,15 +31,15 @@ TOOLS = (
     "summarize_task", "switch_mode", "update_todo_list", "use_mcp_tool", "use_skill",
     "use_subagents", "web_fetch", "web_search", "write_to_file",
 )  # fmt: skip
-_OPENING_TAG = re.compile(f"<({'|'.join(TOOLS)})>")
-_RESULT_TOOL_NAME = re.compile(r"\[(\w{1,60})")
-_RESULT_HEADER = re.compile(r"^\[\w{1,60}[^\n]*\] Result:", re.MULTILINE)
+_OPENING_TAG = compile_lazily(f"<({'|'.join(TOOLS)})>")
+_RESULT_TOOL_NAME = compile_lazily(r"\[(\w{1,60})")
+_RESULT_HEADER = compile_lazily(r"^\[\w{1,60}[^\n]*\] Result:", re.MULTILINE)
 _EDIT_TOOLS = frozenset(
     {"apply_diff", "insert_content", "replace_in_file", "search_and_replace", "write_to_file"}
 )
 EDIT_ROW = "edit"
 """What a view calls edits, with whichever tool they are made."""
-_PARAMETER = re.compile(r"<([a-z_]{1,40}[0-9]?)>")
+_PARAMETER = compile_lazily(r"<([a-z_]{1,40}[0-9]?)>")
 _GREEDY_PARAMETERS = frozenset(
     {"content", "diff", "result", "message", "args", "arguments", "context"}
 )
@@ -56,16 +57,16 @@ ROO_ONLY_NAMES = frozenset({
     "condense_context", "checkpoint_saved", "codebase_search_result", "user_edit_todos",
 })  # fmt: skip
 """Tools and rows that only Roo Code has."""
-REMINDER = re.compile(
+REMINDER = compile_lazily(
     r"\s*(?:# (?:task_progress|TODO LIST)\b|\*\*All \d+ items have been completed"
     r"|\(The user did not provide a new message)"
 )
 """How texts begin that the client adds in the user's name."""
-_MODEL = re.compile(r"<model>([^<\n]{1,200})</model>")
-_MODE = re.compile(r"# Current Mode\n(?:<slug>([^<\n]{1,100})</slug>|(\w+) MODE)")
-_FOLDER = re.compile(r"# Current (?:Workspace|Working) Directory \((.{1,1000}?)\)")
-_PATH = re.compile(r"<path>(.*?)</path>", re.DOTALL)
-_EXIT_CODE = re.compile(r"(?:Exit code: |exit code:? |exited with code )(-?\d{1,10})\b")
+_MODEL = compile_lazily(r"<model>([^<\n]{1,200})</model>")
+_MODE = compile_lazily(r"# Current Mode\n(?:<slug>([^<\n]{1,100})</slug>|(\w+) MODE)")
+_FOLDER = compile_lazily(r"# Current (?:Workspace|Working) Directory \((.{1,1000}?)\)")
+_PATH = compile_lazily(r"<path>(.*?)</path>", re.DOTALL)
+_EXIT_CODE = compile_lazily(r"(?:Exit code: |exit code:? |exited with code )(-?\d{1,10})\b")
 _EDIT_SUCCESS_MARKERS = (
     "<file_write_result>",
     "successfully",
@@ -80,7 +81,7 @@ _FAILURE_PREFIXES = (
     "[ERROR]",
     "Failed to ",
 )
-_EXIT = re.compile(r"\[?Command exited with code (-?\d{1,9})\]?")
+_EXIT = compile_lazily(r"\[?Command exited with code (-?\d{1,9})\]?")
 _FILES_KEYS = ("files", "file_paths", "paths")
 
 
