@@ -20,6 +20,7 @@ from closeloop.changes.repository_index import inspect_change, open_index
 from closeloop.git import run_git
 from closeloop.judges.rubric import load_rubric
 from closeloop.metrics.score_columns import build_catalogue, read_scorer_answer
+from closeloop.plugins import load_plugins
 from closeloop.process.trace_reading import build_reading
 from closeloop.records.attempt import Attempt, Usage, sum_usage
 from closeloop.records.change import Change, Inspection
@@ -435,6 +436,10 @@ def check_detector(detector: Detector, traces: Iterable[Trace] = ()) -> list[Fin
     )
     assert rule.version >= 1, "The version counts from 1."
     assert all(value >= 0 for value in rule.thresholds.values()), "Thresholds are from 0 up."
+    others = [one for one in load_plugins("detectors") if one is not detector]
+    assert rule.name not in {one.rule.name for one in others}, (
+        f"Another installed rule is named {rule.name!r}: choose another name."
+    )
     findings: list[Finding] = []
     for trace in chain(odd_traces(), traces):
         reading = build_reading(trace)

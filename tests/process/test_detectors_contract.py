@@ -144,6 +144,13 @@ def test_the_contract_says_what_is_wrong_with_a_rule(
         check_detector(BadDetector(findings))
 
 
+def test_the_contract_refuses_the_name_of_another_rule() -> None:
+    detector = BadDetector(lambda rule: [])
+    detector.rule = msgspec.structs.replace(OTHER, name="spiral")
+    with pytest.raises(AssertionError, match="Another installed rule is named 'spiral'"):
+        check_detector(detector)
+
+
 @pytest.mark.parametrize("detector", DETECTORS, ids=lambda detector: detector.rule.name)
 def test_a_rule_keeps_to_the_contract_on_all_labelled_traces(detector: Detector) -> None:
     check_detector(detector, [case.trace for case in CASES])
