@@ -410,12 +410,16 @@ _NAME_MARKS = re.compile(r"[_./()`]+")
 _PART_END = re.compile(
     r"(?<=[.!?])\s+|\n+|\s[-–—]+\s|(?<=\w\w)[;:]\s|,\s(?=(?:but|so|and|because|since)\b)"
 )
+_PLEASANTRY = re.compile(
+    r"(?:thanks?|lgtm|looks good|great|nice|cool|awesome|good (?:catch|job|point)|sorry|hi|hello|"
+    r"hey|same here|what do you think)\b"
+)
 MAX_PARTS = 12
 """Of a remark, the first, that it is compared by."""
 
 
 def remark_parts(text: str) -> list[str]:
-    """A remark and each of its sentences, in plain words: what an encoder compares.
+    """A remark and each sentence of it that says something, in plain words, for an encoder.
 
     One request among reasons and examples is found by its own sentence. Politeness goes, and code
     that is only named: it differs from one place to the next.
@@ -423,8 +427,14 @@ def remark_parts(text: str) -> list[str]:
     prose = _CODE_SPAN.sub(
         lambda code: code[1] if _CODE_WORD.fullmatch(code[1]) else "this", remark_prose(text)
     )
-    parts = [strip_politeness(_split_names(part)) for part in (prose, *_PART_END.split(prose))]
-    return list(dict.fromkeys(part for part in parts if content_words(part)))[:MAX_PARTS] or [text]
+    parts = [strip_politeness(_split_names(part)) for part in _PART_END.split(prose)]
+    telling = [
+        part
+        for part in parts
+        if len(content_words(part)) >= MIN_RULE_WORDS and not _PLEASANTRY.match(part)
+    ]
+    whole = strip_politeness(_split_names(prose))
+    return list(dict.fromkeys([whole or text, *telling]))[:MAX_PARTS]
 
 
 def common_wording(text: str) -> str:
