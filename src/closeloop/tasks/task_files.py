@@ -176,7 +176,8 @@ def select_tasks(settings: Settings, root: Path, names: Sequence[str]) -> list[T
         known = {task.id: task for task in load_tasks(root / settings.tasks, root, resolve_commit)}
         for name in ids:
             if name not in known:
-                raise _unknown_task_error(name, known)
+                dev_ids = [task.id for task in known.values() if task.split == "dev"]
+                raise _unknown_task_error(name, dev_ids)
         chosen += [known[name] for name in ids or known]
     return list({task.id: task for task in chosen}.values())
 

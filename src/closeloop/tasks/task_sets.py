@@ -335,6 +335,8 @@ def visible_tasks(
             )
     unseals = any(task.split == "held-out" for task in chosen)
     if unseals and not (reason and reason.strip()):
+        if held_out:
+            raise BadInput("REASON is empty: say why the held-out tasks are run.")
         raise BadInput("Held-out tasks are among these: `closeloop task unseal REASON` runs them.")
     if any(task.split == "held-out" and not task.acceptance.is_given for task in chosen):
         raise BadInput(
