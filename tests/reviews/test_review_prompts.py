@@ -312,6 +312,8 @@ def test_one_key_says_that_all_is_good(store, project, monkeypatch, capsys):
         ({"answers": {"fun": "yes"}}, "There is no question 'fun'"),
         ({"tags": ["bad luck"]}, "'tags"),
         ({"seconds": -1}, "'seconds' must be from 0 to 86400"),
+        ({"notes": "x" * 20_001}, "'notes' has more than 20,000 characters"),
+        ({"tags": ["scope crep"]}, "'tags[0]' cannot be 'scope crep'. Did you mean 'scope creep'?"),
         ({"seconds": 1e9}, "'seconds' must be from 0 to 86400"),
         ({"item": "nobody"}, "nobody"),
         ({"merge": None}, "Answer this too: Would you merge it"),
