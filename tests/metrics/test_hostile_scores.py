@@ -192,6 +192,13 @@ def test_a_value_outside_its_range_is_not_known_to_any_number(store: Store) -> N
     as_html(build_report_content(work, ()))
 
 
+def test_a_comparison_names_the_side_that_nobody_scored(store: Store) -> None:
+    give(store, tried(store, "one", "a"), "quality", 1.0)
+    tried(store, "one", "b")
+    with pytest.raises(BadInput, match="^quality is not known of 'b': `closeloop review`"):
+        compare_by_name(store, BOOK, ("a", "b"), scores=("quality",), catalogue=CATALOGUE)
+
+
 def test_a_label_that_nobody_gave_is_not_known_and_another_word_is_refused(store: Store) -> None:
     tried(store, "t")
     work = load_attempt_table(store, BOOK)

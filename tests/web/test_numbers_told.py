@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Literal
 
+import msgspec
 import pytest
 from boards_store import EXPERIMENT, fill_boards
 from dashboard_store import SPIRAL, START
@@ -130,6 +131,23 @@ def test_a_verdict_names_the_better_one_first_and_claims_no_more_than_it_knows(
     first: Mapping[str, Sequence[float]], second: Mapping[str, Sequence[float]], said: str
 ) -> None:
     assert drawn("verdict", versus(compare_rates(first, second))) == said
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "said"),
+    [
+        (0.1, "rate", "They are 10 points apart (95 % bounds: −57 to +77 points)."),
+        (-0.1, "rate", "They are 10 points apart (95 % bounds: −57 to +77 points)."),
+        (0.1, "mean", "They are 0.1 min apart (95 % bounds: −0.57 to +0.77 min)."),
+    ],
+)
+def test_bounds_around_nothing_have_their_signs(value: float, kind: str, said: str) -> None:
+    """Either side may be ahead: 57 to 77 points would say that one is for certain."""
+    here = Estimate(value=value, low=value - 0.67, high=value + 0.67, n=2, method="m")
+    held = Comparison(tasks=2, margin=0.05, first=0.5, second=0.5, here=here,
+                      here_word="not enough data")  # fmt: skip
+    pair = msgspec.structs.replace(versus(held), kind=kind, unit="min")
+    assert drawn("apart", pair).startswith(said)
 
 
 def test_a_distance_is_never_told_as_negative() -> None:

@@ -155,6 +155,8 @@ ResolveRevision = Callable[[str, str], str]
 """The full commit id of (repository, revision); BadInput when there is none."""
 
 MAX_PATCH_BYTES = 32 << 20
+COPIED_COMMIT_TIME = "2000-01-01T00:00:00+00:00"
+"""Of the commits that closeloop makes of copied files: the same content is the same commit."""
 TASK_FIELDS = tuple(
     name for name in Task.__struct_fields__ if name not in ("prompt", "digest", "grading")
 )

@@ -18,7 +18,12 @@ from closeloop.records.experiment_plan import ExperimentResults
 from closeloop.records.finding import Measurement
 from closeloop.records.record import Record, Time, content_digest
 from closeloop.records.task import SplitMethod, Task, TaskSplit
-from closeloop.tasks.task_files import ResolveRevision, is_repository_address, load_tasks_by_file
+from closeloop.tasks.task_files import (
+    COPIED_COMMIT_TIME,
+    ResolveRevision,
+    is_repository_address,
+    load_tasks_by_file,
+)
 from closeloop.text.patches import parse_patch
 
 # What may be told of held-out tasks: that they are there, and how many attempts passed.
@@ -362,7 +367,11 @@ def describe_sets(tasks: Sequence[Task], now: datetime) -> list[SetFacts]:
 
 
 def read_base_times(tasks: Sequence[Task]) -> TaskTime:
-    """When the commit was made that a task starts from; None where that is not known."""
+    """When the commit was made that a task starts from; None where that is not known.
+
+    The time of a commit that closeloop made of copied files says nothing of the work in it.
+    """
+    copied = datetime.fromisoformat(COPIED_COMMIT_TIME)
     times_by_commit: dict[str, datetime] = {}
     for repo in list_local_repos(tasks):
         bases = sorted({task.base for task in tasks if task.repo == repo and task.base})
@@ -375,7 +384,8 @@ def read_base_times(tasks: Sequence[Task]) -> TaskTime:
             name, _, seconds = line.partition(" ")
             if seconds.strip().isdecimal():
                 times_by_commit[name] = datetime.fromtimestamp(int(seconds), UTC)
-    return lambda task: times_by_commit.get(task.base or "")
+    known = {name: at for name, at in times_by_commit.items() if at != copied}
+    return lambda task: known.get(task.base or "")
 
 
 SetContext = tuple[datetime, TaskTime, Mapping[str, frozenset[str]], Mapping[str, Counter[str]]]
