@@ -119,7 +119,8 @@ class _RecordReader:
 
     def _require_mapping(self, value: Any, path: str) -> None:
         if not isinstance(value, dict):
-            raise BadInput(f"{self.file}: {path!r} must be {_TYPE_NAMES['object']}.")
+            place = f"{self.file}: {path!r}" if path else self.file
+            raise BadInput(f"{place} must be {_TYPE_NAMES['object']}.")
 
     def _invalid_choice_error(self, value: Any, known: tuple[Any, ...], path: str) -> BadInput:
         near = difflib.get_close_matches(str(value), known, n=1)
@@ -130,8 +131,9 @@ class _RecordReader:
 
     def _wrong_type_error(self, error: str, path: str) -> BadInput:
         what, _, inner = error.partition(" - at `$")
-        wanted = what.removeprefix("Expected ").split(",")[0].replace(" | null", "").strip("`")
-        words = " or ".join(_TYPE_NAMES.get(word, word) for word in wanted.split(" | "))
+        wanted, _, bound = what.removeprefix("Expected `").split(",")[0].partition("`")
+        kinds = wanted.replace(" | null", "").split(" | ")
+        words = " or ".join(_TYPE_NAMES.get(word, word) for word in kinds) + bound
         if what.startswith("Expected `"):
             return BadInput(f"{self.file}: {path + inner.rstrip('`')!r} must be {words}.")
         return BadInput(f"{self.file}: {path + inner.rstrip('`')!r} is wrong: {what}.")
