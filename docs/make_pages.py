@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import re
 import sys
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import closeloop
 from closeloop import plugins
 from closeloop.cli import COMMAND_CHAPTERS
 from closeloop.process.rulebook import RuleQuality, decide_gate, describe_readers, quality_by_rule
@@ -34,6 +38,29 @@ failed, 4 the machine failed or there is too little data.
 
 `eval "$(closeloop admin completion bash)"` completes commands and options, also for zsh and fish.
 """
+
+API_HEAD = """\
+# Python API
+
+This page is generated from the docstrings of what `import closeloop` exports;
+[notebook.md](notebook.md) shows how it is used. Records are frozen: `msgspec.structs.replace` makes
+a changed copy, and `msgspec.to_builtins` a dictionary. An unknown value is `None`. Defaults are
+shown where they are not empty.
+"""
+API_CHAPTERS = {
+    "Projects": ("open", "Project", "ResultTable", "compare", "CompareReport"),
+    "Sessions": ("read", "read_all", "measure", "Session", "Trace", "Measurement"),
+    "Changes": ("check", "Change", "ChangeReport"),
+    "Recording": ("record", "recording"),
+    "Tasks and attempts": (
+        *("open_store", "load_tasks", "Task", "Variant", "Attempt", "Grade"),
+        *("Score", "ScoreDefinition"),
+    ),
+    "Plug-ins": ("Agent", "Assignment", "Work", "ScoredAttempt", "check_agent", "check_scorer"),
+    "Errors": ("Fault", "BadInput", "PluginFailed", "MachineFailed"),
+}
+MAX_DEFAULT_CHARS = 40
+EMPTY_DEFAULTS = ("None", "()", "{}", "''", "False")
 
 
 def render_rule_pages() -> dict[Path, str]:
@@ -124,9 +151,101 @@ def _describe_argument(parameter: inspect.Parameter, texts: Mapping[str, str]) -
     return f"{text} Default: `{shown}`."
 
 
+def render_api_page() -> str:
+    """Every name that closeloop exports: signature, docstring, and the fields of records."""
+    chapters = [
+        "\n".join((f"## {chapter}\n", *(render_api_name(name) for name in names)))
+        for chapter, names in API_CHAPTERS.items()
+    ]
+    return "\n".join((API_HEAD, *chapters))
+
+
+def render_api_name(name: str) -> str:
+    """One exported function, class or record."""
+    value = getattr(closeloop, name)
+    lines = [f"### {name}", "", inspect.getdoc(value) or "", ""]
+    if not inspect.isclass(value):
+        signature = f"closeloop.{name}{_render_signature(value)}"
+        wrapped = textwrap.wrap(signature, 100, subsequent_indent="    ")
+        lines[2:2] = ["```text", *wrapped, "```", ""]
+    elif hasattr(value, "__struct_fields__"):
+        lines += render_record_fields(value)
+    elif methods := list_public_members(value):
+        lines += ["| member | meaning |", "| --- | --- |", *methods, ""]
+    return "\n".join(lines)
+
+
+def render_record_fields(record: type[Any]) -> list[str]:
+    """A table of the fields that are explained in the source, and a list of the others."""
+    rows, others = [], []
+    for name, (kind, about) in read_record_fields(record).items():
+        if about:
+            rows.append(_table_row(f"`{name}`", f"`{kind}`", about))
+        else:
+            others.append(f"`{name}: {kind}`")
+    table = ["| field | type | meaning |", "| --- | --- | --- |", *rows, ""] if rows else []
+    return [*table, *((f"{'Other fields' if rows else 'Fields'}: {', '.join(others)}.", ""))]
+
+
+def read_record_fields(record: type[Any]) -> dict[str, tuple[str, str]]:
+    """Each field with its type, a default that is not empty, and the string below it."""
+    fields = {}
+    for base in reversed(record.__mro__):
+        if not base.__module__.startswith("closeloop.") or not hasattr(base, "__struct_fields__"):
+            continue
+        body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
+        assert isinstance(body, ast.ClassDef)
+        for node, below in zip(body.body, [*body.body[1:], None], strict=True):
+            if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
+                continue
+            kind = ast.unparse(node.annotation)
+            default = "None" if node.value is None else ast.unparse(node.value)
+            stated = default not in EMPTY_DEFAULTS and len(default) <= MAX_DEFAULT_CHARS
+            about = (
+                " ".join(str(below.value.value).split())
+                if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+                else ""
+            )
+            fields[node.target.id] = (f"{kind} = {default}" if stated else kind, about)
+    return {name: fields[name] for name in record.__struct_fields__}
+
+
+def list_public_members(cls: type[Any]) -> list[str]:
+    """A table row for each public method and property that the class itself defines."""
+    return [
+        _table_row(
+            f"`{name}{'' if isinstance(value, property) else _render_signature(value)}`",
+            " ".join((inspect.getdoc(value) or "").split()),
+        )
+        for name, value in vars(cls).items()
+        if (inspect.isfunction(value) or isinstance(value, property)) and not name.startswith("_")
+    ]
+
+
+def _render_signature(function: Any) -> str:
+    """As in the source, without `self`; a long default is left out."""
+    signature = inspect.signature(function)
+    parameters = [
+        one
+        if one.default is one.empty or len(repr(one.default)) <= MAX_DEFAULT_CHARS
+        else one.replace(default=...)
+        for one in signature.parameters.values()
+        if one.name != "self"
+    ]
+    shown = str(signature.replace(parameters=parameters))
+    return re.sub(r"(: |-> )'([^']*)'", r"\1\2", shown).replace("Ellipsis", "…")
+
+
+def _table_row(*cells: str) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
 def render_pages() -> dict[Path, str]:
     """All pages that are made of the code."""
-    return render_rule_pages() | {DOCS / "commands.md": render_commands_page()}
+    return render_rule_pages() | {
+        DOCS / "commands.md": render_commands_page(),
+        DOCS / "python-api.md": render_api_page(),
+    }
 
 
 def main() -> int:

@@ -9,6 +9,7 @@ SLOW_FILES = {
     "tests/test_kill_commands.py": 100,
     "tests/runs/integrity/test_integrity_javascript_forgeries.py": 80,
     "tests/web/test_browser.py": 50,
+    "tests/examples/test_tutorial.py": 40,
     "tests/test_docs.py": 40,
     "tests/test_kill.py": 35,
     "tests/runs/integrity/test_integrity_javascript.py": 35,

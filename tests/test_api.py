@@ -77,7 +77,9 @@ def test_a_project_is_found_from_a_folder_inside_it(here: Path) -> None:
 
 
 def test_a_folder_without_a_store_says_what_makes_one(tmp_path: Path) -> None:
-    with pytest.raises(closeloop.BadInput, match="`closeloop import` or `closeloop run` makes one"):
+    with pytest.raises(
+        closeloop.BadInput, match="`closeloop import` or `closeloop run` creates one"
+    ):
         closeloop.open(tmp_path)
     with pytest.raises(closeloop.BadInput, match="is not a folder"):
         closeloop.open(tmp_path / "nowhere")
@@ -235,7 +237,7 @@ def test_a_table_is_the_same_in_csv_json_lines_and_parquet(here: Path) -> None:
     (counted,) = duckdb.sql(f"SELECT count(*) FROM '{here}/same.csv'").fetchall()
     assert counted == (len(rows),)
     refused = typed(here, "export", "--table", "findings", "--out", "same.xlsx")
-    assert "Name a file that ends in .csv, .jsonl, .parquet" in refused.stderr
+    assert "Choose a file name that ends in .csv, .jsonl, .parquet" in refused.stderr
 
 
 def test_csv_writes_no_formula_and_survives_half_a_character() -> None:

@@ -22,6 +22,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
+import closeloop
 from closeloop import plugins
 from closeloop.cli import COMMAND_CHAPTERS, COMMAND_GROUPS, main
 from closeloop.cli.config import read_config_file
@@ -48,7 +49,7 @@ DOCS = ROOT / "docs"
 SOURCES = (*ROOT.glob("src/closeloop/**/*.py"), *ROOT.glob("tests/**/*.py"))
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted(DOCS.glob("*.md"))}
 WALK = (
-    *("first-task.md", "run.md", "commands.md", "record.md", "triage.md", "orchestrate.md"),
+    *("tasks.md", "run.md", "commands.md", "record.md", "triage.md", "orchestrate.md"),
     "deliver.md",
 )
 """Pages with blocks to run, in the order that a reader takes."""
@@ -106,7 +107,7 @@ def section(page: str, title: str) -> str:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """The repository of first-task.md: two commits with ids that are the same everywhere."""
+    """The repository of tasks.md: two commits with ids that are the same everywhere."""
     folder = tmp_path / "billing"
     (folder / "tests").mkdir(parents=True)
     (folder / "pyproject.toml").write_text('[tool.pytest.ini_options]\npythonpath = ["."]\n')
@@ -443,6 +444,27 @@ def test_the_commands_stand_in_the_order_of_the_help_and_none_is_invented() -> N
     assert re.findall(r"^\| (.+?) \| \[", index, re.MULTILINE) == [*COMMAND_CHAPTERS]
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_on_a_page_exists_and_has_the_flags_it_is_given(page: str) -> None:
+    known = commands()
+    blocks_of_code = [block.text for block in blocks(page) if block.language != "python"]
+    inline = re.findall(r"`(closeloop [^`]+)`", _BLOCK.sub("", PAGES[page]))
+    for typed in re.findall(
+        r"(?:^|\$ |&& |\| )closeloop ([a-z][^`|&#\n]*)", "\n".join([*blocks_of_code, *inline]), re.M
+    ):
+        words = typed.split()
+        name = next((one for one in (" ".join(words[:2]), words[0]) if one in known), None)
+        assert name or words[0] in COMMAND_GROUPS or words[0] in ("help", "listens"), typed
+        if name is None:
+            continue
+        flags = {
+            f"--{one.rstrip('_').replace('_', '-')}"
+            for one in inspect.signature(known[name]).parameters
+        }
+        given = set(re.findall(r"(?<!\S)--[a-z-]+", typed))
+        assert given <= flags | {"--set", "--help", "--quiet", "--verbose"}, typed
+
+
 @pytest.mark.parametrize("name", ["", *COMMAND_GROUPS, *commands()])
 def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
@@ -475,6 +497,13 @@ def test_the_pages_made_of_docstrings_are_up_to_date() -> None:
     }
     for path, text in written.items():
         assert path.read_text(encoding="utf-8") == text, f"{path.name}: run `make docs`"
+
+
+def test_the_page_about_python_has_every_name_that_is_exported() -> None:
+    titles = re.findall(r"^### (\w+)$", PAGES["python-api.md"], re.MULTILINE)
+    assert sorted(titles) == sorted({*closeloop.__all__, "open"})
+    for name in titles:
+        assert inspect.getdoc(getattr(closeloop, name)), name
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -143,7 +143,7 @@ def test_a_task_that_passes_untouched_is_not_run(project):
     small_project.git(project, "apply", "tasks/fix.patch")
     small_project.git(project, "commit", "-qam", "Fix add")
     results = run(project, "fix", "question")
-    assert results.skipped == {"fix": "doing nothing passes"}
+    assert results.skipped == {"fix": "an empty change passes"}
     assert {row.task for row in results.attempts} == {"question"}
 
 
@@ -164,7 +164,7 @@ def test_a_task_that_was_not_run_is_looked_at_again(project):
     ("broken", "why"),
     [
         ("setup: [no-such-tool]\n", "no-such-tool"),
-        (f"base: {'0' * 40}\n", "fetch it, or take the task out"),
+        (f"base: {'0' * 40}\n", "fetch it yourself, or remove the task"),
     ],
     ids=["its environment rots", "its base is gone"],
 )
@@ -195,7 +195,7 @@ def test_what_the_machine_failed_is_begun_again_as_a_new_attempt(project):
     results = run(project, "question")
     rows = [row for row in results.attempts if row.variant_name == "closer"]
     assert [(row.retry, row.exit, row.outcome) for row in rows] == [(2, "machine", "unscored")]
-    assert "no dialogue is for" in (rows[0].outcome_cause or "")
+    assert "no dialogue matches" in (rows[0].outcome_cause or "")
     assert rows[0].parent is not None
 
 
@@ -241,7 +241,7 @@ def test_an_agent_that_never_stops_is_stopped(project, monkeypatch):
 def test_two_variants_that_are_the_same_are_told_apart_from_none(project):
     file = project / "closeloop.toml"
     file.write_text(file.read_text().replace("spiraller.yaml", "closer.yaml"))
-    with pytest.raises(BadInput, match="'closer' and 'spiraller' are the same"):
+    with pytest.raises(BadInput, match="'closer' and 'spiraller' differ only in their names"):
         run(project)
 
 

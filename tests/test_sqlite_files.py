@@ -63,7 +63,7 @@ def test_a_check_ends_beside_coverage_data_whose_views_never_do(tmp_path: Path) 
     finally:
         checking.kill()
     assert checking.returncode == 0, printed
-    assert "not coverage data" in " ".join(printed.split())
+    assert "not readable as coverage data" in " ".join(printed.split())
     assert "\nRisk " in printed  # the rest of the risk is looked at all the same
 
 
@@ -86,7 +86,7 @@ COMPUTED = "CREATE TABLE line_bits (file_id, numbits GENERATED ALWAYS AS (x'ff')
 )
 def test_other_data_is_no_coverage_data(tmp_path: Path, spoiled: str) -> None:
     path = database(tmp_path / ".coverage", COVERAGE + spoiled)
-    with pytest.raises(BadInput, match="not coverage data"):
+    with pytest.raises(BadInput, match="not readable as coverage data"):
         read_line_coverage(path)
 
 

@@ -125,8 +125,8 @@ def test_a_change_cannot_take_its_own_check_out_of_the_sandbox(repo: Path, form)
     told = said(done)
     names = "sandbox.kind, sandbox.read, sandbox.env, sandbox.hosts"
     commit = git(repo, "rev-parse", "main").strip()[:12]
-    assert f"Ignored in closeloop.toml: {names}, as the change under check may have" in told
-    assert f"believed in commit {commit}, which is before the change or in" in told
+    assert f"Ignored in closeloop.toml: {names}, because the change being checked may have" in told
+    assert f"trusted in commit {commit}, which is older than the change or in" in told
 
 
 def test_what_was_committed_before_the_change_is_believed(repo: Path) -> None:

@@ -40,7 +40,7 @@ ALL_TIERS: tuple[CheckTier, ...] = ("tools", "quality", "risk")
 class ResultTable(Sequence["TableRow"]):
     """The rows of one table: a sequence of dictionaries, each with every column.
 
-    A value that is not known is None.
+    An unknown value is None.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class ResultTable(Sequence["TableRow"]):
         return f"<p>{len(self)} {self.name}</p>{html_table(columns, cells)}"
 
     def to_records(self) -> list[TableRow]:
-        """The rows as dictionaries, which may be changed without changing the table."""
+        """Copies of the rows, as a list of dictionaries."""
         return [dict(row) for row in self._rows]
 
     def to_arrow(self) -> pyarrow.Table:
@@ -112,7 +112,7 @@ def _shorten_cell(value: Any) -> str | None:
 
 
 class Project:
-    """The stored results of one project. The store is opened for each call, and closed again."""
+    """The stored results of one project. Each call opens and closes the store."""
 
     def __init__(self, configuration: ProjectConfiguration) -> None:
         self.configuration = configuration
@@ -126,7 +126,7 @@ class Project:
         return self._load_table("attempts")
 
     def findings(self, *attempts: str) -> ResultTable:
-        """What the rules and judges found in the traces, with the events they cite."""
+        """Findings of rules and judges, with the numbers of the events they cite."""
         return self._load_table("findings", attempts)
 
     def events(self, *attempts: str) -> ResultTable:
@@ -134,7 +134,7 @@ class Project:
         return self._load_table("events", attempts)
 
     def scores(self, *attempts: str) -> ResultTable:
-        """Every score of the attempts that count, computed and given by people or judges."""
+        """Every score: computed, or given by people, judges and programs."""
         return self._load_table("scores", attempts)
 
     def add_scores(
@@ -157,7 +157,7 @@ class Project:
         )
 
     def pulls(self) -> ResultTable:
-        """Every pull request that is known: author, agent, state, review rounds, size."""
+        """Every known pull request: author, agent, state, review rounds, size."""
         return self._load_table("pulls")
 
     def trace(self, attempt: str) -> Trace:
@@ -177,7 +177,7 @@ class Project:
     def compare(
         self, *names: str, scores: Sequence[str] = (), margin: float = 0.05
     ) -> CompareReport:
-        """Compare variants, agents, models or times by name; the first is the baseline."""
+        """Compare variants, agents, models or periods by name; the first is the baseline."""
         from closeloop.cli.console import require_margin
         from closeloop.metrics.score_columns import project_scores
         from closeloop.metrics.variant_comparison import compare_by_name
@@ -208,18 +208,19 @@ class Project:
 
 
 def open(folder: str | os.PathLike[str] = ".") -> Project:  # noqa: A001 - called closeloop.open
-    """Open the project that a folder lies in, by its closeloop.toml or its git repository."""
+    """Open the project of a folder, found by its closeloop.toml or git repository."""
     from closeloop.cli.config import load_project
     from closeloop.records.settings import has_store
 
     place = Path(folder)
     if not place.is_dir():
-        raise BadInput(f"{place} is not a folder: name one inside a project.")
+        raise BadInput(f"{place} is not a folder: give a folder in a project.")
     configuration = load_project(place)
     if not has_store(configuration.settings, configuration.root):
         raise BadInput(
-            f"There is no store at {configuration.root / configuration.settings.store}: "
-            "`closeloop import` or `closeloop run` makes one."
+            "There is no store at "
+            f"{configuration.root / configuration.settings.store}: `closeloop import` "
+            "or `closeloop run` creates one."
         )
     return Project(configuration)
 
@@ -227,11 +228,11 @@ def open(folder: str | os.PathLike[str] = ".") -> Project:  # noqa: A001 - calle
 def read(path: str | os.PathLike[str]) -> Session:
     """Read the recorded session in a file or folder, in any format that `import` reads.
 
-    Secrets are removed. BadInput where there is none, or more than one.
+    Secrets are removed. Raises BadInput if there is no session, or more than one.
     """
     sessions = read_all(path)
     if len(sessions) > 1:
-        raise BadInput(f"{path} holds {len(sessions)} sessions: use closeloop.read_all(path).")
+        raise BadInput(f"{path} contains {len(sessions)} sessions: use closeloop.read_all(path).")
     return sessions[0]
 
 
@@ -265,7 +266,7 @@ def read_all(path: str | os.PathLike[str]) -> list[Session]:
 def measure(recorded: Session | Trace) -> Measurement:
     """Measure a trace: iterations, findings with the events they cite, process score.
 
-    By the rules of the project that the current folder lies in.
+    The rules and thresholds are those of the project in the current folder.
     """
     from closeloop.cli.config import load_project
     from closeloop.metrics.attempt_measuring import project_rulebook
@@ -278,7 +279,7 @@ def measure(recorded: Session | Trace) -> Measurement:
 
 
 def compare(*names: str, scores: Sequence[str] = (), margin: float = 0.05) -> CompareReport:
-    """`open().compare(…)`: which variant of the project in the current folder is better."""
+    """Compare variants of the project in the current folder: `open().compare(…)`."""
     return open().compare(*names, scores=scores, margin=margin)
 
 

@@ -84,7 +84,7 @@ class FixedReplyModel:
 
 
 def check_agent(agent: Agent, replies: Sequence[ModelReply] = (DONE_REPLY,)) -> Work:
-    """Let the agent work with a model that gives these replies, and check what it leaves."""
+    """Let the agent work with a model that gives these replies, and check its result."""
     work = anyio.run(_run_agent, agent, replies)
     check_work(work)
     return work
@@ -634,7 +634,7 @@ def check_encoder(encoder: Encoder) -> None:
 
     assert encoder.id, "it needs an id"
     assert encoder.id.strip() == encoder.id, "its id is one word"
-    assert -1.0 < encoder.floor <= encoder.alike <= 1.0, "floor and alike are likenesses, in order"
+    assert -1.0 < encoder.floor <= encoder.alike <= 1.0, "floor and alike are ordered similarities"
     assert encoder.ready(), "what it needs is not here"
     rows = encoder.encode(SAMPLE_TEXTS)
     assert rows.shape[:1] == (len(SAMPLE_TEXTS),), "a row for each text"
@@ -656,7 +656,7 @@ def check_encoder(encoder: Encoder) -> None:
 
 
 def check_scorer(scorer: Scorer, *shown: ScoredAttempt) -> None:
-    """AssertionError says what the scorer does not keep to; give it attempts of your own, too."""
+    """Check that a scorer keeps its contract, also on attempts of yours; raises AssertionError."""
     assert scorer.scores, "a scorer without scores scores nothing"
     build_catalogue({}, [scorer])  # BadInput of a name that is taken, or of a range that is none
     attempt = Attempt(id="0", origin="production", exit="finished")

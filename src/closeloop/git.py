@@ -75,7 +75,7 @@ FILTERING_COMMANDS = frozenset(
 FILTER_KEYS = r"^filter\..*\.(clean|smudge|process|required)$"
 DIFFING_COMMANDS = frozenset({"diff", "diff-files", "diff-index", "diff-tree", "log", "show"})
 
-REFETCH_HINT = "`git fetch --refetch --no-filter` brings it"
+REFETCH_HINT = "`git fetch --refetch --no-filter` fetches it"
 """What a partial clone left out."""
 _MISSING_OBJECT = re.compile(
     r"from promisor remote|\bbad object |\b(?:unable to (?:read|find)|not read|bad|missing)"
@@ -115,7 +115,7 @@ def find_repository(start: Path) -> GitRepository | None:
     Git would believe a configured `core.worktree`, which may lead anywhere.
     """
     if not start.is_dir():
-        raise BadInput(f"{start} is not a folder: name one with a git repository.")
+        raise BadInput(f"{start} is not a folder: give one with a git repository.")
     start = start.resolve()
     for root in (start, *start.parents):
         for folder, bare in ((_follow_git_file(root / ".git"), False), (root, True)):
@@ -239,7 +239,7 @@ def _execute_git(
         )
     except subprocess.TimeoutExpired:
         command_line = " ".join(arguments)[:200]
-        raise MachineFailed(f"`git {command_line}` took over {seconds:.0f} seconds.") from None
+        raise MachineFailed(f"`git {command_line}` took more than {seconds:.0f} seconds.") from None
     except FileNotFoundError:
         raise MachineFailed("Git is not installed: install it, then try again.") from None
 

@@ -106,7 +106,7 @@ def test_what_ends_while_the_database_is_locked_is_kept_by_the_next_run(project:
         other.rollback()
     # The first may be saved, and a third claimed, before the second begins and locks the database.
     assert len(begun) in (2, 3)
-    assert f"lies safe in {project / ATTEMPTS_FOLDER}: `closeloop run` goes on" in said
+    assert f"are saved in {project / ATTEMPTS_FOLDER}: continue with `closeloop run`" in said
     aside = list((project / ATTEMPTS_FOLDER).glob("*.unsaved"))
     assert 1 <= len(aside) == len(begun) - len(kept(project))
     again = run(project)
@@ -137,7 +137,7 @@ def test_where_the_folder_cannot_be_written_either_that_is_said(project: Path) -
         (begun, said) = run(project, listen=listen)
         other.rollback()
     assert "nor can" in said
-    assert "`closeloop run` does the last tries again" in said
+    assert "run `closeloop run` to repeat the last tries" in said
     (project / ATTEMPTS_FOLDER).unlink()
     assert begun in run(project)
 

@@ -215,9 +215,7 @@ def test_a_key_that_is_refused_holds_its_variant_back_and_the_others_go_on(proje
     told = Counter((row.variant_name, row.exit) for row in ran.results.attempts)
     assert told == {("closer", "machine"): 1, ("spiraller", "finished"): 3}
     assert len(ran.started) == 4
-    assert (
-        held(ran) == ["they would fail as another one did: The key in X was refused: check it"] * 2
-    )
+    assert held(ran) == ["they would fail like another one: The key in X was refused: check it"] * 2
     assert {row.exit for row in run(project, repeats=3).results.attempts} == {"finished"}
 
 
@@ -312,7 +310,7 @@ def test_money_is_involved_where_somebody_sends_a_bill(model, paid):
     [
         (".", "the tasks"),
         (".closeloop", "other attempts"),
-        (".closeloop/attempts", "attempts put aside"),
+        (".closeloop/attempts", "unsaved attempts"),
         ("tasks", "the tasks"),
     ],
 )
@@ -346,7 +344,7 @@ def test_a_branch_can_be_had_of_any_attempt_that_changed_something(project):
     _, store = opened(project)
     with store:
         made = branch_stored_attempt(store, by_task["fix"][:8])
-        with pytest.raises(BadInput, match="left no change"):
+        with pytest.raises(BadInput, match="has no change"):
             branch_stored_attempt(store, by_task["question"] or "")
     assert "a + b" in small_project.git(project, "show", f"{made.name}:calculator.py")
 

@@ -60,7 +60,7 @@ def test_work_that_another_process_has_taken_over_is_ended(tmp_path) -> None:
         assert store.claim_job("job", "another", 60)
         with pytest.raises(ExceptionGroup) as ended:
             run_beside(store, 1, partial(anyio.sleep, PATIENCE))
-        assert ended.group_contains(MachineFailed, match="Another process has taken this work")
+        assert ended.group_contains(MachineFailed, match="Another process has taken over this work")
 
 
 def test_one_who_holds_no_lease_between_two_attempts_goes_on(tmp_path) -> None:

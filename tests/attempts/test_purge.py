@@ -299,7 +299,7 @@ def test_what_was_put_aside_is_purged_too_and_files_are_named(project: Path) -> 
         (("--file", "nowhere.txt"), "cannot be read"),
         (("--file", "x", "--all-known"), "Choose one"),
         (("--variable", "SHORT"), "at least 8"),
-        (("--variable", "EMPTY"), "No secret was given"),
+        (("--variable", "EMPTY"), "The secret is empty"),
     ],
 )
 def test_bad_input_is_one_sentence(project: Path, arguments: tuple[str, ...], message: str) -> None:

@@ -47,7 +47,7 @@ def spread(total, weights):
 
 def test_a_small_helper_written_again_is_told_with_the_name_of_the_first(tmp_path: Path) -> None:
     (one,) = said(copied_code, tmp_path, {"shop/text.py": SLUG}, {"shop/export.py": COPY})
-    assert one.message == "`file_key` repeats `slug` in shop/text.py:5: use that."
+    assert one.message == "`file_key` duplicates `slug` in shop/text.py:5: use that."
     assert one.places == ("shop/export.py:5", "shop/text.py:5")
     assert (one.severity, one.mode) == ("warning", "context blindness")
 
@@ -64,7 +64,7 @@ def test_a_part_of_a_function_is_told_where_it_begins(tmp_path: Path) -> None:
     more = "\n    for name, part in zip(names, parts):\n        print(name.title(), part)\n"
     (one,) = said(copied_code, tmp_path, {"a.py": LONG}, {"b.py": inlined + more})
     assert (one.severity, one.places[0]) == ("warning", "b.py:3")
-    assert "`bill` repeat `spread` in a.py:3" in one.message
+    assert "`bill` duplicate `spread` in a.py:3" in one.message
 
 
 def test_code_that_only_moved_is_no_copy(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def settle(user, form):
 """
     copy = original.replace("user", "account").replace("form", "sheet").replace("settle", "square")
     found = said(copied_code, tmp_path, {"a.py": original}, {"b.py": copy})
-    assert [one.message for one in found] == ["`square` repeats `settle` in a.py:1: use that."]
+    assert [one.message for one in found] == ["`square` duplicates `settle` in a.py:1: use that."]
 
 
 def test_a_copy_that_begins_with_an_inner_function_is_told_whole(tmp_path: Path) -> None:
@@ -159,4 +159,4 @@ def test_a_copy_that_begins_with_an_inner_function_is_told_whole(tmp_path: Path)
     original = outer + body.replace("    ", "", 1).replace("\n    ", "\n")
     copy = original.replace("plan", "draft").replace("spread", "ask").replace("key", "name")
     found = said(copied_code, tmp_path, {"a.py": original}, {"b.py": copy})
-    assert [one.message for one in found] == ["`draft` repeats `plan` in a.py:1: use that."]
+    assert [one.message for one in found] == ["`draft` duplicates `plan` in a.py:1: use that."]

@@ -61,9 +61,9 @@ def test_new_imports_that_nothing_uses_are_told(tmp_path: Path) -> None:
         "web/c.ts": "import { used, spare } from './x'\nimport './effect'\nexport const y = used\n",
     }
     assert messages(tmp_path, after) == [
-        "shop/b.py:1 `os` is imported and not used.",
-        "shop/b.py:4 `Iterator` is imported and not used.",
-        "web/c.ts:1 `spare` is imported and not used.",
+        "shop/b.py:1 `os` is imported but not used.",
+        "shop/b.py:4 `Iterator` is imported but not used.",
+        "web/c.ts:1 `spare` is imported but not used.",
     ]
 
 
@@ -91,8 +91,8 @@ def test_a_value_that_is_never_read_is_told(tmp_path: Path) -> None:
     )
     script = "export function g(a) {\n  const rest = a % 3\n  let more = 1\n  return more\n}\n"
     assert messages(tmp_path, {"shop/b.py": code, "web/c.js": script}) == [
-        "shop/b.py:3 `rest` is given a value and not used.",
-        "web/c.js:2 `rest` is given a value and not used.",
+        "shop/b.py:3 `rest` is assigned but not used.",
+        "web/c.js:2 `rest` is assigned but not used.",
     ]
 
 
@@ -123,9 +123,9 @@ def test_what_follows_a_return_is_told(tmp_path: Path) -> None:
     )
     go = "package a\n\nfunc F() int {\n\treturn 1\n\tprintln(2)\n}\n"
     assert messages(tmp_path, {"shop/b.py": code, "web/c.js": script, "go/a.go": go}) == [
-        "go/a.go:5 This is never reached: the line before it ends with `return`.",
-        "shop/b.py:3 This is never reached: the line before it ends with `return`.",
-        "web/c.js:3 This is never reached: the line before it ends with `throw`.",
+        "go/a.go:5 This is unreachable: the line before it ends with `return`.",
+        "shop/b.py:3 This is unreachable: the line before it ends with `return`.",
+        "web/c.js:3 This is unreachable: the line before it ends with `throw`.",
     ]
 
 

@@ -46,7 +46,7 @@ def test_paths_and_language_narrow_a_rule(tmp_path: Path) -> None:
         ({"text": "(unclosed"}, "cannot be read: unclosed group"),
         ({"pattern": ""}, "cannot be read: No AST root is detected"),
         ({"pattern": "a; b\nc"}, "cannot be read: Multiple AST nodes are detected"),
-        ({"pattern": "f()", "language": "klingon"}, "no language 'klingon' is known"),
+        ({"pattern": "f()", "language": "klingon"}, "the language 'klingon' is not supported"),
     ],
 )
 def test_a_rule_that_cannot_be_used_is_named_and_hides_no_other(

@@ -21,7 +21,7 @@ KEY = "sk_live_" + "4eC39HqLyjWDarjtT1zdp7dc"
         ("a.py", "import subprocess\n\nsubprocess.run(x, shell=True)\n", 3, "shell"),
         ("a.py", "import yaml\n\nyaml.load(x)\n", 3, "S506"),
         ("a.py", "import requests\n\nrequests.get(x, verify=False, timeout=3)\n", 3, "S501"),
-        ("a.js", "let x\neval(x)\n", 2, "runs whatever it is given"),
+        ("a.js", "let x\neval(x)\n", 2, "runs any code it is given"),
         ("a.js", "import { exec } from 'child_process'\nexec(`rm ${x}`)\n", 2, "use `execFile`"),
         ("a.ts", "const agent = new Agent({ rejectUnauthorized: false })\n", 1, "not verified"),
         ("a.go", "package a\n\nvar c = tls.Config{InsecureSkipVerify: true}\n", 3, "not verified"),
@@ -64,7 +64,7 @@ def test_without_ruff_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (one,) = unsafe_code.check(inspection)
     assert isinstance(one, Unmeasured)
     assert one.reason == (
-        "ruff could not look: it is not installed: install it with pip install 'closeloop[check]'"
+        "ruff failed: it is not installed: install it with pip install 'closeloop[check]'"
     )
 
 

@@ -36,7 +36,7 @@ def crowd(methods: int) -> str:
 def test_a_new_function_with_too_many_nested_paths_is_told(tmp_path: Path) -> None:
     (one,) = said(tangled_function, tmp_path, {"a.py": "x = 1\n"}, {"b.py": tangle(8)})
     assert one.places == ("b.py:1",)
-    assert "`decide` has 17 paths nested to a weight of 24 (limit 10)" in one.message
+    assert "`decide` has 17 paths with a cognitive complexity of 24 (limit 10)" in one.message
 
 
 def test_a_flat_list_of_cases_is_not_tangled(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_class_with_too_many_methods_is_told_with_its_jobs(tmp_path: Path) -> 
     (one,) = said(oversized, tmp_path, {"a.py": crowd(24)}, {"a.py": crowd(28)})
     assert one.rule == "oversized-class"
     assert one.message == (
-        "`Shop` has 28 methods (24 before), more than 25: those around `do_0` and those around"
+        "`Shop` has 28 methods (24 before), more than 25: methods around `do_0` and methods around"
         " `do_1` share nothing."
     )
 

@@ -84,7 +84,10 @@ COMMANDS = {f"shop/cli/{name}.py": command(name) for name in NAMES}
 def test_a_new_command_that_lacks_what_all_others_call_is_told(tmp_path: Path) -> None:
     after = {"shop/cli/refund.py": "def refund(found):\n    print(found)\n"}
     (one,) = said(odd_one_out, tmp_path, COMMANDS, after)
-    assert one.message == "Nearly all 6 files beside it call `say_json`: is it meant not to?"
+    assert (
+        one.message
+        == "Nearly all 6 files in this folder call `say_json`: is the difference intended?"
+    )
     assert (one.severity, one.places) == ("info", ("shop/cli/refund.py:1",))
 
 
@@ -104,7 +107,7 @@ def test_a_new_handler_without_the_decorator_of_all_others_is_told(tmp_path: Pat
     after = before + "def page_new(request):\n    return 7\n"
     (one,) = said(odd_one_out, tmp_path, {"views.py": before}, {"views.py": after})
     assert one.message == (
-        "Nearly all 6 functions beside `page_new` bear `@signed_in`: is it meant not to?"
+        "Nearly all 6 functions beside `page_new` bear `@signed_in`: is the difference intended?"
     )
 
 

@@ -40,7 +40,7 @@ def test_a_class_that_checks_and_saves_is_told(tmp_path: Path) -> None:
     assert told([one]) == [("info", "a.py:1")]
     assert one.message == (
         "`TaskHandler` does 2 jobs: `read`, `check`, `explain` and `connect`, `save`, `load` share"
-        " no field and call none of each other: consider splitting it."
+        " no field and do not call each other: consider splitting it."
     )
 
 

@@ -65,19 +65,19 @@ def changed(path: str, old: str, new: str) -> dict[str, str]:
         (
             changed("tests/test_shop.py", "def test_net", "@pytest.mark.skip()\ndef test_net"),
             "tests/test_shop.py:5",
-            "`test_net` is switched off",
+            "`test_net` is disabled",
         ),
         (
             changed("tests/test_shop.py", "net():\n", "net():\n    pytest.skip('later')\n"),
             "tests/test_shop.py:6",
-            "`test_net` is switched off",
+            "`test_net` is disabled",
         ),
         (changed("cart.test.ts", "it('adds up'", "it.skip('adds up'"), "cart.test.ts:2", "`adds"),
         (changed("cart.test.ts", "it('adds up'", "it.only('adds up'"), "cart.test.ts:2", "other"),
         (
             changed("shop_test.go", "T) {\n", 'T) {\n\tt.Skip("later")\n'),
             "shop_test.go:6",
-            "`TestNet` is switched off",
+            "`TestNet` is disabled",
         ),
         (
             changed("tests/test_shop.py", "assert value == 4", "assert True"),
@@ -87,12 +87,12 @@ def changed(path: str, old: str, new: str) -> dict[str, str]:
         (
             changed("tests/test_shop.py", "assert value == 4", "assert value is not None"),
             "tests/test_shop.py:12",
-            "`assert value == 4` became `assert value is not None`, which says less",
+            "`assert value == 4` became `assert value is not None`, which checks less",
         ),
         (
             changed("cart.test.ts", "expect(total([])).toBe(0)", "expect(total([])).toBeDefined()"),
             "cart.test.ts:6",
-            "says less",
+            "checks less",
         ),
         (
             changed("tests/test_shop.py", "    assert value == 4\n", ""),

@@ -101,7 +101,7 @@ def test_every_stage_of_a_first_check_is_a_line_in_logs(repo: Path) -> None:
         "preparing the base",
         copying,
         "setting up, 1 of 1: true",
-        "risk by the repository's history",
+        "risk from the repository's history",
     ]
     assert {"reading the change", "test before the change", "test after the change"} <= {*stages}
 
@@ -155,24 +155,24 @@ def test_one_run_writes_a_report_for_everybody(repo: Path, tmp_path: Path) -> No
     assert json.loads(files["sarif"].read_text())["version"] == "2.1.0"
     assert json.loads(files["gitlab"].read_text()) == []
     assert "<testsuites" in files["junit"].read_text()
-    assert json.loads(files["json"].read_text())["title"] == "what is staged"
+    assert json.loads(files["json"].read_text())["title"] == "the staged changes"
 
 
 def test_a_commit_that_changes_nothing_is_let_through(repo: Path) -> None:
     (repo / "cart.py").write_text("not staged")
     code, out, err = checked(repo, "--staged")
     assert (code, out) == (0, "")
-    assert "no change in what is staged" in err
+    assert "No change in the staged changes" in err
 
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ((), "no change"),
+        ((), "No change in"),
         (("--format", "sarfi"), "Did you mean 'sarif'"),
-        (("--format", "sarif=/nowhere/x"), "no file that can be written"),
+        (("--format", "sarif=/nowhere/x"), "has no valid file name"),
         (("--format", "sarif", "--json"), "standard output"),
-        (("--format", "terminal=x"), "only printed"),
+        (("--format", "terminal=x"), "only be printed"),
         (("main", "--staged"), "only one"),
         (("nowhere..main",), "nowhere"),
         (("main", "--patch", "x"), "only one"),
@@ -260,5 +260,5 @@ def test_reasons_are_told_in_words_that_a_reviewer_needs() -> None:
         "test failed, as without this change",
         "types timed out",
         "2 errors",
-        "its risk is high, which waits for a person",
+        "its risk is high, which needs a person's approval",
     )

@@ -77,7 +77,7 @@ def test_a_check_makes_no_store(repo: Path, capsys: pytest.CaptureFixture[str]) 
     checked(capsys)
     assert not (repo / ".closeloop").exists()
     said = checked(capsys, "attempt:abc", code=2)
-    assert "There is no store" in said
+    assert "No store exists" in said
     assert not (repo / ".closeloop").exists()
 
 
@@ -115,7 +115,7 @@ def test_an_attempt_is_checked_on_the_commit_that_it_began_from(
     ("arguments", "why"),
     [
         (("attempt:zzz",), "No attempt begins with 'zzz'"),
-        (("attempt:abc", "--staged"), "each of them names a change"),
+        (("attempt:abc", "--staged"), "Give only one of"),
     ],
 )
 def test_what_is_no_attempt_is_told_in_a_sentence(

@@ -114,14 +114,16 @@ def test_the_model_may_be_named_in_the_settings_and_what_it_invents_is_counted(r
     git(repo, "commit", "-qm", "Let a model review", "closeloop.toml")
     found, reasons = reviewed(repo)
     assert found == []
-    assert reasons == ["3 of the model's findings quote what no added line says: left out"]
+    assert reasons == [
+        "3 of the model's findings quote text that is not in any added line: ignored"
+    ]
 
 
 @pytest.mark.parametrize(
     ("say", "reason"),
     [
-        ("Looks good to me!", "no answer that can be read"),
-        ('{"seal": "0000000000000000", "findings": []}', "does not carry the seal"),
+        ("Looks good to me!", "no valid reply"),
+        ('{"seal": "0000000000000000", "findings": []}', "does not contain the seal"),
     ],
 )
 def test_an_answer_that_is_none_is_told_and_the_other_checks_go_on(
@@ -144,7 +146,7 @@ def test_what_does_not_fit_into_six_questions_is_told_as_not_shown(repo: Path) -
     (repo / "cart.py").write_text("".join(f"x_{n} = {n:060}\n" for n in range(3000)))
     found, (unanswered, unshown) = reviewed(repo, "--set", f"check.model={scripted(repo, 'no')}")
     assert found == []
-    assert unanswered.startswith("6 of 6 parts: the model gave no answer")
+    assert unanswered.startswith("6 of 6 parts: the model gave no valid reply")
     assert re.fullmatch(r"only \d+ of 3000 added lines were shown to the model: .+", unshown)
 
 

@@ -196,7 +196,7 @@ def test_without_the_package_or_a_key_the_message_says_what_to_do(app, tmp_path,
     with pytest.raises(BadInput, match="cannot be read"):
         sign_app_token(AppCredentials(app="1", key_file=tmp_path / "none.pem"), now)
     (tmp_path / "bad.pem").write_text("no key")
-    with pytest.raises(BadInput, match="holds no private key of RSA"):
+    with pytest.raises(BadInput, match="contains no RSA private key"):
         sign_app_token(AppCredentials(app="1", key_file=tmp_path / "bad.pem"), now)
     monkeypatch.setitem(sys.modules, "jwt", None)
     with pytest.raises(BadInput, match=r"pip install 'closeloop\[github-app\]'"):
@@ -334,7 +334,7 @@ def test_the_action_on_a_fork_has_no_secrets_and_leaves_its_report_in_the_job(tm
             lambda pause: open_github(REPO, TOKEN, host.address, pause),
             lambda hub: publish_report(hub, pull, BAD, summary),
         )
-    assert any("from a fork the token only reads" in note for note in told.notes)
+    assert any("from a fork the token is read-only" in note for note in told.notes)
     assert "closeloop" in summary.read_text()
     assert (repository.runs, repository.comments) == ({}, [])
 

@@ -36,7 +36,7 @@ def test_a_request_becomes_a_pull_request_with_its_report_and_its_label(tmp_path
     assert result.pull.url == pull["html_url"]
     assert github.labels == ["risk:low"] == [*result.pull.labels]
     assert f"Attempt-Id: {result.attempt}" in pull["body"].splitlines()
-    assert "Not resolved" not in pull["body"]
+    assert "Unresolved" not in pull["body"]
     assert result.branch is not None
     assert (
         pull["head"]["ref"]
@@ -108,7 +108,7 @@ def test_what_is_never_mended_is_written_down_after_two_cycles(tmp_path: Path) -
         result = ask(project, environ=github.environ)
     assert (result.state, result.cycles, result.verdict) == ("unresolved", 2, "block")
     (pull,) = github.pulls
-    assert "### Not resolved" in pull["body"]
+    assert "### Unresolved" in pull["body"]
     assert "found: - b" in pull["body"]
     assert "no better" in pull["body"]
     assert git(github.bare, "show", f"{result.branch.name}:calc.py") == WRONG
@@ -139,9 +139,9 @@ def test_a_critical_change_is_a_draft_that_waits_for_a_person(tmp_path: Path) ->
         assert (result.state, result.risk) == ("held", "critical")
         (pull,) = github.pulls
         assert pull["draft"] is True
-        assert "**On hold:**" in pull["body"]
-        assert "Not resolved" not in pull["body"]
-        assert result.reasons == ("its risk is critical, which waits for a person",)
+        assert "**Blocked:**" in pull["body"]
+        assert "Unresolved" not in pull["body"]
+        assert result.reasons == ("its risk is critical, which needs a person's approval",)
         assert sorted(github.labels) == ["hold", "risk:critical"]
 
 
@@ -154,7 +154,10 @@ def test_where_there_are_no_drafts_the_label_holds_it(tmp_path: Path) -> None:
     assert result.pull is not None
     assert result.pull.draft is False
     assert "hold" in github.labels
-    assert "This repository has no drafts: only the label says that it waits." in result.notes
+    assert (
+        "This repository has no draft pull requests: only the label shows that it is blocked."
+        in result.notes
+    )
 
 
 def test_a_hold_can_be_turned_off(tmp_path: Path) -> None:

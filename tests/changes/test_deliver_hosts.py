@@ -104,7 +104,7 @@ def test_an_issue_may_come_from_a_file(tmp_path: Path) -> None:
     told = {"title": "Double", "number": 3, "body": None, "author": {"login": "ann"}, "url": "u"}
     issue = issue_from_map(told, "issue.json")
     assert (issue.number, issue.title, issue.author, issue.body) == (3, "Double", "ann", "")
-    with pytest.raises(BadInput, match="holds no issue"):
+    with pytest.raises(BadInput, match="is not an issue"):
         issue_from_map({"name": "x"}, "issue.json")
 
 
@@ -167,7 +167,7 @@ def test_requests_are_text_a_file_or_standard_input(
     shown = typed(project, "deliver", "--resume", json.loads(told.stdout)["id"][:6])
     assert shown.returncode == 0
     assert shown.stdout.startswith(f"Delivered: {REQUEST}")
-    assert "the agent works: done before" in shown.stderr
+    assert "the agent works: already done" in shown.stderr
 
 
 @pytest.mark.parametrize(
@@ -176,10 +176,10 @@ def test_requests_are_text_a_file_or_standard_input(
         ((), "Give a REQUEST, --issue or both"),
         (("  ",), "The request is empty"),
         (("x", "--resume", "abc"), "Give a REQUEST, --issue or both"),
-        (("--resume", "abc", "--model", "x"), "goes on with who began it"),
+        (("--resume", "abc", "--model", "x"), "A resumed delivery keeps its agent"),
         (("x", "--variant", "nobody"), "nobody"),
         (("x", "--variant", "worker", "--model", "openai/x"), "Give either --variant"),
-        (("--issue", "12"), "there is no token"),
+        (("--issue", "12"), "needs a token"),
         (("--issue", "missing.json"), "cannot be read"),
         (("x", "--base", "nowhere"), "There is no commit 'nowhere'"),
         (("x", "--set", "deliver.budget=0"), "'deliver.budget' must be more than 0"),
@@ -200,7 +200,7 @@ def test_what_is_not_resolved_is_said_with_exit_code_1(tmp_path: Path) -> None:
     project = build(tmp_path / "project", first=writes(WRONG), fixes=(writes(WRONG + "\n"),) * 2)
     done = typed(project, "deliver", REQUEST)
     assert done.returncode == 1
-    assert done.stdout.startswith("Delivered, with failures that are not resolved")
+    assert done.stdout.startswith("Delivered with unresolved failures")
     assert "no results" in done.stdout or "test failed" in done.stdout
 
 
@@ -263,7 +263,7 @@ def test_a_host_that_would_refuse_is_noticed_before_the_agent_works(
             github.installed = False
         done = typed(project, "deliver", REQUEST, **environ)
         assert done.returncode == 2
-        assert "would take no pull request from us" in done.stderr
+        assert "does not accept a pull request" in done.stderr
         assert reason in done.stderr
     with open_store(str(project / ".closeloop/closeloop.db")) as store:
         assert [one.kind for one in store.events.list_after(0)] == ["delivery.requested"]

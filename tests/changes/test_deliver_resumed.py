@@ -169,7 +169,7 @@ def test_a_dry_run_makes_the_branch_and_the_next_run_opens_the_pull_request(
     with hosted(project) as github:
         dry = ask(project, environ=github.environ, dry_run=True)
         assert (dry.state, dry.pull, github.pulls) == ("delivered", None, [])
-        assert dry.notes == ("It is a dry run: no pull request was opened.",)
+        assert dry.notes == ("Dry run: no pull request was opened.",)
         wet = ask(project, environ=github.environ)
     assert wet.id == dry.id
     assert wet.branch == dry.branch

@@ -121,7 +121,7 @@ def test_a_limit_is_told_from_a_refusal(
 def test_no_answer_without_end_is_read(host: FakeGitHub, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(code_host, "MAX_BODY_BYTES", 1000)
     host.write("x" * 2000)
-    assert "without end" in " ".join(tell(host).notes)
+    assert "endless response" in " ".join(tell(host).notes)
 
 
 def test_something_else_than_github_is_recognised(host: FakeGitHub):

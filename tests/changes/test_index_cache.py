@@ -154,7 +154,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(repository: Path, tmp_pa
 
     assert told(repository, tmp_path / "file") == cold
     with indexed(repository, tmp_path / "file") as index:
-        assert "cannot be kept" in index.notes[0]
+        assert "cannot be saved" in index.notes[0]
 
 
 def test_an_index_that_was_killed_midway_is_finished_the_next_time(

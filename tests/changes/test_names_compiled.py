@@ -156,7 +156,10 @@ def test_what_was_missing_before_is_not_held_against_the_change(
 def test_a_compiler_that_does_not_run_is_told(tmp_path: Path) -> None:
     (told,) = compile_change(tmp_path, compared("", "go: not found", "inert"))
     assert isinstance(told, Unmeasured)
-    assert told.reason == "Go's types: `go build ./...` tells nothing of both ends: inert"
+    assert (
+        told.reason
+        == "Go's types: `go build ./...` gives no comparable result before and after: inert"
+    )
 
 
 def test_a_language_that_nothing_compiles_is_told(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def test_a_key_is_compared_with_what_stood_in_its_table(
     with inspected(tmp_path, SHOP, {"pyproject.toml": changed}) as inspection:
         told = [one.message for one in names.check(inspection) if isinstance(one, Finding)]
     assert told == (
-        [f"`{key}` stands nowhere else in the repository's settings; did you mean `{real}`?"]
+        [f"`{key}` occurs nowhere else in the repository's settings; did you mean `{real}`?"]
         if real
         else []
     )

@@ -34,8 +34,8 @@ def found(
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("stock.take(1, force_mode=True)", "takes no argument `force_mode`"),
-        ("subprocess.run(['ls'], max_seconds=3)", "takes no argument `max_seconds`"),
+        ("stock.take(1, force_mode=True)", "has no parameter `force_mode`"),
+        ("subprocess.run(['ls'], max_seconds=3)", "has no parameter `max_seconds`"),
         ("stock.take_all()", "`take_all`"),
         ("from shop.stock_helpers import Stock", "`stock_helpers`"),
         ("from subprocess import run_all", "`run_all` does not exist in `subprocess`"),
@@ -149,7 +149,7 @@ def test_a_verdict_does_not_depend_on_what_was_checked_before(tmp_path: Path) ->
         added = "import attr\n\n\n@attr.s\nclass Crate:\n    pass\n"
         results.append([one.message for one in found(folder, added, before)])
     assert results[0] == ["`s` does not exist in `attr`."]
-    assert results[1] == ["`attr` is imported, and no manifest declares it."]
+    assert results[1] == ["`attr` is imported, but no manifest declares it."]
 
 
 def test_folders_that_became_empty_are_removed(tmp_path: Path) -> None:

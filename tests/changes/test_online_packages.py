@@ -125,7 +125,7 @@ def test_nothing_is_asked_unless_it_is_allowed(tmp_path: Path, services: Package
 
     assert services.asked == []
     assert [gap.reason for gap in risk.unmeasured if gap.rule == AGE_RULE] == [
-        "not known, as nothing is asked over the network; `check.online` allows it"
+        "unknown, because network access is off; `check.online` allows it"
     ]
 
 
@@ -133,7 +133,7 @@ def test_nothing_is_asked_unless_it_is_allowed(tmp_path: Path, services: Package
     ("days", "warnings"),
     [
         ((900, 10), ()),
-        ((29, 2), ("its first release is younger than 30 days",)),
+        ((29, 2), ("its first release is less than 30 days old",)),
         ((31, 2), ()),
         ((4000, 1100), ("there was no release for 3 years",)),
         ((4000, 1090), ()),
@@ -160,7 +160,7 @@ def test_known_vulnerabilities_are_asked_for_by_version(
 
     changes, unknown = find_changes(tmp_path / "r", services.settings)
 
-    assert changes[0].warnings == ("PYSEC-1, PYSEC-2 is known of version 2.5",)
+    assert changes[0].warnings == ("PYSEC-1, PYSEC-2 affects version 2.5",)
     assert not unknown
     assert services.queries == [
         {"package": {"name": "some-pkg", "ecosystem": "PyPI"}, "version": "2.5"}
@@ -176,7 +176,7 @@ def test_of_a_bumped_dependency_only_vulnerabilities_are_asked(
         online = msgspec.structs.replace(one, settings=services.settings)
         changes, _ = find_dependency_changes(online)
 
-    assert changes[0].warnings == ("PYSEC-1 is known of version 2.5",)
+    assert changes[0].warnings == ("PYSEC-1 affects version 2.5",)
     assert services.asked == ["POST /v1/query"]
 
 
@@ -233,13 +233,16 @@ def trickle(handler: BaseHTTPRequestHandler) -> None:
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [
-        ((200, {}, b""), "answered something else than its format says"),
-        ((200, {}, b"\xff\x00garbage"), "answered something else"),
-        ((200, {}, b"[" * 200_000), "answered something else"),
-        ((200, {}, b'{"files": [{"upload-time": "soon"}], "vulns": 3}'), "answered something else"),
-        ((200, {}, b'{"files": [], "vulns": [{"affected": [{"package": 1}]}]}'), "something else"),
-        ((200, {}, b'{"files": 7, "vulns": [null]}'), "answered something else"),
-        ((200, {"content-encoding": "gzip"}, b"x"), "answered with compressed content"),
+        ((200, {}, b""), "is not in its format"),
+        ((200, {}, b"\xff\x00garbage"), "is not in its format"),
+        ((200, {}, b"[" * 200_000), "is not in its format"),
+        ((200, {}, b'{"files": [{"upload-time": "soon"}], "vulns": 3}'), "is not in its format"),
+        (
+            (200, {}, b'{"files": [], "vulns": [{"affected": [{"package": 1}]}]}'),
+            "is not in its format",
+        ),
+        ((200, {}, b'{"files": 7, "vulns": [null]}'), "is not in its format"),
+        ((200, {"content-encoding": "gzip"}, b"x"), "sent compressed content"),
         ((404, {}, b"{}"), "does not know it"),
         ((500, {}, b"{}"), "answered 500"),
         ((200, {"content-length": "900"}, b"{}"), "could not be reached (RemoteProtocolError)"),
@@ -254,7 +257,7 @@ def test_a_bad_answer_is_not_known(services: PackageServices, reply: Reply, reas
     assert not report.advisories
     assert [gap.rule for gap in report.unknown] == [AGE_RULE, VULNERABILITY_RULE]
     for gap in report.unknown:
-        assert gap.reason.startswith("not known of `some-pkg`: 127.0.0.1:")
+        assert gap.reason.startswith("unknown for `some-pkg`: 127.0.0.1:")
         assert reason in gap.reason
 
 
@@ -274,7 +277,7 @@ def test_an_answer_without_end_is_left(services: PackageServices) -> None:
 
     report = ask_services([QUERY], services.settings, None)
 
-    assert report.unknown[0].reason.endswith("answered with more than 32 MiB")
+    assert report.unknown[0].reason.endswith("sent more than 32 MiB")
 
 
 def test_slow_services_do_not_hold_up_the_check(services: PackageServices) -> None:
@@ -287,7 +290,7 @@ def test_slow_services_do_not_hold_up_the_check(services: PackageServices) -> No
 
     report = ask_services([QUERY], services.settings, None, seconds=0.5)
 
-    late = "not known of `some-pkg`: there was no answer within 0.5 s"
+    late = "unknown for `some-pkg`: there was no response within 0.5 s"
     assert [gap.reason for gap in report.unknown] == [late, late]
 
 
@@ -328,7 +331,7 @@ def test_a_name_cannot_lead_to_another_page(services: PackageServices, name: str
     report = ask_services([PackageQuery(ecosystem="npm", name=name)], services.settings, None)
 
     assert services.asked == ["POST /v1/query"]
-    assert report.unknown[0].reason.endswith("no package can have this name")
+    assert report.unknown[0].reason.endswith("this is not a valid package name")
 
 
 def test_hostile_ids_and_versions_are_bounded(tmp_path: Path, services: PackageServices) -> None:

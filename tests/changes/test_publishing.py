@@ -63,7 +63,7 @@ def test_a_change_that_became_clean_says_so_where_it_complained(host: FakeGitHub
     tell(host)
     tell(host, CLEAN)
     (body,) = host.bodies()
-    assert "nothing to say" in body
+    assert "found no problems" in body
 
 
 def test_comments_of_others_are_left_alone_whatever_they_begin_with(host: FakeGitHub):
@@ -147,7 +147,7 @@ def test_an_older_run_does_not_speak_for_a_newer_head(host: FakeGitHub):
     assert host.comments == {}
     assert host.labels == []
     assert len(host.runs) == 1
-    assert "moved on" in " ".join(told.notes)
+    assert "newer commits" in " ".join(told.notes)
 
 
 # Check runs

@@ -301,7 +301,7 @@ def test_a_finding_without_a_line_is_in_the_summary_only():
 
 
 def test_what_an_agent_mended_is_told_wherever_there_is_a_place_for_it():
-    added = "An agent mended it in 2 tries: add that with"
+    added = "An agent fixed it in 2 tries: apply the fix with"
     assert f"{added} `git apply /cache/mended/1f.patch`." in printed(MENDED)
     assert f"{added} `git apply /cache/mended/1f.patch`." in render_report("markdown", MENDED)
     assert added in build_check_run(MENDED).summary
@@ -311,10 +311,10 @@ def test_what_an_agent_mended_is_told_wherever_there_is_a_place_for_it():
 
 
 def test_what_an_agent_could_not_mend_is_documented():
-    told_ = "An agent did not mend it in 1 try (it ran out of time); still worse than before: test."
+    told_ = "An agent did not fix it in 1 try (it ran out of time); still worse than before: test."
     assert told_ in " ".join(printed(LEFT).split())
     page = render_report("markdown", LEFT)
-    assert "What the agent left broken" in page
+    assert "Still broken after the agent's fix" in page
 
 
 # A terminal
@@ -335,7 +335,8 @@ def test_a_terminal_shows_this():
 Not ready to merge: 1 newly failing in test; 1 error; 1 warning; risk high
 main..feature (2 files, +22 −13)
 
-Risk high   12 % (8 % to 17 %) of changes of its size were reverted or repaired, learned from 900
+Risk high   12 % (8 % to 17 %) of changes of this size were reverted or fixed later, based on 900
+changes
   Removes the public function `parse_date`.
   Larger than 83 % of changes.
 
@@ -353,8 +354,8 @@ Findings
   tally/days.py:30  needless-copy  `leap` is a copy of `is_leap` in tally/calendar.py:40.
   tally/days.py:12  odd-name  `DoIt` is not named like the rest.
 1 finding silenced.
-not looked at: unknown-name: tally/odd.py cannot be parsed
-not looked at: coverage: there is no coverage data\
+not checked: unknown-name: tally/odd.py cannot be parsed
+not checked: coverage: there is no coverage data\
 """
     )
 

@@ -32,7 +32,7 @@ def test_a_reviewer_reads_this():
 
 main..feature (2 files, +22 −13)
 
-**Risk: high.** 12 % (8 % to 17 %) of changes of its size were reverted or repaired, learned from 900.
+**Risk: high.** 12 % (8 % to 17 %) of changes of this size were reverted or fixed later, based on 900 changes.
 - Removes the public function `parse_date`.
 - Larger than 83 % of changes.
 
@@ -70,21 +70,21 @@ E   assert 28 == 29
 
 </details>
 
-<details><summary>What the risk is made of</summary>
+<details><summary>Risk factors</summary>
 
 - public API: 1 function removed ([`tally/days.py:12`](https://x.org/blob/b/tally/days.py#L12))
 - surface: 35 lines
 
 </details>
 
-<details><summary>2 things that could not be looked at</summary>
+<details><summary>2 checks that could not run</summary>
 
 - unknown-name: tally/odd.py cannot be parsed
 - coverage: there is no coverage data
 
 </details>
 
-<sub>On your own machine: `closeloop check aaaaaaaaaaaa..bbbbbbbbbbbb`</sub>
+<sub>To run it on your machine: `closeloop check aaaaaaaaaaaa..bbbbbbbbbbbb`</sub>
 """  # noqa: E501
     )
 
@@ -94,14 +94,14 @@ def test_a_clean_change_gets_one_line():
         render_comment(CLEAN)
         == """\
 <!-- closeloop:check -->
-✅ closeloop has nothing to say on main..feature (2 files, +22 −13), risk low.
+✅ closeloop found no problems in main..feature (2 files, +22 −13), risk low.
 """
     )
 
 
 def test_a_clean_change_still_says_that_something_could_not_be_looked_at():
     report = replace(CLEAN, unmeasured=(Unmeasured(rule="names", reason="no parser"),))
-    assert "1 thing that could not be looked at" in render_comment(report)
+    assert "1 check that could not run" in render_comment(report)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_change_is_not_clean_with(report: ChangeReport):
 
 def test_commits_are_named_by_the_beginning_of_their_ids():
     text = render_comment(replace(CLEAN, title=f"{'a1' * 20}..{'b2' * 32}"))
-    assert "on a1a1a1a1a1a1..b2b2b2b2b2b2 (" in text
+    assert "in a1a1a1a1a1a1..b2b2b2b2b2b2 (" in text
 
 
 def test_a_silenced_finding_is_not_told():

@@ -141,7 +141,7 @@ def test_a_new_dependency_is_told_from_a_bumped_one(tmp_path: Path) -> None:
     found = asked(tmp_path / "r", "package.json", old, new)
 
     assert [(one.name, one.new, one.text, one.warnings) for one in found] == [
-        ("react", False, "takes `react` ^18, took ^17", ()),
+        ("react", False, "changes `react` to ^18, was ^17", ()),
         ("vue", True, "adds the dependency `vue` ^3", ()),
     ]
 
@@ -149,7 +149,7 @@ def test_a_new_dependency_is_told_from_a_bumped_one(tmp_path: Path) -> None:
 def test_a_name_one_slip_from_a_popular_one_is_suspicious(tmp_path: Path) -> None:
     found = asked(tmp_path / "r", "requirements.txt", "six==1\n", "six==1\nreqeusts==2.0\n")
 
-    assert found[0].warnings == ("its name is one letter from `requests`",)
+    assert found[0].warnings == ("its name differs by one letter from `requests`",)
 
 
 def test_no_version_and_no_lock_file_is_told(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_a_new_dependency_is_looked_up_in_the_advisories_that_the_user_names(
         _, missing = find_dependency_changes(lost)
 
     assert silent[0].warnings == ()
-    assert found[0].warnings == ("PYSEC-1 is known of version 2.5",)
+    assert found[0].warnings == ("PYSEC-1 affects version 2.5",)
     assert not unread
     assert missing[0].rule == "advisories"
 

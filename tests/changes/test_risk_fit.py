@@ -88,7 +88,7 @@ def test_too_few_that_went_wrong_teach_nothing() -> None:
     told = fit_risk_model(calm)
 
     assert told.model.of == 0
-    assert "shipped default" in told.note
+    assert "the default model" in told.note
     assert estimate_chance(told.model, 100, 3) is None
     assert rank_change(told.model, 30, 1) > rank_change(told.model, 5, 1)
 
@@ -188,7 +188,7 @@ def test_on_labelled_commits_later_ones_are_foretold_from_earlier_ones() -> None
 @pytest.mark.skipif(not LABELLED.is_dir(), reason="no labelled commits here")
 @pytest.mark.parametrize("name", ["go", "jdt", "platform"])
 def test_on_labelled_commits_more_lines_go_wrong_more_often(name: str) -> None:
-    """By the shipped default too, which was never told about the project's own past."""
+    """By the the default model too, which was never told about the project's own past."""
     steps = sorted(labelled(name).past, key=lambda one: rank_change(RiskModel(), one.added, 1))
     quarters = [steps[len(steps) * n // 4 : len(steps) * (n + 1) // 4] for n in range(4)]
     rates = [sum(one.went_wrong for one in some) / len(some) for some in quarters]
@@ -207,4 +207,4 @@ def test_a_level_that_is_out_of_order_here_is_named() -> None:
     )
 
     assert "critical went wrong less often than high" in told.note
-    assert "size is all there is" in told.note
+    assert "only size is used" in told.note

@@ -91,7 +91,7 @@ def risk(folder: Path, after: Files) -> Risk:
             "adds the dependency `rich`",
         ),
         ({"config/production.yaml": "debug: false\n"}, "low", "changes configuration"),
-        ({".editorconfig": "root = true\n"}, "low", "setup of tools"),
+        ({".editorconfig": "root = true\n"}, "low", "configuration of tools"),
     ],
 )
 def test_a_change_gets_the_level_that_is_stated(
@@ -268,7 +268,7 @@ def test_a_change_of_comments_docstrings_or_layout_has_no_impact(
         told = assess_risk(inspection, history=None, model=RiskModel())
 
     assert told.level == "low"
-    assert told.reasons[0].startswith("changes nothing but comments")
+    assert told.reasons[0].startswith("changes only comments")
 
 
 def test_a_string_that_the_program_uses_is_no_comment(tmp_path: Path) -> None:
@@ -317,13 +317,13 @@ def test_a_level_that_goes_wrong_less_often_than_a_lower_one_speaks_of_impact_on
 
     assert list(list_disordered_levels(past)) == ["critical"]
     assert explain_level("critical", "breaking", past, None) == (
-        "critical speaks of impact only: here 6 % of 16 such changes went wrong, and 22 % of 105"
-        " that were high"
+        "critical refers to impact only: here 6 % of 16 such changes went wrong, and 22 % of 105"
+        " high ones"
     )
     swapped = held(("low", 9, 449), ("medium", 24, 146), ("high", 9, 65))
     assert explain_level("high", "none", swapped, None) == (
-        "high speaks of size only: here 14 % of 65 such changes went wrong, and 16 % of 146 that"
-        " were medium"
+        "high refers to size only: here 14 % of 65 such changes went wrong, and 16 % of 146"
+        " medium ones"
     )
     assert explain_level("high", "none", past, None) is None
     assert explain_level("low", "none", past, None) is None
@@ -334,7 +334,7 @@ def test_a_high_level_beside_a_low_chance_says_that_it_speaks_of_impact() -> Non
 
     note = explain_level("high", "shared", held(("low", 1, 100), ("high", 9, 100)), chance)
 
-    assert note == "high speaks of impact only: by its size the change is an ordinary one"
+    assert note == "high refers to impact only: by its size the change is an ordinary one"
 
 
 def test_a_larger_change_that_adds_to_the_api_is_above_one_that_does_not(tmp_path: Path) -> None:

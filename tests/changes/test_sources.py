@@ -171,7 +171,7 @@ class TestWorkingTree:
 
     def test_a_touched_file_with_the_same_content_is_no_change(self, repo: Path) -> None:
         os.utime(repo / "a.py", (1, 1))
-        assert refusal(repo).startswith("There is no change in working tree")
+        assert refusal(repo).startswith("No change in working tree")
 
     def test_a_change_right_after_the_index_was_written_is_seen(self, repo: Path) -> None:
         git(repo, "config", "core.trustctime", "false")
@@ -379,7 +379,7 @@ class TestSubmodulesAndPointers:
         with opened(outer) as sides:
             (file,) = sides.change.files
             assert (file.path, file.status, file.mode) == ("inner", "changed", "160000")
-            assert file.note == "a submodule: only its commit is told"
+            assert file.note == "a submodule: only its commit is shown"
             assert sides.read("after", "inner") is None
             assert sides.read("after", "inner/a.py") is None
             assert "inner" not in sides.tree("after")
@@ -387,7 +387,7 @@ class TestSubmodulesAndPointers:
 
     def test_work_inside_a_submodule_is_the_submodules(self, outer: Path) -> None:
         write(outer / "inner", a_dot_py="dirty\n", new_dot_py="n\n")
-        assert "There is no change" in refusal(outer)
+        assert "No change" in refusal(outer)
         assert set(files(outer / "inner")) == {"a.py", "new.py"}
 
     def test_a_repository_inside_that_is_not_tracked_is_told_not_read(self, repo: Path) -> None:
@@ -397,7 +397,7 @@ class TestSubmodulesAndPointers:
         write(inner, x_dot_py="x\n")
         (file,) = files(repo).values()
         assert (file.path, file.mode) == ("inner", "160000")
-        assert file.note == "not read: it is a repository of its own"
+        assert file.note == "not read: it is a separate repository"
 
     def test_a_pointer_of_git_lfs_is_not_taken_for_the_file(self, repo: Path) -> None:
         first, second = (pointer(content) for content in (b"first", b"second"))
@@ -407,17 +407,17 @@ class TestSubmodulesAndPointers:
         commit(repo)
         file = files(repo, span="HEAD")["big.bin"]
         assert file.binary
-        assert file.note == "a pointer of Git LFS: its content is not here"
+        assert file.note == "a Git LFS pointer: its content is not downloaded"
 
     def test_a_file_under_git_lfs_counts_by_the_pointer_that_git_keeps(self, repo: Path) -> None:
         write(repo, big_dot_bin=pointer(b"first"), _dot_gitattributes="*.bin filter=lfs -text\n")
         commit(repo)
         write(repo, big_dot_bin=b"first")
-        assert "There is no change" in refusal(repo)
+        assert "No change" in refusal(repo)
         write(repo, big_dot_bin=b"second")
         with opened(repo) as sides:
             assert sides.read("after", "big.bin") == pointer(b"second")
-            assert sides.change.files[0].note == "a pointer of Git LFS: its content is not here"
+            assert sides.change.files[0].note == "a Git LFS pointer: its content is not downloaded"
 
 
 def pointer(content: bytes) -> bytes:
@@ -537,7 +537,7 @@ class TestPatches:
         commit(repo)
         said = refusal(repo, patch=patch)
         assert said.startswith("made.patch does not apply")
-        assert "name the commit it was made from" in said
+        assert "give the commit it was made from" in said
         with opened(repo, patch=patch, base="HEAD~1") as sides:
             assert sides.title == "made.patch on HEAD~1"
 
@@ -570,7 +570,7 @@ class TestPatches:
         found = {}
         with opened(repo, patch=patch) as sides:
             found = {file.path: file.note for file in sides.change.files}
-        expected = "binary: the patch does not tell its content"
+        expected = "binary: the patch does not contain its content"
         assert found == {"a.py": None, "image.png": expected}
 
     def test_several_commits_in_one_mailbox_are_one_change(self, repo: Path) -> None:
@@ -588,8 +588,11 @@ class TestPatches:
         [
             ("just words\n", "This is not a patch"),
             ("--- a/x\n+++ b/x\n@@ -1,9 +1 @@\n", "does not have the lines"),
-            ("--- a/../../x\n+++ b/../../x\n@@ -1 +1 @@\n-x\n+y\n", "leads out of the repository"),
-            ("", "There is no change in odd.patch"),
+            (
+                "--- a/../../x\n+++ b/../../x\n@@ -1 +1 @@\n-x\n+y\n",
+                "points outside the repository",
+            ),
+            ("", "No change in odd.patch"),
         ],
     )
     def test_what_is_no_patch_is_refused(self, repo: Path, content: str, said: str) -> None:
@@ -613,7 +616,7 @@ def made_patch(repo: Path) -> Path:
 class TestBadInput:
     def test_a_folder_without_a_repository(self, tmp_path: Path) -> None:
         said = refusal(tmp_path)
-        assert "is not a git repository: run it inside one, or name a patch with --patch." in said
+        assert "is not a git repository: run this in one, or give a patch with --patch." in said
 
     def test_a_folder_that_does_not_exist(self, tmp_path: Path) -> None:
         assert "is not a folder" in refusal(tmp_path / "nowhere")
@@ -640,15 +643,15 @@ class TestBadInput:
         assert refusal(repo).startswith("Merge conflicts in a.py: resolve them")
 
     def test_no_change_is_said(self, repo: Path) -> None:
-        assert refusal(repo).startswith("There is no change in working tree")
-        assert refusal(repo, span="main..HEAD").startswith("There is no change in main..HEAD")
+        assert refusal(repo).startswith("No change in working tree")
+        assert refusal(repo, span="main..HEAD").startswith("No change in main..HEAD")
 
     def test_a_branch_that_nothing_is_known_to_precede(self, repo: Path) -> None:
-        assert "name both ends, as in A..main" in refusal(repo, span="main")
+        assert "give both ends, as in A..main" in refusal(repo, span="main")
 
     def test_two_bases_or_two_changes(self, repo: Path) -> None:
-        assert "has a base already" in refusal(repo, span="main..HEAD", base="main")
-        assert "name one of them" in refusal(repo, span="main", patch=repo / "a.py")
+        assert "already has a base" in refusal(repo, span="main..HEAD", base="main")
+        assert "Give only one of" in refusal(repo, span="main", patch=repo / "a.py")
 
     def test_a_shallow_clone_says_how_to_deepen_it(self, repo: Path, tmp_path: Path) -> None:
         git(repo, "checkout", "-q", "-b", "feature")

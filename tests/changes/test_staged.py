@@ -79,5 +79,5 @@ def test_conflicts_are_told(repo: Path) -> None:
 
 def test_it_is_one_change_of_several(repo: Path) -> None:
     wanted = ChangeQuery(staged=True, range="HEAD")
-    with pytest.raises(BadInput, match="name one of them"), open_sides(repo, wanted):
+    with pytest.raises(BadInput, match="Give only one of"), open_sides(repo, wanted):
         pass

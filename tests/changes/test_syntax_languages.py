@@ -253,7 +253,7 @@ def test_what_stands_after_a_long_chain_is_still_found() -> None:
 def test_a_file_over_two_megabytes_is_not_read_and_says_so() -> None:
     content = b"x = 1\n" * (MAX_SOURCE_BYTES // 6 + 1)
 
-    assert parse_module("python", content).note == "Not read: it is over 2 MB."
+    assert parse_module("python", content).note == "Not read: it is larger than 2 MB."
     assert outline_source("python", content).names == b""
 
 

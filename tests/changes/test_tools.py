@@ -258,7 +258,7 @@ def test_errors_of_the_code_start_a_fix_cycle_too(repo: Path) -> None:
     assert [one.rule for one in report.findings if one.severity == "error"] == ["concatenated-sql"]
     assert report.mending is not None
     assert (report.mending.tries, report.mending.findings) == (1, ())
-    assert "cart.py:2: `name` is written into the text of a query" in mender.prompts[1]
+    assert "cart.py:2: `name` is concatenated into the text of a query" in mender.prompts[1]
     assert report.mending.patch is not None
     assert "n = ?" in Path(report.mending.patch).read_text()
 

@@ -38,7 +38,7 @@ PATCH = (
     " def total(prices):\n+    prices = list(prices)\n     return sum(prices)\n"
 )
 PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider"
-PRAISE = "Nothing stands in the way"
+PRAISE = "Ready to merge"
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -65,8 +65,8 @@ def make_repo(folder: Path, commands: str = "", check: str = "") -> Path:
 @pytest.mark.parametrize(
     ("commands", "why"),
     [
-        ("", "no test command is known; name one under [commands]"),
-        ('lint = "true"', "no test command is known; name one under [commands]"),
+        ("", "no test command is known; set one under [commands]"),
+        ('lint = "true"', "no test command is known; set one under [commands]"),
         ('test = "no-such-uv run pytest"', "`no-such-uv` is not installed where the tools run"),
         ('setup = ["no-such-uv sync"]\ntest = "pytest"', "no-such-uv: command not found"),
         (f'test = "{sys.executable} -S -m pytest"', "found no module pytest; install it in"),
@@ -119,7 +119,7 @@ def tool(after: ToolState, output: str = "", **more: object) -> ToolRun:
         ([], "no test command is known"),
         ([tool("passed", name="lint", command="ruff check .")], "no test command is known"),
         ([tool("timed out")], "raise check.timeout"),
-        ([tool("machine trouble", note="no space")], "machine trouble (no space)"),
+        ([tool("machine trouble", note="no space")], "machine failure (no space)"),
         ([tool("not set up", "pip: no network")], "cannot be set up (pip: no network)"),
         ([tool("failed", "E: conftest.py")], "failed before any test ran (E: conftest.py)"),
         ([tool("inert", "/bin/sh: 1: uv: not found")], "`uv` is not installed"),
@@ -145,7 +145,7 @@ def test_every_report_says_it() -> None:
         text = render_report(name, UNVERIFIED)
         assert "ot verified: no test command is known" in text, name
         assert PRAISE not in text
-        assert "nothing to say" not in text
+        assert "found no problems" not in text
     run = build_check_run(UNVERIFIED)
     assert run.conclusion == "neutral"
     assert run.title.startswith("Not verified: no test command")
@@ -161,14 +161,14 @@ def test_pages_say_it() -> None:
             listed = client.get("/pulls", headers={"accept": "text/html"}).text
     assert "? not verified" in page
     assert "no test command is known" in page
-    assert "none worse, but no test was run" in page
+    assert "none worse, but no test ran" in page
     assert "? not verified" in listed
 
 
 def test_a_tier_alone_is_no_more_than_that() -> None:
     report = replace(CLEAN, tiers=("quality",), tools=(), risk=None)
-    assert report_headline(report) == "Nothing found by quality; the tools were not asked"
-    assert "the tools were not asked" in render_report("markdown", report)
+    assert report_headline(report) == "No findings in quality; the tools were not run"
+    assert "the tools were not run" in render_report("markdown", report)
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ AFTER = {f"src/{name}/x.py": "x = 1\n" for name in "abc"}
     [
         ({}, []),
         ({"max_files": 3, "max_modules": 3}, []),
-        ({"max_files": 2}, ["The change touches 3 files, and at most 2"]),
-        ({"max_modules": 1}, ["The change touches 3 modules, and at most 1"]),
+        ({"max_files": 2}, ["The change touches 3 files; the limit is 2"]),
+        ({"max_modules": 1}, ["The change touches 3 modules; the limit is 1"]),
     ],
 )
 def test_a_change_is_as_wide_as_the_limits_allow(
@@ -28,5 +28,5 @@ def test_a_change_is_as_wide_as_the_limits_allow(
 ) -> None:
     with inspected(tmp_path, {}, AFTER, settings=CheckSettings(**limits)) as inspection:
         found = [one for one in scope.check(inspection) if isinstance(one, Finding)]
-    assert [one.message.partition(" may be")[0] for one in found] == messages
+    assert [one.message.partition(": split")[0] for one in found] == messages
     assert {one.mode for one in found} <= {"scope creep"}

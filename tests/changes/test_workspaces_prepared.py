@@ -102,7 +102,7 @@ def test_a_setup_that_fails_is_no_pass(repo: Path) -> None:
     commands = CommandSettings(setup=("echo a; echo no route; false",), lint="true")
     report = checked(repo, ChangeQuery(), commands)
     assert report.verdict == "unverified"
-    assert report.reasons[0].endswith("… no route; mend commands.setup")
+    assert report.reasons[0].endswith("… no route; correct commands.setup")
     (told,) = (one for one in report.unmeasured if one.rule == "tools")
     assert told.reason.endswith("… no route")
     assert "\n" not in told.reason
@@ -167,7 +167,7 @@ def test_what_is_not_in_the_workspaces_is_told(repo: Path, tmp_path: Path) -> No
     with open_sides(repo, ChangeQuery()) as sides:
         modules, pointers, large = describe_missing_content(sides)
     assert "the submodule sub is empty in the workspaces" in modules
-    assert "the file model.bin is kept by Git LFS" in pointers
+    assert "the file model.bin is stored in Git LFS" in pointers
     assert "large.txt is too large" in large
     report = checked(repo, ChangeQuery(), CommandSettings(lint="test ! -e sub/a.txt"))
     assert report.tools[0].after == "passed"
@@ -214,7 +214,7 @@ def test_lines_that_no_test_reaches_are_measured(repo: Path, tmp_path: Path) -> 
     )
     assert report.risk
     (found,) = (one for one in report.risk.factors if one.name == "coverage")
-    assert found.text == "no test reaches 1 of 4 changed lines: a.py:4"
+    assert found.text == "no test covers 1 of 4 changed lines: a.py:4"
 
 
 def test_why_nothing_was_measured_is_told(repo: Path) -> None:
@@ -222,7 +222,7 @@ def test_why_nothing_was_measured_is_told(repo: Path) -> None:
     report = checked(repo, ChangeQuery(), CommandSettings(test="true"), coverage=True)
     assert report.risk
     (told,) = (one for one in report.risk.unmeasured if one.rule == "coverage")
-    assert "is no run of pytest or go" in told.reason
+    assert "does not run pytest or go" in told.reason
 
 
 def test_bases_that_nobody_used_for_long_make_room(repo: Path) -> None:

@@ -112,7 +112,7 @@ def test_a_model_that_costs_money_is_not_asked_unasked(project, capsys, monkeypa
     monkeypatch.setenv("OPENAI_API_KEY", "not-a-key")
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
     said = closeloop(capsys, "run", "question", "--model", "openai/gpt-5", code=2)
-    assert "This asks openai/gpt-5, which costs money: add --yes to confirm." in said
+    assert "This calls openai/gpt-5, which costs money: add --yes to confirm." in said
     assert json.loads(closeloop(capsys, "list", "attempts", "--json")) == {"items": [], "total": 0}
 
 

@@ -42,7 +42,7 @@ def typed_anew(folder: Path, *arguments: str, **environ: str) -> subprocess.Comp
     )
 
 
-TO_MAKE = "attempts to make"
+TO_MAKE = "attempts to run"
 """What is said before a run."""
 
 
@@ -52,7 +52,9 @@ def refused(folder: Path, *arguments: str, code: int = 2, **environ: str) -> str
     assert result.returncode == code, result.stdout + result.stderr
     assert "Traceback" not in result.stderr
     said = result.stderr.splitlines()
-    lines = [line for line in said if not line.endswith("run uncaged.") and TO_MAKE not in line]
+    lines = [
+        line for line in said if not line.endswith("run without a sandbox.") and TO_MAKE not in line
+    ]
     assert len(lines) == 1, result.stderr
     return lines[0].removeprefix("closeloop: ")
 
@@ -146,7 +148,7 @@ def test_a_list_that_is_empty_says_why(project):
         (["show", "--task"], "--task needs a value."),
         (["task", "new"], "NAME is missing."),
         (["task", "export", "fix"], "--format is missing."),
-        (["task", "due", "x"], "'x' is one argument too many."),
+        (["task", "due", "x"], "Unexpected argument 'x'."),
         (["nope"], 'Unknown command "nope".'),
     ],
 )
@@ -159,7 +161,7 @@ def test_what_was_typed_wrong_is_told_in_a_line_with_where_to_read_on(project, a
 
 def test_a_folder_without_its_slash_is_told_how_to_write_it(project):
     assert "write tasks/ for the tasks of that folder" in refused(project, "run", "tasks")
-    assert "No tasks in nowhere: " in refused(project, "run", "nowhere/")
+    assert "There are no tasks in nowhere: " in refused(project, "run", "nowhere/")
 
 
 @pytest.mark.parametrize(
@@ -271,7 +273,7 @@ def test_a_refused_key_is_told_once_and_not_tried_again(project):
         command = ("run", "question", "--model", "local", "--repeats", "3", "--set", "run.jobs=1")
         result = typed(project, *command, OPENAI_API_KEY=key)
     assert result.returncode == 1
-    assert "2 attempts were not started: they would fail as another one did" in result.stderr
+    assert "2 attempts were not started: they would fail like another one" in result.stderr
     assert "OPENAI_API_KEY" in result.stderr
     assert key not in result.stderr + result.stdout
 

@@ -13,7 +13,7 @@ def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     done = typed(tmp_path, "demo", ".")
     assert done.returncode == 2
-    assert "is not empty, and not a demo: name another folder." in done.stderr
+    assert "is not empty, and not a demo: choose another folder." in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 

@@ -29,7 +29,7 @@ def test_what_is_due_is_said_on_the_command_line_and_on_the_overview(tmp_path, m
     monkeypatch.chdir(folder)
     for name in ("CLOSELOOP_STORE", "CLOSELOOP_CACHE", "RAY_ADDRESS"):
         monkeypatch.delenv(name, raising=False)
-    assert "No variants were compared yet" in closeloop(capsys, "task", "due")
+    assert "No variants have been compared yet" in closeloop(capsys, "task", "due")
     closeloop(capsys, "run", "fix", "question", "--repeats", "3")
     settings = folder / "closeloop.toml"
     settings.write_text(
@@ -43,7 +43,7 @@ def test_what_is_due_is_said_on_the_command_line_and_on_the_overview(tmp_path, m
     assert report["last_look"] is None
     said = closeloop(capsys, "task", "due")
     assert "changed: fresh: never compared" in said
-    assert "last look at held-out tasks: never" in said
+    assert "last run of held-out tasks: never" in said
     project = load_project(folder)
     with open_store(str(folder / ".closeloop/closeloop.db")) as store:
         desk = PageContext(store, project.settings, project.root)

@@ -59,7 +59,7 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
     for arguments, said in (
         (("--model", "openai/gpt-9"), "set OPENAI_API_KEY"),
         (("--model", "recorded:none"), "No attempt begins with 'none'"),
-        (("--model", "scripted:s.yaml", "--port", "99999"), "Port 99999 cannot be had"),
+        (("--model", "scripted:s.yaml", "--port", "99999"), "Cannot listen on port 99999"),
     ):
         done = typed(tmp_path, "admin", "gateway", *arguments)
         assert done.returncode == 2

@@ -45,7 +45,7 @@ def look(capsys: pytest.CaptureFixture[str], *more: str) -> str:
 
 
 def test_a_look_ends_with_where_to_read_what_it_came_to(project, capsys):
-    assert "closeloop task sets   # dev beside held-out" in look(capsys)
+    assert "closeloop task sets   # compare dev and held-out" in look(capsys)
 
 
 def test_a_run_takes_dev_tasks_and_leaves_the_others_alone(project, capsys):
@@ -56,7 +56,7 @@ def test_a_run_takes_dev_tasks_and_leaves_the_others_alone(project, capsys):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("run", "riddle"), "`closeloop task unseal REASON` runs them"),
+        (("run", "riddle"), "run them with `closeloop task unseal REASON`"),
         (("task", "unseal", " "), "REASON is empty: say why the held-out tasks are run."),
     ],
 )
@@ -74,7 +74,7 @@ def test_a_name_that_no_task_has_lists_dev_tasks_alone(project, capsys, command)
 
 
 def test_a_reason_for_dev_tasks_is_refused(project, capsys):
-    assert "none is among these" in closeloop(capsys, "task", "unseal", "so", "question", code=2)
+    assert "and these are none" in closeloop(capsys, "task", "unseal", "so", "question", code=2)
 
 
 def test_a_look_is_in_the_ledger_with_who_when_why_and_the_change(project, capsys):
@@ -98,8 +98,8 @@ def test_too_many_changes_on_one_set_are_warned_of(project, capsys):
     for number in range(4):
         (project / f"p{number}.md").write_text(f"Be careful, {number} times.")
         prompts.append(look(capsys, "--variant", "spiraller", "--prompt", f"p{number}.md"))
-    assert ["hold out new ones" in said for said in prompts] == [False, False, False, True]
-    assert "hold out new ones" in look(capsys, "--variant", "spiraller", "--prompt", "p0.md"), (
+    assert ["hold out new tasks" in said for said in prompts] == [False, False, False, True]
+    assert "hold out new tasks" in look(capsys, "--variant", "spiraller", "--prompt", "p0.md"), (
         "looking again at an old change does not make the set fresh"
     )
 
@@ -170,7 +170,7 @@ def test_after_a_look_numbers_go_on_with_dev_alone(project, capsys):
     before = json.loads(closeloop(capsys, "metrics", "--json"))
     assert before["held_out"] is None
     said = look(capsys)
-    assert "Held out\nA look on" in said
+    assert "Held-out tasks\nUnsealed on" in said
     assert "ann@example.org: a new prompt" in said
     after = json.loads(closeloop(capsys, "metrics", "--json"))
     assert (after["attempts"], after["figures"]) == (before["attempts"], before["figures"])
@@ -180,8 +180,10 @@ def test_after_a_look_numbers_go_on_with_dev_alone(project, capsys):
     assert {one["variant"] for one in compared["held_out"]["gaps"]} == {"closer", "spiraller"}
     for arguments in (["compare", "closer", "spiraller"], ["metrics"]):
         text = closeloop(capsys, *arguments)
-        heading = text.index("Held out\n1 look; the last on")
-        assert "held-out" not in text[:heading].replace("held-out attempts were left out", "")
+        heading = text.index("Held-out tasks\nunsealed 1 time; last on")
+        assert "held-out" not in text[:heading].replace(
+            "held-out attempts were excluded", ""
+        ).replace("the held-out set", "")
     listed = json.loads(closeloop(capsys, "list", "attempts", "--json"))["items"]
     assert {row["task"] for row in listed} == {"question"}
     gated = json.loads(closeloop(capsys, "gate", "--threshold", "passed=0", "--json"))
@@ -211,7 +213,7 @@ def test_tasks_that_were_run_as_dev_are_named_when_they_are_sealed(project, caps
     report = json.loads(closeloop(capsys, "task", "sets", "--json"))
     assert (report["sealed_now"], report["run_as_dev"]) == ({"question": 1}, 1)
     said = closeloop(capsys, "task", "sets")
-    assert "1 held-out task was run as dev before being sealed" in said
+    assert "1 held-out task was run as dev before being held out" in said
     assert "question" not in said, "named once, when it was sealed"
 
 
@@ -219,7 +221,7 @@ def test_a_run_names_tasks_that_were_dev_before(project, capsys):
     closeloop(capsys, "run", "--variant", "closer")
     hold_out(project, "question", small_project.QUESTION)
     said = look(capsys, "--variant", "closer")
-    assert "Sealed now though run as dev before: question (1 attempt)" in said
+    assert "Now held out, but run as dev tasks before: question (1 attempt)" in said
 
 
 def test_splitting_holds_out_some_tasks_and_says_how_many(project, capsys):

@@ -67,7 +67,7 @@ def test_the_table_counts_by_format_and_the_list_names_agent_and_model(home: Pat
 
 def test_an_import_ends_with_what_can_be_learned_today(home: Path) -> None:
     told = closeloop(home, "import").stdout
-    lessons = told[told.index("What you can learn today") :].splitlines()
+    lessons = told[told.index("Summary of your sessions") :].splitlines()
     assert lessons[1].startswith(" 2 sessions from ")
     assert "agents: " in told
     (shown,) = {line.split()[-1] for line in lessons if line.startswith("   closeloop show")} or {
@@ -76,13 +76,13 @@ def test_an_import_ends_with_what_can_be_learned_today(home: Path) -> None:
     assert closeloop(home, "show", shown).returncode == 0
     assert lessons[-1].startswith("closeloop serve ")
     assert closeloop(home, "import").stdout.endswith("\n".join(lessons) + "\n"), "again, the same"
-    assert "What you can learn today" not in closeloop(home, "import", "--json").stdout
+    assert "Summary of your sessions" not in closeloop(home, "import", "--json").stdout
 
 
 def test_a_home_without_agents_says_what_to_do(tmp_path: Path) -> None:
     result = closeloop(tmp_path, "import")
     assert result.returncode == 2
-    assert "name a file or a folder" in result.stderr
+    assert "give a file or a folder" in result.stderr
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -92,7 +92,7 @@ def test_nothing_that_can_be_read_is_exit_2_however_often(tmp_path: Path, times:
     for _ in range(times):
         result = closeloop(tmp_path, "import", "in")
     assert result.returncode == 2
-    assert "nothing could be read: 1 file is no recording" in result.stderr
+    assert "nothing could be imported: 1 file skipped" in result.stderr
     absent = closeloop(tmp_path, "import", "absent")
     assert absent.returncode == 2
     assert "absent: No such file or directory" in absent.stderr
@@ -106,8 +106,8 @@ def test_a_recording_without_a_session_is_exit_2_however_often(tmp_path: Path, t
     for _ in range(times):
         result = closeloop(tmp_path, "import", "run.eval")
     assert result.returncode == 2
-    assert ("inspect-eval" if times == 1 else "1 file not changed") in result.stdout
-    assert "no recording holds a whole session, see what was skipped" in result.stderr
+    assert ("inspect-eval" if times == 1 else "1 unchanged file") in result.stdout
+    assert "no recording contains a complete session" in result.stderr
 
 
 def test_half_a_document_is_named_but_other_broken_files_are_not(home: Path) -> None:
@@ -158,11 +158,9 @@ def test_sessions_with_results_and_no_call_are_counted_and_named(home: Path) -> 
     (home / "x.traj.json").write_text(json.dumps(told))
     result = closeloop(home, "import", "x.traj.json")
     assert result.returncode == 0
-    assert "mini-swe-agent: 1 session holds results but not one call" in " ".join(
-        result.stderr.split()
-    )
+    assert "mini-swe-agent: 1 session holds results but no calls" in " ".join(result.stderr.split())
     assert "1 × result without a call" in " ".join(result.stdout.split())
-    assert "not one call" not in closeloop(home, "import", ".claude").stderr
+    assert "no calls" not in closeloop(home, "import", ".claude").stderr
 
 
 def test_watching_goes_on_reading(home: Path) -> None:

@@ -88,7 +88,7 @@ def test_a_new_task_needs_only_its_request(
     assert (task.id, task.prompt) == ("rounding", "Fix the rounding.")
     assert task.base == said["base"] == git(repo, "rev-parse", "HEAD")
     assert not task.acceptance.is_given
-    with pytest.raises(BadInput, match="is there already"):
+    with pytest.raises(BadInput, match="already exists"):
         new("rounding")
     with pytest.raises(BadInput, match="The prompt is empty"):
         new("nothing", prompt=" ")
@@ -184,5 +184,5 @@ def test_init_without_a_commit_says_that_nothing_was_tried(
     git(folder, "init", "-q")
     (folder / "go.mod").write_text("module example.org/x\n")
     init(folder)
-    assert "The commands are not tried: " in capsys.readouterr().err
+    assert "The commands were not tried: " in capsys.readouterr().err
     assert load_project(folder, environ={}).settings.commands.test == "go test ./..."

@@ -38,7 +38,7 @@ def test_an_experiment_is_measured_once_and_shown(
 ) -> None:
     code, out, _ = typed(capsys, "measure")
     assert code == 0
-    assert "How each attempt went" in out
+    assert "Process measures by attempt" in out
     assert "Process score" in out
     code, out, _ = typed(capsys, "measure", "--json")
     (first, *_) = json.loads(out)["items"]
@@ -77,7 +77,7 @@ def test_sarif_has_every_rule_and_what_it_found(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["measure", "--all", "--experiment", "x"], "either"),
+        (["measure", "--all", "--experiment", "x"], "only one of"),
         (["measure", "nothing-like-it"], "nothing-like-it"),
         (["measure", "--experiment", "zzz"], "experiment"),
         (["gate"], "no experiment"),
@@ -96,7 +96,7 @@ def test_bad_input_is_told_in_a_sentence(
     [
         ("[rules.spirall]\niterations = 3\n", "Did you mean 'spiral'?"),
         ("[rules.spiral]\niteration = 3\n", "Did you mean 'iterations'?"),
-        ("[rules.spiral]\niterations = -1\n", "from 0 up"),
+        ("[rules.spiral]\niterations = -1\n", "a number of 0 or more"),
         ("[rules.spiral]\nenabled = 1\n", "true or false"),
         ("[[silence]]\nrule = 'spirall'\nreason = 'x'\n", "Did you mean 'spiral'?"),
         ("[[silence]]\nrule = 'spiral'\nreason = ' '\n", "reason"),

@@ -45,10 +45,10 @@ def test_a_replay_is_marked_and_stays_out_of_every_number(project, capsys, named
     replay = next(row for row in listed if row["id"] != live["id"])
     assert (live["replay_of"], replay["replay_of"]) == (None, live["id"])
     assert f"replay of {live['id']}" in " ".join(closeloop(capsys, "list", "attempts").split())
-    assert f"a replay of {live['id']}: it counts in no" in closeloop(capsys, "show", replay["id"])
+    assert f"a replay of {live['id']}: excluded from" in closeloop(capsys, "show", replay["id"])
     shown = json.loads(closeloop(capsys, "show", replay["id"], "--json"))
     assert shown["replay_of"] == live["id"]
     after = json.loads(closeloop(capsys, "metrics", "--json"))
     assert after["attempts"] == before["attempts"] == 1
     assert after["figures"] == before["figures"]
-    assert any("1 replayed attempt was left out" in note for note in after["notes"])
+    assert any("1 replayed attempt was excluded" in note for note in after["notes"])

@@ -26,9 +26,9 @@ def imported(tmp_path: Path) -> Path:
 def test_recorded_sessions_are_ordered_with_reasons(imported: Path) -> None:
     ran = typed(imported, "triage", "--since", "all")
     assert ran.returncode == 0
-    assert "Look at these first" in ran.stdout
+    assert "Sessions that probably failed" in ran.stdout
     assert re.search(r"[−+] \w", ran.stdout)
-    assert "The order comes from public runs (AUC 0." in ran.stdout
+    assert "The ranking model is trained on public runs (AUC 0." in ran.stdout
     ran = typed(imported, "triage", "--since", "all", "--limit", "1", "--json")
     report = json.loads(ran.stdout)
     assert {"sessions", "total", "agents", "quality", "prior", "notes"} == report.keys()

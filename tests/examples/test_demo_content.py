@@ -134,7 +134,7 @@ def test_building_again_replaces_only_what_was_changed(tmp_path: Path) -> None:
 def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "tasks").mkdir()
     (tmp_path / "tasks" / "mine.md").write_text("mine")
-    with pytest.raises(BadInput, match="name another folder"):
+    with pytest.raises(BadInput, match="choose another folder"):
         build.build_demo(tmp_path)
     assert [path.name for path in tmp_path.rglob("*")] == ["tasks", "mine.md"]
 

@@ -97,7 +97,7 @@ def test_a_judge_that_agrees_on_both_classes_may_block() -> None:
 
 
 def test_too_few_labels_or_too_little_agreement_only_advise() -> None:
-    assert "30 are the least" in (made(cells(10, 0, 0, 10)).trust[0].why_not or "")
+    assert "at least 30 are needed" in (made(cells(10, 0, 0, 10)).trust[0].why_not or "")
     assert "AC1" in (made(cells(25, 15, 15, 25)).trust[0].why_not or "")
     one_class = made(cells(60, 0, 0, 0)).trust[0]
     assert "specificity" in (one_class.why_not or "")
@@ -162,7 +162,7 @@ def test_what_is_wanting_is_said() -> None:
     assert found.doubled == doubled_share(labels) == pytest.approx(1 / 3)
     assert any("Only 2 items" in note for note in found.notes)
     assert any("disagree evenly" in note for note in found.notes)
-    assert any("1 label is for what the judge" in note for note in found.notes)
+    assert any("1 label is for items without a verdict" in note for note in found.notes)
 
 
 def test_labels_of_nothing_that_was_judged_are_refused() -> None:
@@ -222,12 +222,12 @@ def test_another_model_or_rubric_is_held_against_the_one_before() -> None:
         (b"", "item and label"),
         (b"item\na", "item and label"),
         (b"item,label,colour\na,pass,red", "'colour'"),
-        (b"item,label\na,good", ":2: 'good' should be one of pass, fail"),
+        (b"item,label\na,good", ":2: 'good' is not a label: use one of pass, fail"),
         (b"item,label\n,pass", ":2: the item has no name"),
-        (b"item,label\na,pass,x", "number of cells"),
+        (b"item,label\na,pass,x", "numbers of cells"),
         (b"item,label,asked\na,pass,beauty", "beauty"),
-        (b"item,label,golden\na,pass,perhaps", "golden is yes or no"),
-        (b"item,label,judge\na,pass,7", "'7' should be one of"),
+        (b"item,label,golden\na,pass,perhaps", "golden must be yes or no"),
+        (b"item,label,judge\na,pass,7", "'7' is not a label"),
         (b"\xff\xfe", "UTF-8"),
         (b'item,label\n"a,pass', "not CSV"),
     ],
@@ -347,7 +347,7 @@ def test_a_sheet_with_the_judges_own_verdicts_needs_no_judge(
     [
         (("none.csv",), "cannot be read"),
         ((), "No labels"),
-        (("labels.csv",), "No labelled item has a verdict"),
+        (("labels.csv",), "This judge has no verdict on any labelled item"),
     ],
 )
 def test_what_cannot_be_calibrated_is_said(
@@ -364,4 +364,4 @@ def test_attacks_are_not_planted_in_work_on_sealed_tasks(
     with open_store(str(project / ".closeloop/closeloop.db")) as store:
         store.save_task(sealed)
     assert typed("calibrate", "labels.csv", "--canaries") == 2
-    assert "canaries need bad work" in capsys.readouterr().err
+    assert "--canaries needs failing attempts" in capsys.readouterr().err

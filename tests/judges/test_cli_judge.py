@@ -76,14 +76,16 @@ def test_a_patch_is_judged_and_only_advice_until_the_judge_is_calibrated(
 ) -> None:
     assert typed("--patch", "good.patch", "--request", REQUEST) == 0
     praised = capsys.readouterr().out
-    assert "advises only" not in praised
-    assert praised.endswith("`closeloop judge calibrate` says how far to trust it.\n")
+    assert "advisory only" not in praised
+    assert praised.endswith(
+        "Run `closeloop judge calibrate` to measure its agreement with people.\n"
+    )
     assert "pass  1.00" in praised
     assert typed("--patch", "bad.patch", "--request", REQUEST) == 0
     out = capsys.readouterr().out
     assert "fail  0.00" in out
     assert "does-the-task (judge): It shows the sum of two." in out
-    assert "advises only" in out
+    assert "advisory only" in out
 
 
 def test_an_attempt_is_judged_with_its_grade_as_facts_and_kept(
@@ -127,7 +129,7 @@ def test_two_attempts_are_compared_in_both_orders_and_flips_are_counted(
     assert [one["winner"] for one in made["preferences"]] == ["tie"]
     assert (made["flips"]["hits"], made["flips"]["of"]) == (1, 1)
     assert typed("abc", "--against", "abc") == 0
-    assert "by position alone" in capsys.readouterr().out
+    assert "tie: the order decided" in capsys.readouterr().out
 
 
 def test_a_plan_on_standard_input_is_judged_task_by_task(
@@ -178,12 +180,12 @@ def test_what_makes_no_sense_is_refused_in_one_line(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "Name attempts"),
-        (("--patch", "good.patch"), "go together"),
+        ((), "Give attempts"),
+        (("--patch", "good.patch"), "need each other"),
         (("nobody",), "No attempt begins"),
         (("--patch", "good.patch", "--request", "x", "--against", "n"), "No attempt begins"),
         (("--patch", "none.patch", "--request", "x"), "cannot be read"),
-        (("--patch", "closeloop.toml", "--request", "x"), "closeloop.toml is no patch"),
+        (("--patch", "closeloop.toml", "--request", "x"), "closeloop.toml is not a patch"),
         (("--nope",), "Unknown option: --nope. See `closeloop judge --help`."),
         (("--patch", "good.patch", "--request", "x", "--samples", "0"), "at least 1"),
         (("--patch", "good.patch", "--request", "x", "--model", "nothing"), "No model named"),
@@ -202,7 +204,7 @@ def test_a_judge_without_a_model_is_told_how_to_name_one(
 ) -> None:
     (project / "closeloop.toml").write_text("")
     assert typed("--patch", "good.patch", "--request", "x") == 2
-    assert "Name the model that judges" in capsys.readouterr().err
+    assert "No model judges" in capsys.readouterr().err
 
 
 def test_two_hundred_evaluations_at_once_in_one_process() -> None:

@@ -120,16 +120,16 @@ def test_only_who_has_the_token_may_ask(store: Store, tmp_path: Path) -> None:
             b' "facts": {"a": [{"name": "n", "text": "t", "block": true}]}}',
             "mean 'facts.a[0].blocks'?",
         ),
-        (json.dumps({**HANDED, "facts": {"none": []}}).encode(), "no task 'none'"),
+        (json.dumps({**HANDED, "facts": {"none": []}}).encode(), "no subtask 'none'"),
         (
             b'{"request": "r", "plan": [{"id": "a", "prompt": "p", "depends_on": ["a"]}],'
             b' "results": [{"task": "a"}]}',
-            "break the circle",
+            "contain a cycle",
         ),
         (
             b'{"request": "r", "plan": [{"id": "a", "prompt": "p", "rubric": "../x.toml"}],'
             b' "results": [{"task": "a", "text": "t"}]}',
-            "does not lie in the project",
+            "is not in the project",
         ),
         (
             json.dumps(

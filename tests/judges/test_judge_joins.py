@@ -165,7 +165,7 @@ def test_what_judges_said_is_shown_with_the_attempt_and_measured_beside_the_rule
             )
     assert typed("show", "abc") == 0
     shown = capsys.readouterr().out
-    assert shown.count("installs  (a judge says)  It ran pip.") == 1
+    assert shown.count("installs  (by a judge)  It ran pip.") == 1
     assert "t  abc123  pass  0.90" in shown
     assert "0.20" not in shown
     assert typed("measure", "--all", "--json") == 0

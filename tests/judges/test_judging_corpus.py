@@ -246,7 +246,7 @@ def test_a_built_in_question_is_asked_only_where_its_rules_found_something(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert typed("--name", "why-stuck") == 0
-    assert "No trace has an answer." in capsys.readouterr().out
+    assert "No trace was answered." in capsys.readouterr().out
     assert typed("--name", "root-cause") == 0
     assert "yes for 1 of 2" in capsys.readouterr().out
 
@@ -254,7 +254,7 @@ def test_a_built_in_question_is_asked_only_where_its_rules_found_something(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "Ask a question, or name one: why-stuck"),
+        ((), "Give a question, or --name with one of: why-stuck"),
         (("--name", "root-couse"), "Did you mean 'root-cause'"),
         ((" ",), "The question is empty"),
         (("caf\udce9?",), "The question is not UTF-8"),

@@ -158,7 +158,7 @@ def test_a_quote_that_is_not_there_or_not_of_the_work_voids_the_verdict(
     assert {answer.verdict for answer in made.answers} == {None}
     assert all(answer.void for answer in made.answers)
     assert made.passed is None
-    assert "too few checks" in (made.abstained or "")
+    assert "too few questions" in (made.abstained or "")
 
 
 def test_one_bad_quote_among_good_ones_voids_the_verdict() -> None:
@@ -298,16 +298,16 @@ def test_half_characters_and_nuls_do_no_harm() -> None:
 @pytest.mark.parametrize(
     ("plan", "message"),
     [
-        ([TASK, TASK], "2 tasks 'add'"),
+        ([TASK, TASK], "2 subtasks 'add'"),
         ([Subtask(id="add", prompt="", depends_on=("x",))], "depends on 'x'"),
         (
             [
                 Subtask(id="add", prompt="", depends_on=("b",)),
                 Subtask(id="b", prompt="", depends_on=("add",)),
             ],
-            "break the circle",
+            "contain a cycle",
         ),
-        ([Subtask(id="other", prompt="")], "no task 'add'"),
+        ([Subtask(id="other", prompt="")], "no subtask 'add'"),
     ],
 )
 def test_a_plan_that_makes_no_sense_is_refused(plan: list[Subtask], message: str) -> None:
@@ -339,5 +339,5 @@ def test_a_quote_that_is_too_short_is_called_that_and_not_missing() -> None:
     short = checks.find_quote_fault(["+good"], ["change"], shown)
     assert short == "the quote '+good' has fewer than 6 characters"
     missing = checks.find_quote_fault(["+worse than that"], ["change"], shown)
-    assert missing == "the quote '+worse than that' is not in what was shown"
+    assert missing == "the quote '+worse than that' does not occur in the input"
     assert checks.find_quote_fault(["+better"], ["change"], shown) is None

@@ -86,7 +86,7 @@ def test_what_is_open_says_what_would_settle_it(store: Store) -> None:
     b: dict[str, Repeats] = {f"t{n}": [1, n % 2, n > 1] for n in range(8)}
     (pair,) = compared(store, {"a": a, "b": b}).pairs
     assert pair.comparison.alike_word == "not enough data"
-    assert "four times in five" in pair.words[-1]
+    assert "with 80 % power" in pair.words[-1]
     assert "more task" in pair.words[-1]
 
 
@@ -94,7 +94,7 @@ def test_too_little_coverage_gets_no_verdict(store: Store) -> None:
     report = compared(store, {"a": {"t": [1] * 10}, "b": {"t": [1] * 8 + [None] * 2}})
     assert report.pairs == ()
     assert report.refusal is not None
-    assert "Only 80 % of the attempts of 'b' could be scored, and under 90 %" in report.refusal
+    assert "Only 80 % of the attempts of 'b' could be scored; below 90 %" in report.refusal
 
 
 def test_all_unscored_gets_no_verdict(store: Store) -> None:
@@ -106,18 +106,18 @@ def test_all_unscored_gets_no_verdict(store: Store) -> None:
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        (["a"], "name two or more"),
-        (["a", "a"], "name two or more"),
+        (["a"], "give two or more"),
+        (["a", "a"], "give two or more"),
         (["a", "agent:builtin"], "attempt in common"),
         (["a", "agent:nobody"], "No agent named 'nobody'. Known: builtin"),
-        (["a", "repo:"], "names no repo"),
+        (["a", "repo:"], "has no name"),
         (["a", "nobody"], "No variant named 'nobody'. Known: a, b, c"),
         (["a", "model:gpt"], "No model named 'gpt'"),
         (["a", "2026-11-31..2026-12-01"], "A time is 24h"),
-        (["a", "2026-11-02..2026-11-01"], "is no time"),
-        (["a", ".."], "is no time"),
-        (["a", "2031-01-01.."], "stands for no attempt and no session"),
-        (["a", "v-"], "begins the digests of 3 variants"),
+        (["a", "2026-11-02..2026-11-01"], "is not a period"),
+        (["a", ".."], "is not a period"),
+        (["a", "2031-01-01.."], "matches no attempt and no session"),
+        (["a", "v-"], "is a prefix of the digests of 3 variants"),
         (["a", ""], "No variant named ''"),
     ],
 )
@@ -135,13 +135,13 @@ def test_tasks_that_ask_for_something_else_are_named(store: Store) -> None:
     add_attempt(store, old, a, True)
     add_attempt(store, new, b, True)
     apart = compare_by_name(store, BOOK, ["a", "b"])
-    assert apart.left_out == ("task 't' asked for something else",)
+    assert apart.left_out == ("task 't' had another request",)
     assert apart.pairs[0].observational
     both = add_task(store, "u")
     for variant in (a, b):
         add_attempt(store, both, variant, True)
     report = compare_by_name(store, BOOK, ["a", "b"])
-    assert report.left_out == ("task 't' asked for something else",)
+    assert report.left_out == ("task 't' had another request",)
     assert report.pairs[0].comparison.tasks == 1
 
 
@@ -150,7 +150,7 @@ def test_a_task_that_was_graded_in_two_ways_is_left_out(store: Store) -> None:
     regraded = add_task(store, "t", grading="stricter")
     add_attempt(store, regraded, add_variant(store, "b"), False)
     report = compare_by_name(store, BOOK, ["a", "b"])
-    assert "was graded in two ways" in report.left_out[0]
+    assert "was graded by two versions of the grader" in report.left_out[0]
     assert report.pairs[0].comparison.tasks == 1
 
 
@@ -170,7 +170,7 @@ def test_agents_models_prompts_and_times_can_be_compared(store: Store) -> None:
         assert report.notes == ()
     report = compare_by_name(store, BOOK, ["..2026-11-05", "2026-11-05.."])
     assert [side.variants for side in report.sides] == [("v-x",), ("v-y",)]
-    assert "observational" in report.notes[0]
+    assert "Observational" in report.notes[0]
 
 
 def test_repositories_experiments_and_conditions_joined_can_be_compared(store: Store) -> None:
@@ -218,7 +218,7 @@ def test_of_variants_with_one_name_the_newest_is_meant() -> None:
     kinds = {key: Variant(name="a", agent="x", digest=key) for key in ("1", "2")}
     chosen = select_attempts("a", kinds)
     assert chosen.variants == ("2",)
-    assert chosen.note == "1 older version of 'a' left out: name 1 to compare with it."
+    assert chosen.note == "1 older version of 'a' excluded: add 1 to compare with it."
 
 
 def test_several_against_the_first_need_more_to_be_called(store: Store) -> None:
@@ -310,7 +310,7 @@ def test_a_task_graded_in_two_ways_alone_is_nothing_to_compare(store: Store) -> 
     first, second = add_variant(store, "a"), add_variant(store, "b")
     add_attempt(store, add_task(store, "t"), first, True)
     add_attempt(store, add_task(store, "t", grading="other"), second, True)
-    with pytest.raises(BadInput, match="task 't' was graded in two ways"):
+    with pytest.raises(BadInput, match="task 't' was graded by two versions of the grader"):
         compare_by_name(store, BOOK, ["a", "b"])
 
 

@@ -173,7 +173,7 @@ def test_a_threshold_that_is_none_is_refused(written: str) -> None:
     with pytest.raises(BadInput):
         parse_thresholds([written], {})
     assert parse_thresholds(["each task = 0.5"], {}) == {"each task": 0.5}
-    with pytest.raises(BadInput, match="'passed' is no threshold: write it with its value"):
+    with pytest.raises(BadInput, match="'passed' is not a threshold: add a value"):
         parse_thresholds(["passed"], {})
 
 

@@ -102,7 +102,7 @@ def test_a_yes_is_a_rate_and_zero_has_no_sign() -> None:
 @pytest.mark.parametrize("by", [" ", "ev\x1b[31mil", "a\nb", "x" * 201])
 def test_who_scores_has_a_name_that_can_be_read(store: Store, by: str) -> None:
     row = GivenScore(attempt=tried(store, "t"), name="quality", value=1, by=by)
-    with pytest.raises(BadInput, match="no name of whoever scores"):
+    with pytest.raises(BadInput, match="not a valid name for a scorer"):
         intake(by="").read_rows([row], store)
 
 
@@ -118,9 +118,9 @@ def test_blanks_around_a_name_make_no_other_person(store: Store) -> None:
     ("file", "content", "says"),
     [
         ("a.csv", "attempt,name,value,value\nA,quality,0.1,0.9\n", "names a column twice"),
-        ("a.csv", 'attempt,name,value,note\nA,quality,1,"open\nA,quality,0,\n', "no CSV"),
-        ("a.csv", f"attempt,name,value,note\nA,quality,1,{'x' * 140_000}\n", "no CSV"),
-        ("a.jsonl", "[" * 100_000, "no JSON"),
+        ("a.csv", 'attempt,name,value,note\nA,quality,1,"open\nA,quality,0,\n', "not valid CSV"),
+        ("a.csv", f"attempt,name,value,note\nA,quality,1,{'x' * 140_000}\n", "not valid CSV"),
+        ("a.jsonl", "[" * 100_000, "not valid JSON"),
     ],
 )
 def test_a_malformed_file_is_refused_in_a_sentence(
@@ -147,7 +147,7 @@ def test_the_bad_row_of_a_file_is_named_by_its_line(store: Store, tmp_path: Path
     file = tmp_path / "a.csv"
     file.write_text(f"attempt,name,value\n{attempt},quality,1\n{attempt},quality,7\n")
     rows, lines = read_score_file(file)
-    with pytest.raises(BadInput, match=r"a\.csv, line 3: quality=7 is out of range.*written\.$"):
+    with pytest.raises(BadInput, match=r"a\.csv, line 3: quality=7 is out of range.*saved\.$"):
         intake().read_rows(rows, store, lines)
     assert store.scores.list_scores(attempt) == []
 
@@ -290,7 +290,7 @@ def test_a_replay_is_exported_by_name_and_passes_no_gate_and_no_review(tmp_path:
     assert f'"attempt":"{replay}"' not in typed(tmp_path, "export", "--table", "scores").stdout
     gated = typed(tmp_path, "gate", "--threshold", "passed=0.5")
     assert (gated.returncode, gated.stdout) == (2, "")
-    assert "no attempt that counts" in gated.stderr
+    assert "has only replays" in gated.stderr
 
 
 # Who may say what
@@ -306,7 +306,7 @@ def test_nobody_gives_the_scores_of_a_judge_that_closeloop_asks(store: Store) ->
     )
     forged = ScoreIntake(catalogue=CATALOGUE, source="judge", by="eve", now=START)
     row = GivenScore(attempt=attempt, name="would-merge", value=1, by="j1")
-    with pytest.raises(BadInput, match="nobody else gives its scores"):
+    with pytest.raises(BadInput, match="only that command sets its scores"):
         forged.read_rows([row], store)
     assert forged.read_rows([replace(row, by="ours")], store)[0].by == "ours"
 
@@ -316,9 +316,9 @@ def test_a_question_of_reviews_is_declared_as_a_rate_or_not_at_all() -> None:
     less = Settings(review=asked, scores={"has-risk": ScoreSettings(kind="rate", better="less")})
     assert project_scores(less).given["has-risk"].better == "less"
     scale = ScoreSettings(kind="ordinal", low=1, high=5)
-    with pytest.raises(BadInput, match="their answers are a rate"):
+    with pytest.raises(BadInput, match="whose answers are a rate"):
         project_scores(Settings(review=asked, scores={"has-risk": scale}))
-    with pytest.raises(BadInput, match="their answers are a rate"):
+    with pytest.raises(BadInput, match="whose answers are a rate"):
         project_scores(Settings(scores={"found-right-files": scale}))
 
 

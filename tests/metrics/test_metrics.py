@@ -224,7 +224,7 @@ def test_a_held_out_task_counts_nowhere_and_keeps_its_name_to_itself(store: Stor
         assert not any("secret" in key or "sealed" in str(key) for key in found)
         (rate,) = [one for key, one in found.items() if key[0] == "pass rate"]
         assert (rate.value, rate.attempts) == (0, 1)
-    assert "1 held-out attempt was left out" in load_attempt_table(store, BOOK).notes[0]
+    assert "1 held-out attempt was excluded" in load_attempt_table(store, BOOK).notes[0]
 
 
 def test_a_replay_counts_nowhere(store: Store) -> None:
@@ -236,8 +236,8 @@ def test_a_replay_counts_nowhere(store: Store) -> None:
     found = figures(store)
     assert (found["pass rate"].value, found["pass rate"].attempts) == (0, 1)
     assert found["cost"].value == 0.5
-    assert "1 replayed attempt was left out" in load_attempt_table(store, BOOK).notes[0]
-    with pytest.raises(BadInput, match="'again' stands for no attempt and no session"):
+    assert "1 replayed attempt was excluded" in load_attempt_table(store, BOOK).notes[0]
+    with pytest.raises(BadInput, match="'again' matches no attempt and no session"):
         compare_by_name(store, BOOK, ("live", "again"))
     marks = {row.variant_name: row.replay_of for row in store.list_attempts()}
     assert marks == {"live": None, "again": first.id}
@@ -250,7 +250,7 @@ def test_numbers_of_different_graders_are_never_averaged(store: Store) -> None:
     work = load_attempt_table(store, BOOK)
     rate = compute_metrics(work, ()).figures[0]
     assert (rate.value, rate.attempts, rate.coverage) == (1.0, 1, 0.5)
-    assert "1 attempt was graded by an older grader" in work.notes[0]
+    assert "1 attempt was graded by an older version of the grader" in work.notes[0]
 
 
 def test_an_attempt_that_ends_before_it_starts_took_no_known_time(store: Store) -> None:

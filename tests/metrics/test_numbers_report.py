@@ -156,7 +156,7 @@ def test_the_command_writes_what_the_names_of_files_ask_for(
     assert run("report", "nowhere/r.md") == 2
     capsys.readouterr()
     assert run("report") == 0
-    assert capsys.readouterr().out.startswith("# How the agents work")
+    assert capsys.readouterr().out.startswith("# Metrics of agents' work")
     assert run("metrics", "--group-by", "week") == 0
     assert "pass rate" in capsys.readouterr().out
     assert run("compare", "a", "b") == 0

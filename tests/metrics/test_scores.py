@@ -104,7 +104,7 @@ def test_a_later_score_of_the_same_person_replaces_the_earlier_and_facts_stay(st
 
 def test_scores_of_attempts_that_do_not_exist_change_nothing(store: Store) -> None:
     attempt = scored_task(store, "a", "t")
-    with pytest.raises(BadInput, match=r"No attempt 'gone'.*Nothing was written"):
+    with pytest.raises(BadInput, match=r"No attempt 'gone'.*Nothing was saved"):
         store.scores.add_scores(
             [make_score(attempt, "quality", 1), make_score("gone", "quality", 1)]
         )
@@ -187,7 +187,7 @@ def test_judges_of_different_versions_are_never_averaged(store: Store) -> None:
     work = attached(store, "judge:quality")
     (figure,) = compute_metrics(work, (), ["judge:quality"]).figures
     assert (figure.value, figure.attempts) == (1.0, 1)
-    assert "2 scores of quality by other versions of the judge were left out." in work.notes
+    assert "2 scores of quality by other versions of the judge were excluded." in work.notes
 
 
 def _fields(score: Score) -> dict[str, object]:
@@ -214,11 +214,11 @@ def test_what_is_in_range_is_kept(name: str, written: object, kept: tuple[object
 @pytest.mark.parametrize(
     ("name", "written", "says"),
     [
-        ("would-merge", "1.5", "out of range: write a number from 0 to 1"),
+        ("would-merge", "1.5", "out of range: give a number from 0 to 1"),
         ("would-merge", "nan", "out of range"),
         ("readability", 0, "from 1 to 5"),
         ("review-minutes", -1, "of 0 or more"),
-        ("review-minutes", "long", "no number"),
+        ("review-minutes", "long", "is not a number"),
         ("verdict", "shipped", "one of ship, fix, drop"),
     ],
 )
@@ -311,7 +311,7 @@ def test_further_scores_are_explored_and_adjusted(store: Store) -> None:
 def test_a_score_without_a_direction_cannot_decide(store: Store) -> None:
     scored_task(store, "a", "t", verdict="ship")
     scored_task(store, "b", "t", verdict="drop")
-    with pytest.raises(BadInput, match="more or less of 'verdict=ship' is better"):
+    with pytest.raises(BadInput, match="higher or lower values of 'verdict=ship' are better"):
         compare_by_name(store, BOOK, ["a", "b"], scores=["verdict=ship"], catalogue=CATALOGUE)
 
 
@@ -342,7 +342,7 @@ def test_a_name_that_two_sources_score_is_that_of_people(store: Store) -> None:
     work = attached(store, "quality", "judge:quality")
     values = {one.metric: one.value for one in compute_metrics(work, (), [*work.metrics]).figures}
     assert values == {"quality": 1.0, "judge:quality": 0.0}
-    assert "quality is by person; `--score judge:quality` shows the other." in work.notes
+    assert "quality is from person; `--score judge:quality` shows the other source." in work.notes
 
 
 # A team's own scorer
@@ -420,11 +420,11 @@ def test_scores_are_typed_listed_and_compared(project: Path) -> None:
     [
         (("score", "ID", "luck=1"), "luck"),
         (("score", "ID", "would-merge=7"), "out of range"),
-        (("score", "ID", "would-merge"), "no score"),
+        (("score", "ID", "would-merge"), "is not a score"),
         (("score", "ID"), "No score was given"),
         (("score", "ID", "resolved=1"), "is computed"),
         (("score", "zzzz", "would-merge=1"), "No attempt begins with"),
-        (("score",), "Name an attempt"),
+        (("score",), "Give an attempt"),
     ],
 )
 def test_a_score_that_is_none_is_refused_with_one_sentence(
@@ -449,7 +449,7 @@ def test_many_scores_come_from_a_file_all_or_none(project: Path) -> None:
         json.dumps({"attempt": first, "name": "would-merge", "value": True, "by": "ann"})
     )
     done = typed(project, "score", "--file", str(again))
-    assert done.stdout == "0 scores saved; 1 already known.\n"
+    assert done.stdout == "0 scores saved; 1 already stored.\n"
 
 
 def test_scores_come_from_standard_input_too(

@@ -105,7 +105,7 @@ def test_what_was_first_seen_before_a_turn_is_named(store: Store) -> None:
 
 
 def test_repeats_are_not_followed_over_time(store: Store) -> None:
-    with pytest.raises(BadInput, match="follow 'pass rate'"):
+    with pytest.raises(BadInput, match="use 'pass rate'"):
         compute_trends(load_attempt_table(store, BOOK), (), ["pass^k"])
 
 

@@ -175,7 +175,7 @@ def test_sessions_are_chosen_by_time_agent_and_model(store: Store) -> None:
     add_session(store, one, 3, trace, started=None)
     report = triage_sessions(store, BOOK, TriageQuery(since=START + timedelta(days=1)))
     assert [each.attempt for each in report.sessions] == [late.id]
-    assert report.notes == ("1 session without a time is left out: `--since all` takes them in.",)
+    assert report.notes == ("1 session without a time is excluded: `--since all` includes them.",)
     assert triage_sessions(store, BOOK, TriageQuery(agent="codex")).total == 1
     assert triage_sessions(store, BOOK, TriageQuery(model="m")).total == 2
     with pytest.raises(BadInput, match=r"No agent named 'codx'\. Did you mean 'codex'"):

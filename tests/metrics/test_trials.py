@@ -110,7 +110,7 @@ def test_work_that_was_not_shared_by_lot_gets_no_call(store: Store) -> None:
     report = report_trial(store, BOOK, TRIAL)
     assert report.standings == ()
     assert report.refusal is not None
-    assert "not shared as it should have been" in report.refusal
+    assert "Sample ratio mismatch" in report.refusal
 
 
 def test_only_work_that_began_after_its_assignment_counts(store: Store) -> None:
@@ -137,7 +137,7 @@ def test_the_command_starts_assigns_and_tells(
     assert capsys.readouterr().out.strip() in ("a", "b")
     assert leave("ab", "assign", "t") == 2
     assert leave("ab", "status", "t") == 0
-    assert "no outcome is known for both yet" in capsys.readouterr().out
+    assert "no outcome is known for both arms yet" in capsys.readouterr().out
 
 
 def leave(*arguments: str) -> int:

@@ -107,30 +107,33 @@ def plan_of(*tasks: dict[str, Any], request: str = "r") -> bytes:
     [
         (b"no plan at all", "is not JSON"),
         (b"[" * 100_000, "is not JSON"),
-        (b" " * (5 << 20), "over 4 MB"),
+        (b" " * (5 << 20), "larger than 4 MB"),
         (b"[]", "must be a section"),
         (b'{"request": "r"}', "'plan' is missing"),
-        (plan_of(), "has no tasks"),
+        (plan_of(), "has no subtasks"),
         (plan_of({"id": "a", "prompt": "p"}, request=" "), "has no request"),
         (plan_of({"id": "a"}), "'prompt' is missing|prompt"),
         (plan_of({"id": "a", "prompt": "p", "dependson": ["b"]}), "mean .plan.0..depends_on"),
         (plan_of({"id": "a", "prompt": "p", "scope": 7}), "'plan.0..scope' must be a list"),
-        (plan_of({"id": "a", "prompt": " "}), "asks for nothing"),
-        (plan_of({"id": "a b", "prompt": "p"}), "should be up to 64"),
-        (plan_of({"id": "a/../b", "prompt": "p"}), "should be up to 64"),
-        (plan_of({"id": "a" * 65, "prompt": "p"}), "should be up to 64"),
-        (plan_of({"id": "a", "prompt": "p"}, {"id": "a", "prompt": "p"}), "2 tasks 'a'"),
+        (plan_of({"id": "a", "prompt": " "}), "has no prompt"),
+        (plan_of({"id": "a b", "prompt": "p"}), "must consist of up to 64"),
+        (plan_of({"id": "a/../b", "prompt": "p"}), "must consist of up to 64"),
+        (plan_of({"id": "a" * 65, "prompt": "p"}), "must consist of up to 64"),
+        (plan_of({"id": "a", "prompt": "p"}, {"id": "a", "prompt": "p"}), "2 subtasks 'a'"),
         (plan_of({"id": "a", "prompt": "p", "depends_on": ["b"]}), "depends on 'b'"),
-        (plan_of({"id": "a", "prompt": "p", "depends_on": ["a"]}), "break the circle"),
+        (plan_of({"id": "a", "prompt": "p", "depends_on": ["a"]}), "contain a cycle"),
         (
             plan_of(
                 {"id": "a", "prompt": "p", "depends_on": ["b"]},
                 {"id": "b", "prompt": "p", "depends_on": ["a"]},
             ),
-            "break the circle",
+            "contain a cycle",
         ),
         (plan_of({"id": "a", "prompt": "p", "variant": "smal"}), "Did you mean 'small'"),
-        (plan_of(*({"id": f"t{n}", "prompt": "p"} for n in range(201))), "200 are the most"),
+        (
+            plan_of(*({"id": f"t{n}", "prompt": "p"} for n in range(201))),
+            "at most 200 are possible",
+        ),
     ],
 )
 def test_a_plan_that_cannot_be_carried_out_is_refused_in_one_sentence(
@@ -200,7 +203,7 @@ def test_what_is_no_plan_may_be_repaired_once(first: str) -> None:
     # The second question begins as the first: a provider has that in its cache.
     assert model.requests[1].messages[0] == model.requests[0].messages[0]
     assert len(model.requests[1].messages[1].text) <= 4000
-    with pytest.raises(MachineFailed, match="hand in a plan of your own"):
+    with pytest.raises(MachineFailed, match="write the plan yourself"):
         planned(Planner(first, first))
 
 

@@ -177,7 +177,7 @@ def test_a_plan_is_listed_and_shown_with_its_tries_rates_and_change(
     assert plan in capsys.readouterr().out
     assert typed("show", plan[:5]) == 0
     shown = capsys.readouterr().out
-    assert "first try 2 of 3 · after feedback 1 of 1 · in the end 3 of 3" in shown
+    assert "first try 2 of 3 · after feedback 1 of 1 · final 3 of 3" in shown
     assert MISSING in shown
     assert typed("show", plan, "--diff") == 0
     (project / "all.patch").write_text(capsys.readouterr().out)
@@ -356,7 +356,7 @@ def test_a_command_that_fails_in_what_is_left_of_a_failed_plan_names_whose_chang
     assert typed("orchestrate", "plan.json") == 1
     shown = capsys.readouterr().out
     because = "`test ! -e NOTES.md` fails (exit code 1), broken by the change of notes"
-    assert f"all together: {because}" in shown
+    assert f"merged result: {because}" in shown
     ending = newest(project).ending
     assert ending is not None
     assert ending.broken_by == {"test ! -e NOTES.md": "notes"}
@@ -461,7 +461,7 @@ def test_what_makes_no_sense_is_refused_before_anything_is_paid(
         ('{"max_retries": -1}', "must not be negative"),
         ('{"concurrency": 0}', "at least 1"),
         ('{"budget": 0}', "budget must be more than 0"),
-        ('{"pass_at": 7}', "must lie between 0 and 1"),
+        ('{"pass_at": 7}', "must be between 0 and 1"),
         ('{"weights": {"quality": 0}}', "every weight must be a number above 0"),
         ('{"weights": {"beauty": 1}}', "No criterion in the weights"),
         ('{"workers": ["smal"]}', "Did you mean 'small'"),
@@ -582,8 +582,8 @@ def test_who_stops_a_plan_is_told_how_to_go_on(project: Path) -> None:
     lines += process.stderr.readlines()
     assert process.wait() == 130
     plan = newest(project).plan.id
-    assert f"stopped: `closeloop orchestrate --resume {plan}` goes on." in lines[-1]
-    unseen = "2 files are changed or new and not committed: the agents do not see that."
+    assert f"stop: `closeloop orchestrate --resume {plan}`." in lines[-1]
+    unseen = "2 files are changed or new but not committed: the agents do not see these changes."
     assert unseen in "".join(lines)
 
 
@@ -624,7 +624,7 @@ def test_a_database_that_goes_away_loses_nothing_that_is_finished(
     write_plan(project, *chain)
     assert typed("orchestrate", "plan.json") == 4
     said_last = capsys.readouterr().err.splitlines()[-1]
-    resume = re.findall(r"`closeloop orchestrate --resume ([0-9a-f]{12})` goes on", said_last)
+    resume = re.findall(r"continue with `closeloop orchestrate --resume ([0-9a-f]{12})`", said_last)
     assert list((project / ".closeloop/plans").iterdir())
     with psycopg.connect(admin, autocommit=True) as connection:
         connection.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
@@ -682,7 +682,7 @@ def test_only_one_process_carries_out_a_plan(
         assert store.claim_job(f"plan/{plan}/0/0", "another:1:1", 600.0)
     capsys.readouterr()
     assert typed("orchestrate", "--resume", plan) == 2
-    assert f"Another process carries out plan {plan}" in capsys.readouterr().err
+    assert f"Another process runs plan {plan}" in capsys.readouterr().err
 
 
 def test_a_judge_that_could_not_be_read_is_asked_again_when_the_plan_goes_on(

@@ -31,7 +31,7 @@ def findings(*events: dict[str, Any]) -> Any:
 def test_a_file_that_is_not_there_is_no_source(said: str) -> None:
     (finding,) = findings(*WORK, {"claim": said})
     assert finding.events == (5, 2)
-    assert "API_STYLE.md is not there" in finding.message
+    assert "API_STYLE.md does not exist" in finding.message
 
 
 @pytest.mark.parametrize(

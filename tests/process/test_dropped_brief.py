@@ -56,7 +56,7 @@ def test_a_prohibition_that_was_left_out_and_broken_cites_the_edit() -> None:
     (finding,) = findings(ASKED, "Add a `total` column to the export in app/export.py.", work)
     assert finding.events == (2, 3)
     assert finding.confidence > 0.9
-    assert "went against it" in finding.message
+    assert "violated it" in finding.message
 
 
 def test_a_prohibition_on_a_file_beside_those_of_the_brief_must_not_be_left_out() -> None:
@@ -213,7 +213,7 @@ def test_the_task_says_what_was_asked_where_the_trace_does_not() -> None:
     assert len(found("dropped-brief", events, task=Task(id="t", prompt=ASKED))) == 1
     said = found("dropped-brief", events)
     assert isinstance(said, Unmeasured)
-    assert "asked" in said.reason
+    assert "the request" in said.reason
 
 
 @pytest.mark.parametrize("events", [[], [{"user": "Hello"}], [{"lane": "lost", "say": "Hi"}]])

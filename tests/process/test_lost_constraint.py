@@ -91,7 +91,7 @@ def test_a_cut_of_the_context_in_between_is_told() -> None:
     cut = {"note": {"about": "compaction", "text": "…"}}
     (finding,) = _after("Don't touch config.py.", cut, edit("config.py"))
     assert finding.confidence == 1.0
-    assert "context was cut" in finding.message
+    assert "context was truncated" in finding.message
 
 
 def test_what_was_done_before_it_was_said_is_no_breach() -> None:

@@ -106,7 +106,7 @@ def test_a_rule_has_a_page_made_like_the_others(rule: Rule) -> None:
         assert f"`{threshold}` ({value:g})" in text, "thresholds are told with their defaults"
     assert f'rule = "{rule.name}"' in text, "the page shows how to silence the rule"
     assert ("It may gate" in text) == rule.gates
-    assert ("It advises" in text) == (not rule.gates)
+    assert ("It is advisory" in text) == (not rule.gates)
 
 
 def test_every_page_is_that_of_a_rule() -> None:
@@ -209,11 +209,11 @@ GATED = Rule(name="r", version=3, about="", severity="error", gates=True)
         (19, 20, True, "19 of 20 right, at least 76 %"),
         (27, 30, True, "27 of 30 right, at least 74 %"),
         (36, 40, True, "36 of 40 right, at least 77 %"),
-        (18, 20, False, "18 of 20 right: the lower bound 69.9 % is under 70 %"),
+        (18, 20, False, "18 of 20 right: the lower bound 69.9 % is below 70 %"),
         (12, 13, False, "12 of 13 right: 7 more have to be read"),
         (19, 19, False, "19 of 19 right: 1 more has to be read"),
-        (7, 35, False, "7 of 35 right: the lower bound 10.0 % is under 70 %"),
-        (2, 7, False, "2 of 7 right: the lower bound 8.2 % is under 70 %"),
+        (7, 35, False, "7 of 35 right: the lower bound 10.0 % is below 70 %"),
+        (2, 7, False, "2 of 7 right: the lower bound 8.2 % is below 70 %"),
     ],
 )
 def test_a_rule_gates_by_what_was_read(right: int, of: int, gates: bool, reason: str) -> None:

@@ -162,8 +162,8 @@ def test_who_read_what_is_said_in_sentences() -> None:
     lines = [verdict(), verdict(reader="bob", by="model"), notes(missed)]
     assert describe_readings(summarise_readings(lines, VERSIONS)) == [
         "1 finding on real sessions read by 1 person and 1 model.",
-        "1 whole session read, with 1 clear process failure: 0 found by the rule that is about it, "
-        "1 by another rule only.",
+        "1 whole session read, with 1 clear process failure: 0 found by the rule for it, "
+        "1 only by another rule.",
         "Two readers agree on findings in 100 % of 1 cases: Cohen's kappa –, "
         "Gwet's AC1 1.00 (-0.69–1.00).",
     ]
@@ -177,11 +177,11 @@ def test_each_reader_is_told_for_itself_whatever_the_version() -> None:
     readers = count_readers(lines)["spiral"]
     assert (readers.shared, readers.agreeing) == (2, 1)
     assert describe_readers(readers) == (
-        "Each reader for itself: ann 3 of 3 right (version 1), bob 0 of 1 right (version 1), "
+        "By reader: ann 3 of 3 right (version 1), bob 0 of 1 right (version 1), "
         "bob 1 of 1 right (version 2). Two readers agree on 1 of 2 findings."
     )
     alone = count_readers([verdict()])["spiral"]
-    assert describe_readers(alone) == "Each reader for itself: ann 1 of 1 right (version 2)."
+    assert describe_readers(alone) == "By reader: ann 1 of 1 right (version 2)."
 
 
 # Versions

@@ -83,7 +83,7 @@ def test_a_sample_goes_out_as_files_and_verdicts_come_back(
     asked = ("--rule", "repeated-failure", "--export", out, "--readings", kept)
     assert run_tool(recordings, *asked) == 0
     text = (out / "repeated-failure.txt").read_text()
-    assert "The same action fails in the same way again and again" in text
+    assert "The same action fails repeatedly in the same way" in text
     assert f"KeyError: '{SECRET}'" in text
     assert "def detect" not in text
     assert len(list((out / "sessions").iterdir())) == 3

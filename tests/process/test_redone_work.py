@@ -28,13 +28,13 @@ def test_the_same_lines_in_the_same_file_are_the_same_work() -> None:
         [ADDS], [edit("tally/statements.py", before="y = 2", after=f"{FEE}y = 2")]
     )
     assert finding.events == (3, 2)
-    assert "again in tally/statements.py" in finding.message
+    assert "repeats the edit of its sub-agent in tally/statements.py" in finding.message
 
 
 def test_taking_an_edit_back_is_found_too() -> None:
     back = edit("tally/statements.py", before=f"{FEE}x = 1", after="x = 1")
     (finding,) = findings([ADDS], [back])
-    assert "takes back" in finding.message
+    assert "undoes the edit" in finding.message
     restored = {"run": {"command": "git checkout -- tally/statements.py", "exit": 0, "output": ""}}
     (finding,) = findings([ADDS], [restored])
     assert finding.events == (3, 2)

@@ -26,7 +26,7 @@ def test_six_reworded_fixes_with_the_same_error_and_jittered_flags_are_a_spiral(
             ),
         ]
     (finding,) = found("spiral", events)
-    assert "6 rounds" in finding.message
+    assert "6 iterations" in finding.message
     assert "test_total" in finding.message
     assert finding.events == (5, 8, 11, 14, 17, 20)
     assert finding.severity == "error"
@@ -141,7 +141,7 @@ def test_the_same_output_after_three_rounds_of_changed_code_is_a_silent_spiral()
         events += [edit("cart.py", after=f"a = {number}"), shown("total: 7350")]
     (finding,) = found("spiral", events)
     assert finding.events == (4, 6, 8)
-    assert "printed the same after 3 rounds" in finding.message
+    assert "printed the same after 3 changes" in finding.message
     assert found("spiral", events[:-2]) == []
 
 

@@ -34,7 +34,7 @@ def test_a_file_that_another_lane_changed_is_written_over() -> None:
     ]
     (finding,) = found(RULE, events, lanes={"child": "root"})
     assert finding.events == (4, 3)
-    assert "written over" in finding.message
+    assert "was overwritten" in finding.message
 
 
 def test_a_file_that_the_user_changed_is_written_over() -> None:

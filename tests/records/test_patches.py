@@ -145,8 +145,8 @@ def test_nothing_changed_is_a_change_without_files() -> None:
         ("diff --git garbage\n", "no name"),
         ("diff --git a/x b/y\n", "no name"),
         ("diff --cc x\nindex 1,2..3\n", "merge"),
-        ("--- a/../../etc/passwd\n+++ b/../../etc/passwd\n@@ -1 +1 @@\n-a\n+b\n", "leads out"),
-        ("--- /etc/passwd\n+++ /etc/passwd\n@@ -1 +1 @@\n-a\n+b\n", "leads out"),
+        ("--- a/../../etc/passwd\n+++ b/../../etc/passwd\n@@ -1 +1 @@\n-a\n+b\n", "points outside"),
+        ("--- /etc/passwd\n+++ /etc/passwd\n@@ -1 +1 @@\n-a\n+b\n", "points outside"),
         ("--- /dev/null\n+++ /dev/null\n@@ -0,0 +1 @@\n+b\n", "name"),
     ],
 )

@@ -84,7 +84,9 @@ def test_an_unknown_name_is_answered_with_the_nearest_and_all_known() -> None:
         str(unknown_name_error("agent", "zzz", iter(["codex"])))
         == "No agent named 'zzz'. Known: codex."
     )
-    none = "No agent named 'codex'. None is known here: add one, or go to the project that has it."
+    none = (
+        "No agent named 'codex'. None exists here: add one, or change to the project that has it."
+    )
     assert str(unknown_name_error("agent", "codex", [])) == none
 
 

@@ -208,7 +208,7 @@ def test_the_command_reads_lists_and_shows(
     with serving(api.answer) as address:
         monkeypatch.setenv("GITHUB_API_URL", address)
         told = said("import", "--github", REPO)
-        assert told == f"{REPO}: 3 pull requests read; of 3 known, 2 by agents\n"
+        assert told == f"{REPO}: 3 pull requests imported; 2 of 3 stored ones are by agents\n"
     listing = msgspec.json.decode(said("list", "pulls", "--json"))
     assert (listing["merged"], listing["unreviewed"], listing["reverted"]) == (2, 1, 0)
     assert sorted(row["pull"]["pull"] for row in listing["items"]) == [1, 2, 3]

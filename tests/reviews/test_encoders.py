@@ -203,7 +203,7 @@ def test_a_wrong_answer_of_a_provider_is_a_fault_in_plain_words(address: str, an
 
 def test_a_provider_without_embeddings_is_bad_input() -> None:
     other = ModelSettings(provider="anthropic", model="m", base_url="http://127.0.0.1:9")
-    with pytest.raises(BadInput, match="gives no embeddings"):
+    with pytest.raises(BadInput, match="has no embeddings"):
         open_provider("mine", Settings(models={"mine": other}), {}, Path())
 
 

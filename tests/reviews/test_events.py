@@ -137,7 +137,7 @@ def test_an_attempt_and_what_stopped_it_are_told_once(store: Store) -> None:
 
 
 def test_keys_are_not_sent_in_the_clear_and_must_be_there() -> None:
-    with pytest.raises(BadInput, match="begins with https"):
+    with pytest.raises(BadInput, match="must start with https"):
         build_target("team", WebhookSettings(url="http://example.org/hook"), "key")
     with pytest.raises(BadInput, match="set CLOSELOOP_WEBHOOK_SECRET"):
         build_target("team", WebhookSettings(url="https://example.org/hook"), None)

@@ -289,7 +289,7 @@ def test_likely_repeats_are_confirmed_by_one_key_each(store, project, capsys, mo
     (repeat,) = store.memory.list_repeats()
     assert (repeat.state, repeat.by) == ("confirmed", "person")
     assert closeloop("learn", "confirm") == 0
-    assert "No likely repeat waits" in capsys.readouterr().out
+    assert "There are no likely repeats to confirm." in capsys.readouterr().out
 
 
 def test_that_nothing_was_compared_is_said_and_not_zero(store, project, capsys):
@@ -298,9 +298,9 @@ def test_that_nothing_was_compared_is_said_and_not_zero(store, project, capsys):
     pull_request(store, 1, day(1), "Don't use `any` types")
     pull_request(store, 2, day(2), "Rename the module to something shorter please.")
     assert closeloop("learn", "reviews") == 0
-    assert "1 remark compared with what was said before: 0 repeated" in capsys.readouterr().out
+    assert "1 comment compared with earlier ones: 0 repeated" in capsys.readouterr().out
     closeloop("learn", "repeats")
-    assert "Remarks on 1 pull request were compared" in capsys.readouterr().out
+    assert "Comments on 1 pull request were compared" in capsys.readouterr().out
 
 
 def test_without_the_encoder_it_is_said_once_what_is_lost_and_nothing_is_asked(
@@ -343,7 +343,7 @@ def test_the_commands_about_rules_do_what_they_say(store, project, capsys):
         assert closeloop("learn", *command) == 0
     assert "Keep functions very short." in capsys.readouterr().out
     assert closeloop("learn", "add", "Don't keep functions very short.", "--repo", REPO) == 0
-    assert f"the contrary of {rule.id}" in capsys.readouterr().err
+    assert f"It contradicts {rule.id}" in capsys.readouterr().err
     assert closeloop("learn", "show", "nope") == 2
     assert closeloop("learn", "confirm", "nope") == 2
     assert closeloop("learn", "add", "  ") == 2

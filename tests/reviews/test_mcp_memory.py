@@ -33,7 +33,7 @@ def test_the_resource_tells_the_rules_the_nearest_to_the_task_first(
             assert [str(one.uri) for one in listed.resources] == ["closeloop://context"]
             plain = await client.read_resource("closeloop://context")
             near = await client.read_resource("closeloop://context/Empty%20the%20cart")
-            with pytest.raises(mcp.MCPError, match="Nothing is at"):
+            with pytest.raises(mcp.MCPError, match="There is no resource"):
                 await client.read_resource("closeloop://secrets")
             return plain.contents[0].text, near.contents[0].text
 

@@ -131,5 +131,5 @@ def test_a_prompt_is_shown_and_restored_byte_by_byte(store, project, capsys):
 
 def test_a_beginning_of_two_ids_is_not_enough(store):
     store.save_prompt(PromptVersion(id="a" * 63 + "b", text=""))
-    with pytest.raises(Exception, match="type more"):
+    with pytest.raises(Exception, match="give more"):
         find_prompt(store, "aaa")

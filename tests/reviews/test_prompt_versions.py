@@ -265,9 +265,9 @@ def test_a_label_a_trailer_and_a_rollout_name_the_prompt_of_work_done_elsewhere(
 def test_a_name_is_one_prompt_s_and_a_file_says_something(store: Store) -> None:
     add_prompt(store, "Be brief.", name="v1")
     assert add_prompt(store, "Be brief.", name="v1").name == "v1"
-    with pytest.raises(BadInput, match="Another prompt is called 'v1'"):
+    with pytest.raises(BadInput, match="Another prompt has the name 'v1'"):
         add_prompt(store, "Be thorough.", name="v1")
-    with pytest.raises(BadInput, match="holds no text"):
+    with pytest.raises(BadInput, match="The file is empty"):
         add_prompt(store, " \n")
 
 
@@ -300,7 +300,7 @@ def test_the_commands_say_whether_merge_rates_improved_and_bring_a_version_back(
     assert effect["comparison"]["verdict"] == "better"
     code, printed = closeloop("prompt", "results", "v2", "v1")
     assert "merge rate" in printed
-    assert "observational" in printed
+    assert "Observational" in printed
     code, printed = closeloop("prompt", "diff", "v1", "v2")
     assert (code, "+Be thorough." in printed) == (1, True)
     closeloop("prompt", "restore", "v1", "--out", "back.md")

@@ -308,11 +308,11 @@ def test_quitting_keeps_the_answers_and_the_same_command_goes_on(
     capsys.readouterr()
     typed(monkeypatch, "n y y y y  ")
     said = capsys.readouterr().out
-    assert "You have answered 2 of 7 already." in said
+    assert "You have already answered 2 of 7." in said
     assert "intended scope?" not in said
     (kept,) = store.reviews.list_reviews()
     assert (kept.state, kept.outside, kept.approach, kept.merge) == ("done", "no", False, True)
-    assert "Nothing waits for you." in said
+    assert "The review queue is empty." in said
 
 
 def test_answers_count_until_all_of_them_are_given_anew(store, project, monkeypatch, capsys):

@@ -100,7 +100,7 @@ def test_a_learned_rule_is_no_check_until_one_is_proved_and_kept(clone):
     assert (proof.proved, proof.pull, proof.fires) == (True, 10, ("src/shop.ts:2",))
     assert (proof.today, proof.files) == (2, 1)
     assert proof.places == ("src/old.ts:1", "src/old.ts:2")
-    assert "would fire 2 times today, in 1 file" in describe_proof(proof)
+    assert "has 2 matches today, in 1 file" in describe_proof(proof)
     keep_proved_check(clone.store, rule, proof)
     assert with_learned_rules(CheckSettings(), clone.store, REPO).rules == ()
     set_rule_state(clone.store, find_rule(clone.store, rule.id), "active", "ann", day(3))
@@ -142,8 +142,8 @@ def test_what_fires_on_the_correction_too_is_not_proved(clone):
     rule = clone.tell("Don't use `any` types.", reviewed, merged)
     proof = clone.prove(rule)
     assert not proof.proved
-    assert "fires on the correction too, at src/shop.ts:2" in proof.why
-    with pytest.raises(BadInput, match="not proved"):
+    assert "also matches the correction, at src/shop.ts:2" in proof.why
+    with pytest.raises(BadInput, match="Only a verified check"):
         keep_proved_check(clone.store, rule, proof)
 
 
@@ -154,7 +154,7 @@ def test_without_a_correction_or_its_commit_nothing_is_proved(clone):
     assert "was not changed on #10 after the comment" in clone.prove(rule).why
     (clone.root / ".git").rename(clone.root / "gone")
     clone.git("init", "-q", "-b", "main")
-    assert "this clone does not have src/shop.ts as #10 left it" in clone.prove(rule).why
+    assert "this clone does not contain src/shop.ts as of #10" in clone.prove(rule).why
 
 
 class Proposing:

@@ -117,9 +117,9 @@ def test_show_json_export_and_api_have_the_same_log(tried_project: Path) -> None
         assert told in page
     terminal = typed(tried_project, "show", failed["attempt"]).stdout
     assert "before → after: 1 passed, 1 failed → 0 passed, 2 failed" in terminal
-    assert "files touched: calculator.py +1 −1" in terminal
-    assert "merge decision: nobody decided" in terminal
-    assert "Against the reference, similarity 0 %" in terminal
+    assert "files changed: calculator.py +1 −1" in terminal
+    assert "merge decision: none yet" in terminal
+    assert "Compared with the reference, similarity 0 %" in terminal
     assert "reference  +return a + b" in terminal
 
 

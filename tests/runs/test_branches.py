@@ -60,10 +60,10 @@ def test_the_same_branch_again_is_replaced(project):
 
 def test_what_cannot_be_a_branch_is_told(project):
     base = resolve_commit(project, "HEAD")
-    with pytest.raises(BadInput, match="cannot be made"):
+    with pytest.raises(BadInput, match="cannot be created"):
         make_branch(str(project), base, small_project.FIX_PATCH.replace("a - b", "a / b"), "x", "m")
     small_project.git(project, "branch", "closeloop")
-    with pytest.raises(BadInput, match="cannot be made"):
+    with pytest.raises(BadInput, match="cannot be created"):
         make_branch(str(project), base, small_project.FIX_PATCH, "closeloop/fix/ab", "m")
 
 

@@ -192,7 +192,7 @@ def test_a_wrong_change_fails_and_names_the_test(project, grader):
 def test_no_change_fails_with_that_reason_first(project, grader):
     graded = grader.grade(project.task(), "", exit="gave_up")
     assert graded.outcome.result == "fail"
-    assert graded.outcome.reasons[0] == "no change was made"
+    assert graded.outcome.reasons[0] == "nothing was changed"
     assert graded.fail_to_pass == (0, 1)
 
 
@@ -222,7 +222,7 @@ def test_weakened_tests_are_put_back(project, grader):
     graded = grader.grade(project.task(), patch)
     assert graded.outcome.result == "fail"
     assert graded.restored == ("test_billing.py",)
-    assert graded.outcome.reasons[0] == "only files were changed that grading puts back"
+    assert graded.outcome.reasons[0] == "only files were changed that grading restores"
 
 
 def test_deleted_tests_are_put_back_beside_a_real_change(project, grader):
@@ -298,7 +298,7 @@ def test_a_test_that_a_change_broke_once_is_not_scored(project, grader, tmp_path
     change = project.patch({"billing.py": breaking_label(tmp_path, 0)})
     graded = grader.grade(project.task(), change)
     assert graded.outcome.result == "unscored"
-    assert f"{LABEL} fails now and then, in 1 of 5 runs with the change" in graded.outcome.cause
+    assert f"{LABEL} fails sometimes, in 1 of 5 runs with the change" in graded.outcome.cause
     assert "and in none of 7 without it" in graded.outcome.cause
     assert graded.after.flaky == (LABEL,)
 
@@ -308,7 +308,7 @@ def test_a_test_that_a_change_breaks_now_and_then_is_held_against_it(project, gr
     graded = grader.grade(project.task(), change)
     assert graded.outcome.result == "fail", graded.outcome
     assert graded.outcome.reasons == (
-        f"{LABEL} fails now and then, in 4 of 5 runs with the change, and in none of 7 without it",
+        f"{LABEL} fails sometimes, in 4 of 5 runs with the change, and in none of 7 without it",
     )
 
 
@@ -323,7 +323,7 @@ def test_a_fail_to_pass_test_that_fails_now_and_then_is_no_pass(project, grader,
     (tmp_path / "total").unlink()
     without = grader.grade(project.task(reference=None), change)
     assert without.outcome.result == "unscored"
-    assert "no reference shows whether the test is steady" in without.outcome.cause
+    assert "without a reference it is unknown whether the test is stable" in without.outcome.cause
 
 
 def test_a_test_that_is_flaky_at_the_base_is_not_held_against_a_change(project, grader, tmp_path):

@@ -392,7 +392,7 @@ def test_where_the_kernel_has_no_seccomp_commands_run_and_the_note_says_so(
     output, description = done.stdout.splitlines()
     assert output == "ran"
     assert "system calls" not in description.partition(":")[0]
-    assert "This kernel filters no system calls" in description
+    assert "This kernel does not filter system calls" in description
 
 
 def test_the_description_says_what_is_enforced(workspaces: WorkspacePool) -> None:

@@ -283,7 +283,7 @@ def test_a_program_that_gives_up_on_a_broken_answer_is_not_at_fault(
     provider.says(breaks_off)
     ended = attempt(tmp_path / "project", provider.address, "program", seconds=PATIENCE)
     assert (ended.row.exit, ended.row.outcome) == ("machine", "unscored")
-    assert "in the middle of it" in (ended.row.cause or "")
+    assert "during a reply" in (ended.row.cause or "")
 
 
 def test_an_attempt_that_the_model_left_is_begun_again_and_then_scored(

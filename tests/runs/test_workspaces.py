@@ -123,7 +123,7 @@ def test_a_base_that_cannot_be_had_is_bad_input_and_leaves_nothing(
 ) -> None:
     workspaces = WorkspacePool(tmp_path / "cache", SandboxSettings(kind="none"))
     for folder, commit in ((str(repo), "f" * 40), (f"file://{tmp_path}/no", "f" * 40)):
-        with pytest.raises(BadInput, match="cannot be had"):
+        with pytest.raises(BadInput, match="cannot be fetched"):
             anyio.run(workspaces.prepare_base, folder, commit)
     with pytest.raises(BadInput, match="is not a git repository"):
         anyio.run(workspaces.prepare_base, str(tmp_path), "f" * 40)

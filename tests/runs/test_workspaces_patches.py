@@ -308,7 +308,7 @@ def test_a_change_too_large_to_keep_is_the_agents_doing(
 def test_a_file_too_large_to_be_read_is_the_agents_doing_however_sparse(
     workspaces: WorkspacePool, tmp_path: Path, command: str
 ) -> None:
-    with pytest.raises(UnreadableChange, match=r"too large to be kept: .* files? of 2,048 MiB"):
+    with pytest.raises(UnreadableChange, match=r"too large to be saved: .* files? of 2,048 MiB"):
         changed(workspaces, tmp_path, command)
 
 
@@ -325,7 +325,7 @@ def test_more_files_than_can_be_read_are_the_agents_doing(
     workspaces: WorkspacePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workspace_patches, "MAX_CHANGED_FILES", 100)
-    with pytest.raises(UnreadableChange, match="too large to be kept: 101 changed or new files"):
+    with pytest.raises(UnreadableChange, match="too large to be saved: 101 changed or new files"):
         changed(workspaces, tmp_path, "mkdir d; cd d; touch $(seq 101)")
 
 
@@ -333,7 +333,7 @@ def test_a_change_that_takes_too_long_to_read_is_the_agents_doing(
     uncaged: WorkspacePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workspace_patches, "COPY_OUT_SECONDS", 0.0)
-    with pytest.raises(UnreadableChange, match="could not be read in 0 seconds"):
+    with pytest.raises(UnreadableChange, match="could not be read within 0 seconds"):
         changed(uncaged, tmp_path, "echo x > new")
 
 

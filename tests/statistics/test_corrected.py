@@ -92,13 +92,13 @@ def test_a_judge_that_tells_little_is_refused() -> None:
     for found in (rogan_gladen_rate(5, 10, weak), ppi_rate([(1, 1)] * 9, [1] * 9, weak)):
         assert found.estimate is None
         assert found.refusal is not None
-        assert found.refusal.startswith("Sensitivity + specificity − 1 is 0.10, under 0.2")
+        assert found.refusal.startswith("Sensitivity + specificity − 1 is 0.10, below 0.2")
 
 
 def test_labels_of_one_kind_or_none_are_refused() -> None:
     assert "of the other" in (rogan_gladen_rate(5, 10, known(5, 5, 0, 0)).refusal or "")
-    assert "judged nothing" in (rogan_gladen_rate(0, 0, known(9, 10, 9, 10)).refusal or "")
-    assert "the least" in (ppi_rate([], [], known(9, 10, 9, 10)).refusal or "")
+    assert "no verdicts" in (rogan_gladen_rate(0, 0, known(9, 10, 9, 10)).refusal or "")
+    assert "At least two" in (ppi_rate([], [], known(9, 10, 9, 10)).refusal or "")
     assert "label more" in (rogan_gladen_rate(5, 10, known(1, 1, 200, 1000)).refusal or "")
 
 

@@ -64,7 +64,7 @@ def test_bounds_hold_the_truth_at_least_as_often_as_they_say(n: int, repeats: in
 
 
 def test_what_cannot_be_counted_is_refused() -> None:
-    with pytest.raises(BadInput, match="one repeat or more"):
+    with pytest.raises(BadInput, match="at least one repeat"):
         estimate_pass_at_k({"a": [1.0]}, 0)
     with pytest.raises(BadInput, match="0 and 1"):
         estimate_pass_all_k({"a": [0.5]}, 1)

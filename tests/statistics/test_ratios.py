@@ -62,7 +62,7 @@ def test_bounds_hold_the_truth_as_often_as_they_say(tasks: int, repeats: int) ->
 def test_negative_times_and_zeros_are_left_out_and_counted() -> None:
     found = estimate_ratio({"a": [1.0, -3.0], "b": [2.0]}, {"a": [2.0, 0.0], "b": [4.0]})
     assert found.attempts == 4
-    assert "2 values that are not above zero were left out." in found.notes
+    assert "2 values that are not above zero were excluded." in found.notes
 
 
 def test_no_overlap_is_said() -> None:
@@ -78,11 +78,11 @@ def test_one_pair_shows_no_noise_and_a_constant_promises_nothing() -> None:
     constant = estimate_ratio({"a": [1.0], "b": [1.0]}, {"a": [2.0], "b": [2.0]})
     assert constant.alike is not None
     assert (constant.alike.low, constant.alike.high) == (2, 2)
-    assert "promise nothing" in constant.notes[0]
+    assert "have no width" in constant.notes[0]
 
 
 def test_what_is_no_number_is_refused() -> None:
-    with pytest.raises(BadInput, match="no number"):
+    with pytest.raises(BadInput, match="not a number"):
         estimate_ratio({"a": [float("nan")]}, {"a": [1.0]})
 
 

@@ -88,7 +88,7 @@ def test_nothing_seen_is_no_estimate_and_nonsense_is_refused() -> None:
         estimate_running_mean([2.0])
     with pytest.raises(BadInput, match="outside"):
         estimate_running_mean([float("nan")])
-    with pytest.raises(BadInput, match="share of 1"):
+    with pytest.raises(BadInput, match="between 0 and 1, not 1"):
         monitor_difference([(True, 1.0)], share=1)
     with pytest.raises(BadInput, match="shares, not amounts"):
         monitor_difference([(True, 7.0)])

@@ -75,9 +75,9 @@ def test_any_row_is_cut_in_order_or_not_at_all(row: list[float]) -> None:
 
 
 def test_what_is_no_number_is_refused() -> None:
-    with pytest.raises(BadInput, match="no number"):
+    with pytest.raises(BadInput, match="not a number"):
         find_change_points([1.0, float("nan")] * 10)
-    with pytest.raises(BadInput, match="no number"):
+    with pytest.raises(BadInput, match="not a number"):
         rolling_windows([1], [float("inf")], 1, [1])
 
 

@@ -38,7 +38,8 @@ def test_five_tasks_cannot_decide_for_others_but_can_for_themselves() -> None:
     assert found.detectable is not None
     assert found.alike is not None
     assert found.notes == (
-        "5 tasks cannot decide for tasks like these: under 6, no exact paired test can reach 0.05.",
+        "5 tasks cannot decide for similar tasks: with fewer than 6, no exact paired test can"
+        " reach 0.05.",
     )
 
 
@@ -111,7 +112,7 @@ def test_a_constant_gets_bounds_and_no_test() -> None:
 
 def test_what_only_one_side_has_is_told() -> None:
     found = compare_rates(suite(8, 1, 2), suite(7, 2, 2))
-    assert "1 task had a score only for the first and is left out." in found.notes
+    assert "1 task had a score only for the first and is excluded." in found.notes
 
 
 def test_a_hundred_thousand_against_three() -> None:

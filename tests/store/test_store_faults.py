@@ -76,7 +76,7 @@ def test_missing_folders_are_made(tmp_path: Path) -> None:
 def test_a_folder_or_a_path_through_a_file_is_refused(tmp_path: Path) -> None:
     assert "is a folder" in refused(str(tmp_path))
     (tmp_path / "file").write_text("x")
-    assert "cannot be made" in refused(str(tmp_path / "file" / "deep" / "a.db"))
+    assert "cannot be created" in refused(str(tmp_path / "file" / "deep" / "a.db"))
 
 
 def test_those_who_only_look_make_no_store_and_take_no_folder_for_none(tmp_path: Path) -> None:
@@ -155,13 +155,13 @@ def test_a_store_that_may_not_be_written_can_be_read(open_folder: Path, what: st
     open_folder.chmod(0o777 if what == "file" else 0o555)
     said = run_worker("read_without_rights", str(path), "one").strip()
     open_folder.chmod(0o755)
-    assert re.fullmatch("read one; .* can only be read: make it writable to do this.", said)
+    assert re.fullmatch("read one; .* is read-only: make it writable.", said)
 
 
 def test_a_folder_that_may_not_be_made_is_bad_input(open_folder: Path) -> None:
     open_folder.chmod(0o555)
     said = run_worker("without_rights", str(open_folder / "new" / "a.db"))
-    assert "cannot be made (Permission denied)" in said
+    assert "cannot be created (Permission denied)" in said
     said = run_worker("without_rights", str(open_folder / "a.db"))
     assert "ReadOnlyStore" in said
     assert "cannot be opened" in said
@@ -228,13 +228,13 @@ def test_a_role_that_may_not_enter_or_write_is_bad_input(
 ) -> None:
     name = postgres_url.split("?", maxsplit=1)[0].rsplit("/", 1)[1]
     stranger = f"postgresql://stranger_{name}@/{name}?host={postgres_folder}"
-    assert "does not let us in" in refused(stranger)
+    assert "denies access" in refused(stranger)
     open_store(postgres_url).close()
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(f"CREATE ROLE stranger_{name} LOGIN")
-        assert "use a role that may" in refused(stranger)
+        assert "use a role with write access" in refused(stranger)
         connection.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
-        assert "does not let us write" in refused(postgres_url)
+        assert "denies write access" in refused(postgres_url)
         connection.execute(f"DROP ROLE stranger_{name}")
 
 

@@ -285,7 +285,7 @@ def test_a_plan_is_found_by_the_beginning_of_its_id(store: Store) -> None:
     assert [row.id for row in store.plans.list_plans(10)] == ["abd", "abc123"]
     assert [row.id for row in store.plans.list_plans(1)] == ["abd"]
     assert store.plans.count_plans() == 2
-    with pytest.raises(BadInput, match="begins several plans"):
+    with pytest.raises(BadInput, match="is a prefix of several plans"):
         store.plans.load_story("ab")
     with pytest.raises(BadInput, match="No plan begins with"):
         store.plans.load_story("x")
@@ -328,7 +328,7 @@ def test_where_neither_database_nor_disk_takes_it_that_is_said(
     monkeypatch.setattr(store.plans, "save", gone)
     (tmp_path / "unsaved").write_text("a file in the way")
     safe = ResultSaver(store, tmp_path / "unsaved", "abc123")
-    told = "^The database cannot be reached, nor can .* be written .*: make room, then"
+    told = "^The database cannot be reached, and .* cannot be written .*: free some space, then"
     with pytest.raises(MachineFailed, match=told):
         anyio.run(safe.save_result, tried())
 
@@ -348,7 +348,7 @@ def test_what_no_database_takes_lies_in_a_file_until_one_does(
         raise MachineFailed("The database cannot be reached.")
 
     async def keep(safe: ResultSaver, one: SubtaskResult | JudgedTry) -> None:
-        told = r"^[^;]*; what is finished .*--resume abc123[^;]*$"
+        told = r"^[^;]*; finished attempts .*--resume abc123[^;]*$"
         with pytest.raises(MachineFailed, match=told):
             await safe.save_result(one)
 

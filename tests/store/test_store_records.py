@@ -319,7 +319,9 @@ def test_a_unique_beginning_names_an_attempt(store: Store) -> None:
     assert store.load_attempt("abcd").id == "abcd"
     assert store.load_attempt("b").id == "b%c"
     assert store.load_attempt("é").id == "é1"
-    with pytest.raises(BadInput, match="'ab' begins several attempts, abX, abc, abcd: type more"):
+    with pytest.raises(
+        BadInput, match="'ab' is a prefix of several attempts, abX, abc, abcd: give more"
+    ):
         store.load_attempt("ab")
     for name in ("abce", "%", "_", "B", "'"):
         with pytest.raises(BadInput, match="No attempt begins with"):
@@ -379,7 +381,7 @@ def test_hostile_content_is_kept_as_far_as_any_format_can(store: Store) -> None:
 
 def test_a_name_that_no_column_can_hold_is_bad_input(store: Store) -> None:
     for attempt in (finished("\ud800"), finished("a", number=2**64)):
-        with pytest.raises(BadInput, match="cannot hold that"):
+        with pytest.raises(BadInput, match="cannot store this"):
             store.save_attempt(AttemptResult(attempt=attempt))
     assert store.list_attempts() == []
 

@@ -8,9 +8,10 @@ import pytest
 
 import small_project
 from closeloop.records.errors import BadInput
-from closeloop.records.settings import Settings
+from closeloop.records.settings import CommandSettings, Settings
 from closeloop.records.task import Acceptance, Task
 from closeloop.tasks.task_files import load_task, load_tasks, select_tasks
+from closeloop.tasks.task_sets import load_task_files
 
 PATCH = "--- a/tests/test_new.py\n+++ b/tests/test_new.py\n@@ -1 +1 @@\n-a\n+b\n"
 FULL = """\
@@ -65,6 +66,35 @@ def small(
     fields: str = "", prompt: str = "Do it.", acceptance: str = "acceptance: {run: t}"
 ) -> str:
     return f"---\n{fields}\n{acceptance}\n---\n{prompt}\n"
+
+
+def test_a_task_without_setup_uses_that_of_the_project_and_is_another_task_for_it(
+    tmp_path: Path,
+) -> None:
+    def load_with(fields: str, *setup: str) -> Task:
+        return load_task(write(tmp_path, small(fields)), tmp_path, resolve, setup)
+
+    inherited = load_with("", "make deps")
+    assert inherited.setup == ("make deps",)
+    written = load_with("setup: [make deps]", "another")
+    assert (inherited.digest, inherited.grading) == (written.digest, written.grading)
+    changed, without = load_with("", "make other"), load_with("setup: []", "make deps")
+    assert without.setup == ()
+    assert load_with("setup:", "make deps") == inherited
+    for of in ("digest", "grading"):
+        assert len({getattr(task, of) for task in (inherited, changed, without)}) == 3
+    question = load_with("repo: none", "make deps")
+    assert question.setup == ()
+
+
+def test_the_tasks_of_a_project_are_loaded_with_its_setup(tmp_path: Path) -> None:
+    small_project.git(tmp_path, "init", "-q")
+    small_project.git(tmp_path, "commit", "-q", "--allow-empty", "-m", "Start")
+    write(tmp_path, small(), "tasks/a.md")
+    settings = Settings(commands=CommandSettings(setup=("make deps",)))
+    assert [task.setup for task in select_tasks(settings, tmp_path, [])] == [("make deps",)]
+    [one] = load_task_files(settings, tmp_path)
+    assert one.task.setup == ("make deps",)
 
 
 def test_a_task_is_read_whole_and_nothing_is_guessed_from_its_spelling(tmp_path: Path) -> None:
@@ -122,7 +152,7 @@ def test_a_folder_of_prompts_is_named_by_its_files(tmp_path: Path) -> None:
         tasks = select_tasks(Settings(), tmp_path, [place])
         assert [task.id for task in tasks] == ["Fix-the-header", "second"]
     assert tasks[1].prompt == "Two.\n\n---\n\nMore."
-    with pytest.raises(BadInput, match=r"No tasks in .*none"):
+    with pytest.raises(BadInput, match=r"There are no tasks in .*none"):
         select_tasks(Settings(), tmp_path, ["none/"])
 
 
@@ -166,12 +196,12 @@ def test_a_long_list_of_tests_is_read(tmp_path: Path) -> None:
         ),
         (small("digest: abc"), "no field 'digest'. Known: acceptance, ambiguous,"),
         (small("prompt: hello"), "below the front matter is the prompt"),
-        (small("tags: [a]\ntags: [b]"), "line 3: the field 'tags' is there twice"),
-        (small(acceptance="acceptance: {run: a, run: b}"), "'run' is there twice"),
+        (small("tags: [a]\ntags: [b]"), "line 3: the field 'tags' occurs twice"),
+        (small(acceptance="acceptance: {run: a, run: b}"), "'run' occurs twice"),
         (small(prompt=""), "the prompt is missing"),
         (small(prompt="<!-- Write\n here -->\n"), "the prompt is missing"),
-        (small(acceptance="acceptance: {timeout: 5}"), "'acceptance' does not say what must hold"),
-        (small(acceptance="acceptance: {patch: x.patch}"), "'acceptance' does not say what must"),
+        (small(acceptance="acceptance: {timeout: 5}"), "'acceptance' has no check"),
+        (small(acceptance="acceptance: {patch: x.patch}"), "'acceptance' has no check"),
         (small(acceptance="acceptance: pytest"), "'acceptance' must be a section with fields"),
         (small(acceptance="acceptance: {commands: t, fail_to_pass: x}"), "needs 'acceptance.run'"),
         (
@@ -180,9 +210,12 @@ def test_a_long_list_of_tests_is_read(tmp_path: Path) -> None:
         ),
         (
             small(acceptance="acceptance: {run: t, timeout: nan}"),
-            "'acceptance.timeout' must be sec",
+            "'acceptance.timeout' must be a number of sec",
         ),
-        (small(acceptance="acceptance: {run: t, timeout: -1}"), "'acceptance.timeout' must be sec"),
+        (
+            small(acceptance="acceptance: {run: t, timeout: -1}"),
+            "'acceptance.timeout' must be a number of sec",
+        ),
         (
             small(acceptance="acceptance: {run: t, runner: nose}"),
             "cannot be 'nose'. Did you mean 'node'? Known: cargo, go",
@@ -266,10 +299,10 @@ def test_a_folder_of_tasks_is_read_in_order_without_its_read_me(tmp_path: Path) 
 def test_two_tasks_must_differ_in_id_and_in_what_they_ask(tmp_path: Path) -> None:
     write(tmp_path, small("id: same", prompt="one"), "a.md")
     write(tmp_path, small("id: same", prompt="two"), "b.md")
-    with pytest.raises(BadInput, match=r"b\.md: the id 'same' is taken by .*a\.md"):
+    with pytest.raises(BadInput, match=r"b\.md: the id 'same' is already used by .*a\.md"):
         load_tasks(tmp_path, tmp_path, resolve)
     write(tmp_path, small("id: other", prompt="one"), "b.md")
-    with pytest.raises(BadInput, match=r"b\.md asks the same as .*a\.md"):
+    with pytest.raises(BadInput, match=r"b\.md has the same content as .*a\.md"):
         load_tasks(tmp_path, tmp_path, resolve)
 
 
@@ -301,7 +334,9 @@ def test_a_task_that_lies_in_its_own_base_is_refused(tmp_path: Path) -> None:
     small_project.git(tmp_path, "commit", "-qm", "Add a task")
     end = small_project.git(tmp_path, "rev-parse", "HEAD").strip()
     assert load_task(path, tmp_path, lambda repo, revision: start).base == start
-    with pytest.raises(BadInput, match=r"would find 'x.md' in the commit it starts from: name an"):
+    with pytest.raises(
+        BadInput, match=r"would find 'x.md' in the commit it starts from: set 'base'"
+    ):
         load_task(path, tmp_path, lambda repo, revision: end)
 
 

@@ -114,7 +114,9 @@ def test_work_with_tests_becomes_a_proved_task(project: Project) -> None:
         },
     )
     mined = project.mine(MiningOptions(repeats=1))
-    assert mined.refused == {refactoring: "none of its tests fails only without the change"}
+    assert mined.refused == {
+        refactoring: "none of its tests fails without the change and passes with it"
+    }
     (task,) = project.tasks()
     assert mined.tasks == (task.id,)
     assert task.id == f"negative-prices-do-not-count-{fix[:8]}"
@@ -185,7 +187,7 @@ def test_flaky_tests_are_not_asked_for(project: Project, tmp_path: Path) -> None
 def test_a_repository_without_tests_says_so(project: Project) -> None:
     project.git("rm", "-q", "test_shop.py")
     project.commit("Drop the tests, nobody runs them", {"shop.py": SHOP + "\n"})
-    with pytest.raises(BadInput, match="name it as `test`"):
+    with pytest.raises(BadInput, match="set it as `test`"):
         project.mine(MiningOptions(), test=None)
 
 
@@ -205,7 +207,7 @@ def test_of_tests_that_fail_with_the_work_too_it_is_said(project: Project) -> No
         },
     )
     mined = project.mine(MiningOptions(repeats=1))
-    assert "1 fail with it too: they may need a network" in mined.refused[commit]
+    assert "1 also fail with it: they may need a network" in mined.refused[commit]
 
 
 def test_what_skipped_tests_lack_of_an_extra_is_installed_for_them(
@@ -372,10 +374,10 @@ def test_the_command_says_what_it_made(project: Project) -> None:
     assert ran.returncode == 0, ran.stderr
     assert len(json.loads(ran.stdout)["tasks"]) == 1
     stages = [line.split()[0] for line in ran.stderr.splitlines() if line.strip()]
-    assert [one for one in stages if one in ("surveyed", "trying", "proved")] == [
+    assert [one for one in stages if one in ("surveyed", "trying", "verified")] == [
         "surveyed",
         "trying",
-        "proved",
+        "verified",
     ], "progress stands in logs, too"
     refused = subprocess.run(
         [*command[:4], "--limit", "0"], cwd=project.folder, capture_output=True, check=False

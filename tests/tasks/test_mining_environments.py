@@ -520,7 +520,7 @@ def test_unittest_is_told_a_file_by_its_pattern(test: str, files: list[str], run
         ("> b\na/b.ts(3,7): error TS2304: no C\nnpm ERR!\n", "a/b.ts(3,7): error TS2304: no C"),
         ("w: file:///a/B.kt:1:1 old\ne: file:///a/B.kt:3:7 no C\n", "e: file:///a/B.kt:3:7 no C"),
         ("    b_test.go:3: 7 is not 8\n    at a.ts:3:7 so\nFAIL\n", "FAIL"),
-        ("", "it said nothing"),
+        ("", "no output"),
         (
             "ERROR: usage: pytest\npytest: error: unrecognized arguments: --cov\n  inifile: a",
             "pytest: error: unrecognized arguments: --cov",
@@ -548,9 +548,9 @@ PATCH = """diff --git a/shop.py b/shop.py
 
 def test_wrong_changes_differ_in_added_lines_only() -> None:
     made = {mutant.how: mutant.patch for mutant in make_mutants(PATCH)}
-    assert "+    if len(prices) <= 3:" in made["its conditions turned round"]
+    assert "+    if len(prices) <= 3:" in made["its conditions inverted"]
     assert "+    return 8" in made["its values changed"]
-    assert "+        pass\n+    pass" in made["its statements left out"]
+    assert "+        pass\n+    pass" in made["its statements removed"]
     for patch in made.values():
         assert "-    return sum(prices)" in patch
         assert "# more than 3 == many" in patch
@@ -559,3 +559,14 @@ def test_wrong_changes_differ_in_added_lines_only() -> None:
 
 def test_a_change_without_logic_has_no_wrong_kin() -> None:
     assert make_mutants("--- a/x\n+++ b/x\n@@ -1 +1 @@\n-one\n+two\n") == []
+
+
+def test_a_project_that_needs_no_packages_is_first_tried_without_an_environment(
+    tmp_path: Path,
+) -> None:
+    found = folder(tmp_path, {"pytest.ini": "[pytest]\n", "tests/test_a.py": ""})
+    known = detect_edited_commands(CommandSettings(test="python3 -m pytest"), found)
+    assert not known.edited
+    first, second = list_recipes(found, known, AT)
+    assert (first.setup, first.test) == ((), "python3 -m pytest")
+    assert second.test == ".venv/bin/pytest"

@@ -156,7 +156,7 @@ def test_commits_whose_content_is_missing_are_passed_over_with_the_reason(
     lode = survey_work(history.folder, rules, None, NOW)
     assert {work.commit for work in lode.works} == {works[0], works[3]}
     assert {*lode.passed_over} == {works[1], works[2]}
-    assert all("this clone lacks a part of it" in why for why in lode.passed_over.values())
+    assert all("this clone is partial" in why for why in lode.passed_over.values())
 
 
 def test_a_name_that_the_base_has_somewhere_is_not_told(history: History) -> None:

@@ -228,7 +228,7 @@ def test_a_request_that_lacks_a_name_is_refused_with_the_reason(
         | {"test_b.py": "from store import load, save\n"},
     )
     assert build_candidate(tmp_path, work, PYTEST_RULES) == (
-        "its tests need `store.save`, which neither the request nor the base has"
+        "its tests need `store.save`, which are neither in the request nor in the base"
     )
 
 

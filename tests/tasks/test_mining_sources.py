@@ -103,7 +103,7 @@ def test_what_was_not_accepted_is_passed_over(repo, changes, why):
 
 def test_an_export_that_is_none_is_refused(tmp_path):
     (tmp_path / "x.jsonl").write_text('{"pull": {"number": "seven"}}\n')
-    with pytest.raises(BadInput, match="line 1 is no pull request"):
+    with pytest.raises(BadInput, match="line 1 is not a pull request"):
         list(read_pull_exports(tmp_path / "x.jsonl"))
 
 
@@ -170,7 +170,7 @@ def test_a_session_is_the_work_whose_files_and_time_are_the_same(repo, day, path
         assert given.tags == ("agent-session", "corrected", "scope-creep")
         assert "keep double" in (given.rubric or "")
     else:
-        assert gathered.passed_over == {"session session": "no commit holds what it changed"}
+        assert gathered.passed_over == {"session session": "no commit contains its change"}
 
 
 # GitHub
@@ -228,7 +228,7 @@ def test_github_is_asked_once_for_each_pull_request_whatever_its_limit(
     monkeypatch.setenv("GITHUB_TOKEN", "t")
     small_project.git(repo, "remote", "add", "origin", "git@example.org:ann/calculator.git")
     kept = tmp_path / "kept/pulls.jsonl"
-    with pytest.raises(MachineFailed, match=r"no more requests for \d+ minutes"):
+    with pytest.raises(MachineFailed, match=r"is reached for \d+ minutes"):
         anyio.run(fetch_merged_pulls, repo, kept)
     assert list(read_saved_exports(kept)) == [7]
     kept.write_bytes(kept.read_bytes() + b'{"pull": {"num')
@@ -245,8 +245,8 @@ def test_github_is_asked_once_for_each_pull_request_whatever_its_limit(
     ("source", "passed_over", "told"),
     [
         ("pulls", {"it was not merged": 3, "x": 1}, "No pull request here .* it was not merged."),
-        ("export.jsonl", {}, "No pull request here .* there are none."),
-        ("sessions", {}, "No session here .* none is imported"),
+        ("export.jsonl", {}, "No pull request here .* there are no pull requests."),
+        ("sessions", {}, "No session here .* no session is imported"),
         ("git", {"it changes no tests": 1}, "No commit here .* Mostly: it changes no tests."),
     ],
 )

@@ -83,7 +83,7 @@ def test_only_dev_tasks_are_run_without_a_word():
 def test_a_task_without_a_check_is_not_held_out():
     """Nobody is shown what is held out, so nobody could score it."""
     prompts = [Task(id=name, prompt=name, digest=name) for name in "abc"]
-    with pytest.raises(BadInput, match="No task that has a check"):
+    with pytest.raises(BadInput, match="No task with a check"):
         choose_held_out(prompts, "tags", 0.5, lambda task: None)
     checked = Task(id="d", prompt="d", digest="d", acceptance=Acceptance(commands=("make",)))
     assert choose_held_out([*prompts, checked], "tags", 0.5, lambda task: None) == {"d"}

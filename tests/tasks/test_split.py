@@ -144,5 +144,5 @@ def test_line_ends_stay_as_they_are():
 
 
 def test_what_cannot_be_edited_safely_is_left_to_people():
-    with pytest.raises(BadInput, match="only people can change"):
+    with pytest.raises(BadInput, match="closeloop cannot edit"):
         text_with_field('---\n{id: x, "split": dev}\n---\nDo it.\n', "split", "held-out", "x.md")

@@ -70,7 +70,7 @@ def written(task: Task, folder: Path) -> Task:
     files = render_task_files(task, folder)
     for name, content in files.items():
         (folder / name).write_bytes(content.encode())
-    return load_task(folder / next(iter(files)), None, same)
+    return load_task(folder / next(iter(files)), None, same, setup=["the project's own"])
 
 
 @given(tasks)
@@ -110,13 +110,11 @@ def test_a_new_task_lacks_only_the_request(
     tmp_path: Path, command: str, expected: dict[str, str | None]
 ) -> None:
     path = tmp_path / "new.md"
-    path.write_text(
-        render_new_task("new", CommandSettings(setup=("a: b",), test=command), "f" * 40)
-    )
+    path.write_text(render_new_task("new", CommandSettings(test=command), "f" * 40))
     with pytest.raises(BadInput, match="the prompt is missing"):
         load_task(path, tmp_path, same)
     path.write_text(path.read_text().replace(PROMPT_PLACEHOLDER, "Do it."))
-    task = load_task(path, tmp_path, same)
+    task = load_task(path, tmp_path, same, setup=["a: b"])
     assert (task.id, task.base, task.setup, task.prompt) == ("new", "f" * 40, ("a: b",), "Do it.")
     assert task.acceptance.run == command
     assert {name: getattr(task.acceptance, name) for name in expected} == expected
@@ -127,9 +125,8 @@ def test_a_new_task_with_its_prompt_can_be_run_as_it_is(
     tmp_path: Path, command: str | None
 ) -> None:
     path = tmp_path / "new.md"
-    commands = CommandSettings(setup=("a: b",), test=command)
-    path.write_text(render_new_task("new", commands, "f" * 40, "Do it."))
-    task = load_task(path, tmp_path, same)
+    path.write_text(render_new_task("new", CommandSettings(test=command), "f" * 40, "Do it."))
+    task = load_task(path, tmp_path, same, setup=["a: b"])
     assert (task.id, task.base, task.setup, task.prompt) == ("new", "f" * 40, ("a: b",), "Do it.")
     assert task.acceptance == Acceptance()
 
@@ -163,7 +160,7 @@ def test_every_field_that_a_new_task_explains_is_one_that_can_be_read(tmp_path: 
 def test_a_file_that_is_there_is_never_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "sub" / "x.md"
     write_new_file(path, "mine")
-    with pytest.raises(BadInput, match="is there already"):
+    with pytest.raises(BadInput, match="already exists"):
         write_new_file(path, "yours")
     assert path.read_text() == "mine"
     with pytest.raises(MachineFailed, match="cannot be written"):

@@ -197,7 +197,7 @@ def test_an_agent_of_ours_is_read_from_its_own_records() -> None:
 def test_a_refused_request_is_no_turn_and_its_cause_is_noted() -> None:
     user = {"role": "user", "content": "Hi"}
     good = {"role": "assistant", "content": [{"type": "text", "text": "Hello."}]}
-    cause = "2 of 2 turns are taken."
+    cause = "2 of 2 turns are used."
     talk = [
         exchange({"messages": [user]}, good, usage=Usage(output_tokens=3)),
         exchange({"messages": [user]}, {"error": {}}, number=2, status=400, cause=cause),

@@ -151,7 +151,7 @@ def test_an_exception_is_the_cause_and_goes_on_its_way() -> None:
     handoff = session.trace.events[0]
     assert isinstance(handoff, Handoff)
     assert (handoff.ok, handoff.report) == (False, "ValueError: no")
-    with pytest.raises(BadInput, match="Nothing is being recorded"):
+    with pytest.raises(BadInput, match="No recording is open"):
         closeloop.recording()
 
 

@@ -120,7 +120,7 @@ def test_how_likely_an_attempt_succeeded_has_reasons(client: TestClient) -> None
     assert view["known"] == "fail"
     assert view["session"]["place"] <= view["of"]
     page = client.get(f"/attempts/{SPIRAL}/likely").text
-    assert "in the order of likely failures" in page
+    assert "in triage order" in page
 
 
 def test_long_traces_have_a_strip_and_short_ones_none(client: TestClient) -> None:

@@ -363,7 +363,7 @@ def test_an_answer_that_leaves_a_question_open_is_asked_again(queue: TestClient)
     answer = send(queue, contained="yes", notes="Hm.", tags="nonsense")
     assert answer.headers["location"] == "/review?more=true"
     text = queue.get("/review?more=true").text
-    assert "Answer all questions that are not optional" in text
+    assert "Answer all required questions" in text
     assert 'value="yes" data-key="y" checked' in text
     assert "Hm.</textarea>" in text
     assert read(queue, "/api/review", ReviewView).item.id == first
@@ -473,9 +473,9 @@ def test_scores_are_sent_all_or_none(queue: TestClient) -> None:
         ({"scores": [good, {**good, "name": "luck"}]}, "luck"),
         ({"scores": [{**good, "value": 7}]}, "out of range"),
         ({"scores": [{**good, "attempt": "zz"}]}, "No attempt begins with"),
-        ({"scores": [{**good, "by": "somebody else"}]}, "the caller's own"),
-        ({"scores": "none"}, "These are no scores"),
-        ({"scores": [good], "source": "tests"}, "These are no scores"),
+        ({"scores": [{**good, "by": "somebody else"}]}, "only submit their own"),
+        ({"scores": "none"}, "These are not valid scores"),
+        ({"scores": [good], "source": "tests"}, "These are not valid scores"),
     ):
         refused = queue.post("/api/scores", json=body)
         assert refused.status_code == 400, body

@@ -243,10 +243,10 @@ def test_decompression_stops_at_its_limits(monkeypatch: pytest.MonkeyPatch) -> N
     assert decompress_gzip(several, 100_000) == random
     assert decompress_gzip(gzip.compress(random), 100_000) == random
     for limit in (0, 1, 99_999):
-        with pytest.raises(RequestRefused, match="may unpack to"):
+        with pytest.raises(RequestRefused, match="may be at most"):
             decompress_gzip(several, limit)
     for cut in (several[:-1], several[:-9], EMPTY_MEMBER + b"\x1f"):
-        with pytest.raises(RequestRefused, match="ends in the middle"):
+        with pytest.raises(RequestRefused, match="is truncated"):
             decompress_gzip(cut, 100_000)
     with pytest.raises(RequestRefused, match="not gzip"):
         decompress_gzip(several + b"more", 100_000)

@@ -154,11 +154,11 @@ def test_a_distance_is_never_told_as_negative() -> None:
     held = compare_rates(repeats(9, 3, 0), repeats(9, 0, 3))
     assert re.fullmatch(
         r"They are 100 points apart \(95 % bounds: \d+ to 100 points\)\. "
-        r"On other tasks like these: \d+ to 100 points\.",
+        r"On similar tasks: \d+ to 100 points\.",
         drawn("apart", versus(held)),
     )
     few = compare_rates(repeats(5, 3, 0), repeats(5, 0, 3))
-    assert "Not known yet for other tasks like these." in drawn("apart", versus(few))
+    assert "Unknown yet for similar tasks." in drawn("apart", versus(few))
 
 
 def test_what_is_known_to_make_no_difference_elsewhere_is_not_called_unknown() -> None:
@@ -170,7 +170,7 @@ def test_what_is_known_to_make_no_difference_elsewhere_is_not_called_unknown() -
     )  # fmt: skip
     assert drawn("apart", versus(held)) == (
         "They are 2 points apart (95 % bounds: 0.4 to 4 points). "
-        "On other tasks like these they differ by no more than 5 points."
+        "On similar tasks they differ by no more than 5 points."
     )
 
 
@@ -235,10 +235,10 @@ def test_rates_of_variants_are_told_as_shares(client: TestClient) -> None:
 def test_words_of_the_trade_are_explained_where_they_stand(client: TestClient) -> None:
     page = client.get("/rules").text
     assert "A rule that gates can fail a build" in page
-    assert "on public sessions from findings read one by one" in page
+    assert "on public sessions from findings that were read one by one" in page
     page = client.get("/review").text
     assert ">blind</span>" in page
-    assert "<span>nothing here tells which variant made it</span>" in page
+    assert "<span>the variant is hidden</span>" in page
 
 
 def test_what_cannot_be_compared_yet_leaves_others_to_choose() -> None:

@@ -78,7 +78,7 @@ def test_a_long_trace_shows_what_was_found_before_while_it_is_measured_again(
     assert not shown["measured"]
     assert shown["findings"]
     page = client.get(f"/attempts/{SPIRAL}", headers=HTML).text
-    assert "The rules look at this long trace again" in page
+    assert "The rules are measuring this long trace again" in page
     client.get(f"/attempts/{SPIRAL}/measured")
     shown = client.get(f"/api/attempts/{SPIRAL}").json()
     assert shown["measured"]

@@ -257,7 +257,7 @@ def test_held_out_results_stand_under_their_own_heading_with_the_look(client: Te
     assert [(one["variant"], one["held_out"]["value"]) for one in report["gaps"]] == [("closer", 0)]
     for address in ("/sets", "/compare?variants=closer&variants=spiraller"):
         text = client.get(address).text
-        assert "<h2>Held out</h2>" in text
+        assert "<h2>Held-out tasks</h2>" in text
         assert "1 look so far" in text
 
 

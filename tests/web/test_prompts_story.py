@@ -147,7 +147,7 @@ def project(tmp_path: Path) -> Path:
 def store(project: Path) -> Iterator[Store]:
     """What the run left: ten attempts, of which nobody has said anything."""
     printed = closeloop(project, "run")
-    assert "10 attempts await review, blind and side by side" in printed
+    assert "10 attempts await blind, side-by-side review" in printed
     assert printed.count("awaiting review") == 10
     with open_store(str(project / ".closeloop" / "closeloop.db")) as opened:
         yield opened

@@ -206,7 +206,7 @@ def test_a_list_has_a_column_for_each_score(client: TestClient) -> None:
     ("query", "says"),
     [
         ("score=luck", "luck"),
-        ("&".join(f"score=s{number}" for number in range(7)), "choose up to 6"),
+        ("&".join(f"score=s{number}" for number in range(7)), "at most 6"),
     ],
 )
 def test_a_score_that_is_none_is_answered_with_one_sentence(
@@ -302,7 +302,7 @@ def test_a_score_that_is_no_rate_is_told_in_its_unit(client: TestClient) -> None
     assert "review-minutes 8.43 min against 10 min" in page
     assert "−1.57 min" in page
     assert '<a class="measured" href="/attempts/bt01">5</a>' in page
-    assert "Both right" not in page
+    assert "Both pass" not in page
 
 
 def test_a_score_of_which_less_is_better_has_its_colours_turned(client: TestClient) -> None:
@@ -331,7 +331,7 @@ def test_what_nobody_has_scored_is_said_where_it_would_be_compared() -> None:
         desk.metric_cache.patience = None
         app = build_web_app(store, token=None, desk=desk)
         client = TestClient(app, base_url=HERE, headers={"accept": "text/html"})
-        assert "would-merge is not known of" in text(client, "/compare")
+        assert "would-merge is unknown for" in text(client, "/compare")
 
 
 # Experiments and the overview

@@ -52,8 +52,8 @@ def test_every_trial_has_a_page_with_its_verdict(client: TestClient) -> None:
     assert 'href="/trials/memory"' in listed
     assert "new: better" in listed
     page = client.get("/trials/prompts").text
-    assert "points against old" in page
-    assert "at any number of looks" in page
+    assert "points compared with old" in page
+    assert "valid at any time" in page
     (standing,) = client.get("/api/trials/prompts").json()["report"]["standings"]
     assert standing["comparison"]["verdict"] == "better"
     assert client.get("/trials/none").status_code == 404
@@ -66,4 +66,4 @@ def test_memory_s_page_says_what_is_lacking_where_its_score_is_not_known(
     assert view["trial"]["shares"] == {"control": 0.5, "memory": 0.5}
     (standing,) = view["report"]["standings"]
     assert standing["comparison"]["verdict"] == "not enough data"
-    assert standing["why"] == "no outcome is known for both yet"
+    assert standing["why"] == "no outcome is known for both arms yet"

@@ -297,7 +297,7 @@ def test_a_ratio_is_a_geometric_mean_over_tasks() -> None:
     assert found.alike.low == pytest.approx(2 * exp(-half), rel=1e-5)
     assert found.alike.high == pytest.approx(2 * exp(half), rel=1e-5)
     assert found.here is None
-    assert found.notes == ("1 value that is not above zero was left out.",)
+    assert found.notes == ("1 value that is not above zero was excluded.",)
 
 
 def test_a_ratio_on_exactly_these_tasks_has_the_noise_of_repeats() -> None:

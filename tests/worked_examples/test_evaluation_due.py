@@ -93,8 +93,8 @@ def test_every_reason_is_told_and_the_worst_task_comes_first(store: Store) -> No
         store.save_proof(Proof(task=name, grading=f"g-{name}", state="proved", before=run))
     report = due(store, tasks)
     assert [(one.task, one.reasons, one.flaky) for one in report.stale] == [
-        ("shaky", ("it never told variants apart", "2 tests are flaky"), 2),
-        ("dull", ("it never told variants apart",), 0),
+        ("shaky", ("all variants have the same result on it", "2 tests are flaky"), 2),
+        ("dull", ("all variants have the same result on it",), 0),
         ("sharp", ("2 tests are flaky",), 2),
     ]
     assert "3 of 3 dev tasks are stale" in report.says[0]
@@ -114,7 +114,7 @@ def test_held_out_tasks_are_not_named(store: Store) -> None:
 def test_a_quarter_after_the_last_full_comparison_another_one_is_due(store: Store) -> None:
     """Tasks t, u, v; the comparison had t and u, which is more than half."""
     assert due(store, []).says == (
-        "No variants were compared yet: `closeloop run` with two of them does.",
+        "No variants have been compared yet: run two of them with `closeloop run`.",
     )
     tasks = compared(store, "ab", {"t": (True, False), "u": (False, True)})
     report = due(store, [*tasks, add_task(store, "v")], after_days=92)
@@ -124,11 +124,11 @@ def test_a_quarter_after_the_last_full_comparison_another_one_is_due(store: Stor
     assert report.last_full_run.variants == ("a", "b")
     [said] = due(store, [*tasks, add_task(store, "v")], after_days=93).says
     assert said == (
-        "The last comparison on the whole set was 93 days ago, on 2026-11-02: take one a quarter,"
+        "The last comparison on the whole set was 93 days ago, on 2026-11-02: run one every quarter"
         " with `closeloop run`."
     )
     more = [add_task(store, name) for name in "wxyz"]
-    assert "No comparison had half of the dev tasks yet" in due(store, [*tasks, *more]).says[0]
+    assert "No comparison covers half of the dev tasks yet" in due(store, [*tasks, *more]).says[0]
 
 
 def test_a_run_of_one_variant_and_a_look_are_no_comparisons(store: Store) -> None:
@@ -163,7 +163,7 @@ def test_variants_that_are_set_otherwise_and_new_models_of_sessions_are_changes(
         SessionSetup(agent="codex", model="x", first=START),
     ]
     assert {one.name: one.says for one in list_setup_changes(now, [old, same], seen)} == {
-        "careful": "version 1.0 → 1.1, model openai/x → openai/y, another prompt or tools",
+        "careful": "version 1.0 → 1.1, model openai/x → openai/y, another prompt or other tools",
         "fresh": "never compared",
         "claude-code with sonnet": "first seen in sessions on 2026-11-02",
     }

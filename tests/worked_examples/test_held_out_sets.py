@@ -52,7 +52,7 @@ def test_the_fourth_change_tried_on_the_same_held_out_tasks_is_warned_of() -> No
     assert overuse_warning(look("3"), earlier) is None
     told = overuse_warning(look("4"), [*earlier, look("3")])
     assert told is not None
-    assert "change 4 tried on these 25 held-out tasks" in told
+    assert "change 4 tested on these 25 held-out tasks" in told
     assert "up to 10 points better" in told
 
 
@@ -114,9 +114,9 @@ def test_a_gap_that_widens_for_certain_is_called_overfitted(store: Store) -> Non
     assert 0 < low < change.change.value == pytest.approx(10 / 12)
     assert change.overfitted
     assert change.says == (
-        "a: likely overfitted. From the look of 2026-11-02 to that of 2026-11-09 its pass rate "
-        "changed by +83 points on dev tasks and by 0 points on held-out ones: the gap between them "
-        f"by +83 points (+{round(100 * low)} to +{round(100 * change.change.high)})."
+        "a: likely overfitted. Between the held-out runs of 2026-11-02 and 2026-11-09, its pass "
+        "rate changed by +83 points on dev tasks and by 0 points on held-out tasks, and the gap "
+        f"between them by +83 points (+{round(100 * low)} to +{round(100 * change.change.high)})."
     )
     assert [one.label for one in report.gaps] == ["a v0", "a v1"], "two versions of one name"
 

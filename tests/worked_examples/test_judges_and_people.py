@@ -321,12 +321,18 @@ def test_a_judge_may_block_with_thirty_items_ac1_of_0_6_and_both_classes_over_on
     specificity of 1 of 5. 60 0 / 0 0 has none.
     """
     assert find_blocking_obstacle(table(45, 3, 3, 29), 80) is None
-    assert find_blocking_obstacle(table(45, 3, 3, 29), 29) == "29 labelled items, 30 are the least"
+    assert (
+        find_blocking_obstacle(table(45, 3, 3, 29), 29)
+        == "29 labelled items; at least 30 are needed"
+    )
     assert "AC1 may be as low as 0.4" in (find_blocking_obstacle(table(40, 10, 10, 40), 100) or "")
     assert "its specificity may be as low as" in (
         find_blocking_obstacle(table(91, 4, 4, 1), 100) or ""
     )
-    assert find_blocking_obstacle(table(60, 0, 0, 0), 60) == "no items to tell its specificity by"
+    assert (
+        find_blocking_obstacle(table(60, 0, 0, 0), 60)
+        == "there are no items to measure its specificity"
+    )
 
 
 def test_the_lower_bound_of_ac1_must_reach_0_6() -> None:
@@ -390,7 +396,7 @@ def test_a_calibration_says_what_is_wanting() -> None:
     assert not any("two people" in note for note in enough.notes)
     fewer = calibrate_judge(JUDGE, [*doubled, label("5", "pass")], verdicts, NOW)
     assert any("17 % of the items have labels of two people" in note for note in fewer.notes)
-    assert enough.trust[0].why_not == "5 labelled items, 30 are the least"
+    assert enough.trust[0].why_not == "5 labelled items; at least 30 are needed"
 
 
 # Retest and drift

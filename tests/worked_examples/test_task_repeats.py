@@ -65,7 +65,7 @@ def test_commands_decide_where_there_are_no_tests() -> None:
 
 def test_where_nothing_was_run_changed_or_believed_it_is_not_fixed_or_not_known() -> None:
     after = run_tests("after", a="passed")
-    assert fixed() is False, "no change was made"
+    assert fixed() is False, "nothing was changed"
     assert fixed("unscored", after=after) is None
     assert fixed(before=None) is None
     assert fixed(before=run_tests("before", b="passed"), after=after) is None, "nothing failed"

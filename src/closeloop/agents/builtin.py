@@ -233,7 +233,7 @@ class ToolInvocation(Record):
                 why = error.strerror or str(error)
                 if error.errno in SHORTAGE_ERRNOS:
                     raise MachineFailed(
-                        f"{why}: make room, or run fewer attempts at once."
+                        f"{why}: free some space, or run fewer attempts at once."
                     ) from error
                 raise ToolFailed(why) from error
 
@@ -586,7 +586,7 @@ def require_model(assignment: Assignment) -> Model:
     if assignment.model is None:
         name = assignment.variant.name
         raise BadInput(
-            f"The built-in agent needs a model: give --model, or one to the variant {name!r}."
+            f"The built-in agent needs a model: give --model, or set one for the variant {name!r}."
         )
     return assignment.model
 

@@ -641,9 +641,10 @@ class HeadlessAgent:
         wanted_version = settings.get("version")
         if wanted_version is not None and installed.version != str(wanted_version):
             raise BadInput(
-                f"The agent {self.name} is here in version {installed.version or 'unknown'}, not"
-                f" {wanted_version} as the variant says: install that one, or change the setting"
-                " `version`."
+                f"The agent {self.name} is installed in version "
+                f"{installed.version or 'unknown'}, but the variant requires "
+                f"{wanted_version}: install that version, or change the setting "
+                "`version`."
             )
         oldest, installed_version = self.adapter.oldest, installed.version
         if (
@@ -652,8 +653,9 @@ class HeadlessAgent:
             and _version_numbers(installed_version) < _version_numbers(oldest)
         ):
             raise BadInput(
-                f"The agent {self.name} is here in version {installed_version}, and {oldest} is the"
-                f" first that works: run `{self.adapter.install}`."
+                f"The agent {self.name} is installed in version {installed_version}, "
+                f"but the oldest supported version is {oldest}: run "
+                f"`{self.adapter.install}`."
             )
         return agent
 
@@ -662,8 +664,9 @@ class HeadlessAgent:
         if installed is None:
             program = self.settings.get("program", self.adapter.program)
             raise BadInput(
-                f"The agent {self.name} is not installed, as there is no program {str(program)!r}: "
-                f"run `{self.adapter.install}`, or name its path in the setting `program`."
+                f"The agent {self.name} is not installed: there is no program "
+                f"{str(program)!r}. Run `{self.adapter.install}`, or set its path in "
+                "the setting `program`."
             )
         return installed
 
@@ -671,7 +674,7 @@ class HeadlessAgent:
         """Let the program work to its end, and bring out what it left."""
         limits, began = assignment.limits, time.monotonic()
         if assignment.door is None and self.adapter.needs_model:
-            raise BadInput(f"The agent {self.name} needs a model: name one with --model.")
+            raise BadInput(f"The agent {self.name} needs a model: give one with --model.")
         program_run = await self.run_program(assignment, assignment.prompt, limits.seconds)
         recordings = await gather_recordings(_require_sandbox(assignment), self.adapter.recordings)
         if self.adapter.prints:
@@ -797,8 +800,9 @@ def require_short_arguments(call: AgentCall) -> None:
     longest = max((len(each.encode(errors="replace")) for each in call.arguments), default=0)
     if longest >= MAX_ARGUMENT_BYTES:
         raise MachineFailed(
-            f"This agent takes a prompt of {longest:,} bytes as an argument, which may have "
-            f"{MAX_ARGUMENT_BYTES:,}: shorten it, or choose an agent that reads it from a file."
+            f"This agent takes its prompt of {longest:,} bytes as an argument, which "
+            f"may have at most {MAX_ARGUMENT_BYTES:,}: shorten it, or choose an agent "
+            "that reads it from a file."
         )
 
 
@@ -831,7 +835,7 @@ def classify_exit(ran: ProgramRun, said: AgentReport, limits: Limits) -> tuple[E
     if ended.stopped == "out of time":
         return "out_of_time", "time limit"
     if ended.stopped == "idle":
-        return "idle", f"it neither said nor asked anything for {limits.idle_seconds:g} seconds"
+        return "idle", f"it produced no output and no request for {limits.idle_seconds:g} seconds"
     if ended.stopped not in (None, "done"):
         return "crashed", ended.stopped
     if said.exit is not None:
@@ -839,9 +843,9 @@ def classify_exit(ran: ProgramRun, said: AgentReport, limits: Limits) -> tuple[E
     if ended.stopped is None and ended.exit_code != 0:
         return "crashed", f"exit code {ended.exit_code}: {_last_printed_line(ended)}"
     if ran.asked is False:
-        return "gave_up", "it ended without asking its model anything"
+        return "gave_up", "it ended without a request to its model"
     if ran.refused is not None:
-        return "crashed", f"it got no answer from its model: {ran.refused}"
+        return "crashed", f"it got no reply from its model: {ran.refused}"
     return "finished", None
 
 

@@ -541,7 +541,7 @@ class CommandAgent(HeadlessAgent):
 
     def with_settings(self, settings: AgentSettings) -> HeadlessAgent:
         if not settings.get("program"):
-            raise BadInput("The agent command needs the setting `program`: what to run.")
+            raise BadInput("The agent command needs the setting `program`: the program to run.")
         if "arguments" in settings:
             raise BadInput("Put the `arguments` of the agent command into its `program`.")
         prompt_way, trace = settings.get("prompt", "argument"), settings.get("trace")

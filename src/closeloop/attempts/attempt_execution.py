@@ -346,7 +346,7 @@ class AttemptPacer:
 
     def mark_broken(self, variant: str, why: str) -> None:
         """Nothing of this variant can go well before the user has mended something."""
-        self._broken[variant] = f"they would fail as another one did: {why.rstrip('.')}"
+        self._broken[variant] = f"they would fail like another one: {why.rstrip('.')}"
 
     def block_reason(self, variant: str) -> str | None:
         """Why no attempt of a variant may begin now; None when one may."""
@@ -364,8 +364,8 @@ class AttemptPacer:
             spent = self._course.total_cost(experiment) or 0.0
             if spent >= experiment.budget:
                 return (
-                    f"${spent:.2f} of the budget of ${experiment.budget:.2f} are spent: "
-                    "run it again with a larger --budget to go on"
+                    f"${spent:.2f} of the budget of ${experiment.budget:.2f} are "
+                    "spent: run it again with a larger budget to continue"
                 )
         return None
 
@@ -392,5 +392,5 @@ async def maintain_leases(
             wait = seconds / 24
             continue
         if lease_count < least:
-            raise MachineFailed("Another process has taken this work over: let it finish.")
+            raise MachineFailed("Another process has taken over this work: wait for it.")
         wait = seconds / 4

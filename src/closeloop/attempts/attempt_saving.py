@@ -205,11 +205,11 @@ def set_batch_aside(
         write_batch_file(batch, folder, name)
     except OSError as error:
         return ResultsRefused(
-            f"{reason}, nor can {folder} be written ({error.strerror}): make room, then `{again}` "
-            "does the last tries again."
+            f"{reason}, and {folder} cannot be written ({error.strerror}): free some "
+            f"space, then run `{again}` to repeat the last tries."
         )
     return ResultsRefused(
-        f"{reason}; what is finished lies safe in {folder}: `{again}` goes on with it."
+        f"{reason}; finished attempts are saved in {folder}: continue with `{again}`."
     )
 
 
@@ -259,21 +259,19 @@ def recover_batches(store: Store, folder: Path, name: str = "*") -> int:
             continue  # another process was quicker
         except OSError as error:
             raise MachineFailed(
-                f"{file} cannot be read ({error.strerror}): mend that, or delete it, and what it "
-                "holds is done again."
+                f"{file} cannot be read ({error.strerror}): make it readable, or "
+                "delete it to run its attempts again."
             ) from error
         except MachineFailed as fault:
             raise MachineFailed(
-                f"{file} cannot be read: upgrade closeloop if a newer one wrote it, else delete "
-                "it, and what it held is done again."
+                f"{file} cannot be read: upgrade closeloop if a newer version wrote "
+                "it, else delete it to run its attempts again."
             ) from fault
         try:
             save_batch(batch, store)
         except BadInput as fault:
             reason = str(fault).rstrip(".")
-            raise BadInput(
-                f"{reason}; or delete {file}, and what it holds is done again."
-            ) from fault
+            raise BadInput(f"{reason}; or delete {file} to run its attempts again.") from fault
         file.unlink(missing_ok=True)
     return len(files)
 
@@ -346,7 +344,7 @@ def branch_stored_attempt(store: Store, name: str) -> AttemptBranch:
     require_unsealed(task)
     change = store.load_exact_change(attempt.id)
     if task is None or change is None or not change.patch:
-        raise BadInput(f"Attempt {attempt.id} left no change to make a branch of.")
+        raise BadInput(f"Attempt {attempt.id} has no change to create a branch from.")
     branch = make_attempt_branch(AttemptResult(attempt=attempt, change=change), task)
     if branch is None:
         raise BadInput(f"The repository {task.repo} is not on this machine: clone it first.")
@@ -383,8 +381,8 @@ def purge_secret(store: Store, secret: str, *, who: str, apply: bool) -> PurgeRe
     """Replace a secret in everything that is stored; only count where `apply` is not set."""
     if len(secret) < MIN_SECRET_CHARACTERS:
         raise BadInput(
-            f"A secret of {len(secret)} characters would be found in ordinary text: "
-            f"give one of at least {MIN_SECRET_CHARACTERS}."
+            f"A secret of {len(secret)} characters would match ordinary text: give one "
+            f"of at least {MIN_SECRET_CHARACTERS}."
         )
     removal = _SecretRemoval(secret)
     if not apply:

@@ -166,7 +166,7 @@ def write_parcel_files(parcel: NodeParcel, folder: Path) -> None:
     if parcel.version != __version__:
         raise BadInput(
             f"This node has closeloop {__version__}, the driver {parcel.version}: "
-            "install the same on every node."
+            "install the same version on every node."
         )
     for name, content in parcel.files.items():
         path = folder / name
@@ -330,8 +330,8 @@ async def _make_on_node(one: AttemptOrder, bench: WorkerState) -> AttemptResult:
             f"{crew.variant.agent} {crew.variant.agent_version}" for crew in tools.crews.values()
         )
         raise BadInput(
-            f"The node {platform.node()} would run other agents than the driver"
-            f" ({installed_agents}): install the same versions on every node."
+            f"The node {platform.node()} has other agents than the driver "
+            f"({installed_agents}): install the same versions on every node."
         )
     if task.digest not in tools.bases:
         repo = bench.repositories.get(task.repo or "", task.repo)
@@ -377,7 +377,7 @@ def _node_folder(settings: Settings) -> Path:
     folder = Path(tempfile.gettempdir()) / f"closeloop-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.is_symlink() or folder.stat().st_uid != os.getuid():
-        raise MachineFailed(f"{folder} belongs to somebody else: name a `cache` in the settings.")
+        raise MachineFailed(f"{folder} belongs to another user: set `cache` to another folder.")
     return folder
 
 

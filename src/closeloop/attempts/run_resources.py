@@ -69,7 +69,7 @@ async def open_run_resources(
         twin = crews.setdefault(crew.variant.digest, crew)
         if twin is not crew:
             names = f"{twin.variant.name!r} and {crew.variant.name!r}"
-            raise BadInput(f"The variants {names} are the same in all but name: run one of them.")
+            raise BadInput(f"The variants {names} differ only in their names: run one of them.")
     async with AsyncExitStack() as opened:
         workspaces = await opened.enter_async_context(open_workspaces(settings, root))
         gateway = await opened.enter_async_context(
@@ -100,7 +100,7 @@ def require_hidden_folders(settings: Settings, root: Path, cache: Path) -> None:
     hidden = {
         "the tasks": root / settings.tasks,
         "other attempts": cache,
-        "attempts put aside": root / ATTEMPTS_FOLDER,
+        "unsaved attempts": root / ATTEMPTS_FOLDER,
     }
     if "://" not in settings.store:
         hidden["the store"] = root / settings.store
@@ -109,8 +109,8 @@ def require_hidden_folders(settings: Settings, root: Path, cache: Path) -> None:
         for what, place in hidden.items():
             if place.resolve().is_relative_to(readable_folder):
                 raise BadInput(
-                    f"`sandbox.read` names {name}, where agents would find {what}: "
-                    "name a folder that holds only what they need."
+                    f"`sandbox.read` contains {name}, where agents would find {what}: "
+                    "choose a folder with only what they need."
                 )
 
 
@@ -310,6 +310,6 @@ def require_prices(budget: float | None, crews: Mapping[str, ResolvedVariant]) -
         model = crew.model
         if model is not None and is_paid_model(model) and find_model_prices(model) is None:
             raise BadInput(
-                f"The budget needs the price of {crew.variant.model!r}: "
-                "give its input_price and output_price, or set no budget."
+                f"The budget needs the price of {crew.variant.model!r}: set its "
+                "input_price and output_price, or no budget."
             )

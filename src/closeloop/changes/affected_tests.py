@@ -106,7 +106,7 @@ def read_line_coverage(path: Path) -> dict[str, LineCoverage]:
             head = file.read(64)
         return dict(_read_by_format(path, head))
     except _READ_ERRORS as error:
-        raise BadInput(f"{path} is not coverage data that can be read: {error}.") from None
+        raise BadInput(f"{path} is not readable as coverage data: {error}.") from None
 
 
 def find_runnable_lines(source: bytes) -> frozenset[int]:
@@ -142,7 +142,7 @@ def _read_by_format(path: Path, head: bytes) -> Iterator[tuple[str, LineCoverage
         return _read_lcov(path)
     if head.startswith(b"mode: "):
         return _read_go_profile(path)
-    raise ValueError("it is neither SQLite, XML, JSON, lcov nor Go's")
+    raise ValueError("it is not in the format of SQLite, XML, JSON, lcov or Go")
 
 
 def _read_sqlite(path: Path) -> Iterator[tuple[str, LineCoverage]]:
@@ -158,7 +158,7 @@ def _read_sqlite(path: Path) -> Iterator[tuple[str, LineCoverage]]:
                 lines.update(place * 8 + bit for bit in range(8) if byte & (1 << bit))
             line_total += 8 * len(bits)
             if line_total > _MAX_TOTAL_LINES:
-                raise ValueError("it has more lines than any program")
+                raise ValueError("it has an impossible number of lines")
         for number, start, end in connection.execute("SELECT file_id, fromno, tono FROM arc"):
             covered.setdefault(number, set()).update(abs(line) for line in (start, end) if line > 0)
     for number, name in names.items():
@@ -227,7 +227,7 @@ def _read_go_profile(path: Path) -> Iterator[tuple[str, LineCoverage]]:
             first, last = int(match[2]), int(match[3])
             line_total += last - first
             if not first <= last or line_total > _MAX_TOTAL_LINES:
-                raise ValueError("its blocks are of no program")
+                raise ValueError("its blocks are not valid")
             lines = hits.setdefault(match[1], {})
             hit = match[4] != "0"
             # A block that was not reached ends with its brace, which nobody runs.
@@ -266,7 +266,9 @@ def _modified_at(path: Path) -> float:
 
 MAX_DATA_BYTES = 64 << 20
 COVERAGE_SOURCE = "a run of the tests"
-COVERAGE_ADVICE = "coverage.xml, lcov.info and the like are read where they lie at the root"
+COVERAGE_ADVICE = (
+    "coverage.xml, lcov.info and similar files are read from the root of the repository"
+)
 
 
 class CoverageCommand(Record):
@@ -281,7 +283,7 @@ async def measure_coverage(bench: CheckContext, command: str | None) -> Coverage
     """What a run of the tests after the change reaches; or why that cannot be told."""
     name = f".closeloop-{secrets.token_hex(16)}"
     if command is None or add_coverage_options(command, name) is None:
-        reason = f"`{command}` is no run of pytest or go" if command else "no test command is known"
+        reason = f"`{command}` does not run pytest or go" if command else "no test command is known"
         return _no_coverage(f"{reason}: {COVERAGE_ADVICE}")
     bench.tell("the tests after the change, with coverage")
     limits = Limits(command_seconds=bench.timeout, idle_seconds=bench.timeout)
@@ -318,7 +320,7 @@ async def _run_with_coverage(
         return _no_coverage(
             "coverage is not installed where the tests run: add it to commands.setup"
             if lacking
-            else f"the run left no data ({last_line[0][:200]})"
+            else f"the run produced no data ({last_line[0][:200]})"
         )
 
 
@@ -561,10 +563,10 @@ def select_test_files(inspection: Inspection, command: str) -> SuiteSelection | 
     }
     covered = _covering_tests(inspection.sides.root, changed - tests)
     if covered is not None:
-        how = "those that coverage data shows to reach the change"
+        how = "those that reach the change according to coverage data"
     else:
         covered = _importing_tests(inspection, changed - tests)
-        how = "those that import what was changed, directly or not"
+        how = "those that import the changed code, directly or indirectly"
     chosen = sorted(tests | (covered & set(inspection.sides.tree("after"))))
     if not chosen or len(chosen) > MAX_SELECTED_FILES:
         return None
@@ -574,7 +576,7 @@ def select_test_files(inspection: Inspection, command: str) -> SuiteSelection | 
     return SuiteSelection(
         command=f"{command} {shlex.join(chosen)}",
         command_before=f"{command} {shlex.join(paths_before)}" if paths_before else "",
-        how=f"{count_with_noun(len(chosen), 'file')} of tests, {how}",
+        how=f"{count_with_noun(len(chosen), 'test file')}, {how}",
     )
 
 

@@ -27,7 +27,7 @@ rules = (
     Rule(
         name="broken-layer",
         version=1,
-        about="An import goes against the direction between packages that all others keep.",
+        about="An import reverses the direction of imports between two packages.",
         severity="warning",
         mode="context blindness",
         gates=True,
@@ -36,7 +36,7 @@ rules = (
     Rule(
         name="bypassed-repository",
         version=1,
-        about="A file reaches for the database itself, where the others go through a repository.",
+        about="A file uses the database directly, while similar files use a repository.",
         severity="warning",
         mode="context blindness",
         thresholds={"repositories": 2, "callers": 3},
@@ -148,8 +148,8 @@ def _find_declared_breach(one: _NewImport, layers: Sequence[str]) -> Finding | N
         return None
     return make_check_finding(
         rules[0],
-        f"{one.file.path} belongs to the layer {layers[own]} and imports {one.target} of"
-        f" {layers[other]}, which lies above it (`check.layers`).",
+        f"{one.file.path} is in the layer {layers[own]} and imports {one.target} of "
+        f"{layers[other]}, a higher layer (`check.layers`).",
         f"{one.file.path}:{one.line.line}",
         severity="error",
     )
@@ -198,8 +198,8 @@ def _find_learned_breaches(
             reported.add((one.file.path, theirs))
             yield make_check_finding(
                 rules[0],
-                f"{ours}/ imports {theirs}/ here for the first time, while {along} files of"
-                f" {theirs}/ import {ours}/: keep the direction.",
+                f"{ours}/ imports {theirs}/ for the first time, while {along} files of "
+                f"{theirs}/ import {ours}/: keep the direction.",
                 f"{one.file.path}:{one.line.line}",
                 confidence=0.8,
             )
@@ -255,8 +255,8 @@ def _find_bypasses(
             place = homes[0].rpartition("/")[0] or homes[0]
             yield make_check_finding(
                 rules[1],
-                f"{one.file.path} uses `{client}` itself; {len(callers)} files such as {callers[0]}"
-                f" go through {place}: do the same.",
+                f"{one.file.path} uses `{client}` directly; {len(callers)} files such "
+                f"as {callers[0]} use {place}: do the same.",
                 f"{one.file.path}:{one.line.line}",
                 confidence=0.8,
             )

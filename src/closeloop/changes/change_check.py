@@ -156,7 +156,7 @@ def report_risk_alone(order: CheckRequest) -> ChangeReport:
     """A report of nothing but the risk of a change, of which no command is run."""
     began = time.monotonic()
     with open_sides(order.root, order.wanted) as sides:
-        not_run = Unmeasured(rule="coverage", reason="nothing of it was run")
+        not_run = Unmeasured(rule="coverage", reason="no command was run")
         risk = _assess_risk(order, _inspect_sides(order, sides), not_run)
         order = msgspec.structs.replace(order, tiers=("risk",))
         return build_report(order, sides, TierResults(risk=risk), time.monotonic() - began)
@@ -213,7 +213,7 @@ async def check_quality(
     results = await compute_in_thread(run_checks, inspection)
     if reviewer is None:
         return tuple(results)
-    order.tell("a model reviews the change")
+    order.tell("model review of the change")
     remarks = await review_with_model(
         inspection, results, reviewer, order.settings.timeout, order.confirm
     )
@@ -244,7 +244,9 @@ def _report_unparsed_files(inspection: Inspection) -> Iterator[Unmeasured]:
             places.append(f"{file.path} ({module.note})")
     if places:
         more = f" and {len(places) - 3} more" if len(places) > 3 else ""
-        reason = f"{', '.join(places[:3])}{more} cannot be parsed, so only the rest was looked at"
+        reason = (
+            f"{', '.join(places[:3])}{more} cannot be parsed, so only the other files were checked"
+        )
         yield Unmeasured(rule="syntax", reason=reason)
 
 
@@ -256,7 +258,7 @@ async def check_risk(
     """Tier risk: how likely such a change goes wrong, by the repository's past."""
     if "risk" not in order.tiers:
         return None
-    order.tell("risk by the repository's history")
+    order.tell("risk from the repository's history")
     coverage = await _measure_coverage(order, context)
     return await compute_in_thread(_assess_risk, order, inspection, coverage)
 

@@ -40,7 +40,7 @@ def index_patch(shadow: ShadowRepository, patch: Path, base: str) -> list[FileCh
     has_binary_content = b"GIT binary patch" in content
     bare = [file for file in change.files if file.binary and not has_binary_content]
     _apply_patch(shadow, patch, content, bare)
-    return [replace(file, note="binary: the patch does not tell its content") for file in bare]
+    return [replace(file, note="binary: the patch does not contain its content") for file in bare]
 
 
 def diff_standalone_patch(shadow: ShadowRepository, patch: Path) -> TreeDiff:
@@ -66,7 +66,7 @@ def _read_patch(patch: Path) -> tuple[bytes, Change]:
     except OSError as error:
         raise BadInput(f"{patch} cannot be read: {error.strerror}.") from None
     if len(content) > MAX_PATCH_BYTES:
-        raise BadInput(f"{patch} is over {MAX_PATCH_BYTES:,} bytes: check it in parts.")
+        raise BadInput(f"{patch} is larger than {MAX_PATCH_BYTES:,} bytes: check it in parts.")
     return content, parse_patch(content.decode("utf-8", "replace"))
 
 
@@ -85,7 +85,8 @@ def _apply_patch(
             shadow.run_git_writing(*apply, "-p0", *excluded, stdin=content)
         except git.GitFailed:
             raise BadInput(
-                f"{patch.name} does not apply ({failure}): name the commit it was made from."
+                f"{patch.name} does not apply ({failure}): give the commit it was made "
+                "from with --base."
             ) from None
 
 
@@ -114,7 +115,7 @@ def resolve_range(repository: git.GitRepository, wanted: str, base: str | None) 
     """`main..feature`, `HEAD~3` (all since then), a branch (all since it left), or a commit."""
     left, dots, right = wanted.partition("..")
     if dots and base:
-        raise BadInput(f"{wanted!r} has a base already: leave out {base!r}, or name one end.")
+        raise BadInput(f"{wanted!r} already has a base: leave out {base!r}, or give one end only.")
     if dots or base:
         old, new = base or left or "HEAD", right.removeprefix(".") or "HEAD" if dots else wanted
         start, head = resolve_commits(repository, old, new)
@@ -145,11 +146,14 @@ def _merge_base(repository: git.GitRepository, old: str, start: str, head: str) 
     cut = repository.shallow_commits
     if merge_base is None:
         if cut:
-            raise BadInput(f"This shallow clone does not reach back to {old!r}: {DEEPEN_ADVICE}.")
-        raise BadInput(f"{old!r} has no history in common with the change: name another base.")
+            raise BadInput(f"This shallow clone does not contain {old!r}: {DEEPEN_ADVICE}.")
+        raise BadInput(f"{old!r} has no history in common with the change: choose another base.")
     between = git.query_git(repository, "rev-list", start, head, f"^{merge_base}") if cut else None
     if between and not cut.isdisjoint(between.split()):
-        raise BadInput(f"This shallow clone hides where the change left {old!r}: {DEEPEN_ADVICE}.")
+        raise BadInput(
+            f"This shallow clone does not contain the common ancestor with {old!r}: "
+            f"{DEEPEN_ADVICE}."
+        )
     return merge_base
 
 
@@ -174,11 +178,11 @@ def _unknown_revision(repository: git.GitRepository, name: str) -> BadInput:
         git.run_git_in(repository, "for-each-ref", "--format=%(refname:short)")
     )
     if name == "HEAD" or not listed:
-        return BadInput(f"{repository.root} has no commits yet: make one, then try again.")
+        return BadInput(f"{repository.root} has no commits yet: create one, then try again.")
     if repository.shallow_commits:
         return BadInput(f"This shallow clone has no {name!r}: {DEEPEN_ADVICE}.")
     if COMMIT_PATTERN.fullmatch(name):
-        return BadInput(f"There is no commit {name!r} here: fetch it, or name another one.")
+        return BadInput(f"There is no commit {name!r} here: fetch it, or choose another one.")
     known = listed.split()
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     near = [other for other in known if other.endswith(f"/{name}")][:1] or near
@@ -201,7 +205,9 @@ def _target_branch(repository: git.GitRepository, name: str) -> str | None:
         return upstream if upstream and not upstream.endswith(f"/{own}") else default
     if upstream:
         return upstream
-    raise BadInput(f"No branch is known that {name!r} left: name both ends, as in A..{name}.")
+    raise BadInput(
+        f"The branch that {name!r} started from is unknown: give both ends, as in A..{name}."
+    )
 
 
 def _default_branch(repository: git.GitRepository) -> str | None:
@@ -216,7 +222,9 @@ def _default_branch(repository: git.GitRepository) -> str | None:
 
 def _parent_commit(repository: git.GitRepository, commit: str) -> str | None:
     if commit in repository.shallow_commits:
-        raise BadInput(f"This shallow clone lacks what was before {commit[:10]}: {DEEPEN_ADVICE}.")
+        raise BadInput(
+            f"This shallow clone does not contain the parent of {commit[:10]}: {DEEPEN_ADVICE}."
+        )
     return git.query_git(repository, "rev-parse", "--verify", "-q", f"{commit}^1")
 
 
@@ -302,10 +310,10 @@ def open_sides(root: Path, wanted: ChangeQuery) -> Iterator[ChangeSides]:
     repository = git.find_repository(root)
     if repository is None and (wanted.patch is None or wanted.base):
         raise BadInput(
-            f"{root} is not a git repository: run it inside one, or name a patch with --patch."
+            f"{root} is not a git repository: run this in one, or give a patch with --patch."
         )
     if bool(wanted.range) + bool(wanted.patch) + wanted.staged > 1:
-        raise BadInput("A range, a patch and what is staged are several changes: name one of them.")
+        raise BadInput("Give only one of a range, a patch and --staged.")
     worked = wanted.range is None and wanted.patch is None and not wanted.staged
     with open_shadow(repository, worked) as shadow:
         if repository is None:
@@ -317,7 +325,7 @@ def open_sides(root: Path, wanted: ChangeQuery) -> Iterator[ChangeSides]:
         else:
             change_diff, title = _diff_for_query(repository, shadow, wanted)
         if not change_diff.files:
-            raise NoChange(f"There is no change in {title}: nothing differs from its base.")
+            raise NoChange(f"No change in {title}: nothing differs from its base.")
         yield ChangeSides(shadow, repository.root if repository else root, title, change_diff)
 
 
@@ -347,15 +355,15 @@ def _diff_for_query(
         more = index_patch(shadow, wanted.patch, base)
         return shadow_repository.diff_trees(shadow, base, None, more), f"{wanted.patch.name}{on}"
     if repository.bare:
-        raise BadInput(f"{repository.root} is bare and has no working tree: name a range.")
+        raise BadInput(f"{repository.root} is bare and has no working tree: give a range.")
     if wanted.staged:
         shadow_repository.index_staged_files(repository, shadow, wanted.index)
         since = find_merge_base(repository, wanted.base) if wanted.base else None
         since = since or git.query_git(repository, "rev-parse", "--verify", "-q", "HEAD^{commit}")
-        return shadow_repository.diff_trees(shadow, since, None), "what is staged"
+        return shadow_repository.diff_trees(shadow, since, None), "the staged changes"
     base = find_merge_base(repository, wanted.base or "HEAD")
     more = shadow_repository.index_worktree(repository, shadow)
-    title = f"working tree against {wanted.base}" if wanted.base else "working tree"
+    title = f"working tree compared with {wanted.base}" if wanted.base else "working tree"
     return shadow_repository.diff_trees(shadow, base, None, more), title
 
 
@@ -567,7 +575,7 @@ def _has_install_scripts(sides: ChangeSides, side: ChangeSide) -> bool:
 SUBMODULE_MODE = "160000"
 MAX_READ_FILES = 200
 MAX_GLOBS = 100
-_CONSEQUENCE = "what needs that content fails, without this change too"
+_CONSEQUENCE = "checks that need this content fail, with or without this change"
 
 
 def describe_missing_content(sides: ChangeSides) -> Iterator[str]:
@@ -578,8 +586,8 @@ def describe_missing_content(sides: ChangeSides) -> Iterator[str]:
     pointers = list(_lfs_pointer_paths(sides))
     if pointers:
         yield (
-            f"{_subject_phrase(pointers, 'file')} kept by Git LFS, and not in the workspaces:"
-            f" {_CONSEQUENCE}"
+            f"{_subject_phrase(pointers, 'file')} stored in Git LFS and missing in the "
+            f"workspaces: {_CONSEQUENCE}"
         )
     large = [
         file.path
@@ -589,7 +597,7 @@ def describe_missing_content(sides: ChangeSides) -> Iterator[str]:
         and sides.read_blob(entry.id) is None
     ]
     if large:
-        yield f"{_subject_phrase(large, 'changed file')} too large, and left out of the workspaces"
+        yield f"{_subject_phrase(large, 'changed file')} too large and not copied to the workspaces"
 
 
 def _submodule_paths(sides: ChangeSides, side: ChangeSide) -> list[str]:

@@ -58,7 +58,7 @@ RISK_LEVELS = ("low", "medium", "high", "critical")
 _STATES = {
     "inert": "did not run",
     "not set up": "could not be set up",
-    "machine trouble": "met machine trouble",
+    "machine trouble": "had a machine failure",
 }
 
 
@@ -90,7 +90,9 @@ def decide_verdict(
     blocking = [*(unrun if settings.gate == "strict" else ())]
     blocking += _blocking_reasons(settings, tools, findings, grade)
     if blocking or held:
-        waits = [f"its risk is {risk.level}, which waits for a person"] if held and risk else []
+        waits = (
+            [f"its risk is {risk.level}, which needs a person's approval"] if held and risk else []
+        )
         return Judgement(verdict="block", reasons=(*blocking, *waits), held=held)
     warning = [_describe_grade(grade)] if grade is not None and grade.result != "pass" else []
     warning += [
@@ -152,7 +154,7 @@ def _describe_red_tool(run: ToolRun) -> str:
         counts += [f"{lost_count} no longer running"] if lost_count else []
         return f"{' and '.join(counts)} in {run.name}"
     if tool_outcome(run) == "unknown" and run.after != "machine trouble":
-        return f"{state}, and it is not known what it says without this change"
+        return f"{state}, and its result without this change is unknown"
     return f"{state}{', as without this change' if run.after == run.before else ''}"
 
 
@@ -190,7 +192,7 @@ def open_attempt_change(name: str, store: Store, base: str | None = None) -> Ite
     require_unsealed(task)
     change = store.load_exact_change(attempt.id)
     if change is None or not change.patch.strip():
-        raise NoChange(f"Attempt {attempt.id} changed nothing: there is nothing to check.")
+        raise NoChange(f"Attempt {attempt.id} has no change to check.")
     with TemporaryDirectory(prefix="closeloop-") as folder:
         patch = Path(folder) / f"attempt-{attempt.id}"
         patch.write_bytes(change.patch.encode("utf-8", "replace"))
@@ -296,7 +298,9 @@ def _report_review_gaps(
         yield Unmeasured(rule=RULE.name, reason=f"{share}{reason}")
     dropped = sum(one.dropped for one in told if isinstance(one, ReviewAnswer))
     if dropped:
-        reason = f"{dropped} of the model's findings quote what no added line says: left out"
+        reason = (
+            f"{dropped} of the model's findings quote text that is not in any added line: ignored"
+        )
         yield Unmeasured(rule=RULE.name, reason=reason)
     shown_lines = sum(len(lines) for part in parts for lines in part.added.values())
     added = sum(len(inspection.added.get(file.path, ())) for file in inspection.files)
@@ -392,7 +396,7 @@ async def run_fix_cycles(
     findings = subject.findings
     while tries < cycles and note is None and (findings or any(map(has_broken, current))):
         tries += 1
-        bench.tell(f"an agent mends what broke, try {tries} of {cycles}")
+        bench.tell(f"an agent fixes the change, try {tries} of {cycles}")
         prompt = build_fix_prompt(current, findings)
         fixed = await fixer.mend(bench, FixOrder(number=tries, prompt=prompt, mended=patch))
         patch, note = fixed.patch, fixed.note

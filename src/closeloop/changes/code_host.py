@@ -181,7 +181,7 @@ class CodeHostClient:
                     async for chunk in response.aiter_bytes():
                         received += chunk
                         if len(received) > MAX_BODY_BYTES:
-                            raise MachineFailed(f"{self.host} answers without end.")
+                            raise MachineFailed(f"{self.host} sends an endless response.")
         except (TimeoutError, httpx.TimeoutException):
             raise CodeHostReplyLost(
                 f"{self.host} did not answer in {RESPONSE_SECONDS:g} s"
@@ -199,8 +199,9 @@ class CodeHostClient:
         wait = rate_limit_seconds(answer, number, datetime.now(UTC))
         if wait is not None and wait > MAX_WAIT_SECONDS:
             raise MachineFailed(
-                f"{self.host} takes no more requests for"
-                f" {count_with_noun(round(wait / 60), 'minute')}: run the job again then."
+                f"The rate limit of {self.host} is reached for "
+                f"{count_with_noun(round(wait / 60), 'minute')}: run the job again "
+                "then."
             )
         return wait
 
@@ -209,7 +210,7 @@ class CodeHostClient:
             return msgspec.json.decode(answer.body or b"null", type=kind)
         except (ValueError, RecursionError):
             raise MachineFailed(
-                f"{self.host} answered with something else than {self._kind} does: "
+                f"The response of {self.host} is not in the format of {self._kind}: "
                 f"check {self._kind.upper()}_API_URL."
             ) from None
 
@@ -297,7 +298,7 @@ def _open_http_client(api: str, headers: Mapping[str, str]) -> httpx.AsyncClient
     parts = urlsplit(api)
     local = parts.hostname in _LOCAL_HOSTS
     if parts.scheme != "https" and not (local and parts.scheme == "http"):
-        raise BadInput(f"A token is not sent to {api!r}: give an address that begins with https.")
+        raise BadInput(f"A token is not sent to {api!r}: give a URL that starts with https.")
     common = {"content-type": "application/json", "user-agent": f"closeloop/{__version__}"}
     # A proxy for the world outside would not find a server on this machine.
     return httpx.AsyncClient(
@@ -509,8 +510,8 @@ def sign_app_token(app: AppCredentials, now: datetime) -> str:
     except (ValueError, TypeError, NotImplementedError, jwt.PyJWTError):
         # What the library says may quote the key.
         raise BadInput(
-            f"{app.key_file} holds no private key of RSA: download it from the app's page, and "
-            "install closeloop[github-app]."
+            f"{app.key_file} contains no RSA private key: download it from the app's "
+            "page, and install closeloop[github-app]."
         ) from None
 
 
@@ -521,7 +522,7 @@ def build_app_manifest(name: str, url: str, *, may_push: bool = False) -> dict[s
     """What GitHub makes an app of: what it hears of, and what it may do."""
     parts = urlsplit(url)
     if parts.scheme != "https" or not parts.hostname:
-        raise BadInput(f"{url!r} is no address for webhooks: give one that begins with https.")
+        raise BadInput(f"{url!r} is not a valid URL for webhooks: give one that starts with https.")
     address = url.rstrip("/")
     return {
         "name": name,
@@ -542,10 +543,10 @@ def render_manifest_form(
     action = f"https://{host}/{owner}settings/apps/new?state={quote(state)}"
     value = html.escape(msgspec.json.encode(manifest).decode(), quote=True)
     return (
-        '<!doctype html><meta charset="utf-8"><title>Make a GitHub App for closeloop</title>\n'
-        f'<form action="{html.escape(action, quote=True)}" method="post">\n'
-        f'<input type="hidden" name="manifest" value="{value}">\n'
-        "<button>Make the GitHub App</button></form>\n"
+        '<!doctype html><meta charset="utf-8"><title>Create a GitHub App for '
+        f'closeloop</title>\n<form action="{html.escape(action, quote=True)}" '
+        f'method="post">\n<input type="hidden" name="manifest" value="{value}">\n'
+        "<button>Create the GitHub App</button></form>\n"
     )
 
 

@@ -64,9 +64,9 @@ def render_report(format: str, report: ChangeReport, rules: Sequence[Rule] = ())
 
 
 VERDICT_TEXTS = {
-    "pass": "Nothing stands in the way",
+    "pass": "Ready to merge",
     "unverified": "Not verified",
-    "warn": "Look before merging",
+    "warn": "Review before merging",
     "block": "Not ready to merge",
 }
 _COMMIT_ID = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{28}(?:[0-9a-f]{24})?\b")
@@ -116,7 +116,7 @@ def report_headline(report: ChangeReport) -> str:
     reasons = f": {'; '.join(report.reasons)}" if report.reasons else ""
     text = f"{VERDICT_TEXTS[report.verdict]}{reasons}"
     if report.verdict == "pass" and "tools" not in report.tiers:
-        text = f"Nothing found by {' and '.join(report.tiers)}; the tools were not asked"
+        text = f"No findings in {' and '.join(report.tiers)}; the tools were not run"
     if report.risk is None or _reasons_name_risk(report):
         return text
     return f"{text}; risk {report.risk.level}"
@@ -142,7 +142,7 @@ def describe_tool_facts(tool: ToolRun) -> list[str]:
     """What else is known of a tool's run: `41 tests`, `2 failing before too`."""
     facts = [plural_phrase(tool.ran, "test")] if tool.ran else []
     facts += [f"{len(tool.already)} failing before too"] if tool.already else []
-    facts += [f"{len(tool.mended)} mended"] if tool.mended else []
+    facts += [f"{len(tool.mended)} fixed"] if tool.mended else []
     facts += [f"{plural_phrase(len(tool.removed), 'test')} removed"] if tool.removed else []
     return [*facts, *(text for text in (tool.selected, tool.note) if text)]
 
@@ -150,17 +150,17 @@ def describe_tool_facts(tool: ToolRun) -> list[str]:
 def describe_report_grade(grade: Outcome) -> str:
     """What the acceptance of an attempt's own task said."""
     why = "; ".join(grade.reasons) or grade.cause or ""
-    return f"Graded by its own task: {grade.result}{f' ({why})' if why else ''}"
+    return f"Graded by its task: {grade.result}{f' ({why})' if why else ''}"
 
 
 def describe_mending(mending: MendingResult) -> str:
     """What an agent made of what broke, and where that is."""
     tries = f"{mending.tries} {'try' if mending.tries == 1 else 'tries'}"
     if mending.patch is not None:
-        return f"An agent mended it in {tries}: add that with `git apply {mending.patch}`"
+        return f"An agent fixed it in {tries}: apply the fix with `git apply {mending.patch}`"
     why = f" ({mending.note})" if mending.note else ""
     left = ", ".join([run.name for run in mending.left] + [one.rule for one in mending.findings])
-    return f"An agent did not mend it in {tries}{why}; still worse than before: {left or 'nothing'}"
+    return f"An agent did not fix it in {tries}{why}; still worse than before: {left or 'nothing'}"
 
 
 def report_subject(report: ChangeReport) -> str:
@@ -172,7 +172,7 @@ def describe_change_size(report: ChangeReport) -> str:
     """`3 files, +20 −4`."""
     files = report.change.files
     added, removed = sum_line_counts(files)
-    lines = "lines not all known" if added is None else f"+{added} −{removed}"
+    lines = "some lines unknown" if added is None else f"+{added} −{removed}"
     return f"{plural_phrase(len(files), 'file')}, {lines}"
 
 
@@ -243,17 +243,17 @@ def render_terminal_report(report: ChangeReport) -> Iterator[RenderableType]:
         yield Text(f"{plural_phrase(silenced, 'finding')} silenced.", style="dim")
     for one in unmeasured_by_reason(report):
         yield Text(
-            f"not looked at: {make_visible(one.rule)}: {make_visible(one.reason)}", style="dim"
+            f"not checked: {make_visible(one.rule)}: {make_visible(one.reason)}", style="dim"
         )
 
 
 def describe_chance(chance: RevertChance) -> str:
     """How often changes of that size went wrong, beside how often all did."""
     spread = f"{_percent(chance.low)} to {_percent(chance.high)}"
-    usual = f", {_percent(chance.usual)} of all" if chance.usual is not None else ""
+    usual = f", {_percent(chance.usual)} of all changes" if chance.usual is not None else ""
     return (
-        f"{_percent(chance.value)} ({spread}) of changes of its size were reverted or"
-        f" repaired{usual}, learned from {chance.of:,}"
+        f"{_percent(chance.value)} ({spread}) of changes of this size were reverted or "
+        f"fixed later{usual}, based on {chance.of:,} changes"
     )
 
 
@@ -316,7 +316,7 @@ def _render_findings(findings: Sequence[Finding]) -> Iterator[Text]:
         )
         yield line.append(f"  {make_visible(finding.message)}")
     if len(findings) > MAX_FINDINGS:
-        yield Text(f"… and {len(findings) - MAX_FINDINGS} more: --json has all", style="dim")
+        yield Text(f"… and {len(findings) - MAX_FINDINGS} more: --json lists all", style="dim")
 
 
 # A report as Markdown: the comment of a pull request, and a check run of GitHub.
@@ -389,7 +389,7 @@ MAX_COMMENT_BYTES = 65_000
 MAX_ROWS = 20
 MAX_MARKDOWN_BROKEN = 15
 MAX_MARKDOWN_REASONS = 4
-UNMEASURED_NOUN = "thing that could not be looked at"
+UNMEASURED_NOUN = "check that could not run"
 VERDICT_MARKS = {"pass": "✅", "unverified": "❔", "warn": "⚠️", "block": "⛔"}
 Kind = TypeVar("Kind")
 _FINDINGS_HEADER = "| where | rule | what |\n| --- | --- | --- |"
@@ -419,11 +419,11 @@ def render_comment(
         if (count := len(unmeasured_by_reason(report)))
         else ""
     )
-    tools = "" if "tools" in report.tiers else "; the tools were not asked"
+    tools = "" if "tools" in report.tiers else "; the tools were not run"
     change_text = f"{escape_prose(report_subject(report), 200)} ({describe_change_size(report)})"
     return (
-        f"{COMMENT_MARKER}\n{VERDICT_MARKS['pass']} closeloop has nothing to say on"
-        f" {change_text}{risk}{missed}{tools}.\n"
+        f"{COMMENT_MARKER}\n{VERDICT_MARKS['pass']} closeloop found no problems in "
+        f"{change_text}{risk}{missed}{tools}.\n"
     )
 
 
@@ -470,7 +470,7 @@ def _list_sections(report: ChangeReport, blobs: str | None) -> Iterator[CommentS
     if report.mending:
         yield CommentSection(rank=1, head=f"{escape_prose(describe_mending(report.mending))}.")
         left = [(run, name) for run in report.mending.left for name in run.broke]
-        yield from _folded_sections(5, "What the agent left broken", left, _broken_line)
+        yield from _folded_sections(5, "Still broken after the agent's fix", left, _broken_line)
     if report.risk:
         yield _risk_section(report.risk)
     broken = [(tool, name) for tool in report.tools for name in tool.broke]
@@ -479,20 +479,18 @@ def _list_sections(report: ChangeReport, blobs: str | None) -> Iterator[CommentS
         yield CommentSection(
             rank=2, head="**Broken by this change**", items=visible_broken, line=_broken_line
         )
-    yield from _folded_sections(5, f"{len(rest)} more that it broke", rest, _broken_line)
+    yield from _folded_sections(5, f"{len(rest)} more broken by it", rest, _broken_line)
     yield from _finding_sections(list_active_findings(report), blobs)
     yield from _tool_sections(report.tools)
     if report.risk:
         factors = sorted(report.risk.factors, key=lambda factor: -factor.weight)
-        yield from _folded_sections(
-            8, "What the risk is made of", factors, partial(_factor_line, blobs)
-        )
+        yield from _folded_sections(8, "Risk factors", factors, partial(_factor_line, blobs))
     missed = unmeasured_by_reason(report)
     yield from _folded_sections(
         4, plural_phrase(len(missed), UNMEASURED_NOUN), missed, _unmeasured_line
     )
     yield CommentSection(
-        rank=0, head=f"<sub>On your own machine: {escape_code(rerun_command(report))}</sub>"
+        rank=0, head=f"<sub>To run it on your machine: {escape_code(rerun_command(report))}</sub>"
     )
 
 

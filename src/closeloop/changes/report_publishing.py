@@ -44,7 +44,7 @@ MAX_EVENT_BYTES = 25 << 20
 """Bytes; GitHub sends no larger events."""
 MAX_REQUEST_CHARS = 20_000
 """Characters of what was asked for."""
-WORKFLOW_ADVICE = "run it in a workflow that is started `on: pull_request`"
+WORKFLOW_ADVICE = "run it in a workflow with `on: pull_request`"
 
 # Everything that ends up in an address or on a command line is held to its alphabet here.
 _Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,100}/(?!\.{1,2}\Z)[A-Za-z0-9_.-]{1,100}\Z")]
@@ -126,19 +126,19 @@ def read_pull_event(path: Path) -> WorkflowPull:
         ) from None
     if len(content) > MAX_EVENT_BYTES:
         raise BadInput(
-            f"The event {path} is over {MAX_EVENT_BYTES >> 20} MB: it is none of GitHub's."
+            f"The event {path} is larger than {MAX_EVENT_BYTES >> 20} MB, so it is not from GitHub."
         )
     try:
         event = msgspec.json.decode(content, type=_WorkflowEvent)
     except (ValueError, RecursionError) as error:
         message = str(error)[:200]
         raise BadInput(
-            f"{path} is no event of a pull request ({message}): {WORKFLOW_ADVICE}."
+            f"{path} is not an event of a pull request ({message}): {WORKFLOW_ADVICE}."
         ) from None
     if event.merge_group is not None:
         return _build_queued_pull(event.repository, event.merge_group, path)
     if event.pull_request is None:
-        raise BadInput(f"The event {path} is about no pull request: {WORKFLOW_ADVICE}.")
+        raise BadInput(f"The event {path} is not about a pull request: {WORKFLOW_ADVICE}.")
     return _build_workflow_pull(event.repository, event.pull_request)
 
 
@@ -147,7 +147,9 @@ def _build_queued_pull(
 ) -> WorkflowPull:
     number = _QUEUE_BRANCH.search(group.head_ref)
     if number is None:
-        raise BadInput(f"The event {path} names no pull request of the queue: {WORKFLOW_ADVICE}.")
+        raise BadInput(
+            f"The event {path} names no pull request of the merge queue: {WORKFLOW_ADVICE}."
+        )
     return WorkflowPull(
         repo=repository.full_name,
         number=int(number[1]),
@@ -186,8 +188,8 @@ LABEL_COLOURS = {
     "risk:critical": "b60205",
     HOLD_LABEL: "b60205",
 }
-MOVED_ON_NOTE = "The pull request has moved on: comment and labels are left to its newer run."
-LABEL_DESCRIPTIONS = {HOLD_LABEL: "A person must look at it before it is merged"}
+MOVED_ON_NOTE = "The pull request has newer commits: their run writes the comment and labels."
+LABEL_DESCRIPTIONS = {HOLD_LABEL: "A person must review it before it is merged"}
 
 
 Kind = TypeVar("Kind")
@@ -388,7 +390,7 @@ async def _rewrite_comment(
         if refused.status != 404:
             raise
         made.pop(old.id, None)
-        raise CodeHostReplyLost("the comment was taken away while it was being written") from None
+        raise CodeHostReplyLost("the comment was deleted while it was being updated") from None
 
 
 async def _list_own_comments(
@@ -434,7 +436,7 @@ async def _ensure_label(hub: CodeHostClient, name: str) -> None:
         if refused.status != 404:
             raise
         description = LABEL_DESCRIPTIONS.get(
-            name, f"How risky closeloop finds the change: {name[5:]}"
+            name, f"Risk of the change according to closeloop: {name[5:]}"
         )
         payload = {"name": name, "color": LABEL_COLOURS[name], "description": description}
         try:
@@ -466,7 +468,7 @@ async def _has_moved_on(hub: CodeHostClient, pull: WorkflowPull) -> bool:
 def _refusal_reason(fault: Fault, pull: WorkflowPull) -> str:
     if isinstance(fault, CodeHostRefused) and fault.status in (403, 404):
         if pull.fork:
-            return f"{fault}: for a pull request from a fork the token only reads"
+            return f"{fault}: on a pull request from a fork the token is read-only"
         return f"{fault}: give the job `permissions: {{checks: write, pull-requests: write}}`"
     return str(fault).rstrip(".")
 
@@ -526,7 +528,7 @@ async def fetch_issue(hub: CodeHostClient, repo: str, number: int) -> HostIssue:
         told = await hub.request_json("GET", f"issues/{number}", _IssueAnswer)
     except CodeHostRefused as refused:
         if refused.status in (404, 410):
-            raise BadInput(f"{repo} has no issue {number} that we may read.") from None
+            raise BadInput(f"{repo} has no issue {number}, or the token may not read it.") from None
         raise
     return replace(_issue_from_answer(told, number), closable=True)
 
@@ -536,7 +538,9 @@ def issue_from_map(value: Any, name: str, host: HostedRepository | None = None) 
     try:
         told = msgspec.convert(value, _IssueAnswer)
     except msgspec.ValidationError as error:
-        raise BadInput(f"{name} holds no issue ({error}): save one as its host sends it.") from None
+        raise BadInput(
+            f"{name} is not an issue ({error}): save the JSON that the code host returns."
+        ) from None
     issue = _issue_from_answer(told, 0)
     # Where it is one of another repository, the same number is somebody else's here.
     pages = (
@@ -574,8 +578,8 @@ async def require_delivery_access(
         if not isinstance(refused, CodeHostRefused) and not _GIT_REFUSAL.search(str(refused)):
             raise
         raise BadInput(
-            f"{host.page} would take no pull request from us ({str(refused).rstrip('.')}): set a"
-            " token that may write contents and pull requests, or give --dry-run."
+            f"{host.page} does not accept a pull request ({str(refused).rstrip('.')}): "
+            "set a token that may write contents and pull requests, or use --dry-run."
         ) from None
 
 
@@ -652,8 +656,8 @@ async def _require_base(hub: CodeHostClient, host: HostedRepository, base: str) 
         if refused.status not in (404, 422):
             raise
         raise BadInput(
-            f"Commit {base[:12]}, which the branch starts from, is not at {host.page}, as far as"
-            " we may read it: push it, then run the same command again."
+            f"Commit {base[:12]}, which the branch starts from, is not at {host.page} "
+            "or not readable: push it, then run the same command again."
         ) from None
 
 
@@ -682,7 +686,9 @@ async def open_pull(
     told = await publish_report(hub, _workflow_pull(host, wanted, pull), report)
     notes = [*told.notes]
     if wanted.held and not pull.draft:
-        notes.append("This repository has no drafts: only the label says that it waits.")
+        notes.append(
+            "This repository has no draft pull requests: only the label shows that it is blocked."
+        )
     return DeliveredPull(
         host="github",
         repo=host.repo,

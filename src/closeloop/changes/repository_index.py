@@ -271,14 +271,14 @@ class ParseCache:
         if isinstance(fault, sqlite3.DatabaseError) and not isinstance(
             fault, sqlite3.OperationalError
         ):
-            self.notes.append(f"{self.path} was damaged ({fault}) and is made again.")
+            self.notes.append(f"{self.path} was damaged ({fault}) and is rebuilt.")
             try:
                 for ending in ("", "-wal", "-shm"):
                     Path(f"{self.path}{ending}").unlink(missing_ok=True)
                 return _connect_database(self.path)
             except (OSError, sqlite3.DatabaseError) as another:
                 fault = another
-        self.notes.append(f"What is read of the repository cannot be kept: {fault}.")
+        self.notes.append(f"The index of the repository cannot be saved: {fault}.")
         return _connect_database(None)
 
     def _query_rows(self, query: str, values: Sequence[Any] = ()) -> list[Any]:

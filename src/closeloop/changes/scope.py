@@ -150,7 +150,7 @@ rules = (
     Rule(
         name="out-of-scope-change",
         version=2,
-        about="A file is changed that lies outside what was asked for, and nobody says why.",
+        about="A file outside the requested scope is changed without an explanation.",
         severity="error",
         mode="scope creep",
         gates=True,
@@ -204,8 +204,8 @@ def _find_wide_change(inspection: Inspection) -> Iterator[Finding]:
                 version=rule.version,
                 severity=rule.severity,
                 mode=rule.mode,
-                message=f"The change touches {count_with_noun(touched[noun], noun)}, and at most"
-                f" {most} may be touched: split it, or raise the limit.",
+                message=f"The change touches {count_with_noun(touched[noun], noun)}; the limit "
+                f"is {most}: split the change, or raise the limit.",
                 places=(f"{paths[0]}:1",),
                 source="check",
             )
@@ -231,7 +231,7 @@ def _find_outside_files(inspection: Inspection) -> Sequence[Finding | Unmeasured
 def _find_unrelated_files(inspection: Inspection, request: RequestWords) -> list[FileChange] | str:
     """Changed files that nothing links to what the request names; or why that cannot be told."""
     if request.is_general:
-        return "the request is about any file"
+        return "the request may concern any file"
     files = {file.path: file for file in inspection.files}
     about = {path: read_file_words(inspection, file) for path, file in files.items()}
     named, telling = _files_named(inspection, request), _telling_words(inspection, request)
@@ -241,7 +241,7 @@ def _find_unrelated_files(inspection: Inspection, request: RequestWords) -> list
         if path in named or _is_meant(words, request.symbols, telling)
     }
     if not related:
-        return "the request names nothing that the change is about"
+        return "the request names nothing that the change concerns"
     open_paths = {path for path in files if path not in related}
     # A long request has many words, and one of them stands anywhere by chance.
     least = 1 + len(telling) // MANY_WORDS
@@ -249,10 +249,10 @@ def _find_unrelated_files(inspection: Inspection, request: RequestWords) -> list
     related |= _follow_shared_names(inspection, about, related)
     judged = {path: file for path, file in files.items() if not _accompanies_change(path)}
     if related.isdisjoint(judged):
-        return "the request names nothing that the change is about"
+        return "the request names nothing that the change concerns"
     outside = [file for path, file in judged.items() if path not in related]
     if len(outside) >= MIN_MISREAD_FILES and len(outside) > len(related):
-        return "the request names too little of what the change is about"
+        return "the request names too little of what the change concerns"
     return outside
 
 
@@ -321,9 +321,9 @@ def _scope_finding(file: FileChange, inspection: Inspection, *, declared: Sequen
     line = min(inspection.added.get(file.path, frozenset()), default=1)
     if declared:
         scope = ", ".join(declared[:3]) + (", …" if len(declared) > 3 else "")
-        message = f"{file.path} lies outside the task's scope ({scope})."
+        message = f"{file.path} is outside the task's scope ({scope})."
     else:
-        message = f"{file.path} has nothing to do with what the request names: is it meant?"
+        message = f"{file.path} is unrelated to the request: is this intended?"
     return Finding(
         rule=rule.name,
         version=rule.version,

@@ -332,7 +332,7 @@ def _unreadable_reason(
 ) -> str | None:
     """Why a file is not to be read."""
     if item.name.endswith(b"/"):
-        return "it is a repository of its own"
+        return "it is a separate repository"
     if not stat.S_ISREG(about.st_mode):
         return None
     if not os.access(path, os.R_OK):
@@ -521,7 +521,7 @@ def _raise_git_error(said: str, ends: Sequence[str]) -> NoReturn:
     if git.is_missing_object(said):
         command = " ".join(["git diff", *(end[:10] for end in ends)])
         raise BadInput(f"This clone lacks content of the change: `{command}` fetches it.")
-    raise MachineFailed(f"Git cannot tell the change: {said}.")
+    raise MachineFailed(f"Git cannot compute the change: {said}.")
 
 
 def _parse_diff(stream: IO[bytes]) -> _ParsedDiff:
@@ -542,7 +542,9 @@ def _parse_diff(stream: IO[bytes]) -> _ParsedDiff:
             )
         if len(part) > room:
             part = part[: part.find(b"\n@@ ") + 1]
-            file = replace(file, note=f"left out of a patch of over {MAX_PATCH_BYTES:,} bytes")
+            file = replace(
+                file, note=f"omitted from a patch of more than {MAX_PATCH_BYTES:,} bytes"
+            )
         room -= len(part)
         texts.append(part.decode("utf-8", "replace"))
         files.append((pair, file))
@@ -552,7 +554,7 @@ def _parse_diff(stream: IO[bytes]) -> _ParsedDiff:
 def _next_part(parts: Iterator[bytes]) -> bytes:
     part = next(parts, None)
     if part is None:
-        raise BadInput("Git told of fewer files than it announced: try again.")
+        raise BadInput("Git returned fewer files than it announced: try again.")
     return part
 
 
@@ -614,9 +616,9 @@ def _build_file_change(pair: _RawDiffEntry, part: bytes) -> FileChange:
 
 def _content_note(pair: _RawDiffEntry, part: bytes) -> str | None:
     if SUBMODULE_MODE in (pair.old.mode, pair.new.mode):
-        return "a submodule: only its commit is told"
+        return "a submodule: only its commit is shown"
     if _LFS_POINTER.search(part[:3000]):
-        return "a pointer of Git LFS: its content is not here"
+        return "a Git LFS pointer: its content is not downloaded"
     return None
 
 

@@ -56,7 +56,7 @@ NO_TESTS_CODES = (0, 5)
 
 
 NOT_SET_UP_NOTE = "the project cannot be set up"
-EXIT_CODE_ONLY_NOTE = "known by its exit code alone, not test by test"
+EXIT_CODE_ONLY_NOTE = "known by its exit code only, not test by test"
 
 
 class CheckTool(Record):
@@ -105,7 +105,7 @@ async def run_tool_at_side(
         return ToolResult(state="not set up", output=bench.unready[side], note=NOT_SET_UP_NOTE)
     if not tool.command_at(side):
         return ToolResult(
-            state="inert", note="none of the selected tests was there before the change"
+            state="inert", note="none of the selected tests existed before the change"
         )
     try:
         result, oversubscribed = await run_suite(
@@ -265,7 +265,7 @@ async def _confirm_regressions(
     for _ in range(MAX_RERUNS):
         if not _may_be_chance(tool, before, after, regressions):
             break
-        bench.tell(f"{tool.name} once more, to see whether it always fails")
+        bench.tell(f"{tool.name} again, to see whether it always fails")
         again = await run_tool_at_side(bench, tool, "after")
         if not _has_results(again):
             continue
@@ -275,7 +275,7 @@ async def _confirm_regressions(
             by_chance += len(regressions) - len(rerun_regressions)
         regressions, after = rerun_regressions, again
     if _has_results(after) and regressions.lost:
-        bench.tell(f"{tool.name} before the change once more, to see which tests always run")
+        bench.tell(f"{tool.name} before the change again, to see which tests always run")
         again = await run_tool_at_side(bench, tool, "before")
         if _has_results(again):
             rerun_regressions = find_regressions(bench, again, after)

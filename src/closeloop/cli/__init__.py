@@ -37,7 +37,7 @@ def explain_usage_error(error: CycloptsError) -> str:
 
 def _describe_error(error: CycloptsError) -> str:
     if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
-        return f"{error.unused_tokens[0]!r} is one argument too many."
+        return f"Unexpected argument {error.unused_tokens[0]!r}."
     if isinstance(error, MissingArgumentError) and error.argument is not None:
         if error.keyword:
             return f"{error.keyword} needs a value."
@@ -63,7 +63,7 @@ def help_(*command: str) -> None:
 
 
 def completion(shell: Literal["bash", "zsh", "fish"]) -> None:
-    """Print a script that completes commands and options in a shell.
+    """Print a shell script that completes commands and options.
 
     For bash, add `eval "$(closeloop admin completion bash)"` to ~/.bashrc.
 

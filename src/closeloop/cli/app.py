@@ -44,9 +44,7 @@ def manifest(
         out, render_manifest_form(content, secrets.token_hex(8), organisation).encode()
     )
     print_line(f"Open {out} in a browser and press the button. GitHub then sends you to {url}")
-    print_line(
-        "with ?code=… in the address: run `closeloop admin app register CODE` within the hour."
-    )
+    print_line("with ?code=… in the URL: run `closeloop admin app register CODE` within one hour.")
 
 
 def register(code: str, *, out: Path | None = None, json: JsonFlag = False) -> None:

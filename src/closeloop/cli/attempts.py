@@ -48,8 +48,8 @@ def agents(*, json: JsonFlag = False) -> None:
         print_json(descriptions)
         return
     table = Table(box=None)
-    for name in ("agent", "version", "where", "to install it"):
-        table.add_column(name, no_wrap=name != "to install it")
+    for name in ("agent", "version", "path", "install with"):
+        table.add_column(name, no_wrap=name != "install with")
     for description in descriptions:
         cells = (
             description["name"],
@@ -294,7 +294,7 @@ def find(  # noqa: PLR0913 - one parameter for each flag
     from closeloop.text.wording import count_with_noun
 
     require_positive_flags(limit=limit)
-    require_utf8_text(text, "What to find")
+    require_utf8_text(text, "The search text")
     phrases = parse_search(text)
     if not phrases:
         raise BadInput("Give at least one word or number to search for.")
@@ -327,7 +327,7 @@ def find(  # noqa: PLR0913 - one parameter for each flag
             )
     else:
         words = count_with_noun(len(phrases), "word or phrase", "words and phrases")
-        print_line(f"Nothing contains all of {words}. Try fewer, or the beginning of a word.")
+        print_line(f"No session contains all of {words}. Try fewer words, or prefixes of words.")
 
 
 class ListedFacts(Record):
@@ -408,7 +408,7 @@ def attempts_table(
     for name in ("turns", "seconds", "exit", "why"):
         table.add_column(name, justify="right" if name in ("turns", "seconds") else "left")
     if facts.snippets:
-        table.add_column("says")
+        table.add_column("match")
     for row in rows:
         imported = row.origin == "production" and row.outcome is None
         by_review = row.is_for_review and row.id in facts.would_merge
@@ -463,7 +463,7 @@ def render_snippet(snippet: SearchSnippet | None) -> Text:
 
 
 RISK_COLOURS = {"critical": "bold red", "high": "red", "medium": "yellow"}
-NO_CHANGE_REASON = "its diff is not stored: `closeloop list pulls --fetch` downloads it"
+NO_CHANGE_REASON = "its diff is not stored: download it with `closeloop list pulls --fetch`"
 CHECK_MARKS = {"passed": "✓", "failed": "✗", "running": "…", "skipped": "·"}
 
 
@@ -496,7 +496,7 @@ def pulls(  # noqa: PLR0913 - one parameter for each flag
     repo
         Only those of this repository.
     state
-        Only those in this state.
+        Only this state.
     author
         Only those of agents, or of people.
     sort
@@ -571,7 +571,7 @@ def render_fetched(fetched: FetchedChanges) -> Iterator[RenderableType]:
     from closeloop.cli.console import make_visible
     from closeloop.text.wording import count_with_noun
 
-    clone = f", {fetched.from_clone} of them from this clone" if fetched.from_clone else ""
+    clone = f", {fetched.from_clone} from this clone" if fetched.from_clone else ""
     yield Text(f"{count_with_noun(fetched.fetched, 'diff')} fetched{clone}.")
     for name, why in fetched.missing.items():
         yield Text(make_visible(f"{name}: {why}"), style="yellow")
@@ -640,7 +640,7 @@ def pulls_table(listing: PullListing) -> Iterator[RenderableType]:
             Text(", ".join(one.reasons[:3]), style="dim"),
         )
     if (more := listing.total - len(listing.items)) > 0:
-        table.caption = f"… and {more:,} more: --limit {listing.total} lists all of them"
+        table.caption = f"… and {more:,} more: --limit {listing.total} lists all"
     yield table
     yield Text(
         f"{listing.merged} merged · {listing.unreviewed} without review · "
@@ -669,7 +669,7 @@ def render_pull_life(pull: PullRequest, *, has_change: bool) -> Iterator[Rendera
         + (", reverted" if pull.pointers else "")
         + ("" if pull.reviewed or pull.source == "git" else ", no review"),
         "agent": f"{pull.agent} ({authorship})" if pull.agent else authorship,
-        "asked by": pull.asked_by,
+        "requested by": pull.asked_by,
         "size": None if pull.added is None else format_size(pull.added, pull.removed),
         "attempt": pull.attempt,
         "task": pull.task,
@@ -691,7 +691,7 @@ def render_pull_life(pull: PullRequest, *, has_change: bool) -> Iterator[Rendera
 
 
 def _list_pull_events(pull: PullRequest) -> Iterator[tuple[str, str]]:
-    yield pull.opened.isoformat(), f"opened by {pull.author or 'somebody who is gone'}"
+    yield pull.opened.isoformat(), f"opened by {pull.author or 'a deleted user'}"
     for push in pull.pushes:
         if push.before:
             forced = "force-pushed" if push.forced else "pushed"
@@ -715,7 +715,7 @@ def _list_pull_events(pull: PullRequest) -> Iterator[tuple[str, str]]:
         sizes = [file.added for file in edit.files or () if file.added is not None]
         added = f"+{sum(sizes)}" if sizes else ""
         paths = ", ".join(file.path for file in (edit.files or ())[:3])
-        where = " ".join(filter(None, (added, paths))) or "files not known"
+        where = " ".join(filter(None, (added, paths))) or "files unknown"
         yield edit.at.isoformat(), f"edit by {edit.by or '?'}: {where}"
     if pull.merged or pull.closed:
         yield (pull.merged or pull.closed or pull.told).isoformat(), pull.state

@@ -55,7 +55,7 @@ def check(  # noqa: PLR0913 - one parameter for each flag
     patch
         Check the change in this file instead.
     staged
-        Check what is staged in git instead: what a commit would contain.
+        Check the staged changes instead.
     task
         The task that the change was made for, by id or file: its scope is then checked.
     tier
@@ -116,9 +116,7 @@ def require_one_change(*changes: str | Path | bool | None) -> None:
     from closeloop.records.errors import BadInput
 
     if sum(one is not None for one in changes) > 1:
-        raise BadInput(
-            "Give only one of CHANGE, --patch, --staged and --github: each of them names a change."
-        )
+        raise BadInput("Give only one of CHANGE, --patch, --staged and --github.")
 
 
 def select_change(
@@ -218,7 +216,10 @@ def open_check_subject(
         yield CheckSubject(wanted=wanted)
         return
     if not has_store(found.settings, found.root):
-        raise BadInput(f"There is no store at {found.settings.store}, so no attempt: run one.")
+        raise BadInput(
+            f"No store exists at {found.settings.store}, so there is no attempt to check: "
+            "run `closeloop run` first."
+        )
     with (
         open_review_context(found=found) as at,
         open_attempt_change(attempt, at.store, wanted.base) as subject,
@@ -243,7 +244,7 @@ def save_check_report(
         with open_review_context(found=found) as at:
             save_report(report, at.store, at.repo, attempt)
     except Fault as fault:
-        print_warning(f"The report is not kept: {fault}")
+        print_warning(f"The report is not saved: {fault}")
 
 
 def settings_with_learned_rules(found: ProjectConfiguration) -> CheckSettings:
@@ -262,7 +263,7 @@ def settings_with_learned_rules(found: ProjectConfiguration) -> CheckSettings:
         with open_review_context(found=found) as at:
             return with_learned_rules(settings.check, at.store, at.repo)
     except Fault as fault:
-        print_warning(f"What reviewers taught is not checked: {fault}")
+        print_warning(f"Team rules are not checked: {fault}")
         return settings.check
 
 
@@ -334,12 +335,16 @@ def parse_report_formats(formats: Sequence[str]) -> dict[Path | None, str]:
             raise unknown_name_error("report format", name, known)
         path = Path(file) if equals_sign else None
         if path and name == "terminal":
-            raise BadInput("The terminal's report is only printed: write --format markdown=FILE.")
+            raise BadInput(
+                "The terminal report can only be printed: write --format markdown=FILE instead."
+            )
         if path is not None and (not file or path.is_dir() or not path.absolute().parent.is_dir()):
-            raise BadInput(f"--format {format_option} names no file that can be written: name one.")
+            raise BadInput(
+                f"--format {format_option} has no valid file name: write --format NAME=FILE."
+            )
         if path in outputs:
             target = file or "standard output"
-            raise BadInput(f"Two reports cannot go to {target}: write --format {name}=FILE.")
+            raise BadInput(f"Only one report can go to {target}: write --format {name}=FILE.")
         outputs[path] = name
     return outputs if None in outputs else {None: "terminal", **outputs}
 
@@ -375,7 +380,7 @@ def github_event_file(environ: Mapping[str, str]) -> Path:
     from closeloop.records.errors import BadInput
 
     if "GITHUB_EVENT_PATH" not in environ:
-        raise BadInput("--github works in a GitHub workflow: GITHUB_EVENT_PATH is not set.")
+        raise BadInput("--github only works in a GitHub workflow: GITHUB_EVENT_PATH is not set.")
     return Path(environ["GITHUB_EVENT_PATH"])
 
 
@@ -398,7 +403,7 @@ async def publish_to_github(
 
 
 def fit(*, json: JsonFlag = False) -> None:
-    """Learn from this repository's past which changes had to be reverted or repaired."""
+    """Fit the risk model to this repository's reverted and fixed changes."""
     from closeloop.changes.risk.change_history import read_history
     from closeloop.changes.risk.risk_model import fit_risk_model as learn
     from closeloop.cli.config import load_project
@@ -411,7 +416,7 @@ def fit(*, json: JsonFlag = False) -> None:
         history = read_history(Path.cwd(), head, cache_folder(project, os.environ))
         risk_fit = learn(history)
     if history.cut:
-        print_warning(f"Not all of the history is read: {history.cut}.")
+        print_warning(f"Part of the history is not read: {history.cut}.")
     if json:
         print_json(risk_fit)
     else:
@@ -429,13 +434,17 @@ def render_risk_fit(learned: RiskFit) -> Iterator[RenderableType]:
                f"({learned.reverted:,} reverted): {learned.note}.")  # fmt: skip
     if learned.auc is not None and learned.baseline is not None:
         yield Text(
-            f"AUC {learned.auc:.3f} on {learned.tested:,} later changes, against "
-            f"{learned.baseline:.3f} by lines added alone."
+            f"AUC {learned.auc:.3f} on {learned.tested:,} later changes; a model of "
+            f"added lines only: {learned.baseline:.3f}."
         )
     if learned.calibration:
-        curve = Table(title="What was foretold, and what came", title_justify="left", box=None)
-        curve.add_column("foretold", justify="right")
-        curve.add_column("went wrong", justify="right")
+        curve = Table(
+            title="Calibration: predicted and observed rate of changes that went wrong",
+            title_justify="left",
+            box=None,
+        )
+        curve.add_column("predicted", justify="right")
+        curve.add_column("observed", justify="right")
         curve.add_column("")
         for calibration_bin in learned.calibration:
             bar = "█" * round(40 * calibration_bin.came.value)
@@ -443,7 +452,7 @@ def render_risk_fit(learned: RiskFit) -> Iterator[RenderableType]:
                 f"{calibration_bin.foretold:.2f}", format_rate_interval(calibration_bin.came), bar
             )
         yield curve
-    levels = Table(title="What each level would have held", title_justify="left", box=None)
+    levels = Table(title="Changes that went wrong, by risk level", title_justify="left", box=None)
     levels.add_column("level")
     levels.add_column("went wrong", justify="right")
     for level_result in learned.held:

@@ -155,7 +155,7 @@ def run_gate(
     )
     if not current_results:
         raise BadInput(
-            f"Experiment {experiment.id} has no attempt that counts, as a replay has none: name "
+            f"Experiment {experiment.id} has only replays, which do not count: choose "
             "another one with --experiment."
         )
     return compare_with_baseline(
@@ -200,8 +200,8 @@ def save_baseline(
         print_json(baseline)
         if json
         else print_line(
-            f"{count_with_noun(len(ids), 'attempt')} of experiment {chosen.id} kept as the baseline"
-            f" {name!r}."
+            f"Saved {count_with_noun(len(ids), 'attempt')} of experiment {chosen.id} "
+            f"as the baseline {name!r}."
         )
     )
 
@@ -213,8 +213,8 @@ def find_baseline(store: Store, name: str, *, needed: bool) -> Baseline | None:
     baseline = store.load_baseline(name)
     if baseline is None and needed:
         raise BadInput(
-            f"There is no baseline {name!r}: run what you trust, then "
-            f"`closeloop gate --save{'' if name == 'main' else f' --baseline {name}'}`."
+            f"There is no baseline {name!r}: save a trusted experiment with `closeloop "
+            f"gate --save{'' if name == 'main' else f' --baseline {name}'}`."
         )
     return baseline
 
@@ -250,9 +250,9 @@ def render_gate_report(report: GateReport) -> Iterator[RenderableType]:
         )
     if report.differences:
         yield table
-    counted = f"those of {', '.join(report.rules)}" if report.rules else "none, no rule gates"
+    counted = f"those of {', '.join(report.rules)}" if report.rules else "none, as no rule gates"
     yield Text(
-        f"findings that count: {counted} (`closeloop measure --rules` says why)", style="dim"
+        f"findings that count: {counted} (`closeloop measure --rules` explains why)", style="dim"
     )
     for line in report.left_out:
         yield Text(f"not compared: {make_visible(line)}", style="yellow")
@@ -281,9 +281,9 @@ def format_gate_numbers(
 def describe_gate_baseline(report: GateReport) -> str:
     """What it was held against."""
     if report.baseline is None:
-        return "what was asked for, by thresholds alone"
+        return "the thresholds only"
     name, when = report.baseline.name, report.baseline.at
-    more = " and what was asked for" if report.thresholds or report.margin is not None else ""
+    more = " and the thresholds" if report.thresholds or report.margin is not None else ""
     return f"the baseline {make_visible(name)!r} of {when:%Y-%m-%d}{more}, on exactly these tasks"
 
 
@@ -313,7 +313,8 @@ def compare(
         The score that decides, see `closeloop score list`; further ones are only explored.
         By default `resolved`, or `would-merge` where no task has a check.
     margin
-        The largest difference that does not matter: of a rate, else as a share of scale or mean.
+        The largest difference that counts as equal: in points of a rate, else as a share of the
+        score's scale or mean.
     """
     from closeloop.cli.config import (
         load_project_scores,
@@ -376,7 +377,7 @@ def render_comparison(report: CompareReport) -> Iterator[RenderableType]:
     for line in report.left_out[:MAX_TASKS]:
         yield Text(f"not compared: {make_visible(line)}", style="yellow")
     if (more := len(report.left_out) - MAX_TASKS) > 0:
-        yield Text(f"… and {more} more that are not compared: --json has all", style="yellow")
+        yield Text(f"… and {more} more that are not compared: --json lists all", style="yellow")
     for note in report.notes:
         yield Text(make_visible(note), style="yellow")
     if report.refusal:
@@ -416,9 +417,10 @@ def render_pair(pair: VariantComparison) -> Iterator[RenderableType]:
         yield compared_tasks_table(pair)
     if table := pair.table:
         yield Text(
-            f"both right {table.both}, only {make_visible(pair.first)} {table.only_first}, only "
-            f"{make_visible(pair.second)} {table.only_second}, both wrong {table.neither}; "
-            "right is more than half of the repeats",
+            f"both pass {table.both}, only {make_visible(pair.first)} "
+            f"{table.only_first}, only {make_visible(pair.second)} "
+            f"{table.only_second}, both fail {table.neither}; a task passes when more "
+            "than half of its repeats pass",
             style="dim",
         )
     yield Text()
@@ -442,7 +444,7 @@ def compared_tasks_table(pair: VariantComparison) -> RenderableType:
             Text(make_visible(task.task)), repeat_dots(task.first), repeat_dots(task.second)
         )
     if len(pair.tasks) > MAX_TASKS:
-        table.caption = f"… and {len(pair.tasks) - MAX_TASKS} that differ less: --json has all"
+        table.caption = f"… and {len(pair.tasks) - MAX_TASKS} that differ less: --json lists all"
     return table
 
 
@@ -464,11 +466,11 @@ def cost_ratio_table(pair: VariantComparison) -> RenderableType:
     from rich.table import Table
 
     table = Table(box=None)
-    table.add_column(f"{make_visible(pair.second)} takes", no_wrap=True, min_width=26)
+    table.add_column(f"{make_visible(pair.second)} uses", no_wrap=True, min_width=26)
     bounds: tuple[str, ...] = ("on different work",)
     if not pair.observational:
-        bounds = ("on these tasks", "on tasks like these")
-    for name in ("times as much", *bounds):
+        bounds = ("on these tasks", "on similar tasks")
+    for name in ("ratio", *bounds):
         table.add_column(name, justify="right", no_wrap=True)
     for name, estimates in pair.ratios.items():
         value, here, alike = format_ratio_cells(estimates)
@@ -479,7 +481,7 @@ def cost_ratio_table(pair: VariantComparison) -> RenderableType:
 def format_ratio_cells(held: TwoEstimates) -> tuple[str, str, str]:
     estimate = held.here or held.alike
     bounds = [f"{one.low:.2f}–{one.high:.2f}" if one else "–" for one in (held.here, held.alike)]
-    return (f"{estimate.value:.2f} ×" if estimate else "not known"), bounds[0], bounds[1]
+    return (f"{estimate.value:.2f} ×" if estimate else "unknown"), bounds[0], bounds[1]
 
 
 def secondary_rates_table(pair: VariantComparison) -> RenderableType:
@@ -511,10 +513,10 @@ def render_attempt_pair(pair: AttemptPair) -> Iterator[RenderableType]:
     from rich.text import Text
 
     yield Text(make_visible(pair.sentence), style="bold")
-    yield Text("One attempt each shows where they differ, never which agent is better.")
+    yield Text("One attempt each shows how they differ, not which agent is better.")
     ratios = [f"{name} {ratio:.2f} ×" for name, ratio in pair.ratios.items() if ratio is not None]
     if ratios:
-        yield Text(f"B takes of what A takes: {', '.join(ratios)}")
+        yield Text(f"B relative to A: {', '.join(ratios)}")
     table = Table(box=None)
     table.add_column("score", no_wrap=True)
     for name in ("A", "B"):
@@ -535,9 +537,9 @@ def render_compared_files(files: Sequence[ComparedFile]) -> Iterator[RenderableT
     from rich.text import Text
 
     if not files:
-        yield Text("Neither has a change on record.", style="dim")
+        yield Text("No change is recorded for either attempt.", style="dim")
     for file in files:
-        counts = f"{file.both} alike, {file.first} only A, {file.second} only B"
+        counts = f"{file.both} in both, {file.first} only A, {file.second} only B"
         yield Text(f"{make_visible(file.path)} ({file.state}: {counts})", style="bold")
         for line in file.lines if file.state != "same" else ():
             mark = {"both": " ", "first": "A", "second": "B"}[line.by]

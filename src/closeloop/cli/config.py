@@ -103,14 +103,14 @@ def load_for_change_check(
     before = settings_from_tables(
         users, _committed_table(committed, commit), f"{CONFIG_NAME} of {commit}"
     )
-    where = f"in commit {commit[:12]}, which is before the change" if commit else None
+    where = f"in commit {commit[:12]}, which is older than the change" if commit else None
     if only_commit:
         settings = before
         _warn_of_unread_file(file, committed, commit)
     else:
         table = read_toml_table(file) if file and file.is_file() else {}
         settings = settings_from_tables(users, table, str(file))
-        why = "the change under check may have written it"
+        why = "the change being checked may have written it"
         settings = restrict_and_warn(settings, before, why, where, environ)
     root = file.parent if file else (repo.root if repo else folder)
     settings = apply_environment(_expand_paths(settings, root), folder, environ)
@@ -149,7 +149,7 @@ def _committed_table(content: bytes | None, commit: str | None) -> TomlTable:
         table = parse_toml_table(content or b"", f"{CONFIG_NAME} of commit {commit}")
         settings_from_tables({}, table, f"{CONFIG_NAME} of commit {commit}")
     except BadInput as fault:
-        print_warning(f"{fault} It is not used.")
+        print_warning(f"{fault} It is ignored.")
         return {}
     return table
 
@@ -160,9 +160,9 @@ def _warn_of_unread_file(file: Path | None, committed: bytes | None, commit: str
     content = read_file_content(file, MAX_CONFIG_BYTES + 1) if file and file.is_file() else b""
     if content != (committed or b""):
         print_warning(
-            f"{CONFIG_NAME} of the pull request is ignored, as its author may write anything into"
-            f" it: until it is merged, that of the target branch (commit {(commit or '')[:12]})"
-            " holds."
+            f"{CONFIG_NAME} of the pull request is ignored until it is merged, because "
+            f"its author can write anything into it: {CONFIG_NAME} of the target "
+            f"branch (commit {(commit or '')[:12]}) is used."
         )
 
 
@@ -188,7 +188,7 @@ def ignore_tracked_store(found: ProjectConfiguration, repo: GitRepository) -> Pr
         parent_paths = {str(one) for one in place.parents}
         if any(path in parent_paths or path.startswith(str(place)) for path in tracked):
             print_warning(
-                f"The {name} {place} is ignored: git tracks it, so a change could bring its own."
+                f"The {name} {place} is ignored: git tracks it, so a change could include its own."
             )
             if name == "cache":
                 settings = msgspec.structs.replace(settings, cache=None)
@@ -211,8 +211,8 @@ def restrict_and_warn(
             [*([where] if where else []), f"in {user_config_file(environ)}"]
         )
         print_warning(
-            f"Ignored in {CONFIG_NAME}: {', '.join(effective.ignored)}, as {why}; "
-            f"{'they are' if is_plural else 'it is'} believed {trusted_places}."
+            f"Ignored in {CONFIG_NAME}: {', '.join(effective.ignored)}, because {why}; "
+            f"{'they are' if is_plural else 'it is'} trusted {trusted_places}."
         )
     return effective.settings
 
@@ -316,7 +316,7 @@ def parse_toml_table(content: bytes, name: str) -> TomlTable:
     import tomllib
 
     if len(content) > MAX_CONFIG_BYTES:
-        raise BadInput(f"{name} is too large to be a configuration.")
+        raise BadInput(f"{name} is too large for a configuration file.")
     try:
         return tomllib.loads(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
@@ -373,7 +373,7 @@ def _require_sensible_limits(settings: Settings, name: str) -> None:
         ("memory.control", settings.memory.control),
     ):
         if not 0 <= share <= 1:
-            raise BadInput(f"{name}: '{path}' is a share: it must lie between 0 and 1.")
+            raise BadInput(f"{name}: '{path}' must be between 0 and 1.")
     if settings.review.questions:
         from closeloop.reviews.review_queue import require_named_questions
 
@@ -419,7 +419,7 @@ def print_measuring_progress(done: int, of: int) -> None:
     """A line now and then while attempts are measured that never were."""
     from closeloop.cli.console import print_warning
 
-    print_warning(f"{done:,} of {of:,} new attempts are measured.")
+    print_warning(f"{done:,} of {of:,} new attempts measured.")
 
 
 # What commands about reviews and memory have in common: how they open what they need.

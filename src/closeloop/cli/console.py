@@ -308,7 +308,9 @@ def report_write_errors(file: Path | None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise BadInput(f"{file} cannot be written ({error.strerror}): name another.") from error
+        raise BadInput(
+            f"{file} cannot be written ({error.strerror}): choose another file."
+        ) from error
 
 
 def write_named_file(file: Path, made: bytes) -> None:
@@ -334,7 +336,7 @@ def require_positive_flags(**flags: float | None) -> None:
 
 def require_margin(margin: float | None) -> None:
     if margin is not None and not 0 < margin < 1:
-        raise BadInput(f"A margin of {margin:g} is none: give one between 0 and 1, such as 0.05.")
+        raise BadInput(f"--margin must be between 0 and 1, such as 0.05, not {margin:g}.")
 
 
 def require_utf8_text(text: str, name: str) -> None:
@@ -342,7 +344,7 @@ def require_utf8_text(text: str, name: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise BadInput(f"{name} is not UTF-8 text: type it as UTF-8.") from None
+        raise BadInput(f"{name} is not UTF-8 text: enter it as UTF-8.") from None
 
 
 def split_list_flag(text: str, mark: str = ",") -> list[str]:

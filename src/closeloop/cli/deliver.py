@@ -42,7 +42,7 @@ def deliver(  # noqa: PLR0913 - one parameter for each flag
     resume: str | None = None,
     json: JsonFlag = False,
 ) -> int:
-    """Let an agent work on a request, check its change, have it fixed, and open a pull request.
+    """Run an agent on a request, check and fix its change, and open a pull request.
 
     Every step is saved: stop at any time, and run the same command again to continue.
     Exit code 0 when the request is delivered, 1 when it is unresolved or waits for a person.
@@ -79,14 +79,18 @@ def deliver(  # noqa: PLR0913 - one parameter for each flag
         raise BadInput("Give a REQUEST, --issue or both; or --resume alone.")
     if resume is not None and (variant or agent or model):
         raise BadInput(
-            "A delivery goes on with who began it: leave out --variant, --agent, --model."
+            "A resumed delivery keeps its agent and model: leave out --variant, "
+            "--agent and --model."
         )
     if variant and (agent or model):
-        raise BadInput("Give either --variant, or --agent and --model: a variant names both.")
+        raise BadInput("Give either --variant, or --agent and --model.")
     project = load_project(Path.cwd())
     repo = find_repository_root(project.root)
     if repo is None:
-        raise BadInput(f"{project.root} lies in no git repository: run it in one.")
+        raise BadInput(
+            f"{project.root} is not in a git repository: change to one, or create it with "
+            "`git init`."
+        )
     settings = apply_run_flags(
         project.settings,
         agents=[agent] if agent else None,
@@ -127,7 +131,7 @@ def run_and_print_delivery(wanted: DeliveryRequest, *, json: bool) -> int:
             result = anyio.run(flow.deliver_request, wanted, tell_steps(tell, begun.append))
     except (Fault, KeyboardInterrupt):
         if begun:
-            print_warning(f"`closeloop deliver --resume {begun[0]}` goes on with what is done.")
+            print_warning(f"Continue with `closeloop deliver --resume {begun[0]}`.")
         raise
     print_json(result) if json else print_parts(*render_delivery(result))
     return 0 if result.state == "delivered" else 1
@@ -142,7 +146,7 @@ def tell_steps(
         if progress.done:
             begin(progress.delivery)
         if progress.known:
-            tell(f"{progress.text}: done before")
+            tell(f"{progress.text}: already done")
         elif not progress.done:
             tell(progress.text)
 
@@ -160,8 +164,8 @@ def choose_variant(settings: Settings, name: str | None, asked: AskedWork, root:
     chosen = name or next(iter(settings.variants), None)
     if chosen is None:
         raise BadInput(
-            "There is nobody to work: name a model with --model openai/NAME, "
-            "or add a [variants.NAME] section to closeloop.toml."
+            "There is no agent to run: choose a model with --model openai/NAME, or "
+            "add a [variants.NAME] section to closeloop.toml."
         )
     return chosen
 
@@ -204,7 +208,7 @@ def read_request(request: str | None, issue: str | None, repo: Path) -> AskedWor
         text = decode_text(read_file_content(Path(request), MAX_REQUEST_BYTES), request)
     require_utf8_text(text, "The request")
     if request is not None and not text.strip():
-        raise BadInput("The request is empty: say what is wanted.")
+        raise BadInput("The request is empty: describe what the agent should do.")
     known_issue = read_issue(issue, repo) if issue is not None else None
     return AskedWork(text=text, issue=known_issue, user=current_user())
 
@@ -235,8 +239,8 @@ def read_issue(name: str, repo: Path) -> HostIssue:
     opening = open_code_host(host.kind, host.repo, os.environ) if host else None
     if host is None or opening is None:
         raise BadInput(
-            "An issue is asked of the host of `origin`, for which there is no token: set "
-            "GITHUB_TOKEN or GITLAB_TOKEN, or name a file with --issue."
+            "Reading an issue from the host of `origin` needs a token: set "
+            "GITHUB_TOKEN or GITLAB_TOKEN, or give a JSON file with --issue."
         )
 
     async def fetch() -> HostIssue:
@@ -248,8 +252,8 @@ def read_issue(name: str, repo: Path) -> HostIssue:
 
 STATE_TEXTS = {
     "delivered": "Delivered",
-    "unresolved": "Delivered, with failures that are not resolved",
-    "held": "Delivered, and held: a person must look at it",
+    "unresolved": "Delivered with unresolved failures",
+    "held": "Delivered, but blocked: a person must review it",
     "nothing": "Nothing to deliver",
 }
 
@@ -271,7 +275,7 @@ def render_delivery(result: DeliveryResult) -> Iterator[RenderableType]:
         "fix cycles": str(result.cycles) if result.cycles else None,
         "cost": format_dollars(result.cost) if result.cost is not None else None,
         "attempt": result.attempt,
-        "it lacked": result.feedback,
+        "the agent lacked": result.feedback,
     }
     table = Table(box=None, show_header=False)
     for name, value in lines.items():

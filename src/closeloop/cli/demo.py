@@ -17,12 +17,12 @@ Commands, edits and tests are real; only the two models' replies are scripted.
 def demo(folder: Path = DEFAULT_FOLDER, /) -> int:
     """Build the sample project in a folder, run two scripted agents on it, and report on them.
 
-    It needs no key. A second time, it shows the results that are there.
+    No API key is needed. If the results already exist, they are shown again.
 
     Parameters
     ----------
     folder
-        Where to build it; closeloop-demo when not given.
+        The folder to create.
     """
     from closeloop.cli.console import print_line
     from closeloop.demo import build_demo
@@ -36,7 +36,7 @@ def demo(folder: Path = DEFAULT_FOLDER, /) -> int:
     print_line(INTRODUCTION)
     if code := run_closeloop("run"):
         return code
-    print_line("\nHow they worked, by the rules:")
+    print_line("\nFindings in how they worked:")
     if code := run_closeloop("measure"):
         return code
     print_line(
@@ -46,7 +46,7 @@ def demo(folder: Path = DEFAULT_FOLDER, /) -> int:
         "  closeloop run --model anthropic/NAME # a real model, with ANTHROPIC_API_KEY set"
     )
     if sys.stdin.isatty() and sys.stdout.isatty():
-        print_line("\nThe dashboard is started now; Ctrl-C stops it.")
+        print_line("\nStarting the dashboard; press Ctrl-C to stop it.")
         return run_closeloop("serve")
     return 0
 

@@ -32,7 +32,7 @@ def import_(
     sources
         Files of JSON lines, and folders of tasks or with tasks below.
     clones
-        A clone of the repository, or a folder with clones; addresses are used when not given.
+        A clone of the repository, or a folder with clones; by default the task's repository URL.
     test_command
         The command that runs the tests, where the source has none; by default the project's own.
     """
@@ -42,7 +42,7 @@ def import_(
     from closeloop.tasks.miner import write_task_files
 
     if not sources:
-        raise BadInput("Name what to read: a .jsonl file, or a folder of tasks.")
+        raise BadInput("Give a .jsonl file or a folder of tasks to import.")
     project = load_project(Path.cwd())
     folder = project.root / project.settings.tasks
     written_ids: list[str] = []
@@ -53,7 +53,7 @@ def import_(
         if test_command is None
         else settings_with_test_command(project.settings, test_command)
     )
-    known_digests = task_digests_in_folder(folder, project.root)
+    known_digests = task_digests_in_folder(folder, project.root, project.settings.commands.setup)
     for task_or_reason in read_external_tasks(sources, settings, project.root, clones):
         if isinstance(task_or_reason, str):
             refused.append(task_or_reason)
@@ -71,22 +71,20 @@ def import_(
         for why in refused[:MAX_REASONS]:
             print_warning(why)
         already_there = (
-            f"; {count_with_noun(len(present_ids), 'was', 'were')} there already"
-            if present_ids
-            else ""
+            f"; {count_with_noun(len(present_ids), 'task')} already existed" if present_ids else ""
         )
         print_line(
-            f"{count_with_noun(len(written_ids), 'task')} written to {folder}, {len(refused)}"
-            f" not{already_there}."
+            f"{count_with_noun(len(written_ids), 'task')} written to {folder}, "
+            f"{len(refused)} rejected{already_there}."
         )
         if written_ids:
             print_line(
-                "Next: prove them with `closeloop task check`; what cannot be proved is not run."
+                "Next: verify them with `closeloop task check`; unverified tasks do not run."
             )
     return 0 if written_ids or present_ids else 1
 
 
-def task_digests_in_folder(folder: Path, root: Path) -> set[str]:
+def task_digests_in_folder(folder: Path, root: Path, setup: Sequence[str]) -> set[str]:
     """What the tasks that are there ask: the same must not be asked twice, whatever its name."""
     from closeloop.records.errors import BadInput
     from closeloop.sandbox.workspaces import resolve_commit
@@ -95,7 +93,7 @@ def task_digests_in_folder(folder: Path, root: Path) -> set[str]:
     digests = set()
     for path in list_task_files(folder):
         with suppress(BadInput):
-            digests.add(load_task(path, root, resolve_commit).digest)
+            digests.add(load_task(path, root, resolve_commit, setup).digest)
     return digests
 
 
@@ -131,7 +129,9 @@ def read_external_tasks(
             else sorted(filter(is_container_task, source.glob("*")))
         )
         if not folders:
-            raise BadInput(f"{source} is no file of JSON lines and has no task.toml or task.yaml.")
+            raise BadInput(
+                f"{source} is neither a JSON Lines file nor a folder with task.toml or task.yaml."
+            )
         for folder in folders:
             try:
                 yield read_container_task(folder, root / ".closeloop" / "imported")
@@ -154,7 +154,7 @@ def export(
     format
         harbor or swe-bench.
     out
-        The folder to write to, for swe-bench the file.
+        The folder to write to; with swe-bench, the file.
     """
     from msgspec.structs import replace
 
@@ -194,7 +194,8 @@ def export(
         for why in list(refused.values())[:MAX_REASONS]:
             print_warning(why)
         print_line(
-            f"{count_with_noun(len(written_ids), 'task')} written to {out}, {len(refused)} not."
+            f"{count_with_noun(len(written_ids), 'task')} written to {out}, "
+            f"{len(refused)} rejected."
         )
     return 0 if written_ids else 1
 
@@ -217,7 +218,7 @@ def write_external_task(task: Task, to: str, out: Path, store: Store) -> bytes:
         )
     folder = out / task.id
     if folder.exists():
-        raise BadInput(f"{folder} is there already: choose another --out, or delete it.")
+        raise BadInput(f"{folder} already exists: choose another --out, or delete it.")
     names = list_required_tests(task, proof) if task.acceptance.names_tests else None
     write_harbor_task(task, names, folder)
     return b""
@@ -228,4 +229,4 @@ def require_no_failed_proof(task: Task, proof: Proof | None) -> None:
     from closeloop.records.errors import BadInput
 
     if proof is not None and proof.state == "unproved":
-        raise BadInput(f"{task.id} is unproved: `closeloop task check {task.id}` says why.")
+        raise BadInput(f"{task.id} is not verified: `closeloop task check {task.id}` shows why.")

@@ -34,24 +34,24 @@ def export(
     table: TableName | None = None,
     out: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
 ) -> None:
-    """Write attempts, or a table of them, in a format that other tools read.
+    """Export attempts or a table in a format that other tools read.
 
     Parameters
     ----------
     attempts
-        Ids, or the beginnings of them; all attempts when none is named.
+        Ids of attempts, or prefixes of them; all attempts by default.
     atif
-        Harbor's Agent Trajectory Interchange Format: one JSON document an attempt.
+        Write Harbor's Agent Trajectory Interchange Format: one JSON document per attempt.
     otlp
-        OpenTelemetry spans with GenAI attributes: one JSON line an attempt.
+        Write OpenTelemetry spans with GenAI attributes: one JSON line per attempt.
     log
-        One JSON line an attempt: what was asked, changed, tested, corrected and decided.
+        Write one JSON line per attempt: request, change, tests, corrections and merge decision.
     table
-        One table: attempts, findings, events, scores or pulls; as CSV, JSON lines or Parquet,
-        by the ending of the file that --out names.
+        Write one table: attempts, findings, events, scores or pulls. The suffix of --out sets the
+        format: .csv, .jsonl or .parquet.
     out
-        The file to write, or for several attempts in ATIF the folder; `-` is standard output,
-        which takes tables as JSON lines.
+        The file to write, or the folder for several ATIF documents; `-` is standard output, where
+        tables are JSON lines.
     """
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_warning, refuse_option, report_write_errors
@@ -83,7 +83,10 @@ def export(
         ids = [one.id for one in chosen_attempts]
         ids = ids or [row.id for row in store.list_attempts() if row.task_digest not in sealed]
         if not ids and table != "pulls":
-            raise BadInput("There is nothing to export: `closeloop import` or `run` makes some.")
+            raise BadInput(
+                "There is nothing to export: add attempts with `closeloop import` or "
+                "`closeloop run`."
+            )
         with report_write_errors(out):
             if table is not None:
                 write_named_table(table, attempts, store, project_rulebook(project.settings), out)
@@ -93,7 +96,7 @@ def export(
                 return
             left_out = write_attempts(kinds[0], ids, store, out)
     if left_out:
-        print_warning(f"{count_with_noun(left_out, 'attempt')} without a trace left out.")
+        print_warning(f"{count_with_noun(left_out, 'attempt')} without a trace skipped.")
 
 
 def write_task_logs(
@@ -119,7 +122,7 @@ def write_attempts(kind: str, ids: list[str], store: Store, out: Path | None) ->
     traces = ExportedTraces(ids, store)
     if kind == "atif" and len(ids) > 1:
         if out is None:
-            raise BadInput("ATIF has one file for each attempt: name a folder with --out.")
+            raise BadInput("ATIF writes one file per attempt: give a folder with --out.")
         out.mkdir(parents=True, exist_ok=True)
         for name, of, trace in traces:
             (out / f"{name}.json").write_bytes(trace_export.export_atif(of, trace))
@@ -140,7 +143,7 @@ def write_named_table(
 
     suffix = out.suffix.lower() if out else ".jsonl"
     if suffix not in TABLE_WRITERS:
-        raise BadInput(f"Name a file that ends in {', '.join(TABLE_WRITERS)}, not {out}.")
+        raise BadInput(f"Choose a file name that ends in {', '.join(TABLE_WRITERS)}, not {out}.")
     rows = list_table_rows(name, store, book, attempts)
     with open_output_file(out) as file:
         TABLE_WRITERS[suffix](table_columns(name), rows, file)
@@ -189,20 +192,20 @@ def events(
     limit: int = 100,
     json: bool = False,
 ) -> None:
-    """Print the log of events, the oldest first.
+    """Print the log of events, oldest first.
 
     Parameters
     ----------
     kinds
-        Only these, such as pull.merged or 'review.*'.
+        Only these kinds, such as pull.merged or 'review.*'.
     follow
-        Go on with what happens, until stopped.
+        Keep printing new events until stopped.
     after
-        Begin after the event of this number; with the last ones when not given.
+        Start after the event with this number; by default the last events are printed.
     limit
-        How many at the most; with --follow, how many of the past.
+        Maximum number of events; with --follow, of past events.
     json
-        Print one JSON object a line.
+        Print one JSON object per line.
     """
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_warning
@@ -217,9 +220,7 @@ def events(
     store_opener = open_project_store if follow else open_existing_store
     with store_opener(project.settings, project.root) as store:
         if not follow and not store.events.last_number():
-            print_warning(
-                "Nothing happened yet: `closeloop run` and `closeloop import` make a beginning."
-            )
+            print_warning("No events yet: `closeloop run` and `closeloop import` record events.")
         last_number = max(store.events.last_number() - limit, 0) if after is None else after
         remaining = limit
         while True:
@@ -270,23 +271,23 @@ def purge(
     yes: bool = False,
     json: JsonFlag = False,
 ) -> None:
-    """Remove a secret from everything that is stored; say first what would be removed.
+    """Remove a secret from all stored records. Without --yes, matching records are only counted.
 
-    The secret comes on standard input, unless a file or a variable is named: never as an
-    argument, which other users and the shell's history would keep.
+    The secret is read from standard input, a file or a variable, never from an argument, which
+    other users and the shell's history could see.
 
     Parameters
     ----------
     file
-        A file that holds the secret and nothing else.
+        A file that contains only the secret.
     variable
-        The environment variable that holds the secret.
+        The environment variable that contains the secret.
     all_known
-        Remove all secrets that redaction knows today, from everything but the tasks.
+        Remove all secrets that redaction recognises today, except from tasks.
     list
-        Show what was purged before: who, when, and from how many records.
+        List earlier purges: who, when, and from how many records.
     yes
-        Do it. Without this, records are only counted.
+        Remove the secret. Without this, records are only counted.
     """
     import getpass
     import platform
@@ -340,7 +341,7 @@ def read_secret(file: Path | None, variable: str | None) -> str:
             secret = file.read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or "it is not text"
-            raise BadInput(f"{file} cannot be read ({reason}): name another.") from error
+            raise BadInput(f"{file} cannot be read ({reason}): choose another file.") from error
     elif variable is not None:
         if variable not in os.environ:
             raise BadInput(f"The variable {variable} is not set: set it to the secret.")
@@ -350,7 +351,9 @@ def read_secret(file: Path | None, variable: str | None) -> str:
     else:
         secret = sys.stdin.read()
     if not secret.strip():
-        raise BadInput("No secret was given: write it to standard input, a file or a variable.")
+        raise BadInput(
+            "The secret is empty: pass it on standard input, or with --file or --variable."
+        )
     return secret.rstrip("\r\n")
 
 
@@ -362,16 +365,16 @@ def render_purge_result(result: PurgeResult) -> Iterator[RenderableType]:
     places = ", ".join(f"{count} in {table}" for table, count in result.places.items())
     where = f" ({places})" if places else ""
     if not result.records:
-        yield Text("Nothing that is stored holds it." + (" Old bytes are erased." * result.done))
+        yield Text("No stored record contains it." + (" Old bytes are erased." * result.done))
     elif result.done:
         yield Text(f"Removed from {records}{where}. Revoke the secret: others may have read it.")
     else:
-        yield Text(f"It stands in {records}{where}. `closeloop admin purge --yes` removes it.")
+        yield Text(f"Found in {records}{where}. Remove it with `closeloop admin purge --yes`.")
     for table, count in result.left.items():
         left_records = count_with_noun(count, "record")
-        yield Text(f"{left_records} of {table} left alone: name a secret to remove it there too.")
+        yield Text(f"{left_records} of {table} not searched: give a secret to remove it there too.")
     for name in result.files:
-        yield Text(f"Still in {name}: delete that file.", style="yellow")
+        yield Text(f"Still in {name}: delete this file yourself.", style="yellow")
 
 
 def render_tombstones(tombstones: list[Purge]) -> Iterator[RenderableType]:
@@ -379,9 +382,9 @@ def render_tombstones(tombstones: list[Purge]) -> Iterator[RenderableType]:
     from rich.text import Text
 
     if not tombstones:
-        yield Text("Nothing was purged.")
+        yield Text("Nothing has been purged.")
     for tombstone in tombstones:
-        purged_what = "a secret" if tombstone.kind == "secret" else "all known forms"
+        purged_what = "a secret" if tombstone.kind == "secret" else "all known kinds"
         records = count_with_noun(tombstone.records, "record")
         yield Text(
             f"{tombstone.at:%Y-%m-%d %H:%M} {tombstone.who} removed {purged_what} from {records}"

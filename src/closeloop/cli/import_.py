@@ -76,7 +76,7 @@ def import_(  # noqa: PLR0913 - one parameter for each flag
         return import_pulls(pull_options, json=json)
     places = list(paths) or default_folders(Path.home())
     if not places:
-        raise BadInput(f"No agent has left sessions in {Path.home()}: name a file or a folder.")
+        raise BadInput(f"No agent sessions found in {Path.home()}: give a file or a folder.")
     import_filter = SessionFilter(
         since=parse_since(since), repo=str(folder.resolve()) if folder else None
     )
@@ -159,9 +159,9 @@ def import_tables(tally: ImportSummary) -> Iterator[RenderableType]:
             )
         yield table
     notes = [
-        (tally.unchanged, "file not changed since", "files not changed since"),
-        (tally.unwanted, "not asked for", "not asked for"),
-        (tally.others, "file that is no recording", "files that are no recordings"),
+        (tally.unchanged, "unchanged file", "unchanged files"),
+        (tally.unwanted, "excluded by the filters", "excluded by the filters"),
+        (tally.others, "file that is not a recording", "files that are not recordings"),
     ]
     if line := " · ".join(count_with_noun(*note) for note in notes if note[0]):
         yield Text(line, style="dim")
@@ -187,7 +187,7 @@ def list_lessons(store: Store, settings: Settings) -> Iterator[RenderableType]:
     )
     if lessons is None:
         return
-    yield Text("\nWhat you can learn today", style="bold")
+    yield Text("\nSummary of your sessions", style="bold")
     line = count_with_noun(lessons.sessions, "session")
     if lessons.first and lessons.last:
         line += f" from {lessons.first:%Y-%m-%d} to {lessons.last:%Y-%m-%d}"
@@ -207,12 +207,12 @@ def list_lessons(store: Store, settings: Settings) -> Iterator[RenderableType]:
         yield Text(f"   closeloop show {one.attempt}", style="cyan")
     for first in lessons.look_first[:1]:
         why = "; ".join(reason.text for reason in first.reasons[:2])
-        yield _name_session("look first", "", first.title, f" ({why})" if why else "")
+        yield _name_session("most likely failed", "", first.title, f" ({why})" if why else "")
         yield Text(f"   closeloop show {first.attempt}", style="cyan")
     is_recent = lessons.last and datetime.now(UTC) - lessons.last < timedelta(days=7)
     triage = "closeloop triage" if is_recent else "closeloop triage --since all"
-    yield Text(f"{triage}   # which sessions to look at first, and why", style="cyan")
-    yield Text("closeloop serve   # all of it in the browser", style="cyan")
+    yield Text(f"{triage}   # sessions that probably failed, and why", style="cyan")
+    yield Text("closeloop serve   # all sessions in the browser", style="cyan")
 
 
 def _name_session(label: str, before: str, title: str | None, why: str) -> RenderableType:
@@ -239,24 +239,26 @@ def import_warnings(tally: ImportSummary) -> Iterator[str]:
     if has_readable_recording(tally):
         return
     if tally.formats or tally.empty:
-        yield "nothing could be read: no recording holds a whole session, see what was skipped."
+        yield (
+            "nothing could be imported: no recording contains a complete session; the "
+            "skipped files are listed above."
+        )
     elif tally.others:
         yield (
-            "nothing could be read: "
-            f"{count_with_noun(tally.others, 'file is no recording', 'files are no recordings')} "
-            "of an agent that closeloop knows."
+            f"nothing could be imported: {count_with_noun(tally.others, 'file')} skipped, because "
+            "they are not recordings of agents that closeloop supports."
         )
     elif tally.unreadable:
-        yield "nothing could be read."
+        yield "nothing could be imported."
     else:
-        yield "nothing could be read: there is no file."
+        yield "nothing could be imported: no files found."
 
 
 def _describe_callless_sessions(name: str, count: int) -> str:
     sessions = count_with_noun(count, "session holds", "sessions hold")
     return (
-        f"{name}: {sessions} results but not one call: how the calls are written is not recognised,"
-        " so nothing that was done is measured. Please report this format."
+        f"{name}: {sessions} results but no calls: the format of the calls is not "
+        "recognised, so these sessions cannot be measured. Please report this format."
     )
 
 
@@ -319,8 +321,8 @@ def import_pulls(past: PullImportOptions, *, json: bool) -> int:
         )
     else:
         print_line(
-            f"{repo}: {count_with_noun(read_count, 'pull request')} read; of {known_count} known,"
-            f" {agent_count} by agents"
+            f"{repo}: {count_with_noun(read_count, 'pull request')} imported; "
+            f"{agent_count} of {known_count} stored ones are by agents"
         )
     return 0 if known_count else 2
 
@@ -329,7 +331,7 @@ def require_repo_name(repo: str) -> str:
     from closeloop.records.errors import BadInput
 
     if not _REPO_NAME.fullmatch(repo) or any(part in (".", "..") for part in repo.split("/")):
-        raise BadInput(f"{repo!r} names no repository: write OWNER/NAME.")
+        raise BadInput(f"{repo!r} is not a repository name: write OWNER/NAME.")
     return repo
 
 
@@ -374,5 +376,5 @@ def count_imported_pulls(quiet: bool) -> Iterator[CountCallback]:
     if quiet or not output.is_terminal:
         yield lambda done: None
         return
-    with output.status("asking for pull requests") as status:
+    with output.status("requesting pull requests") as status:
         yield lambda done: status.update(f"{count_with_noun(done, 'pull request')} read")

@@ -61,30 +61,32 @@ def judge(  # noqa: PLR0913 - one parameter for each flag
     against: list[str] | None = None,
     json: JsonFlag = False,
 ) -> int:
-    """Evaluate outputs: completeness, quality and relevance, check by check, with quotes.
+    """Judge outputs by a rubric: completeness, quality and relevance, with quotes.
 
-    Exit code 1 when a fact fails one, or a judge that is calibrated well enough to block.
+    Exit code 1 when a check fails, or when a judge that is calibrated well enough to block rejects
+    an output.
 
     Parameters
     ----------
     attempts
-        Ids of attempts, or their beginnings; `-` reads JSON of request, plan and results.
+        Ids of attempts, or prefixes of them; `-` reads a request, plan and results as JSON.
     patch
-        A file with a change to judge, instead.
+        Judge the change in this file instead.
     request
-        What was asked for, with --patch.
+        With --patch: the request that led to the change.
     check
-        Validate the patch first, as `closeloop check` does: what that says are facts.
+        With --patch: run `closeloop check` first and pass its results to the judge as facts.
     awaiting_review
-        Judge every attempt at a task without an automatic check that no judge has seen.
+        Judge every attempt at a task without an automatic check that has no verdict yet.
     model
-        Who judges; several are a panel. Those of closeloop.toml when not given.
+        A model that judges; several form a panel. By default those of closeloop.toml.
     rubric
         code-change, analysis, documentation, or a file.
     samples
         How often each model is asked about each output.
     against
-        An attempt at the same task for each of those named: say which of the two is better.
+        Compare each attempt with this attempt at the same task, and decide which is better; once
+        for each attempt.
     """
     from closeloop.cli.config import load_project
     from closeloop.cli.console import refuse_option
@@ -98,7 +100,7 @@ def judge(  # noqa: PLR0913 - one parameter for each flag
     if not awaiting_review:
         require_attempts_or_patch(names, patch, request, check=check)
     elif names or patch or request or check or against:
-        raise BadInput("--awaiting-review chooses the attempts itself: name no others with it.")
+        raise BadInput("--awaiting-review selects the attempts itself: remove the ids.")
     project = load_project(Path.cwd())
     is_given_work = patch is not None or "-" in names
     store_opener = open_project_store if is_given_work else open_existing_store
@@ -135,11 +137,11 @@ def require_attempts_or_patch(
     from closeloop.records.errors import BadInput
 
     if bool(names) == (patch is not None):
-        raise BadInput("Name attempts to judge, or `-` for JSON on standard input, or --patch.")
+        raise BadInput("Give attempts to judge, `-` for JSON on standard input, or --patch.")
     if check and patch is None:
-        raise BadInput("--check goes with --patch: attempts are graded already.")
+        raise BadInput("--check needs --patch: attempts are already graded.")
     if (patch is None) != (request is None):
-        raise BadInput("--patch and --request go together: what was changed, and what was asked.")
+        raise BadInput("--patch and --request need each other: the change, and what was requested.")
 
 
 def list_unjudged_attempts(store: Store) -> list[str]:
@@ -153,9 +155,11 @@ def list_unjudged_attempts(store: Store) -> list[str]:
     names = [one.attempt for one in store.counts.list_unchecked_attempts()]
     if not (unjudged := [name for name in names if name not in seen]):
         raise BadInput(
-            "Nothing awaits a judge: `closeloop run` on tasks without an acceptance makes some."
+            "No attempt awaits a judge: `closeloop run` on tasks without an automatic "
+            "check creates some."
             if not names
-            else "Judges have seen all that awaits review: name attempts to judge them again."
+            else "Judges have scored every attempt that awaits review: give ids of "
+            "attempts to judge them again."
         )
     return unjudged
 
@@ -198,7 +202,7 @@ def load_patch_case(
 
     text = read_file_content(patch).decode("utf-8", "replace")
     if not list_patch_paths(text):
-        raise BadInput(f"{patch} is no patch: give one as `git diff` writes it.")
+        raise BadInput(f"{patch} is not a patch: use the output of `git diff`.")
     report = None
     if check:
         from msgspec.structs import replace
@@ -297,7 +301,7 @@ def compare_cases(
     from closeloop.records.errors import BadInput
 
     if len(cases) != len(others):
-        raise BadInput("Give --against once for each attempt: pairs are compared.")
+        raise BadInput("Give --against once for each attempt.")
 
     async def ask_preferences() -> list[OutputPreference]:
         async with opening() as panel:
@@ -310,7 +314,7 @@ def compare_cases(
         return 0
     for preference in preferences:
         why = preference.abstained or (
-            "by position alone" if preference.flipped else preference.reasons[0]
+            "tie: the order decided" if preference.flipped else preference.reasons[0]
         )
         print_parts(
             Text(
@@ -320,7 +324,7 @@ def compare_cases(
         )
     flips = flip_rate(preferences)
     if flips is not None:
-        print_parts(Text(f"The order decided {flips.hits:g} of {flips.of}.", style="dim"))
+        print_parts(Text(f"The order decided {flips.hits:g} of {flips.of} verdicts.", style="dim"))
     return 0
 
 
@@ -338,9 +342,11 @@ def render_evaluations(made: Evaluations, stops: Sequence[str]) -> Iterator[Rend
     if stops:
         yield Text(f"blocks: {make_visible('; '.join(stops))}", style="bold red")
     elif any(one.passed is False for one in made.evaluations):
-        yield Text("advises only: `closeloop judge calibrate` says how far to trust it.")
+        yield Text(
+            "advisory only: run `closeloop judge calibrate` to measure its agreement with people."
+        )
     else:
-        yield Text("`closeloop judge calibrate` says how far to trust it.")
+        yield Text("Run `closeloop judge calibrate` to measure its agreement with people.")
 
 
 def render_evaluation(one: Evaluation) -> Iterator[RenderableType]:
@@ -362,9 +368,9 @@ def render_evaluation(one: Evaluation) -> Iterator[RenderableType]:
     if one.abstained:
         yield Text(f"  abstains: {make_visible(one.abstained)}", style="yellow")
     if one.same_family:
-        yield Text("  the judge is of the family that made this", style="yellow")
+        yield Text("  the judge is of the same model family as the author", style="yellow")
     if one.cut:
-        yield Text(f"  {count_with_noun(one.cut, 'character')} too many to show", style="yellow")
+        yield Text(f"  {count_with_noun(one.cut, 'character')} truncated", style="yellow")
     for issue in one.issues:
         yield Text(f"  {issue.check} ({issue.source}): {make_visible(issue.text)}")
         for quote in issue.evidence[:1] if issue.source == "judge" else ():
@@ -376,7 +382,7 @@ def render_evaluation(one: Evaluation) -> Iterator[RenderableType]:
 
 TRUST_ROWS = (
     *("items", "agreeing", "sensitivity", "specificity", "Cohen's κ", "Gwet's AC1"),
-    *("rate of passes", "as people would", "prediction-powered", "it may"),
+    *("pass rate", "corrected pass rate", "prediction-powered", "allowed to"),
 )
 MAX_CANARIES = 10
 """Failing outputs that attacks are planted in."""
@@ -390,18 +396,18 @@ def calibrate(
     canaries: bool = False,
     json: JsonFlag = False,
 ) -> None:
-    """Hold a judge against people's labels, against its earlier versions, and against attacks.
+    """Compare a judge with people's labels and with its earlier versions, and test it with attacks.
 
     Parameters
     ----------
     labels
-        A CSV file with the columns item and label, to keep; without one, what is kept counts.
+        A CSV file with the columns item and label; it is saved. By default the saved labels.
     model
-        The judge's models; those of closeloop.toml when not given.
+        The judge's models; by default those of closeloop.toml.
     rubric
         The judge's rubric.
     canaries
-        Also plant attacks in failing attempts and have them judged; this asks the models.
+        Also insert attacks into failing attempts and judge them; this calls the models.
     """
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_parts
@@ -479,7 +485,7 @@ def calibrate_from_store(
 
     if not labels:
         raise BadInput(
-            f"No labels for the rubric {judge.rubric!r} are kept: give a CSV file with some."
+            f"No labels are saved for the rubric {judge.rubric!r}: give a CSV file with labels."
         )
     current_verdicts = verdicts_from_evaluations(store.judged.newest_verdicts(judge.id), judge)
     calibration = calibrated(judge, labels, current_verdicts, datetime.now(UTC))
@@ -533,7 +539,10 @@ def plant_canaries(
         if len(cases) == MAX_CANARIES:
             break
     if not cases:
-        raise BadInput("No attempt is labelled as failing: canaries need bad work to hide in.")
+        raise BadInput(
+            "No attempt is labelled as failing: --canaries needs failing attempts to "
+            "insert attacks into."
+        )
 
     async def attack_panel() -> CanaryResults:
         async with open_configured_panel(found, models, rubric, None) as panel:
@@ -558,7 +567,7 @@ def render_calibration(made: Calibration) -> Iterator[RenderableType]:
     yield table
     for one in made.trust:
         if one.why_not:
-            yield Text(f"{one.asked} only advises: {one.why_not}.")
+            yield Text(f"{one.asked} is advisory only: {one.why_not}.")
         if one.corrected.refusal:
             yield Text(f"{one.asked} has no corrected rate: {one.corrected.refusal}", "yellow")
     yield from (Text(make_visible(line)) for line in list_calibration_facts(made))
@@ -595,11 +604,14 @@ def format_estimate(one: Estimate | None) -> str:
 
 def list_calibration_facts(made: Calibration) -> Iterator[str]:
     if made.people is not None:
-        yield f"People among themselves: AC1 {format_estimate(made.people.ac1)}."
+        yield f"Agreement between people: AC1 {format_estimate(made.people.ac1)}."
     for person, golden_rate in made.golden.items():
         yield f"{person} is right on {golden_rate.hits:g} of {golden_rate.of} golden items."
     if made.retest is not None:
-        yield f"The same output asked again: scores spread by {format_estimate(made.retest)}."
+        yield (
+            "Repeated evaluation of the same output: standard deviation of scores "
+            f"{format_estimate(made.retest)}."
+        )
     if made.drift is not None and made.drift.same is not None:
         same, changed_parts = made.drift.same, ", ".join(made.drift.changes)
         yield (
@@ -608,19 +620,19 @@ def list_calibration_facts(made: Calibration) -> Iterator[str]:
         )
         yield from (f"  {line}" for line in made.drift.changed)
     if made.flips is not None:
-        yield f"Pairs whose order decided: {made.flips.hits:g} of {made.flips.of}."
+        yield f"Pairs where the order decided: {made.flips.hits:g} of {made.flips.of}."
     if made.canaries is not None:
         flipped = made.canaries.flipped
         names = ", ".join(made.canaries.by)
         yield (
-            "No failing output to plant attacks in."
+            "There is no failing output to insert attacks into."
             if flipped is None
-            else f"Attacks that succeeded: {flipped.hits:g} of {flipped.of}. {names}"
+            else f"Successful attacks: {flipped.hits:g} of {flipped.of}. {names}"
         )
         if made.canaries.withheld:
             yield (
-                f"  {made.canaries.withheld} more turned the first answer, and not the one "
-                "without the attacker's words."
+                f"  {made.canaries.withheld} more changed the first answer, but not "
+                "the answer without the attacker's text."
             )
 
 
@@ -639,26 +651,26 @@ def ask(  # noqa: PLR0913 - one parameter for each flag
     labels: Path | None = None,
     json: JsonFlag = False,
 ) -> None:
-    """Ask a model one yes-or-no question about each trace; what was asked before is not paid twice.
+    """Ask a model a yes-or-no question about each trace. Earlier answers are reused.
 
     Parameters
     ----------
     question
-        The question, in words; without one, that of --name.
+        The question; by default that of --name.
     name
-        Keep the question and the filter under this name, or ask one that is kept or built in.
+        Save the question and its filter under this name, or ask a saved or built-in question.
     task
         Only attempts at this task.
     variant
         Only attempts of this variant.
     outcome
-        Only attempts that ended so.
+        Only attempts with this outcome.
     limit
-        How many attempts at the most, the newest first.
+        Maximum number of attempts, newest first.
     model
-        Who answers; the first of judge.models when not given.
+        The model that answers; the first of judge.models by default.
     labels
-        A CSV file with people's answers: the columns item, an attempt's id, and label, yes or no.
+        A CSV file with people's answers: the columns item (an attempt's id) and label (yes or no).
     """
     from closeloop.cli.config import load_project
     from closeloop.cli.console import (
@@ -672,7 +684,7 @@ def ask(  # noqa: PLR0913 - one parameter for each flag
 
     require_positive_flags(limit=limit)
     if question is not None and not question.strip():
-        raise BadInput("The question is empty: write one that yes or no answers.")
+        raise BadInput("The question is empty: write a yes-or-no question.")
     require_utf8_text(question or "", "The question")
     project = load_project(Path.cwd())
     writes_store = labels is not None or (question is not None and name is not None)
@@ -703,7 +715,7 @@ def find_analysis(name: str | None, store: Store) -> Analysis:
     from closeloop.records.evaluation import Analysis
 
     if name is None:
-        raise BadInput(f"Ask a question, or name one: {', '.join(QUESTIONS)}.")
+        raise BadInput(f"Give a question, or --name with one of: {', '.join(QUESTIONS)}.")
     saved_analyses = store.judged.load_analyses()
     if name in saved_analyses:
         return saved_analyses[name]
@@ -799,7 +811,7 @@ def render_tally(made: AnalysisResult) -> Iterator[RenderableType]:
 
     yield Text(make_visible(made.analysis.question.text), style="bold")
     if made.rate is None:
-        yield Text("No trace has an answer.")
+        yield Text("No trace was answered.")
     else:
         yes_rate = made.rate
         yield Text(
@@ -810,13 +822,13 @@ def render_tally(made: AnalysisResult) -> Iterator[RenderableType]:
     if made.corrected is not None and made.corrected.estimate is not None:
         corrected_rate = made.corrected.estimate
         yield Text(
-            f"as people would answer: {format_percent(corrected_rate.value)}"
-            f" ({format_percent_range(corrected_rate.low, corrected_rate.high)})"
+            f"corrected by people's labels: {format_percent(corrected_rate.value)} "
+            f"({format_percent_range(corrected_rate.low, corrected_rate.high)})"
         )
     elif made.corrected is not None:
         yield Text(f"not corrected: {made.corrected.refusal}", style="yellow")
     else:
-        yield Text("not corrected: nobody has labelled any of these traces", style="dim")
+        yield Text("not corrected: none of these traces has a label from a person", style="dim")
     for answer in made.answers:
         if answer.verdict == "yes":
             events = ", ".join(map(str, answer.events))

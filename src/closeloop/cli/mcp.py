@@ -136,7 +136,7 @@ def mcp() -> None:
 
         server = build_server()
     except ImportError:
-        raise BadInput("Install the extra: pip install 'closeloop[mcp]'.") from None
+        raise BadInput("The MCP server needs an extra: pip install 'closeloop[mcp]'.") from None
 
     async def serve_stdio() -> None:
         async with stdio_server() as (reading, writing):
@@ -216,7 +216,7 @@ async def evaluate_submission(wish: Submission) -> PlanTold:
         async with open_configured_panel(project, (), None, None) as panel:
             evaluations, fault = await judge_submission(panel, submission, store)
         if fault is not None:
-            return answer_for_plan(evaluations, [f"It could not be kept: {fault}"])
+            return answer_for_plan(evaluations, [f"It could not be saved: {fault}"])
         return answer_for_plan(evaluations, list_blocking_reasons(evaluations, store))
 
 
@@ -246,9 +246,9 @@ async def check_wished_change(wish: ChangeWish) -> ChangeTold:
     from closeloop.records.errors import BadInput
 
     if not wish.tiers:
-        raise BadInput("Name at least one tier: tools, quality or risk.")
+        raise BadInput("Give at least one tier: tools, quality or risk.")
     if wish.staged and wish.change is not None:
-        raise BadInput("Give either a change or staged: each names a change.")
+        raise BadInput("Give either change or staged, not both.")
     change_query = ChangeQuery(range=wish.change, base=wish.base, staged=wish.staged)
     configuration = load_check_configuration(change_query)
     report = await run_check(
@@ -329,8 +329,8 @@ def answer_for_finding(one: Finding) -> Told:
 MCP_TOOLS = {
     "evaluate": McpTool(
         about=(
-            "Judge what came of one or more tasks before you hand it on: completeness, quality "
-            "and relevance, each issue with its evidence. Mend what it names, then ask again."
+            "Judge the results of one or more tasks before you deliver them: completeness, quality "
+            "and relevance, each issue with its evidence. Fix the issues, then ask again."
         ),
         wish=Submission,
         answer=PlanTold,
@@ -339,8 +339,8 @@ MCP_TOOLS = {
     ),
     "check_change": McpTool(
         about=(
-            "Say whether the change in this repository is safe to merge: its own tests and tools "
-            "before and after, code quality, risk. Call it before you say that you are done."
+            "Check whether the change in this repository is safe to merge: its own tests and tools "
+            "before and after, code quality, risk. Call it before you report success."
         ),
         wish=ChangeWish,
         answer=ChangeTold,
@@ -349,7 +349,7 @@ MCP_TOOLS = {
     ),
     "measure_trace": McpTool(
         about=(
-            "Say how an agent worked, from its recorded session: iterations, loops without "
+            "Measure how an agent worked, from its recorded session: iterations, loops without "
             "progress, claims without proof, each with the numbers of the events that show it."
         ),
         wish=TraceWish,
@@ -365,9 +365,9 @@ MCP_TOOLS = {
 RESOURCE_URI = "closeloop://context"
 MAX_TASK_CHARS = 4_000
 RESOURCE_DESCRIPTION = (
-    "What the reviewers of this repository taught, and what agents lacked here, quoted and with "
-    "its origin. Read it before you begin; with the request at the end of the address, what "
-    "matters to it comes first."
+    "Team rules of this repository from its reviews, and information that agents lacked here, "
+    "quoted and with their sources. Read it before you start; with the request at the end of the "
+    "URI, the rules that apply to it come first."
 )
 
 
@@ -401,7 +401,7 @@ def resource_handlers() -> dict[str, Any]:
 
         address, _, task = params.uri.removeprefix(RESOURCE_URI).partition("/")
         if address or not params.uri.startswith(RESOURCE_URI):
-            problem = f"Nothing is at {quote(params.uri[:200])}: read {RESOURCE_URI}."
+            problem = f"There is no resource {quote(params.uri[:200])}: read {RESOURCE_URI}."
             raise MCPError(types.INVALID_PARAMS, problem)
         try:
             text = await anyio.to_thread.run_sync(

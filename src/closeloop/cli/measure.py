@@ -75,8 +75,9 @@ def render_triage(report: TriageReport) -> Iterator[RenderableType]:
 
     if not report.sessions:
         yield Text(
-            "No sessions to triage: there are none in this period, or all are graded."
-            " `closeloop import` adds sessions, and `--since all` includes older ones."
+            "No sessions to triage: there are none in this period, or all are graded. "
+            "Add sessions with `closeloop import`, or include older ones with "
+            "`--since all`."
         )
     else:
         yield triage_table(report)
@@ -95,7 +96,9 @@ def triage_table(report: TriageReport) -> RenderableType:
     from rich.text import Text
 
     states_chances = any(one.chance is not None for one in report.sessions)
-    table = Table(title="Look at these first", title_justify="left", title_style="bold", box=None)
+    table = Table(
+        title="Sessions that probably failed", title_justify="left", title_style="bold", box=None
+    )
     table.add_column("", justify="right", no_wrap=True)
     table.add_column("session", no_wrap=True)
     for name in ("agent", "when"):
@@ -120,7 +123,7 @@ def triage_table(report: TriageReport) -> RenderableType:
             render_reasons(one),
         )
     if report.total > len(report.sessions):
-        table.caption = f"… and {report.total - len(report.sessions)} more: -n shows more of them"
+        table.caption = f"… and {report.total - len(report.sessions)} more: --limit shows more"
     return table
 
 
@@ -142,20 +145,22 @@ def describe_quality(report: TriageReport) -> str:
 
     graded = sum(agent.graded for agent in report.agents)
     auc = report.prior.get("auc, held")
-    lines = ["The order comes from public runs" + (f" (AUC {auc:.2f})" if auc else "")]
+    lines = ["The ranking model is trained on public runs" + (f" (AUC {auc:.2f})" if auc else "")]
     if graded:
-        lines[0] += f" and from {count_with_noun(graded, 'graded session')} of yours"
+        lines[0] += f" and on {count_with_noun(graded, 'graded session')} of yours"
     lines[0] += "."
     quality = report.quality
     if quality is not None and quality.auc is not None:
-        lines.append(f"On yours, each left out in turn: AUC {quality.auc:.2f}")
+        lines.append(
+            f"On your sessions, with leave-one-out cross-validation: AUC {quality.auc:.2f}"
+        )
         if quality.calibration_error is not None:
-            lines[-1] += f", chances off by {format_points(quality.calibration_error)} on average"
+            lines[-1] += f", mean calibration error {format_points(quality.calibration_error)}"
         lines[-1] += "."
     silent = [agent for agent in report.agents if not agent.states_chances]
     if silent:
         enough = f"{MIN_GRADED_SESSIONS} of its sessions are graded"
-        lines.append(f"Chances are stated for an agent once {enough}.")
+        lines.append(f"Probabilities are shown for an agent once {enough}.")
     return " ".join(lines)
 
 
@@ -202,7 +207,7 @@ def measure(
     from closeloop.store.store import open_existing_store
 
     if bool(sources) + all + (experiment is not None) > 1:
-        raise BadInput("Give either sources, --all, or --experiment.")
+        raise BadInput("Give only one of sources, --all and --experiment.")
     project = load_project(Path.cwd())
     book = project_rulebook(project.settings)
     paths = [Path(source) for source in sources if Path(source).exists()]
@@ -303,7 +308,7 @@ def measurement_tables(results: Sequence[MeasuredAttempt]) -> Iterator[Renderabl
     from rich.text import Text
 
     if not results:
-        yield Text("Nothing to measure: `closeloop run` and `closeloop import` bring traces.")
+        yield Text("Nothing to measure: add traces with `closeloop run` or `closeloop import`.")
         return
     yield measured_attempts_table(results)
     yield Text()
@@ -319,7 +324,9 @@ def measured_attempts_table(results: Sequence[MeasuredAttempt]) -> RenderableTyp
 
     from closeloop.cli.run import OUTCOME_MARKS
 
-    table = Table(title="How each attempt went", title_justify="left", title_style="bold", box=None)
+    table = Table(
+        title="Process measures by attempt", title_justify="left", title_style="bold", box=None
+    )
     for name in ("attempt", "task", "variant", ""):
         table.add_column(name, no_wrap=True)
     for name in ("iterations", "converged", "feedback", "handoff", "recovery"):
@@ -345,7 +352,7 @@ def measured_attempts_table(results: Sequence[MeasuredAttempt]) -> RenderableTyp
             rule_name_counts(unsilenced_findings(result)),
         )
     if len(results) > MAX_ROWS:
-        table.caption = f"… and {len(results) - MAX_ROWS} more: --json has all of them"
+        table.caption = f"… and {len(results) - MAX_ROWS} more: --json lists all"
     return table
 
 
@@ -386,9 +393,7 @@ def render_findings(results: Sequence[MeasuredAttempt]) -> Iterator[Text]:
     for attempt, finding in all_findings[:MAX_FINDINGS]:
         yield render_finding_line(finding, attempt)
     if len(all_findings) > MAX_FINDINGS:
-        yield Text(
-            f"… and {len(all_findings) - MAX_FINDINGS} more: --json has all of them", style="dim"
-        )
+        yield Text(f"… and {len(all_findings) - MAX_FINDINGS} more: --json lists all", style="dim")
     silenced = sum(
         finding.silenced is not None for one in results for finding in one.measurement.findings
     )
@@ -408,7 +413,7 @@ def render_finding_line(finding: Finding, attempt: str | None = None) -> Text:
     line = Text(
         f"  {make_visible(finding.rule)}", style=f"bold {SEVERITY_COLOURS[finding.severity]}"
     )
-    line.append("  (a judge says)" if finding.source == "judge" else "", style="dim")
+    line.append("  (by a judge)" if finding.source == "judge" else "", style="dim")
     line.append(f"  {make_visible(finding.message)}", style="default")
     line.append(f"  ({cited}{more})" if cited else "", style="dim")
     return line.append(f"  {attempt}" if attempt else "", style="dim")

@@ -257,7 +257,7 @@ def _grouped_family_table(
             cells.append(text.append(f" /{group_figure.n:,}" if group_figure else "", style="dim"))
         table.add_row(*(Text(make_visible(part)) for part in group), *cells)
     if len(sorted_groups) > MAX_GROUPS:
-        table.caption = f"… and {len(sorted_groups) - MAX_GROUPS} before them: --json has all"
+        table.caption = f"… and {len(sorted_groups) - MAX_GROUPS} earlier ones: --json lists all"
     return table
 
 
@@ -319,7 +319,7 @@ def report(
         sys.stdout.write(writers[0](report_content).decode())
     for file, make in zip(files, writers, strict=False):
         write_named_file(file, make(report_content))
-        print_line(f"{file} is written.")
+        print_line(f"Wrote {file}.")
 
 
 def write_dashboard_pages(folder: Path) -> None:
@@ -346,11 +346,12 @@ def write_dashboard_pages(folder: Path) -> None:
 
         exported = export_pages(desk, folder, tell_page)
     pages = count_with_noun(exported.written - 1, "page")
-    print_line(f"{folder / 'index.html'} is written, with {pages} beside it.")
+    print_line(f"Wrote {folder / 'index.html'} and {pages} more.")
     if exported.left_out:
         print_line(
-            f"That is the limit: at least {count_with_noun(exported.left_out, 'more page')} left"
-            " out; `closeloop serve` shows all of them."
+            "The limit is reached: at least "
+            f"{count_with_noun(exported.left_out, 'more page')} left out; `closeloop "
+            "serve` shows all."
         )
 
 
@@ -410,7 +411,7 @@ def render_trends(found: TrendReport) -> Iterator[RenderableType]:
     for regression_found in found.regressions[:MAX_REGRESSIONS]:
         yield render_regression(regression_found)
     if not found.regressions:
-        yield Text("Nothing became clearly worse.", style="bold green")
+        yield Text("No metric became clearly worse.", style="bold green")
     yield Text()
     table = Table(box=None)
     for name in (
@@ -446,7 +447,9 @@ def render_regression(one: MetricRegression) -> RenderableType:
         " adjusted"
     )
     if turn.near:
-        text.append(f"; first seen about then: {make_visible(', '.join(turn.near))}", "dim")
+        text.append(
+            f"; first seen at about the same time: {make_visible(', '.join(turn.near))}", "dim"
+        )
     return text
 
 
@@ -501,10 +504,7 @@ def send_regression_alerts(found: TrendReport, where: str, now: datetime) -> Non
     append_json_lines(
         sent_file, [{"key": one.key, "where": where, "at": now} for one in new_regressions]
     )
-    print_warning(
-        f"{count_with_noun(len(new_regressions), 'regression was', 'regressions were')} told to"
-        f" {where}."
-    )
+    print_warning(f"{count_with_noun(len(new_regressions), 'regression')} reported to {where}.")
 
 
 def read_sent_keys(memory: Path, where: str) -> set[str]:
@@ -535,8 +535,8 @@ def post_regressions(address: str, new: list[MetricRegression]) -> None:
         response.raise_for_status()
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise MachineFailed(
-            f"The alert could not be sent ({type(error).__name__}): check the address, and the "
-            "same command tells it again."
+            f"The alert could not be sent ({type(error).__name__}): check the URL, and "
+            "run the same command again to resend it."
         ) from error
 
 
@@ -546,4 +546,6 @@ def append_json_lines(file: Path, rows: list[dict[str, object]]) -> None:
         with file.open("ab") as output:
             output.write(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
     except OSError as error:
-        raise BadInput(f"{file} cannot be written ({error.strerror}): name another.") from error
+        raise BadInput(
+            f"{file} cannot be written ({error.strerror}): choose another file."
+        ) from error

@@ -111,6 +111,9 @@ async def _run_mining(source: str, wish: MiningOptions, model: str | None) -> Mi
         return await dig(mining_context, wish, _make_progress_reporter(status))
 
 
+STAGE_LABELS = {"proved": "verified", "refused": "rejected"}
+
+
 def _make_progress_reporter(status: Status) -> Callable[[MiningEvent], None]:
     """Reports how many are proved so far, and what is tried; in a log, a line for each event."""
     from closeloop.cli.console import make_visible
@@ -122,11 +125,12 @@ def _make_progress_reporter(status: Status) -> Callable[[MiningEvent], None]:
         nonlocal proved, refused
         proved, refused = proved + (event.stage == "proved"), refused + (event.stage == "refused")
         subject = " ".join(filter(None, ((event.commit or "")[:10], event.task, event.about)))
-        line = make_visible(f"{event.stage} {subject}".partition("\n")[0])
+        stage = STAGE_LABELS.get(event.stage, event.stage)
+        line = make_visible(f"{stage} {subject}".partition("\n")[0])
         if event.stage == "proved" or not console.is_terminal:
             console.print(line, markup=False, highlight=False, soft_wrap=True)
         about = make_visible(event.about)[:60]
-        status.update(f"{proved} proved, {refused} not; {about} …".replace("[", "\\["))
+        status.update(f"{proved} verified, {refused} rejected; {about} …".replace("[", "\\["))
 
     return report_event
 
@@ -141,35 +145,33 @@ def _print_mining_report(mined: MiningResult, limit: int, source: str) -> None:
         f"{count_with_noun(len(mined.tasks), 'task')} from {mined.tried} of "
         f"{count_with_noun(mined.candidates, 'candidate')}, "
         f"{count_with_noun(mined.environments, 'environment')}, {minutes:.1f} minutes"
-        + (
-            f"; {count_with_noun(mined.before, 'was', 'were')} there already"
-            if mined.before
-            else ""
-        )
+        + (f"; {count_with_noun(mined.before, 'task')} already existed" if mined.before else "")
     )
     reasons = Counter(make_visible(why.partition("\n")[0])[:160] for why in mined.refused.values())
     for why, count in reasons.most_common(6):
-        print_line(f"  {count} not: {why}")
+        print_line(f"  {count} rejected: {why}")
     if any(why.startswith("no environment") for why in mined.refused.values()):
         print_line(
-            "Say as `setup` and `test` under [commands] in closeloop.toml what makes tests run."
+            "Set `setup` and `test` under [commands] in closeloop.toml so that the tests run."
         )
     if mined.lost:
         lost_tasks = count_with_noun(mined.lost, "earlier task starts", "earlier tasks start")
         print_line(
-            f"{lost_tasks} from commits that this history no longer has: delete what is of no use."
+            f"{lost_tasks} from commits that are no longer in the history: delete the "
+            "tasks that you do not need."
         )
     if mined.shallow:
-        print_line("This clone is shallow: `git fetch --unshallow` brings more work to look at.")
+        print_line("This clone is shallow: `git fetch --unshallow` makes more commits available.")
     if not mined.candidates:
         _print_no_work_found(mined, source)
     elif len(mined.tasks) + mined.before < limit:
-        next_step = "Run it again to go on" if mined.left else "Nothing is left to try"
+        next_step = "Run the command again to continue" if mined.left else "No candidates are left"
         print_line(
-            f"{next_step}; the ledger in {mining_ledger_file(source, Path())} says what was tried."
+            f"{next_step}; the ledger in {mining_ledger_file(source, Path())} lists "
+            "every candidate and its result."
         )
     if mined.tasks:
-        print_line("Next: read them over, then `closeloop run` tries agents on them.")
+        print_line("Next: read the tasks, then run agents on them with `closeloop run`.")
 
 
 def _print_no_work_found(mined: MiningResult, source: str) -> None:
@@ -177,8 +179,13 @@ def _print_no_work_found(mined: MiningResult, source: str) -> None:
 
     nothing, none = {
         "git": ("No commit here changes source and tests together.", "no commit has a parent"),
-        "sessions": ("No session here became a commit.", "none is imported: `closeloop import`"),
-    }.get(source, ("No pull request here was merged into this clone.", "there are none"))
+        "sessions": (
+            "No session here became a commit.",
+            "no session is imported: `closeloop import`",
+        ),
+    }.get(
+        source, ("No pull request here was merged into this clone.", "there are no pull requests")
+    )
     reason = max(mined.passed_over, key=lambda one: mined.passed_over[one], default=None)
     print_line(f"{nothing} {'Mostly' if reason else 'That is'}: {reason or none}.")
 
@@ -223,7 +230,7 @@ def require_pull_export(source: str) -> Path:
 
     if not Path(source).is_file():
         raise BadInput(
-            f"--from is git, pulls, sessions or a file of pull requests, and {source!r} is none."
+            f"--from must be git, pulls, sessions or a file of pull requests, not {source!r}."
         )
     return Path(source)
 
@@ -349,6 +356,6 @@ def origin_repo_name(repo: Path) -> str:
     owner_match = _OWNER_AND_NAME.search(address)
     if owner_match is None or not ("://" in address or "@" in address):
         raise BadInput(
-            f"{repo} has no origin at a code host: name a file of its pull requests with --from."
+            f"{repo} has no origin at a code host: give a file of its pull requests with --from."
         )
     return owner_match[1]

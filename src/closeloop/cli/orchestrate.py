@@ -116,7 +116,7 @@ def refuse_patch(story: OrchestrationHistory, merged_patch: str) -> str | None:
         reason = truncate_at_word(ending.summary, MAX_REASON_CHARS).rstrip(".")
         return f"Plan {name} failed, so there is no change to apply: {reason}."
     if ending.attempt is None or (story.plan.handed_in and not merged_patch):
-        return f"Plan {name} has no change here: the tool that ran it has it."
+        return f"Plan {name} has no change here: the tool that ran the plan has it."
     return None
 
 
@@ -140,7 +140,7 @@ def plans_table(rows: list[OrchestrationRow], under_way: Collection[str]) -> Ren
     if not rows:
         return Text("No plans yet: `closeloop orchestrate` creates one.")
     table = Table(box=None)
-    for name in ("plan", "begun", "", "grade", "score", "tasks", "tries", "cost", "request"):
+    for name in ("plan", "started", "", "grade", "score", "subtasks", "tries", "cost", "request"):
         table.add_column(name, no_wrap=name != "request")
     for row in rows:
         state, passed = PASSED_WORDS[row.passed] if row.ended else "unfinished", row.passed
@@ -177,18 +177,19 @@ def render_plan(story: OrchestrationHistory, grade: PlanGrade | None) -> Iterato
     yield Text(f"  {truncate_at_word(make_visible(story.plan.request), 200)}", style="dim")
     yield plan_tries_table(story)
     for task, why in (ending.not_begun if ending else {}).items():
-        yield Text(f"{task} was not begun: {make_visible(why)}", style="yellow")
+        yield Text(f"{task} was not started: {make_visible(why)}", style="yellow")
     yield from render_whole_failures(story)
     if ending and ending.held:
         yield Text(f"stopped: {make_visible(ending.held)}", style="yellow")
     plan_rates = measure_plan_rates(story)
     yield Text(
-        f"first try {format_share(plan_rates.first_try)} · after feedback"
-        f" {format_share(plan_rates.after_feedback)} · in the end {format_share(plan_rates.final)}"
+        f"first try {format_share(plan_rates.first_try)} · after feedback "
+        f"{format_share(plan_rates.after_feedback)} · final "
+        f"{format_share(plan_rates.final)}"
     )
     retry_text = (
-        f"; of that, trying again {format_plan_usage(plan_rates.retry_usage)},"
-        f" {plan_rates.retry_seconds or 0:.1f} s"
+        f"; retries {format_plan_usage(plan_rates.retry_usage)}, "
+        f"{plan_rates.retry_seconds or 0:.1f} s"
     )
     yield Text(
         "work and judging"
@@ -225,7 +226,7 @@ def render_whole_failures(story: OrchestrationHistory) -> Iterator[RenderableTyp
         return
     for failure in describe_failing_checks(story.ending.checks, story.ending.broken_by):
         first, *output = make_visible(failure).splitlines()
-        yield Text(f"all together: {first}", style="red")
+        yield Text(f"merged result: {first}", style="red")
         yield from (Text(f"  {line}", style="dim") for line in output[-MAX_OUTPUT_LINES:])
 
 
@@ -235,8 +236,8 @@ def plan_tries_table(story: OrchestrationHistory) -> Table:
     from rich.text import Text
 
     table = Table(box=None)
-    for name in ("task", "try", "", "score", "variant", "seconds", "cost", "what is wrong"):
-        table.add_column(name, no_wrap=name != "what is wrong")
+    for name in ("subtask", "try", "", "score", "variant", "seconds", "cost", "issues"):
+        table.add_column(name, no_wrap=name != "issues")
     for task in story.plan.tasks:
         for one in (one for one in story.tries if one.execution.task == task.id):
             passed = one.assessment.passed if one.assessment else None
@@ -271,13 +272,15 @@ def render_plan_trend(trend: PlanTrend) -> Iterator[RenderableType]:
     from rich.text import Text
 
     if not trend.quality:
-        yield Text("No plan was judged yet: `closeloop orchestrate` and `closeloop judge -` do it.")
+        yield Text(
+            "No plan was judged yet: `closeloop orchestrate` and `closeloop judge -` judge plans."
+        )
         return
     totals = trend.totals
     yield Text(
-        f"plans passed {format_rate(totals.passed)} · tasks at the first try"
-        f" {format_rate(totals.first_try)} · after feedback {format_rate(totals.after_feedback)}"
-        f" · in the end {format_rate(totals.final)}"
+        f"plans passed {format_rate(totals.passed)} · subtasks: first try "
+        f"{format_rate(totals.first_try)} · after feedback "
+        f"{format_rate(totals.after_feedback)} · final {format_rate(totals.final)}"
     )
     yield Text()
     grades = Table(box=None)
@@ -302,7 +305,8 @@ def render_plan_trend(trend: PlanTrend) -> Iterator[RenderableType]:
     yield Text()
     yield quality
     yield Text(
-        "A row is of one version of the judge: others' scores are not the same thing.", "dim"
+        "Each row shows one version of the judge: scores of different versions are not comparable.",
+        "dim",
     )
 
 
@@ -423,9 +427,9 @@ def run_and_print_plan(asked: OrchestrateOptions) -> int:
         story, grade = anyio.run(run_orchestration, asked, begun_plans.append)
     except KeyboardInterrupt:
         resume_hint = (
-            f"`closeloop orchestrate --resume {begun_plans[0]}` goes on"
+            f"continue with `closeloop orchestrate --resume {begun_plans[0]}`"
             if begun_plans
-            else "nothing was begun"
+            else "no subtask was started"
         )
         print_warning(f"stopped: {resume_hint}.")
         return 130
@@ -443,7 +447,7 @@ def read_plan_or_request(
 
     if plan is None:
         if not (request or "").strip():
-            raise BadInput("--request is empty: say what is wanted.")
+            raise BadInput("--request is empty: describe what the agents should do.")
         require_utf8_text(request or "", "--request")
         return request or ""
     max_bytes = MAX_BLUEPRINT_BYTES + 1
@@ -511,8 +515,8 @@ def load_saved_plan(name: str, settings: Settings, root: Path) -> Orchestration:
         plan = store.plans.load_story(name).plan
     if plan.handed_in:
         raise BadInput(
-            f"Plan {plan.id} was handed in: whoever carries it out hands in the next results with"
-            f' "continues": "{plan.id}".'
+            f"Plan {plan.id} was submitted from outside: its tool must submit the next "
+            f'results with "continues": "{plan.id}".'
         )
     return plan
 
@@ -538,8 +542,8 @@ def choose_planner_and_judges(
 
     if not terms.workers:
         raise BadInput(
-            "There is nobody to work: name a model with --model openai/NAME, "
-            "or add a [variants.NAME] section to closeloop.toml."
+            "There is no agent to run: choose a model with --model openai/NAME, or "
+            "add a [variants.NAME] section to closeloop.toml."
         )
     worker_model = settings.variants[terms.workers[0]].model
     judge_variant = settings.variants.get(settings.judge.variant or "")
@@ -609,8 +613,9 @@ async def run_orchestration(
         begun(plan.id)
         task_count = len(plan.tasks)
         print_warning(
-            f"plan {plan.id}: {task_count} {'task' if task_count == 1 else 'tasks'}. "
-            f"If it is stopped, `closeloop orchestrate --resume {plan.id}` goes on."
+            f"plan {plan.id}: {task_count} "
+            f"{'subtask' if task_count == 1 else 'subtasks'}. To continue after a "
+            f"stop: `closeloop orchestrate --resume {plan.id}`."
         )
         story = await orchestration_run.continue_plan(plan, orchestration_context)
         return story, store.plans.load_grade(plan.id)
@@ -624,7 +629,9 @@ def warn_of_uncommitted_files(repo: Path | None) -> None:
     file_count = count_uncommitted_files(repo) if repo else 0
     if file_count:
         files_text = "1 file is" if file_count == 1 else f"{file_count} files are"
-        print_warning(f"{files_text} changed or new and not committed: the agents do not see that.")
+        print_warning(
+            f"{files_text} changed or new but not committed: the agents do not see these changes."
+        )
 
 
 def list_needed_variants(asked: OrchestrateOptions) -> Sequence[str]:

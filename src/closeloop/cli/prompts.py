@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def log(*, json: JsonFlag = False) -> None:
-    """List every prompt, the newest first, with what ran under it."""
+    """List prompts, newest first, with the number of attempts and pull requests that used each."""
     from closeloop.reviews.agent_prompts import list_prompt_uses
 
     with open_review_context() as at:
@@ -33,7 +33,10 @@ def log(*, json: JsonFlag = False) -> None:
     elif prompt_uses:
         print_parts(prompts_table(prompt_uses))
     else:
-        print_line("No prompt is known: `closeloop run`, `import` and `prompt add` bring them.")
+        print_line(
+            "No prompts yet: `closeloop run`, `closeloop import` and `closeloop prompt "
+            "add` store them."
+        )
 
 
 def prompts_table(found: list[PromptUse]) -> Table:
@@ -64,14 +67,14 @@ def prompts_table(found: list[PromptUse]) -> Table:
 
 
 def show_(prompt: str, *, json: bool = False) -> None:
-    """Print a prompt as it was.
+    """Print a stored prompt.
 
     Parameters
     ----------
     prompt
-        By its id or the beginning of it.
+        An id, or a prefix of it.
     json
-        Print one JSON document instead: the tools and settings too.
+        Print one JSON document instead, with tools and settings.
     """
     from closeloop.reviews.agent_prompts import find_prompt
 
@@ -81,16 +84,16 @@ def show_(prompt: str, *, json: bool = False) -> None:
 
 
 def diff(old: str, new: str, *, json: JsonFlag = False) -> int:
-    """Show what differs between two prompts, and the runs that would tell whether it matters.
+    """Compare two prompts, and print the command that tests the difference.
 
-    Exits with 1 when they differ.
+    Exit code 1 when they differ.
 
     Parameters
     ----------
     old
-        By its id or the beginning of it.
+        An id, or a prefix of it.
     new
-        The one that it is held against.
+        The prompt to compare with.
     """
     from closeloop.reviews.agent_prompts import (
         diff_prompts,
@@ -109,14 +112,14 @@ def diff(old: str, new: str, *, json: JsonFlag = False) -> int:
     if json:
         print_json({"diff": lines, "proposal": prompt_proposal})
     else:
-        print_line("\n".join(lines) or "They are the same.")
+        print_line("\n".join(lines) or "The prompts are the same.")
         print_proposal(prompt_proposal)
     return 1 if lines else 0
 
 
 def print_proposal(proposed: PromptProposal | None) -> None:
     if proposed is not None:
-        print_line(f"\n{proposed.note} To see whether the change does any good:")
+        print_line(f"\n{proposed.note} To test the effect of the change:")
         for command in proposed.commands:
             print_line(f"  {command}")
 
@@ -127,7 +130,7 @@ def restore(prompt: str, *, out: Path, json: JsonFlag = False) -> None:
     Parameters
     ----------
     prompt
-        By its id or the beginning of it.
+        An id, or a prefix of it.
     out
         The file to write; the difference from its present content is printed.
     """
@@ -158,7 +161,7 @@ def restore(prompt: str, *, out: Path, json: JsonFlag = False) -> None:
             lineterm="",
         )
         print_line("\n".join(lines))
-    print_line(f"{out} contains the prompt {prompt_version.id[:12]}.")
+    print_line(f"Wrote prompt {prompt_version.id[:12]} to {out}.")
 
 
 def add(
@@ -170,36 +173,37 @@ def add(
     since: str | None = None,
     json: JsonFlag = False,
 ) -> None:
-    """Store the system prompt of an agent that works elsewhere, as a version.
+    """Store the system prompt of an agent that closeloop does not run.
 
     Parameters
     ----------
     file
-        The file that holds it.
+        The file with the prompt.
     name
-        What to call it: a trailer `Prompt-Version: NAME` or a label `prompt:NAME` then names it.
+        A name for it: the trailer `Prompt-Version: NAME` or the label `prompt:NAME` on a pull
+        request refers to it.
     agent
-        Work of this agent that names no prompt runs under it from now on.
+        Assume this prompt for future work of this agent that names no prompt.
     repo
-        Only its work in this repository, as owner/name.
+        Only for work in this repository, as OWNER/NAME.
     since
-        Not from now on but from this date, such as 2026-11-01.
+        Start at this date instead of now, such as 2026-11-01.
     """
     from closeloop.cli.import_ import parse_since
     from closeloop.records.errors import BadInput
     from closeloop.reviews.agent_prompts import add_prompt
 
     if agent is None and (repo or since):
-        raise BadInput("Say whose prompt it is: --agent NAME.")
+        raise BadInput("--repo and --since need an agent: add --agent NAME.")
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{file} cannot be read as text: name another file.") from error
+        raise BadInput(f"{file} cannot be read as text: choose another file.") from error
     with open_review_context() as at:
         prompt = add_prompt(
             at.store, text, name=name, agent=agent, repo=repo, since=parse_since(since)
         )
-    print_json(prompt) if json else print_line(f"{prompt.id[:12]} is stored.")
+    print_json(prompt) if json else print_line(f"Stored {prompt.id[:12]}.")
 
 
 def results(
@@ -209,14 +213,14 @@ def results(
     score: str = "merge rate",
     json: JsonFlag = False,
 ) -> int:
-    """Say whether a rate improved after a version of a prompt. Exits with 4 where none can say.
+    """Test whether a rate improved with a prompt. Exit code 4 when there is too little data.
 
     Parameters
     ----------
     prompt
-        By its id, the beginning of it, or its name.
+        An id, a prefix of it, or a name.
     against
-        The version it is held against; the one that the same agents used before when not given.
+        The version to compare with; by default the one that the same agents used before.
     score
         The rate: any that `closeloop score list` lists.
     """
@@ -240,10 +244,12 @@ def render_prompt_effect(effect: PromptEffect) -> Iterator[RenderableType]:
 
     comparison = effect.comparison
     new, old = (make_visible(name[:12]) for name in (effect.new, effect.old))
-    yield Text(f"{effect.metric} under {new} against {old}: {comparison.verdict}", style="bold")
+    yield Text(
+        f"{effect.metric} with {new} compared with {old}: {comparison.verdict}", style="bold"
+    )
     for name, one in ((old, effect.before), (new, effect.after)):
         rate = (
-            "not known"
+            "unknown"
             if one is None
             else f"{format_percent(one.value)} ({format_percent_range(one.low, one.high)})"
         )
@@ -405,7 +411,7 @@ def render_trial_report(report: TrialReport) -> Iterator[RenderableType]:
             format_percent(arm.share),
             f"{arm.assigned:,}",
             f"{arm.outcomes:,}",
-            *("not known" if cell is None else f"{cell:.3g}" for cell in cells),
+            *("unknown" if cell is None else f"{cell:.3g}" for cell in cells),
         )
     yield table
     if report.ratio is not None:

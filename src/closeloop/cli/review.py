@@ -39,27 +39,27 @@ def review(
     status: bool = False,
     json: bool = False,
 ) -> int:
-    """Review what agents made: a few questions, a verdict, and what to note, by single keys.
+    """Review agents' changes in the terminal: answer a few questions, give a verdict and add notes.
 
-    Changes that passed their checks, and all that was made for tasks without a check.
+    The queue holds changes that passed their checks, and all results of tasks without a check.
 
-    Quit with q whenever you like: the same command goes on where you were.
+    Press q to quit at any time; the same command continues where you stopped.
 
     Parameters
     ----------
     item
-        An attempt, or a pull request as owner/name#12; the queue's next when not given.
+        An attempt, or a pull request as OWNER/NAME#12; the next item of the queue by default.
     reviewer
-        Who reviews; the user of this machine when not given.
+        The reviewer's name; your user name by default.
     assign
-        Give the item to this reviewer, and to nobody else.
+        Assign the item to this reviewer only.
     answers
-        A JSON file with the answers, `-` for standard input, instead of the keyboard: an object,
-        or a list of them, which are saved all or none.
+        Read the answers from a JSON file, or from standard input with `-`: an object, or a list of
+        objects. If one is invalid, none is saved.
     status
-        Only say how much there is to do.
+        Print only the size of the queue.
     json
-        Print JSON: the item, without asking anything; with --status, the numbers.
+        Print the item as JSON without asking questions; with --status, print the counts.
     """
     from closeloop.records.errors import BadInput
     from closeloop.reviews.review_queue import ReviewQueue, queue_status, submit_reviews
@@ -71,27 +71,27 @@ def review(
         if status:
             queue_counts = queue_status(queue, reviewer_name, now)
             counts = (
-                f"{count_with_noun(queue_counts.items, 'item')}, {queue_counts.reviewed} of them"
-                " reviewed"
+                f"{count_with_noun(queue_counts.items, 'item')}, {queue_counts.reviewed} reviewed"
             )
             print_json(queue_counts) if json else print_line(
                 f"{counts}; {queue_counts.mine} for {reviewer_name}."
             )
             if queue_counts.without_change:
                 print_warning(
-                    f"{count_with_noun(queue_counts.without_change, 'pull request')} cannot be "
-                    "judged, as the diff is not known: `closeloop list pulls --fetch` asks for it."
+                    f"{count_with_noun(queue_counts.without_change, 'pull request')} "
+                    "cannot be reviewed because the diff is missing: download it with "
+                    "`closeloop list pulls --fetch`."
                 )
             return 0
         if assign is not None:
             if item is None:
-                raise BadInput("Name the item that is to be assigned.")
+                raise BadInput("Give the ITEM to assign.")
             give(queue, item, assign, now)
-            print_line(f"{item} is for {assign}.")
+            print_line(f"{item} is assigned to {assign}.")
             return 0
         if answers is not None:
             submit_reviews(queue, read_answers_file(answers, item, reviewer_name, now))
-            print_line("Thank you.")
+            print_line("Saved.")
             return 0
         return review_queue(queue, item, reviewer_name, json=json)
 
@@ -116,8 +116,8 @@ def review_queue(queue: ReviewQueue, item: str | None, who: str, *, json: bool) 
             return 0
         if chosen_item is None:
             print_line(
-                "Nothing waits for you. What passes in `closeloop run` comes here, and what no "
-                "machine checks."
+                "The review queue is empty. Changes that pass in `closeloop run`, and "
+                "results of tasks without a check, appear here."
             )
             return 0
         blank = HumanReview(item=chosen_item.id, reviewer=who, at=now, state="draft")
@@ -133,7 +133,9 @@ def review_queue(queue: ReviewQueue, item: str | None, who: str, *, json: bool) 
         except ReviewQuit:
             was_reviewed = saved_draft is not None and saved_draft.state == "done"
             print_line(
-                "Your earlier answers still count." if was_reviewed else "Kept as far as it goes."
+                "Your earlier answers still count."
+                if was_reviewed
+                else "Saved so far; the same command continues."
             )
             return 0
         submit_review(queue, replace(finished_review, at=datetime.now(UTC)))
@@ -198,8 +200,8 @@ def _unbuffered_input() -> Iterator[None]:
 
 FAILURE_MODES: tuple[FailureMode, ...] = get_args(FailureMode)
 KEY_HELP = (
-    "y yes · p partly · n no · a all good · d the diff · t how it came about · b back · "
-    "q quit, to go on later"
+    "y yes · p partly · n no · a all good · d show the diff · t show the trace · b "
+    "back · q quit, to continue later"
 )
 ANSWER_WORDS = {"yes": "yes", "no": "no", "partly": "partly", "none": "none was changed"}
 
@@ -235,7 +237,7 @@ def ask_for_review(keyboard: ReviewKeyboard, draft: HumanReview) -> HumanReview:
         len(questions),
     )
     if place > 0:
-        print_line(f"You have answered {place} of {len(questions)} already.")
+        print_line(f"You have already answered {place} of {len(questions)}.")
     while place <= len(questions):
         pressed = ""
         if place == len(questions):
@@ -285,7 +287,7 @@ def apply_key(
 def ask_question(question: ReviewQuestion, keyboard: ReviewKeyboard) -> str:
     """The key that answers, `b`, or `a`."""
     keys = [f"{key} {ANSWER_WORDS[word]}" for key, word in question.keys.items()]
-    keys += ["Enter to pass"] if question.optional else []
+    keys += ["Enter to skip"] if question.optional else []
     print_line(f"\n{question.text} ({', '.join(keys)})")
     while True:
         pressed = read_key()
@@ -308,7 +310,10 @@ def ask_failure_tags(
             f"{at} {'✓' if chosen_modes[mode] else ' '} {mode}"
             for at, mode in enumerate(FAILURE_MODES, 1)
         ]
-        print_line("\nWhat went wrong? (1–5 on and off, Enter when done)\n  " + "\n  ".join(marks))
+        print_line(
+            "\nWhat went wrong? (press 1–5 to select or clear, Enter when done)\n  "
+            + "\n  ".join(marks)
+        )
         pressed = read_key()
         if pressed == ENTER:
             return tuple(mode for mode in FAILURE_MODES if chosen_modes[mode])
@@ -331,7 +336,7 @@ def print_review_item(item: ReviewItem) -> None:
     if item.request.strip():
         print_line(item.request.strip())
     if item.rubric.strip():
-        print_line(f"\nwhat a good one is like: {item.rubric.strip()}")
+        print_line(f"\nrubric of a good result: {item.rubric.strip()}")
     print_line(f"\nscope: {', '.join(item.scope) or 'not declared'} · {item.checks}")
     for path in item.output.files:
         print_line(f"  {'outside  ' if path in item.outside else ''}{path}")
@@ -365,7 +370,7 @@ def _describe_output(output: ReviewOutput, field: Literal["patch", "answer"]) ->
         return f"{answer}\n({output.ended})" if output.ended else answer
     if output.patch or not output.files:
         return output.patch or "nothing was changed"
-    return "The change itself is not kept here: see its page."
+    return "The diff is not stored here: open the pull request's page."
 
 
 def print_trace(trace: Trace | None) -> None:
@@ -374,6 +379,6 @@ def print_trace(trace: Trace | None) -> None:
     from closeloop.cli.show import render_trace_events
 
     if trace is None:
-        print_line("How it came about was not recorded.")
+        print_line("No trace was recorded.")
     else:
         print_parts(*render_trace_events(trace, full=False))

@@ -47,20 +47,20 @@ if TYPE_CHECKING:
 
 def print_forecast(forecast: ExperimentForecast, several: bool) -> None:
     """One line: how many attempts, what they can show, how long and how much."""
-    parts = [f"{forecast.missing} of {forecast.attempts} attempts to make"]
+    parts = [f"{forecast.missing} of {forecast.attempts} attempts to run"]
     if several:
         parts.append(
-            "too few tasks and repeats to show any difference between variants"
+            "too few tasks and repeats to detect any difference between variants"
             if forecast.effect is None
-            else "differences between variants show from about"
-            f" {format_points(forecast.effect)} of pass rate"
+            else "smallest detectable difference between variants: about "
+            f"{format_points(forecast.effect)} of pass rate"
         )
     duration_text = (
-        "not known" if forecast.seconds is None else f"about {describe_duration(forecast.seconds)}"
+        "unknown" if forecast.seconds is None else f"about {describe_duration(forecast.seconds)}"
     )
     parts.append(f"time {duration_text}")
     if forecast.cost is None or forecast.cost > 0:
-        price = "not known" if forecast.cost is None else f"about ${forecast.cost:.2f}"
+        price = "unknown" if forecast.cost is None else f"about ${forecast.cost:.2f}"
         parts.append(f"cost {price}")
     print_warning(" · ".join(parts))
 
@@ -78,9 +78,9 @@ def confirm_cost(forecast: ExperimentForecast, *, yes: bool) -> None:
         return
     models = ", ".join(make_visible(model) for model in forecast.paid)
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise BadInput(f"This asks {models}, which costs money: add --yes to confirm.")
+        raise BadInput(f"This calls {models}, which costs money: add --yes to confirm.")
     print(  # noqa: T201
-        f"This asks {models}, which costs money. Continue? [y/N] ",
+        f"This calls {models}, which costs money. Continue? [y/N] ",
         end="",
         file=sys.stderr,
         flush=True,
@@ -235,18 +235,20 @@ def run_summary_tables(
     for part in (dev, held_out):
         if part is held_out and part.tasks and look is not None:
             tables += [
-                Text("\nHeld out", style="bold"),
-                Text(make_visible(f"A look on {look.at:%Y-%m-%d} by {look.who}: {look.reason}")),
+                Text("\nHeld-out tasks", style="bold"),
+                Text(make_visible(f"Unsealed on {look.at:%Y-%m-%d} by {look.who}: {look.reason}")),
             ]
         if part.tasks:
             tables += [Text(), run_outcomes_table(part), Text(), run_variants_table(part)]
-    sets = [Text("closeloop task sets   # dev beside held-out", "cyan")] if held_out.tasks else []
+    sets = (
+        [Text("closeloop task sets   # compare dev and held-out", "cyan")] if held_out.tasks else []
+    )
     return [*tables, Text(), *attempts_to_look_at(dev), *sets, *review_pointers(results)]
 
 
 def run_outcomes_table(results: ExperimentResults) -> Table:
     """A row a task, a column a variant, a mark an attempt."""
-    table = Table(title="What each did", title_justify="left", title_style="bold", box=None)
+    table = Table(title="Outcomes by task", title_justify="left", title_style="bold", box=None)
     table.add_column("task", no_wrap=True)
     for variant in results.variants:
         table.add_column(make_visible(variant.name), overflow="fold")
@@ -286,13 +288,13 @@ def failure_reason(row: AttemptRow) -> str:
     """Why it did not pass, in a line; nothing but this says that an unchecked agent crashed."""
     reason = row.reason or row.outcome_cause or row.cause or ""
     if row.is_for_review and row.exit == "crashed":
-        reason += f"; the agent crashed: {row.cause or 'nobody knows why'}"
+        reason += f"; the agent crashed: {row.cause or 'unknown reason'}"
     return make_visible(reason)
 
 
 def run_variants_table(results: ExperimentResults) -> Table:
     """What each variant did over all of its attempts. Counts, not rates: few tasks prove little."""
-    table = Table(title="How they worked", title_justify="left", title_style="bold", box=None)
+    table = Table(title="Totals by variant", title_justify="left", title_style="bold", box=None)
     table.add_column("")
     for variant in results.variants:
         table.add_column(make_visible(variant.name), justify="right")
@@ -303,27 +305,30 @@ def run_variants_table(results: ExperimentResults) -> Table:
     count_rule = functools.partial(_make_rule_counter, results)
     ambiguous_tasks = {task.digest for task in results.tasks if task.ambiguous}
     for name, measure in (
-        ("passed, of scored", format_pass_count),
+        ("passed / scored", format_pass_count),
         ("not scored", lambda rows: _format_count(rows, lambda row: row.is_unscored)),
         (
-            "asked, where the request was unclear",
+            "asked about unclear requests",
             lambda rows: format_asked_count(rows, ambiguous_tasks),
         ),
         ("spiralled", count_rule("spiral")),
-        ("left out of a brief what was needed", count_rule("dropped-brief")),
-        ("claimed what was not so", count_rule("false-claim")),
-        ("left the scope", lambda rows: _format_count(rows, lambda row: row.out_of_scope)),
-        ("broke a test that had passed", format_broken_count),
-        ("turns, median", lambda rows: _format_median([row.turns for row in rows])),
-        ("tokens in, sum", lambda rows: _format_sum([row.input_tokens for row in rows])),
-        ("tokens out, sum", lambda rows: _format_sum([row.output_tokens for row in rows])),
+        ("incomplete brief to a sub-agent", count_rule("dropped-brief")),
+        ("made a false claim", count_rule("false-claim")),
+        (
+            "changed files outside the scope",
+            lambda rows: _format_count(rows, lambda row: row.out_of_scope),
+        ),
+        ("broke a passing test", format_broken_count),
+        ("median turns", lambda rows: _format_median([row.turns for row in rows])),
+        ("input tokens", lambda rows: _format_sum([row.input_tokens for row in rows])),
+        ("output tokens", lambda rows: _format_sum([row.output_tokens for row in rows])),
         ("cost", format_total_cost),
-        ("seconds, median", lambda rows: _format_median([row.seconds for row in rows])),
+        ("median seconds", lambda rows: _format_median([row.seconds for row in rows])),
     ):
         table.add_row(name, *(measure(rows) for rows in by_variant))
     if any(row.is_for_review for row in results.attempts):
         cells = [format_merge_count(rows, results.would_merge) for rows in by_variant]
-        table.add_row("would be merged, of reviewed", *cells)
+        table.add_row("would merge / reviewed", *cells)
     return table
 
 
@@ -348,7 +353,7 @@ def review_pointers(results: ExperimentResults) -> Iterator[RenderableType]:
     waiting = [row for row in rows if row.id not in results.would_merge]
     if waiting:
         await_ = count_with_noun(len(waiting), "attempt awaits", "attempts await")
-        yield Text(f"{await_} review, blind and side by side:", style="bold")
+        yield Text(f"{await_} blind, side-by-side review:", style="bold")
         yield Text("closeloop review   # in this terminal; or `closeloop serve`, then g r", "cyan")
         yield Text("closeloop judge --awaiting-review   # a judge scores them too", "cyan")
     elif rows and len(results.variants) > 1:
@@ -571,7 +576,7 @@ def run_selected_tasks(  # noqa: PLR0913 - one parameter for each flag
     project = load_project(Path.cwd())
     experiment_settings = build_experiment_settings(project.settings, experiment, tasks, repeats)
     if flags.variant and (flags.agent or flags.model):
-        raise BadInput("Give either --variant, or --agent and --model: a variant has both.")
+        raise BadInput("Give either --variant, or --agent and --model.")
     settings = apply_run_flags(project.settings, agents=flags.agent, models=flags.model)
     chosen_variants = (
         flags.variant
@@ -581,8 +586,8 @@ def run_selected_tasks(  # noqa: PLR0913 - one parameter for each flag
     settings, names = apply_prompts(settings, list(chosen_variants), flags.prompt)
     if not names:
         raise BadInput(
-            "There is no variant to run: name one with --model openai/NAME, "
-            "or add a [variants.NAME] section to closeloop.toml."
+            "There is no variant to run: choose a model with --model openai/NAME, or "
+            "add a [variants.NAME] section to closeloop.toml."
         )
     options = RunOptions(
         settings=settings,

@@ -53,7 +53,7 @@ def score(
     from closeloop.store.store import open_existing_store
 
     if (file is None) == (attempt is None):
-        raise BadInput("Name an attempt and its scores, or a file of them with --file.")
+        raise BadInput("Give an attempt and its scores, or a file of scores with --file.")
     rows, lines = (
         read_score_file(file)
         if file is not None
@@ -72,7 +72,7 @@ def score(
     if json:
         print_json(given)
         return
-    again = f"; {len(given) - added:,} already known" if added < len(given) else ""
+    again = f"; {len(given) - added:,} already stored" if added < len(given) else ""
     print_line(f"{count_with_noun(added, 'score')} saved{again}.")
 
 

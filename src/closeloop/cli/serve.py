@@ -37,12 +37,12 @@ def serve(*, port: int = 4318, host: str = "127.0.0.1", token: str | None = None
     Parameters
     ----------
     port
-        Where to listen; a free port for 0.
+        The port to listen on; 0 picks a free one.
     host
-        The address to listen at. Any but this machine's own needs a token, or a proxy for logins.
+        The address to listen on. Addresses other than this machine's own need a token or a login
+        proxy.
     token
-        One that may do everything, sent as `Authorization: Bearer TOKEN`.
-        CLOSELOOP_TOKEN when not given.
+        A token with full access, sent as `Authorization: Bearer TOKEN`; CLOSELOOP_TOKEN by default.
     """
     import threading
 
@@ -69,8 +69,8 @@ def serve(*, port: int = 4318, host: str = "127.0.0.1", token: str | None = None
     with open_project_store(settings, project.root, may_be_read_only=True) as store:
         if not (is_open or token or project.settings.serve.user_header or _has_valid_token(store)):
             raise BadInput(
-                f"Anybody who can reach {host} could read and send: make a token with "
-                "`closeloop admin token new`, or set CLOSELOOP_TOKEN."
+                f"Anyone who can reach {host} could read and write the store: create a "
+                "token with `closeloop admin token new`, or set CLOSELOOP_TOKEN."
             )
         page_context = PageContext(store, project.settings, project.root)
         page_context.user = current_user()
@@ -131,7 +131,7 @@ def _bind_socket(host: str, port: int) -> socket:
         if not isinstance(error, OverflowError) and error.errno == errno.EADDRINUSE:
             advice = f"Port {port} is already in use: try --port {port + 1}."
         else:
-            advice = f"{host} port {port} cannot be had: choose another."
+            advice = f"Cannot listen on {host} port {port}: choose another with --host or --port."
         raise BadInput(advice) from error
     return server_socket
 
@@ -142,7 +142,7 @@ def _print_addresses(host: str, place: socket) -> None:
     host_text = f"[{host}]" if ":" in host else host
     address = f"http://{host_text}:{place.getsockname()[1]}"
     print_line(f"closeloop listens at {address}")
-    print_line(f"  the dashboard: open {address} in a browser")
+    print_line(f"  dashboard: open {address} in a browser")
     print_line(f"  OTEL_EXPORTER_OTLP_ENDPOINT={address}")
 
 
@@ -199,18 +199,18 @@ def token(
     scope: tuple[AccessScope, ...] = ("read", "review"),
     json: bool = False,
 ) -> None:
-    """Make, list and revoke tokens for `closeloop serve`.
+    """Create, list and revoke access tokens for `closeloop serve`.
 
     Parameters
     ----------
     action
-        What to do: new, list or revoke.
+        new, list or revoke.
     name
-        What the new token is called, or the id of the one to revoke.
+        The name of the new token, or the id of the token to revoke.
     scope
-        What it may do: read, review, ingest or admin; may be given again.
+        What the token allows: read, review, ingest or admin; repeatable.
     json
-        Print JSON instead of text.
+        Print one JSON document instead.
     """
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_line
@@ -218,7 +218,7 @@ def token(
     from closeloop.store.store import open_existing_store, open_project_store
 
     if action != "list" and not (name and name.strip()):
-        raise BadInput(f"Say which: `closeloop admin token {action} NAME`.")
+        raise BadInput(f"Give a name: `closeloop admin token {action} NAME`.")
     project = load_project(Path.cwd())
     store_opener = open_project_store if action == "new" else open_existing_store
     with store_opener(project.settings, project.root) as store:
@@ -229,7 +229,7 @@ def token(
             from datetime import UTC, datetime
 
             store.access.revoke_token(name or "", datetime.now(UTC))
-            print_json({"revoked": name}) if json else print_line(f"{name} opens nothing any more.")
+            print_json({"revoked": name}) if json else print_line(f"Revoked {name}.")
             return
         tokens = store.access.list_tokens()
     if json:
@@ -237,7 +237,7 @@ def token(
     elif tokens:
         _print_tokens(tokens)
     else:
-        print_line("There are no tokens: `closeloop admin token new NAME` makes one.")
+        print_line("There are no tokens: create one with `closeloop admin token new NAME`.")
 
 
 def _make_token(store: Store, name: str, scopes: tuple[AccessScope, ...], *, json: bool) -> None:
@@ -259,7 +259,9 @@ def _make_token(store: Store, name: str, scopes: tuple[AccessScope, ...], *, jso
     if json:
         print_json({**asdict(new_token), "secret": secret})
         return
-    print_line(f"{new_token.id} may {', '.join(new_token.scopes)}. Its secret is shown only now:")
+    print_line(
+        f"Token {new_token.id} allows {', '.join(new_token.scopes)}. Its secret is shown only once:"
+    )
     print_line(f"  {secret}")
 
 
@@ -301,16 +303,16 @@ ADDRESS_HELP = """\
 
 
 def gateway(*, model: str, port: int = 0, record: Path | None = None) -> None:
-    """Serve a model on this machine until it is stopped, in the format of any agent.
+    """Serve a model to agents on this machine, in their own API formats, until stopped.
 
     Parameters
     ----------
     model
         A name from closeloop.toml, provider/model, scripted:FILE or recorded:ATTEMPT.
     port
-        Where to listen on 127.0.0.1; a free port when not given.
+        The port to listen on, at 127.0.0.1; a free port by default.
     record
-        A file to add every request and answer to, which `closeloop import` reads.
+        Append every request and reply to this file, which `closeloop import` reads.
     """
 
     import anyio
@@ -382,14 +384,14 @@ def open_exchange_recorder(file: Path | None) -> Iterator[Callable[[Exchange], N
 
 
 def script(file: Path, *, port: int = 0) -> None:
-    """Serve a scripted model on this machine until it is stopped.
+    """Serve a scripted model to agents on this machine, until stopped.
 
     Parameters
     ----------
     file
-        The script, in YAML.
+        The script, a YAML file.
     port
-        Where to listen on 127.0.0.1; a free port when not given.
+        The port to listen on, at 127.0.0.1; a free port by default.
     """
     import anyio
 

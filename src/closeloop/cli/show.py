@@ -56,29 +56,29 @@ def render_task_log(log: TaskLog, *, full: bool) -> Iterator[Text]:
 def list_log_lines(log: TaskLog, *, full: bool) -> Iterator[tuple[str, str]]:
     """Name and value of what is known."""
     description = " ".join(log.description.split())
-    yield "asked for", (description if full else description[:MAX_LOG_LINE_CHARS]) or "not known"
+    yield "request", (description if full else description[:MAX_LOG_LINE_CHARS]) or "unknown"
     if log.files is not None:
         listed = log.files if full else log.files[:MAX_LISTED]
-        yield "files touched", ", ".join(map(describe_file, listed)) or "none"
+        yield "files changed", ", ".join(map(describe_file, listed)) or "none"
     if log.tests_before is not None or log.tests_after is not None:
         before, after = describe_suite(log.tests_before), describe_suite(log.tests_after)
-        yield "before → after", f"{before} → {after}"
-    for name, tests in (("mended", log.mended), ("broken", log.broken)):
+        yield "tests before → after", f"{before} → {after}"
+    for name, tests in (("fixed", log.mended), ("broken", log.broken)):
         if tests:
             yield name, ", ".join(tests if full else tests[:MAX_LISTED])
     cycles = log.review_cycles
-    yield "review cycles", "not known" if cycles is None else str(cycles)
+    yield "review rounds", "unknown" if cycles is None else str(cycles)
     for one in log.corrections if full else log.corrections[:MAX_LISTED]:
         by = f" by {one.by}" if one.by else ""
         tags = f" ({', '.join(one.tags)})" if one.tags else ""
         yield f"correction, {one.kind}{by}", " ".join(one.text.split())[:MAX_LOG_LINE_CHARS] + tags
     where = f", {log.pull}" if log.pull else ""
-    yield "merge decision", (log.merge_decision or "nobody decided") + where
+    yield "merge decision", (log.merge_decision or "none yet") + where
     if log.plan is not None:
         pairs = (
             ("first try", log.plan.first_try),
             ("after feedback", log.plan.after_feedback),
-            ("in the end", log.plan.final),
+            ("final", log.plan.final),
         )
         counts = [f"{name} {pair[0]} of {pair[1]}" for name, pair in pairs if pair]
         letter = log.plan.grade.letter if log.plan.grade else None
@@ -94,7 +94,7 @@ def describe_file(file: TouchedFile) -> str:
     if file.in_reference is False:
         marks.append("not in the reference")
     status = f" {file.status}" if file.status != "changed" else ""
-    size = "lines not known" if file.added is None else f"+{file.added} −{file.removed}"
+    size = "lines unknown" if file.added is None else f"+{file.added} −{file.removed}"
     return f"{file.path}{status} {size}" + (f" ({', '.join(marks)})" if marks else "")
 
 
@@ -111,7 +111,7 @@ def render_reference(one: ReferenceDifference, *, full: bool) -> Iterator[Text]:
     from rich.text import Text
 
     like = "" if one.similarity is None else f", similarity {format_percent(one.similarity)}"
-    yield Text(f"\nAgainst the reference{like}", style="bold")
+    yield Text(f"\nCompared with the reference{like}", style="bold")
     for name, paths in (
         ("in both", one.files_in_both),
         ("only in this change", one.only_attempt),
@@ -145,9 +145,9 @@ def render_file_difference(file: FileDifference, *, full: bool) -> Iterator[Text
 
 
 COLUMNS_EXPLAINED = (
-    "iterations: rounds of changes and a check; converged after: so many until nothing failed for"
-    " good; output used: of the failing checks, those that were acted on; failure fixed: whether"
-    " the failure that the task starts from is gone."
+    "iterations: cycles of code changes and a check; converged after: iterations "
+    "until no check failed; output used: failing checks whose output was used; "
+    "failure fixed: whether the task's original failure is fixed."
 )
 FIXED_WORDS = {True: "yes", False: "no", None: "–"}
 
@@ -160,7 +160,11 @@ def render_task_repeats(found: TaskRepeats) -> Iterator[RenderableType]:
     from closeloop.cli.run import OUTCOME_MARKS
 
     if not found.repeats:
-        yield Text(make_visible(f"Nobody has tried {found.task}: `closeloop run {found.task}`."))
+        yield Text(
+            make_visible(
+                f"There are no attempts at {found.task}: run `closeloop run {found.task}`."
+            )
+        )
         return
     many = count_with_noun(len(found.repeats), "attempt")
     yield Text(make_visible(f"{found.task}: {many}"), style="bold")
@@ -237,7 +241,8 @@ def show(  # noqa: PLR0913 - one parameter for each flag
         The id of an attempt or a plan, or the beginning of it; or a pull request as OWNER/NAME#12,
         or pull:12 where only one repository is known.
     task
-        Show all attempts at this task instead: iterations, output used, whether it is fixed.
+        Show all attempts at this task instead: iterations, use of check output, original failure
+        fixed.
     branch
         Create a git branch with the attempt's change. The work tree, index and HEAD do not change.
     diff
@@ -247,7 +252,7 @@ def show(  # noqa: PLR0913 - one parameter for each flag
     full
         Print all output, text and changes without truncating them.
     pager
-        Read the output in the program that PAGER names, or in less.
+        Show the output in the program set as PAGER, or in less.
     """
     from msgspec.structs import replace
 
@@ -320,7 +325,7 @@ def print_patch(patch: str) -> int:
     from closeloop.text.redaction import redact_new_secrets
 
     if not patch:
-        print_error("This attempt changed nothing.")
+        print_error("This attempt has no change.")
         return 1
     print(redact_new_secrets(patch), end="")  # noqa: T201 - to be applied
     return 0
@@ -335,11 +340,15 @@ def parse_event_range(text: str, trace: Trace | None) -> range:
         return range(1, count + 1)
     parts = EVENT_RANGE.fullmatch(text)
     if parts is None or not (parts[1] or parts[3]):
-        raise BadInput(f"No range of events: {text!r}. Write --events 200-400, 200-, 17 or all.")
+        raise BadInput(
+            f"{text!r} is not a range of events. Write --events 200-400, 200-, 17 or all."
+        )
     first = int(parts[1] or 1)
     last = int(parts[3] or count) if parts[2] else first
     if first > last or first > count:
-        raise BadInput(f"No event is in {text}: the trace has {count_with_noun(count, 'event')}.")
+        raise BadInput(
+            f"No event is in the range {text}: the trace has {count_with_noun(count, 'event')}."
+        )
     return range(max(first, 1), min(last, count) + 1)
 
 
@@ -381,7 +390,7 @@ def render_evaluation_list(evaluations: Sequence[Evaluation]) -> Iterator[Render
     from closeloop.cli.judge import render_evaluation
 
     if evaluations:
-        yield Text("\nWhat judges say", style="bold")
+        yield Text("\nJudges' verdicts", style="bold")
     for one in evaluations:
         yield from render_evaluation(one)
 
@@ -495,10 +504,10 @@ def render_attempt_notes(story: AttemptDetails) -> Iterator[Text]:
 
     made = story.attempt
     if story.replay_of is not None:
-        replay = f"  a replay of {story.replay_of}: it counts in no comparison, metric or cost"
+        replay = f"  a replay of {story.replay_of}: excluded from comparisons, metrics and cost"
         yield Text(make_visible(replay), style="yellow")
     if made.origin == "experiment" and made.branch is not None:
-        yield Text(make_visible(f"  its work is on the branch {made.branch}"), style="dim")
+        yield Text(make_visible(f"  its change is on the branch {made.branch}"), style="dim")
 
 
 def is_cost_from_prices(usage: Usage) -> bool:
@@ -524,13 +533,13 @@ def describe_session_place(story: AttemptDetails) -> str:
         attempt.user,
         attempt.parent and f"continues {attempt.parent}",
     ]
-    return " · ".join(fact for fact in facts if fact) or "when and where is not known"
+    return " · ".join(fact for fact in facts if fact) or "time and place unknown"
 
 
 EVIDENCE_WORDS = {
-    "confirmed": "confirmed: the tests pass in a second process, under other names",
-    "reported": "reported once: the tests could not be confirmed in a second process",
-    "weak": "weak: known by exit codes alone",
+    "confirmed": "confirmed: the tests also pass in a second process, under other names",
+    "reported": "unconfirmed: the tests could not be run in a second process",
+    "weak": "weak: based on exit codes only",
 }
 
 
@@ -549,14 +558,15 @@ def render_grade_facts(grade: Grade | None) -> Iterator[Text]:
     if grade.set_aside:
         tests = ", ".join(grade.set_aside)
         yield Text(
-            make_visible(f"  the agent's own tests, left out of the verdict: {tests}"), "dim"
+            make_visible(f"  the agent's own tests, excluded from the grade: {tests}"), "dim"
         )
     if grade.evidence is not None:
         yield Text(f"  {EVIDENCE_WORDS[grade.evidence]}", style="dim")
     if grade.files_precision is not None and grade.files_recall is not None:
         yield Text(
-            f"  files changed against the reference: precision "
-            f"{format_percent(grade.files_precision)}, recall {format_percent(grade.files_recall)}",
+            "  changed files compared with the reference: precision "
+            f"{format_percent(grade.files_precision)}, recall "
+            f"{format_percent(grade.files_recall)}",
             style="dim",
         )
 
@@ -594,10 +604,10 @@ def render_modes(measurement: Measurement) -> Iterator[Text]:
 
 
 HANDOFF_STATES = (
-    ("arrived", "arrived in the brief", "green"),
-    ("lost", "lost: the brief leaves it out", "red"),
+    ("arrived", "included in the brief", "green"),
+    ("lost", "missing from the brief", "red"),
     ("used", "reported and used", "green"),
-    ("unused", "reported and not used", "yellow"),
+    ("unused", "reported but not used", "yellow"),
 )
 MAX_FACTS = 5
 MAX_FACT_CHARS = 120
@@ -611,8 +621,8 @@ def render_handoff_facts(handoffs: Sequence[HandoffFacts], *, full: bool) -> Ite
 
     for one in handoffs:
         understood = {
-            True: ", understood at once",
-            False: ", not understood: its first steps aim elsewhere",
+            True: ", understood",
+            False: ", not understood: its first steps have another aim",
             None: "",
         }[one.understood]
         title = f"  handoff #{one.event} to {one.child or 'a sub-agent'}{understood}"
@@ -637,7 +647,7 @@ def render_trace_events(trace: Trace, *, full: bool, span: range | None = None) 
 
     from closeloop.traces.trace_export import lane_depths
 
-    yield Text("\nWhat happened", style="bold")
+    yield Text("\nEvents", style="bold")
     depth = lane_depths(trace.lanes)
     shown = trace.events if span is None else trace.events[span.start - 1 : span.stop - 1]
     left_out = len(shown) - MAX_SHOWN_EVENTS if span is None else 0
@@ -647,7 +657,10 @@ def render_trace_events(trace: Trace, *, full: bool, span: range | None = None) 
     for place, event in enumerate(shown):
         if left_out > 0 and place == half:
             example = f"{half + 1}-{half + min(left_out, MAX_SHOWN_EVENTS)}"
-            gap = f"{left_out:,} events left out: --events {example} shows some, --events all all"
+            gap = (
+                f"{left_out:,} events omitted: --events {example} shows a range, --events "
+                "all shows all"
+            )
             yield Text(f"     [… {gap} …]", style="yellow")
         indent = "    " * depth.get(event.lane, 0)
         title, body, style = describe_trace_event(event)
@@ -667,7 +680,7 @@ def render_answer(answer: str, *, full: bool) -> Iterator[Text]:
     """The last message of an agent that left nothing else to read."""
     from rich.text import Text
 
-    yield Text("\nThe answer", style="bold")
+    yield Text("\nFinal answer", style="bold")
     for line in shorten_lines(answer, full=full):
         yield Text(f"  {line}")
 
@@ -697,7 +710,7 @@ def describe_trace_event(event: AnyEvent) -> tuple[str, str | None, str]:
             return f"{name} {arguments or ''}{failed}", output, "red" if failed else "blue"
         case t.Handoff(brief=brief, child=child, report=report):
             report_text = "nothing" if report is None else report
-            child_name = child or "a sub-agent whose work is not recorded"
+            child_name = child or "a sub-agent without a recording"
             return f"hands over to {child_name}", f"brief: {brief}\nreport: {report_text}", "yellow"
         case t.Note(text=text, about=about):
             return f"note{f', {about}' if about else ''}", text, "yellow"
@@ -743,7 +756,7 @@ def render_change_lines(patch: str, *, full: bool) -> Iterator[Text]:
     """The diff, coloured."""
     from rich.text import Text
 
-    yield Text("\nThe change", style="bold")
+    yield Text("\nChange", style="bold")
     lines = make_visible(patch).splitlines()
     for line in lines if full else lines[:MAX_DIFF_LINES]:
         style = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
@@ -758,7 +771,7 @@ def render_insights(story: AttemptDetails, *, full: bool) -> Iterator[Text]:
     from rich.text import Text
 
     for insight in story.insights:
-        yield Text("\nWhat the agent lacked, as it says", style="bold")
+        yield Text("\nWhat the agent says it lacked", style="bold")
         for line in shorten_lines(insight.text, full=full):
             yield Text(f"  {line}")
 

@@ -52,11 +52,10 @@ MAX_TASKS = 30
 
 
 def due(*, json: JsonFlag = False) -> None:
-    """Say which tasks are stale, what changed since the last comparison, and when that was."""
+    """List stale tasks, the date of the last comparison, and the changes since then."""
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_parts
     from closeloop.metrics.evaluation_due import report_due
-    from closeloop.sandbox.workspaces import resolve_commit
     from closeloop.store.store import open_existing_store
     from closeloop.tasks.task_sets import load_task_files
 
@@ -64,7 +63,7 @@ def due(*, json: JsonFlag = False) -> None:
     folder = project.root / project.settings.tasks
     # Prompts may be run from anywhere: what ran is due all the same.
     has_tasks = folder.is_dir() and any(folder.iterdir())
-    files = load_task_files(folder, project.root, resolve_commit) if has_tasks else []
+    files = load_task_files(project.settings, project.root) if has_tasks else []
     with open_existing_store(project.settings, project.root) as store:
         report = report_due(
             store,
@@ -87,10 +86,12 @@ def render_due(report: DueReport) -> Iterator[RenderableType]:
         yield Text("Nothing is due.", style="bold green")
     yield Text()
     yield Text(make_visible(f"last comparison: {describe_last_run(report.last_comparison)}"))
-    yield Text(make_visible(f"last on the whole set: {describe_last_run(report.last_full_run)}"))
+    yield Text(
+        make_visible(f"last run of the whole set: {describe_last_run(report.last_full_run)}")
+    )
     look = report.last_look
     when = f"{look.at:%Y-%m-%d} by {look.who}: {look.reason}" if look else "never"
-    yield Text(make_visible(f"last look at held-out tasks: {when}"))
+    yield Text(make_visible(f"last run of held-out tasks: {when}"))
     for change in report.changes:
         yield Text(make_visible(f"changed: {change.name}: {change.says}"))
     if report.stale:
@@ -101,7 +102,7 @@ def render_due(report: DueReport) -> Iterator[RenderableType]:
         for one in report.stale[:MAX_TASKS]:
             table.add_row(Text(make_visible(one.task)), ", ".join(one.reasons))
         if len(report.stale) > MAX_TASKS:
-            table.caption = f"… and {len(report.stale) - MAX_TASKS} more: --json has all"
+            table.caption = f"… and {len(report.stale) - MAX_TASKS} more: --json lists all"
         yield table
 
 
@@ -167,14 +168,11 @@ def report_sets(
     """Print the sets, after a split where a method is given."""
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_parts
-    from closeloop.sandbox.workspaces import resolve_commit
     from closeloop.tasks.task_sets import load_task_files
 
     project = load_project(Path.cwd())
     with store_opener(project.settings, project.root) as store:
-        task_files = load_task_files(
-            project.root / project.settings.tasks, project.root, resolve_commit
-        )
+        task_files = load_task_files(project.settings, project.root)
         if method is not None:
             task_files = write_held_out_split(task_files, method, share, project)
         tasks = [one.task for one in task_files]
@@ -290,8 +288,9 @@ def describe_newly_sealed(attempts_by_task: Mapping[str, int]) -> str:
         f"{name} ({count_with_noun(count, 'attempt')})" for name, count in attempts_by_task.items()
     )
     return (
-        f"Sealed now though run as dev before: {names}. What was tuned since then may know them:"
-        " their pass rate promises too much, so hold out tasks that nobody has run, too."
+        f"Now held out, but run as dev tasks before: {names}. Later tuning may have "
+        "used them, so their pass rate may be too high: also hold out tasks that were "
+        "never run."
     )
 
 
@@ -330,25 +329,27 @@ def render_sets(
             )
             yield Text(
                 make_visible(
-                    f"{set_facts.gone} of {set_facts.name} change files that are gone{names}"
+                    f"{set_facts.gone} of {set_facts.name} change files that no longer exist{names}"
                 ),
                 "yellow",
             )
         if set_facts.uncovered is not None and set_facts.name == "dev":
             yield Text(
-                f"{format_percent(set_facts.uncovered)} of the last 90 days' work is where no dev"
-                " task is",
+                f"{format_percent(set_facts.uncovered)} of the changes of the last 90 "
+                "days are in areas without a dev task",
                 "dim",
             )
     if sealed_now:
         yield Text(make_visible(describe_newly_sealed(sealed_now)), style="yellow")
     elif run_as_dev:
         were = count_with_noun(run_as_dev, "held-out task was", "held-out tasks were")
-        yield Text(f"{were} run as dev before being sealed", style="yellow")
+        yield Text(f"{were} run as dev before being held out", style="yellow")
     if held_out is not None:
         yield from render_held_out(held_out)
         changes = len({look.change for look in looks if look.tasks == held_out.last_look.tasks})
-        yield Text(f"{count_with_noun(changes, 'change')} tried on the set as it was last", "dim")
+        yield Text(
+            f"{count_with_noun(changes, 'change')} tested on the current held-out set", "dim"
+        )
     for line in reminders:
         yield Text(make_visible(line), style="yellow")
 
@@ -358,11 +359,11 @@ def render_held_out(report: HeldOutReport) -> Iterator[RenderableType]:
     from rich.text import Text
 
     last = report.last_look
-    yield Text("\nHeld out", style="bold")
+    yield Text("\nHeld-out tasks", style="bold")
     yield Text(
         make_visible(
-            f"{count_with_noun(report.looks, 'look')}; the last on {last.at:%Y-%m-%d} by"
-            f" {last.who}: {last.reason}"
+            f"unsealed {count_with_noun(report.looks, 'time')}; last on "
+            f"{last.at:%Y-%m-%d} by {last.who}: {last.reason}"
         )
     )
     if report.gaps:
@@ -441,17 +442,17 @@ def init(
 ) -> None:
     """Find the project's test, lint, type and build commands and write closeloop.toml.
 
-    Each is tried once in the sandbox, at the last commit. What cannot be run there is written as a
-    comment.
+    Each command runs once in the sandbox, at the last commit. Commands that fail there are written
+    as comments.
 
     Parameters
     ----------
     path
         A folder of the git repository; its closeloop.toml goes to the repository's root.
     force
-        Replace a closeloop.toml that is there already.
+        Replace an existing closeloop.toml.
     untried
-        Only look for the commands, and try none.
+        Find the commands without running them.
     """
     from closeloop.cli.config import CONFIG_NAME, find_repository_root
     from closeloop.cli.console import print_json, print_line
@@ -462,10 +463,10 @@ def init(
         raise BadInput(f"{path} is not a folder: name one inside a git repository.")
     root = find_repository_root(path.resolve())
     if root is None:
-        raise BadInput(f"{path.resolve()} lies in no git repository: make one with `git init`.")
+        raise BadInput(f"{path.resolve()} is not in a git repository: create one with `git init`.")
     file = root / CONFIG_NAME
     if file.exists() and not force:
-        raise BadInput(f"{file} is there already: edit it, or replace it with --force.")
+        raise BadInput(f"{file} already exists: edit it, or replace it with --force.")
     discovery = discover_commands(root)
     discovery, trials = (discovery, {}) if untried else try_discovered(discovery, root)
     texts = {name: one.text for name, one in trials.items()}
@@ -489,12 +490,13 @@ def init(
             print_line(f"         {'✓' if trials[name].works else '✗'} {texts[name]}")
     if discovery.seen:
         print_line(
-            f"  Also seen: {', '.join(discovery.seen[:8])}{' …' if len(discovery.seen) > 8 else ''}"
+            "  Also found: "
+            f"{', '.join(discovery.seen[:8])}{' …' if len(discovery.seen) > 8 else ''}"
         )
     from closeloop.cli.learn import offer_encoder
 
     offer_encoder("auto")
-    print_line("Next: look it over, then make tasks of past work with `closeloop mine`,")
+    print_line("Next: review the file, then create tasks from past commits with `closeloop mine`,")
     print_line("or write one with `closeloop task new NAME`.")
 
 
@@ -539,7 +541,7 @@ def _try_once(discovery: Discovery, root: Path) -> Mapping[str, CommandTrial]:
         with show_progress("trying the commands") as tell:
             return anyio.run(run_trials)
     except Fault as fault:
-        print_warning(f"The commands are not tried: {fault}")
+        print_warning(f"The commands were not tried: {fault}")
         return {}
 
 
@@ -549,16 +551,16 @@ def new(
     prompt: str | None = None,
     json: JsonFlag = False,
 ) -> None:
-    """Write a new task, filled in as far as can be known.
+    """Create a task file, with the fields that can be detected filled in.
 
-    With --prompt it can be run at once: what comes back is scored by people and judges.
+    With --prompt the task can run immediately: reviewers and judges score the results.
 
     Parameters
     ----------
     name
         The task's id: letters, digits, '.', '_' and '-'.
     prompt
-        What the agent is asked; to be written into the file when not given.
+        The request to the agent; if omitted, write it into the file.
     """
     from closeloop.cli.config import find_repository_root, load_project
     from closeloop.cli.console import print_json, print_line
@@ -568,12 +570,12 @@ def new(
 
     require_valid_id(name, "The name of a task")
     if prompt is not None and not prompt.strip():
-        raise BadInput("The prompt is empty: say what the agent is asked.")
+        raise BadInput("The prompt is empty: describe what the agent should do.")
     project = load_project(Path.cwd())
     folder = project.root / project.settings.tasks
     root = find_repository_root(folder.resolve())
     if root is None:
-        raise BadInput(f"{folder} lies in no git repository: make one with `git init`.")
+        raise BadInput(f"{folder} is not in a git repository: create one with `git init`.")
     head_commit = resolve_commit(root, "HEAD")
     path = folder / f"{name}.md"
     write_new_file(path, render_new_task(name, project.settings.commands, head_commit, prompt))
@@ -582,11 +584,11 @@ def new(
         return
     print_line(f"Wrote {path}")
     print_line(
-        f"Next: `closeloop run {name}`, then score what comes back with `closeloop review`; or say"
-        " in the file how it is checked."
+        f"Next: `closeloop run {name}`, then score the results with `closeloop "
+        "review`; or add a check to the file."
         if prompt
-        else "Next: say what is asked and how it is checked, then prove it with `closeloop task"
-        " check`."
+        else "Next: write the prompt and the check, then verify the task with `closeloop "
+        "task check`."
     )
 
 
@@ -635,16 +637,19 @@ async def prove_and_hide(
         warn_of_sandbox_gaps(workspaces)
         with (
             open_project_store(settings, root) as store,
-            open_console(stderr=True).status("proving …") as status,
+            open_console(stderr=True).status("verifying …") as status,
         ):
             task_proofs = await prove_tasks(
                 chosen,
                 store,
                 workspaces,
                 repeats=repeats,
-                tell=lambda told: status.update(f"proving {visible_ids[told.task]} …"),
+                tell=lambda told: status.update(f"verifying {visible_ids[told.task]} …"),
             )
     return [hide_proof(*pair) for pair in zip(task_proofs, chosen, strict=True)]
+
+
+PROOF_LABELS = {"proved": "verified", "unproved": "not verified", "unchecked": "unchecked"}
 
 
 def proofs_table(proofs: Sequence[Proof]) -> Table:
@@ -661,7 +666,7 @@ def proofs_table(proofs: Sequence[Proof]) -> Table:
         flaky = {name for run in runs for name in run.flaky}
         table.add_row(
             Text(make_visible(proof.task)),
-            Text(proof.state, style=colours[proof.state]),
+            Text(PROOF_LABELS[proof.state], style=colours[proof.state]),
             str(len(proof.before.tests)) if proof.before else "–",
             str(len(flaky)) if flaky else "",
             Text(make_visible("\n".join(proof.reasons)), style="dim"),
@@ -711,7 +716,7 @@ def list_(*, tag: str | None = None, json: JsonFlag = False) -> None:
     for task_line in task_lines:
         cells = (
             task_line.id,
-            task_line.state,
+            PROOF_LABELS.get(task_line.state, task_line.state),
             ", ".join(task_line.modes),
             ", ".join(task_line.tags),
         )
@@ -752,26 +757,23 @@ def tag(
     *changes: Annotated[str, Parameter(allow_leading_hyphen=True)],
     json: JsonFlag = False,
 ) -> None:
-    """Add tags to a task's file and take others away: +billing -mined.
+    """Add tags to a task's file or remove them: +billing -mined.
 
     Parameters
     ----------
     task
         The id of the task.
     changes
-        +NAME adds a tag, -NAME takes it away.
+        +NAME adds a tag, -NAME removes it.
     """
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_line
     from closeloop.records.errors import unknown_name_error
-    from closeloop.sandbox.workspaces import resolve_commit
     from closeloop.tasks.task_files import apply_tag_changes, set_task_field
     from closeloop.tasks.task_sets import load_task_files, require_unsealed
 
     project = load_project(Path.cwd())
-    task_files = load_task_files(
-        project.root / project.settings.tasks, project.root, resolve_commit
-    )
+    task_files = load_task_files(project.settings, project.root)
     files_by_id = {one.task.id: one for one in task_files}
     if task not in files_by_id:
         raise unknown_name_error(
@@ -826,7 +828,7 @@ def stress(
     with open_existing_store(project.settings, project.root) as store:
         known_proof = store.load_proof(chosen_task.grading)
         if known_proof is None or known_proof.state != "proved":
-            raise BadInput(f"{task} is not proved: `closeloop task check {task}` does that first.")
+            raise BadInput(f"{task} is not verified: run `closeloop task check {task}` first.")
         for stress_mode in mode or STRESS_MODES:
             try:
                 variant = make_stress_task(chosen_task, stress_mode, project)
@@ -845,9 +847,9 @@ def print_stress_results(made: Sequence[str], refused: Mapping[str, str]) -> Non
     from closeloop.cli.console import print_line
 
     for name in made:
-        print_line(f"proved {name}")
+        print_line(f"verified {name}")
     for name, why in refused.items():
-        print_line(f"no {name}: {why}")
+        print_line(f"rejected {name}: {why}")
 
 
 def make_stress_task(task: Task, mode: StressMode, found: ProjectConfiguration) -> Task:
@@ -865,7 +867,7 @@ def make_stress_task(task: Task, mode: StressMode, found: ProjectConfiguration) 
         variant = vary(task, mode, tree)
         # Before anything is planted: the variant that is there needs what it was planted with.
         if (found.root / found.settings.tasks / f"{variant.task.id}.md").exists():
-            raise BadInput(f"{variant.task.id} is there already.")
+            raise BadInput(f"{variant.task.id} already exists.")
         stress_task = plant_files(variant, tree, found) if variant.planted else variant.task
     return with_digests(stress_task)
 
@@ -890,5 +892,5 @@ def save_stress_task(task: Task, proof: Proof, found: ProjectConfiguration) -> N
     from closeloop.tasks.miner import write_task_files
 
     if proof.state != "proved":
-        raise BadInput(proof.reasons[0] if proof.reasons else "it could not be proved.")
+        raise BadInput(proof.reasons[0] if proof.reasons else "it could not be verified.")
     write_task_files(task, found.root / found.settings.tasks)

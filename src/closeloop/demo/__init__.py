@@ -34,7 +34,7 @@ def build_demo(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()) and not (folder / MARK).exists():
-            raise BadInput(f"{folder} is not empty, and not a demo: name another folder.")
+            raise BadInput(f"{folder} is not empty, and not a demo: choose another folder.")
         (folder / MARK).touch()
         for name in PARTS:
             replace_path(DATA / name, folder / name)

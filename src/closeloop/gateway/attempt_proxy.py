@@ -124,7 +124,7 @@ def describe_silence(
     if waited < min_seconds or 2 * waited < ended - since:
         return None
     answer_count = f"after {count_with_noun(len(answers), 'answer')}" if answers else "not once"
-    last_refusal = f", which last said {refusals[-1]}" if refusals else ""
+    last_refusal = f", whose last error was {refusals[-1]}" if refusals else ""
     return (
         f"The model {'stopped answering' if answers else 'did not answer'}, {answer_count}:"
         f" {waited:.0f} of {ended - began:.0f} seconds were spent waiting for it{last_refusal}. Try"
@@ -147,7 +147,7 @@ def measure_union(spans: Iterable[tuple[float, float]]) -> float:
     return total
 
 
-HUNG_UP_CAUSE = "The agent hung up before the answer was whole."
+HUNG_UP_CAUSE = "The agent closed the connection before the reply was complete."
 MAX_BREAKS = 3
 """So many answers in a row that broke off half-way, and the provider is gone."""
 
@@ -229,7 +229,7 @@ class AttemptProxy:
 
     async def end_attempt(self) -> None:
         """The attempt is over: what is still under way is broken off, and recorded so."""
-        self.shut_off(MachineFailed("The attempt is over."))
+        self.shut_off(MachineFailed("The attempt has ended."))
         for task in self._under_way:
             task.cancel()
         if self._under_way:
@@ -270,7 +270,7 @@ class AttemptProxy:
         elif asked.route.kind == "models":
             await out.send_json(list_model_json(self.name))
         elif asked.method != "POST":
-            await out.send_json(asked.route.speech.fault("Ask with POST."), 405)
+            await out.send_json(asked.route.speech.fault("Use POST."), 405)
         else:
             await self._record_and_answer(asked, out)
 

@@ -160,7 +160,7 @@ class Gateway:
         if attempt not in self._recordings:
             self._recordings[attempt] = load_recorded_exchanges(self._recorded(attempt))
         if not self._recordings[attempt]:
-            raise BadInput(f"Nothing was recorded of what attempt {attempt!r} asked its model.")
+            raise BadInput(f"No model requests of attempt {attempt!r} were recorded.")
         return self._recordings[attempt]
 
     def _open_model(self, name: str, settings: ModelSettings, limits: Limits) -> OpenModel:

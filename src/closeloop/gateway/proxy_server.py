@@ -105,7 +105,9 @@ class ProxyServer:
             tcp_socket.bind(("127.0.0.1", port))
         except (OSError, OverflowError):
             tcp_socket.close()
-            raise BadInput(f"Port {port} cannot be had: choose another, or 0 for any.") from None
+            raise BadInput(
+                f"Cannot listen on port {port}: choose another with --port, or 0 for a free one."
+            ) from None
         return HttpListener(tcp_socket, self._protocol, None), tcp_socket.getsockname()[1]
 
     async def _handle_request(
@@ -120,7 +122,7 @@ class ProxyServer:
             door, path = self.doors.get(secret), f"/{path}"
         matched_route = find_route(path) if door else None
         if matched_route is None:
-            await out.send_json({"error": {"message": "There is nothing here.", "code": 404}}, 404)
+            await out.send_json({"error": {"message": "Not found.", "code": 404}}, 404)
             return
         if door.crowd.inside >= MAX_REQUESTS_AT_ONCE:
             await out.send_json(matched_route.speech.fault("Too many requests at once."), 429)
@@ -130,7 +132,7 @@ class ProxyServer:
             async with AsyncExitStack() as body_lock:
                 body = await _read_body(receive, door.crowd, body_lock)
                 if body is None:
-                    message = f"A request may have {MAX_REQUEST_BYTES >> 20} MB."
+                    message = f"A request may be at most {MAX_REQUEST_BYTES >> 20} MB."
                     await out.send_json(matched_route.speech.fault(message), 413)
                     return
                 agent_request = _build_agent_request(scope, path, body, matched_route)

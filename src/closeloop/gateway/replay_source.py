@@ -157,11 +157,11 @@ def describe_request_difference(asked: ModelRequest, kept: RecordedExchange) -> 
         where = _quote_difference(
             remove_volatile(asked.system or ""), remove_volatile(other.system or "")
         )
-        return f"The system prompt is not that of recorded request {number}: {where}."
+        return f"The system prompt differs from recorded request {number}: {where}."
     new_tools, old_tools = ({tool.name for tool in one.tools} for one in (asked, other))
     if new_tools != old_tools:
         changed = ", ".join(sorted(new_tools ^ old_tools)[:5])
-        return f"The tools are not those of recorded request {number}: {changed}."
+        return f"The tools differ from recorded request {number}: {changed}."
     for place, (one, two) in enumerate(zip(asked.messages, other.messages, strict=False), 1):
         new_text, old_text = (
             remove_volatile(_message_text(one)),
@@ -169,7 +169,7 @@ def describe_request_difference(asked: ModelRequest, kept: RecordedExchange) -> 
         )
         if new_text != old_text:
             where = _quote_difference(new_text, old_text)
-            return f"Message {place} is not that of recorded request {number}: {where}."
+            return f"Message {place} differs from recorded request {number}: {where}."
     counts = f"{len(asked.messages)} messages, not {len(other.messages)}"
     return f"There are {counts} as in recorded request {number}."
 
@@ -238,8 +238,8 @@ class ReplaySource:
         open_ones = {at: kept for at, kept in self._left.items() if kept.asking[0] != "count"}
         if not open_ones:
             raise MachineFailed(
-                f"The recording {self._attempt} has no answer left: the agent asks for more turns "
-                "than it did, so run it with a model."
+                f"The recording {self._attempt} has no more replies: the agent makes "
+                "more requests than were recorded, so run it with a model."
             )
         same_places = [at for at, kept in open_ones.items() if kept.asking[1] == asked.exact]
         if same_places:

@@ -205,7 +205,10 @@ async def hold_unsteady_tests(
     if broken:
         outcome = Outcome(result="fail", reasons=tuple(broken))
     elif unclear:
-        cause = f"{unclear[0]}: grade it again, or see by `closeloop task check` if it is flaky."
+        cause = (
+            f"{unclear[0]}: grade it again, or check with `closeloop task check` whether "
+            "it is flaky."
+        )
         outcome = Outcome(result="unscored", cause=cause)
     return UnsteadyTests(flaky=tuple(flaky), outcome=outcome)
 
@@ -276,11 +279,11 @@ def _estimate_chance(test: str, changed: Sequence[TestRun], control: Sequence[Te
 def _describe_failures(test: str, changed: Sequence[TestRun], control: Sequence[TestRun]) -> str:
     failures = _count_failures(changed, test)
     if failures:
-        text = f"{test} fails now and then, in {failures} of {len(changed)} runs with the change"
+        text = f"{test} fails sometimes, in {failures} of {len(changed)} runs with the change"
     else:
-        text = f"{test} failed in a second process, and passed there when it was tried again"
+        text = f"{test} failed in a second process, and passed there when it was run again"
     if not control:
-        return f"{text}; no reference shows whether the test is steady"
+        return f"{text}; without a reference it is unknown whether the test is stable"
     return f"{text}, and in none of {len(control)} without it"
 
 
@@ -394,7 +397,7 @@ async def grade_attempt(
     """What became of an attempt, as facts, and the outcome they mean."""
     attempt, before = submission.attempt, submission.proof.before
     if attempt.exit == "machine" or not task.acceptance.is_given:
-        fault = attempt.cause or "the machine failed the attempt"
+        fault = attempt.cause or "the machine failed during the attempt"
         cause = fault if attempt.exit == "machine" else AWAITING_REVIEW
         steering = find_steering(base, task, before)
         restored = await _list_restored_paths(steering, submission.change)
@@ -535,7 +538,9 @@ async def _find_repair_elsewhere(context: _GradingContext) -> Outcome | None:
     if run.trouble is not None or verdict.reasons:
         return None
     files = ", ".join(sorted(in_place)[:MAX_NAMED])
-    return _unscored_outcome(f"{NOTHING_PASSES}, with what the reference makes of {files}")
+    return _unscored_outcome(
+        f"{NOTHING_PASSES}, with the files that the reference creates from {files}"
+    )
 
 
 async def _doubt_unsteady_tests(
@@ -631,9 +636,9 @@ def _decide_outcome(
         pass
     elif not submission.change.files:
         crashed = submission.attempt.exit == "crashed" and submission.attempt.cause
-        reasons.insert(0, crashed or "no change was made")
+        reasons.insert(0, crashed or "nothing was changed")
     elif not _changes_anything(submission.change, restored):
-        reasons.insert(0, "only files were changed that grading puts back")
+        reasons.insert(0, "only files were changed that grading restores")
     return Outcome(result="fail", reasons=tuple(reasons))
 
 

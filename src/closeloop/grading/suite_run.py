@@ -564,7 +564,7 @@ def _build_notes(reading: SuiteReport, result: CommandResult) -> tuple[str, ...]
     elif not failed and result.exit_code != 0:
         notes.append(f"every test passed, yet the test command exited with {result.exit_code}")
     if reading.ran and not reading.complete and result.stopped is None:
-        notes.append("the report of the tests breaks off")
+        notes.append("the report of the tests is truncated")
     if reading.unread:
         notes.append(f"results that could not be read: {reading.unread}")
     return tuple(notes)
@@ -575,7 +575,7 @@ async def _find_machine_trouble(cage: WorkspaceSandbox, result: CommandResult) -
     if result.exit_code == 0 or result.stopped is not None:
         return None
     if not cage.has_free_disk(MIN_FREE_BYTES):
-        return f"The disk was full while `{result.command}` ran; make room and run again."
+        return f"The disk was full while `{result.command}` ran; free some space and run again."
     if result.exit_code in KILLED_EXIT_CODES or result.exit_code is None:
         return f"The machine killed `{result.command}`; it may need more memory."
     return None
@@ -720,7 +720,7 @@ def _list_some(names: Sequence[str], describe: Callable[[str], str]) -> list[str
     more = len(names) - MAX_NAMED
     lines = [describe(name) for name in names[:MAX_NAMED]]
     if more > 0:
-        lines[-1] += f" (and {more} more like this)"
+        lines[-1] += f" (and {more} similar ones)"
     return lines
 
 

@@ -93,11 +93,9 @@ def make_mutants(patch: str) -> list[Mutant]:
     The last is but a shell of it. Those that would be no different are not made.
     """
     candidates = (
-        Mutant(
-            patch=_change_added_lines(patch, _invert_condition), how="its conditions turned round"
-        ),
+        Mutant(patch=_change_added_lines(patch, _invert_condition), how="its conditions inverted"),
         Mutant(patch=_change_added_lines(patch, _alter_values), how="its values changed"),
-        Mutant(patch=_change_added_lines(patch, _drop_statement), how="its statements left out"),
+        Mutant(patch=_change_added_lines(patch, _drop_statement), how="its statements removed"),
     )
     return [mutant for mutant in candidates if mutant.patch != patch]
 
@@ -162,9 +160,9 @@ def _drop_statement(line: str, path: str) -> str:
 
 
 GRADER_VERSION = 3
-NO_REFERENCE = "no reference change given"
+NO_REFERENCE = "there is no reference change"
 NO_CHECK = "no automatic check: people and judges score it"
-NOTHING_PASSES = "doing nothing passes"
+NOTHING_PASSES = "an empty change passes"
 
 
 class UnfitChange(Exception):
@@ -264,7 +262,7 @@ async def run_base_tests(
     try:
         return await _run_repeatedly(task, run, repeats, quick)
     except UnfitChange as unfit:
-        return TestRun(when="before", trouble=f"The task's hidden tests do not fit: {unfit}")
+        return TestRun(when="before", trouble=f"The task's hidden tests do not apply: {unfit}")
     except (MachineFailed, OSError) as fault:
         return TestRun(when="before", trouble=str(fault))
 
@@ -420,7 +418,7 @@ def find_task_defect(task: Task, before: TestRun) -> str | None:
         return None
     if HIDDEN_FAILURES in before.notes:
         return (
-            f"`{acceptance.run}` exits with 0 although tests fail: drop what hides its exit code."
+            f"`{acceptance.run}` exits with 0 although tests fail: remove what hides its exit code."
         )
     # Before the change, tests that need it may not compile, nor hidden ones load: no report then.
     is_silent = acceptance.run is not None and not before.ran and not before.tests
@@ -432,8 +430,8 @@ def find_task_defect(task: Task, before: TestRun) -> str | None:
     )
     if is_silent and not uncompiled and not before.commands[0].stopped:
         return (
-            f"`{acceptance.run}` ran no test that could be read: correct it, name its runner, "
-            "or use acceptance.commands."
+            f"`{acceptance.run}` ran no test that could be read: correct it, set its "
+            "runner, or use acceptance.commands."
         )
     if acceptance.fail_to_pass and set(acceptance.fail_to_pass) <= set(before.flaky):
         return "every fail-to-pass test is flaky at the base"
@@ -451,7 +449,7 @@ def _find_scope_faults(task: Task) -> list[str]:
     if not outside:
         return []
     names = ", ".join(outside[:MAX_NAMED])
-    return [f"the reference changes {names}, which the task's own scope leaves out: widen `scope`"]
+    return [f"the reference changes {names}, which are outside the task's scope: extend `scope`"]
 
 
 def _find_misnamed_tests(task: Task, before: TestRun) -> list[str]:
@@ -529,4 +527,4 @@ async def _find_passing_mutants(
         else:
             passing.append(mutant.how)
     mutations = " or with ".join(passing)
-    return [f"the reference change passes with {mutations} too"] if passing else []
+    return [f"the reference change also passes with {mutations}"] if passing else []

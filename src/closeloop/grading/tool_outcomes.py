@@ -130,8 +130,8 @@ def is_blocked_by(run: ToolRun, gate: GatePolicy) -> bool:
 # Whether any test said anything about the change: without that, nothing is verified.
 
 NO_COMMAND_REASON = (
-    "no test command is known; name one under [commands] in closeloop.toml, or let"
-    " `closeloop init` find it"
+    "no test command is known; set one under [commands] in closeloop.toml, or let "
+    "`closeloop init` find it"
 )
 MAX_CAUSE_CHARS = 160
 _MISSING_PROGRAM = re.compile(
@@ -154,8 +154,8 @@ def explain_unverified(runs: Sequence[ToolRun], rewritten: Sequence[str] = ()) -
         return _explain_silence(silent[0])
     if rewritten:
         return (
-            f"the change itself rewrites {' and '.join(rewritten)} in closeloop.toml; read that, or"
-            " merge it by itself first"
+            f"the change itself rewrites {' and '.join(rewritten)} in closeloop.toml; "
+            "review that, or merge it separately first"
         )
     return None
 
@@ -182,7 +182,7 @@ def advise_on_setup(output: str) -> str:
     """What to do about a setup that fails."""
     missing = find_missing_program(output)
     if missing is None:
-        return "mend commands.setup"
+        return "correct commands.setup"
     return f"install {missing} in commands.setup first, as `closeloop init` proposes it"
 
 
@@ -192,21 +192,23 @@ def _explain_silence(run: ToolRun) -> str:
     lines = [line.strip() for line in run.output.splitlines() if line.strip()]
     cause = f" ({lines[-1][:MAX_CAUSE_CHARS]})" if lines else ""
     if run.after == "timed out":
-        return f"{run.name} took too long to say anything; raise check.timeout, or name fewer tests"
+        return f"{run.name} timed out; raise check.timeout, or select fewer tests"
     if run.after == "machine trouble":
-        return f"{run.name} met machine trouble ({run.note or 'unknown'}); run the check again"
+        return f"{run.name} had a machine failure ({run.note or 'unknown'}); run the check again"
     if run.after == "not set up":
         return f"the project cannot be set up{cause}; {advise_on_setup(run.output)}"
     if missing:
         return (
-            f"`{missing}` is not installed where the tools run; install it in commands.setup, or"
-            f" name another command than `{run.command}`"
+            f"`{missing}` is not installed where the tools run; install it in "
+            f"commands.setup, or use another command than `{run.command}`"
         )
     if module and run.after == "failed":
         return (
-            f"`{run.command}` found no module {module[1]}; install it in commands.setup, or name a"
-            " command with the project's own Python"
+            f"`{run.command}` found no module {module[1]}; install it in "
+            "commands.setup, or use the project's own Python"
         )
     if run.after == "failed":
-        return f"{run.name} failed before any test ran{cause}; mend commands.test or commands.setup"
-    return f"`{run.command}` ran no test{cause}; name the command that does as commands.test"
+        return (
+            f"{run.name} failed before any test ran{cause}; correct commands.test or commands.setup"
+        )
+    return f"`{run.command}` ran no test{cause}; set the command that does as commands.test"

@@ -82,7 +82,7 @@ class AgentJudgeModel:
         work = await self._run_agent(request)
         if work.exit != "finished":
             raise MachineFailed(
-                f"The agent that judges did not finish, {work.cause or work.exit}: try again."
+                f"The judging agent did not finish ({work.cause or work.exit}): try again."
             )
         reply = ModelReply(text=work.summary or "")
         self.seen = await self._read_named_files(reply, request)
@@ -104,12 +104,15 @@ class AgentJudgeModel:
             with anyio.fail_after(variant.limits.seconds + GRACE_SECONDS):
                 return await agent.work(assignment)
         except TimeoutError:
-            raise MachineFailed("The agent that judges ran out of time: give it more.") from None
+            raise MachineFailed(
+                "The judging agent ran out of time: raise its time limit."
+            ) from None
         except Fault:
             raise
         except Exception as error:  # an agent is a plug-in, and may raise anything
             raise PluginFailed(
-                f"The agent {agent.name!r} raised {type(error).__name__} ({error}): mend it."
+                f"The agent {agent.name!r} raised {type(error).__name__} ({error}): "
+                "report it to its author."
             ) from error
 
     async def _read_named_files(self, reply: ModelReply, request: ModelRequest) -> dict[str, str]:
@@ -139,7 +142,7 @@ def with_judge_agents(bench: JudgePanel, settings: Settings, means: JudgeResourc
         return bench
     if not means.workspaces.guards.files:
         raise BadInput(
-            "A judge that looks at files needs a sandbox that keeps it from writing them: "
+            "A judge that reads files needs a sandbox that makes them read-only: "
             "install bubblewrap, or unset judge.variant."
         )
     resolved_variant = resolve_variant(settings.judge.variant, settings, means.root)

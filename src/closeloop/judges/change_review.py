@@ -27,7 +27,7 @@ from closeloop.text.untrusted import build_text_block, reveal_hidden_text
 RULE = Rule(
     name="reviewed",
     version=1,
-    about="A model that reviewed the change has doubts about a line.",
+    about="A model that reviewed the change raises a concern about a line.",
     severity="warning",
 )
 FINDING_KINDS = {
@@ -252,7 +252,7 @@ async def review_chunk(
     for finding in second.findings:
         path, _, line = finding.places[0].rpartition(":")
         message = re.sub(r"\w+_\d+", lambda found: names.get(found[0], found[0]), finding.message)
-        note = f"{message} (found only when the words of the change's author were masked)"
+        note = f"{message} (found only when the text of the change's author was masked)"
         findings.append(replace(finding, message=note, places=(f"{paths[path]}:{line}",)))
     return ReviewAnswer(findings=tuple(findings), dropped=answer.dropped)
 

@@ -60,7 +60,7 @@ def find_seal_fault(value: Any, posed: PosedQuestion) -> str | None:
     """Why an answer is none: it may be an echo of what is judged."""
     if value["seal"].strip() == posed.seal:
         return None
-    return "the reply does not carry the seal of what was asked"
+    return "the reply does not contain the seal of the request"
 
 
 # Quotes that must be there, character by character.
@@ -77,13 +77,13 @@ def find_quote_fault(
     Masked work is looked up in both of its forms: a quote only shows that the judge points at it.
     """
     if not quotes:
-        return "no evidence is given"
+        return "there is no evidence"
     places = [[kind for one in shown for kind in _parts_with_quote(quote, one)] for quote in quotes]
     for quote, found in zip(quotes, places, strict=True):
         if not found and len(quote) < MIN_QUOTE_CHARS:
             return f"the quote {quote!r} has fewer than {MIN_QUOTE_CHARS} characters"
         if not found:
-            return f"the quote {quote[:80]!r} is not in what was shown"
+            return f"the quote {quote[:80]!r} does not occur in the input"
     if not any(kind in kinds for found in places for kind in found):
         return "no quote is from the work"
     return None

@@ -170,7 +170,7 @@ def cases_from_plan(
     by_id = {task.id: task for task in plan}
     for name in (*outputs, *facts):
         if name not in by_id:
-            raise BadInput(f"There is no task {name!r} in the plan: check the outputs' names.")
+            raise BadInput(f"The plan has no subtask {name!r}: check the names of the outputs.")
     return [
         JudgeCase(
             request=request,
@@ -303,7 +303,7 @@ async def judge_once(
         evaluation = with_scores(evaluation, score_missing_output(case.facts), "", Usage())
         return replace(evaluation, id=content_digest(version.id, case.task.id, at)[:16])
     if opened.agent is not None and opened.look is None:
-        raise BadInput("An agent cannot judge here: unset judge.variant, so that a model does.")
+        raise BadInput("An agent cannot judge here: unset judge.variant to use a model.")
     posed = pose(opened, case, rubric)
     try:
         reply = await ask_judge(opened, case, posed, rubric, used)
@@ -396,7 +396,7 @@ def summarise_evaluations(evaluations: Sequence[Evaluation]) -> str:
     told = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
     lines = [f"{len(evaluations)} {'task' if len(evaluations) == 1 else 'tasks'}: {told}."]
     if withheld := sum(map(is_withheld, evaluations)):
-        lines.append(f"{withheld} would pass only by text the agent wrote.")
+        lines.append(f"{withheld} would pass only because of text that the agent wrote.")
     lines += [
         f"{one.task}: {one.issues[0].text}" for one in evaluations if not one.passed and one.issues
     ]

@@ -221,7 +221,7 @@ def read_label_sheet(content: bytes, file: str, rubric: str) -> LabelSheet:
     for line, row in enumerate(rows, 2):
         at = f"{file}:{line}"
         if None in row or None in row.values():
-            raise BadInput(f"{at}: the row has another number of cells than the first.")
+            raise BadInput(f"{at}: the row and the header have different numbers of cells.")
         item = row["item"].strip()
         if not item:
             raise BadInput(f"{at}: the item has no name.")
@@ -240,7 +240,7 @@ def _read_columns(rows: list[dict[str, str]], file: str) -> list[str]:
         if name not in SHEET_COLUMNS:
             raise unknown_name_error(f"column in {file}", name, SHEET_COLUMNS)
     if not {"item", "label"} <= {*names}:
-        raise BadInput(f"{file} needs the columns item and label, and a row for each label.")
+        raise BadInput(f"{file} needs the columns item and label, and one row per label.")
     return names
 
 
@@ -249,7 +249,7 @@ def _read_label(
 ) -> HumanLabel:
     golden = (row.get("golden") or "").strip().lower()
     if golden not in (*TRUE, *FALSE):
-        raise BadInput(f"{at}: golden is yes or no, not {golden!r}.")
+        raise BadInput(f"{at}: golden must be yes or no, not {golden!r}.")
     return HumanLabel(
         item=item,
         rubric=rubric,
@@ -270,7 +270,9 @@ def _parse_word(written: str, at: str) -> LabelVerdict:
 def _require_one_of(written: str, known: tuple[str, ...], at: str) -> Any:
     word = written.strip().lower()
     if word not in known:
-        raise BadInput(f"{at}: {written.strip()[:40]!r} should be one of {', '.join(known)}.")
+        raise BadInput(
+            f"{at}: {written.strip()[:40]!r} is not a label: use one of {', '.join(known)}."
+        )
     return word
 
 
@@ -291,7 +293,7 @@ def calibrate_judge(
     ]
     if not trust:
         raise BadInput(
-            "No labelled item has a verdict of this judge: run `closeloop judge` on them first."
+            "This judge has no verdict on any labelled item: run `closeloop judge` on them first."
         )
     doubled = doubled_share(labels)
     return Calibration(
@@ -358,13 +360,13 @@ def estimate_pass_rate(
 def find_blocking_obstacle(found: Agreement, items: int) -> str | None:
     """Why a judge only advises."""
     if items < MIN_ITEMS:
-        return f"{items} labelled items, {MIN_ITEMS} are the least"
+        return f"{items} labelled items; at least {MIN_ITEMS} are needed"
     if found.ac1.low < AC1_FLOOR:
-        return f"AC1 may be as low as {found.ac1.low:.2f}, under {AC1_FLOOR}"
+        return f"AC1 may be as low as {found.ac1.low:.2f}, below {AC1_FLOOR}"
     for name in ("sensitivity", "specificity"):
         share: Estimate | None = getattr(found, name)
         if share is None:
-            return f"no items to tell its {name} by"
+            return f"there are no items to measure its {name}"
         if share.low <= CLASS_RATE_FLOOR:
             return f"its {name} may be as low as {format_percent(share.low)}"
     return None
@@ -411,21 +413,22 @@ def list_calibration_notes(
     note_lines = []
     if len(items) < MIN_ITEMS:
         are = count_with_noun(len(items), "item is", "items are")
-        note_lines.append(f"Only {are} labelled: {MIN_ITEMS} are the least.")
+        note_lines.append(f"Only {are} labelled: at least {MIN_ITEMS} are needed.")
     if doubled < MIN_DOUBLED_SHARE:
-        least = f"{format_percent(MIN_DOUBLED_SHARE)} are the least"
+        least = f"at least {format_percent(MIN_DOUBLED_SHARE)} are needed"
         note_lines.append(
             f"{format_percent(doubled)} of the items have labels of two people: {least}."
         )
     split = len({(one.item, one.asked) for one in labels}) - len(truth)
     if split:
         note_lines.append(
-            f"{count_with_noun(split, 'item is', 'items are')} left out, as people disagree evenly."
+            f"{count_with_noun(split, 'item is', 'items are')} excluded because people "
+            "disagree evenly."
         )
     missing = sum(key not in verdicts for key in truth)
     if missing:
         are = count_with_noun(missing, "label is", "labels are")
-        note_lines.append(f"{are} for what the judge has not judged or abstained from.")
+        note_lines.append(f"{are} for items without a verdict of the judge.")
     return note_lines
 
 
@@ -466,7 +469,7 @@ def retest_spread(judged: Sequence[Evaluation]) -> Estimate | None:
         low=max(0.0, spread - half),
         high=spread + half,
         n=len(known),
-        method="pooled standard deviation of outputs asked again",
+        method="pooled standard deviation of repeated evaluations",
     )
 
 

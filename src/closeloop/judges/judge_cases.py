@@ -42,7 +42,7 @@ def case_from_story(story: AttemptDetails, exact: Change | None = None) -> Judge
     events = story.trace.events if story.trace else ()
     request = task.prompt if task else first_user_message(events)
     if not request:
-        raise BadInput(f"Attempt {attempt.id} has no request on record: it cannot be judged.")
+        raise BadInput(f"Attempt {attempt.id} has no recorded request, so it cannot be judged.")
     planned = Subtask(
         id=task.id if task else attempt.id, prompt=request, wanted=task.rubric if task else None
     )
@@ -187,22 +187,22 @@ def describe_tool_run(run: ToolRun) -> str:
 def read_submission(content: bytes, name: str) -> Submission:
     """What others hand in, as JSON; a fault names the field."""
     if len(content) > MAX_SUBMISSION_BYTES:
-        raise BadInput(f"{name} is over {MAX_SUBMISSION_BYTES >> 20} MB: hand in less.")
+        raise BadInput(f"{name} is larger than {MAX_SUBMISSION_BYTES >> 20} MB: submit less.")
     return complete_submission(read_record(parse_json(content, name), Submission, name), name)
 
 
 def complete_submission(submission: Submission, name: str) -> Submission:
     """With a plan; BadInput for one that cannot be judged."""
     if not submission.request.strip():
-        raise BadInput(f"{name} has no request: say what was asked for.")
+        raise BadInput(f"{name} has no request: add `request`.")
     if not submission.results:
         raise BadInput(f"{name} has no results to evaluate: add some.")
     if max(len(submission.results), len(submission.plan)) > MAX_TASKS:
-        raise BadInput(f"{name} has more than {MAX_TASKS:,} tasks: hand in fewer at a time.")
+        raise BadInput(f"{name} has more than {MAX_TASKS:,} subtasks: submit fewer at a time.")
     names = [one.task for one in submission.results]
     repeated_task = next((task for task in names if names.count(task) > 1), None)
     if repeated_task is not None:
-        raise BadInput(f"{name} has two results for task {repeated_task!r}: hand in one.")
+        raise BadInput(f"{name} has two results for subtask {repeated_task!r}: submit one.")
     if submission.plan or submission.continues is not None:
         return submission
     plan = tuple(Subtask(id=task, prompt=submission.request) for task in names)
@@ -218,21 +218,21 @@ def sort_by_dependencies(tasks: Sequence[Subtask]) -> list[Subtask]:
     repeated_ids = [name for name, count in counts.items() if count > 1]
     if repeated_ids:
         raise BadInput(
-            f"The plan has {counts[repeated_ids[0]]} tasks {repeated_ids[0]!r}: give each its"
-            " own id."
+            f"The plan has {counts[repeated_ids[0]]} subtasks {repeated_ids[0]!r}: "
+            "give each its own id."
         )
     by_id = {task.id: task for task in tasks}
     for task in tasks:
         for name in task.depends_on:
             if name not in by_id:
                 raise BadInput(
-                    f"Task {task.id!r} depends on {name!r}, which the plan does not have: add it."
+                    f"Subtask {task.id!r} depends on {name!r}, which is not in the plan: add it."
                 )
     try:
         order = list(TopologicalSorter({one.id: one.depends_on for one in tasks}).static_order())
     except CycleError as error:
         circle = " → ".join(map(repr, error.args[1]))
         raise BadInput(
-            f"The plan's tasks wait for each other: break the circle {circle}."
+            f"The dependencies of the plan contain a cycle: {circle}. Remove one of them."
         ) from None
     return [by_id[name] for name in order]

@@ -128,8 +128,8 @@ def open_judge_panel(
     names = tuple(models) or judge_settings.models or variant_models
     if not names:
         raise BadInput(
-            "Name the model that judges: `judge --model`, `orchestrate --judge`, or judge.models "
-            "in closeloop.toml."
+            "No model judges: give one with `judge --model` or `orchestrate --judge`, "
+            "or set judge.models in closeloop.toml."
         )
     sample_count = judge_settings.samples if samples is None else samples
     if sample_count < 1:
@@ -169,7 +169,7 @@ def make_model_opener(name: str, settings: Settings, gateway: Gateway) -> ModelO
 
 
 def refuse_to_open(before: Usage) -> AbstractAsyncContextManager[Model]:
-    raise AssertionError("nobody is to be asked")
+    raise AssertionError("there is no judge")
 
 
 def load_project_rubric(name: str, settings: Settings, root: Path) -> Rubric:
@@ -199,7 +199,7 @@ def require_rubric_in_project(name: str, root: Path) -> str:
     except (OSError, ValueError):
         inside = False
     if not inside:
-        raise BadInput(f"The rubric {name[:80]!r} does not lie in the project: name one that does.")
+        raise BadInput(f"The rubric {name[:80]!r} is not in the project: choose one that is.")
     return name
 
 
@@ -220,8 +220,8 @@ def build_question(opened: OpenJudge, case: JudgeCase, rubric: Rubric) -> PosedQ
 
 def make_judge_failure(judge: Judge, error: Exception) -> PluginFailed:
     return PluginFailed(
-        f"The judge {judge.name!r} raised {type(error).__name__} ({error}): mend it, or choose "
-        "another with judge.judge."
+        f"The judge {judge.name!r} raised {type(error).__name__} ({error}): report it "
+        "to its author, or choose another with judge.judge."
     )
 
 
@@ -415,7 +415,8 @@ async def compare_pairs(
     for first, second in pairs:
         if first.task.prompt != second.task.prompt:
             raise BadInput(
-                f"{first.task.id!r} and {second.task.id!r} are different tasks: compare alike ones."
+                f"{first.task.id!r} and {second.task.id!r} are different tasks: "
+                "compare attempts at the same task."
             )
     comparisons = [(pair, judge) for pair in pairs for judge in bench.judges]
     preferences: list[OutputPreference | None] = [None] * len(comparisons)

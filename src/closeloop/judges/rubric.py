@@ -39,7 +39,7 @@ def load_rubric(name: str, folder: Path) -> Rubric:
     path = folder / name
     if not name.endswith(".toml"):
         raise BadInput(
-            f"{unknown_name_error('rubric', name, known)} One may also name a .toml file."
+            f"{unknown_name_error('rubric', name, known)} A .toml file is also possible."
         )
     try:
         with path.open("rb") as opened:
@@ -52,7 +52,7 @@ def load_rubric(name: str, folder: Path) -> Rubric:
 def parse_rubric(content: bytes, file: str) -> Rubric:
     """The rubric a file holds; BadInput for one that could not decide anything."""
     if len(content) > MAX_RUBRIC_BYTES:
-        raise BadInput(f"{file} is too large to be a rubric.")
+        raise BadInput(f"{file} is too large for a rubric.")
     try:
         written = tomllib.loads(content.decode("utf-8-sig"))
     except UnicodeDecodeError:
@@ -74,7 +74,7 @@ def require_valid_rubric(rubric: Rubric, file: str) -> None:
             raise BadInput(f"{file}: two checks are named {name!r}: rename one.")
     for criterion in CRITERIA:
         if not any(one.criterion == criterion and not one.needs for one in rubric.checks):
-            raise BadInput(f"{file}: no check without needs is for {criterion}: add one.")
+            raise BadInput(f"{file}: no question without needs is for {criterion}: add one.")
     for name in rubric.weights:
         if name not in CRITERIA:
             raise unknown_name_error(f"criterion in the weights of {file}", name, CRITERIA)
@@ -82,7 +82,7 @@ def require_valid_rubric(rubric: Rubric, file: str) -> None:
     if not all(isfinite(weight) and weight > 0 for weight in weights):
         raise BadInput(f"{file}: every weight must be a number above 0.")
     if not (0 <= rubric.floor <= 1 and 0 <= rubric.pass_at <= 1):
-        raise BadInput(f"{file}: 'pass_at' and 'floor' must lie between 0 and 1.")
+        raise BadInput(f"{file}: 'pass_at' and 'floor' must be between 0 and 1.")
 
 
 def digest_rubric(rubric: Rubric) -> str:
@@ -125,7 +125,7 @@ def score_answers(
     if passed is None:
         missing = ", ".join(one.name for one in criteria if one.score is None)
         void = next((f" ({one.check}: {one.void})" for one in answers if one.void), "")
-        abstained = f"too few checks of {missing} have an answer that counts{void}"
+        abstained = f"too few questions of {missing} have a valid answer{void}"
     return CaseScores(
         answers=tuple(answers),
         criteria=criteria,

@@ -246,7 +246,7 @@ def _narrow(
             known = selection.attempts
             return replace(selection, attempts=ids if known is None else ids & known)
     if not value:
-        raise BadInput(f"{part!r} names no {field}: write it like {field}:NAME.")
+        raise BadInput(f"{part!r} has no name: write it as {field}:NAME.")
     return replace(selection, labels={**selection.labels, field: value})
 
 
@@ -274,12 +274,12 @@ def _select_prompt(
 def _select_variant(name: str, variants: Mapping[str, Variant]) -> AttemptSelection:
     """The newest version of that name, or the one whose digest begins so."""
     if not variants:
-        raise BadInput(f"There is no variant {name!r}: `closeloop run` lets some try tasks.")
+        raise BadInput(f"There is no variant {name!r}: `closeloop run` runs variants.")
     same_name = [key for key, one in variants.items() if one.name == name]
     if same_name:
         older = len(same_name) - 1
         note = (
-            f"{count_with_noun(older, 'older version')} of {name!r} left out: name "
+            f"{count_with_noun(older, 'older version')} of {name!r} excluded: add "
             f"{', '.join(key[:12] for key in same_name[:-1])} to compare with it."
         )
         return AttemptSelection(name=name, variants=(same_name[-1],), note=note if older else None)
@@ -288,7 +288,8 @@ def _select_variant(name: str, variants: Mapping[str, Variant]) -> AttemptSelect
         return AttemptSelection(name=name, variants=(prefix_matches[0],))
     if prefix_matches:
         raise BadInput(
-            f"{name!r} begins the digests of {len(prefix_matches)} variants: type more of it."
+            f"{name!r} is a prefix of the digests of {len(prefix_matches)} variants: "
+            "give more characters."
         )
     raise unknown_name_error("variant", name, sorted({one.name for one in variants.values()}))
 
@@ -298,7 +299,7 @@ def _parse_period(name: str) -> tuple[datetime | None, datetime | None]:
     now = datetime.now(UTC)
     since, until = (parse_moment(text, now) if text else None for text in (first, last))
     if (since is None and until is None) or (since and until and since >= until):
-        raise BadInput(f"{name!r} is no time: write it like 2026-11-01..2026-11-08.")
+        raise BadInput(f"{name!r} is not a period: write it as 2026-11-01..2026-11-08.")
     return since, until
 
 
@@ -526,7 +527,7 @@ def compare_two_attempts(
     """
     ids = [store.find_attempt_id(name) for name in names]
     if len(ids) != 2 or ids[0] == ids[1]:
-        raise BadInput("Two attempts are compared: name two that differ.")
+        raise BadInput("Both attempts are the same: give two different ones.")
     rows = [_load_open_row(store, name) for name in ids]
     work = load_attempt_table(store, book, AttemptSpan(attempts=tuple(ids)), again=again)
     values: dict[tuple[str, ScoreSource], dict[str, list[float]]] = {}

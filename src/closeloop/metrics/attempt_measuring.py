@@ -144,7 +144,7 @@ def load_said_tags(store: Store, attempts: Collection[str]) -> dict[str, tuple[M
     """By attempt: the modes that people, judges, checks of its change and later reverts show."""
     tags: dict[str, list[ModeTag]] = {}
     for attempt, mode, source in store.numbers.list_checked_modes(attempts):
-        reason = "The newest check of the change says so."
+        reason = "From the newest check of the change."
         tags.setdefault(attempt, []).append(ModeTag(mode=mode, reason=reason, source=source))
     scores = store.scores.list_attempts_scores(attempts)
     notes = {(one.attempt, one.by): one.note for one in scores if one.name == VERDICT}
@@ -152,7 +152,7 @@ def load_said_tags(store: Store, attempts: Collection[str]) -> dict[str, tuple[M
         if one.name in MODE_NAMES and one.value is not None and one.value >= LEAST_SHOWN:
             tags.setdefault(one.attempt, []).append(_tag_from_score(one, notes))
     for attempt in store.numbers.list_regressed_attempts(attempts):
-        reason = "It was taken back or repaired after it was merged."
+        reason = "It was reverted or fixed after it was merged."
         tag = ModeTag(mode="silent regression", reason=reason, source="delivery")
         tags.setdefault(attempt, []).append(tag)
     return {attempt: tuple(each) for attempt, each in tags.items()}
@@ -348,7 +348,7 @@ def find_experiment(store: Store, name: str | None) -> Experiment:
     """
     known = store.list_experiments()
     if not known:
-        raise BadInput("There is no experiment yet: `closeloop run` makes one.")
+        raise BadInput("There is no experiment yet: `closeloop run` creates one.")
     if name is None:
         sealed = store.held_out.list_sealed_digests()
         return next((one for one in known if not sealed.issuperset(one.tasks)), known[0])
@@ -357,5 +357,5 @@ def find_experiment(store: Store, name: str | None) -> Experiment:
         raise unknown_name_error("experiment", name, [experiment.id for experiment in known[:10]])
     if len(matches) > 1:
         ids = ", ".join(experiment.id for experiment in matches[:5])
-        raise BadInput(f"{name!r} begins several experiments, {ids}: type more of it.")
+        raise BadInput(f"{name!r} is a prefix of several experiments, {ids}: give more characters.")
     return matches[0]

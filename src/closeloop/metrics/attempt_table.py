@@ -260,7 +260,7 @@ def load_counted_columns(
     if not (count := int(is_replay.sum())):
         return known, ()
     were = count_with_noun(count, "replayed attempt was", "replayed attempts were")
-    note = f"{were} left out: a replay repeats recorded answers, and says nothing of a model."
+    note = f"{were} excluded: a replay repeats recorded replies and does not measure a model."
     return _filter_rows(known, ~is_replay), (note,)
 
 
@@ -272,7 +272,7 @@ def _leave_out_sealed(
     if not (count := int(is_sealed.sum())):
         return known, ()
     were = count_with_noun(count, "held-out attempt was", "held-out attempts were")
-    note = f"{were} left out: `closeloop task sets` shows how that set does."
+    note = f"{were} excluded: `closeloop task sets` shows the results of the held-out set."
     return _filter_rows(known, ~is_sealed), (note,)
 
 
@@ -468,8 +468,9 @@ def forget_outdated_grades(columns: dict[str, Column]) -> Iterator[str]:
         columns["outcome"] = TextColumn(codes=codes, labels=(*outcome.labels, None))
         were = count_with_noun(int(is_outdated.sum()), "attempt was", "attempts were")
         yield (
-            f"{were} graded by an older grader than version {version[scored].max():.0f} "
-            "and left unscored here: `closeloop run --again grades` grades anew."
+            f"{were} graded by an older version of the grader than "
+            f"{version[scored].max():.0f} and not scored here: `closeloop run --again "
+            "grades` grades them again."
         )
 
 
@@ -482,12 +483,12 @@ def _exclude_unusable(columns: dict[str, Column]) -> Iterator[str]:
     gradable = columns["task_digest"].known() & ~columns["unchecked"]
     if (task_attempts := int(gradable.sum())) and not scored.any():
         yield (
-            f"None of {task_attempts} attempts at tasks could be scored: `closeloop run --again"
-            " unscored` makes them again."
+            f"None of {task_attempts} attempts at tasks could be scored: `closeloop "
+            "run --again unscored` runs them again."
         )
     if (backwards := seconds < 0).any():
         seconds[backwards] = np.nan
         end = count_with_noun(
             int(backwards.sum()), "attempt ends before it starts", "attempts end before they start"
         )
-        yield f"{end}: no time is known."
+        yield f"{end}: the duration is unknown."

@@ -115,7 +115,7 @@ def _describe_task(
     if behind is not None and behind >= limits.commits:
         reasons.append(f"its base is {behind:,} commits behind")
     if told_apart is False:
-        reasons.append("it never told variants apart")
+        reasons.append("all variants have the same result on it")
     if flaky:
         reasons.append(f"{count_with_noun(flaky, 'test is', 'tests are')} flaky")
     return StaleTask(
@@ -161,9 +161,9 @@ def _describe_change(before: Variant | None, now: Variant) -> str:
         if old != new
     ]
     if before.model == now.model and before.model_digest != now.model_digest:
-        words.append("its model's name stands for another one")
+        words.append("its model name now refers to another model")
     if before.prompt != now.prompt:
-        words.append("another prompt or tools")
+        words.append("another prompt or other tools")
     if before.settings != now.settings or before.limits != now.limits:
         words.append("other settings or limits")
     return ", ".join(words)
@@ -212,16 +212,16 @@ def _due_sentences(
     last: LastRun | None, full: LastRun | None, limits: DueSettings
 ) -> Iterator[str]:
     if last is None:
-        yield "No variants were compared yet: `closeloop run` with two of them does."
+        yield "No variants have been compared yet: run two of them with `closeloop run`."
     elif full is None:
         yield (
-            "No comparison had half of the dev tasks yet: `closeloop run` without naming tasks"
-            " takes all."
+            "No comparison covers half of the dev tasks yet: `closeloop run` without "
+            "task names runs all."
         )
     elif full.days > limits.days:
         yield (
-            f"The last comparison on the whole set was {full.days} days ago, on"
-            f" {full.at:%Y-%m-%d}: take one a quarter, with `closeloop run`."
+            f"The last comparison on the whole set was {full.days} days ago, on "
+            f"{full.at:%Y-%m-%d}: run one every quarter with `closeloop run`."
         )
 
 
@@ -236,6 +236,6 @@ def _stale_sentences(stale: Sequence[StaleTask], tasks: int) -> Iterator[str]:
     if stale:
         are = "is" if len(stale) == 1 else "are"
         yield (
-            f"{len(stale)} of {count_with_noun(tasks, 'dev task')} {are} stale: renew them, or"
-            " `closeloop mine` new ones."
+            f"{len(stale)} of {count_with_noun(tasks, 'dev task')} {are} stale: update "
+            "them, or create new ones with `closeloop mine`."
         )

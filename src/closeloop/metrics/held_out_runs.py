@@ -78,9 +78,9 @@ def overuse_warning(look: HeldOutRun, earlier: Sequence[HeldOutRun]) -> str | No
         return None
     optimism = _expected_maximum(len(changes)) * 0.5 / sqrt(look.count)
     return (
-        f"this is change {len(changes)} tried on these {look.count} held-out tasks: the best of "
-        f"so many equals looks up to {format_points(optimism)} better than it is, so hold out"
-        " new ones."
+        f"this is change {len(changes)} tested on these {look.count} held-out tasks: "
+        "the best of this many equally good changes appears up to "
+        f"{format_points(optimism)} better than it is, so hold out new tasks."
     )
 
 
@@ -220,10 +220,12 @@ def _build_gap_change(
         held_out=held,
         change=change,
         overfitted=overfitted,
-        says=f"{name}: {verdict}. From the look of {times[0]:%Y-%m-%d} to that of"
-        f" {times[1]:%Y-%m-%d} its pass rate changed by {format_points(dev.value, signed=True)} on"
-        f" dev tasks and by {format_points(held.value, signed=True)} on held-out ones: the gap"
-        f" between them by {format_points_estimate(change.value, change.low, change.high)}.",
+        says=f"{name}: {verdict}. Between the held-out runs of {times[0]:%Y-%m-%d} and "
+        f"{times[1]:%Y-%m-%d}, its pass rate changed by "
+        f"{format_points(dev.value, signed=True)} on dev tasks and by "
+        f"{format_points(held.value, signed=True)} on held-out tasks, and the gap "
+        "between them by "
+        f"{format_points_estimate(change.value, change.low, change.high)}.",
     )
 
 
@@ -238,18 +240,22 @@ def list_held_out_reminders(
     messages = []
     if median_days is not None and median_days > quarter_days:
         messages.append(
-            f"Half of the tasks are older than {median_days:.0f} days, by the commit they start "
-            "from: mine new ones."
+            f"Half of the tasks start from commits older than {median_days:.0f} days: "
+            "mine new ones with `closeloop mine`."
         )
     if not looks:
         return messages
     age = (now - looks[0].at).days
     if age > quarter_days:
-        messages.append(f"The last look at the held-out set is {age} days old: take one a quarter.")
+        messages.append(
+            f"The last run of the held-out set is {age} days old: run it every quarter "
+            "with `closeloop task unseal`."
+        )
     seen_models = {model for look in looks for model in look.models}
     if unseen_models := sorted({*models} - seen_models):
         messages.append(
-            f"Never run on the held-out set: {', '.join(unseen_models)}. A new model wants a look."
+            f"Never run on the held-out set: {', '.join(unseen_models)}. Run it with "
+            "`closeloop task unseal`."
         )
     return messages
 

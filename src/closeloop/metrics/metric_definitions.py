@@ -322,10 +322,11 @@ def _names_mode(token: str, text: str | None) -> bool:
 
 PRIMARY_METRIC = "pass rate"
 PROCESS_RATES = {
-    "handoff": "Of the facts at handoffs, those that arrived and were used",
-    "feedback": "Of the failing checks, those whose output was acted on before the next check",
-    "recovery": "Of the surprising states, those met by looking again, asking or saying so",
-    "convergence": "Of the episodes of failure, those that ended with everything passing",
+    "handoff": "Share of the facts at handoffs that were included in the brief and used",
+    "feedback": "Share of the failing checks whose output was used before the next check",
+    "recovery": "Share of the unexpected states that the agent investigated, asked about or "
+    "reported",
+    "convergence": "Share of the episodes of failing checks that ended with all checks passing",
 }
 
 
@@ -360,146 +361,152 @@ def _clean_values(columns: Columns) -> Array:
 
 
 _REPEATS_NOTE = (
-    "by the unbiased estimator, over tasks that a variant tried twice or more; each of its "
-    "variants counts. k is the fewest repeats there, five at most. Bounds on exactly these tasks."
+    "by the unbiased estimator, over tasks that a variant tried at least twice; each "
+    "variant of a task counts. k is the smallest number of repeats, at most five. "
+    "Bounds for exactly these tasks."
 )
 # fmt: off
 MetricRow = tuple[str, MetricKind, str, BetterDirection, "Values", str]
 """Name, kind, unit, what is better, the values of attempts, the definition."""
 OUTCOME_METRICS: tuple[MetricRow, ...] = (
     (PRIMARY_METRIC, "rate", "", "more", pass_values,
-     "Attempts whose change passed grading ÷ scored attempts, by task, tasks weighing equally. "
-     "Only the last try of a repeat counts; what the machine failed is unscored."),
+     "Attempts whose change passed grading ÷ scored attempts; the mean over tasks, "
+         "each with equal weight. Only the last try of a repeat counts; machine failures "
+         "are unscored."),
     ("pass@k", "one of k", "", "more", pass_values,
-     f"The chance that at least one of k repeats of a task passes, {_REPEATS_NOTE}"),
+     f"The probability that at least one of k repeats of a task passes, {_REPEATS_NOTE}"),
     ("pass^k", "all of k", "", "more", pass_values,
-     f"The chance that each of k repeats of a task passes, {_REPEATS_NOTE}"),
+     f"The probability that all of k repeats of a task pass, {_REPEATS_NOTE}"),
     ("original failure fixed", "rate", "", "more", partial(column_values, "fixed"),
-     "Attempts after which all that failed at the base passes ÷ scored attempts at tasks where "
-     "something failed; what else the change broke does not matter here."),
+     "Attempts after which everything that failed at the base passes ÷ scored "
+         "attempts at tasks where something failed; other breakage does not count here."),
     ("right files, precision", "rate", "", "more", partial(column_values, "files_precision"),
-     "Of the files changed, the share that the reference changes too; tests left out."),
+     "Share of the changed files that the reference also changes, without tests."),
     ("right files, recall", "rate", "", "more", partial(column_values, "files_recall"),
-     "Of the files that the reference changes, the share changed; tests left out."),
+     "Share of the files changed by the reference that the attempt also changes, without tests."),
     ("similarity to the reference", "rate", "", None, partial(column_values, "similarity"),
-     "Twice the changed lines that change and reference share ÷ the changed lines of both, layout "
-     "and tests left out. Another way can be as right, so it never decides."),
+     "Twice the changed lines that change and reference share ÷ the changed lines of "
+         "both, without whitespace and tests. Another solution can be equally correct, so "
+         "it never decides."),
     ("asked when ambiguous", "rate", "", "more", partial(column_values, "asked"),
-     "Of the attempts at tasks that lack a decision, those with a question before the first edit."),
+     "Share of the attempts at ambiguous tasks that asked a question before the first edit."),
 )
 PRODUCTION_METRICS: tuple[MetricRow, ...] = (
     ("task completion rate", "rate", "", "more", completion_values,
-     "Tasks whose diff passes the whole suite, builds cleanly and was merged with no human "
-     "correction ÷ scored tasks. An edited diff is no completion, nor one that a reviewer sent "
-     "back; where correction is unknown, or nobody reviewed, it counts neither way. Attempts of "
-     "experiments count by their grade and their review; `tests-only` says how many by their "
-     "grade alone."),
+     "Tasks whose change passes the whole test suite, builds cleanly and was merged "
+         "without human correction ÷ scored tasks. A change that people edited or sent "
+         "back does not count; unreviewed changes, and those with unknown corrections, "
+         "are excluded. Attempts of experiments count by grade and review; `tests-only` "
+         "is the number that count by grade alone."),
     ("regression introduction rate", "rate", "", "less", regression_values,
-     "Tasks that were done and broke something else: a test that passed before, a later revert or "
-     "fix ÷ completed tasks, and those whose own tests pass while others broke."),
+     "Tasks that were completed but broke something else (a test that passed before, "
+         "a later revert or fix) ÷ completed tasks, including those whose own tests pass "
+         "while others broke."),
     ("review loop count", "mean", "cycles", "less", cycle_values,
-     "Mean rounds of human correction before the change could be merged; an attempt that its "
-     "review refused is one. Healthy: 1."),
+     "Mean number of review rounds before the change could be merged; an attempt "
+         "rejected in review counts as one. Healthy: 1."),
     *((f"blast radius, {name}", "median", name, "less", partial(blast_radius_values, name),
-       f"Of tasks that failed, were refused or reverted: {name} touched; median and p90 of "
-       "tasks, worst attempt.")
+       f"Of tasks that failed or whose change was rejected or reverted: {name} "
+           "changed; median and p90 over tasks, worst attempt.")
       for name in ("files", "modules", "dependents")),
     ("first-try rate", "rate", "", "more", first_try_values,
-     "Right before anybody said a word ÷ scored tasks: graded as passed, merged with CI passing "
-     "and neither a round of review nor an edit by a person, or a plan that passed without a task "
-     "that was sent back."),
+     "Tasks that were right without any feedback ÷ scored tasks: passed grading; or "
+         "merged with passing CI, no review round and no edit by a person; or a plan "
+         "without a retried subtask."),
     ("after-feedback rate", "rate", "", "more", after_feedback_values,
-     "Of pull requests that were sent back: merged with CI passing and no edit by a person. Of "
-     "plans of which a task was sent back with what was wrong: passed."),
+     "Of pull requests that were sent back: merged with passing CI and no edit by a "
+         "person. Of plans with a subtask that was sent back with feedback: passed."),
     ("best-of-n rate", "any of n", "", "more", pass_values,
-     "Tasks that at least one repeat of a variant passed ÷ tasks that it tried twice or more; "
-     "`repeats` is their mean number."),
+     "Tasks that at least one repeat of a variant passed ÷ tasks that it tried at "
+         "least twice; `repeats` is the mean number of repeats."),
     ("merge rate", "rate", "", "more", partial(column_values, "merged"),
-     "Changes that were merged ÷ changes that people decided about: merged or closed."),
+     "Merged changes ÷ changes that were merged or closed."),
     ("merged without review", "rate", "", "less", unreviewed_values,
-     "Merged pull requests that nobody but their author had looked at ÷ merged pull requests."),
+     "Merged pull requests that nobody but their author reviewed ÷ merged pull requests."),
     ("reviewer time", "mean", "s", "less", partial(column_values, "reviewer_seconds"),
-     "Mean seconds that people spent on a change in the review queue, all reviewers together."),
+     "Mean seconds that reviewers spent on a change in the review queue, summed over reviewers."),
     ("time in review", "median", "s", "less", partial(column_values, "seconds_in_review"),
-     "Seconds from a pull request's opening to its merge or closing: the median."),
+     "Median seconds from opening a pull request to its merge or closing."),
 )
 MEMORY_METRICS: tuple[MetricRow, ...] = (
     ("first-review merge rate", "rate", "", "more", partial(column_values, "first_review"),
      "Changes merged after their first review ÷ reviewed changes."),
     ("revision cycles", "mean", "cycles", "less", partial(column_values, "cycles"),
-     "Mean rounds of revision of a pull request."),
+     "Mean number of revisions of a pull request."),
     ("CI pass rate on first push", "rate", "", "more", partial(column_values, "first_push"),
-     "Changes whose first push passed CI ÷ changes that CI looked at."),
+     "Changes whose first push passed CI ÷ changes with a CI result."),
     ("review comments", "mean", "comments", "less", partial(column_values, "comments"),
-     "Mean comments of reviewers on a pull request; the text of a review is one, but for that of "
-     "an approval."),
+     "Mean number of review comments on a pull request; the text of a review counts "
+         "as one, except that of an approval."),
     ("time to PR", "median", "s", "less", partial(column_values, "seconds_to_open"),
-     "Seconds from the task's start to the pull request: the median."),
+     "Median seconds from the task's start to the pull request."),
     ("repeated mistakes", "sum", "comments", "less", partial(column_values, "repeated"),
-     "Review comments that restate a rule stored before the pull request, confirmed; those that "
-     "nobody confirmed stand beside it."),
+     "Confirmed review comments that repeat a rule stored before the pull request; "
+         "unconfirmed ones are counted separately."),
 )
 PROCESS_METRICS: tuple[MetricRow, ...] = (
     *((name, "rate", "", "more", partial(column_values, name),
-       f"{says}; the mean of the attempts of a task, tasks weighing equally.")
+       f"{says}; the mean over the attempts of a task, each task with equal weight.")
       for name, says in PROCESS_RATES.items()),
     ("iterations to convergence", "mean", "iterations", "less",
      partial(column_values, "converged_after"),
-     "Rounds of changes and a check until nothing failed for good, where that came."),
+     "Iterations until no check failed, for attempts that reached this state."),
     ("drift", "mean", "", "more", partial(column_values, "drift_slope"),
-     "Mean change of the likeness of actions to the goal, from the first window of a session to "
-     "the last: below 0 the work moved away from it."),
+     "Mean change in the similarity of actions to the goal, from the first window of "
+         "a session to the last: below 0, the work moved away from the goal."),
     ("findings", "mean", "findings", "less", partial(column_values, "findings"),
-     "Mean findings of the rules in an attempt."),
+     "Mean number of findings in an attempt."),
     ("without findings", "rate", "", "more", _clean_values,
-     "Attempts in which no rule found anything ÷ measured attempts."),
+     "Attempts without findings ÷ measured attempts."),
     ("right files opened, precision", "rate", "", None, partial(column_values, "opened_precision"),
-     "Of the files that the agent opened or changed, the share that the reference changes; tests "
-     "and new files left out. Who looks around opens more, so it never decides."),
+     "Share of the files opened or changed by the agent that the reference changes, "
+         "without tests and new files. Exploring opens more files, so it never decides."),
     ("right files opened, recall", "rate", "", "more", partial(column_values, "opened_recall"),
-     "Of the files that the reference changes, the share that the agent opened or changed; tests "
-     "and new files left out."),
+     "Share of the files changed by the reference that the agent opened or changed, "
+         "without tests and new files."),
 )
 ENDING_METRICS: tuple[MetricRow, ...] = tuple(
     (name, "rate", "", "more" if name == "clean" else "less",
      partial(_ending_values, name),
-     f"Attempts that ended as {name}, the first category that applies ÷ measured attempts"
-     + (" whose ending is known." if name in ("clean", "reasoning error") else "."))
+     f"Attempts whose first applicable category is {name} ÷ measured attempts"
+     + (" with a known category." if name in ("clean", "reasoning error") else "."))
     for name in get_args(EndingCategory) if name != "unknown"
 )
 FAILURE_MODE_METRICS: tuple[MetricRow, ...] = tuple(
     (name, "rate", "", "less", partial(mode_values, name),
-     f"Attempts that show {name} ÷ attempts that something examined for it: a rule, the tests, a "
-     "check of the change, a judge, a person, or a later revert. Each source that shows it is "
-     "counted; one attempt may show several modes.")
+     f"Attempts that show {name} ÷ attempts examined for it by a rule, the tests, a "
+         "check of the change, a judge, a person, or a later revert. Each source that "
+         "shows it is counted; one attempt may show several modes.")
     for name in FAILURE_MODES
 )
 RISK_METRICS: tuple[MetricRow, ...] = tuple(
     (f"{name} risk", "rate", "", None, partial(_label_values, "risk", name),
-     f"Changes of {name} risk ÷ delivered changes whose level is known.")
+     f"Changes with {name} risk ÷ delivered changes with a known risk level.")
     for name in get_args(RiskLevel)
 )
 COST_METRICS: tuple[MetricRow, ...] = (
     ("cost", "mean", "$", "less", partial(column_values, "cost"),
-     "Mean US dollars of an attempt, where they are known."),
+     "Mean cost of an attempt in US dollars, where known."),
     ("cost in all", "sum", "$", "less", total_cost_values,
-     "US dollars of all work, tries that were begun again included, as far as they are known; "
-     "`unknown` is how many attempts have no known cost: they are not in the sum."),
+     "Known cost of all work in US dollars, including retries; `unknown` is the "
+         "number of attempts without a known cost, which the sum excludes."),
     ("cost per merged pull request", "mean", "$", "less", merged_cost_values,
-     "Mean US dollars of the recorded work behind a merged pull request: every session on its "
-     "branch in its repository before it ended. Where the cost of one of them is not known, or "
-     "nothing was recorded, the pull request is left out, and coverage says so."),
+     "Mean cost in US dollars of the recorded work behind a merged pull request: "
+         "every session on its branch in its repository until it was merged. Pull "
+         "requests without a recording, or with a session of unknown cost, are excluded, "
+         "which lowers the coverage."),
     ("cost per passed task", "per pass", "$", "less", scored_cost_values,
-     "US dollars of all scored attempts at tasks, failed ones and tries that were begun again "
-     "included ÷ attempts that passed. Attempts without a known cost are in neither."),
+     "Cost in US dollars of all scored attempts at tasks, including failed ones and "
+         "retries ÷ attempts that passed. Attempts without a known cost are excluded."),
     ("cost of failed work", "sum", "$", "less", failed_cost_values,
-     "US dollars of attempts whose tests fail, and of pull requests that people closed, refused, "
-     "reverted or had to fix later; all recorded work on their branch."),
+     "Cost in US dollars of attempts that failed, and of pull requests that were "
+         "closed, rejected, reverted or fixed later, with all recorded work on their "
+         "branch."),
     ("cost of retries", "sum", "$", "less", retry_cost_values,
-     "US dollars of tries that were begun again because they could not be scored, and of second "
-     "and later tries at the subtasks of plans."),
+     "Cost in US dollars of tries that were repeated because they could not be "
+         "scored, and of second and later tries at the subtasks of plans."),
     ("tokens in", "mean", "tokens", "less", partial(column_values, "input_tokens"),
-     "Mean fresh input tokens of an attempt: neither read from a cache nor written to one."),
+     "Mean input tokens of an attempt that were neither read from a cache nor written to one."),
     ("tokens out", "mean", "tokens", "less", partial(column_values, "output_tokens"),
      "Mean output tokens of an attempt."),
     ("tokens read from cache", "mean", "tokens", None, partial(column_values, "cache_read_tokens"),
@@ -508,9 +515,9 @@ COST_METRICS: tuple[MetricRow, ...] = (
      partial(column_values, "cache_write_tokens"),
      "Mean input tokens of an attempt that the provider wrote to its cache."),
     ("time", "median", "s", "less", partial(column_values, "seconds"),
-     "Seconds from an attempt's start to its end: the median."),
+     "Median seconds from an attempt's start to its end."),
     ("turns", "median", "turns", "less", partial(column_values, "turns"),
-     "Turns of all lanes of an attempt: the median."),
+     "Median number of turns in all lanes of an attempt."),
 )
 METRIC_FAMILIES: tuple[tuple[MetricFamily, MetricSource, tuple[MetricRow, ...]], ...] = (
     ("outcome", "grade", OUTCOME_METRICS),

@@ -59,21 +59,20 @@ _WILSON = "Wilson score interval"
 _DEFINITIONS = {
     "passed": (
         "plans passed",
-        "Of the plans that ended with a verdict, those of which every task passed, and the whole"
-        " with them.",
+        "Share of the plans with a verdict of which every subtask and the merged result passed.",
     ),
     "first_try": (
         "plan tasks at the first try",
-        "Of the tasks of plans whose first try has a verdict, those that passed at once.",
+        "Share of the subtasks whose first try has a verdict that passed at the first try.",
     ),
     "after_feedback": (
         "plan tasks after feedback",
-        "Of the tasks of plans that failed at first and were tried again, those that passed by"
-        " their last verdict.",
+        "Share of the subtasks that failed at the first try and were retried that "
+        "passed in the last verdict.",
     ),
     "final": (
         "plan tasks in the end",
-        "Of the tasks of plans that have a verdict, those that passed by the last one.",
+        "Share of the subtasks with a verdict that passed in the last one.",
     ),
 }
 PLAN_METRICS = {
@@ -532,7 +531,7 @@ def _bound_figure(metric: Metric, sums: Array, counts: Array) -> MetricBounds | 
 def format_metric_value(value: float | None, metric: Metric) -> str:
     """As people read it: shares as such, money as such, the rest with three digits."""
     if value is None:
-        return "not known"
+        return "unknown"
     shown = _format_bare_value(value, metric)
     if metric.kind in SHARE_KINDS or metric.unit in ("", "$"):
         return shown

@@ -183,9 +183,13 @@ def compute_trends(
     wanted = select_metrics(work, only or WATCHED_METRICS)
     wanted = [one for one in wanted if one.kind not in REPEAT_KINDS or one.name in only]
     if not_followed := next((one.name for one in wanted if one.kind in REPEAT_KINDS), None):
-        raise BadInput(f"{not_followed} is of repeats, not of a time: follow 'pass rate'.")
+        raise BadInput(
+            f"{not_followed} is defined over repeats, not over time: use 'pass rate' instead."
+        )
     if ratio := next((one.name for one in wanted if one.kind == "per pass"), None):
-        raise BadInput(f"{ratio} is no mean of attempts: `closeloop metrics --cost` has its weeks.")
+        raise BadInput(
+            f"{ratio} is not a mean over attempts: `closeloop metrics --cost` shows it by week."
+        )
     marks = tuple(list_version_marks(work))
     timeline = MetricTimeline(work, by)
     courses = [
@@ -201,7 +205,7 @@ def compute_trends(
         marks=marks,
         regressions=tuple(_find_regressions(courses, {one.name: one for one in wanted})),
         notes=(
-            "Observational: times differ in more than what was changed.",
+            "Observational: other things may have changed over the same time.",
             *work.notes,
         ),
     )

@@ -168,7 +168,7 @@ def as_markdown(held: ReportContent) -> bytes:
 
 
 def _render_page(held: ReportContent) -> Iterator[str]:
-    yield "# How the agents work, in numbers"
+    yield "# Metrics of agents' work"
     yield ""
     yield describe_scope(held)
     for note in held.whole.notes:
@@ -500,10 +500,10 @@ def as_html(held: ReportContent) -> bytes:
 def _render_html_page(held: ReportContent) -> Iterator[str]:
     yield '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield f"<title>How the agents work</title><style>{PAGE_STYLE}</style></head><body>"
+    yield f"<title>Metrics of agents' work</title><style>{PAGE_STYLE}</style></head><body>"
     yield (
-        "<h1>How the agents work, in numbers</h1><p"
-        f' class="soft">{escape_markup(describe_scope(held))}</p>'
+        "<h1>Metrics of agents' work</h1><p "
+        f'class="soft">{escape_markup(describe_scope(held))}</p>'
     )
     yield from (f'<p class="note">{escape_markup(note)}</p>' for note in held.whole.notes)
     if held.comparison:
@@ -546,8 +546,9 @@ def _render_plots(side: MetricsReport) -> Iterator[str]:
     yield f"<h2>By {escape_markup(', '.join(side.by))}</h2>"
     if side.by == ("week",):
         yield (
-            '<p class="soft">Observational: weeks differ in more than what was changed. Weeks with '
-            f"under {MIN_SOLID_TASKS} tasks are drawn faint.</p>"
+            '<p class="soft">Observational: other things may have changed between '
+            f"weeks. Weeks with fewer than {MIN_SOLID_TASKS} tasks are drawn "
+            "faint.</p>"
         )
     for metric, figures in plotted_metrics:
         points = [_plot_point(figure, metric) for figure in figures]
@@ -558,7 +559,7 @@ def _render_plots(side: MetricsReport) -> Iterator[str]:
         yield f"<figure><figcaption>{escape_markup(metric.name)}</figcaption>"
         yield draw(shown, most=most, name=f"{metric.name} by {', '.join(side.by)}")
         if rest:
-            yield f'<p class="soft">… and {rest} more, which the CSV has.</p>'
+            yield f'<p class="soft">… and {rest} more; the CSV contains all.</p>'
         yield f"{_render_definition(metric, side.by, 'definition and query')}</figure>"
 
 
@@ -597,9 +598,11 @@ def _render_pair(pair: VariantComparison) -> Iterator[str]:
     yield from (f"<p>{escape_markup(line)}</p>" for line in pair.words[2:])
     if counts is not None:
         yield (
-            f'<p class="soft">Both right {counts.both}, only {escape_markup(pair.first)}'
-            f" {counts.only_first}, only {escape_markup(pair.second)} {counts.only_second}, both"
-            f" wrong {counts.neither}; right is more than half of the repeats.</p>"
+            f'<p class="soft">Both pass {counts.both}, only '
+            f"{escape_markup(pair.first)} {counts.only_first}, only "
+            f"{escape_markup(pair.second)} {counts.only_second}, both fail "
+            f"{counts.neither}; a task passes when more than half of its repeats "
+            "pass.</p>"
         )
     yield from _render_task_table(pair, pair.tasks[:MAX_SHOWN_TASKS])
     if rest := pair.tasks[MAX_SHOWN_TASKS:]:
@@ -639,13 +642,13 @@ def _render_ratio_plot(pair: VariantComparison) -> Iterator[str]:
         if one is not None
     ]
     if points:
-        title = f"What {pair.second} takes, in multiples of {pair.first}"
+        title = f"{pair.second} relative to {pair.first}"
         yield f"<figure><figcaption>{escape_markup(title)}</figcaption>"
         yield f"{draw_range_plot(points, name=title)}</figure>"
 
 
 def _render_other_rates(pair: VariantComparison) -> Iterator[str]:
-    yield "<details><summary>Every other rate, exploratory</summary>"
+    yield "<details><summary>All other rates, exploratory</summary>"
     head = ("metric", pair.first, pair.second, "difference", "p adjusted", "")
     cells = "".join(f"<th>{escape_markup(one)}</th>" for one in head)
     yield f'<div class="scroll"><table><tr>{cells}</tr>'

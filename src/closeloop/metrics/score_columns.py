@@ -91,10 +91,10 @@ _GIVEN_ROWS: tuple[tuple[str, BetterDirection, str], ...] = (
     ("scope-contained", "more", "Whether the change is contained in the intended scope."),
     ("outside-scope-right", "more",
      "Whether files outside the scope were changed correctly, where any were."),
-    ("approach", "more", "Whether it is the approach the team would take."),
-    ("completeness", "more", "How far all that was asked for is done."),
-    ("quality", "more", "How good the work is that was done."),
-    ("relevance", "more", "How far the work keeps to what was asked for."),
+    ("approach", "more", "Whether the change takes the approach that the team would take."),
+    ("completeness", "more", "How completely the request is fulfilled."),
+    ("quality", "more", "How good the work is."),
+    ("relevance", "more", "How well the work keeps to the request."),
     ("judge-score", "more", "The weighted mean of a judge's criteria."),
     *((name_score(mode), "less", f"Whether the attempt shows {mode}.")
       for mode in get_args(FailureMode)),
@@ -145,9 +145,12 @@ def build_catalogue(
 
 def _require_free_name(name: str, given: Mapping[str, ScoreDefinition], where: str) -> None:
     if name != name_score(name) or not name.replace("-", "").isalnum():
-        raise BadInput(f"{name!r} in {where} is no name of a score: write it like `well-tested`.")
+        raise BadInput(
+            f"{name!r} in {where} is not a valid name for a score: use lower-case words, "
+            "such as `well-tested`."
+        )
     if name in given or name in derived_definitions():
-        raise BadInput(f"{where} declares {name!r}, which is taken: choose another name.")
+        raise BadInput(f"{where} declares {name!r}, which already exists: choose another name.")
 
 
 def _with_range(one: ScoreDefinition) -> ScoreDefinition:
@@ -159,7 +162,9 @@ def _with_range(one: ScoreDefinition) -> ScoreDefinition:
     elif one.kind == "ordinal" and (low is None or high is None):
         raise BadInput(f"The score {one.name!r} is an ordinal: give its `low` and `high`.")
     if low is not None and high is not None and low >= high:
-        raise BadInput(f"The range of the score {one.name!r} is empty: `low` must be under `high`.")
+        raise BadInput(
+            f"The range of the score {one.name!r} is empty: `low` must be less than `high`."
+        )
     return replace(one, low=low, high=high)
 
 
@@ -204,11 +209,11 @@ def find_definition(name: str, catalogue: ScoreCatalogue) -> ScoreDefinition:
         return catalogue.given[name]
     if name in derived_definitions():
         raise BadInput(
-            f"{name!r} is computed, and cannot be given: declare a name of your own under "
+            f"{name!r} is computed and cannot be set: declare your own score under "
             "[scores.NAME] in closeloop.toml."
         )
     error = unknown_name_error("score", name, catalogue.given)
-    raise BadInput(f"{error} A new one is declared under [scores.NAME] in closeloop.toml.")
+    raise BadInput(f"{error} Declare new scores under [scores.NAME] in closeloop.toml.")
 
 
 def parse_score(definition: ScoreDefinition, written: object) -> tuple[float | None, str | None]:
@@ -222,13 +227,13 @@ def parse_score(definition: ScoreDefinition, written: object) -> tuple[float | N
         number = _parse_number(written) if value is None else value
     except (TypeError, ValueError, OverflowError):
         raise BadInput(
-            f"{name}={written!r} is no number: write one {_range_text(definition)}."
+            f"{name}={written!r} is not a number: give one {_range_text(definition)}."
         ) from None
     low, high = definition.low, definition.high
     outside = (low is not None and number < low) or (high is not None and number > high)
     if not isfinite(number) or abs(number) > MAX_NUMBER or outside:
         raise BadInput(
-            f"{name}={written} is out of range: write a number {_range_text(definition)}."
+            f"{name}={written} is out of range: give a number {_range_text(definition)}."
         )
     return number + 0.0, None  # and never minus zero
 
@@ -237,10 +242,10 @@ def _parse_label(definition: ScoreDefinition, written: object) -> str:
     label = written.strip() if isinstance(written, str) else ""
     if not label or (definition.labels and label not in definition.labels):
         known = f"one of {', '.join(definition.labels)}" if definition.labels else "a word"
-        raise BadInput(f"{definition.name}={written!r} is no label: write {known}.")
+        raise BadInput(f"{definition.name}={written!r} is not a valid label: give {known}.")
     if not label.isprintable() or len(label) > MAX_LABEL_CHARACTERS:
         raise BadInput(
-            f"A label of {definition.name} is no word: write one line of up to "
+            f"A label of {definition.name} must be one line of up to "
             f"{MAX_LABEL_CHARACTERS} characters."
         )
     return label
@@ -265,7 +270,7 @@ def _range_text(definition: ScoreDefinition) -> str:
 
 def make_score_metric(shown: str, definition: ScoreDefinition, source: ScoreSource) -> Metric:
     """The metric that is the aggregate of a score from the ledger; of a label, of one word."""
-    says = definition.says or f"The score {definition.name!r}, as it was given."
+    says = definition.says or f"The score {definition.name!r}, which has no description."
     return Metric(
         name=shown,
         score=shown,
@@ -276,7 +281,8 @@ def make_score_metric(shown: str, definition: ScoreDefinition, source: ScoreSour
         better=None if definition.kind == "label" else definition.better,
         low=definition.low,
         high=definition.high,
-        says=f"{says} By {source}: the mean of its last scores of an attempt, tasks weigh equally.",
+        says=f"{says} By {source}: the mean of the last scores of an attempt, each task "
+        "with equal weight.",
     )
 
 
@@ -313,9 +319,9 @@ class ScoreIntake(Record):
     ) -> list[Score]:
         """Each row checked; BadInput says what is wrong with the first that is, and where."""
         if self.source not in GIVEN_SOURCES:
-            raise BadInput(f"What {self.source} says is computed: give a score as person or code.")
+            raise BadInput(f"Scores of {self.source} are computed: use the source person or code.")
         if not rows:
-            raise BadInput("No score was given: write one like would-merge=yes.")
+            raise BadInput("No score was given: write scores as would-merge=yes.")
         self._refuse_forged_judges(rows, store)
         find_id = cache(store.find_attempt_id)
         scores: list[Score] = []
@@ -325,7 +331,7 @@ class ScoreIntake(Record):
             except BadInput as error:
                 if not lines:
                     raise
-                raise BadInput(f"{lines[len(scores)]}: {error} Nothing was written.") from None
+                raise BadInput(f"{lines[len(scores)]}: {error} Nothing was saved.") from None
         return scores
 
     def _refuse_forged_judges(self, rows: Sequence[GivenScore], store: Store) -> None:
@@ -334,22 +340,24 @@ class ScoreIntake(Record):
             given = {(row.by or "").strip() or self.by.strip() for row in rows}
             if known := given & {one.id for one in store.judged.list_judge_versions()}:
                 raise BadInput(
-                    f"{min(known)!r} is a version of a judge that `closeloop judge` asks: nobody "
-                    "else gives its scores."
+                    f"{min(known)!r} is a version of a judge of `closeloop judge`: "
+                    "only that command sets its scores."
                 )
 
     def _read_row(self, row: GivenScore, find_id: Callable[[str], str]) -> Score:
         definition = find_definition(row.name, self.catalogue)
         if row.name in self.catalogue.scorers:
-            raise BadInput(f"{row.name!r} is computed by a scorer, and cannot be given.")
+            raise BadInput(f"{row.name!r} is computed by a scorer and cannot be set.")
         if len(row.note) > MAX_NOTE_CHARACTERS:
-            raise BadInput(f"A note is over {MAX_NOTE_CHARACTERS:,} characters: shorten it.")
+            raise BadInput(f"A note has more than {MAX_NOTE_CHARACTERS:,} characters: shorten it.")
         if row.value is None:
-            raise BadInput(f"{row.name!r} of {row.attempt} has no value: leave the line out.")
+            raise BadInput(
+                f"{row.name!r} of {row.attempt} has no value: give one, or remove the line."
+            )
         value, label = parse_score(definition, row.value)
         by = (row.by or "").strip() or self.by.strip()
         if not by or not by.isprintable() or len(by) > MAX_NAME_CHARACTERS:
-            raise BadInput(f"{by!r} is no name of whoever scores: write one line.")
+            raise BadInput(f"{by!r} is not a valid name for a scorer: give one line of text.")
         return Score(
             attempt=find_id(row.attempt),
             name=row.name,
@@ -369,7 +377,7 @@ def read_typed_scores(attempt: str, values: Sequence[str], note: str) -> list[Gi
     for one in values:
         name, equals, value = one.partition("=")
         if not equals or not name.strip() or not value.strip():
-            raise BadInput(f"{one!r} is no score: write it like would-merge=yes.")
+            raise BadInput(f"{one!r} is not a score: write it as would-merge=yes.")
         rows.append(GivenScore(attempt=attempt, name=name.strip(), value=value.strip(), note=note))
     return rows
 
@@ -382,9 +390,9 @@ def read_score_file(file: Path) -> tuple[list[GivenScore], list[str]]:
     except OSError as error:
         raise BadInput(f"{file} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:
-        raise BadInput(f"{file} is no text in UTF-8: save it so.") from None
+        raise BadInput(f"{file} is not UTF-8 text: save it as UTF-8.") from None
     if len(content) > MAX_FILE_BYTES:
-        raise BadInput(f"{file} is over {MAX_FILE_BYTES >> 20} MB: split it.")
+        raise BadInput(f"{file} is larger than {MAX_FILE_BYTES >> 20} MB: split it.")
     read_rows = _read_csv if file.suffix.lower() == ".csv" else _read_json_lines
     rows = [(f"{file}, line {line}", row) for line, row in read_rows(text)]
     if not rows:
@@ -399,7 +407,7 @@ def convert_rows(rows: Iterable[tuple[str, Any]]) -> list[GivenScore]:
         try:
             found.append(msgspec.convert(row, GivenScore))
         except msgspec.ValidationError as error:
-            raise BadInput(f"{place}: {error}. Nothing was written.") from None
+            raise BadInput(f"{place}: {error}. Nothing was saved.") from None
     return found
 
 
@@ -414,16 +422,18 @@ def _read_csv(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
     try:
         head = reader.fieldnames or ()
         if len({*head}) < len(head):
-            raise BadInput("The head names a column twice. Nothing was written.")
+            raise BadInput("The header names a column twice. Nothing was saved.")
         for row in reader:
             if None in row:
                 raise BadInput(
-                    f"Line {reader.line_num} has more fields than the head. Nothing was written."
+                    f"Line {reader.line_num} has more fields than the header. Nothing was saved."
                 )
             filled = {key: value for key, value in row.items() if value not in (None, "")}
             yield reader.line_num, filled
     except csv.Error as error:
-        raise BadInput(f"Line {reader.line_num} is no CSV: {error}. Nothing was written.") from None
+        raise BadInput(
+            f"Line {reader.line_num} is not valid CSV: {error}. Nothing was saved."
+        ) from None
 
 
 def _read_json_lines(text: str) -> Iterator[tuple[int, Any]]:
@@ -432,7 +442,9 @@ def _read_json_lines(text: str) -> Iterator[tuple[int, Any]]:
             try:
                 yield number, msgspec.json.decode(line)
             except (msgspec.DecodeError, RecursionError) as error:
-                raise BadInput(f"Line {number} is no JSON: {error}. Nothing was written.") from None
+                raise BadInput(
+                    f"Line {number} is not valid JSON: {error}. Nothing was saved."
+                ) from None
 
 
 # How often rules are right on a team's own work: what people say of findings, as scores.
@@ -459,7 +471,7 @@ def precision_score_settings(rules: Iterable[str]) -> dict[str, ScoreSettings]:
         precision_score_name(rule): ScoreSettings(
             kind="rate",
             better="more",
-            says=f"Of the findings of {rule} that somebody looked at, the share that is right.",
+            says=f"Precision of {rule}: the share of its rated findings that are right.",
         )
         for rule in rules
     }
@@ -562,8 +574,8 @@ def project_scores(settings: Settings) -> ScoreCatalogue:
     for name in questions.keys() & settings.scores.keys():
         if settings.scores[name].kind != "rate":
             raise BadInput(
-                f"closeloop.toml: reviews ask {name!r}, and their answers are a rate: declare "
-                f"[scores.{name}] as one, or rename it."
+                f"closeloop.toml: reviews ask {name!r}, whose answers are a rate: "
+                f"declare [scores.{name}] as a rate, or rename it."
             )
     verdicts = precision_score_settings(plugins.installed_plugins("detectors"))
     declared = {**verdicts, **questions, **settings.scores}
@@ -630,7 +642,7 @@ def attach_scores(
         others = [one for one in known_sources if one != chosen]
         if source is None and others and names is not None:
             beside = " and ".join(f"`--score {one}:{score}`" for one in others)
-            notes.append(f"{score} is by {chosen}; {beside} shows the other.")
+            notes.append(f"{score} is from {chosen}; {beside} shows the other source.")
     return replace(work, metrics=metrics, columns=columns, notes=tuple(dict.fromkeys(notes)))
 
 
@@ -695,7 +707,7 @@ def _align_scores(
         is_newest = versions.codes[rows] == versions.codes[rows[-1]]
         if older := int((~is_newest).sum()):
             count = count_with_noun(older, "score")
-            notes.append(f"{count} of {name} by other versions of the judge were left out.")
+            notes.append(f"{count} of {name} by other versions of the judge were excluded.")
         rows = rows[is_newest]
     if "value" in held.held:
         return {"": _mean_by_place(at[rows], held.held["value"][rows], placer.size)}, notes
@@ -832,7 +844,7 @@ def read_scorer_answer(
     """Value and label of each score that it declares; PluginFailed of one that it does not."""
     names = {definition.name for definition in scorer.scores}
     if unknown := said.keys() - names:
-        raise PluginFailed(f"it scores {min(unknown)!r}, which it does not declare.")
+        raise PluginFailed(f"it returns {min(unknown)!r}, which it does not declare.")
     return {
         definition.name: (None, None)
         if said.get(definition.name) is None

@@ -52,7 +52,10 @@ COUNT_NOUNS = {
     "changes": ("change of files", "changes of files"),
     "failed_edits": ("failed edit", "failed edits"),
     "failures_in_a_row": ("failure in a row", "failures in a row"),
-    "feedback_unused": ("failing check not acted on", "failing checks not acted on"),
+    "feedback_unused": (
+        "failing check whose output was not used",
+        "failing checks whose output was not used",
+    ),
     "files_changed": ("file changed", "files changed"),
     "files_read": ("file read", "files read"),
     "folders_changed": ("folder changed", "folders changed"),
@@ -65,21 +68,21 @@ COUNT_NOUNS = {
     "rereads": ("file read again", "files read again"),
     "rewrites": ("edit of files changed before", "edits of files changed before"),
     "rules_broken": ("rule with findings", "rules with findings"),
-    "runs": ("run of the code", "runs of the code"),
-    "runs_after_write": ("run after the last change", "runs after the last change"),
+    "runs": ("execution of the code", "executions of the code"),
+    "runs_after_write": ("execution after the last change", "executions after the last change"),
     "standstill": ("iteration with the same failures", "iterations with the same failures"),
     "tool_text": ("character returned by tools", "characters returned by tools"),
     "turns": ("turn", "turns"),
-    "words": ("word on the way", "words on the way"),
+    "words": ("word in messages", "words in messages"),
     "write_span": ("action from first to last change", "actions from first to last change"),
 }
 SHARE_WORDS = {
     "failing_last_quarter": "of the last actions failed",
     "failing_share": "of the actions failed",
-    "feedback_share": "of the failing checks were acted on",
+    "feedback_share": "of the failing checks had their output used",
     "focus": "of the reads were of files that it changed",
-    "first_write": "of the session was over at its first change",
-    "last_write": "of the session was over at its last change",
+    "first_write": "of the session was before its first change",
+    "last_write": "of the session was before its last change",
     "repeated_actions": "of the actions were repeats",
 }
 PER_HUNDRED_WORDS = {
@@ -87,10 +90,10 @@ PER_HUNDRED_WORDS = {
     "hesitation": "words of doubt in a hundred",
 }
 EITHER_WORDS = {
-    "ends_in_action": ("it ends in the middle of the work", "it ends with words of its own"),
-    "ends_in_edit": ("its last action is an edit", "its last action is no edit"),
+    "ends_in_action": ("it ends in the middle of the work", "it ends with a message"),
+    "ends_in_edit": ("its last action is an edit", "its last action is not an edit"),
     "last_check_passes": ("the last check passes", "the last check fails"),
-    "last_run_fails": ("the last run fails", "the last run does not fail"),
+    "last_run_fails": ("the last execution fails", "the last execution does not fail"),
     "named_by_request": (
         "it changed a file that the request names",
         "it changed no file that the request names",
@@ -560,7 +563,7 @@ def _select_sessions(
         left_out = count_with_noun(
             undated, "session without a time is", "sessions without a time are"
         )
-        notes.append(f"{left_out} left out: `--since all` takes them in.")
+        notes.append(f"{left_out} excluded: `--since all` includes them.")
     return places, notes
 
 

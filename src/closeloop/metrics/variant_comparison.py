@@ -122,7 +122,7 @@ def parse_thresholds(written: Iterable[str], scores: Mapping[str, Metric]) -> di
     for one in written:
         name, equals, value = (part.strip() for part in one.rpartition("="))
         if not equals:
-            raise BadInput(f"{one!r} is no threshold: write it with its value, as in passed=0.9.")
+            raise BadInput(f"{one!r} is not a threshold: add a value, as in passed=0.9.")
         if name not in (*GATE_METRICS, EACH_TASK, *scores):
             raise unknown_name_error(
                 "metric of the gate", name, (*GATE_METRICS, EACH_TASK, *scores)
@@ -133,7 +133,9 @@ def parse_thresholds(written: Iterable[str], scores: Mapping[str, Metric]) -> di
             number = nan
         high = scores[name].high if name in scores and scores[name].kind != "rate" else 1.0
         if not 0 <= number <= (inf if high is None else high):
-            raise BadInput(f"{one!r} is no threshold: write a rate from 0 to 1, as in passed=0.9.")
+            raise BadInput(
+                f"{one!r} is not a threshold: give a rate between 0 and 1, as in passed=0.9."
+            )
         thresholds_by_name[name] = number
     return thresholds_by_name
 
@@ -312,8 +314,8 @@ def gate_refusal(report: GateReport) -> str | None:
     if report.coverage is None or report.coverage >= MIN_COVERAGE:
         return None
     return (
-        f"only {format_percent(report.coverage)} of the attempts could be scored, too few to say "
-        "anything: run `closeloop run` again to retry the others."
+        f"only {format_percent(report.coverage)} of the attempts could be scored, too "
+        "few for a verdict: run `closeloop run` again to retry the others."
     )
 
 
@@ -395,7 +397,7 @@ def _list_unmatched_tasks(
         elif task not in old:
             yield f"task {task!r} is not in the baseline"
         elif old[task] != new[task]:
-            yield f"task {task!r} asks for something else than in the baseline"
+            yield f"task {task!r} has another request than in the baseline"
 
 
 # A gate's report as JUnit XML, which every build server shows.
@@ -465,7 +467,7 @@ def compare_by_name(  # noqa: PLR0913 - what the command takes
     The first score decides, the others are explored beside it.
     """
     if len(set(names)) < 2:
-        raise BadInput("One variant compares with nothing: name two or more that differ.")
+        raise BadInput("One variant cannot be compared: give two or more different ones.")
     variants = store.numbers.load_variants()
     choices = [select_attempts(name, variants, store) for name in names]
     span = covering_span(choices)
@@ -530,7 +532,7 @@ def compare_variants(
     if primary.name != PRIMARY_METRIC:
         notes += tuple(_coverage_notes(compared_sides, primary))
     if len({(one.since, one.until) for one in choices}) > 1:
-        notes += ("Times differ in more than what you changed: this is observational.",)
+        notes += ("Observational: other things may have changed between the periods.",)
     return CompareReport(
         sides=tuple(one.side for one in compared_sides),
         pairs=()
@@ -571,13 +573,13 @@ def _compare_groups(
     for one in sides:
         if not one.side.attempts:
             raise BadInput(
-                f"{one.side.name!r} stands for no attempt and no session: `closeloop run` or "
-                "`closeloop import` brings some."
+                f"{one.side.name!r} matches no attempt and no session: add some with "
+                "`closeloop run` or `closeloop import`."
             )
         if not one.side.scored:
             raise BadInput(
-                f"{primary.name} is not known of {one.side.name!r}: compare by another score, "
-                "which `closeloop score list` lists."
+                f"{primary.name} is unknown for {one.side.name!r}: choose another "
+                "score of `closeloop score list` with --score."
             )
     notes = (
         *work.notes,
@@ -595,11 +597,14 @@ def _compare_groups(
 def require_deciding(metric: Metric) -> None:
     """BadInput of a score that cannot decide: of repeats, or without a better direction."""
     if metric.kind in (*REPEAT_KINDS, "sum", "per pass"):
-        raise BadInput(f"{metric.name!r} is no score of single attempts: compare {metric.score!r}.")
+        raise BadInput(
+            f"{metric.name!r} is not a score of single attempts: use {metric.score!r} instead."
+        )
     if metric.better is None:
         raise BadInput(
-            f"Nobody said whether more or less of {metric.name!r} is better, so it cannot decide: "
-            "name it after another score, or declare `better` in closeloop.toml."
+            f"It is not declared whether higher or lower values of {metric.name!r} are "
+            "better, so it cannot decide: put it after another --score, or declare "
+            "`better` in closeloop.toml."
         )
 
 
@@ -607,7 +612,10 @@ def _drop_unchecked_tasks(work: AttemptTable, mask: Array, left_out: list[str]) 
     """Attempts at tasks with a check; the others wait for what people say."""
     is_unchecked = mask & work.columns["unchecked"]
     for name in sorted({*work.columns["task"][is_unchecked].tolist()} - {None}):
-        line = f"task {name!r} has no check: `--score {REVIEW_SCORE}` compares what people say"
+        line = (
+            f"task {name!r} has no automatic check: compare people's reviews with `--score "
+            f"{REVIEW_SCORE}`"
+        )
         left_out += [] if line in left_out else [line]
     kept: Array = mask & ~is_unchecked
     return kept
@@ -618,10 +626,10 @@ def _coverage_notes(held: Sequence[ComparedSide], primary: Metric) -> Iterator[s
     for side in (one.side for one in held):
         if side.scored < side.attempts:
             yield (
-                f"{primary.name} is known of {side.scored:,} of {side.attempts:,} attempts of "
-                f"{side.name!r}"
+                f"{primary.name} is known for {side.scored:,} of {side.attempts:,} "
+                f"attempts of {side.name!r}"
                 + (
-                    ": choose what is scored by chance, or score all."
+                    ": score all attempts, or a random sample."
                     if primary.family == "scores"
                     else "."
                 )
@@ -652,7 +660,7 @@ def _refuse_overlap(masks: Sequence[Array], choices: Sequence[AttemptSelection])
             if shared := int((first & masks[other]).sum()):
                 names = f"{choices[place].name!r} and {choices[other].name!r}"
                 many = count_with_noun(shared, "attempt")
-                raise BadInput(f"{names} have {many} in common: name what differs.")
+                raise BadInput(f"{names} have {many} in common: give groups that do not overlap.")
 
 
 def _refuse_incomparable(
@@ -663,7 +671,7 @@ def _refuse_incomparable(
         if not one.side.attempts:
             task = "a task with a check" if primary.score == "resolved" else "a task"
             raise BadInput(
-                f"{one.side.name!r} has no attempt at {task}: `closeloop run` makes some."
+                f"{one.side.name!r} has no attempt at {task}: run some with `closeloop run`."
             )
     first = held[0]
     for other in held[1:] if left_out is not None else ():
@@ -672,8 +680,8 @@ def _refuse_incomparable(
             if primary.family == "scores" and unscored:
                 names = " and ".join(map(repr, unscored))
                 raise BadInput(
-                    f"{primary.name} is not known of {names}: "
-                    "`closeloop review` or `closeloop score` say it."
+                    f"{primary.name} is unknown for {names}: add it with `closeloop review` or "
+                    "`closeloop score`."
                 )
             why = f" ({left_out[0]})" if left_out else ""
             raise BadInput(
@@ -686,9 +694,10 @@ def _coverage_refusals(held: Sequence[ComparedSide]) -> Iterator[str]:
     for side in (one.side for one in held):
         if side.coverage is not None and side.coverage < MIN_COVERAGE:
             yield (
-                f"Only {format_percent(side.coverage)} of the attempts of {side.name!r} could be "
-                f"scored, and under {format_percent(MIN_COVERAGE)} there is no verdict: "
-                "`closeloop run --again unscored` makes the others again."
+                f"Only {format_percent(side.coverage)} of the attempts of "
+                f"{side.name!r} could be scored; below {format_percent(MIN_COVERAGE)} "
+                "there is no verdict: `closeloop run --again unscored` runs the "
+                "others again."
             )
 
 
@@ -714,9 +723,9 @@ def _list_left_out_tasks(
     lines = []
     for task, by_side in sorted(digests_by_task.items()):
         if len(by_side) < len(choices):
-            lines.append(f"task {task!r} was not tried by all of them")
+            lines.append(f"task {task!r} was not tried by all variants")
         elif len({frozenset(each) for each in by_side.values()}) > 1:
-            lines.append(f"task {task!r} asked for something else")
+            lines.append(f"task {task!r} had another request")
     dropped = {digest for digest, each in gradings_by_digest.items() if len(each) > 1}
     names = {
         key: task
@@ -725,7 +734,8 @@ def _list_left_out_tasks(
         for key in one
     }
     lines += [
-        f"task {names[digest]!r} was graded in two ways: `closeloop run --again grades` joins them"
+        f"task {names[digest]!r} was graded by two versions of the grader: `closeloop "
+        "run --again grades` grades all attempts the same way"
         for digest in sorted(dropped)
     ]
     return lines, dropped

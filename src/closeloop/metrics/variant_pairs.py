@@ -218,8 +218,8 @@ def write_verdict(pair: VariantComparison) -> Iterator[str]:
     if pair.observational:
         yield _answer_sentence("On different work", comparison.alike_word, comparison.alike, pair)
         yield (
-            "Observational: they share no task, so the work itself may differ. This shows a"
-            " difference, and no cause."
+            "Observational: they share no task, so the work itself may differ. This "
+            "shows a difference, not its cause."
         )
         yield from comparison.notes
         return
@@ -229,7 +229,7 @@ def write_verdict(pair: VariantComparison) -> Iterator[str]:
         else f"On exactly these {comparison.tasks:,} tasks"
     )
     yield _answer_sentence(scope, comparison.here_word, comparison.here, pair)
-    beyond = _answer_sentence("On tasks like these", comparison.alike_word, comparison.alike, pair)
+    beyond = _answer_sentence("On similar tasks", comparison.alike_word, comparison.alike, pair)
     yield beyond + _test_sentence(pair)
     yield from comparison.notes
     if comparison.advice is not None:
@@ -297,19 +297,24 @@ def _format_p(p: float) -> str:
 def _advice_sentence(advice: SampleSizeAdvice, pair: VariantComparison) -> str:
     ways = []
     if advice.tasks:
-        ways.append(f"{count_with_noun(advice.tasks, 'more task')} with as many repeats")
+        ways.append(f"add {count_with_noun(advice.tasks, 'task')} with the same repeats")
     if advice.repeats:
-        ways.append(f"{count_with_noun(advice.repeats, 'more repeat')} of each task")
-    effect = f"a difference of {format_points(advice.effect)}"
+        ways.append(f"add {count_with_noun(advice.repeats, 'repeat')} of each task")
+    effect = f"{format_points(advice.effect)}"
     if not ways and 0 in (advice.tasks, advice.repeats):
-        return f"As many tasks and repeats as these show {effect} four times in five."
+        return f"These tasks and repeats detect a difference of {effect} with 80 % power."
     if not ways:
-        return f"No reachable number of tasks or repeats would show {effect}."
+        return (
+            f"No feasible number of tasks or repeats detects a difference of {effect} with "
+            "80 % power."
+        )
     smallest = pair.comparison.detectable
     detectable = (
-        f" What was run shows differences from {format_points(smallest)} on." if smallest else ""
+        f" The smallest detectable difference so far is {format_points(smallest)}."
+        if smallest
+        else ""
     )
-    return f"To see {effect} four times in five: {', or '.join(ways)}.{detectable}"
+    return f"To detect a difference of {effect} with 80 % power, {', or '.join(ways)}.{detectable}"
 
 
 RATIO_COLUMNS = {
@@ -490,7 +495,10 @@ def _compare_independent_primary(
             margin=margin * scale,
             first=fmean(then) if then else None,
             second=fmean(now) if now else None,
-            notes=("One task or session on a side shows no noise: there are no bounds.",),
+            notes=(
+                "With one task or session per side, noise cannot be estimated: there are "
+                "no bounds.",
+            ),
         )
     alike = _shift_estimate(shift, clamp=metric.kind == "rate")
     word = classify_difference(alike, margin * scale)

@@ -66,10 +66,10 @@ def parse_shares(written: str) -> dict[str, float]:
         except ValueError:
             share = 0.0
         if not name or name in shares or not 0 < share < 1:
-            raise BadInput(f"{part!r} is no share: write variants like a=0.5,b=0.5.")
+            raise BadInput(f"{part!r} is not a share: write variants as a=0.5,b=0.5.")
         shares[name] = share
     if not isclose(sum(shares.values()), 1):
-        raise BadInput("The shares must add up to 1: write variants like a=0.5,b=0.5.")
+        raise BadInput("The shares must add up to 1: write variants as a=0.5,b=0.5.")
     return shares
 
 
@@ -85,7 +85,7 @@ def require_rate(name: str, catalogue: ScoreCatalogue) -> None:
 def assign_variant(store: Store, trial: Trial, key: str, now: datetime) -> TrialAssignment:
     """Written before the work starts; the same key always falls to the same variant."""
     if not key.strip():
-        raise BadInput("Nothing to assign: name a task, a branch or an attempt.")
+        raise BadInput("Nothing to assign: give a task, a branch or an attempt.")
     one = TrialAssignment(trial=trial.name, key=key, variant=draw_variant(trial, key), at=now)
     return store.trials.save_assignment(one)
 
@@ -162,11 +162,12 @@ def report_on_work(
     ratio = check_sample_ratio(counts, trial.shares)
     refusal = None
     if is_memory and "control" not in counts:
-        refusal = "Nothing was kept without memory: set memory.control to the share that is to be."
+        refusal = "There is no control group: set memory.control to its share of the work."
     elif ratio is not None and not ratio.holds:
         refusal = (
-            f"The work was not shared as it should have been ({dict(counts)}, p {ratio.p:.1g}): "
-            "find out which work is missing before anything is compared."
+            "Sample ratio mismatch: the assignment differs from the planned shares "
+            f"({dict(counts)}, p {ratio.p:.1g}). Find out which work is missing before "
+            "comparing."
         )
     arms = tuple(_summarise_arm(trial, name, drawn, drawn_outcomes) for name in trial.shares)
     others = [*trial.shares][1:]
@@ -269,7 +270,7 @@ def _compare_arm(
     ]
     share = trial.shares[name] / (trial.shares[first] + trial.shares[name])
     if trial.horizon is not None and len(outcomes) < trial.horizon:
-        why = f"{len(outcomes):,} of the {trial.horizon:,} outcomes that were asked for are known"
+        why = f"{len(outcomes):,} of the {trial.horizon:,} planned outcomes are known"
         open_comparison = OutcomeComparison(
             margin=trial.margin, needed=trial.horizon - len(outcomes)
         )
@@ -279,7 +280,7 @@ def _compare_arm(
     else:
         comparison = compare_once(*split_sides(outcomes[: trial.horizon]), trial.margin)
     if comparison.difference is None:
-        why = "no outcome is known for both yet"
+        why = "no outcome is known for both arms yet"
         return TrialStanding(variant=name, call="go on", why=why, comparison=comparison)
     call = _decide_call(comparison, trial)
     return TrialStanding(variant=name, call=call, why=CALL_REASONS[call], comparison=comparison)
@@ -378,10 +379,10 @@ def _decide_call(seen: OutcomeComparison, trial: Trial) -> TrialCall:
 
 
 CALL_REASONS: dict[TrialCall, str] = {
-    "better": "stop: it is better than the first",
-    "worse": "stop: it is worse than the first",
-    "hopeless": "stop: waiting longer shows no difference that matters",
-    "go on": "go on: the bounds still hold both better and worse",
+    "better": "stop: better than the first",
+    "worse": "stop: worse than the first",
+    "hopeless": "stop: no relevant difference",
+    "go on": "continue: the interval includes both better and worse",
 }
 
 
@@ -391,8 +392,8 @@ def describe_needed(comparison: OutcomeComparison) -> str:
         return ""
     size = f"a difference of {format_points(comparison.effect)}"
     if comparison.needed is None:
-        return f"no number of outcomes within reach would show {size}"
-    return f"about {comparison.needed:,} more outcomes would show {size}"
+        return f"no feasible number of outcomes would detect {size}"
+    return f"about {comparison.needed:,} more outcomes are needed to detect {size}"
 
 
 # Did it get better after a version of a prompt?
@@ -408,7 +409,7 @@ def measure_prompt_effect(
     """Work under a prompt against work under another; times and tasks differ as well."""
     definition, values_of = find_metric(work, metric)
     if definition.kind != "rate":
-        raise BadInput(f"{metric!r} is no rate: name one, such as 'merge rate'.")
+        raise BadInput(f"{metric!r} is not a rate: choose a rate, such as 'merge rate'.")
     values, prompts = values_of(work.columns), work.columns["prompt"]
     sides = []
     for prompt in (old, new):
@@ -416,12 +417,12 @@ def measure_prompt_effect(
         sides.append([value for value in known if not isnan(value)])
     is_less = definition.better == "less"
     before, after = ([1 - value for value in side] if is_less else side for side in sides)
-    notes = ["Work under two versions differs in more than the prompt: this is observational."]
+    notes = ["Observational: work with two versions may differ in more than the prompt."]
     if not all(sides):
         lacking = " and ".join(
             name[:12] for name, side in zip((old, new), sides, strict=True) if not side
         )
-        notes.append(f"No {metric} is known of work under {lacking}.")
+        notes.append(f"No {metric} is known for work with {lacking}.")
     return PromptEffect(
         metric=metric,
         old=old,

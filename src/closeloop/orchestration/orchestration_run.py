@@ -149,7 +149,7 @@ async def make_plan(
 ) -> tuple[OrchestrationPlan, PlanningRun]:
     settings, name = means.tools.settings, means.terms.planner
     if name is None:
-        raise BadInput("Name the model that plans: --planner, or orchestrate.planner.")
+        raise BadInput("No model plans: give one with --planner, or set orchestrate.planner.")
     require_model_price(name, means)
     limits = Limits(money=settings.limits.money, tokens=settings.limits.tokens)
     model = find_model_settings(name, settings.models)
@@ -173,7 +173,7 @@ def require_model_price(name: str, means: OrchestrationContext) -> None:
     """BadInput for a model whose cost no budget could count."""
     model = find_model_settings(name, means.tools.settings.models)
     if means.terms.budget is not None and is_paid_model(model) and find_model_prices(model) is None:
-        raise BadInput(f"The budget needs the price of {name!r}: give it, or set none.")
+        raise BadInput(f"The budget needs the price of {name!r}: set its prices, or no budget.")
 
 
 def variants_by_name(tools: RunResources) -> dict[str, ResolvedVariant]:
@@ -190,7 +190,7 @@ async def continue_plan(plan: Orchestration, means: OrchestrationContext) -> Orc
     require_plan_resources(plan, means)
     base = await prepare_plan_base(plan, means.tools)
     if not store.claim_job(job, means.owner, LEASE_SECONDS, is_owner_dead):
-        raise BadInput(f"Another process carries out plan {plan.id}: let it, or end it first.")
+        raise BadInput(f"Another process runs plan {plan.id}: wait for it, or stop it first.")
     recover_batches(store, unsaved_folder(means), plan.id)
     with unwrap_exception_group():
         async with anyio.create_task_group() as group:

@@ -69,7 +69,7 @@ _ID_PATTERN = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MAX_ID_CHARS - 1}}}")
 def read_blueprint(content: bytes, name: str, variants: Collection[str]) -> OrchestrationPlan:
     """A plan from JSON; a fault names the field."""
     if len(content) > MAX_BLUEPRINT_BYTES:
-        raise BadInput(f"{name} is over {MAX_BLUEPRINT_BYTES >> 20} MB: a plan is shorter.")
+        raise BadInput(f"{name} is larger than {MAX_BLUEPRINT_BYTES >> 20} MB: shorten the plan.")
     blueprint = read_record(parse_json(content, name), OrchestrationPlan, name)
     check_blueprint(blueprint, name, variants)
     return blueprint
@@ -78,19 +78,21 @@ def read_blueprint(content: bytes, name: str, variants: Collection[str]) -> Orch
 def check_blueprint(blueprint: OrchestrationPlan, name: str, variants: Collection[str]) -> None:
     """BadInput for a plan that cannot be carried out."""
     if not blueprint.request.strip():
-        raise BadInput(f"{name} has no request: say what is wanted in the end.")
+        raise BadInput(f"{name} has no request: add `request`.")
     if not blueprint.plan:
-        raise BadInput(f"{name} has no tasks: add some to `plan`.")
+        raise BadInput(f"{name} has no subtasks: add some to `plan`.")
     if len(blueprint.plan) > MAX_SUBTASKS:
-        raise BadInput(f"{name} has {len(blueprint.plan)} tasks: {MAX_SUBTASKS} are the most.")
+        raise BadInput(
+            f"{name} has {len(blueprint.plan)} subtasks: at most {MAX_SUBTASKS} are possible."
+        )
     for task in blueprint.plan:
         if not _ID_PATTERN.fullmatch(task.id):
             raise BadInput(
-                f"{name}: the id {task.id[:80]!r} should be up to {MAX_ID_CHARS} letters, digits, "
-                "dots, dashes and underscores."
+                f"{name}: the id {task.id[:80]!r} must consist of up to {MAX_ID_CHARS} "
+                "letters, digits, dots, dashes and underscores."
             )
         if not task.prompt.strip():
-            raise BadInput(f"{name}: task {task.id!r} asks for nothing: give it a prompt.")
+            raise BadInput(f"{name}: subtask {task.id!r} has no prompt: add one.")
         if task.variant is not None and task.variant not in variants:
             raise unknown_name_error("variant", task.variant, variants)
     sort_by_dependencies(blueprint.plan)
@@ -136,7 +138,7 @@ async def plan_with_model(
         reply = await model.reply(model_request)
         usages.append(reply.usage)
         if reply.stop == "refused":
-            raise MachineFailed(f"{model.name} refused to plan: hand in a plan of your own.")
+            raise MachineFailed(f"{model.name} refused to plan: write the plan yourself.")
         parsed_plan = parse_plan_reply(reply, request, variants)
         if isinstance(parsed_plan, OrchestrationPlan):
             seconds = time.perf_counter() - began
@@ -146,8 +148,8 @@ async def plan_with_model(
         problem = parsed_plan
         model_request = build_plan_repair(model_request, reply, problem)
     raise MachineFailed(
-        f"{model.name} made no plan, not even the second time ({problem[:300].rstrip('.')}): "
-        "try another model, or hand in a plan of your own."
+        f"{model.name} made no valid plan in two tries ({problem[:300].rstrip('.')}): "
+        "try another model, or write the plan yourself."
     )
 
 
@@ -285,9 +287,11 @@ class PlanBudget:
         if budget is not None and self._spent >= budget:
             why = f"${self._spent:.2f} of the budget of ${budget:.2f} are spent"
         elif seconds is not None and time.monotonic() - self._began >= seconds:
-            why = f"the plan's {seconds:g} seconds are over"
+            why = f"the time limit of {seconds:g} seconds is reached"
         if why is not None:
-            self.reached = f"{why}: allow more and `closeloop orchestrate --resume {self._plan}`"
+            self.reached = (
+                f"{why}: raise the limit and run `closeloop orchestrate --resume {self._plan}`"
+            )
         return self.reached
 
 
@@ -316,8 +320,8 @@ def open_handed_in_plan(
     plan = store.plans.load_story(submission.continues).plan
     if not plan.handed_in:
         raise BadInput(
-            f"Plan {plan.id} is carried out by closeloop:"
-            f" `closeloop orchestrate --resume {plan.id}` goes on with it."
+            f"Plan {plan.id} is run by closeloop: continue it with `closeloop "
+            f"orchestrate --resume {plan.id}`."
         )
     return plan
 

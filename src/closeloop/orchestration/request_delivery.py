@@ -110,12 +110,12 @@ from closeloop.text.wording import truncate_words
 Kept = TypeVar("Kept", bound=Record)
 TellDelivery = Callable[[DeliveryProgress], None]
 STEP_TEXTS: dict[DeliveryStep, str] = {
-    "requested": "writing the request down",
+    "requested": "saving the request",
     "worked": "the agent works",
-    "fixed": "the agent mends what the checks found",
+    "fixed": "the agent fixes the findings",
     "checked": "checking the change",
     "saved": "saving the attempt",
-    "branched": "making the branch",
+    "branched": "creating the branch",
     "opened": "opening the pull request",
     "ended": "done",
 }
@@ -250,7 +250,7 @@ def load_delivery_order(store: Store, name: str) -> DeliveryOrder:
     if not name or not matching:
         raise unknown_name_error("delivery", name, known)
     if len(matching) > 1:
-        raise BadInput(f"{name!r} begins several deliveries: type more of it.")
+        raise BadInput(f"{name!r} is a prefix of several deliveries: give more characters.")
     order = store.steps.load_step(delivery_step_key(matching[0], "requested"), DeliveryOrder)
     assert order is not None
     return order
@@ -269,7 +269,9 @@ async def open_delivery(request: DeliveryRequest, tell: TellDelivery) -> AsyncIt
         order = request.order or begin_order(request, context)
         store, owner = context.store, context.owner
         if not store.claim_job(order.job, owner, LEASE_SECONDS, is_owner_dead):
-            raise BadInput(f"Another process delivers {order.id}: let it, or end it first.")
+            raise BadInput(
+                f"Another process runs delivery {order.id}: wait for it, or stop it first."
+            )
         with unwrap_exception_group():
             async with anyio.create_task_group() as group:
                 group.start_soon(partial(maintain_leases, store, owner, least=1))
@@ -375,8 +377,8 @@ async def run_agent_once(
             return FinishedAttempt(made=made, exchanges=exchanges, job=run.order.job)
     cause = result.attempt.cause if result else None
     raise MachineFailed(
-        f"{(cause or 'the machine failed the agent').rstrip('.')}:"
-        f" `closeloop deliver --resume {run.order.id}` tries again."
+        f"{(cause or 'the machine failed').rstrip('.')}: try again with `closeloop "
+        f"deliver --resume {run.order.id}`."
     )
 
 
@@ -542,9 +544,9 @@ async def check_and_mend(
         if mending is None or not mending.tries:
             return CheckedChange(patch=patch, report=bare)
         better = fixer.mended.strip() and _count_left(mending) < _count_failures(run, report)
-        note = mending.note and f"mending stopped early: {mending.note}"
+        note = mending.note and f"fixing stopped early: {mending.note}"
         if not better:
-            note = note or "what the fix cycles made was no better, and is left out"
+            note = note or "the result of the fix cycles was no better, so it is not used"
             return CheckedChange(patch=patch, report=bare, cycles=mending.tries, note=note)
         whole = await _join_patches(run, patch, fixer.mended)
         return CheckedChange(patch=whole, report=bare, cycles=mending.tries, note=note)
@@ -775,15 +777,15 @@ def build_pull_body(
     """What was asked, what came of it, and all that is not well; the report itself follows it."""
     report, unresolved = checked.report, list_unresolved(checked, attempt)
     parts = [f"<!-- closeloop:deliver {order.id} -->"]
-    parts.append(f"**Asked for:** {escape_prose(order.request, 1_000)}")
+    parts.append(f"**Request:** {escape_prose(order.request, 1_000)}")
     if attempt.summary:
-        parts.append(f"**The agent says:** {escape_prose(attempt.summary, 1_500)}")
+        parts.append(f"**Summary by the agent:** {escape_prose(attempt.summary, 1_500)}")
     cycles = f" Fix cycles: {checked.cycles}." if checked.cycles else ""
     parts.append(f"**Checks:** {escape_prose(report_headline(report))}{cycles}")
     if report.held:
-        parts.append("**On hold:** a person must look at it before it is merged.")
+        parts.append("**Blocked:** a person must review it before it is merged.")
     if unresolved:
-        parts.append("### Not resolved")
+        parts.append("### Unresolved")
         parts.append("\n".join(f"- {escape_prose(reason)}" for reason in unresolved))
         parts += [_describe_failure(run) for run in report.tools if has_broken(run) and run.output]
     if order.issue is not None and order.issue.closable:
@@ -858,16 +860,16 @@ async def open_delivery_pull(
     if (known := run.load_step("opened", DeliveredPull)) is not None:
         return known
     if run.request.dry_run:
-        return "It is a dry run: no pull request was opened."
+        return "Dry run: no pull request was opened."
     host, opening = find_delivery_host(run)
     target = run.order.target
     if host is None or opening is None:
         return (
-            "No pull request was opened: there is neither a token nor an app for the host of"
-            " `origin` (GITHUB_TOKEN, GITLAB_TOKEN, or a GitHub App)."
+            "No pull request was opened: the host of `origin` needs a token or an app "
+            "(GITHUB_TOKEN, GITLAB_TOKEN, or a GitHub App)."
         )
     if target is None:
-        return "No pull request was opened: the base is no branch. Name one with --base."
+        return "No pull request was opened: the base is not a branch. Give one with --base."
     wanted = PullDraft(
         title=run.order.title,
         body=build_pull_body(run.order, attempt, checked, run.crew.variant.prompt),

@@ -185,10 +185,10 @@ def decide_gate(rule: Rule, read: ReadQuality | None, setting: bool | None = Non
     if setting is not None:
         return GateDecision(gates=setting, reason="set in closeloop.toml")
     if not rule.gates:
-        return GateDecision(gates=False, reason="not meant to fail a build")
+        return GateDecision(gates=False, reason="advisory by design")
     precision = read.precision if read and read.version == rule.version else None
     if precision is None:
-        reason = f"no finding on real sessions was read yet, and {MIN_READ_FINDINGS} have to be"
+        reason = f"no finding on real sessions was read yet; {MIN_READ_FINDINGS} are needed"
         return GateDecision(gates=False, reason=reason)
     share = f"{precision.hits:g} of {precision.of} right"
     more = MIN_READ_FINDINGS - precision.of
@@ -196,7 +196,7 @@ def decide_gate(rule: Rule, read: ReadQuality | None, setting: bool | None = Non
     assert best is not None
     if best.low < MIN_PRECISION_BOUND:
         least = format_percent(MIN_PRECISION_BOUND)
-        reason = f"{share}: the lower bound {100 * precision.low:.1f} % is under {least}"
+        reason = f"{share}: the lower bound {100 * precision.low:.1f} % is below {least}"
         return GateDecision(gates=False, reason=reason)
     if more > 0:
         verb = "has" if more == 1 else "have"
@@ -210,7 +210,7 @@ def describe_readers(readers: RuleReaders) -> str:
         f"{one.reader} {one.right} of {one.read} right (version {one.version})"
         for one in readers.counts
     ]
-    told = f"Each reader for itself: {', '.join(parts)}."
+    told = f"By reader: {', '.join(parts)}."
     if readers.shared:
         noun = "finding" if readers.shared == 1 else "findings"
         told += f" Two readers agree on {readers.agreeing} of {readers.shared} {noun}."
@@ -226,8 +226,9 @@ def describe_readings(summary: ReadingSummary) -> list[str]:
     if summary.sessions:
         lines.append(
             f"{count_with_noun(summary.sessions, 'whole session')} read, with "
-            f"{count_with_noun(summary.failures, 'clear process failure')}: {summary.caught} found "
-            f"by the rule that is about it, {summary.caught_otherwise} by another rule only."
+            f"{count_with_noun(summary.failures, 'clear process failure')}: "
+            f"{summary.caught} found by the rule for it, {summary.caught_otherwise} "
+            "only by another rule."
         )
     for about, agreement in (
         ("findings", summary.finding_agreement),
@@ -293,7 +294,9 @@ def build_rulebook(
         if silence.rule not in names:
             raise unknown_name_error("rule", silence.rule, names)
         if not silence.reason.strip():
-            raise BadInput(f"Say in `reason` why findings of {silence.rule!r} are not to count.")
+            raise BadInput(
+                f"Give the reason in `reason` why findings of {silence.rule!r} do not count."
+            )
     known_quality = quality_by_rule()
     chosen = tuple(
         _configure_detector(
@@ -356,8 +359,10 @@ def _check_rule_setting(
 ) -> None:
     if key in SWITCHES:
         if not isinstance(value, bool):
-            raise BadInput(f"`{key}` of the rule {rule!r} is true or false, not {value!r}.")
+            raise BadInput(f"`{key}` of the rule {rule!r} must be true or false, not {value!r}.")
     elif key not in thresholds:
         raise unknown_name_error(f"setting of the rule {rule!r}", key, [*SWITCHES, *thresholds])
     elif isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-        raise BadInput(f"`{key}` of the rule {rule!r} is a number from 0 up, not {value!r}.")
+        raise BadInput(
+            f"`{key}` of the rule {rule!r} must be a number of 0 or more, not {value!r}."
+        )

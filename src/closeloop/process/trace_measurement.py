@@ -360,7 +360,9 @@ def classify_ending(reading: TraceReading, findings: Iterable[Finding]) -> Attem
 def _environment_ending(reading: TraceReading, findings: Sequence[Finding]) -> AttemptEnding | None:
     attempt, grade = reading.attempt, reading.grade
     if attempt is not None and attempt.exit == "machine":
-        return _make_ending("environment failure", attempt.cause or "The machine failed the agent.")
+        return _make_ending(
+            "environment failure", attempt.cause or "The machine failed, not the agent."
+        )
     if grade is not None and grade.outcome.result == "unscored" and not _awaits_review(grade):
         return _make_ending("environment failure", grade.outcome.cause or "It could not be graded.")
     for lane in reading.lanes.values():
@@ -369,7 +371,7 @@ def _environment_ending(reading: TraceReading, findings: Sequence[Finding]) -> A
         sign = next((sign for sign in _MACHINE_ERRORS if output and sign in output), None)
         if step is not None and sign is not None:
             return _make_ending(
-                "environment failure", f"The last check said: {sign}.", [step.number]
+                "environment failure", f"The last check reported: {sign}.", [step.number]
             )
     return None
 
@@ -408,7 +410,7 @@ def _reasoning_ending(reading: TraceReading, findings: Sequence[Finding]) -> Att
     attempt, grade = reading.attempt, reading.grade
     if grade is not None and grade.outcome.result == "fail":
         reasons = grade.outcome.reasons
-        return _make_ending("reasoning error", reasons[0] if reasons else "The work did not pass.")
+        return _make_ending("reasoning error", reasons[0] if reasons else "The grade is fail.")
     error = next((finding for finding in findings if finding.severity == "error"), None)
     check = _last_result(reading)
     if error is not None and grade is None and check is not None and check.failed:
@@ -426,7 +428,7 @@ def _reasoning_ending(reading: TraceReading, findings: Sequence[Finding]) -> Att
 def _clean_ending(reading: TraceReading, findings: Sequence[Finding]) -> AttemptEnding | None:
     """The work passed: its grade says so, or the last check of the code as it was left."""
     if reading.grade is not None and reading.grade.outcome.result == "pass":
-        return _make_ending("clean", "The work passed, and the rules found nothing against it.")
+        return _make_ending("clean", "The grade is pass, and there are no findings against it.")
     check = _last_result(reading)
     if check is None or check.failed is not False or reading.grade is not None:
         return None
@@ -435,7 +437,7 @@ def _clean_ending(reading: TraceReading, findings: Sequence[Finding]) -> Attempt
     if backing is not None and check.number < backing.last.number:
         return None
     return _make_ending(
-        "clean", "The last check passed, and nothing was changed since.", [check.number]
+        "clean", "The last check passed, and nothing was changed after it.", [check.number]
     )
 
 
@@ -444,9 +446,9 @@ def _unknown_ending(reading: TraceReading) -> AttemptEnding:
     if reading.grade is not None:
         reason = reading.grade.outcome.cause or "It awaits review."
     elif check is None:
-        reason = "No check says whether the work is right."
+        reason = "No check shows whether the work is right."
     elif check.failed:
-        reason = "The last check failed, and the record does not show why it ended there."
+        reason = "The last check failed, and the trace does not show why the agent stopped."
     else:
         reason = "Code was changed after the last check."
     return AttemptEnding(
@@ -519,14 +521,14 @@ def _tags_from_grade(reading: TraceReading) -> Iterable[ModeTag]:
     if grade is None:
         return
     if grade.out_of_scope:
-        reason = f"{grade.out_of_scope[0]} lies outside the declared scope."
+        reason = f"{grade.out_of_scope[0]} is outside the declared scope."
         yield ModeTag(mode="scope creep", reason=reason, source="grade")
     passes = grade.fail_to_pass is not None and grade.fail_to_pass[0] == grade.fail_to_pass[1]
     if grade.broken and passes:
-        reason = f"The task's tests pass, and {grade.broken[0]} does no more."
+        reason = f"The task's tests pass, but {grade.broken[0]} no longer passes."
         yield ModeTag(mode="silent regression", reason=reason, source="grade")
     if grade.missing_names:
-        reason = f"A failing test says that {grade.missing_names[0]} does not exist."
+        reason = f"A failing test shows that {grade.missing_names[0]} does not exist."
         yield ModeTag(mode="hallucinated API", reason=reason, source="grade")
 
 
@@ -538,7 +540,7 @@ def _tags_from_unopened_files(reading: TraceReading) -> Iterable[ModeTag]:
     opened = _opened_files(reading)
     for needed in _files_of_reference(reading):
         if is_source_path(needed) and not _is_among(needed, opened):
-            reason = f"{needed} had to be changed and was never opened."
+            reason = f"{needed} had to be changed but was never opened."
             yield ModeTag(mode="context blindness", reason=reason, source="grade")
             return
 
@@ -658,8 +660,8 @@ def measure_reading(reading: TraceReading, book: Rulebook) -> Measurement:
 
 def _blame_rule(rule: str, error: Exception) -> PluginFailed:
     return PluginFailed(
-        f"The rule {rule!r} raised {type(error).__name__}: {error}. Switch it off with "
-        f"`enabled = false` in [rules.{rule}] and tell its author."
+        f"The rule {rule!r} raised {type(error).__name__}: {error}. Disable it with "
+        f"`enabled = false` in [rules.{rule}] and report this to its author."
     )
 
 

@@ -110,7 +110,7 @@ def decode_anthropic(answer: Any) -> ModelReply:
     try:
         parsed = msgspec.convert(answer, _AnthropicAnswer)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise MachineFailed(f"That is no message: {error}. Check base_url.") from None
+        raise MachineFailed(f"The reply is not a message: {error}. Check base_url.") from None
     texts, calls = [], []
     for block in parsed.content:
         if block.get("type") == "text" and isinstance(block.get("text"), str):

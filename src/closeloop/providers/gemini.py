@@ -112,9 +112,11 @@ def decode_gemini(answer: Any) -> ModelReply:
     try:
         parsed = msgspec.convert(answer, _GeminiAnswer)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise MachineFailed(f"That is no generated content: {error}. Check base_url.") from None
+        raise MachineFailed(
+            f"The reply is not generated content: {error}. Check base_url."
+        ) from None
     if not parsed.candidates and parsed.prompt_feedback is None:
-        raise MachineFailed("The answer holds no candidate: try again, or try another model.")
+        raise MachineFailed("The reply has no candidate: try again, or try another model.")
     candidate = (
         parsed.candidates[0] if parsed.candidates else _GeminiCandidate(finish_reason="SAFETY")
     )

@@ -58,9 +58,8 @@ def find_model_settings(name: str, models: Mapping[str, ModelSettings]) -> Model
     if model and difflib.get_close_matches(provider, PROVIDERS):
         raise unknown_name_error("model provider", provider, PROVIDERS)
     raise BadInput(
-        f"{unknown_name_error('model', name, models)} "
-        "One may also write openai/NAME, anthropic/NAME, gemini/NAME, scripted:FILE "
-        "or recorded:ATTEMPT."
+        f"{unknown_name_error('model', name, models)} Also possible: openai/NAME, "
+        "anthropic/NAME, gemini/NAME, scripted:FILE and recorded:ATTEMPT."
     )
 
 
@@ -89,7 +88,7 @@ def open_model(
 
         return ScriptedModel(load_script(folder / settings.model), prices)
     if settings.provider == "recorded":
-        raise BadInput(f"{name!r} is a recording, which only `closeloop run` can play.")
+        raise BadInput(f"{name!r} is a recording, which only `closeloop run` can replay.")
     from closeloop.providers import anthropic, gemini, openai
     from closeloop.providers.format_dialect import Dialect
     from closeloop.providers.provider_connection import (
@@ -145,8 +144,8 @@ def require_price(name: str, settings: ModelSettings, limits: Limits) -> None:
     is_free = settings.provider in ("scripted", "recorded") or settings.base_url is not None
     if limits.money is not None and not is_free and find_model_prices(settings) is None:
         raise BadInput(
-            f"The money limit needs the price of {name!r}: "
-            "give its input_price and output_price, or set no money limit."
+            f"The money limit needs the price of {name!r}: set its input_price and "
+            "output_price, or no money limit."
         )
 
 
@@ -156,11 +155,11 @@ def check_base_url(name: str, url: str) -> bool:
         parts = urlsplit(url)
         host, _ = parts.hostname or "", parts.port
     except ValueError:
-        raise BadInput(f"The base_url of {name!r} is not an address: check it.") from None
+        raise BadInput(f"The base_url of {name!r} is not a URL: check it.") from None
     if parts.scheme not in ("http", "https") or not host:
-        raise BadInput(f"The base_url of {name!r} should start with http:// or https://.")
+        raise BadInput(f"The base_url of {name!r} must start with http:// or https://.")
     if "@" in parts.netloc:
-        raise BadInput(f"Take the password out of the base_url of {name!r}: use key_env.")
+        raise BadInput(f"Remove the password from the base_url of {name!r}: use key_env.")
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -191,7 +190,7 @@ def find_key(
         key = environ.get(source, "").strip()
     # Checked here because the HTTP library would quote a bad key in its complaint.
     if not re.fullmatch(r"[\x21-\x7e]*", key):
-        raise BadInput(f"What {source} holds is not a key: it should be one word.")
+        raise BadInput(f"The content of {source} is not a key: it must be one word.")
     return FoundKey(told=source, key=key or None)
 
 
@@ -206,7 +205,7 @@ def _read_key_file(name: str, folder: Path, file: str) -> str:
 def _read_keyring(name: str, settings: ModelSettings) -> str:
     service, slash, user = (settings.key_keyring or "").rpartition("/")
     if not slash:
-        raise BadInput(f"The key_keyring of {name!r} should be 'service/user'.")
+        raise BadInput(f"The key_keyring of {name!r} must be 'service/user'.")
     try:
         keyring = importlib.import_module("keyring")
     except ImportError:
@@ -267,8 +266,8 @@ class ProviderEncoder:
                 rows += _read_embedding_rows(await wire.post_json(payload), len(batch), wire.server)
         except RequestRejected as rejected:
             raise BadInput(
-                f"{wire.server} gives no embeddings by {self._endpoint.model!r}: "
-                f"name another in memory.encoder ({rejected})."
+                f"{wire.server} has no embeddings for {self._endpoint.model!r}: choose "
+                f"another model in memory.encoder ({rejected})."
             ) from None
         finally:
             await wire.close()
@@ -284,8 +283,8 @@ def open_provider_encoder(
     model_settings = find_model_settings(name, settings.models)
     if model_settings.provider != "openai":
         raise BadInput(
-            f"{name!r} gives no embeddings: memory.encoder takes a model of the provider openai, "
-            "or of a server that speaks its format."
+            f"{name!r} has no embeddings: memory.encoder needs a model of the provider "
+            "openai, or of a server with the same API."
         )
     from closeloop.providers import openai
     from closeloop.providers.provider_connection import join_format_url
@@ -324,7 +323,7 @@ def _read_embedding_rows(answer: Any, wanted: int, server: str) -> list[list[flo
             ordered = [rows.get(place) for place in range(wanted)]
             if all(_is_vector(row) for row in ordered):
                 return [row for row in ordered if row is not None]
-    raise MachineFailed(f"{server} sent something other than embeddings: check the address.")
+    raise MachineFailed(f"{server} sent something other than embeddings: check the URL.")
 
 
 def _is_vector(row: Any) -> bool:

@@ -173,7 +173,7 @@ class Budget:
         if limits.money is not None and self.spent >= limits.money:
             raise OutOfBudget(f"${self.spent:.2f} of ${limits.money:.2f} are spent.")
         if self.turns >= limits.turns:
-            raise OutOfBudget(f"{self.turns:,} of {limits.turns:,} turns are taken.")
+            raise OutOfBudget(f"{self.turns:,} of {limits.turns:,} turns are used.")
         self.turns += 1
 
     def add_usage(self, usage: Usage) -> None:
@@ -192,11 +192,11 @@ class Budget:
         self.add_usage(usage)
         if self._limits.money is not None and usage.cost is None:
             raise BadInput(
-                f"The money limit needs the price of {self._name!r}: "
-                "give its input_price and output_price, or set no money limit."
+                f"The money limit needs the price of {self._name!r}: set its "
+                "input_price and output_price, or no money limit."
             )
         if self._limits.tokens is not None and usage.output_tokens is None:
-            raise BadInput(f"{self._name!r} does not count its tokens: set no token limit for it.")
+            raise BadInput(f"{self._name!r} does not report its tokens: remove its token limit.")
 
 
 def sum_tokens(usage: Usage) -> int:

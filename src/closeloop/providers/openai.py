@@ -143,9 +143,11 @@ def decode_openai(answer: Any) -> ModelReply:
     try:
         parsed = msgspec.convert(answer, _OpenaiAnswer)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise MachineFailed(f"That is no chat completion: {error}. Check base_url.") from None
+        raise MachineFailed(
+            f"The reply is not a chat completion: {error}. Check base_url."
+        ) from None
     if not parsed.choices:
-        raise MachineFailed("The answer holds no choice: try again, or try another model.")
+        raise MachineFailed("The reply has no choice: try again, or try another model.")
     choice = parsed.choices[0]
     message = choice.message
     calls = tuple(_decode_call(call) for call in message.tool_calls or ())

@@ -115,7 +115,7 @@ class IncomingAnswer:
                     heard_at = anyio.current_time()
         except _AnswerLost as lost:
             server = self._wire.server
-            raise MachineFailed(f"{server} {lost} in the middle of it: try again later.") from None
+            raise MachineFailed(f"{server} {lost} during a reply: try again later.") from None
 
     async def close(self) -> None:
         await self._response.aclose()
@@ -216,7 +216,7 @@ class ProviderConnection:
         incoming = IncomingAnswer(self, response)
         first = await incoming.read_first_bytes()
         if _ERROR_EVENT.match(first):
-            raise _AnswerLost(f"answered with an error{self._say.read_complaint(first)}")
+            raise _AnswerLost(f"replied with an error{self._say.read_complaint(first)}")
         return incoming
 
     async def _read_answer(self, response: httpx.Response) -> _HttpAnswer:
@@ -255,13 +255,13 @@ class ProviderConnection:
                 f"could not be reached ({self._say.clean_message(str(error))})"
             ) from None
         except httpx.TransportError:
-            raise _AnswerLost("closed the connection before its answer was whole") from None
+            raise _AnswerLost("closed the connection before the reply was complete") from None
         except httpx.DecodingError:
-            raise MachineFailed(f"{self.server} sent a damaged answer: check base_url.") from None
+            raise MachineFailed(f"{self.server} sent a damaged reply: check base_url.") from None
 
     def oversized_answer(self) -> MachineFailed:
         return MachineFailed(
-            f"{self.server} sent an answer of more than {MAX_BODY_BYTES >> 20} MB: check base_url."
+            f"{self.server} sent a reply of more than {MAX_BODY_BYTES >> 20} MB: check base_url."
         )
 
     def _parse_answer(self, answer: _HttpAnswer) -> Any:
@@ -280,7 +280,7 @@ class ProviderConnection:
         else:
             description = "something that is not JSON"
         raise MachineFailed(
-            f"{self.server} answered with {description}: check base_url, or try again."
+            f"{self.server} replied with {description}: check base_url, or try again."
         )
 
 
@@ -343,7 +343,7 @@ class RemoteModel:
         try:
             reply = self._format.decode(answer)
         except MachineFailed as fault:
-            raise MachineFailed(f"{self.wire.server} sent a wrong answer. {fault}") from None
+            raise MachineFailed(f"{self.wire.server} sent an invalid reply. {fault}") from None
         if request.schema is not None and dialect.rung == "tool":
             reply = _tool_call_as_text(reply)
         return msgspec.structs.replace(

@@ -83,20 +83,20 @@ class RefusalMessages:
         endpoint, complaint = self._endpoint, self.read_complaint(body)
         if status in (401, 403) or (status == 400 and _BAD_KEY in body):
             if not self._key:
-                return BadInput(f"{self._server} wants a key: set {endpoint.key_from}.")
+                return BadInput(f"{self._server} requires a key: set {endpoint.key_from}.")
             return BadInput(
-                f"The key in {endpoint.key_from} was refused by {self._server}: check it."
+                f"The key in {endpoint.key_from} was rejected by {self._server}: check it."
             )
         if status == 402 or self.is_out_of_money(body):
-            return BadInput(f"The account at {self._server} has no money left: top it up.")
+            return BadInput(f"The account at {self._server} has no credit left: add credit.")
         if status == 404:
             return ModelMissing(
                 f"{self._server} has no model named {endpoint.model!r}: check model and base_url."
             )
         if status == 413 or _TOO_LONG.search(complaint):
-            message = f"The conversation is longer than {endpoint.model} can take{complaint}."
+            message = f"The conversation exceeds the context window of {endpoint.model}{complaint}."
             return ConversationTooLong(message, status, self._without_key(body))
-        message = f"{self._server} refused the request with {describe_status(status)}{complaint}"
+        message = f"{self._server} rejected the request with {describe_status(status)}{complaint}"
         message = f"{message}: check the settings of {endpoint.model!r}."
         return RequestRejected(message, complaint, status, self._without_key(body))
 

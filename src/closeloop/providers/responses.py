@@ -34,7 +34,7 @@ def decode_responses(answer: Any) -> ModelReply:
     try:
         parsed = msgspec.convert(answer, _ResponsesAnswer)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise MachineFailed(f"That is no response: {error}. Check base_url.") from None
+        raise MachineFailed(f"The reply is not a response: {error}. Check base_url.") from None
     texts: list[str] = []
     calls: list[ModelToolCall] = []
     is_refused = False

@@ -42,7 +42,9 @@ async def serve_script(script: Script, port: int = 0) -> AsyncIterator[str]:
         try:
             server_socket.bind(("127.0.0.1", port))
         except (OSError, OverflowError):
-            raise BadInput(f"Port {port} cannot be had: choose another, or 0 for any.") from None
+            raise BadInput(
+                f"Cannot listen on port {port}: choose another with --port, or 0 for a free one."
+            ) from None
         server = _ScriptServer(
             uvicorn.Config(
                 build_script_app(script),
@@ -133,9 +135,9 @@ async def _read_payload(request: Request) -> dict[str, object]:
         async for chunk in request.stream():
             body += chunk
             if len(body) > MAX_REQUEST_BYTES:
-                raise BadInput(f"A request may have {MAX_REQUEST_BYTES >> 20} MB.")
+                raise BadInput(f"A request may be at most {MAX_REQUEST_BYTES >> 20} MB.")
     if timer.cancelled_caught:
-        raise BadInput(f"The body did not come within {BODY_SECONDS:.0f} seconds.")
+        raise BadInput(f"The body did not arrive within {BODY_SECONDS:.0f} seconds.")
     try:
         return msgspec.json.decode(body, type=dict[str, object])
     except (ValueError, RecursionError):

@@ -79,7 +79,7 @@ def _construct_map(loader: Any, node: yaml.MappingNode) -> _LineMap:
         if not isinstance(key, str):
             problem = f"the key {key!r} is not text: quote it"
         elif key in result:
-            problem = f"{key!r} is there twice: make it a list"
+            problem = f"{key!r} occurs twice: make it a list"
         if problem:
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=key_node.start_mark)
         result[key] = loader.construct_object(value_node, deep=True)
@@ -128,7 +128,7 @@ def _parse_dialogue(data: Any, path: str, number: int) -> ScriptDialogue:
     turns = tuple(_parse_turn(item, path, at) for item in _require_list(data, "turns", at))
     for turn in turns[:-1]:
         if turn.repeat and turn.when is None:
-            raise BadInput(f"{at}: a turn that repeats always hides those below: give it a `when`.")
+            raise BadInput(f"{at}: a turn that always repeats hides those below: give it a `when`.")
     label = f"dialogue {number}" + (f" ({prompt})" if prompt else "")
     return ScriptDialogue(label=label, prompt=_compile_pattern(data, "prompt", at), turns=turns)
 
@@ -312,7 +312,7 @@ def _find_dialogue(script: Script, messages: Sequence[ChatMessage]) -> ScriptDia
         if dialogue.prompt is None or dialogue.prompt.search(first):
             return dialogue
     raise MachineFailed(
-        f"{script.path}: no dialogue is for {_first_text_line([first])!r}: add one."
+        f"{script.path}: no dialogue matches {_first_text_line([first])!r}: add one."
     )
 
 
@@ -369,7 +369,7 @@ def _build_arguments(
             if isinstance(names, list) and names:
                 return {str(names[0]): action.arguments}
             raise BadInput(
-                f"{script.path}: {tool.name!r} takes no text: give its arguments by name."
+                f"{script.path}: {tool.name!r} does not take text: give its arguments by name."
             )
     fault = unknown_name_error("tool", action.tool, (tool.name for tool in tools))
     raise BadInput(f"{script.path}: {fault}")

@@ -62,7 +62,8 @@ def _check_value(value: Any, schema: Any, root: dict[str, Any], at: str) -> Iter
     unknown_keywords = schema.keys() - _KNOWN_KEYWORDS
     if unknown_keywords:
         raise BadInput(
-            f"JSON schemas with {min(unknown_keywords)!r} cannot be checked: say it otherwise."
+            f"JSON schemas with {min(unknown_keywords)!r} are not supported: write the "
+            "schema without it."
         )
     kinds = schema.get("type", ())
     kinds = (kinds,) if isinstance(kinds, str) else kinds
@@ -180,8 +181,8 @@ async def ask_json(model: Model, request: ModelRequest) -> ModelReply:
         raise MachineFailed(f"{model.name} refused to answer: {truncate_words(reply.text, 200)}")
     if problems_found:
         raise MachineFailed(
-            f"{model.name} did not answer with the JSON that was asked for, "
-            f"not even the second time ({'; '.join(problems_found[:3])}): try another model."
+            f"{model.name} did not reply with the requested JSON in two tries "
+            f"({'; '.join(problems_found[:3])}): try another model."
         )
     return msgspec.structs.replace(reply, value=value)
 
@@ -277,6 +278,4 @@ async def ask_with_repair(
         current_request = replace(
             request, messages=(*request.messages, reply_message, repair_message)
         )
-    return ModelAnswer(
-        None, f"the model gave no answer that can be read: {why}"[:500], sum_usage(usages)
-    )
+    return ModelAnswer(None, f"the model gave no valid reply: {why}"[:500], sum_usage(usages))

@@ -38,33 +38,33 @@ def count_prompt_tokens(usage: Usage) -> int | None:
 
 
 class Attempt(Record):
-    """One agent, one task, one try: the unit everything else points at."""
+    """One variant trying one task once, or an imported session."""
 
     id: str
     origin: Origin
     task: str | None = None
-    """None for work that was not ours to ask: an imported production session."""
+    """Id of the task; None for an imported session."""
     task_digest: str | None = None
     variant: str | None = None
     """The variant's digest."""
     experiment: str | None = None
-    """The one it was made for; others that ask for the same may count it too."""
+    """The experiment it was run for; others with the same task and variant count it too."""
     number: int = 1
     """Which repeat of the task this is."""
     retry: int = 0
-    """How often this repeat was begun again because it could not be scored."""
+    """How often this repeat was started again because it could not be scored."""
     parent: str | None = None
     """The attempt that this one retries; of a session, its version before it grew."""
     started: Time | None = None
     ended: Time | None = None
     exit: Exit
     cause: str | None = None
-    """What stopped it, in words, when it did not finish."""
+    """Why it did not finish."""
     usage: Usage = Usage()
     summary: str | None = None
     """The agent's last words."""
     sandbox: str | None = None
-    """How it was caged, and what was not enforced."""
+    """Which sandbox was used, and which limits it did not enforce."""
     branch: str | None = None
     repo: str | None = None
     user: str | None = None
@@ -153,11 +153,11 @@ class IntegrityCheck(Record):
 
 
 class Grade(Record):
-    """What grading found, as facts."""
+    """The result of testing an attempt's change."""
 
     attempt: str
     grading: str
-    """The task's grading digest: another one asks for another grade."""
+    """The task's grading digest; when it changes, the attempt is graded again."""
     version: int
     """Of the grader."""
     outcome: Outcome
@@ -175,9 +175,9 @@ class Grade(Record):
     """Files the agent had changed though they decide its verdict: what is protected, what steers
     tests, what the acceptance runs through."""
     set_aside: tuple[str, ...] = ()
-    """Other tests that the agent added or changed: they neither help nor harm it."""
+    """Other tests that the agent added or changed; they do not count."""
     integrity: tuple[IntegrityCheck, ...] = ()
-    """Of a pass, and of a pass that was not believed: the conditions that were looked at."""
+    """The conditions that a pass had to meet, and whether it did."""
     evidence: Literal["confirmed", "reported", "weak"] | None = None
     """How a pass is known: tests confirmed in a second process, reported once, or exit codes."""
     files_precision: float | None = None

@@ -40,7 +40,7 @@ class FileChange(Record):
 
 
 class Change(Record):
-    """A patch and what it touches."""
+    """A diff with its base."""
 
     base: str | None = None
     head: str | None = None
@@ -185,27 +185,27 @@ class Risk(Record):
 
 
 class ChangeReport(Record):
-    """All of it."""
+    """The result of a check: verdict, reasons, tool runs, findings and risk."""
 
     change: Change
     title: str
-    """What was looked at: `main..feature`, `working tree`, `#12`."""
+    """What was checked: `main..feature`, `working tree`, `#12`."""
     verdict: ReportVerdict
     reasons: tuple[str, ...] = ()
-    """Why it is not a plain pass."""
+    """Why the verdict is not a pass."""
     held: bool = False
-    """Whether its risk alone is enough to wait for a person: `check.hold_at`."""
+    """Whether the risk alone requires a person: `check.hold_at`."""
     gate: GatePolicy = "regression_only"
     tiers: tuple[CheckTier, ...] = ("tools", "quality", "risk")
-    """Those that were asked for."""
+    """The tiers that were requested."""
     tools: tuple[ToolRun, ...] = ()
     mending: MendingResult | None = None
     findings: tuple[Finding, ...] = ()
     risk: Risk | None = None
     grade: Outcome | None = None
-    """Of an attempt's change: what its task's own acceptance said of it."""
+    """Of an attempt's change: the outcome by its task's acceptance."""
     unmeasured: tuple[Unmeasured, ...] = ()
-    """What could not be looked at, and why."""
+    """What could not be checked, and why."""
     version: int = 1
     at: Time | None = None
     seconds: float | None = None

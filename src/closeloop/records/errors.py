@@ -17,13 +17,13 @@ from collections.abc import Iterable
 
 
 class Fault(Exception):
-    """Something went wrong that we can name."""
+    """The base of all errors that closeloop raises on purpose. Its text says what to do."""
 
     exit_code = 1
 
 
 class BadInput(Fault):
-    """The user gave us something wrong."""
+    """The input is wrong: the user must act."""
 
     exit_code = 2
 
@@ -33,13 +33,13 @@ class ReadOnlyStore(BadInput):
 
 
 class PluginFailed(Fault):
-    """A plug-in raised."""
+    """A plug-in raised an exception: its author must act."""
 
     exit_code = 3
 
 
 class MachineFailed(Fault):
-    """The sandbox, disk, network, a provider or the database let us down."""
+    """The sandbox, disk, network, a provider or the database failed."""
 
     exit_code = 4
 
@@ -66,6 +66,6 @@ def unknown_name_error(
         return BadInput(f"No {kind} named {name!r}.{guess} `{listing}` lists them.")
     near = difflib.get_close_matches(name, names, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    no_names_advice = "None is known here: add one, or go to the project that has it."
+    no_names_advice = "None exists here: add one, or change to the project that has it."
     listed = f"Known: {', '.join(names)}." if names else no_names_advice
     return BadInput(f"No {kind} named {name!r}.{hint} {listed}")

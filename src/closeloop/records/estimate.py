@@ -349,7 +349,7 @@ class VariantComparison(Record):
 
 
 class CompareReport(Record):
-    """All variants against the first."""
+    """A comparison of variants: the first is the baseline of all others."""
 
     sides: tuple[VariantSide, ...]
     pairs: tuple[VariantComparison, ...] = ()

@@ -195,10 +195,10 @@ class AttemptEnding(Record):
 
 
 class Measurement(Record):
-    """All that the rules say of one trace."""
+    """The measures of one trace, and the findings of all rules."""
 
     rules: str
-    """Identity of the rules, their versions and thresholds: another one asks for another look."""
+    """Digest of the rules, their versions and thresholds; when it changes, measure again."""
     findings: tuple[Finding, ...] = ()
     unmeasured: tuple[Unmeasured, ...] = ()
     whole: Measures = Measures()
@@ -206,7 +206,7 @@ class Measurement(Record):
     score: ProcessScore = ProcessScore()
     modes: tuple[ModeTag, ...] = ()
     examined: tuple[tuple[FailureMode, ModeSource], ...] = ()
-    """Which modes were looked for, and by what: only there is a mode that is not shown absent."""
+    """Which failure modes were looked for, and by what."""
     modules: int | None = None
     """Packages or top folders that the change touches; None without one on record."""
     opened_precision: float | None = None
@@ -214,4 +214,4 @@ class Measurement(Record):
     """Of the files that the agent opened, against those that the reference changes."""
     ending: AttemptEnding | None = None
     features: dict[str, float] = {}
-    """What triage estimates success from; what is not known is not there."""
+    """Features that triage uses; unknown ones are absent."""

@@ -127,7 +127,7 @@ class Recording(Record):
 
 
 class Assignment(Record):
-    """What an agent is given to work on."""
+    """What an agent works on, and with which sandbox, model and limits."""
 
     prompt: str
     system: str | None
@@ -135,7 +135,7 @@ class Assignment(Record):
     cage: Sandbox
     model: Model | None
     door: ModelProxy | None = None
-    """The same model, for a program of others."""
+    """The same model as an HTTP address, for agents that are other programs."""
     variant: Variant
     limits: Limits
     answer: Callable[[str], str | None]
@@ -145,7 +145,7 @@ class Assignment(Record):
 
 
 class Work(Record):
-    """What an agent did."""
+    """The result of an agent's work."""
 
     exit: Exit
     trace: Trace
@@ -153,9 +153,9 @@ class Work(Record):
     cause: str | None = None
     summary: str | None = None
     recordings: tuple[Recording, ...] = ()
-    """The agent's own files, from which the trace is read when the agent has not told it."""
+    """The agent's own files; the trace is read from them when it is empty."""
     feedback: str | None = None
-    """What the agent says it lacked, where it was asked."""
+    """What the agent said it lacked, where it was asked."""
 
 
 class RecordingSource(Protocol):
@@ -298,27 +298,27 @@ class Encoder(Protocol):
 
 
 class Agent(Protocol):
-    """Works on an assignment inside its cage until it is done or stopped."""
+    """What an agent plug-in implements: it works on an assignment in its sandbox."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def version(self) -> str | None:
-        """Of the agent that will run, where that can be known beforehand."""
+        """The version that will run, where it is known beforehand."""
         ...
 
     def prompt(self, system: str | None) -> tuple[str, str]:
-        """The system prompt it will really use, and its tools, as text: the prompt's identity."""
+        """Return the system prompt and the tools, as text: the identity of the prompt."""
         ...
 
     async def work(self, assignment: Assignment) -> Work:
-        """What the agent does wrong is its exit; MachineFailed says that we failed it."""
+        """Do the work. An agent's failure is its exit; raise MachineFailed only for ours."""
         ...
 
 
 class ScoredAttempt(Record):
-    """What a scorer is shown: all that is kept of one attempt."""
+    """What a scorer gets: everything stored of one attempt."""
 
     attempt: Attempt
     task: Task | None = None

@@ -32,7 +32,7 @@ class ScoreSettings(Record, forbid_unknown_fields=True):
 
 
 class ScoreDefinition(ScoreSettings):
-    """What the scores of one name mean."""
+    """The definition of a score."""
 
     name: str
     source: ScoreSource | None = None
@@ -40,13 +40,13 @@ class ScoreDefinition(ScoreSettings):
 
 
 class Score(Record):
-    """One thing that somebody or something said of one attempt."""
+    """A named value of one attempt from one source."""
 
     attempt: str
     name: str
     value: float | None = None
     label: str | None = None
-    """Of a label the word; both None: whoever was asked has no say."""
+    """The label, for scores of that kind. With value and label None, the source abstained."""
     source: ScoreSource
     version: str = ""
     """Of what computed it: the judge's version, the digest of the code."""

@@ -51,7 +51,7 @@ class Task(Record):
     id: str
     prompt: str
     prompt_by: Literal["person", "model"] = "person"
-    """Who put the request into words: a model, where a mined one was reworded."""
+    """Who worded the request: a model, where a mined one was reworded."""
     repo: str | None = None
     """Path or address of a git repository; None for a question that needs no code."""
     base: str | None = None
@@ -69,9 +69,9 @@ class Task(Record):
     facts: tuple[str, ...] = ()
     """Texts that must survive every handoff."""
     ambiguous: bool = False
-    """The request lacks a decision: a question before the first edit is right."""
+    """The request lacks a decision: the agent should ask before its first edit."""
     answers: dict[str, str] = {}
-    """What the user says when asked: regular expression over the question → answer."""
+    """Replies to questions: regular expression over the question → answer."""
     tags: tuple[str, ...] = ()
     split: TaskSplit = "dev"
     origin: str = "written"
@@ -144,7 +144,7 @@ class Variant(Record):
     model: str | None = None
     """A name from the configuration, `provider/model`, `scripted:FILE` or `recorded:ATTEMPT`."""
     model_digest: str | None = None
-    """Of what the name stands for: the script's content, or provider, model and address."""
+    """Digest of the script's content, or of provider, model and address."""
     prompt: str | None = None
     """Id of the PromptVersion; None is the agent's own."""
     settings: dict[str, str | int | float | bool] = {}

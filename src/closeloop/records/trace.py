@@ -183,7 +183,7 @@ class Trace(Record):
     lanes: tuple[Lane, ...] = ()
     events: tuple[AnyEvent, ...] = ()
     skipped: dict[str, int] = {}
-    """What could not be read: reason → how many records."""
+    """Records that could not be read: reason → number."""
 
     def __repr__(self) -> str:
         return f"<Trace {self.reader}: {len(self.events)} events, {len(self.lanes)} lanes>"
@@ -226,15 +226,15 @@ def event_summary(event: AnyEvent) -> str:
 
 
 class Session(Record):
-    """What a reader makes of files; everything but the trace may be absent."""
+    """A recorded session, as a reader read it from files."""
 
     id: str
-    """The agent's own name for it, or the digest of its content where it has none."""
+    """The agent's own id, or a digest of the content where it has none."""
     agent: str
     trace: Trace
     agent_version: str | None = None
     model: str | None = None
-    """The one that said most."""
+    """The model with the most output."""
     system: str | None = None
     """The system prompt, where the files hold it."""
     started: Time | None = None
@@ -242,7 +242,7 @@ class Session(Record):
     exit: Exit = "finished"
     cause: str | None = None
     usage: Usage = Usage()
-    """Of all lanes, each provider message counted once."""
+    """Of all lanes; each provider message is counted once."""
     summary: str | None = None
     """The agent's last words."""
     directory: str | None = None
@@ -250,10 +250,10 @@ class Session(Record):
     commit: str | None = None
     user: str | None = None
     parent: str | None = None
-    """The session that started this one, where that was not found beside it."""
+    """The session that started this one, where it was not found beside it."""
     links: dict[str, str] = {}
     copy: Literal["exported", "printed"] | None = None
-    """Written out by the agent or a tool: where the agent's own files are, these tell more."""
+    """Set for an export or printed output; the agent's own files hold more."""
 
     def __repr__(self) -> str:
         return f"<Session {self.id} of {self.agent}: {len(self.trace.events)} events>"

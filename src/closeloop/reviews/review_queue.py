@@ -237,13 +237,13 @@ def require_named_questions(settings: ReviewSettings, file: str = "closeloop.tom
     for name, text in settings.questions.items():
         if not _QUESTION_NAME.fullmatch(name):
             raise BadInput(
-                f"{file}: the question {name!r} must be named in small letters, digits "
-                "and '-', as in `no-new-dependency`."
+                f"{file}: the name of the question {name!r} must consist of lower-case "
+                "letters, digits and '-', as in `no-new-dependency`."
             )
         if name in taken:
-            raise BadInput(f"{file}: the question {name!r} is asked anyway: rename it.")
+            raise BadInput(f"{file}: the question {name!r} is a built-in question: rename it.")
         if not text.strip():
-            raise BadInput(f"{file}: the question {name!r} says nothing: write it out.")
+            raise BadInput(f"{file}: the question {name!r} has no text: add one.")
 
 
 def get_answer(review: ReviewAnswers, name: str) -> str | None:
@@ -273,17 +273,17 @@ def require_complete_review(review: HumanReview, questions: Sequence[ReviewQuest
     """BadInput for answers that leave a question open, or answer one that is not asked."""
     for question in questions:
         if not question.optional and get_answer(review, question.name) is None:
-            raise BadInput(f"Answer this too: {question.text}")
+            raise BadInput(f"A required answer is missing: {question.text}")
     asked = {question.name for question in questions} - {*CRITERIA}
     fields = (*_YES_NO_FIELDS, "outside")
     for name in (*(one for one in fields if getattr(review, one) is not None), *review.answers):
         if name not in asked:
             raise BadInput(
-                f"There is no question {name!r} about {review.item}: "
-                f"known are {', '.join(sorted(asked - {*ANSWER_FIELDS})) or 'none'}."
+                f"There is no question {name!r} about {review.item}. Known: "
+                f"{', '.join(sorted(asked - {*ANSWER_FIELDS})) or 'none'}."
             )
     if not review.reviewer.strip():
-        raise BadInput("Say who reviews: --reviewer NAME.")
+        raise BadInput("The reviewer is unknown: add --reviewer NAME.")
 
 
 def read_answers(
@@ -293,7 +293,7 @@ def read_answers(
     value = parse_json(content, file)
     objects = value if isinstance(value, list) else [value]
     if not objects or not all(isinstance(one, dict) for one in objects):
-        raise BadInput(f"{file} should hold one JSON object with answers, or a list of them.")
+        raise BadInput(f"{file} must contain one JSON object with answers, or a list of them.")
     defaults = {"reviewer": who, "at": now.isoformat(), **({"item": item} if item else {})}
     return [
         read_answer_object({**defaults, **answers}, file if len(objects) == 1 else f"{file}, {at}")
@@ -315,10 +315,10 @@ def read_answer_object(answers: dict[str, Any], name: str) -> HumanReview:
 def _find_bad_values(review: HumanReview) -> Iterator[str]:
     for criterion in review.dimensions:
         if criterion not in CRITERIA:
-            yield f"no dimension {criterion!r}: known are {', '.join(CRITERIA)}"
+            yield f"no criterion {criterion!r}; known: {', '.join(CRITERIA)}"
     seconds = review.seconds
     if seconds is not None and not (math.isfinite(seconds) and 0 <= seconds <= MAX_REVIEW_SECONDS):
-        yield f"'seconds' must be from 0 to {MAX_REVIEW_SECONDS:.0f}, the time that a review took"
+        yield f"'seconds', the duration of the review, must be from 0 to {MAX_REVIEW_SECONDS:.0f}"
     if len(review.notes) > MAX_REVIEW_NOTE_CHARACTERS:
         yield f"'notes' has more than {MAX_REVIEW_NOTE_CHARACTERS:,} characters: shorten it"
 
@@ -445,7 +445,7 @@ def load_blind_trace(queue: ReviewQueue, name: str, label: str = "") -> Trace | 
     rows = _list_task_rows(queue.store, attempt)
     peers = dict(zip(SIDE_LABELS, _choose_peers(rows, attempt), strict=False))
     if label and label not in peers:
-        raise BadInput(f"There is no attempt {label!r} beside {attempt.id}.")
+        raise BadInput(f"There is no attempt {label!r} to compare with {attempt.id}.")
     trace = queue.store.load_trace(peers.get(label, attempt.id))
     return trace and mask_trace(trace, _mask_variants(queue, rows))
 
@@ -454,7 +454,7 @@ def _describe_grade(grade: Grade | None) -> str:
     if grade is None:
         return "not graded"
     fixed, kept = grade.fail_to_pass, grade.pass_to_pass
-    parts = [f"{fixed[0]} of {fixed[1]} tests mended"] if fixed else []
+    parts = [f"{fixed[0]} of {fixed[1]} tests fixed"] if fixed else []
     parts += [f"{kept[0]} of {kept[1]} still pass"] if kept else []
     return ", ".join(parts) or grade.outcome.result
 
@@ -605,7 +605,7 @@ def next_item(
 ) -> ReviewItem | None:
     """What somebody should look at now; if they take it, it is theirs for a day."""
     if not reviewer.strip():
-        raise BadInput("Say who reviews: --reviewer NAME.")
+        raise BadInput("The reviewer is unknown: add --reviewer NAME.")
     desk = load_queue_state(queue, now)
     chosen = choose_next_item(desk, reviewer)
     if chosen is None:

@@ -50,7 +50,7 @@ def find_rule(store: Store, start: str) -> TeamRule:
     matching_rules = [rule for rule in store.memory.list_rules() if rule.id.startswith(start)]
     if not start or len(matching_rules) != 1:
         if len(matching_rules) > 1:
-            raise BadInput(f"{start!r} begins several rules: type more of it.")
+            raise BadInput(f"{start!r} is a prefix of several rules: give more characters.")
         raise unknown_name_error("rule", start, [rule.id for rule in store.memory.list_rules()])
     return matching_rules[0]
 
@@ -121,10 +121,11 @@ def add_rule(
 def merge_rules(store: Store, rule: TeamRule, into: TeamRule, who: str, now: datetime) -> None:
     """One rule for two that say the same: its examples go over, and it is retired."""
     if rule.id == into.id:
-        raise BadInput("Those are one rule already: name two.")
+        raise BadInput("Both are the same rule: give two different rules.")
     if compare_remarks(rule.text, into.text) == "opposite":
         raise BadInput(
-            f"{rule.text!r} and {into.text!r} want the contrary: retire the one that does not hold."
+            f"{rule.text!r} and {into.text!r} contradict each other: retire the one "
+            "that does not apply."
         )
     moved = tuple(replace(one, put_by=who) for one in rule.examples)
     store.memory.save_examples(replace(into, examples=moved))
@@ -198,7 +199,7 @@ def keep_likest(repeats: Sequence[RepeatedRemark]) -> list[RepeatedRemark]:
 def keep_proved_check(store: Store, rule: TeamRule, proof: CheckProof) -> TeamRule:
     """A rule with the check that was proved for it; nothing else becomes one."""
     if not proof.proved or proof.check is None:
-        raise BadInput(f"No check is kept that is not proved: {proof.why}.")
+        raise BadInput(f"Only a verified check can be saved: {proof.why}.")
     changed = replace(rule, check=proof.check)
     store.memory.save_rule(changed)
     return changed
@@ -217,9 +218,9 @@ def with_learned_rules(settings: CheckSettings, store: Store, repo: str | None) 
 def _parse_sentence(text: str) -> str:
     line = " ".join(text.split())
     if not comparable_words(line):
-        raise BadInput("Say the rule in a sentence.")
+        raise BadInput("The rule is empty: write one sentence.")
     if len(line) > MAX_QUOTE_CHARS:
-        raise BadInput(f"A rule has at most {MAX_QUOTE_CHARS} characters: say it shorter.")
+        raise BadInput(f"A rule may have at most {MAX_QUOTE_CHARS} characters: shorten it.")
     return line
 
 
@@ -329,11 +330,11 @@ def load_reviewed_code(
     said = [one for one in pull.comments if correction_id(pull, "comment", one.id) in keys]
     comment = next((one for one in said if one.path and one.hunk), None)
     if comment is None or comment.path is None:
-        return f"no comment on #{pull.number} that taught it stands at a line of code"
+        return f"no comment on #{pull.number} that led to the rule refers to a line of code"
     final = pull.merge_commit or pull.head
     after = _read_file(repository, final, comment.path)
     if final is None or after is None:
-        return f"this clone does not have {comment.path} as #{pull.number} left it"
+        return f"this clone does not contain {comment.path} as of #{pull.number}"
     reviewed = _reviewed_file(comment, _read_file(repository, comment.sha, comment.path))
     corrected = _changed_file(comment.path, after, list_new_lines(reviewed.lines, after))
     if not corrected.added and reviewed.lines == after:
@@ -348,23 +349,25 @@ def prove_check(check: RepoRule, code: ReviewedCode) -> CheckProof:
         return replace(proof, why=reason)
     lines = sorted(set(find_matches(check, code.reviewed)))
     if not lines:
-        return replace(proof, why=f"it does not fire on the code that #{code.pull} was told of")
+        return replace(proof, why=f"it does not match the code that was criticised in #{code.pull}")
     fires = tuple(f"{code.path}:{line}" for line in lines)
     left = {line.strip() for line in code.corrected.lines}
     stays = [line for line in lines if code.reviewed.line_at(line).strip() in left]
     again = sorted(set(find_matches(check, code.corrected)))
     if stays or again:
         line = again[0] if again else stays[0]
-        why = f"it fires on the correction too, at {code.path}:{line}"
+        why = f"it also matches the correction, at {code.path}:{line}"
         return replace(proof, fires=fires, why=why)
-    why = f"it fires on the code that #{code.pull} was told of, and is silent on the correction"
+    why = (
+        f"it matches the code that was criticised in #{code.pull} and does not match the correction"
+    )
     return replace(proof, proved=True, fires=fires, why=why)
 
 
 def reject_check(check: RepoRule) -> str | None:
     """Why a check is not even tried."""
     if len(check.pattern or check.text or "") > MAX_CHECK_CHARS:
-        return f"a check has at most {MAX_CHECK_CHARS} characters"
+        return f"a check may have at most {MAX_CHECK_CHARS} characters"
     if (check.text or "").strip() in ("", ".", ".*", ".+") and check.pattern is None:
         return "it matches everything"
     return unusable_reason(check)
@@ -398,13 +401,13 @@ def count_today(proof: CheckProof, root: Path, repository: GitRepository) -> Che
 def describe_proof(proof: CheckProof) -> str:
     """What somebody should know before the check is accepted."""
     if not proof.proved or proof.check is None:
-        return f"Not checked by a program: {proof.why}."
+        return f"No automatic check: {proof.why}."
     what = proof.check.pattern or proof.check.text
     today = (
-        f"it would fire {count_with_noun(proof.today, 'time')} today, in"
-        f" {count_with_noun(proof.files, 'file')}"
+        f"it has {count_with_noun(proof.today, 'match', 'matches')} today, in "
+        f"{count_with_noun(proof.files, 'file')}"
         if proof.today
-        else "it would not fire today"
+        else "it has no matches today"
     )
     return f"{what}: {proof.why}; {today}."
 
@@ -417,7 +420,7 @@ async def prove_rule(
     model: Model | None = None,
 ) -> CheckProof:
     """The first check that is proved on a pull request a rule came from, with what it costs."""
-    best = CheckProof(proved=False, why="it came from no pull request that is known here")
+    best = CheckProof(proved=False, why="it does not come from a known pull request")
     for pull in pulls:
         code = load_reviewed_code(rule, pull, repository)
         if isinstance(code, str):
@@ -428,7 +431,7 @@ async def prove_rule(
             checks.append(asked)
         if not checks:
             best = CheckProof(
-                proved=False, why="its words name no code to look for", pull=pull.number
+                proved=False, why="its text names no code to search for", pull=pull.number
             )
         for check in checks:
             proof = prove_check(check, code)

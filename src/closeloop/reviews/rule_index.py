@@ -206,7 +206,7 @@ def open_encoder(settings: Settings, root: Path, environ: Mapping[str, str]) -> 
         encoder: Encoder = plugins.load_plugin("encoders", name)
         if not encoder.ready():
             raise BadInput(
-                f"The encoder {name!r} is not here: run `closeloop admin encoder install`."
+                f"The encoder {name!r} is not installed: run `closeloop admin encoder install`."
             )
         return encoder
     from closeloop.providers.model_opening import open_provider_encoder as open_provider
@@ -238,13 +238,13 @@ def encode_texts(texts: Sequence[str], encoder: Encoder) -> NDArray[np.float32]:
         raise
     except Exception as error:
         raise PluginFailed(
-            f"The encoder {encoder.id!r} failed ({error}): report it to its author, or name "
-            "another in memory.encoder."
+            f"The encoder {encoder.id!r} failed ({error}): report it to its author, or "
+            "choose another in memory.encoder."
         ) from error
     if wrong:
         raise PluginFailed(
-            f"The encoder {encoder.id!r} gave {rows.shape} for {len(texts)} texts: report it to "
-            "its author."
+            f"The encoder {encoder.id!r} returned {rows.shape} for {len(texts)} texts: "
+            "report it to its author."
         )
     return rows
 

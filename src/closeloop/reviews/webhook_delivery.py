@@ -107,9 +107,9 @@ def build_target(name: str, written: WebhookSettings, secret: str | None) -> Web
     """BadInput for a webhook to which nothing may be sent."""
     parts = urlsplit(written.url)
     if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOCAL_HOSTS):
-        raise BadInput(f"webhooks.{name}: give an address that begins with https.")
+        raise BadInput(f"webhooks.{name}: the URL must start with https.")
     if not secret:
-        raise BadInput(f"webhooks.{name}: set {written.secret_env} to the key to sign with.")
+        raise BadInput(f"webhooks.{name}: set {written.secret_env} to the signing key.")
     return WebhookTarget(name=name, url=written.url, secret=secret, events=written.events)
 
 

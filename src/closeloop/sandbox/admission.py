@@ -47,8 +47,8 @@ ALONE_TIMEOUT_FACTOR = 3
 """A suite that is run again, alone, has so many times its time."""
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.01, 0.2
 OVERSUBSCRIBED_MESSAGE = (
-    "The machine was oversubscribed until the time was up, and again when nothing else was "
-    "tested: run it with less beside it, or with a longer timeout."
+    "The machine was overloaded until the time limit, and again when nothing else was "
+    "tested: run fewer processes at the same time, or raise the timeout."
 )
 Result = TypeVar("Result")
 

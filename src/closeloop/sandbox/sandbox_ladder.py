@@ -426,7 +426,7 @@ def _launcher_command(
 
 
 PROBE_SECONDS = 20.0
-UNFILTERED_NOTE = "This kernel filters no system calls (seccomp is missing)."
+UNFILTERED_NOTE = "This kernel does not filter system calls (seccomp is missing)."
 
 
 def find_sandbox(settings: SandboxSettings, cache: Path) -> SandboxBackend:
@@ -436,7 +436,11 @@ def find_sandbox(settings: SandboxSettings, cache: Path) -> SandboxBackend:
         folder.mkdir(parents=True, exist_ok=True)
     view = inspect_machine(settings)
     guards = SandboxLimits(
-        kind="none", files=False, network=False, processes=False, note="Commands run uncaged."
+        kind="none",
+        files=False,
+        network=False,
+        processes=False,
+        note="Commands run without a sandbox.",
     )
     unconfined = SandboxBackend(guards=guards, view=view, mount=str(mount), wrap=None)
     if settings.kind == "none":
@@ -471,7 +475,7 @@ def list_candidates(bare: SandboxBackend, kind: str, cache: Path) -> Iterator[Sa
         confined = msgspec.structs.replace(isolated, guards=guards, wrap=wrap_with_bwrap)
         yield msgspec.structs.replace(confined, overlay=True)
         yield confined
-        late_note = "A command being started when closeloop is killed may go on."
+        late_note = "A command that is starting when closeloop is killed may keep running."
         lesser_limits = msgspec.structs.replace(guards, note=f"{late_note} {guards.note}".strip())
         yield msgspec.structs.replace(confined, guards=lesser_limits, wrap=wrap_with_bwrap_alone)
     if kind in ("auto", "landlock") and version:

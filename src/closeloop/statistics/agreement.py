@@ -165,7 +165,7 @@ MIN_YOUDEN_INDEX = 0.2
 def rogan_gladen_rate(passed: int, of: int, known: Agreement) -> CorrectedRate:
     """The rate behind a judge's, by its sensitivity and specificity (Lang and Reiczigel 2014)."""
     if (refusal := _correction_refusal(known)) is not None or of < 1:
-        return CorrectedRate(estimate=None, refusal=refusal or "The judge has judged nothing.")
+        return CorrectedRate(estimate=None, refusal=refusal or "The judge has no verdicts.")
     assert known.sensitivity is not None
     assert known.specificity is not None
     judge_sensitivity, judge_specificity = known.sensitivity, known.specificity
@@ -209,7 +209,7 @@ def ppi_rate(
     n, more = len(labelled), len(judged)
     if n < 2 or more < 2:
         return CorrectedRate(
-            estimate=None, refusal="Two labelled and two judged items are the least."
+            estimate=None, refusal="At least two labelled and two judged items are needed."
         )
     judge, people = [one for one, _ in labelled], [other for _, other in labelled]
     spread = _sample_variance([*judge, *judged])
@@ -231,12 +231,12 @@ def ppi_rate(
 
 def _correction_refusal(known: Agreement) -> str | None:
     if known.sensitivity is None or known.specificity is None:
-        return "The labelled items are all of one kind: label some of the other."
+        return "All labelled items have the same label: label some of the other kind."
     youden = known.sensitivity.value + known.specificity.value - 1
     if youden < MIN_YOUDEN_INDEX - 1e-9:
         return (
-            f"Sensitivity + specificity − 1 is {youden:.2f}, under {MIN_YOUDEN_INDEX}: "
-            "the judge tells too little to correct its rates, so improve the judge."
+            f"Sensitivity + specificity − 1 is {youden:.2f}, below {MIN_YOUDEN_INDEX}: "
+            "too low to correct the judge's rates, so improve the judge."
         )
     return None
 

@@ -37,7 +37,7 @@ def estimate_ratio(first: TaskValues, second: TaskValues) -> TwoEstimates:
     subject = count_with_noun(
         dropped_count, "value that is not above zero was", "values that are not above zero were"
     )
-    notes = [f"{subject} left out."] if dropped_count else []
+    notes = [f"{subject} excluded."] if dropped_count else []
     if not tasks:
         notes.append("No task has a value above zero for both.")
         return TwoEstimates(here=None, alike=None, attempts=0, notes=tuple(notes))
@@ -46,9 +46,11 @@ def estimate_ratio(first: TaskValues, second: TaskValues) -> TwoEstimates:
     here = _ratio_on_these_tasks(pairs, noise, freedom)
     alike = _ratio_on_like_tasks(pairs, noise)
     if here is None and alike is None:
-        notes.append("One task with one value each shows no noise: run more.")
+        notes.append("With one value per task, noise cannot be estimated: run more repeats.")
     elif any(one is not None and one.low == one.high for one in (here, alike)):
-        notes.append("Every task gives the same ratio: bounds without width promise nothing.")
+        notes.append(
+            "Every task gives the same ratio, so the bounds have no width and show no noise."
+        )
     return TwoEstimates(
         here=here,
         alike=alike,
@@ -62,7 +64,7 @@ def estimate_independent_ratio(first: Sequence[float], second: Sequence[float]) 
     left out. The bounds come from those of the two sides, as Newcombe put them together."""
     logs = [[log(one) for one in side if one > 0] for side in (first, second)]
     if min(map(len, logs)) < 2:
-        notes = ("Two values above zero on either side are the least: run more.",)
+        notes = ("At least two values above zero per side are needed: run more.",)
         return TwoEstimates(here=None, alike=None, attempts=0, notes=notes)
     means = [_mean_of_logs(side) for side in logs]
     low, high = newcombe_bounds(*means)
@@ -195,4 +197,4 @@ def _make_estimate(value: float, half: float, tasks: int, method: str) -> Estima
 def _repeat_notes(freedom: int) -> tuple[str, ...]:
     if freedom:
         return ()
-    return ("Without repeats of a task nothing shows its noise: no bounds on exactly these tasks.",)
+    return ("Without repeats of a task its noise is unknown: no bounds on exactly these tasks.",)

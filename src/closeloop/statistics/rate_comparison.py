@@ -370,15 +370,15 @@ def comparison_notes(first: TaskValues, second: TaskValues, tasks: Sequence[str]
     notes = []
     if len(tasks) < MIN_PAIRED_TASKS:
         notes.append(
-            f"{_task_count_text(len(tasks))} cannot decide for tasks like these: "
-            f"under {MIN_PAIRED_TASKS}, no exact paired test can reach 0.05."
+            f"{_task_count_text(len(tasks))} cannot decide for similar tasks: with "
+            f"fewer than {MIN_PAIRED_TASKS}, no exact paired test can reach 0.05."
         )
     for side, name in ((first, "first"), (second, "second")):
         if unpaired_count := sum(1 for repeats in side.values() if len(repeats)) - len(tasks):
             verb = "is" if unpaired_count == 1 else "are"
             notes.append(
-                f"{_task_count_text(unpaired_count)} had a score only for the {name} and {verb}"
-                " left out."
+                f"{_task_count_text(unpaired_count)} had a score only for the {name} "
+                f"and {verb} excluded."
             )
     if len({value for side in (first, second) for task in tasks for value in side[task]}) == 1:
         notes.append("Every value is the same: there is nothing to test.")

@@ -37,7 +37,7 @@ def check_shares(values: TaskValues) -> None:
         for value in repeats:
             if not 0 <= value <= 1:
                 raise BadInput(
-                    f"Task {task!r} has the value {value}, but rates are made of 0 to 1."
+                    f"Task {task!r} has the value {value}, but a rate needs values from 0 to 1."
                 )
 
 
@@ -46,7 +46,9 @@ def check_finite(values: TaskValues) -> None:
     for task, repeats in values.items():
         for value in repeats:
             if not isfinite(value):
-                raise BadInput(f"{task!r} has the value {value}: leave out what is no number.")
+                raise BadInput(
+                    f"{task!r} has the value {value}, which is not a number: leave it out."
+                )
 
 
 # The posterior of a rate over tasks like these, when tasks differ: a beta-binomial on a grid.
@@ -229,9 +231,9 @@ def _estimate_over_tasks(
     values: TaskValues, k: int, name: str, unbiased: Callable[[int, int], float], misses: bool
 ) -> Estimate | None:
     if k < 1:
-        raise BadInput(f"{name} has no meaning: ask for one repeat or more.")
+        raise BadInput(f"{name} is not defined: use at least one repeat.")
     if any(value not in (0, 1) for repeats in values.values() for value in repeats):
-        raise BadInput(f"{name} counts passes: give values of 0 and 1.")
+        raise BadInput(f"{name} counts passes: use values of 0 and 1.")
     repeat_counts = [(len(one), int(sum(one))) for one in values.values() if len(one) >= k]
     if not repeat_counts:
         return None

@@ -87,7 +87,7 @@ def _require_finite(values: Row) -> Array:
 
     row = np.asarray(values, np.float64)
     if not np.isfinite(row).all():
-        raise BadInput("A trend has a value that is no number: leave out what is not known.")
+        raise BadInput("A trend has a value that is not a number: leave it out.")
     return row
 
 
@@ -178,7 +178,7 @@ def estimate_running_mean(
         return None
     row = (np.asarray(values, dtype=np.float64) - low) / (high - low)
     if not bool(np.all((row >= 0) & (row <= 1))):
-        raise BadInput(f"A value lies outside {low:g} and {high:g}: give the limits of the metric.")
+        raise BadInput(f"A value is outside {low:g} and {high:g}: give the limits of the metric.")
     stakes = _betting_stakes(row)
     bottom, top = _lowest_unbeaten(row, stakes), 1 - _lowest_unbeaten(1 - row, stakes)
     value = float(row.mean())
@@ -201,9 +201,9 @@ def monitor_difference(
     Two shares differ by 1 at the most: what lies beyond is not told.
     """
     if not 0 < share < 1:
-        raise BadInput(f"A share of {share:g} compares nothing: give one between 0 and 1.")
+        raise BadInput(f"The share must be between 0 and 1, not {share:g}.")
     if any(not 0 <= value <= 1 for _, value in outcomes):
-        raise BadInput("An outcome lies outside 0 and 1: give shares, not amounts.")
+        raise BadInput("An outcome is outside 0 and 1: use shares, not amounts.")
     total, scores = 0.5, []
     for count, (second, value) in enumerate(outcomes, 1):
         # What is expected of either is taken away first: it changes no mean, and calms the rest.
@@ -254,7 +254,7 @@ def check_sample_ratio(
 ) -> SampleRatio | None:
     """Exact binomial for two variants, chi-square for more; None before any assignment."""
     if counts.keys() - shares.keys():
-        raise BadInput(f"No share is known for {sorted(counts.keys() - shares.keys())[0]!r}.")
+        raise BadInput(f"There is no share for {sorted(counts.keys() - shares.keys())[0]!r}.")
     if any(share <= 0 for share in shares.values()) or not isclose(sum(shares.values()), 1):
         raise BadInput("The shares of the variants must be above 0 and add up to 1.")
     of = sum(counts.values())

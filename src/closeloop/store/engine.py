@@ -325,13 +325,13 @@ def restrict_to_owner(database: Database) -> None:
 
 def _make_parent_folder(path: Path) -> None:
     if path.is_dir():
-        raise BadInput(f"The store {path} is a folder: name a file in it.")
+        raise BadInput(f"The store {path} is a folder: give a file in it.")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(
-            f"The folder {path.parent} cannot be made ({error.strerror}): "
-            "choose another place in the setting `store`."
+            f"The folder {path.parent} cannot be created ({error.strerror}): choose "
+            "another path in the setting `store`."
         ) from error
 
 
@@ -385,11 +385,12 @@ def _open_postgres(url: str) -> tuple[Database, str]:
         _ = address.port
     except ValueError as error:
         raise BadInput(
-            "The store's address cannot be read: write postgresql://user@host:port/database."
+            "The store's URL cannot be parsed: write postgresql://user@host:port/database."
         ) from error
     if address.scheme not in POSTGRES_SCHEMES:
         raise BadInput(
-            f"No store speaks {address.scheme!r}: give a file or a postgresql:// address."
+            f"A store of the kind {address.scheme!r} is not supported: give a file or "
+            "a postgresql:// URL."
         )
     try:
         import psycopg
@@ -423,7 +424,7 @@ def translate_database_errors(where: str) -> Iterator[None]:
             raise
         raise fault from error
     except (UnicodeEncodeError, OverflowError) as error:
-        raise BadInput(f"{where} cannot hold that: {error}.") from error
+        raise BadInput(f"{where} cannot store this: {error}.") from error
 
 
 def _sqlite_fault(error: DatabaseError, where: str) -> Fault | None:
@@ -438,17 +439,17 @@ def _sqlite_fault(error: DatabaseError, where: str) -> Fault | None:
         case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
             return ReadOnlyStore(f"{where} cannot be opened: make it and its folder accessible.")
         case sqlite3.SQLITE_FULL:
-            return MachineFailed(f"The disk of {where} is full: free some space and go on.")
+            return MachineFailed(f"The disk of {where} is full: free some space and try again.")
         case sqlite3.SQLITE_IOERR:
             return MachineFailed(
-                f"The disk of {where} fails or is full: check it, free some space and go on."
+                f"The disk of {where} fails or is full: check it, free some space and try again."
             )
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return MachineFailed(f"Another process keeps {where} locked: end it and try again.")
+            return MachineFailed(f"Another process locks {where}: stop it and try again.")
         case sqlite3.SQLITE_CORRUPT:
             return MachineFailed(f"{where} is damaged: restore it from a backup.")
         case sqlite3.SQLITE_TOOBIG:
-            return BadInput(f"{where} cannot hold that: it is over a gigabyte.")
+            return BadInput(f"{where} cannot store this: it is larger than a gigabyte.")
     return None
 
 
@@ -457,26 +458,26 @@ def _postgres_fault(error: DatabaseError, where: str) -> Fault | None:
     server_message = lines[0].rpartition("failed: ")[2].rstrip(".") if lines else "no reason given"
     match str(getattr(error.orig, "sqlstate", None) or ""):
         case "53100":
-            return MachineFailed(f"The disk of {where} is full: free some space and go on.")
+            return MachineFailed(f"The disk of {where} is full: free some space and try again.")
         case "25006" | "42501":
             return ReadOnlyStore(
-                f"{where} does not let us write ({server_message}): use a role that may."
+                f"{where} denies write access ({server_message}): use a role with write access."
             )
         case state if state[:2] in ("08", "53", "57", "58", "XX"):
-            return MachineFailed(f"{where} fails: {server_message}. Check the server and go on.")
+            return MachineFailed(
+                f"{where} fails: {server_message}. Check the server and try again."
+            )
     # While connecting there is no code, only what the server says.
     if re.search("FATAL: .*(does not exist|authentication|pg_hba|permission)", server_message):
-        return BadInput(
-            f"{where} does not let us in ({server_message}): correct the setting `store`."
-        )
+        return BadInput(f"{where} denies access ({server_message}): correct the setting `store`.")
     import psycopg
 
     if isinstance(error.orig, psycopg.OperationalError | psycopg.InterfaceError):
         return MachineFailed(
-            f"{where} cannot be reached: {server_message}. Check the server and go on."
+            f"{where} cannot be reached: {server_message}. Check the server and try again."
         )
     if isinstance(error.orig, psycopg.DataError):
-        return BadInput(f"{where} cannot hold that: {server_message}.")
+        return BadInput(f"{where} cannot store this: {server_message}.")
     return None
 
 
@@ -570,7 +571,7 @@ class Reconnection:
                 return
             self._is_away = True
         _log.warning(
-            "%s does not answer: waiting up to %.0f seconds for it to come back.",
+            "%s does not respond: waiting up to %.0f seconds.",
             self.where,
             self.wait_seconds,
         )

@@ -200,7 +200,7 @@ def require_attempts(on: Connection, ids: Collection[str]) -> None:
     """BadInput where one of them is not stored."""
     if missing := sorted({*ids} - _find_stored(on, ids)):
         raise BadInput(
-            f"No attempt {missing[0]!r}: `closeloop list attempts` lists them. Nothing was written."
+            f"No attempt {missing[0]!r}: `closeloop list attempts` lists them. Nothing was saved."
         )
 
 
@@ -566,7 +566,7 @@ class ReportSection(StoreSection):
 
         def work(on: Connection) -> int:
             if attempt is not None and not fact_rows.attempt_exists(on, attempt):
-                raise BadInput(f"No attempt {attempt!r} that a report could be about.")
+                raise BadInput(f"No attempt {attempt!r} for this report.")
             inserted = on.execute(insert(reports).returning(reports.c.number), columns)
             return int(inserted.scalar_one())
 

@@ -313,7 +313,8 @@ def resolve_attempt_id(connection: Connection, start: str) -> str:
     if len(ids) > 1 and ids[0] != start:
         more = " and more" if len(ids) > 5 else ""
         raise BadInput(
-            f"{start!r} begins several attempts, {', '.join(ids[:5])}{more}: type more of it."
+            f"{start!r} is a prefix of several attempts, {', '.join(ids[:5])}{more}: "
+            "give more characters."
         )
     return str(ids[0])
 
@@ -333,8 +334,8 @@ def insert_attempt(connection: Connection, columns: RowValues, bodies: RowValues
         return True
     if not has_same_content(connection, bodies):
         raise BadInput(
-            f"Attempt {columns['id']} is stored with other content, and facts are never "
-            "overwritten: save it as a new attempt."
+            f"Attempt {columns['id']} is already stored with other content, and "
+            "attempts are never overwritten: save it as a new attempt."
         )
     return False
 

@@ -127,8 +127,8 @@ def require_current_schema(database: Database, where: str) -> None:
         version = _schema_version(connection, where)
     if version < newest_schema():
         raise BadInput(
-            f"{where} can only be read, and its schema ({version}) is older than this closeloop's "
-            f"({newest_schema()}): make it writable once, and it is brought up to date."
+            f"{where} is read-only, and its schema ({version}) is older than this "
+            f"closeloop's ({newest_schema()}): make it writable once to upgrade it."
         )
 
 
@@ -138,22 +138,23 @@ def _schema_version(connection: Connection, where: str) -> int:
         foreign_tables = tables & set(schema.metadata.tables)
         if foreign_tables or (tables and connection.dialect == "sqlite"):
             raise BadInput(
-                f"{where} belongs to something else, as it has a table"
-                f" {min(foreign_tables or tables)!r}: give closeloop a database of its own in the"
-                " setting `store`."
+                f"{where} belongs to another program, because it has a table "
+                f"{min(foreign_tables or tables)!r}: give closeloop its own database "
+                "in the setting `store`."
             )
         return 0
     numbers = connection.execute(select(schema.migrations.c.number)).scalars()
     version = max(numbers, default=0)
     if version < BASELINE_NUMBER:
         raise BadInput(
-            f"{where} was written by a closeloop that was never released (schema {version}, the"
-            f" oldest known is {BASELINE_NUMBER}): move it away, and import or run its work again."
+            f"{where} was written by an unreleased closeloop (schema {version}, the "
+            f"oldest supported is {BASELINE_NUMBER}): move it away, and import or run "
+            "its work again."
         )
     if version > newest_schema():
         raise BadInput(
-            f"{where} was written by a newer closeloop (schema {version}, this one knows "
-            f"{newest_schema()}): upgrade closeloop."
+            f"{where} was written by a newer closeloop (schema {version}, this one "
+            f"supports {newest_schema()}): upgrade closeloop."
         )
     return version
 

@@ -343,7 +343,9 @@ class PlanSection(StoreSection):
         if not ids:
             raise BadInput(f"No plan begins with {start!r}: `closeloop list plans` lists them.")
         if len(ids) > 1 and start not in ids:
-            raise BadInput(f"{start!r} begins several plans, {', '.join(ids)}: type more of it.")
+            raise BadInput(
+                f"{start!r} is a prefix of several plans, {', '.join(ids)}: give more characters."
+            )
         return start if start in ids else str(ids[0])
 
     def load_exact_story(self, plan: str) -> OrchestrationHistory:

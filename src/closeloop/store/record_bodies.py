@@ -65,8 +65,8 @@ def unpack_record(body: bytes, kind: type[Kept]) -> Kept:
         record: Kept = decoder.decode(_codecs.decompress(body))
     except (zstandard.ZstdError, msgspec.MsgspecError, RecursionError) as error:
         raise MachineFailed(
-            f"A stored {kind.__name__} cannot be read: {error}. Upgrade closeloop if a newer one "
-            "wrote it, else restore the store from a backup."
+            f"A stored {kind.__name__} cannot be read: {error}. Upgrade closeloop if a "
+            "newer version wrote it, else restore the store from a backup."
         ) from error
     return record
 

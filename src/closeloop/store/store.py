@@ -157,7 +157,7 @@ class Store:
 
     def _write(self, work: Callable[[Connection], Answer]) -> Answer:
         if self._writer is None:
-            raise ReadOnlyStore(f"{self._where} can only be read: make it writable to do this.")
+            raise ReadOnlyStore(f"{self._where} is read-only: make it writable.")
         with translate_database_errors(self._where):
             return self._reconnection.run_transaction(self._writer, work, writes=True)
 
@@ -486,10 +486,10 @@ class Store:
 def open_store(
     url: str, wait_seconds: float = DATABASE_WAIT_SECONDS, *, may_be_read_only: bool = False
 ) -> Store:
-    """Open a store that is there, at a path or at `postgresql://…`; BadInput where no file is."""
+    """Open an existing store, at a path or `postgresql://…`; BadInput if there is none."""
     if "://" not in url and url != MEMORY and not Path(url).expanduser().exists():
         raise BadInput(
-            f"There is no store at {url}: `closeloop import` or `closeloop run` makes one."
+            f"There is no store at {url}: `closeloop import` or `closeloop run` creates one."
         )
     return make_store(url, wait_seconds, may_be_read_only=may_be_read_only)
 

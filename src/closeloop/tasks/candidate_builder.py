@@ -221,7 +221,7 @@ def rank_work(rated: Sequence[tuple[float, PastWork]], now: datetime) -> list[Pa
 MAX_LISTED_FILES = 200_000
 MAX_UNREADABLE = 1000
 """After so many commits with missing content, those in doubt are not looked at one by one."""
-UNREADABLE_REASON = f"this clone lacks a part of it: {REFETCH_HINT}"
+UNREADABLE_REASON = f"this clone is partial: {REFETCH_HINT}"
 MAX_NAMES = 40
 MAX_FORMS = 20
 _FORM_PATH = re.compile(
@@ -316,7 +316,7 @@ def _candidate_from_patches(
         task_prompts.find_expected_messages(source, tests),
     )
     if prompt is None:
-        return "its message says too little, or only the answer"
+        return "its message has too little information, or only the solution"
     if untold := find_untold_names(prompt, names):
         return describe_untold_names(untold)
     return TaskCandidate(

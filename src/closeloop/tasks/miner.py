@@ -163,7 +163,9 @@ async def _prove_steady_task(
             break
         task = steady_task
     if proof.state != "proved":
-        return RefusedCandidate(why=proof.reasons[0] if proof.reasons else "it could not be proved")
+        return RefusedCandidate(
+            why=proof.reasons[0] if proof.reasons else "it could not be verified"
+        )
     if proof.reasons:
         task = msgspec.structs.replace(task, tags=(*task.tags, UNTESTED_TAG))
     return ProvedTask(task=task, proof=proof)
@@ -187,8 +189,8 @@ async def _find_fail_to_pass(
         return RefusedCandidate(why=after.trouble, lasting=False)
     if after.commands[0].stopped:
         why = (
-            f"its test files take longer than {TEST_FILES_SECONDS:.0f} seconds, and fewer cannot"
-            " be run"
+            f"its test files take longer than {TEST_FILES_SECONDS:.0f} seconds, and "
+            "cannot be run separately"
         )
         return RefusedCandidate(why=why, lasting=False)
     passing = passing_tests(after)
@@ -211,11 +213,11 @@ async def _find_fail_to_pass(
         return fail_to_pass
     broken = sum(test.status in FAILING_STATUSES for test in after.tests)
     skipped = sum(test.status == "skipped" for test in after.tests)
-    also = f", and {broken} fail with it too: they may need a network" if broken else ""
+    also = f", and {broken} also fail with it: they may need a network" if broken else ""
     also += f", and {skipped} are skipped: this machine may lack something" if skipped else ""
     output = describe_optional_modules(candidate.tests) if skipped else ""
     return RefusedCandidate(
-        why=f"none of its tests fails only without the change{also}",
+        why=f"none of its tests fails without the change and passes with it{also}",
         output=output,
         complaints=_list_complaints(after),
     )
@@ -490,7 +492,7 @@ class _MiningRun:
             return RefusedCandidate(why=candidate)
         change = _change_digest(candidate.source)
         if change in self.changes:
-            return RefusedCandidate(why="the same change is a task already")
+            return RefusedCandidate(why="the same change is already a task")
         self.changes.add(change)
         if self.ground.reword is not None:
             candidate = await self.ground.reword(candidate)
@@ -546,14 +548,14 @@ async def mine_tasks(
     """Tasks until there are as many as wished, time is up, or no work is left."""
     start = time.monotonic()
     if not try_git_text(str(ground.repo), "rev-parse", "--verify", "HEAD"):
-        raise BadInput(f"{ground.repo} has no commits: there is no past work to look at.")
+        raise BadInput(f"{ground.repo} has no commits to create tasks from.")
     with candidate_builder.open_manifests(ground.repo, "HEAD") as folder:
         known = detect_edited_commands(ground.commands, folder)
         head_recipes = list_recipes(folder, known, datetime.now(UTC))
         rules = rules_for_recipes(folder, head_recipes)
     if not head_recipes:
         raise BadInput(
-            f"No command that runs the tests of {ground.repo} was found: name it as `test` under "
+            f"No test command was found for {ground.repo}: set it as `test` under "
             "[commands] in closeloop.toml."
         )
     survey = _gather_work(ground, rules, wish)

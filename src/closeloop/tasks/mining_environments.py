@@ -202,7 +202,7 @@ class EnvironmentCache:
             if best is None or passed > best[0]:
                 best = passed, environment
         reasons = [f"{how}: {why}" for why, how in troubles.items()]
-        why = "; ".join(reasons) or "no command that runs its tests was found"
+        why = "; ".join(reasons) or "no test command was found"
         return best[1] if best else BrokenEnvironment(why=why[:1000], made=tuple(prepared))
 
     def _leave_out(self, recipe: Recipe, candidate: TaskCandidate, output: str) -> Recipe | None:
@@ -349,4 +349,4 @@ def extract_error_line(text: str) -> str:
         for line in lines:
             if sign.match(line):
                 return line[:200]
-    return lines[-1][:200] if lines else "it said nothing"
+    return lines[-1][:200] if lines else "no output"

@@ -584,12 +584,12 @@ MAX_LISTED_PROJECTS = 8
 
 _HEADER_TEXT = """\
 # closeloop: which agents to try on this repository, and how.
-# A line that begins with '#' is an example, or shows what holds when nothing is said.
+# A line that begins with '#' is an example, or shows a default.
 
 # tasks = "tasks"                    # the folder of the task files
 # store = ".closeloop/closeloop.db"  # or "postgresql://user@host/name"
 # cache = ".closeloop/cache"         # prepared copies of the repository
-# retries = 2                        # how often an attempt that the machine failed is begun again
+# retries = 2                        # retries of an attempt after a machine failure
 """
 
 _COMMAND_DESCRIPTIONS = {
@@ -609,15 +609,15 @@ _COMMAND_EXAMPLES = {
 }
 
 _SECTIONS_TEXT = """\
-# Models. Keys stay where they are: in the environment (OPENAI_API_KEY, ANTHROPIC_API_KEY, or the
-# variable that key_env names) or in a file (key_file).
+# Models. Keys are not stored here: they are read from the environment (OPENAI_API_KEY,
+# ANTHROPIC_API_KEY, or the variable set as key_env) or from a file (key_file).
 #
 # [models.large]
-# provider = "anthropic"             # "openai" for every server that speaks its format; "scripted"
-# model = "the provider's name of it"
+# provider = "anthropic"             # "openai" for every server with the same API; "scripted"
+# model = "the provider's name of the model"
 # base_url = "http://localhost:8000/v1"
 # key_env = "MY_KEY"
-# input_price = 3.0                  # US dollars per million tokens, to know what work costs
+# input_price = 3.0                  # US dollars per million tokens, to compute costs
 # output_price = 15.0
 
 # Variants: what is compared. `closeloop run` runs all of them.
@@ -625,7 +625,7 @@ _SECTIONS_TEXT = """\
 # [variants.large]
 # agent = "builtin"
 # model = "large"                    # a name from above, "openai/NAME", "anthropic/NAME"
-# prompt = "prompts/careful.md"      # a system prompt of your own
+# prompt = "prompts/careful.md"      # your own system prompt
 
 # What one attempt may use before it is stopped.
 #
@@ -637,12 +637,12 @@ _SECTIONS_TEXT = """\
 # tokens = 2000000
 # money = 5.0                        # US dollars
 
-# How agents are caged.
+# The sandbox of agents.
 #
 # [sandbox]
-# kind = "auto"                      # "bwrap", "landlock", or "none": no cage at all
+# kind = "auto"                      # "bwrap", "landlock", or "none": no sandbox
 # read = ["~/.cargo"]                # more paths that commands may read
-# env = ["LANG"]                     # environment variables handed on to commands
+# env = ["LANG"]                     # environment variables passed to commands
 """
 
 
@@ -668,7 +668,7 @@ def render_config(
             _printable_line(name) for name in found.seen[:MAX_LISTED_PROJECTS]
         )
         lines.append(
-            f"# Also seen here: {project_names}" + (f" and {more} more." if more > 0 else ".")
+            f"# Also found here: {project_names}" + (f" and {more} more." if more > 0 else ".")
         )
     return "\n".join([_HEADER_TEXT, *lines, "", _SECTIONS_TEXT])
 

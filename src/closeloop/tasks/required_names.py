@@ -386,7 +386,7 @@ def describe_untold_names(untold: Sequence[str]) -> str:
     """Why nobody could fulfil a request."""
     more = f" and {len(untold) - 3} more" if len(untold) > 3 else ""
     named = ", ".join(untold[:3])
-    return f"its tests need {named}{more}, which neither the request nor the base has"
+    return f"its tests need {named}{more}, which are neither in the request nor in the base"
 
 
 def list_added_lines(patch: str) -> dict[str, frozenset[int]]:

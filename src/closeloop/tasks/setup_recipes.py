@@ -108,8 +108,10 @@ def list_recipes(
             if known.edited
             else [*found_recipes, configured_recipe]
         )
-    unique = {(recipe.setup, recipe.test): recipe for recipe in reversed(found_recipes)}
-    return list(reversed(unique.values()))
+    unique: dict[tuple[tuple[str, ...], str], Recipe] = {}
+    for recipe in found_recipes:
+        unique.setdefault((recipe.setup, recipe.test), recipe)
+    return list(unique.values())
 
 
 def _has_python_tests(folder: ManifestFolder) -> bool:

@@ -54,7 +54,7 @@ def add_constraints(task: Task, tree: Path) -> tuple[Task, dict[str, str]]:
     if not any(file.status == "added" for file in files):
         rules.append("No file is added.")
     if not rules:
-        raise BadInput(f"{task.id} breaks every rule that could be set: its change adds files.")
+        raise BadInput(f"{task.id} violates every possible rule: its change adds files.")
     prompt = "\n".join(
         [
             "These rules hold for all of this work, and are not said again:",
@@ -91,7 +91,9 @@ def remove_decision(task: Task, tree: Path) -> tuple[Task, dict[str, str]]:
     del tree
     prompt, answer = _remove_names(task.prompt) or _remove_literal(task) or ("", "")
     if len(prompt.split()) < 4:
-        raise BadInput(f"{task.id} states no decision that the tests need and one could leave out.")
+        raise BadInput(
+            f"{task.id} states no decision that the tests need and that could be left out."
+        )
     return replace(task, prompt=prompt, ambiguous=True, answers={".": answer}), {}
 
 
@@ -157,7 +159,7 @@ def name_distant_entry(task: Task, tree: Path) -> tuple[Task, dict[str, str]]:
     entry = next((names[paths[0]] for paths in distant_files if paths), None)
     if entry is None:
         raise BadInput(
-            f"Nothing is two or three imports away from {target}, which {task.id} needs."
+            f"No module is two or three imports away from {target}, which {task.id} needs."
         )
     prompt = _remove_file_names(task.prompt, target, names.get(target, ""))
     return replace(task, prompt=f"{prompt}\n\nOne meets this when one uses `{entry}`."), {}
@@ -187,7 +189,7 @@ def protect_shared_helper(task: Task, tree: Path) -> tuple[Task, dict[str, str]]
         )
         acceptance = replace(task.acceptance, commands=commands)
         return replace(task, prompt=prompt, acceptance=acceptance), {}
-    raise BadInput(f"{target}, which {task.id} changes, uses no function that others use too.")
+    raise BadInput(f"{target}, which {task.id} changes, uses no function that other files use.")
 
 
 def find_python_target(task: Task) -> str:
@@ -198,7 +200,7 @@ def find_python_target(task: Task) -> str:
         if file.path.endswith(".py") and file.status == "changed"
     ]
     if not files:
-        raise BadInput(f"{task.id} changes no Python file, and others cannot be looked into.")
+        raise BadInput(f"{task.id} changes no Python file, and other languages are not supported.")
     return max(files, key=lambda file: (file.added + file.removed, file.path)).path
 
 
@@ -389,7 +391,7 @@ def plant_lookalike(task: Task, tree: Path) -> tuple[Task, dict[str, str]]:
         or not original_acceptance.fail_to_pass
         or not hidden
     ):
-        raise BadInput(f"{task.id} has no hidden tests for pytest, which this mode adds to.")
+        raise BadInput(f"{task.id} has no hidden tests for pytest, which this mode extends.")
     folder = PurePosixPath(find_python_target(task)).parent
     library, answer = str(folder / "datatable.py"), str(folder / "totals.py")
     names = {
@@ -454,10 +456,12 @@ STRESS_MODES = tuple(_VARIANT_MAKERS)
 def stress_task(task: Task, mode: StressMode, tree: Path) -> StressVariant:
     """A variant that stresses one mode, given the files of its base; BadInput where none is."""
     if task.reference is None or not task.acceptance.run:
-        raise BadInput(f"{task.id} has no reference or no tests: nothing would prove a variant.")
+        raise BadInput(
+            f"{task.id} has no reference or no tests, so a variant could not be verified."
+        )
     variant, planted = _VARIANT_MAKERS[mode](task, tree)
     if planted.keys() & {str(path.relative_to(tree)) for path in tree.rglob("*")}:
-        raise BadInput(f"{task.id} has a file already where one would be planted.")
+        raise BadInput(f"{task.id} already has a file at the path of the planted one.")
     tags = dict.fromkeys([*task.tags, "stress", mode])
     variant = replace(
         variant,

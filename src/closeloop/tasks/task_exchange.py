@@ -59,8 +59,8 @@ def list_required_tests(task: Task, proof: Proof | None) -> RequiredTests:
         )
     if proof is None or proof.before is None or proof.reference is None:
         raise BadInput(
-            f"What passes in {task.id} is not known by name: prove it first, with "
-            f"`closeloop task check {task.id}`."
+            f"The tests that must pass in {task.id} are not known by name: verify it "
+            f"first with `closeloop task check {task.id}`."
         )
     passing_before, passing_after = find_steady_passes(proof.before, proof.reference)
     fail_to_pass = acceptance.fail_to_pass or tuple(sorted(passing_after - passing_before))
@@ -123,9 +123,11 @@ def render_swebench_line(task: Task, names: RequiredTests, source: SwebenchSourc
     """One task, as SWE-bench's loader takes it; BadInput where it has no way to say it."""
     wanted = task.acceptance
     if task.base is None or task.reference is None or not wanted.run:
-        raise BadInput(f"{task.id} has no repository, reference or test command: SWE-bench needs.")
+        raise BadInput(
+            f"{task.id} has no repository, reference or test command, which SWE-bench needs."
+        )
     if wanted.patch is None:
-        raise BadInput(f"{task.id} has no hidden tests (acceptance.patch): SWE-bench needs some.")
+        raise BadInput(f"{task.id} has no hidden tests (acceptance.patch), which SWE-bench needs.")
     row = {
         "repo": source.repo,
         "instance_id": f"{source.repo.replace('/', '__')}-{task.id}",
@@ -177,7 +179,9 @@ PYTEST_ADDOPTS=-rA {wanted.run}
 def _read_lines(opened: Any) -> Iterator[bytes]:
     while line := opened.readline(MAX_LINE_BYTES + 1):
         if len(line) > MAX_LINE_BYTES:
-            raise BadInput(f"A line of it is longer than {MAX_LINE_BYTES >> 20} MB: no task is.")
+            raise BadInput(
+                f"A line of it is longer than {MAX_LINE_BYTES >> 20} MB, too long for a task."
+            )
         if line.strip():
             yield line
 
@@ -185,7 +189,7 @@ def _read_lines(opened: Any) -> Iterator[bytes]:
 def _decode_row(line: bytes, name: str) -> dict[str, Any]:
     value = parse_json(line, name)
     if not isinstance(value, dict):
-        raise BadInput(f"{name} is no JSON object: a task is one.")
+        raise BadInput(f"{name} is not a JSON object.")
     return value
 
 
@@ -194,13 +198,13 @@ def _task_from_row(row: dict[str, Any], setting: SwebenchOptions, name: str) -> 
     if not _OWNER_AND_NAME.fullmatch(repo) or ".." in repo:
         raise BadInput(f"{name}: 'repo' must be owner/name, not {repo[:80]!r}.")
     if not _COMMIT_ID.fullmatch(base):
-        raise BadInput(f"{name}: 'base_commit' must be the whole id of a commit.")
+        raise BadInput(f"{name}: 'base_commit' must be a full commit id.")
     failing, passing = (
         _required_tests(row, "FAIL_TO_PASS", name),
         _required_tests(row, "PASS_TO_PASS", name),
     )
     if not failing:
-        raise BadInput(f"{name}: FAIL_TO_PASS is empty: nothing would tell a fix from none.")
+        raise BadInput(f"{name}: FAIL_TO_PASS is empty, so a fix could not be recognised.")
     run, setup = _run_and_setup(row, setting)
     runner: TestRunner | None = "unittest" if _UNITTEST_NAME.fullmatch(failing[0]) else None
     task = Task(
@@ -373,13 +377,13 @@ def extract_member(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Pa
     path = folder / member.name
     inside = path.parent.resolve().is_relative_to(folder) and ".." not in path.parts
     if not inside or ".git" in path.parts:
-        raise BadInput(f"{member.name!r} would be written outside of its folder.")
+        raise BadInput(f"{member.name!r} would be written outside its folder.")
     path.parent.mkdir(parents=True, exist_ok=True)
     if member.isdir():
         path.mkdir(exist_ok=True)
     elif member.issym():
         if not (path.parent / member.linkname).resolve().is_relative_to(folder):
-            raise BadInput(f"{member.name!r} is a link that leads outside of its folder.")
+            raise BadInput(f"{member.name!r} is a link that points outside its folder.")
         path.symlink_to(member.linkname)
     elif (content := archive.extractfile(member)) is not None and not path.is_symlink():
         path.write_bytes(content.read())
@@ -545,11 +549,13 @@ def _write_folder(files: Mapping[str, str | bytes], folder: Path) -> None:
 def _require_exportable(task: Task) -> tuple[str, str]:
     wanted = task.acceptance
     if task.repo is None or task.base is None:
-        raise BadInput(f"{task.id} has no repository: Harbor's tasks are about files.")
+        raise BadInput(f"{task.id} has no repository, which Harbor needs.")
     if wanted.answer is not None or task.answers:
-        raise BadInput(f"{task.id} is about what is said, and Harbor grades files only.")
+        raise BadInput(f"{task.id} is graded by the agent's answer, and Harbor grades files only.")
     if not os.path.isdir(task.repo):  # noqa: PTH112 - an address is no path
-        raise BadInput(f"{task.id}: {task.repo} is not on this machine: clone it, and name that.")
+        raise BadInput(
+            f"{task.id}: {task.repo} is not on this machine: clone it, and set `repo` to the clone."
+        )
     return task.repo, task.base
 
 
@@ -561,7 +567,10 @@ def _grading_steps(task: Task, names: RequiredTests | None) -> str:
     elif wanted.run and (wanted.runner or "pytest") == "pytest" and "pytest" in wanted.run:
         steps.append(_PYTEST_STEP.format(run=wanted.run))
     elif wanted.run:
-        raise BadInput(f"{task.id} names single tests of another runner than pytest.")
+        raise BadInput(
+            f"{task.id} names single tests of another runner than pytest, which Harbor "
+            "tasks do not support."
+        )
     steps += [f"( {command} ) || passed=0" for command in wanted.commands]
     return "\n".join(steps)
 
@@ -713,7 +722,7 @@ def _read_harbor_config(folder: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{name} is not valid TOML: {error}.") from error
     if config.get("steps"):
-        raise BadInput(f"{name} has several steps, and a task here is one request.")
+        raise BadInput(f"{name} has several steps, but a closeloop task has one request.")
     verifier = config.get("verifier")
     package = config.get("task")
     return {
@@ -752,7 +761,7 @@ def _build_task(folder: Path, repo: Path, told: dict[str, Any]) -> Task:
     if told["script"] not in tests:
         script = folder / told["script"]
         if not script.is_file():
-            raise BadInput(f"{folder} has no {told['script']}: nothing would grade it.")
+            raise BadInput(f"{folder} has no {told['script']}, so it cannot be graded.")
         tests[told["script"]] = script.read_bytes()
     grader = _GRADER_SCRIPT.replace("SCRIPT", told["script"]).replace("APP", told["root"])
     files = {f"{HIDDEN_FOLDER}/tests/{name}": content for name, content in tests.items()}
@@ -779,7 +788,7 @@ def _restore_own_task(record: Path, folder: Path) -> Task:
     try:
         task = msgspec.json.decode(record.read_bytes(), type=Task)
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"{record} is no task: {error}.") from error
+        raise BadInput(f"{record} is not a task: {error}.") from error
     patch = folder / "solution" / "reference.patch"
     reference = read_task_text(patch, str(patch), MAX_FILE_BYTES) if patch.is_file() else None
     return replace(task, id=normalise_task_id(task.id), reference=reference)

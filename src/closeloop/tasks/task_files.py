@@ -114,7 +114,7 @@ class _YamlBuilder:
             if not isinstance(key, yaml.ScalarEvent):
                 raise self._make_fault(key, "a field's name must be plain text")
             if key.value in seen:
-                raise self._make_fault(key, f"the field {key.value!r} is there twice")
+                raise self._make_fault(key, f"the field {key.value!r} occurs twice")
             seen.add(key.value)
             value = self._build_value(next(events), events, depth + 1)
             if value is not None:
@@ -173,9 +173,12 @@ def select_tasks(settings: Settings, root: Path, names: Sequence[str]) -> list[T
     """The project's tasks, or those named: by id, by file, or by folder."""
     files = [Path(name) for name in names if _is_place(name)]
     ids = [name for name in names if not _is_place(name)]
-    chosen = load_tasks(files, root, resolve_commit) if files else []
+    setup = settings.commands.setup
+    chosen = load_tasks(files, root, resolve_commit, setup) if files else []
     if ids or not files:
-        known = {task.id: task for task in load_tasks(root / settings.tasks, root, resolve_commit)}
+        known = {
+            task.id: task for task in load_tasks(root / settings.tasks, root, resolve_commit, setup)
+        }
         for name in ids:
             if name not in known:
                 dev_ids = [task.id for task in known.values() if task.split == "dev"]
@@ -196,16 +199,26 @@ def _is_place(name: str) -> bool:
 
 
 def load_tasks(
-    places: Path | Sequence[Path], root: Path | None, resolve: ResolveRevision
+    places: Path | Sequence[Path],
+    root: Path | None,
+    resolve: ResolveRevision,
+    setup: Sequence[str] = (),
 ) -> list[Task]:
-    """The tasks of a folder and all below it, or of the files and folders named."""
-    return list(load_tasks_by_file(places, root, resolve).values())
+    """Load the tasks of a folder and its subfolders, or of the files and folders given.
+
+    `root` is the repository of tasks that name none; `resolve(repo, revision)` returns a commit id;
+    `setup` is `commands.setup` of the project, for tasks without a `setup` of their own.
+    """
+    return list(load_tasks_by_file(places, root, resolve, setup).values())
 
 
 def load_tasks_by_file(
-    places: Path | Sequence[Path], root: Path | None, resolve: ResolveRevision
+    places: Path | Sequence[Path],
+    root: Path | None,
+    resolve: ResolveRevision,
+    setup: Sequence[str] = (),
 ) -> dict[Path, Task]:
-    """The same, by the file that each is read from."""
+    """Load the same tasks, by the file that each is read from."""
     named = [places] if isinstance(places, Path) else places
     paths = [
         path
@@ -215,18 +228,20 @@ def load_tasks_by_file(
     if not paths:
         folders = ", ".join(map(str, named))
         raise BadInput(
-            f"No tasks in {folders}: write the first one with `closeloop task new NAME`."
+            f"There are no tasks in {folders}: create one with `closeloop task new NAME`."
         )
     resolve_once = cache(resolve)
     ids: dict[str, Path] = {}
     digests: dict[str, Path] = {}
     tasks = {}
     for path in {path.resolve(): path for path in paths}.values():
-        task = load_task(path, root, resolve_once)
+        task = load_task(path, root, resolve_once, setup)
         if (other := ids.setdefault(task.id, path)) != path:
-            raise BadInput(f"{path}: the id {task.id!r} is taken by {other}: give it another one.")
+            raise BadInput(
+                f"{path}: the id {task.id!r} is already used by {other}: choose another one."
+            )
         if (other := digests.setdefault(task.digest, path)) != path:
-            raise BadInput(f"{path} asks the same as {other}: make them one task, or reword one.")
+            raise BadInput(f"{path} has the same content as {other}: delete one, or change it.")
         tasks[path] = task
     return tasks
 
@@ -242,8 +257,13 @@ def list_task_files(folder: Path) -> list[Path]:
     )
 
 
-def load_task(path: Path, root: Path | None, resolve: ResolveRevision) -> Task:
-    """One task. `root` is the repository of tasks that name none."""
+def load_task(
+    path: Path, root: Path | None, resolve: ResolveRevision, setup: Sequence[str] = ()
+) -> Task:
+    """Load one task.
+
+    `root` is the repository of tasks that name none, `setup` the commands of those without any.
+    """
     name = str(path)
     fields, prompt = split_front_matter(read_task_text(path, name), name)
     _require_known_fields(fields, name)
@@ -261,9 +281,11 @@ def load_task(path: Path, root: Path | None, resolve: ResolveRevision) -> Task:
         task.acceptance, patch=_load_patch(task.acceptance.patch, "acceptance.patch", path)
     )
     repo = _resolve_repo(task.repo, path, root)
+    inherits = repo is not None and "setup" not in fields
     task = msgspec.structs.replace(
         task,
         repo=repo,
+        setup=tuple(setup) if inherits else task.setup,
         base=_resolve_base(task.base, repo, name, resolve),
         acceptance=acceptance,
         reference=_load_patch(task.reference, "reference", path),
@@ -292,7 +314,9 @@ def is_repository_address(repo: str) -> bool:
 
 def _require_known_fields(written: dict[str, Any], name: str) -> None:
     if "prompt" in written:
-        raise BadInput(f"{name}: no field 'prompt': the text below the front matter is the prompt.")
+        raise BadInput(
+            f"{name}: there is no field 'prompt': the text below the front matter is the prompt."
+        )
     for field in written:
         if field not in TASK_FIELDS:
             raise unknown_field_error(name, field, TASK_FIELDS)
@@ -303,17 +327,19 @@ def _require_complete_task(task: Task, name: str) -> None:
     require_valid_id(task.id, f"{name}: 'id'")
     if not acceptance.is_given and acceptance != Acceptance():
         raise BadInput(
-            f"{name}: 'acceptance' does not say what must hold: give tests (run), commands or an "
-            "answer, or leave it out where people and judges score the task."
+            f"{name}: 'acceptance' has no check: give tests (run), commands or an "
+            "answer, or remove it if people and judges score the task."
         )
     if not acceptance.run:
         for field in ("fail_to_pass", "pass_to_pass", "runner", "report"):
             if getattr(acceptance, field):
                 raise BadInput(f"{name}: 'acceptance.{field}' needs 'acceptance.run', the command.")
     if acceptance.runner == "junit" and not acceptance.report:
-        raise BadInput(f"{name}: 'acceptance.report' is missing: where does it leave JUnit XML?")
+        raise BadInput(
+            f"{name}: 'acceptance.report' is missing: give the path of the JUnit XML report."
+        )
     if not (math.isfinite(acceptance.timeout) and acceptance.timeout > 0):
-        raise BadInput(f"{name}: 'acceptance.timeout' must be seconds, more than 0.")
+        raise BadInput(f"{name}: 'acceptance.timeout' must be a number of seconds, more than 0.")
     if acceptance.answer is not None:
         _require_regex(acceptance.answer, f"{name}: 'acceptance.answer'")
     for question in task.answers:
@@ -340,7 +366,7 @@ def _load_patch(written: str | None, field: str, path: Path) -> str | None:
     except BadInput as fault:
         raise BadInput(f"{name}: {fault}") from fault
     if empty:
-        raise BadInput(f"{name} is empty: make it with `git diff`.")
+        raise BadInput(f"{name} is empty: create it with `git diff`.")
     return text
 
 
@@ -351,8 +377,8 @@ def _resolve_repo(written: str | None, path: Path, root: Path | None) -> str | N
         return written if is_repository_address(written) else str((path.parent / written).resolve())
     if root is None:
         raise BadInput(
-            f"{path}: 'repo' is missing, as this file lies in no git repository: name one, "
-            "or write `repo: none` for a question that needs no code."
+            f"{path}: 'repo' is missing, because this file is not in a git repository: "
+            "set it, or write `repo: none` for a question that needs no code."
         )
     return str(root.resolve())
 
@@ -380,8 +406,9 @@ def _require_hidden_from_agent(files: Sequence[str], path: Path, base: str | Non
     tree_listing = try_git_text(path.parent, "ls-tree", "--name-only", "-z", base, "--", *files)
     if visible_file := tree_listing.split("\0")[0]:
         raise BadInput(
-            f"{path}: the agent would find {visible_file!r} in the commit it starts from: name an"
-            " earlier one as 'base', or keep tasks in a repository of their own."
+            f"{path}: the agent would find {visible_file!r} in the commit it starts "
+            "from: set 'base' to an earlier commit, or keep tasks in a separate "
+            "repository."
         )
 
 
@@ -395,9 +422,10 @@ _JUNIT_REPORTS = {
     "gradlew": "**/build/test-results/test/TEST-*.xml",
 }
 
+_SETUP_FIELD = {"# setup: [make deps]": "by default `commands.setup` in closeloop.toml"}
 _TEST_FIELDS = {
     "fail_to_pass: []": "tests that fail now and must pass: [tests/test_x.py::test_y]",
-    "# pass_to_pass: []": "when not given: all that pass now and are not flaky",
+    "# pass_to_pass: []": "by default: all that pass now and are not flaky",
 }
 _ACCEPTANCE_FIELDS = {
     "# patch: NAME.tests.patch": "hidden tests: the agent never sees them, grading applies them",
@@ -407,14 +435,14 @@ _ACCEPTANCE_FIELDS = {
 }
 _OPTIONAL_FIELDS = {
     "# reference: NAME.patch": "the known good change: git diff BASE FIX > NAME.patch",
-    "# scope: [src/billing/**]": "where changes belong; anywhere when not given",
-    "# protected: [fixtures/**]": "put back before grading, as the tests above are anyway",
-    "# ambiguous: true": "a decision is missing in the request: a question is right",
+    "# scope: [src/billing/**]": "where changes belong; anywhere by default",
+    "# protected: [fixtures/**]": "restored before grading, like the tests above",
+    "# ambiguous: true": "a decision is missing in the request: the agent should ask",
     "# answers: {currency: Euro.}": "what the user says when asked: expression → answer",
     "# facts: [whole cents]": "texts that must reach every sub-agent",
-    "# rubric: No new dependency.": "what a good change is like, for whoever judges it",
-    "# tags: [billing]": "to choose tasks by",
-    "# split: held-out": "not for daily use; `dev` when not given",
+    "# rubric: No new dependency.": "what a good change is like, for reviewers and judges",
+    "# tags: [billing]": "to select tasks",
+    "# split: held-out": "not for daily use; `dev` by default",
 }
 
 
@@ -426,6 +454,8 @@ def render_task_files(task: Task, folder: Path) -> dict[str, str]:
         name: task_values[name] for name in TASK_FIELDS if name in task_values
     }
     front_matter["repo"] = _relative_repo(task.repo, folder)
+    if task.repo is not None:
+        front_matter["setup"] = list(task.setup)  # without it, the project's would be used
     if task.reference is not None:
         front_matter["reference"] = f"{task.id}.patch"
         files[front_matter["reference"]] = task.reference
@@ -444,10 +474,9 @@ def render_new_task(
     One that has its prompt can be run as it is: what must hold is left to people and judges until
     somebody fills that in.
     """
-    repo = {"# repo: ../other": "when not given: where this file lies; `none` for no code at all"}
+    repo = {"# repo: ../other": "by default where this file is; `none` for no code at all"}
     lines = [f"id: {name}", *_explain_fields(repo, name), f"base: {head}"]
-    if commands.setup:
-        lines += ["setup:", *(f"  - {yaml_scalar(line)}" for line in commands.setup)]
+    lines += _explain_fields(_SETUP_FIELD, name)
     acceptance_lines = [
         *_render_run(commands.test),
         *_explain_fields(_TEST_FIELDS if commands.test else {}, name),
@@ -472,7 +501,7 @@ def write_new_file(path: Path, text: str) -> None:
         with path.open("x", encoding="utf-8", newline="") as opened:
             opened.write(text)
     except FileExistsError as error:
-        raise BadInput(f"{path} is there already: choose another name, or edit it.") from error
+        raise BadInput(f"{path} already exists: choose another name, or edit it.") from error
     except OSError as error:
         raise MachineFailed(f"{path} cannot be written: {error.strerror}.") from error
 
@@ -557,7 +586,9 @@ def text_with_field(text: str, field: str, value: FieldValue, name: str) -> str:
     except BadInput:
         understood = False
     if not understood:
-        raise BadInput(f"{name}: {field!r} is written in a way that only people can change: do so.")
+        raise BadInput(
+            f"{name}: {field!r} is written in a form that closeloop cannot edit: edit it by hand."
+        )
     return edited
 
 
@@ -623,12 +654,12 @@ def apply_tag_changes(tags: Sequence[str], changes: Iterable[str]) -> tuple[str,
         sign, tag = change[:1], change[1:]
         if sign not in "+-" or not _TAG_PATTERN.fullmatch(tag):
             raise BadInput(
-                f"{change!r} is no change of tags: write +name or -name, in small letters, "
-                "digits and '-'."
+                f"{change!r} is not a change of tags: write +name or -name, with "
+                "lower-case letters, digits and '-'."
             )
         if sign == "-" and tag not in changed_tags:
             raise BadInput(
-                f"There is no tag {tag!r} to take away: it has {', '.join(changed_tags)}."
+                f"There is no tag {tag!r} to remove: the task has {', '.join(changed_tags)}."
             )
         changed_tags = [one for one in changed_tags if one != tag] + ([tag] if sign == "+" else [])
     return tuple(changed_tags)

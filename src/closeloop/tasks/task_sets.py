@@ -17,10 +17,11 @@ from closeloop.records.errors import BadInput
 from closeloop.records.experiment_plan import ExperimentResults
 from closeloop.records.finding import Measurement
 from closeloop.records.record import Record, Time, content_digest
+from closeloop.records.settings import Settings
 from closeloop.records.task import SplitMethod, Task, TaskSplit
+from closeloop.sandbox.workspaces import resolve_commit
 from closeloop.tasks.task_files import (
     COPIED_COMMIT_TIME,
-    ResolveRevision,
     is_repository_address,
     load_tasks_by_file,
 )
@@ -54,8 +55,8 @@ def require_unsealed(task: Task | None) -> None:
     """Refuse to show an attempt at a held-out task, or to work with the task itself."""
     if task is not None and task.split == "held-out":
         raise BadInput(
-            "That task is held out and stays sealed: `closeloop task sets` shows how the set does, "
-            "and a task whose `split` is set to dev can be looked at."
+            "This task is held out and stays sealed: `closeloop task sets` shows the "
+            "results of the set. To see the task, set its `split` to dev."
         )
 
 
@@ -188,10 +189,10 @@ def choose_held_out(
     wanted = max(1, round(share * len(tasks))) - sum(map(len, held_families))
     if wanted > 0 and len(all_families) < 2:
         raise BadInput(
-            "All tasks are about the same work, and one family cannot be split: make more tasks."
+            "All tasks are about the same work, and one family cannot be split: create more tasks."
         )
     if wanted > 0 and not free_families:
-        raise BadInput("No task that has a check is left to be held out: make more of them.")
+        raise BadInput("No task with a check is left to hold out: create more tasks.")
     chosen = (
         _choose_newest(free_families, wanted, when)
         if by == "time"
@@ -319,9 +320,11 @@ class SetFacts(Record):
     """Of what was changed in the last 90 days, the share in areas without a task."""
 
 
-def load_task_files(place: Path, root: Path, resolve: ResolveRevision) -> list[TaskFile]:
-    """Every task of a folder, with its file."""
-    tasks_by_file = load_tasks_by_file(place, root, resolve)
+def load_task_files(settings: Settings, root: Path) -> list[TaskFile]:
+    """Load every task of the project, with its file."""
+    tasks_by_file = load_tasks_by_file(
+        root / settings.tasks, root, resolve_commit, settings.commands.setup
+    )
     return [TaskFile(task=task, path=path) for path, task in tasks_by_file.items()]
 
 
@@ -335,21 +338,23 @@ def visible_tasks(
         chosen = [task for task in tasks if task.split == wanted_split]
         if not chosen:
             raise BadInput(
-                f"There are no {wanted_split} tasks: `closeloop task split` holds some out, "
-                "`split` in a task's file says where it belongs."
+                f"There are no {wanted_split} tasks: `closeloop task split` holds some "
+                "out, and `split` in a task's file sets where it belongs."
             )
     unseals = any(task.split == "held-out" for task in chosen)
     if unseals and not (reason and reason.strip()):
         if held_out:
             raise BadInput("REASON is empty: say why the held-out tasks are run.")
-        raise BadInput("Held-out tasks are among these: `closeloop task unseal REASON` runs them.")
+        raise BadInput(
+            "Some of these tasks are held out: run them with `closeloop task unseal REASON`."
+        )
     if any(task.split == "held-out" and not task.acceptance.is_given for task in chosen):
         raise BadInput(
-            "A held-out task has no check, and nobody is shown what is held out to score it: give "
-            "it an 'acceptance', or make it a dev task."
+            "A held-out task has no check, and reviewers cannot see held-out tasks to "
+            "score them: add an 'acceptance', or make it a dev task."
         )
     if reason is not None and not unseals:
-        raise BadInput("A reason is only for held-out tasks, and none is among these.")
+        raise BadInput("A reason is only for held-out tasks, and these are none.")
     return chosen
 
 

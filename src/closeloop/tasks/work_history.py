@@ -387,7 +387,9 @@ def decode_pull_export(line: bytes, name: str) -> PullExport:
     try:
         return msgspec.json.decode(line, type=PullExport)
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"{name} is no pull request as GitHub's API has it: {error}.") from error
+        raise BadInput(
+            f"{name} is not a pull request in the format of GitHub's API: {error}."
+        ) from error
 
 
 def convert_github_answer(value: Any, kind: type[Record]) -> Any:
@@ -395,7 +397,7 @@ def convert_github_answer(value: Any, kind: type[Record]) -> Any:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise BadInput(f"GitHub answered in a way that is not known: {error}.") from error
+        raise BadInput(f"GitHub's response has an unknown format: {error}.") from error
 
 
 def gather_pull_work(
@@ -481,12 +483,12 @@ def gather_session_work(
         )
         name = f"session {row.id}"
         if trace is None or not _is_same_repository(attempt, session, repo):
-            passed_over[name] = "it went on elsewhere"
+            passed_over[name] = "it continues elsewhere"
             continue
         user_messages = _user_messages(trace)
         edited = _edited_files(trace, repo, session)
         if not user_messages or not edited:
-            passed_over[name] = "it asks for nothing, or changes nothing"
+            passed_over[name] = "it has no request or no change"
             continue
         nearby_work = [work for work in past_work if _is_near_session(work, attempt)]
         rated = [
@@ -495,7 +497,7 @@ def gather_session_work(
         ]
         best = max(rated, key=lambda pair: (pair[0], -pair[1].at.timestamp()), default=None)
         if best is None or best[0] < MIN_FILE_OVERLAP:
-            passed_over[name] = "no commit holds what it changed"
+            passed_over[name] = "no commit contains its change"
             continue
         gathered.append(_work_from_session(best[1], user_messages, trace, modes.get(row.id, ())))
     return GatheredWork(given=unique_by_commit(gathered), passed_over=passed_over)

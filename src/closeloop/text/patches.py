@@ -46,7 +46,10 @@ class _PatchParser:
             elif self._starts_plain_file():
                 files.append(self._parse_body({}))
             elif line.startswith(("diff --cc ", "diff --combined ")):
-                raise BadInput("A merge's combined diff says too little: diff against one parent.")
+                raise BadInput(
+                    "A combined diff of a merge has too little information: diff against "
+                    "one parent."
+                )
             elif line.startswith("@@ -"):
                 raise self._parse_error("a hunk belongs to no file")
             else:
@@ -106,7 +109,7 @@ class _PatchParser:
             raise self._parse_error("a file has no name that can be read")
         for name in (path, facts["old"] or ""):
             if name.startswith("/") or ".." in name.split("/") or "\0" in name:
-                raise self._parse_error(f"the path {name!r} leads out of the repository")
+                raise self._parse_error(f"the path {name!r} points outside the repository")
         return FileChange(
             path=path,
             status=status,

@@ -36,14 +36,14 @@ MAX_VALUE_DEPTH = 12
 def record(
     agent: str, request: str | None = None, *, system: str | None = None, folder: str | Path = ""
 ) -> SessionRecording:
-    """A recording, for `with` or as a decorator; written into `folder` as ATIF when it ends."""
+    """Open a recording, by `with` or as a decorator; `folder` gets it as ATIF when it ends."""
     return SessionRecording(agent, request, system, Path(folder) if folder else None)
 
 
 def recording() -> SessionRecording:
-    """The one that is open here: for code that is called inside it."""
+    """Return the innermost open recording, for code that is called inside it."""
     if (found := _open_recording.get()) is None:
-        raise BadInput("Nothing is being recorded here: open a recording with closeloop.record().")
+        raise BadInput("No recording is open: open one with closeloop.record().")
     return found
 
 
@@ -66,7 +66,7 @@ class SessionRecording:
 
     def __enter__(self) -> Self:
         if self._live is not None:
-            raise BadInput("A recording is opened once; call closeloop.record() for another.")
+            raise BadInput("A recording can be opened once: call closeloop.record() for another.")
         self._above = self._above or _open_recording.get()
         self._live = self._above._open_session if self._above else _LiveSession()
         if self._above is None:

@@ -534,8 +534,9 @@ def _read_batches(
                 yield from running.popleft().result()
         except BrokenProcessPool as error:
             raise MachineFailed(
-                "A process that read files was killed, perhaps for want of memory: run the same "
-                "with --jobs 1; what was read so far is kept."
+                "A process that reads files was killed, perhaps because of too little "
+                "memory: run the same command with --jobs 1; what was imported so far "
+                "is saved."
             ) from error
         finally:
             pool.shutdown(wait=False, cancel_futures=True)

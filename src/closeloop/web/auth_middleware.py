@@ -85,12 +85,12 @@ class BodyMemory:
                     if size > most:
                         raise RequestRefused(413, why)
                     if self.held > self.limit:
-                        raise RequestRefused(503, "Too much comes at once: send it again.")
+                        raise RequestRefused(503, "The server is busy: send the request again.")
                     if not message.get("more_body"):
                         break
             if timer.cancelled_caught:
                 raise RequestRefused(
-                    408, f"The body did not come within {BODY_SECONDS:.0f} seconds."
+                    408, f"The body did not arrive within {BODY_SECONDS:.0f} seconds."
                 )
             yield chunks[0] if len(chunks) == 1 else b"".join(chunks)
         finally:
@@ -109,21 +109,25 @@ def decompress_gzip(body: bytes, most: int) -> bytes:
         members += 1
         if members > MAX_GZIP_MEMBERS:
             raise RequestRefused(
-                413, f"A body may have {MAX_GZIP_MEMBERS} gzip members: send it in one."
+                413, f"A body may have at most {MAX_GZIP_MEMBERS} gzip members: send it as one."
             )
         member = zlib.decompressobj(wbits=31)
         while not member.eof:
             piece = body[place : place + _PIECE_BYTES]
             if not piece:
-                raise RequestRefused(400, "The body ends in the middle.")
+                raise RequestRefused(400, "The gzip body is truncated.")
             try:
                 content += member.decompress(piece, most + 1 - len(content))
             except zlib.error as error:
                 raise RequestRefused(400, "The body is not gzip.") from error
             if len(content) > most:
-                raise RequestRefused(413, f"A request may unpack to {most >> 20} MiB.")
+                raise RequestRefused(
+                    413, f"A request may be at most {most >> 20} MiB uncompressed."
+                )
             if time.monotonic() > deadline:
-                raise RequestRefused(413, "The body takes too long to unpack: send less at once.")
+                raise RequestRefused(
+                    413, "The body takes too long to decompress: send less at once."
+                )
             place += len(piece) - len(member.unused_data)
     return bytes(content)
 
@@ -343,7 +347,9 @@ class AddressRateLimit:
 
 
 MAX_FORM_BYTES = 1 << 20
-READ_ONLY_MESSAGE = "This server's store can only be read: start it where the store can be written."
+READ_ONLY_MESSAGE = (
+    "This server's store is read-only: start the server where the store is writable."
+)
 SECURITY_HEADERS = {
     "content-security-policy": "; ".join(
         (
@@ -408,7 +414,7 @@ class AuthMiddleware:
             and is_buffered_write(request, caller)
         ):
             try:
-                why = f"A form may have {MAX_FORM_BYTES >> 20} MiB."
+                why = f"A form may be at most {MAX_FORM_BYTES >> 20} MiB."
                 body = await self.memory.read_body(receive, MAX_FORM_BYTES, why)
                 receive = _replay_body(body)
                 refused = self._refuse_foreign_form(request, caller, body)
@@ -430,7 +436,12 @@ class AuthMiddleware:
         host = _host_name(request.headers.get("host", ""))
         if not self.door.is_open or host in (*LOOPBACK, *self.door.settings.hosts):
             return None
-        return refusal_response(request, 400, f"This server is not called {host[:100]!r}.")
+        return refusal_response(
+            request,
+            400,
+            f"This server does not answer for the host {host[:100]!r}: use the address "
+            "that it prints.",
+        )
 
     def _refuse_read_only(self, request: Request) -> Response | None:
         if request.method in READING_METHODS or not self.door.store.is_read_only:
@@ -460,7 +471,7 @@ class AuthMiddleware:
         if wait is None:
             return None
         wait_text = count_with_noun(round(wait), "second")
-        response = refusal_response(request, 429, f"Too many at once: try again in {wait_text}.")
+        response = refusal_response(request, 429, f"Too many requests: try again in {wait_text}.")
         response.headers["retry-after"] = f"{wait:.0f}"
         return response
 
@@ -495,7 +506,7 @@ def _refuse_missing_scope(request: Request, caller: Caller) -> Response | None:
         query = f"?{request.url.query}" if request.url.query else ""
         return RedirectResponse(f"/login?next={quote(request.url.path + query, safe='')}", 303)
     why = (
-        "This token is unknown or revoked: `closeloop admin token list` shows those that hold."
+        "This token is unknown or revoked: `closeloop admin token list` lists valid tokens."
         if request.headers.get("authorization", "").lower().startswith("bearer ")
         else "Send the header `Authorization: Bearer TOKEN`."
     )
@@ -507,7 +518,9 @@ def _refuse_foreign_page(
 ) -> Response | None:
     """Refuse what another page made a browser send."""
     if not is_same_origin(request, hosts):
-        return refusal_response(request, 403, "This did not come from a page of this server.")
+        return refusal_response(
+            request, 403, "This request did not come from a page of this server."
+        )
     if request.url.path == "/login":
         return None
     csrf_given = request.headers.get("x-csrf-token") or _form_field(request.headers, body, "csrf")
@@ -587,7 +600,7 @@ def login_routes(door: AccessPolicy) -> list[Route]:
         )
         name = await anyio.to_thread.run_sync(door.find_token_id, token) if token else None
         if name is None:
-            why = "This token is not known, or no longer holds."
+            why = "This token is unknown or revoked."
             return Response(
                 render_template("login.html", next=next_path, why=why), 403, media_type="text/html"
             )
@@ -624,11 +637,11 @@ def local_path(place: str | None) -> str:
 
 
 async def answer_not_found(request: Request, error: Exception) -> Response:
-    return _error_response(request, 404, "There is nothing at this address.")
+    return _error_response(request, 404, "There is no page at this address.")
 
 
 async def answer_server_error(request: Request, error: Exception) -> Response:
-    return _error_response(request, 500, "This could not be shown: the server's log says why.")
+    return _error_response(request, 500, "This page could not be shown: see the server's log.")
 
 
 def _error_response(request: Request, status: int, why: str) -> Response:

@@ -114,7 +114,9 @@ def build_recovered_files(
                 added=file.added,
                 removed=file.removed,
                 binary=False,
-                note=None if file.is_complete else "The recording does not hold all of its lines.",
+                note=None
+                if file.is_complete
+                else "The recording does not contain all lines of this file.",
                 marks=(),
                 lines=tuple(lines[:lines_left]),
                 left_out=max(0, len(lines) - lines_left),
@@ -371,7 +373,7 @@ def _tools_tier(report: ChangeReport) -> TierView:
         return TierView(name="Tools", state="bad", text=f"worse than before in {', '.join(worse)}")
     text = f"{plural_phrase(len(tools), 'tool')}, none worse"
     if report.verdict == "unverified":
-        return TierView(name="Tools", state="open", text=f"{text}, but no test was run")
+        return TierView(name="Tools", state="open", text=f"{text}, but no test ran")
     return TierView(name="Tools", state="good", text=text)
 
 
@@ -380,7 +382,7 @@ def _quality_tier(told: Sequence[Finding]) -> TierView:
     nouns = {"error": "error", "warning": "warning", "info": "remark"}
     text = ", ".join(plural_phrase(count, nouns[name]) for name, count in counts.items() if count)
     how: Literal["good", "bad", "open"] = "bad" if counts["error"] else "open" if told else "good"
-    return TierView(name="Quality", state=how, text=text or "nothing was found")
+    return TierView(name="Quality", state=how, text=text or "no findings")
 
 
 def _risk_tier(report: ChangeReport) -> TierView:

@@ -55,7 +55,7 @@ def make_otlp_endpoint(store: Store, arrived: TracesArrived) -> Callable[[Reques
     async def receive_spans(request: Request) -> Response:
         kind = request_media_type(request)
         encoding = request.headers.get("content-encoding", "identity").strip().lower()
-        too_long = f"A request may have {BODY_LIMIT >> 20} MiB: send fewer spans."
+        too_long = f"A request may be at most {BODY_LIMIT >> 20} MiB: send fewer spans."
         try:
             async with memory.hold_body(request.receive, BODY_LIMIT, too_long) as body:
                 read = partial(_save_body_spans, body, encoding, kind, store)
@@ -79,7 +79,9 @@ def _save_body_spans(body: bytes, encoding: str, kind: str, store: Store) -> tup
     if encoding == "gzip":
         body = decompress_gzip(body, UNPACKED_LIMIT)
     elif encoding != "identity":
-        raise RequestRefused(415, f"The encoding {encoding!r} is not known: send gzip, or none.")
+        raise RequestRefused(
+            415, f"The encoding {encoding!r} is not supported: send gzip, or none."
+        )
     spans, rejected = _parse_spans(body, kind)
     return save_spans(spans, store), rejected
 
@@ -87,12 +89,14 @@ def _save_body_spans(body: bytes, encoding: str, kind: str, store: Store) -> tup
 def _require_span_limits(spans: list[OtelSpan]) -> None:
     """Refuse what would be kept many times over: every span is kept with its resource."""
     if len(spans) > MAX_SPANS:
-        raise RequestRefused(413, f"A request may have {MAX_SPANS:,} spans: send fewer.")
+        raise RequestRefused(413, f"A request may have at most {MAX_SPANS:,} spans: send fewer.")
     size = 0
     for span in spans:
         size += len(encode_record(span))
         if size > KEPT_LIMIT:
-            raise RequestRefused(413, f"Spans and their resources are over {KEPT_LIMIT >> 20} MiB.")
+            raise RequestRefused(
+                413, f"Spans and their resources exceed {KEPT_LIMIT >> 20} MiB: send fewer."
+            )
 
 
 def _parse_spans(content: bytes, kind: str) -> tuple[list[OtelSpan], int]:

@@ -433,10 +433,10 @@ def _describe_operation(
             "content": {JSON_MEDIA_TYPE: {"schema": schema["body"]}},
         }
     success_response = (
-        _describe_response("The answer.", schema["answer"]) if "answer" in schema else None
+        _describe_response("The response.", schema["answer"]) if "answer" in schema else None
     )
     description["responses"] = (
-        {"200": success_response} if success_response else {"204": {"description": "It is done."}}
+        {"200": success_response} if success_response else {"204": {"description": "Success."}}
     )
     description["responses"] |= {
         str(status): _describe_response(HTTPStatus(status).phrase, schema["problem"])
@@ -624,7 +624,7 @@ def parse_page_query(
             if name in RANGE_FIELDS and issubclass(kind, TimeRange):
                 moment = parse_moment(value, now, is_end=name == "until")
                 if moment is not None and not 1970 < moment.year < 2200:
-                    raise BadInput(f"{value!r} is no time of work: name one after 1970.")
+                    raise BadInput(f"{value!r} is not a valid date: give one after 1970.")
                 given_values[name] = moment
             elif get_origin(fields[name].type) is tuple:
                 given_values.setdefault(name, []).append(value)
@@ -650,8 +650,8 @@ def describe_bad_query(
     if name in given and name in fields:
         value = str(given[name])[:80]
         reason = str(error).partition(" - at")[0]
-        return f"`{name}` cannot be {value!r}: {reason[:1].lower()}{reason[1:]}."
-    return f"The address cannot be understood: {error}."
+        return f"Invalid value {value!r} for `{name}`: {reason[:1].lower()}{reason[1:]}."
+    return f"The URL is not valid: {error}."
 
 
 def _html_endpoint(page: Page, desk: PageContext, sections: tuple[Page, ...]) -> PageEndpoint:

@@ -101,11 +101,13 @@ def prepare_export_folder(folder: Path) -> None:
     """A folder of ours, new or from before."""
     try:
         if folder.exists() and any(folder.iterdir()) and not (folder / EXPORT_MARKER).exists():
-            raise BadInput(f"{folder} holds other things: name a new folder.")
+            raise BadInput(f"{folder} contains other files: choose a new folder.")
         folder.mkdir(parents=True, exist_ok=True)
         (folder / EXPORT_MARKER).touch()
     except OSError as error:
-        raise BadInput(f"{folder} cannot be written ({error.strerror}): name another.") from error
+        raise BadInput(
+            f"{folder} cannot be written ({error.strerror}): choose another folder."
+        ) from error
 
 
 class StaticSite:
@@ -187,8 +189,7 @@ class StaticSite:
             self.render_server_page(unescape(address)) if number <= MAX_FRAGMENTS else ""
         )
         content_html = (
-            fragment_html
-            or f'<p class="dim">What comes from event {first} on is not in this copy.</p>'
+            fragment_html or f'<p class="dim">Events from {first} on are not in this copy.</p>'
         )
         return f'<section class="fragment" data-first="{first}">{content_html}</section>'
 
@@ -257,13 +258,15 @@ def build_download(store: Store, name: str, kind: str) -> tuple[str, str, bytes]
     if kind == "patch":
         change = store.load_change(attempt.id)
         if change is None or not change.patch:
-            raise PageNotFound("This attempt has no change on record.")
+            raise PageNotFound("This attempt has no recorded change.")
         return f"{attempt.id}.patch", "text/x-diff", change.patch.encode("utf-8", "replace")
     if kind not in TRACE_FORMATS:
-        raise PageNotFound(f"There is no export {kind!r}: {', '.join(('patch', *TRACE_FORMATS))}.")
+        raise PageNotFound(
+            f"There is no export {kind!r}: choose one of {', '.join(('patch', *TRACE_FORMATS))}."
+        )
     trace = store.load_trace(attempt.id)
     if trace is None:
-        raise PageNotFound("This attempt has no trace on record.")
+        raise PageNotFound("This attempt has no recorded trace.")
     ending, media_type, export = TRACE_FORMATS[kind]
     source = store.load_session(attempt.id) or attempt
     return f"{attempt.id}.{ending}", media_type, export(source, trace)

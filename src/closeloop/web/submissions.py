@@ -68,7 +68,9 @@ from closeloop.web.pages.review import open_review_queue
 from closeloop.web.render import render_template
 
 BODY_LIMIT = 16 << 20
-UNSAVED_WARNING = {"warning": '199 closeloop "the store could not be reached, so this is not kept"'}
+UNSAVED_WARNING = {
+    "warning": '199 closeloop "the store could not be reached, so this is not saved"'
+}
 MAX_SUBMISSIONS_AT_ONCE = 32
 """Submissions that are held in memory; others are told to come again."""
 
@@ -77,7 +79,7 @@ EVALUATION_OPERATIONS = (
         method="post",
         path="/api/evaluations",
         name="evaluate",
-        summary="Judge the outputs of a plan's tasks, each by itself, with the facts first.",
+        summary="Judge the outputs of a plan's subtasks one by one, with computed facts first.",
         body=Submission,
         answer=Evaluations,
         faults=(400, 401, 403, 413, 415, 429, 503),
@@ -86,7 +88,7 @@ EVALUATION_OPERATIONS = (
         method="get",
         path="/api/evaluations/{id}",
         name="evaluation",
-        summary="One task's evaluation, by its id.",
+        summary="Return the evaluation of one subtask, by its id.",
         answer=Evaluation,
         faults=(400, 401, 403, 404, 503),
     ),
@@ -145,7 +147,7 @@ def evaluation_routes(store: Store, evaluator: SubmissionEvaluator) -> list[Rout
             return _evaluation_response(Problem(message=str(fault)), 503)
         if saved_evaluation is None:
             return _evaluation_response(
-                Problem(message="There is no evaluation of that id: check it."), 404
+                Problem(message="There is no evaluation with this id."), 404
             )
         return _evaluation_response(saved_evaluation)
 
@@ -171,15 +173,13 @@ async def _evaluate_request(
         or request.headers.get("content-encoding", "identity") != "identity"
     ):
         # A page of somebody else's cannot send JSON without our leave.
-        raise RequestRefused(415, f"Send {JSON_MEDIA_TYPE}, not packed.")
+        raise RequestRefused(415, f"Send {JSON_MEDIA_TYPE}, uncompressed.")
     try:
         evaluator.places.acquire_nowait()
     except anyio.WouldBlock:
-        raise RequestRefused(
-            429, "Too much is being judged at the moment: try again soon."
-        ) from None
+        raise RequestRefused(429, "The judge is busy: try again soon.") from None
     try:
-        why = f"A request may have {BODY_LIMIT >> 20} MiB: hand in less."
+        why = f"A request may be at most {BODY_LIMIT >> 20} MiB: send less."
         content = await evaluator.memory.read_body(request.receive, BODY_LIMIT, why)
         panel = await evaluator.open_panel()
         try:
@@ -212,7 +212,8 @@ REVIEW_OPERATIONS = (
         method="post",
         path="/api/review",
         name="answer",
-        summary="Answer for a change in the review queue; the server says who answers, and when.",
+        summary="Submit the review of a change in the queue; the server records the reviewer "
+        "and the time.",
         body=ReviewAnswers,
         answer=HumanReview,
         faults=(400, 401, 403, 413, 429),
@@ -282,7 +283,7 @@ def _review_from_json(body: bytes, reviewer: str) -> HumanReview:
     """What a program says; the server says who answers, and when."""
     answers = parse_json(body, "The request")
     if not isinstance(answers, dict):
-        raise BadInput("The request should hold one JSON object with answers.")
+        raise BadInput("The request must be one JSON object with answers.")
     for key in answers:
         if key not in ReviewAnswers.__struct_fields__:
             raise unknown_field_error("The request", key, ReviewAnswers.__struct_fields__)
@@ -371,7 +372,9 @@ def _apply_decision(desk: PageContext, given: dict[str, str], who: str) -> None:
         raise unknown_name_error("state", state, get_args(RepeatState))
     rule = find_rule(store, given.get("rule", ""))
     if state == "active" and (against := contrary_rules(store, rule)):
-        raise BadInput(f"{against[0].text!r} is active and wants the contrary: retire it first.")
+        raise BadInput(
+            f"The active rule {against[0].text!r} contradicts it: retire that rule first."
+        )
     for rule_state in get_args(RuleState):
         if rule_state == state:
             set_rule_state(store, rule, rule_state, who, datetime.now(UTC))
@@ -402,7 +405,7 @@ SCORE_OPERATIONS = (
         method="post",
         path="/api/scores",
         name="score",
-        summary="Score attempts; a later score by the same one replaces the earlier.",
+        summary="Score attempts; a later score from the same source replaces the earlier one.",
         body=ScoreSubmission,
         answer=KeptScores,
         faults=(400, 401, 403, 413, 415, 429),
@@ -423,7 +426,7 @@ def score_routes(desk: PageContext) -> list[Route]:
             who = caller_or_local_user(request, desk)
             kept = await anyio.to_thread.run_sync(_keep_scores, desk, given, who)
         except (ValueError, RecursionError) as error:
-            return respond_with_json(Problem(message=f"These are no scores: {error}."), 400)
+            return respond_with_json(Problem(message=f"These are not valid scores: {error}."), 400)
         except Fault as fault:
             return respond_with_json(Problem(message=str(fault)), fault_status(fault))
         return respond_with_json(kept, 200)
@@ -497,7 +500,7 @@ def _keep_vote(
     measurement = desk.load_measurement(row, make=False) if row else None
     known = {(one.rule, finding_key(one)) for one in measurement.findings} if measurement else set()
     if (rule, event) not in known:
-        raise BadInput(f"{rule!r} found nothing at event {event} of this attempt.")
+        raise BadInput(f"The rule {rule!r} has no finding at event {event} of this attempt.")
     for word in (*get_args(FindingVerdict), None):
         if (word or RETRACTED_VERDICT) == verdict:
             vote = FindingVote(
@@ -515,7 +518,7 @@ def _keep_vote(
 
 def _keep_scores(desk: PageContext, given: ScoreSubmission, who: str) -> KeptScores:
     if given.source == "person" and any(one.by not in (None, who) for one in given.scores):
-        raise BadInput("A person's scores are the caller's own: leave `by` out.")
+        raise BadInput("A person can only submit their own scores: leave out `by`.")
     intake = ScoreIntake(
         catalogue=project_scores(desk.settings),
         source=given.source,

@@ -52,7 +52,7 @@ EVENT_NAMES = {
     "gitlab": frozenset(host_pulls.GITLAB_EVENTS),
 }
 _log = logging.getLogger(__name__)
-_TOO_LARGE_MESSAGE = f"A payload may have {BODY_LIMIT >> 20} MiB."
+_TOO_LARGE_MESSAGE = f"A payload may be at most {BODY_LIMIT >> 20} MiB."
 _HEADER_NAME = re.compile(r"[\w .:-]{1,200}", re.ASCII)
 
 
@@ -139,13 +139,13 @@ class WebhookMiddleware:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         source = scope["path"].removeprefix("/webhooks/")
         if source not in EVENT_NAMES:
-            raise RequestRefused(404, f"Webhooks are those of {' and '.join(EVENT_NAMES)}.")
+            raise RequestRefused(404, f"Webhooks are supported for {' and '.join(EVENT_NAMES)}.")
         if scope["method"] != "POST":
-            raise RequestRefused(405, "Webhooks are sent by POST.")
+            raise RequestRefused(405, "Send webhooks with POST.")
         secret = getattr(self._doors, source)
         if secret is None:
             raise RequestRefused(
-                503, f"There is no secret for {source} here: set it and start again."
+                503, f"No secret is set for {source}: set it and restart the server."
             )
         if source == "gitlab":
             require_gitlab_token(headers, secret)
@@ -247,7 +247,7 @@ class ArrivalWriter:
                 await anyio.to_thread.run_sync(self._save_batch, arrivals)
             except Exception as error:
                 # Nobody may wait for ever for an answer.
-                failure_text = "The delivery could not be kept: send it again."
+                failure_text = "The delivery could not be saved: send it again."
                 trouble = error if isinstance(error, Fault) else MachineFailed(failure_text)
             for pending in batch:
                 pending.trouble = trouble
@@ -279,7 +279,7 @@ def require_gitlab_token(headers: dict[bytes, bytes], secret: str) -> None:
 def signature_header(headers: dict[bytes, bytes]) -> bytes:
     signature_value = headers.get(b"x-hub-signature-256", b"")
     if len(signature_value) != len("sha256=") + 64:
-        raise RequestRefused(401, "The signature is missing: give the webhook a secret.")
+        raise RequestRefused(401, "The signature is missing: set a secret for the webhook.")
     return signature_value
 
 
@@ -299,7 +299,7 @@ def require_json_object(headers: dict[bytes, bytes], body: bytes) -> None:
     except RecursionError:
         raise RequestRefused(400, "The payload is nested too deeply.") from None
     except ValueError:
-        raise RequestRefused(400, "The payload is no JSON object.") from None
+        raise RequestRefused(400, "The payload is not a JSON object.") from None
 
 
 def build_arrival(source: str, headers: dict[bytes, bytes], body: bytes) -> WebhookArrival:
@@ -313,7 +313,7 @@ def build_arrival(source: str, headers: dict[bytes, bytes], body: bytes) -> Webh
         (name or hashlib.sha256(body).hexdigest().encode()).decode("latin-1"),
     )
     if not all(map(_HEADER_NAME.fullmatch, event_and_delivery)):
-        raise RequestRefused(400, "The headers do not say which event and delivery this is.")
+        raise RequestRefused(400, "The headers do not name the event and the delivery.")
     return WebhookArrival(
         source=source,
         delivery=event_and_delivery[1],

@@ -179,7 +179,7 @@ def test_a_system_error_is_told_without_a_path_of_this_machine(desk: Desk) -> No
 
 def test_a_machine_that_runs_short_is_not_the_agents_fault(desk: Desk) -> None:
     desk.cage.run = failing(OSError(errno.EMFILE, "Too many open files"))
-    advice = "make room, or run fewer attempts at once."
+    advice = "free some space, or run fewer attempts at once."
     work = desk.work(BUSY, END)
     assert (work.exit, work.cause) == ("machine", f"Too many open files: {advice}")
     desk.cage.write = failing(OSError(errno.ENOSPC, "No space left on device"))

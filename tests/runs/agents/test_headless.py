@@ -46,10 +46,10 @@ def test_a_program_that_is_not_installed_is_told_before_anything_runs() -> None:
 def test_a_program_in_the_wrong_version_is_told_before_anything_runs(stage: Stage) -> None:
     program = stage.program("echo tool 1.2.3", "versioned")
     assert programs.codex.with_settings({"program": program, "version": "1.2.3"}).version == "1.2.3"
-    with pytest.raises(BadInput, match=r"in version 1\.2\.3, not 2\.0 as the variant says"):
+    with pytest.raises(BadInput, match=r"in version 1\.2\.3, but the variant requires 2\.0"):
         programs.codex.with_settings({"program": program, "version": "2.0"})
     old = msgspec.structs.replace(programs.codex.adapter, oldest="1.10")
-    with pytest.raises(BadInput, match=r"1\.10 is the first that works: run `npm"):
+    with pytest.raises(BadInput, match=r"the oldest supported version is 1\.10: run `npm"):
         HeadlessAgent(old).with_settings({"program": program})
 
 
@@ -90,7 +90,7 @@ def test_a_program_that_dies_of_a_signal_has_crashed(stage: Stage) -> None:
 def test_a_program_that_hangs_silently_is_idle(stage: Stage) -> None:
     work = stage.play("sleep 60", limits={"idle_seconds": 0.5}).work
     assert work.exit == "idle"
-    assert work.cause == "it neither said nor asked anything for 0.5 seconds"
+    assert work.cause == "it produced no output and no request for 0.5 seconds"
 
 
 def test_a_silent_program_that_talks_to_its_model_is_not_idle(stage: Stage) -> None:
@@ -140,7 +140,7 @@ def _line(process: Path) -> str:
 
 def test_a_program_that_ends_well_having_asked_nothing_gave_up(stage: Stage) -> None:
     work = stage.play("exit 0").work
-    assert (work.exit, work.cause) == ("gave_up", "it ended without asking its model anything")
+    assert (work.exit, work.cause) == ("gave_up", "it ended without a request to its model")
 
 
 def test_a_program_without_a_model_need_not_ask(stage: Stage) -> None:
@@ -149,7 +149,7 @@ def test_a_program_without_a_model_need_not_ask(stage: Stage) -> None:
 
 
 def test_an_agent_that_needs_a_model_says_so(stage: Stage) -> None:
-    with pytest.raises(BadInput, match="codex needs a model: name one with --model"):
+    with pytest.raises(BadInput, match="codex needs a model: give one with --model"):
         stage.let(programs.codex, modelless=True)
 
 

@@ -110,7 +110,7 @@ def test_an_upgraded_agent_gets_the_next_answer_and_the_difference_is_told(tmp_p
     door, reason = replay(tmp_path, exchanges, use)
     assert door.exchanges[0].note is None
     note = str(door.exchanges[1].note)
-    assert note.startswith("Message 3 is not that of recorded request 2: ")
+    assert note.startswith("Message 3 differs from recorded request 2: ")
     assert "x = 1" in note
     assert "no such fi" in note
     assert reason is None
@@ -129,8 +129,8 @@ def test_a_new_system_prompt_and_new_tools_are_told_as_such(tmp_path: Path) -> N
         assert (await http.post("/v1/messages", json=payload)).content == answers[1]
 
     door, _ = replay(tmp_path, exchanges, use)
-    assert "The system prompt is not that" in str(door.exchanges[0].note)
-    assert "The tools are not those of recorded request 2: run." in str(door.exchanges[1].note)
+    assert "The system prompt differs" in str(door.exchanges[0].note)
+    assert "The tools differ from recorded request 2: run." in str(door.exchanges[1].note)
 
 
 def test_an_agent_that_now_streams_or_speaks_otherwise_hears_the_same_words(
@@ -162,11 +162,11 @@ def test_an_agent_that_asks_more_than_was_recorded_ends_as_machine_trouble(
         talk.user("And now?")
         response = await talk.ask(http)
         assert response.status_code == 400
-        assert "no answer left" in response.json()["error"]["message"]
+        assert "no more replies" in response.json()["error"]["message"]
 
     _, reason = replay(tmp_path, exchanges, use)
     assert isinstance(reason, MachineFailed)
-    assert "The recording a1 has no answer left" in str(reason)
+    assert "The recording a1 has no more replies" in str(reason)
 
 
 def test_conversations_do_not_take_each_others_answers(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_an_agent_of_ours_is_played_again_too(tmp_path: Path) -> None:
             reply = await door.reply(asked)
         async with opened(tmp_path, RECORDED, recorded=lambda _: door.exchanges) as again:
             assert (await again.reply(asked)).text == reply.text
-            with pytest.raises(MachineFailed, match="no answer left"):
+            with pytest.raises(MachineFailed, match="no more replies"):
                 await again.reply(asked)
 
     anyio.run(go)
@@ -237,7 +237,7 @@ def test_answers_that_were_no_answers_are_not_played(provider: Any, tmp_path: Pa
 def test_an_attempt_of_which_nothing_was_recorded_cannot_be_played(tmp_path: Path) -> None:
     async def go() -> None:
         async with Gateway(ENVIRON, tmp_path, recorded=lambda _: ()) as gateway:
-            with pytest.raises(BadInput, match="Nothing was recorded of what attempt 'a1' asked"):
+            with pytest.raises(BadInput, match="No model requests of attempt 'a1'"):
                 gateway.prepare_model("recorded:a1", RECORDED, Limits())
 
     anyio.run(go)

@@ -91,7 +91,7 @@ def message(response: httpx.Response) -> str:
 @pytest.mark.parametrize(
     ("limits", "said"),
     [
-        (Limits(turns=2), "2 of 2 turns are taken."),
+        (Limits(turns=2), "2 of 2 turns are used."),
         (Limits(tokens=10), "18 of 10 tokens are used."),
         (Limits(money=0.0015), "$0.00 of $0.00 are spent."),
     ],
@@ -192,12 +192,12 @@ def test_a_lasting_limit_ends_the_attempt_as_the_providers_fault(
 @pytest.mark.parametrize(
     ("status", "body", "said"),
     [
-        (401, b"{}", "was refused by"),
-        (403, b"{}", "was refused by"),
-        (400, b'{"error": {"details": [{"reason": "API_KEY_INVALID"}]}}', "was refused by"),
-        (402, b"{}", "no money left"),
-        (429, b'{"error": {"code": "insufficient_quota"}}', "no money left"),
-        (400, b'{"error": {"message": "Your credit balance is too low"}}', "no money left"),
+        (401, b"{}", "was rejected by"),
+        (403, b"{}", "was rejected by"),
+        (400, b'{"error": {"details": [{"reason": "API_KEY_INVALID"}]}}', "was rejected by"),
+        (402, b"{}", "no credit left"),
+        (429, b'{"error": {"code": "insufficient_quota"}}', "no credit left"),
+        (400, b'{"error": {"message": "Your credit balance is too low"}}', "no credit left"),
         (404, b"{}", "has no model named 'big-model'"),
     ],
 )
@@ -224,7 +224,7 @@ def test_a_request_the_provider_refuses_is_the_agents_to_mend(
     assert response.status_code == 400
     assert "prompt is too long" in message(response)
     assert KEY not in response.text
-    assert "longer than big-model can take" in str(door.exchanges[0].cause)
+    assert "exceeds the context window of big-model" in str(door.exchanges[0].cause)
     if speaks == "anthropic":
         assert response.json()["type"] == "error"
 
@@ -247,12 +247,12 @@ def test_a_stream_that_breaks_off_is_told_from_an_agents_failure(
                 talk.user("Hello")
                 response = await talk.ask(http)
                 assert response.content.startswith(START)
-                assert "in the middle of it" in response.text.removeprefix(START.decode())
+                assert "during a reply" in response.text.removeprefix(START.decode())
                 if number < MAX_BREAKS:
                     assert await shut(door) is None
             with anyio.fail_after(PATIENCE):
                 assert isinstance(await door.closed(), MachineFailed)
-        assert all("in the middle of it" in str(one.cause) for one in door.exchanges)
+        assert all("during a reply" in str(one.cause) for one in door.exchanges)
         assert [one.retries for one in door.exchanges] == [0] * MAX_BREAKS
         if speaks == "anthropic":
             assert door.usage.input_tokens == 30 * MAX_BREAKS
@@ -296,7 +296,7 @@ def test_garbage_that_must_be_translated_is_the_providers_fault(
     provider.says(lambda handler: handler.send(200, b"<html>Sign in</html>"))
     response, _, reason = asked_once(tmp_path, upstream("anthropic", provider.address), "openai")
     assert isinstance(reason, MachineFailed)
-    assert "answered with a web page" in message(response)
+    assert "replied with a web page" in message(response)
 
 
 def test_an_endless_answer_is_cut_off(provider: Any, tmp_path: Path) -> None:
@@ -344,7 +344,7 @@ def test_an_agent_that_hangs_up_is_not_answered_any_more(provider: Any, tmp_path
                         break
             await until(lambda: gone)
         (exchange,) = door.exchanges
-        assert exchange.cause == "The agent hung up before the answer was whole."
+        assert exchange.cause == "The agent closed the connection before the reply was complete."
         assert exchange.response == START
         assert door.usage.input_tokens == 30
 
@@ -378,7 +378,7 @@ def test_what_is_under_way_when_the_attempt_ends_is_recorded_and_nothing_later(
             await until(lambda: len(heard) == 2)
             for one in (caged, free):
                 await one.__aexit__(None, None, None)
-        assert [message(one) for one in heard] == ["The attempt is over."] * 2
+        assert [message(one) for one in heard] == ["The attempt has ended."] * 2
 
     anyio.run(go)
 

@@ -83,7 +83,7 @@ def test_the_reason_says_how_long_and_what_the_provider_said() -> None:
     waits = [answered(0, 5), vain(10, 60, refusal="429 Too Many Requests")]
     assert describe_silence(waits, 0.0, 60.0, 60.0) == (
         "The model stopped answering, after 1 answer: 50 of 60 seconds were spent waiting for it, "
-        "which last said 429 Too Many Requests. Try again later."
+        "whose last error was 429 Too Many Requests. Try again later."
     )
 
 
@@ -122,7 +122,7 @@ def test_a_stream_of_pings_is_given_up_after_the_timeout(provider: Any, tmp_path
             talk = Talk("anthropic", stream=True)
             talk.user("Hello")
             response = await talk.ask(http)
-            assert b"did not answer in 0.3 s in the middle of it" in response.content
+            assert b"did not answer in 0.3 s during a reply" in response.content
         assert door.describe_break() == door.exchanges[0].cause
 
     anyio.run(go)

@@ -71,7 +71,7 @@ def test_a_cost_that_is_partly_unknown_is_unknown_and_what_is_known_is_kept() ->
 def test_a_limit_that_cannot_be_kept_is_refused() -> None:
     with pytest.raises(BadInput, match="input_price"):
         spend(Budget("m", Limits(money=1.0)), Usage(output_tokens=1))
-    with pytest.raises(BadInput, match="does not count"):
+    with pytest.raises(BadInput, match="does not report its tokens"):
         spend(Budget("m", Limits(tokens=1)), Usage(cost=0.1))
 
 

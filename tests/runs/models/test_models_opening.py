@@ -212,7 +212,7 @@ def test_a_forced_tools_arguments_are_the_reply(tmp_path: Path, provider: Any) -
 def test_a_wrong_shape_names_the_server(tmp_path: Path, provider: Any) -> None:
     provider.says({"hello": "world"})
     settings = ModelSettings(provider="openai", model="m", base_url=provider.address)
-    with pytest.raises(MachineFailed, match=r"127\.0\.0\.1:\d+ sent a wrong answer.*base_url"):
+    with pytest.raises(MachineFailed, match=r"127\.0\.0\.1:\d+ sent an invalid reply.*base_url"):
         ask(opened(settings, tmp_path), HELLO)
 
 

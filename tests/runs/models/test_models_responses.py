@@ -182,6 +182,6 @@ def test_a_bad_request_is_answered_in_the_formats_own_way() -> None:
             assert response.status_code == 400
             assert response.json()["error"]["message"]
         unknown = await client.post(PATH, json={"input": "Hello"})
-        assert "no dialogue is for 'Hello'" in unknown.json()["error"]["message"]
+        assert "no dialogue matches 'Hello'" in unknown.json()["error"]["message"]
 
     served(use)

@@ -104,7 +104,7 @@ def test_a_script_that_has_no_turn_says_where_and_for_what() -> None:
         play(script(CAREFUL), "Something else", "\n  Go on!\nplease")
     assert str(caught.value) == "careful.yaml: dialogue 2 has no turn for 'Go on!': add one."
     only = script("dialogues: [{prompt: rounding, turns: [{say: Hi}]}]")
-    with pytest.raises(MachineFailed, match=r"no dialogue is for 'Hello': add one"):
+    with pytest.raises(MachineFailed, match=r"no dialogue matches 'Hello': add one"):
         play(only, "Hello")
     with pytest.raises(MachineFailed, match=r"dialogue 1 \(rounding\) has no turn"):
         play(only, "rounding", "more")
@@ -127,7 +127,7 @@ def test_a_bare_text_needs_a_tool_that_takes_one() -> None:
         play(text, "Go")
     turn = find_next_turn(text, ModelRequest(messages=()))
     nothing = ToolSpec(name="raed", description="", parameters={})
-    with pytest.raises(BadInput, match="takes no text"):
+    with pytest.raises(BadInput, match="does not take text"):
         reply_from_turn(text, turn, ModelRequest(messages=(), tools=(nothing,)))
 
 
@@ -178,7 +178,7 @@ def test_delays_and_prices_are_kept(tmp_path: Path) -> None:
         ("dialogues: [{turns: [{do: {run: {command: 2024-01-01}}}]}]", "'2024-01-01' in quotes"),
         (
             "dialogues:\n  - turns:\n    - do:\n        read: a\n        read: b",
-            ":5: 'read' is there twice: make it a list",
+            ":5: 'read' occurs twice: make it a list",
         ),
         ("dialogues: [{turns: [{say: a, no: b}]}]", "the key False is not text: quote it"),
         ("dialogues: [{turns: [{do: {run: {yes: a}}}]}]", "the key True is not text"),

@@ -84,7 +84,7 @@ def test_our_own_clients_hear_the_same_as_in_process(
                         (c.name, c.arguments) for c in other.calls
                     ]
                     assert one.usage.output_tokens == other.usage.output_tokens
-            with pytest.raises(MachineFailed, match=r"careful\.yaml: no dialogue is for 'Hello'"):
+            with pytest.raises(MachineFailed, match=r"careful\.yaml: no dialogue matches 'Hello'"):
                 await model.reply(ModelRequest(messages=(ChatMessage(role="user", text="Hello"),)))
             await model.close()
 
@@ -233,7 +233,7 @@ def test_a_taken_port_is_named_and_a_free_one_is_kept_to_this_machine() -> None:
             taken.bind(("127.0.0.1", 0))
             taken.listen()
             port = taken.getsockname()[1]
-            with pytest.raises(BadInput, match=f"Port {port}"):
+            with pytest.raises(BadInput, match=f"port {port}"):
                 async with serve_script(SCRIPT, port):
                     pass
         async with serve_script(SCRIPT) as address:

@@ -100,13 +100,15 @@ def test_a_refused_key_names_its_variable_and_never_the_key(provider: Any) -> No
     for status in (401, 403):
         provider.says((status, {"error": {"message": f"Incorrect key {KEY}"}}))
         message = fault(provider.address, BadInput)
-        assert message.startswith("The key in OPENAI_API_KEY was refused by 127.0.0.1:")
+        assert message.startswith("The key in OPENAI_API_KEY was rejected by 127.0.0.1:")
     assert len(provider.asked) == 2
 
 
 def test_a_server_that_wants_a_key_says_where_to_put_it(provider: Any) -> None:
     provider.says((401, {}))
-    assert fault(provider.address, BadInput, key=None).endswith("wants a key: set OPENAI_API_KEY.")
+    assert fault(provider.address, BadInput, key=None).endswith(
+        "requires a key: set OPENAI_API_KEY."
+    )
 
 
 def test_an_unknown_model_is_named(provider: Any) -> None:
@@ -117,7 +119,7 @@ def test_an_unknown_model_is_named(provider: Any) -> None:
 
 def test_an_empty_account_is_the_users_to_fill(provider: Any) -> None:
     provider.says((402, {}))
-    assert "no money left" in fault(provider.address, BadInput)
+    assert "no credit left" in fault(provider.address, BadInput)
 
 
 def test_a_rate_limit_is_waited_out_for_as_long_as_the_server_says(provider: Any) -> None:
@@ -162,7 +164,7 @@ def test_a_conversation_that_is_too_long_ends_the_attempt_not_the_run(provider: 
         "the request exceeds the available context size",
     ):
         provider.says((400, {"error": {"message": complaint}}))
-        assert "longer than gpt-9 can take" in fault(provider.address, OutOfBudget)
+        assert "exceeds the context window of gpt-9" in fault(provider.address, OutOfBudget)
     provider.says((413, {}))
     fault(provider.address, OutOfBudget)
 
@@ -170,9 +172,9 @@ def test_a_conversation_that_is_too_long_ends_the_attempt_not_the_run(provider: 
 @pytest.mark.parametrize(
     ("content", "what"),
     [
-        (b"", "answered with nothing"),
-        (b"  \n", "answered with nothing"),
-        (b"<!doctype html><html>Sign in</html>", "answered with a web page"),
+        (b"", "replied with nothing"),
+        (b"  \n", "replied with nothing"),
+        (b"<!doctype html><html>Sign in</html>", "replied with a web page"),
         (b"certainly! here is", "something that is not JSON"),
         (b'{"choices": [', "something that is not JSON"),
         (b'{"choices": "\xff\xfe"}', "something that is not JSON"),

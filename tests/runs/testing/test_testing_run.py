@@ -137,7 +137,7 @@ def test_a_process_that_leaves_in_mid_test_is_noticed(run):
     crash = "import os\ndef test_a(): pass\ndef test_b(): os._exit(0)\ndef test_c(): pass\n"
     result = run({"test_a.py": crash}, f"{PYTEST} -q")
     assert statuses(result) == {"test_a.py::test_a": "passed", "test_a.py::test_b": "error"}
-    assert "the report of the tests breaks off" in result.notes
+    assert "the report of the tests is truncated" in result.notes
 
 
 def test_tests_out_of_time_keep_the_results_so_far(run):

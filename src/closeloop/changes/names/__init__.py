@@ -474,7 +474,7 @@ def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
     except TypeCheckerUnusable as why:
         unmeasured.append(Unmeasured(rule=rules[0].name, reason=f"Python's types: {why}"))
     if search.searched > MAX_SEARCHES:
-        reason = "so many names exist nowhere that not all of them were searched for"
+        reason = "too many unknown names: not all of them were searched for"
         unmeasured.append(Unmeasured(rule=rules[0].name, reason=reason))
     flags = [*find_unknown_flags(inspection), *find_unknown_settings(inspection)]
     return [*_build_findings(nowhere, typed, flags), *unmeasured]
@@ -532,9 +532,9 @@ def _describe_suspect(suspect: Suspect) -> str:
     if suspect.reason:
         text = suspect.reason.rstrip(".")
     elif use.kind == "keyword" and suspect.where:
-        text = f"`{suspect.where}` takes no argument `{use.text}`"
+        text = f"`{suspect.where}` has no parameter `{use.text}`"
     elif use.kind == "import" and suspect.where == MANIFESTS:
-        text = f"`{use.text}` is imported, and no manifest declares it"
+        text = f"`{use.text}` is imported, but no manifest declares it"
     elif use.kind == "option" and suspect.where:
         text = f"`{suspect.where}` has no option `{use.text}`"
     elif suspect.where:
@@ -542,7 +542,7 @@ def _describe_suspect(suspect: Suspect) -> str:
     elif use.receiver is None and use.kind in ("call", "name"):
         text = f"`{use.text}` is not defined"
     elif use.kind == "option":
-        text = f"`{use.text}` stands nowhere else in the repository's settings"
+        text = f"`{use.text}` occurs nowhere else in the repository's settings"
     else:
-        text = f"`{use.text}` exists nowhere in the repository or its libraries"
+        text = f"`{use.text}` does not exist in the repository or its libraries"
     return f"{text}; did you mean `{suspect.near}`?" if suspect.near else f"{text}."

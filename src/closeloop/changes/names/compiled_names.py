@@ -366,5 +366,7 @@ def _report_uncompiled(
         if ran:
             run = ran[0].run
             state = run.before if run.after in _ENDED else run.after
-            reason = f"`{run.command}` tells nothing of both ends: {run.note or state}"
+            reason = (
+                f"`{run.command}` gives no comparable result before and after: {run.note or state}"
+            )
         yield Unmeasured(rule=rules[0].name, reason=f"{compiler.language}'s types: {reason}")

@@ -51,7 +51,7 @@ def lock_folder(folder: Path, patience: float) -> Iterator[None]:
     late = time.monotonic() + patience
     while (lock := _try_lock(folder)) is None:
         if time.monotonic() > late:
-            raise TypeCheckerUnusable("another check does not come to an end")
+            raise TypeCheckerUnusable("another check does not finish")
         time.sleep(_WAIT_SECONDS)
     with lock:
         os.utime(lock.fileno())
@@ -306,11 +306,11 @@ def _run_ty(folder: Path, files: Sequence[str], python: Path | None) -> Iterator
                 check=False,
             )
             if output.seek(0, os.SEEK_END) > MAX_REPORT_BYTES:
-                raise TypeCheckerUnusable("ty said more than can be read")
+                raise TypeCheckerUnusable("the output of ty is too large")
             output.seek(0)
             diagnostics = msgspec.json.decode(output.read(), type=list[_TyDiagnostic])
     except subprocess.TimeoutExpired:
-        raise TypeCheckerUnusable(f"ty took over {TY_SECONDS:.0f} seconds") from None
+        raise TypeCheckerUnusable(f"ty took more than {TY_SECONDS:.0f} seconds") from None
     except OSError as error:
         raise TypeCheckerUnusable(f"ty cannot be run: {error.strerror}") from None
     except msgspec.DecodeError:

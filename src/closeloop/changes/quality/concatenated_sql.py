@@ -23,7 +23,7 @@ rules = (
     Rule(
         name="concatenated-sql",
         version=1,
-        about="A value is written into the text of a query, where a parameter belongs.",
+        about="A value is concatenated into the text of a query instead of passed as a parameter.",
         severity="error",
         gates=True,
     ),
@@ -108,8 +108,8 @@ def _check_python(file: ChangedFile, inspection: Inspection) -> Iterator[Finding
         elif not file.added.isdisjoint(one.lines):
             yield make_check_finding(
                 rules[0],
-                f"`{shorten_line(one.value)}` is written into the text of a query: pass it as a"
-                " parameter.",
+                f"`{shorten_line(one.value)}` is concatenated into the text of a "
+                "query: pass it as a parameter.",
                 f"{file.path}:{one.line}",
                 severity="error" if one.from_outside else "warning",
             )
@@ -370,7 +370,7 @@ def _check_lines(file: ChangedFile) -> Iterator[Finding]:
             if found and "\n" not in text[: found.start()]:
                 yield make_check_finding(
                     rules[0],
-                    "A value is written into the text of a query: pass it as a parameter.",
+                    "A value is concatenated into the text of a query: pass it as a parameter.",
                     f"{file.path}:{number}",
                     severity="warning",
                 )

@@ -26,7 +26,7 @@ rules = (
     Rule(
         name="copied-code",
         version=2,
-        about="Code is added that stands elsewhere in the repository already.",
+        about="Added code duplicates code elsewhere in the repository.",
         severity="warning",
         mode="context blindness",
         gates=True,
@@ -180,15 +180,15 @@ def _copy_finding(
     place = f"{path}:{original_line if pair.alike < ALIKE else original.first_line}"
     if pair.alike < ALIKE:
         message = (
-            f"About {pair.tokens} tokens of `{copy.qualified}` repeat `{original.qualified}` in"
-            f" {place}: share them."
+            f"About {pair.tokens} tokens of `{copy.qualified}` duplicate "
+            f"`{original.qualified}` in {place}: share them."
         )
         return make_check_finding(rules[0], message, f"{file.path}:{first}", place, confidence=0.8)
     line = f"{file.path}:{copy.first_line}"
     if pair.alike < SAME:
         message = (
-            f"`{copy.qualified}` is nearly `{original.qualified}` in {place}: share what they have"
-            " in common."
+            f"`{copy.qualified}` is nearly identical to `{original.qualified}` in "
+            f"{place}: share the common part."
         )
         return make_check_finding(rules[0], message, line, place, confidence=0.8)
     # Two classes may each have to answer; and what is new altogether is not known to anybody.
@@ -197,7 +197,7 @@ def _copy_finding(
     certain = pair.tokens >= 2 * inspection.settings.copied_tokens and known and not implements
     return make_check_finding(
         rules[0],
-        f"`{copy.qualified}` repeats `{original.qualified}` in {place}: use that.",
+        f"`{copy.qualified}` duplicates `{original.qualified}` in {place}: use that.",
         line,
         place,
         severity="error" if certain else "warning",

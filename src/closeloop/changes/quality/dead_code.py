@@ -132,7 +132,7 @@ def find_unreachable_code(file: ChangedFile) -> Iterator[tuple[int, str]]:
             continue
         yield (
             line,
-            f"This is never reached: the line before it ends with `{_END_KEYWORDS[node.kind()]}`.",
+            f"This is unreachable: the line before it ends with `{_END_KEYWORDS[node.kind()]}`.",
         )
 
 
@@ -186,7 +186,7 @@ def _unused_imports(
         if not _is_used_locally(one, file, module) or not _WORD.fullmatch(name):
             continue
         if here[name] <= _WORD.findall(own).count(name):
-            yield one.line, f"`{name}` is imported and not used."
+            yield one.line, f"`{name}` is imported but not used."
 
 
 def _is_used_locally(one: SourceImport, file: ChangedFile, module: SourceModule) -> bool:
@@ -344,7 +344,7 @@ def _unused_variables(
         ):
             continue
         if is_method or number not in uses.in_types:
-            yield number, f"`{match[1]}` is given a value and not used."
+            yield number, f"`{match[1]}` is assigned but not used."
 
 
 def _unused_parameters(
@@ -378,7 +378,7 @@ rules = (
     Rule(
         name="dead-code",
         version=2,
-        about="Code is added that nothing uses or reaches.",
+        about="Added code is unused or unreachable.",
         severity="warning",
     ),
 )
@@ -415,6 +415,6 @@ def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
             for line, message in find_commented_code(file, file.after.language)
         ]
     if words is not None and not has_ast_grep:
-        reason = f"code after a return needs ast-grep: {INSTALL_CHECK_TOOLS}"
+        reason = f"finding code after a return needs ast-grep: {INSTALL_CHECK_TOOLS}"
         findings.append(Unmeasured(rule=rules[0].name, reason=reason))
     return findings

@@ -22,7 +22,7 @@ rules = (
     Rule(
         name="foreign-name",
         version=1,
-        about="A new name is written in another style than nearly all names of its kind here.",
+        about="A new name has another style than nearly all names of its kind in the repository.",
         severity="warning",
         thresholds={"share": 0.9, "names": 10},
     ),

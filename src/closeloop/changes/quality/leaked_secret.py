@@ -18,7 +18,7 @@ rules = (
     Rule(
         name="leaked-secret",
         version=1,
-        about="A key, a token or a password is written down where everybody can read it.",
+        about="A key, a token or a password is written in the code.",
         severity="error",
         gates=True,
     ),

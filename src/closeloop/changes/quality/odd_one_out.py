@@ -21,7 +21,8 @@ rules = (
     Rule(
         name="odd-one-out",
         version=1,
-        about="A new file or function lacks what nearly all others beside it import, call or bear.",
+        about="A new file or function lacks an import, a call or a decorator that nearly "
+        "all its siblings have.",
         severity="info",
         thresholds={"share": 0.9, "neighbours": 5},
     ),
@@ -84,7 +85,7 @@ def _check_file(
         traits = " and ".join(lacking[:MAX_TRAITS])
         yield make_check_finding(
             rules[0],
-            f"Nearly all {len(others)} files beside it {traits}: is it meant not to?",
+            f"Nearly all {len(others)} files in this folder {traits}: is the difference intended?",
             f"{file.path}:1",
             confidence=0.6,
         )
@@ -130,8 +131,8 @@ def _check_functions(file: ChangedFile, module: SourceModule) -> Iterator[Findin
             if lacking:
                 yield make_check_finding(
                     rules[0],
-                    f"Nearly all {len(known)} functions beside `{function.name}` {lacking[0]}:"
-                    " is it meant not to?",
+                    f"Nearly all {len(known)} functions beside `{function.name}` "
+                    f"{lacking[0]}: is the difference intended?",
                     f"{file.path}:{function.first_line}",
                     confidence=0.6,
                 )

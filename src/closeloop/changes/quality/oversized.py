@@ -23,14 +23,14 @@ rules = (
     Rule(
         name="oversized-function",
         version=2,
-        about="A function has more lines of code than can be taken in, and more than before.",
+        about="A function has too many lines of code, and more than before.",
         severity="warning",
         thresholds={"function_lines": 80, "growth": MIN_GROWTH_SHARE},
     ),
     Rule(
         name="oversized-class",
         version=1,
-        about="A class has more methods than one job needs, and more than before.",
+        about="A class has too many methods, and more than before.",
         severity="warning",
         thresholds={"class_methods": 25, "growth": MIN_GROWTH_SHARE},
     ),
@@ -83,8 +83,8 @@ def _oversized_functions(
             size_note = f" ({was} before)" if was else ""
             yield make_check_finding(
                 rules[0],
-                f"`{function.qualified}` has {size} lines of code{size_note}, more than {limit}:"
-                " give its parts names of their own.",
+                f"`{function.qualified}` has {size} lines of code{size_note}, more "
+                f"than {limit}: split it into named parts.",
                 f"{file.path}:{min(touched) if was else function.first_line}",
             )
 
@@ -171,7 +171,7 @@ def _describe_jobs(module: SourceModule, type_: SourceType) -> str:
     if len(jobs) < 2:
         return ""
     return (
-        ": those around "
-        + " and those around ".join(f"`{job[0]}`" for job in jobs[:3])
+        ": methods around "
+        + " and methods around ".join(f"`{job[0]}`" for job in jobs[:3])
         + " share nothing"
     )

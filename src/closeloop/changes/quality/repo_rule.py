@@ -24,7 +24,7 @@ rules = (
     Rule(
         name="repo-rule",
         version=1,
-        about="An added line goes against a rule of the repository's own.",
+        about="An added line violates a rule of the repository.",
         severity="warning",
     ),
 )
@@ -71,7 +71,9 @@ def unusable_reason(rule: RepoRule) -> str | None:
     if (rule.pattern is None) == (rule.text is None):
         return "give it either a `pattern` or a `text`"
     if rule.language is not None and rule.language not in LANGUAGES:
-        return f"no language {rule.language!r} is known: {', '.join(sorted(LANGUAGES))}"
+        return (
+            f"the language {rule.language!r} is not supported: use {', '.join(sorted(LANGUAGES))}"
+        )
     try:
         if rule.text is not None:
             _matches_regex(rule.text, "")

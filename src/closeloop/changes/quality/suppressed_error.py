@@ -25,7 +25,7 @@ rules = (
     Rule(
         name="suppressed-error",
         version=2,
-        about="An error is silenced, swallowed or masked where it should be repaired.",
+        about="An error is silenced, swallowed or masked instead of fixed.",
         severity="warning",
     ),
 )
@@ -68,8 +68,8 @@ def _swallowed_errors(file: ChangedFile, old: Sequence[str]) -> Iterator[tuple[i
             yield (
                 number,
                 (
-                    f"Every error is swallowed here: `{shorten_line(match[0])}`; name the one that"
-                    " is meant."
+                    f"Every error is swallowed here: `{shorten_line(match[0])}`; catch "
+                    "only the expected one."
                 ),
             )
 
@@ -81,7 +81,7 @@ def _ignore_comments(lines: Sequence[str], old: Sequence[str]) -> Iterator[tuple
         if match and match[0].strip() not in used:
             yield (
                 at,
-                f"`{shorten_line(match[0])}` silences everything: name the rule that is meant.",
+                f"`{shorten_line(match[0])}` silences every rule: name the intended one.",
             )
 
 

@@ -21,7 +21,7 @@ rules = (
     Rule(
         name="tangled-function",
         version=2,
-        about="A function has more paths through it than can be followed, and more than before.",
+        about="A function has too many paths, and more than before.",
         severity="warning",
         thresholds={"complexity": 10, "growth": MIN_GROWTH_SHARE},
     ),
@@ -50,8 +50,9 @@ def _tangled_functions(file: ChangedFile, functions: OldFunctions, limit: int) -
             was = f", {before.complexity} before," if before else ""
             yield make_check_finding(
                 rules[0],
-                f"`{function.qualified}` has {function.complexity} paths{was} nested to a weight of"
-                f" {function.cognitive} (limit {limit}): take a part out of it.",
+                f"`{function.qualified}` has {function.complexity} paths{was} with a "
+                f"cognitive complexity of {function.cognitive} (limit {limit}): "
+                "extract a part of it.",
                 f"{file.path}:{function.first_line if before is None else min(lines)}",
             )
 

@@ -18,7 +18,7 @@ rules = (
     Rule(
         name="two-jobs",
         version=1,
-        about="A class or module falls into parts that share nothing, and did not before.",
+        about="A class or module splits into parts that share nothing, and did not before.",
         severity="info",
         thresholds={"class_members": 3, "module_members": 5},
     ),
@@ -68,8 +68,8 @@ def _split_classes(file: ChangedFile, module: SourceModule) -> Iterator[Finding]
         line = type_.first_line if before is None else min(file.added.intersection(inside))
         yield make_check_finding(
             rules[0],
-            f"`{type_.qualified}` does {len(jobs)} jobs: {_describe_jobs(jobs)} share no field and"
-            " call none of each other: consider splitting it.",
+            f"`{type_.qualified}` does {len(jobs)} jobs: {_describe_jobs(jobs)} share "
+            "no field and do not call each other: consider splitting it.",
             f"{file.path}:{line}",
             confidence=0.6,
         )

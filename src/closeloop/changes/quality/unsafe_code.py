@@ -27,7 +27,7 @@ rules = (
     Rule(
         name="unsafe-code",
         version=1,
-        about="An added line runs, loads or trusts what it should not.",
+        about="An added line runs, loads or trusts unsafe input.",
         severity="warning",
     ),
 )
@@ -41,11 +41,11 @@ RUFF_RULES = (
 RUFF_SECONDS = 30
 MAX_FILES = 500
 _SCRIPT_PATTERNS = (
-    (re.compile(r"(?<![\w.])eval\((?!['\"`)])(?!.*\{$)"), "`eval` runs whatever it is given"),
-    (re.compile(r"\bnew Function\((?!\))"), "`new Function` runs whatever it is given"),
+    (re.compile(r"(?<![\w.])eval\((?!['\"`)])(?!.*\{$)"), "`eval` runs any code it is given"),
+    (re.compile(r"\bnew Function\((?!\))"), "`new Function` runs any code it is given"),
     (
         re.compile(r"(?:\bchild_process\.|\bcp\.|(?<![.\w]))exec(?:Sync)?\(\s*`[^`]*\$\{"),
-        "a shell command is put together from values: use `execFile` with a list",
+        "a shell command is built from values: use `execFile` with a list",
     ),
     (re.compile(r"\brejectUnauthorized: *false\b"), "certificates are not verified"),
     (
@@ -59,7 +59,7 @@ _GO_PATTERNS = (
         re.compile(
             r"\bexec\.Command\(\"(?:ba)?sh\", *\"-c\", *(?:fmt\.Sprintf|\w+ *\+|\"[^\"]*\" *\+)"
         ),
-        "a shell command is put together from values: give `exec.Command` a list",
+        "a shell command is built from values: give `exec.Command` a list",
     ),
 )
 _LANGUAGE_PATTERNS = {
@@ -93,9 +93,7 @@ def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
     try:
         findings += _check_with_ruff(python, inspection) if python else ()
     except (OSError, subprocess.SubprocessError, msgspec.DecodeError) as fault:
-        findings.append(
-            Unmeasured(rule=rules[0].name, reason=f"ruff could not look: {fault}"[:300])
-        )
+        findings.append(Unmeasured(rule=rules[0].name, reason=f"ruff failed: {fault}"[:300]))
     return findings
 
 

@@ -30,7 +30,7 @@ rules = (
     Rule(
         name="weakened-test",
         version=3,
-        about="A test that was there is switched off, loosened or removed.",
+        about="An existing test is switched off, loosened or removed.",
         severity="error",
         mode="silent regression",
         gates=True,
@@ -203,12 +203,10 @@ def _disabled_tests(
             continue
         if _ONLY.search(line):
             yield _weakening_finding(
-                f"`{shorten_line(line)}` switches all other tests off.", file, number
+                f"`{shorten_line(line)}` disables all other tests.", file, number
             )
         elif name := _find_skipped_test(file, number, before):
-            yield _weakening_finding(
-                f"`{name}` is switched off: `{shorten_line(line)}`.", file, number
-            )
+            yield _weakening_finding(f"`{name}` is disabled: `{shorten_line(line)}`.", file, number)
 
 
 def _find_skipped_test(
@@ -269,7 +267,7 @@ def _loosened_tests(
         elif weak := find_loosened_assertion(lost_assertions, fresh):
             old_line, new_line = map(shorten_line, weak)
             yield _weakening_finding(
-                f"`{old_line}` became `{new_line}`, which says less.", file, number
+                f"`{old_line}` became `{new_line}`, which checks less.", file, number
             )
         elif not fresh:
             yield _weakening_finding(
@@ -322,7 +320,8 @@ def _removed_tests(
         were = "was" if len(lost_tests) == 1 else "were"
         yield make_check_finding(
             rules[0],
-            f"{names}{more} {were} removed, and nothing that the product defines went with it.",
+            f"{names}{more} {were} removed, although no definition in the product was "
+            "removed with it.",
             f"{file.path}:{line}",
             severity="warning",
             confidence=0.6,

@@ -68,7 +68,7 @@ def surface_factor(surface: ChangeSize, rank: float, model: RiskModel, touched: 
             f" {'nearly all' if rank > 0.995 else format_percent(rank)} of {among}"
         )
     elif touched and not surface.files:
-        text = "changes nothing but comments, docstrings, layout or files that nobody writes"
+        text = "changes only comments, docstrings, layout or generated files"
     else:
         text = f"touches no sources; {count_with_noun(surface.files, 'file')} changed"
     return RiskFactor(
@@ -219,13 +219,13 @@ def coverage_factor(
     if not covered + missed:
         return None
     low = missed / (covered + missed) > _MAX_MISSED_SHARE and missed >= _MIN_MISSED_LINES
-    text = f"tests reach every changed line that can run ({covered})"
+    text = f"tests cover every changed executable line ({covered})"
     if missed:
         of, more = (
             count_with_noun(covered + missed, "changed line"),
             ", …" if missed > _MAX_SHOWN else "",
         )
-        text = f"no test reaches {missed} of {of}: {', '.join(places[:_MAX_SHOWN])}{more}"
+        text = f"no test covers {missed} of {of}: {', '.join(places[:_MAX_SHOWN])}{more}"
     return RiskFactor(
         name="coverage",
         axis="impact",
@@ -259,7 +259,7 @@ def history_factor(files: dict[str, FileHistory]) -> RiskFactor | None:
     return RiskFactor(
         name="history",
         axis="likelihood",
-        text=f"{path} has had {', '.join(facts)}; last touched {day}",
+        text=f"{path} has had {', '.join(facts)}; last changed {day}",
         weight=min(0.3, 0.01 * worst.fixes + 0.1 * worst.reverts),
         value=float(sum(one.changes for one in files.values())),
         places=(path,),
@@ -362,7 +362,7 @@ def _dependency_factors(
     yield from dependency_factors(changes)
     yield from unread
     if not settings.online and any(one.new and one.package for one in changes):
-        reason = "not known, as nothing is asked over the network; `check.online` allows it"
+        reason = "unknown, because network access is off; `check.online` allows it"
         yield Unmeasured(rule=AGE_RULE, reason=reason)
 
 

@@ -127,8 +127,9 @@ def read_mainline_steps(
         if process.wait():
             errors.seek(0)
             raise MachineFailed(
-                f"Git cannot tell the history of {repository.root}"
-                f" ({summarise_git_error(errors.read(MAX_ERROR_BYTES))}): try `git log {commits}`."
+                f"Git cannot read the history of {repository.root} "
+                f"({summarise_git_error(errors.read(MAX_ERROR_BYTES))}): try `git log "
+                f"{commits}`."
             )
 
 
@@ -694,8 +695,8 @@ def _read_full_history(repository: GitRepository, head: str) -> History:
 
 def _cut_reason(repository: GitRepository, count: int) -> str | None:
     if query_git(repository, "rev-parse", "--is-shallow-repository") == "true":
-        return "the clone is shallow; `git fetch --unshallow` brings the rest"
-    return f"only the last {MAX_STEPS:,} steps are read" if count >= MAX_STEPS else None
+        return "the clone is shallow; `git fetch --unshallow` fetches the rest"
+    return f"only the last {MAX_STEPS:,} commits are read" if count >= MAX_STEPS else None
 
 
 def _extend_history(repository: GitRepository, head: str, folder: Path) -> History | None:

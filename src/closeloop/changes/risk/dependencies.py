@@ -425,7 +425,7 @@ def _compare_manifests(
         else:
             now, then = (one.origin or one.version or "any" for one in (wanted, was))
             warnings = tuple(_origin_warnings(wanted)) if wanted.origin != was.origin else ()
-            text = f"takes `{name}` {now}, took {then}"
+            text = f"changes `{name}` to {now}, was {then}"
         yield DependencyChange(
             name=name,
             path=path,
@@ -467,7 +467,7 @@ def _dependency_warnings(
     installed: InstalledPackage | None,
 ) -> Iterator[str]:
     if (like := imitated_package(ecosystem, wanted.name)) and not wanted.origin:
-        yield f"its name is one letter from `{like}`"
+        yield f"its name differs by one letter from `{like}`"
     yield from _origin_warnings(wanted)
     if not wanted.version and not wanted.origin and not _has_lockfile(sides, path):
         yield "no version is given, and there is no lock file"
@@ -489,7 +489,7 @@ def _add_package_facts(
         first, newest = released.first_release, released.newest_release
         text += f", first released {first.date()}, last {newest.date()}"
         if now - first < _YOUNG:
-            warnings.append(f"its first release is younger than {_YOUNG.days} days")
+            warnings.append(f"its first release is less than {_YOUNG.days} days old")
         if now - newest > _ABANDONED:
             warnings.append("there was no release for 3 years")
     return msgspec.structs.replace(change, text=text, warnings=tuple(warnings))
@@ -500,7 +500,7 @@ def _known_vulnerabilities(advisories: Sequence[Advisory], package: PackageQuery
     if known:
         more = f" and {len(known) - 3} more" if len(known) > 3 else ""
         of = f"version {package.version}" if package.version else "some version of it"
-        yield f"{', '.join(known[:3])}{more} is known of {of}"
+        yield f"{', '.join(known[:3])}{more} affects {of}"
 
 
 def _origin_warnings(wanted: Dependency) -> Iterator[str]:

@@ -360,13 +360,13 @@ _TOOLING_PATHS = re.compile(
 )
 _KIND_TEXTS = {
     "ci": "changes CI/CD",
-    "CI version": "takes other versions in CI/CD",
+    "CI version": "changes versions in CI/CD",
     "schema": "changes a schema",
     "migration": "adds or changes a migration",
     "config": "changes configuration",
-    "tooling": "changes the setup of tools",
+    "tooling": "changes the configuration of tools",
 }
-_KIND_REASONS = {"ci": "; no test covers what runs there, and it may reach secrets"}
+_KIND_REASONS = {"ci": "; no test covers what runs there, and it may have access to secrets"}
 _KIND_WEIGHTS = {
     "ci": 3.4,
     "CI version": 2.0,
@@ -419,7 +419,7 @@ def fan_in_factor(inspection: Inspection, graph: ImportGraph) -> RiskFactor | No
         weight = 2.5
     else:
         verb = "imports" if len(reached) == 1 else "import"
-        text = f"{count_with_noun(len(reached), 'file')} {verb} what it changes"
+        text = f"{count_with_noun(len(reached), 'file')} {verb} the changed code"
         weight = 1.2 if len(reached) >= 5 else 0.6
     return RiskFactor(
         name="dependents",

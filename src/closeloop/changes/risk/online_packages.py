@@ -371,7 +371,7 @@ def ask_services(
         elif len(open_questions) < MAX_QUESTIONS:
             open_questions.append(question)
         else:
-            unknown[rule, f"a check asks {MAX_QUESTIONS} questions"].append(package.name)
+            unknown[rule, f"a check makes at most {MAX_QUESTIONS} requests"].append(package.name)
     if open_questions:
         for question, answer in anyio.run(_ask_all, open_questions, seconds):
             if isinstance(answer, PackageAnswer):
@@ -394,7 +394,7 @@ def _describe_unknown(unknown: Mapping[tuple[str, str], Sequence[str]]) -> Itera
     for (rule, reason), names in unknown.items():
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         listed = ", ".join(f"`{name[:80]}`" for name in names[:3])
-        yield Unmeasured(rule=rule, reason=f"not known of {listed}{more}: {reason}")
+        yield Unmeasured(rule=rule, reason=f"unknown for {listed}{more}: {reason}")
 
 
 def _make_index_question(package: PackageQuery, settings: CheckSettings) -> _ServiceQuestion:
@@ -402,9 +402,9 @@ def _make_index_question(package: PackageQuery, settings: CheckSettings) -> _Ser
     ecosystem, name = package.ecosystem, package.name
     indexes: dict[str, str] = dict((*PUBLIC_INDEXES.items(), *settings.indexes.items()))
     if ecosystem not in indexes:
-        raise ValueError(f"the index of {OSV_ECOSYSTEMS[ecosystem]} is not asked")
+        raise ValueError(f"the index of {OSV_ECOSYSTEMS[ecosystem]} is not queried")
     if not _INDEXED_NAME.fullmatch(name):
-        raise ValueError("no package can have this name")
+        raise ValueError("this is not a valid package name")
     address = indexes[ecosystem]
     _require_safe_address(address, f"check.indexes.{ecosystem}")
     url = f"{address.rstrip('/')}/{quote(name, safe='@')}"
@@ -437,7 +437,7 @@ def _require_safe_address(address: str, setting: str) -> None:
             return
     except ValueError:
         pass
-    raise ValueError(f"`{setting}` should begin with https:// and hold no password")
+    raise ValueError(f"`{setting}` must start with https:// and contain no password")
 
 
 # One question and its answer.
@@ -467,7 +467,7 @@ async def _ask_all(
         ):
             for number, question in enumerate(questions):
                 group.start_soon(ask, number, question)
-    late = f"there was no answer within {seconds:g} s"
+    late = f"there was no response within {seconds:g} s"
     return [(question, answers.get(number, late)) for number, question in enumerate(questions)]
 
 
@@ -488,7 +488,7 @@ async def _fetch_answer(
     except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError) as error:
         return f"{host} could not be reached ({type(error).__name__})"
     except _BAD_ANSWERS:
-        return f"{host} answered something else than its format says"
+        return f"{host} sent a response that is not in its format"
 
 
 async def _read_body(client: httpx.AsyncClient, question: _ServiceQuestion) -> bytes | str:
@@ -506,11 +506,11 @@ async def _read_body(client: httpx.AsyncClient, question: _ServiceQuestion) -> b
         if response.status_code != 200:
             return f"answered {response.status_code}"
         if response.headers.get("content-encoding", "identity") != "identity":
-            return "answered with compressed content"
+            return "sent compressed content"
         async for chunk in response.aiter_raw():
             received += chunk
             if len(received) > MAX_BODY_BYTES:
-                return f"answered with more than {MAX_BODY_BYTES >> 20} MiB"
+                return f"sent more than {MAX_BODY_BYTES >> 20} MiB"
     return bytes(received)
 
 

@@ -122,14 +122,15 @@ def explain_level(
         mine = by_level[level]
         subject = "size" if row == "none" else "impact"
         return (
-            f"{level} speaks of {subject} only: here {format_percent(mine.value)} of {mine.of:,}"
-            f" such changes went wrong, and {format_percent(lower.wrong.value)} of"
-            f" {lower.wrong.of:,} that were {lower.level}"
+            f"{level} refers to {subject} only: here {format_percent(mine.value)} of "
+            f"{mine.of:,} such changes went wrong, and "
+            f"{format_percent(lower.wrong.value)} of {lower.wrong.of:,} {lower.level} "
+            "ones"
         )
     if row == "breaking":
-        return f"{level} speaks of impact: it is the rule for what this change touches"
+        return f"{level} refers to impact: it follows from what this change touches"
     if chance is not None and chance.usual is not None and chance.value <= chance.usual:
-        return f"{level} speaks of impact only: by its size the change is an ordinary one"
+        return f"{level} refers to impact only: by its size the change is an ordinary one"
     return None
 
 
@@ -290,22 +291,23 @@ def fit_risk_model(history: History) -> RiskFit:
     model = learn_risk_model(history)
     if not model.of:
         note = (
-            f"not learned here: {wrong} of {len(past):,} past changes are known to have gone wrong,"
-            f" and {MIN_WRONG_CHANGES} of {MIN_CHANGES} are needed; the shipped default ranks by"
-            " lines added"
+            f"the default model, which ranks by lines added: only {wrong} of "
+            f"{len(past):,} past changes are known to have gone wrong, and fitting "
+            f"needs {MIN_WRONG_CHANGES} of {MIN_CHANGES}"
         )
         backtest = _BacktestResult()
     else:
         backtest = _backtest_model(past, model.columns)
         note = (
-            f"learned from {' and '.join(model.columns)} of {len(past):,} past changes; tried on"
-            f" the latest {backtest.tested:,} of them after learning from those before; size is all"
-            " there is to learn from: files' past, tests and authors foretell no better"
+            f"fitted to {' and '.join(model.columns)} of {len(past):,} past changes; "
+            f"tested on the latest {backtest.tested:,} after fitting to the earlier "
+            "ones; only size is used: the history of files, tests and authors do not "
+            "improve the prediction"
         )
         for level, lower in list_disordered_levels(model.held).items():
             note += (
-                f"; {level} went wrong less often than {lower.level}, and so speaks of impact or"
-                " size, not of likelihood"
+                f"; {level} went wrong less often than {lower.level}, so it refers to "
+                "impact or size, not to likelihood"
             )
     return RiskFit(
         model=model,

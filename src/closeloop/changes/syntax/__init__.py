@@ -232,7 +232,7 @@ class TreeWalk:
         read_to = self.node_line(cursor.node) if cursor.node else 0
         while self.places:
             self.leave_node()
-        return self.build_module(language, f"Read to line {read_to} only: it is too large.")
+        return self.build_module(language, f"Only read to line {read_to}: the file is too large.")
 
     def node_line(self, node: Node) -> int:
         """The line that it begins on."""
@@ -788,7 +788,7 @@ _GRAMMAR_PLACES: dict[Language, tuple[str, str]] = {
 def parse_module(language: Language, content: bytes) -> SourceModule:
     """All that is read of one file. What cannot be parsed is told; the rest is read anyway."""
     if len(content) > MAX_SOURCE_BYTES:
-        return SourceModule(language=language, note="Not read: it is over 2 MB.")
+        return SourceModule(language=language, note="Not read: it is larger than 2 MB.")
     grammar, parser, query = _load_grammar(language)
     tree, end = parse_in_pieces(parser, content)
     brief = build_outline(language, content[:end], tree, query, grammar.imports)
@@ -813,7 +813,7 @@ def outline_source(language: Language, content: bytes, printed: bool = True) -> 
 
 def _truncation_note(language: Language, content: bytes, end: int) -> str:
     line = content.count(b"\n", 0, end) + 1
-    return f"Read to line {line} only: it does not look like {language}."
+    return f"Only read to line {line}: the rest does not look like {language}."
 
 
 @cache

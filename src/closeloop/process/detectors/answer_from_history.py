@@ -1,24 +1,24 @@
-"""The agent looked the answer up in later commits, upstream or in a newer release.
+"""The agent looked up the solution in later commits, upstream or in a newer release.
 
 ## What it looks for
 
-- A look beyond the present commit (`git log --all`, `git reflog`, `git fsck`), then the content of
-  a commit that it showed (`git show`, `checkout`, `cherry-pick`, `diff`), and then a change of a
-  file that the commit changes. A commit of the session itself, one that plain `git log` lists too,
-  and one that stands below `HEAD` in what was listed is no later one.
-- The change itself fetched from upstream: a pull request, a commit or a patch of this very project
-  at its address, before code of the project is changed.
-- A release of the very project fetched (`pip download`, or `pip install` of a given version) and
-  then read, told by the folders in which the agent changes code.
+- The agent lists commits beyond the current one (`git log --all`, `git reflog`, `git fsck`), opens
+  one of them (`git show`, `checkout`, `cherry-pick`, `diff`), and then changes a file that this
+  commit changes. Commits of the session itself, commits that plain `git log` also lists, and
+  commits below `HEAD` in the listing are not later commits.
+- The agent downloads the change itself from upstream (a pull request, a commit or a patch of the
+  same project) before it changes code of the project.
+- The agent downloads a release of the same project (`pip download`, or `pip install` of a given
+  version) and reads it. The project is recognised by the folders in which the agent changes code.
 
-Plain `git log`, `git blame`, `git diff`, `git show HEAD`, own commits, and copies that were
-installed before are how one learns why code is as it is. It keeps quiet where the user speaks of
-commits, branches, releases, pull requests and the like.
+Plain `git log`, `git blame`, `git diff`, `git show HEAD`, the agent's own commits, and copies that
+were installed before are normal ways to understand code. Nothing is reported if the user mentions
+commits, branches, releases or pull requests.
 
 ## Why it matters
 
-In an evaluation the result says nothing about the agent then. Closeloop's own workspaces hold no
-later commits; imported runs may have had them.
+In an evaluation, such a result does not measure the agent. Closeloop's own workspaces contain no
+later commits; imported runs may.
 
 ## Bad
 
@@ -39,7 +39,7 @@ later commits; imported runs may have had them.
 
 ## When it can be measured
 
-In every trace that holds events.
+In every trace with events.
 
 ## Thresholds and silencing
 
@@ -57,7 +57,7 @@ reason = "upstream is the source there"
 
 ## How sure it is
 
-It advises: in everyday work, looking at other branches and at upstream is often right.
+It is advisory: in daily work, reading other branches and upstream is often right.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ from closeloop.records.trace import (
 rule = Rule(
     name="answer-from-history",
     version=2,
-    about="The agent looked the answer up in later commits, upstream or in a newer release.",
+    about="The agent looked up the solution in later commits, upstream or in a newer release.",
     severity="error",
 )
 
@@ -166,7 +166,7 @@ def _git_findings(
         names = [name for name in _COMMIT_HASH.findall(match[1]) if name[:7] not in known_commits]
         look = _find_later_commit(names, looks)
         if look is not None and _names_changed_file(reading, step):
-            message = f"Commit {names[0][:12]} was looked at after the whole history had shown it"
+            message = f"Commit {names[0][:12]} was opened after the whole history had listed it"
             yield _build_finding(step, message, 0.8, look)
     if "http" in command and mentions_any(command, _FETCH_WORDS) and "POST" not in command:
         yield from _upstream_findings(reading, step, command)
@@ -244,7 +244,9 @@ def _release_findings(
     name = _VERSION_START.split(word, maxsplit=1)[0]
     for later in lane.steps[step.index + 1 : step.index + 1 + MAX_STEPS_LATER]:
         if _reads_release(later, name):
-            message = f"The project itself was fetched as a release and read: {truncate_line(word)}"
+            message = (
+                f"A release of the project itself was downloaded and read: {truncate_line(word)}"
+            )
             yield _build_finding(step, message, 0.8, later)
             return
 

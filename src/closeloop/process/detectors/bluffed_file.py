@@ -1,20 +1,21 @@
-"""A file could not be read because it is not there, and the agent speaks as if it had read it.
+"""A file does not exist, and the agent claims to have read it.
 
 ## What it looks for
 
-A read of a file that failed because there is no such file, after which the agent names that file
-as its source: `following docs/STYLE.md`, `as specified in api.yaml`, `config.toml says …`, `I
-reviewed NOTES.md`; or, where the user asked to work by that file, after which it changes code and
-claims success. Nothing else in the lane showed, wrote or searched a file of that name, the user
-did not paste it, and no word of the agent, up to the user's next one, says that it is missing.
+A read fails because the file does not exist, and the agent then names this file as its source:
+`following docs/STYLE.md`, `as specified in api.yaml`, `config.toml says …`, `I reviewed NOTES.md`;
+or, if the user asked to follow this file, the agent changes code and claims success. No other event
+of the lane shows, writes or searches a file of this name, the user did not paste it, and the agent
+does not say until the user's next message that it is missing.
 
-It keeps quiet where the agent asks, looks for the file and finds one, creates it, or says that it
-goes on without it. A file that the agent only guessed at, and that nobody speaks of again, is not
-reported; whether the agent looked around after it counts in the process score's rate `recovery`.
+Nothing is reported if the agent asks, searches for the file and finds one, creates it, or says that
+it continues without it. A file that the agent only guessed and never mentions again is not reported
+either; whether the agent investigated after the failed read counts in the rate `recovery` of the
+process score.
 
 ## Why it matters
 
-The user believes that a rule was followed or a specification was met. Nobody has read it.
+The user believes that a rule was followed or a specification was met, but the agent never read it.
 
 ## Bad
 
@@ -36,7 +37,7 @@ The user believes that a rule was followed or a specification was met. Nobody ha
 
 ## When it can be measured
 
-When the trace shows what reads answer. The phrases are English.
+If the trace contains the results of reads. The phrases are English.
 
 ## Thresholds and silencing
 
@@ -54,8 +55,8 @@ reason = "the files are mounted later there"
 
 ## How sure it is
 
-It advises: it is right on every labelled trace, but no case of it was found in the real sessions
-that it was tried on.
+It is advisory: it is right on every labelled trace, but the real sessions it was tested on contain
+no case.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 rule = Rule(
     name="bluffed-file",
     version=1,
-    about="A file is not there, and the agent speaks as if it had read it.",
+    about="A file does not exist, and the agent claims to have read it.",
     severity="warning",
     mode="context blindness",
 )
@@ -90,8 +91,8 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
             findings.append(
                 make_finding(
                     rule,
-                    f"{truncate_line(one.path)} is not there, and the agent says"
-                    f" “{truncate_line(one.bluff.text)}”.",
+                    f"{truncate_line(one.path)} does not exist, but the agent says "
+                    f"“{truncate_line(one.bluff.text)}”.",
                     [one.bluff.number, one.step.number],
                     lane=name,
                     confidence=0.8,

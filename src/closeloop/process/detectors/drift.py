@@ -1,28 +1,27 @@
-"""Late work has little to do with what was asked, or steps of the plan were silently dropped.
+"""Late work is unrelated to the goal, or steps of the plan are silently dropped.
 
 ## What it looks for
 
-**The curve.** A lane's actions are cut into windows of 20. The likeness of a window is the share
-of its actions whose path, command, text or output holds a telling word of what the user asked; a
-file that such an action opens counts as part of the goal from then on, and a new request widens
-the goal. Checks and waiting are left out. A long lane is looked at in 25 windows, evenly spread.
-The slope is the change of likeness from the first window to the last, by the line through all of
-them. Both are measures of every lane of 40 actions and more. Reported is a lane of at least 100
-actions whose last two windows are at 0.1 or less, with a slope of −0.5 or steeper.
+**The curve.** A lane's actions are divided into windows of 20. The similarity of a window is the
+share of its actions whose path, command, text or output contains a significant word of the request.
+A file that such an action opens becomes part of the goal, and a new request extends the goal.
+Checks and waiting are excluded. A long lane is sampled in 25 windows, evenly spaced. The slope is
+the change of similarity from the first window to the last, by linear regression. Both are measures
+of every lane with at least 40 actions. A lane is reported if it has at least 100 actions, its last
+two windows are at 0.1 or less, and the slope is −0.5 or steeper.
 
-**The plan.** The agent's own list, as it stood last (TodoWrite, update_plan, TaskCreate and their
-like, with steps that vanished from it while they were open); without one, three or more numbered
-steps that the agent announced (`Plan:`, `I will …`) before its first change. Lists of the user or
-of an issue are no plan. Reported are steps that are open when the agent says that it is done,
-before the user speaks again, and that neither its later words nor its later actions mention; or
-five and more edits at the end that have nothing to do with request and plan, in folders that it
-had not been in before, while steps are open. Of steps in a message only those are judged that
-leave a mark: not `explore`, `check`, `run the tests`.
+**The plan.** The last state of the agent's own list (TodoWrite, update_plan, TaskCreate and similar
+tools, including open steps that disappeared from it); without one, three or more numbered steps
+that the agent announced (`Plan:`, `I will …`) before its first change. Lists of the user or of an
+issue are not plans. Two cases are reported: steps that are still open when the agent says that it
+is done, before the user's next message, and that neither its later messages nor its later actions
+mention; and five or more final edits that are unrelated to request and plan, in folders that the
+agent had not used before, while steps are open. Of announced steps, only those with a visible
+result count: not `explore`, `check`, `run the tests`.
 
 ## Why it matters
 
-An agent that reads the goal differently at the end than at the start does much work, and not the
-one that was asked for.
+An agent that loses the goal does a lot of work, but not the requested work.
 
 ## Bad
 
@@ -48,12 +47,12 @@ one that was asked for.
 
 ## When it can be measured
 
-When a lane has 100 actions and a request, or has a plan, however short it is.
+If a lane has 100 actions and a request, or a plan of any length.
 
 ## Thresholds and silencing
 
-`windows` (5): the fewest windows. `likeness` (0.1): what counts as low. `slope` (0.5): the least
-fall.
+`windows` (5): the minimum number of windows. `likeness` (0.1): the highest similarity that counts
+as low. `slope` (0.5): the minimum fall.
 
 ```toml
 [rules.drift]
@@ -67,7 +66,7 @@ reason = "these tasks have no fixed goal"
 
 ## How sure it is
 
-It advises (severity info): words are a poor measure of a goal, and legitimate work wanders.
+It is advisory (severity info): words are a poor measure of a goal, and legitimate work wanders.
 """
 
 from __future__ import annotations
@@ -399,7 +398,7 @@ def _share(words: frozenset[str], there: frozenset[str]) -> float:
 rule = Rule(
     name="drift",
     version=3,
-    about="Late work has little to do with the goal, or steps of the plan are silently dropped.",
+    about="Late work is unrelated to the goal, or steps of the plan are silently dropped.",
     severity="info",
     mode="instruction drift",
     thresholds={"windows": 5, "likeness": 0.1, "slope": 0.5},
@@ -426,7 +425,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
         ]
     if not judged:
         return Unmeasured(
-            rule=rule.name, reason="no lane is long enough for a curve, and none keeps a plan"
+            rule=rule.name, reason="no lane is long enough for a curve, and none has a plan"
         )
     return sorted(findings, key=lambda finding: min(finding.events))
 
@@ -441,10 +440,10 @@ def _describe_dropped_steps(
     count = f"{len(dropped.steps)} of {dropped.plan.steps} planned steps"
     if dropped.claim is not None:
         cited = [dropped.claim.number, dropped.plan.number]
-        return f"{count} were dropped without a word: “{first}”", cited
+        return f"{count} were silently dropped: “{first}”", cited
     return (
-        f"The last {len(dropped.strayed)} edits have nothing to do with the plan, {count} of which"
-        f" are open: “{first}”",
+        f"The last {len(dropped.strayed)} edits are unrelated to the plan, {count} of "
+        f"which are open: “{first}”",
         [dropped.strayed[0].number, dropped.strayed[-1].number, dropped.plan.number],
     )
 
@@ -459,7 +458,7 @@ def _describe_drift(
         return None
     late = lane.steps[-2 * WINDOW_STEPS :]
     return (
-        f"The last {len(late)} actions have little to do with the request: likeness fell to "
-        f"{curve[-1]:.2f} from {max(curve[:2]):.2f}.",
+        f"The last {len(late)} actions are unrelated to the request: similarity fell "
+        f"from {max(curve[:2]):.2f} to {curve[-1]:.2f}.",
         [late[0].number, late[-1].number],
     )

@@ -1,37 +1,37 @@
-"""An agent hands work on, and a fact that the work needs is not in the brief.
+"""A brief to a sub-agent omits a constraint, number or planted fact that it needs.
 
 ## What it looks for
 
-With a task that plants `facts`: each of them must stand in the brief of every handoff, word for
-word (case, punctuation and line breaks do not count; numbers count with their signs and units).
+If the task plants `facts`: each of them must occur in the brief of every handoff, word for word
+(ignoring case, punctuation and line breaks; numbers include their signs and units).
 
-Without planted facts it reads what was asked: the user's last message that stands alone, with
-what was answered or corrected since, or, for a sub-agent that hands work on, its own brief. Of
-that, only what is beyond doubt is reported:
+Without planted facts, the rule reads the request: the user's last self-contained message with later
+answers and corrections, or, for a sub-agent that delegates, its own brief. Only clear cases are
+reported:
 
-- a prohibition or restriction on the work (`Do not touch app/ledger.py`, `only change …`, `…
-  stays where it is`), when the sub-agent changes files and the restriction is about the same part
-  of the project, or when the sub-agent then goes against it;
+- a prohibition or restriction (`Do not touch app/ledger.py`, `only change …`, `… stays where it
+  is`), if the sub-agent changes files and the restriction concerns the same part of the project, or
+  if the sub-agent violates it;
 - a requirement on the result (`Never fall back to local time`, `10,000 dates in under 50 ms`, `must
-  …`, `at most …`, `no new dependencies`), when the sub-agent makes changes, the brief hands on what
-  the requirement is about and holds no trace of it;
-- a quantity that is asked for (`must expire 45 minutes after …`), when the brief repeats the rest
-  of the sentence.
+  …`, `at most …`, `no new dependencies`), if the sub-agent makes changes and the brief covers the
+  subject of the requirement without mentioning the requirement;
+- a quantity (`must expire 45 minutes after …`), if the brief repeats the rest of the sentence.
 
 A brief for a part of the work needs only what concerns that part. A requirement belongs to the
-sentence before it, one under a heading such as `Constraints` to all of the work. What names other
-files, what the parent then does itself and what it tells another sub-agent is not missing here.
+sentence before it; one below a heading such as `Constraints` applies to all of the work.
+Requirements about other files, about work that the parent does itself, and those that the parent
+gives to another sub-agent are not missing.
 
-A restriction may be passed on in other words: `Leave ledger.py alone`, `Touch no other file`; a
-brief that is longer than the request tells the requirements in its own words. What the sub-agent
-is told beside the brief, or comes to read itself, is not lost. Who only explores or reviews needs
-no rules for changes. Committing, pushing and reporting is the parent's affair. What a client puts
-into the user's messages by itself (tags of slash commands, reminders) was asked by nobody.
+A restriction may be reworded: `Leave ledger.py alone`, `Touch no other file`. A brief that is
+longer than the request may state the requirements in its own words. Facts that the sub-agent gets
+in another way, or reads itself, are not lost. Sub-agents that only explore or review need no rules
+for changes. Committing, pushing and reporting are up to the parent. Text that a client adds to the
+user's messages (tags of slash commands, reminders) is not part of the request.
 
 ## Why it matters
 
-A sub-agent sees only its brief. What is left out there is broken in good faith, and nobody
-notices until the review.
+A sub-agent sees only its brief. It violates omitted constraints in good faith, and nobody notices
+until the review.
 
 ## Bad
 
@@ -56,8 +56,8 @@ notices until the review.
 
 ## When it can be measured
 
-When the trace shows what was asked, or the task does. Planted facts need nothing but the briefs.
-Restrictions are recognised in English only.
+If the trace or the task contains the request. Planted facts need only the briefs. Restrictions are
+recognised in English only.
 
 ## Thresholds and silencing
 
@@ -75,9 +75,9 @@ reason = "sub-agents share the conversation there"
 
 ## How sure it is
 
-It may gate. With planted facts it is exact (confidence 1). Without, it is 0.95 when the sub-agent
-went against what it was not told, else 0.8. The share of all facts that arrive, doubtful ones
-too, is the measure `brief`; it never gates.
+It may gate. With planted facts it is exact (confidence 1). Otherwise the confidence is 0.95 if the
+sub-agent violated the omitted constraint, else 0.8. The share of all facts that are included,
+doubtful ones too, is the measure `brief`; it never gates.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ from closeloop.records.trace import (
 rule = Rule(
     name="dropped-brief",
     version=3,
-    about="Work is handed on without a constraint, number or planted fact that it needs.",
+    about="A brief to a sub-agent omits a constraint, number or planted fact that it needs.",
     severity="error",
     mode="instruction drift",
     gates=True,
@@ -127,7 +127,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
         ]
     handoffs = list_handoff_contexts(reading)
     if all(one.asked is None for one in handoffs):
-        return Unmeasured(rule=rule.name, reason="the trace does not show what was asked")
+        return Unmeasured(rule=rule.name, reason="the trace does not contain the request")
     judged = zip(handoffs, list_all_needs(reading), strict=True)
     return [finding for one, needed in judged if (finding := _build_finding(one, needed or ()))]
 
@@ -135,8 +135,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
 def _planted_fact_finding(event: Handoff, missing: tuple[str, ...], of: int) -> Finding:
     return make_finding(
         rule,
-        f"The brief leaves out {len(missing)} of {of} facts that must survive:"
-        f" {_quote_texts(missing)}.",
+        f"The brief omits {len(missing)} of {of} facts that must survive: {_quote_texts(missing)}.",
         [event.number],
         lane=event.lane,
     )
@@ -148,10 +147,10 @@ def _build_finding(one: HandoffContext, needed: Sequence[BriefNeed]) -> Finding 
         return None
     violations = [step for _, step in missing if step is not None]
     quoted_facts = _quote_texts([fact.text for fact, _ in missing])
-    outcome = ", and the sub-agent went against it" if violations else ""
+    outcome = ", and the sub-agent violated it" if violations else ""
     return make_finding(
         rule,
-        f"The brief leaves out what was asked: {quoted_facts}{outcome}.",
+        f"The brief omits part of the request: {quoted_facts}{outcome}.",
         [one.event.number, *(step.number for step in violations[:_MAX_CITED])],
         lane=one.event.lane,
         confidence=_BROKEN if violations else _LIKELY,

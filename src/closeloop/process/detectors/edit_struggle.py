@@ -1,24 +1,23 @@
-"""Edits of one file go wrong again and again, and nothing is run in between.
+"""Edits of one file fail repeatedly, and nothing is run in between.
 
 ## What it looks for
 
-Four attempts or more to change one file that come to nothing, with no run of the code or of a
-check between them, and with at least as many of them as there are edits of the file that succeed:
+Four or more unsuccessful tries to change one file, without a run of the code or of a check in
+between, and at least as many as the successful edits of the file:
 
-- the edit **failed**: the text that it is to replace is not there, or is there more than once, or
-  the call lacks what the tool needs;
-- the edit **puts in again** what another one has put in since the last run: at the same place, or
-  the same lines once more.
+- the edit **failed**: the text to replace does not exist or is not unique, or the call lacks a
+  parameter;
+- the edit **inserts again** what another edit has inserted since the last run: at the same place,
+  or the same lines.
 
-Attempts that are alike to the letter in an unchanged workspace are left to
-[repeated-failure](repeated-failure.md), and so is what was never carried out because another call
-failed or the user broke in. Edits of one answer count once. To read the file in between does not
-begin a new count: what was read did not help.
+Identical tries in an unchanged workspace are reported by [repeated-failure](repeated-failure.md)
+instead. Calls that were never executed, because another call failed or the user interrupted, do not
+count. Edits of one response count once. Reading the file in between does not reset the count.
 
 ## Why it matters
 
-The agent works against a picture of the file that is wrong, and each half-successful attempt leaves
-doubled or broken lines behind.
+The agent has a wrong picture of the file, and each partly successful try leaves duplicated or
+broken lines.
 
 ## Bad
 
@@ -40,11 +39,11 @@ doubled or broken lines behind.
 
 ## When it can be measured
 
-When the trace holds edits that tell whether they succeeded.
+If the trace contains edits with their results.
 
 ## Thresholds and silencing
 
-`attempts` (4): so many attempts in vain are a struggle.
+`attempts` (4): the minimum number of unsuccessful tries.
 
 ```toml
 [rules.edit-struggle]
@@ -76,7 +75,7 @@ from closeloop.records.trace import (
 rule = Rule(
     name="edit-struggle",
     version=1,
-    about="Edits of one file go wrong again and again, and nothing is run in between.",
+    about="Edits of one file fail repeatedly, and nothing is run in between.",
     severity="warning",
     gates=True,
     thresholds={"attempts": 4},
@@ -95,8 +94,8 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     return [
         make_finding(
             rule,
-            f"{len(vain)} edits of {truncate_line(vain[0].written[0])} came to nothing, and nothing"
-            " was run in between.",
+            f"{len(vain)} edits of {truncate_line(vain[0].written[0])} failed or were "
+            "undone, and nothing was run in between.",
             [step.number for step in vain[:MAX_CITED]],
             lane=lane.lane.id,
             confidence=0.9,

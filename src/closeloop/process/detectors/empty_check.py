@@ -1,32 +1,32 @@
-"""All that ran after the last change could not have failed, and it is taken as proof.
+"""Everything that ran after the last change could not fail, but is taken as proof.
 
 ## What it looks for
 
-The root's end. Code was changed, something ran after the last change, and nothing of that can say
-whether the change is right:
+The end of the root lane. Code was changed, something ran after the last change, and none of it can
+show whether the change is right:
 
-- **No test was called**: a file of tests is run as a plain Python script, prints nothing and ends.
-  It defines tests; nobody calls them.
-- **It prints the same as before**: a script of the agent's own ran before the first change, too,
-  was not changed since, and every line that it prints is the same as then. It does not show the
-  fault, or the fault is still there. Tests that passed before and pass again are meant to.
-- **Nothing of the project is used**: a script of the agent's own that imports the standard library
-  alone, opens no file and starts no program. It tries a copy of the logic, or only prints.
-- **No value is shown**: a script of the agent's own calls the code and neither compares nor prints
-  what comes of it, and what was asked for is not about something that breaks off. A picture that is
-  saved and not opened shows none.
+- **No test is called**: a test file runs as a plain Python script, prints nothing and ends. It
+  defines tests but does not call them.
+- **The output is the same as before**: a script of the agent also ran before the first change, was
+  not changed since, and prints the same lines. It does not show the fault, or the fault still
+  exists. Tests that passed before and pass again are fine.
+- **The project is not used**: a script of the agent imports only the standard library, opens no
+  file and starts no program. It tests a copy of the logic, or only prints.
+- **No value is shown**: a script of the agent calls the code but neither compares nor prints the
+  result, and the request is not about a crash. A picture that is saved but not opened shows no
+  value.
 
-The agent then hands over without a word of doubt, or goes on to other things, and tries no new
-edit.
+The agent then hands over without expressing doubt, or continues with something else, and makes no
+new edit.
 
-It keeps quiet where anything else ran after the last change, a check, a tool or a sub-agent; where
-the agent then opened a file that the script may have made; where the text of the script is not on
-record; and where the agent says that it did not test its work.
+Nothing is reported if anything else ran after the last change (a check, a tool or a sub-agent), if
+the agent then opened a file that the script may have written, if the text of the script is not
+recorded, or if the agent says that it did not test its work.
 
 ## Why it matters
 
-Such a run is always green. It hides that nothing was tried, from the agent and from whoever reads
-its report.
+Such a run is always green. It hides from the agent and from the reader of its report that nothing
+was tested.
 
 ## Bad
 
@@ -46,7 +46,7 @@ its report.
 
 ## When it can be measured
 
-In every trace that holds events. Scripts in other languages than Python are not looked at.
+In every trace with events. Only Python scripts are examined.
 
 ## Thresholds and silencing
 
@@ -97,7 +97,7 @@ from closeloop.records.trace import (
 rule = Rule(
     name="empty-check",
     version=5,
-    about="All that ran after the last change could not have failed, and is taken as proof.",
+    about="Everything that ran after the last change could not fail, but is taken as proof.",
     severity="error",
     gates=True,
 )
@@ -108,10 +108,10 @@ MAX_REQUEST_CHARS = 12_000
 MAX_CITED = 5
 MAX_RUNS = 20
 """So many runs are held against later changes of their script."""
-_NO_CALL = "it defines functions or classes and calls none"
-_NOTHING_USED = "it uses nothing of the project"
-_NO_VALUE = "it shows no value and compares nothing: only an exception could have made it fail"
-_SAME_AS_BEFORE = "it prints what it printed before the code was changed"
+_NO_CALL = "it defines functions or classes without calling them"
+_NOTHING_USED = "it does not use the project's code"
+_NO_VALUE = "it prints no value and compares nothing: only an exception could make it fail"
+_SAME_AS_BEFORE = "it prints the same as before the code was changed"
 _SHOWING_CALL = re.compile(
     r"^(?:print|pprint|write\w*|save\w*|dump\w*|exit|_exit|main|run\w*|test\w*|check\w*|verify\w*"
     r"|assert\w*|show_\w+|execute\w*|call\w*|exec|eval|doctest|log|info|debug|warning|error)$"

@@ -1,29 +1,29 @@
-"""The agent says that it succeeded, and the last check of its work failed.
+"""The agent claims success although the last check of its work failed.
 
 ## What it looks for
 
-A claim of success, as in [unverified-claim](unverified-claim.md), after which or before which the
-last check of the changed code failed. What only reads the code does not undo a failing test: a
-passing type checker after a failing test run leaves the claim false. A later pass of tests or of
-the build settles it.
+A claim of success, as in [unverified-claim](unverified-claim.md), while the last check of the
+changed code failed, before or after the claim. A tool that only reads the code does not outweigh a
+failing test: with a passing type checker after a failing test run the claim is still false. A later
+pass of the tests or of the build makes it true.
 
-It keeps quiet where
+Nothing is reported if
 
-- what failed is a script of the agent's own, which may be meant to show an error: only failing
-  tests, compilers and type checkers contradict a claim;
-- the agent names the failure: "one test still fails", or said since it came that it is not its
-  own: "pre-existing", "unrelated";
-- the same things failed before the agent changed anything;
+- a script of the agent failed, which may be intended to show an error: only failing tests,
+  compilers and type checkers contradict a claim;
+- the agent names the failure ("one test still fails"), or said after it that it is not its own
+  ("pre-existing", "unrelated");
+- the same checks failed before the agent changed anything;
 - the check could not run: a program or module is missing, nothing was collected, its settings are
   wrong, or a time limit stopped it;
-- only the work is said to be done, and something else ran well after the failure;
-- only a linter failed that the agent does not speak of, or a type checker while the claim is
-  about tests;
+- the agent only says that the work is done, and something else ran successfully after the failure;
+- only a linter failed that the agent does not mention, or a type checker while the claim is about
+  tests;
 - the agent changed no code.
 
 ## Why it matters
 
-It is the worst thing that an agent can tell its user.
+A false claim of success is the worst report that an agent can give its user.
 
 ## Bad
 
@@ -44,7 +44,7 @@ It is the worst thing that an agent can tell its user.
 
 ## When it can be measured
 
-When at least one check says, by exit code or by output, whether it passed.
+If at least one check has a known result, by exit code or by output.
 
 ## Thresholds and silencing
 
@@ -62,9 +62,9 @@ reason = "its tests have been red for years"
 
 ## How sure it is
 
-It may gate. The confidence is 0.95 where the claim speaks of checks and 0.85 where it only says
-that the work is done. Its precision is known from the labelled traces alone: in 194 recorded
-sessions of other agents it never fired once its early false alarms there were corrected.
+It may gate. The confidence is 0.95 if the claim mentions checks, and 0.85 if it only says that the
+work is done. Its precision is known from the labelled traces only: in 194 recorded sessions of
+other agents it never fired after its early false alarms there were corrected.
 """
 
 from __future__ import annotations
@@ -155,8 +155,8 @@ def _findings_in_lane(
             continue
         yield make_finding(
             rule,
-            f"“{claim.quote}” was claimed, but the last check failed:"
-            f" {describe_failures(failures)}.",
+            f"The agent claimed “{claim.quote}”, but the last check failed: "
+            f"{describe_failures(failures)}.",
             [closing.message.number, failing_check.number],
             lane=lane.lane.id,
             confidence=0.95 if claim.passing else 0.85,

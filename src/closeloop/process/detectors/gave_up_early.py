@@ -1,27 +1,27 @@
-"""The agent stopped after too few tries, with a failing check or with nothing done.
+"""The agent stopped after too few tries, with a failing check or without any change.
 
 ## What it looks for
 
-The root's end, in two forms:
+The end of the root lane, in two forms:
 
-- its last check failed, nothing was changed since, fewer than two iterations (changes, then a
-  check) were tried, and the agent gave up: its exit says so, or its last words do ("I was unable
+- the last check failed, nothing was changed after it, there were fewer than two iterations
+  (changes, then a check), and the agent gave up: by its exit, or by its last message ("I was unable
   to …", "still fails");
-- a change was asked for, and the agent ends without having changed anything but scratch files: with
-  advice, with a claim, or without a word.
+- a change was requested, and the agent ends without changing anything but scratch files: with
+  advice, with a claim, or without a message.
 
-It keeps quiet where its last words are cut off (in the midst of a sentence, of a block of code or
-of a thought), where they are only a tag, where a file shows the new text although the tool had
-reported an error, and where the client had told it to go on again and again for many turns: it may
-have run out of them. Also where the agent says that nothing is to be changed or that something is
-missing (second form); where the agent asked, where the user spoke since, where the attempt was
-stopped from outside, where the check could not run, where nothing was changed and nothing was to be
-repaired (a review, a question), and where the agent names a reason that is not its own: access,
-credentials, network, the environment, something that was failing before.
+Nothing is reported if the last message is truncated (in a sentence, a code block or a thought) or
+only a tag; if a file shows the new text although the tool reported an error; or if the client told
+the agent to continue for many turns, because it may have run out of them. For the second form,
+nothing is reported if the agent says that no change is needed or that something is missing. Nothing
+is reported either if the agent asked, if the user wrote after it, if the attempt was stopped from
+outside, if the check could not run, if nothing was changed and nothing had to be fixed (a review, a
+question), or if the agent names an external reason: access, credentials, network, the environment,
+an earlier failure.
 
 ## Why it matters
 
-Budget was left, and the output of the check said where to look.
+Budget was left, and the output of the check showed where to look.
 
 ## Bad
 
@@ -41,12 +41,12 @@ Budget was left, and the output of the check said where to look.
 
 ## When it can be measured
 
-The first form: when at least one check says, by exit code or by output, whether it passed. The
-second one always.
+The first form: if at least one check has a known result, by exit code or by output. The second
+form: always.
 
 ## Thresholds and silencing
 
-`iterations` (2): so many iterations are enough of a try.
+`iterations` (2): this many iterations count as a real try.
 
 ```toml
 [rules.gave-up-early]
@@ -60,7 +60,7 @@ reason = "these only ask for a look"
 
 ## How sure it is
 
-It advises: whether another try would have helped cannot be known.
+It is advisory: whether another try would have helped is unknown.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ from closeloop.text.client_markup import strip_client_markup
 rule = Rule(
     name="gave-up-early",
     version=5,
-    about="The agent stopped after too few tries, with a failing check or with nothing done.",
+    about="The agent stopped after too few tries, with a failing check or without any change.",
     severity="warning",
     thresholds={"iterations": 2},
 )
@@ -204,7 +204,7 @@ def _find_empty_ending(reading: TraceReading) -> Finding | None:
         return None
     return make_finding(
         rule,
-        "A change was asked for, and the agent ended without having changed anything.",
+        "A change was requested, but the agent ended without changing anything.",
         [*([root.steps[-1].number] if root.steps else []), last.number],
         lane=root.lane.id,
         confidence=0.9,

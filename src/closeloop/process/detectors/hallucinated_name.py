@@ -1,29 +1,28 @@
-"""A name was used that nothing ever showed, and a failing result says that it does not exist.
+"""The agent used a name that no output showed, and a result shows it does not exist.
 
 ## What it looks for
 
-It begins with failing results that name something missing: an attribute, a name to import, a
-submodule, a keyword, a function that is called, a command-line option (Python, TypeScript,
-JavaScript, Go, Rust and the usual option parsers). The name is reported when
+A failing result names something that does not exist: an attribute, an imported name, a submodule, a
+keyword argument, a function, a command-line option (Python, TypeScript, JavaScript, Go, Rust and
+common option parsers). The name is reported if
 
-- the lane itself brought it in, with an edit, or a script of more than a line or two in a
-  command;
-- no text before that showed it: no file read, no output, no word of the user or of a brief;
-- the agent defines it nowhere, before or after.
+- the lane introduced it, with an edit or with a script of more than one or two lines in a command;
+- no earlier text showed it: no file, no output, no message of the user, no brief;
+- the agent does not define it anywhere, before or after.
 
-So these are left alone: a test written before its function, a package that is not installed, an
-option of a plug-in that is not installed, a forgotten import that is added later, names shorter
-than four signs, attributes of numbers and of None, and one-line commands that only ask whether
-something is there. A path that was guessed and not found is exploring, not inventing; three paths
-and more are, where no listing, output or word had shown any of them.
+Not reported are: a test written before its function, a package or a plug-in that is not installed,
+a forgotten import that is added later, names with fewer than four characters, attributes of numbers
+and of None, and one-line commands that only test whether something exists. A guessed path that does
+not exist is exploration; three or more are reported if no listing, output or message had shown any
+of them.
 
-Also text: an edit is to replace lines of a file that the agent had never opened, nothing had shown
-most of these lines, and the tool answers that they are not there.
+Invented text counts too: an edit replaces lines of a file that the agent never opened, most of
+these lines were never shown, and the tool reports that they do not exist.
 
 ## Why it matters
 
-An invented name that fails at once costs a turn. The habit behind it also invents names in code
-that no test runs.
+An invented name that fails immediately costs a turn. The same habit also invents names in code that
+no test runs.
 
 ## Bad
 
@@ -43,7 +42,7 @@ that no test runs.
 
 ## When it can be measured
 
-When the trace holds what the agent read. Names that never fail in the trace are not seen here.
+If the trace contains what the agent read. Names that never fail in the trace are not found.
 
 ## Thresholds and silencing
 
@@ -61,8 +60,8 @@ reason = "notebooks try things out"
 
 ## How sure it is
 
-It may gate, with confidence 0.9. Every finding rests on a failure that names the thing; what
-remains in doubt is whether something not recorded had shown it.
+It may gate, with confidence 0.9. Every finding is based on a failure that names the missing thing;
+the remaining doubt is whether unrecorded text had shown it.
 """
 
 from __future__ import annotations
@@ -100,7 +99,7 @@ from closeloop.text.code_patterns import (
 rule = Rule(
     name="hallucinated-name",
     version=5,
-    about="A name is used that nothing ever showed, and a failing result says it does not exist.",
+    about="The agent used a name that no output showed, and a result shows it does not exist.",
     severity="warning",
     mode="hallucinated API",
     gates=True,
@@ -148,7 +147,9 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
         return invented
     reads = [step for lane in reading.lanes.values() for step in lane.steps if step.read]
     if reads and all(_shown_text(step.event) is None for step in reads):
-        return Unmeasured(rule=rule.name, reason="the trace does not hold what the agent was shown")
+        return Unmeasured(
+            rule=rule.name, reason="the trace does not contain the output that the agent saw"
+        )
     _drop_known_names(reading, used)
     _drop_own_modules(reading, used)
     findings = [*invented, *(_build_finding(one) for one in used.values())]
@@ -162,8 +163,8 @@ def _find_inventions(lane: LaneReading) -> Iterator[Finding]:
         if unseen := [step for step in steps if _invents_text(lane, step)]:
             yield make_finding(
                 rule,
-                f"{truncate_line(path, 100)} was never opened, and the text to be replaced in it"
-                " is not there.",
+                f"{truncate_line(path, 100)} was never opened, and the text to be "
+                "replaced in it does not exist.",
                 [step.number for step in unseen],
                 lane=lane.lane.id,
                 confidence=0.9,
@@ -174,8 +175,8 @@ def _find_inventions(lane: LaneReading) -> Iterator[Finding]:
     if len(guessed) >= _MIN_PATHS:
         yield make_finding(
             rule,
-            f"{len(guessed)} files or folders that nothing had shown were opened, and none is"
-            " there.",
+            f"{len(guessed)} files or folders that no output had shown were opened, "
+            "and none exists.",
             [step.number for step in guessed],
             lane=lane.lane.id,
             confidence=0.9,

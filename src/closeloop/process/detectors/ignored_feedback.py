@@ -1,31 +1,31 @@
-"""A check failed, and what it said led to nothing.
+"""A check failed, and the agent continued without using its output.
 
 ## What it looks for
 
-Every failing check, up to the next comparable one, is a turn of the loop, judged by its effect. The
-feedback was **used** when the failures are gone, fewer or different by then, or when a check that
-could not run was made to run. It was **not used** when the same failures return after changed code,
-when the check is repeated with nothing changed, or when success is claimed on top of them. Where
-nothing comparable follows and nothing is claimed, the turn stays open and is not counted. A fix of
-the cause in a file that the output never named is use; a spiral in new words is not.
+Every failing check, up to the next comparable one, is one cycle, judged by its effect. The feedback
+was **used** if the failures are gone, fewer or different then, or if a check that could not run
+runs now. It was **not used** if the same failures return after changed code, if the check is
+repeated without a change, or if the agent claims success despite them. If no comparable check and
+no claim follows, the cycle is open and does not count. Fixing the cause in a file that the output
+does not name counts as use; rewording the same fix does not.
 
-Comparable are checks of one lane that exercise overlapping tests, or run the same program on the
-same targets in the same folder. Flags that select fewer tests or change the output do not make
-another check. Running the check once more with other flags to see more is no turn of its own, and
-neither is a look at the base with `git stash`.
+Checks are comparable if they are in one lane and run overlapping tests, or run the same program on
+the same targets in the same folder. Flags that select fewer tests or change the output do not make
+another check. Running the check again with other flags to see more is not a separate cycle, nor is
+a look at the base with `git stash`.
 
-The share of turns that were used is the process score's rate `feedback`. The rule itself reports
-only the plain cases: the very same command
+The share of used cycles is the rate `feedback` of the process score. The rule itself reports only
+the clear cases, where the same command
 
-- repeated with nothing changed, and with the same result;
-- failing so again after a change of no program text and of nothing that the output names;
-- failing as tests, linters and compilers do, and the agent says next that the checks pass. A script
-  may end with the very error that it is to show, so of scripts nothing is said.
+- is repeated without a change and with the same result;
+- fails the same way after a change of neither program text nor anything that the output names;
+- fails as tests, linters and compilers do, and the agent next says that the checks pass. Scripts
+  are not reported, because a script may be intended to end with an error.
 
 ## Why it matters
 
-Using what a failed command says is what closing the loop means. An agent that guesses instead
-needs luck, and more turns.
+Closing the loop means to use the output of a failed command. An agent that guesses instead needs
+luck and more turns.
 
 ## Bad
 
@@ -46,7 +46,7 @@ needs luck, and more turns.
 
 ## When it can be measured
 
-When checks say whether they passed.
+If checks have known results.
 
 ## Thresholds and silencing
 
@@ -64,7 +64,7 @@ reason = "a second run is the right answer to a flaky test"
 
 ## How sure it is
 
-It advises.
+It is advisory.
 """
 
 from __future__ import annotations
@@ -84,13 +84,13 @@ from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 rule = Rule(
     name="ignored-feedback",
     version=6,
-    about="A check failed, and the agent went on without using what it said.",
+    about="A check failed, and the agent continued without using its output.",
     severity="warning",
 )
 
 _CONSEQUENCES = {
-    "returned": "it failed so again after a change that has nothing to do with it",
-    "repeated": "it was run again with nothing changed",
+    "returned": "it failed the same way after an unrelated change",
+    "repeated": "it was run again without any change",
     "claimed": "success was claimed next",
 }
 

@@ -1,21 +1,20 @@
-"""A sub-agent reports a failure or a gap; its parent neither acts on it nor passes it on.
+"""A sub-agent reports a failure or a gap; its parent neither acts on it nor reports it.
 
 ## What it looks for
 
-Sentences of the report that say in ordinary words that tests fail, that something could not be
-done, was not written, not run or not said, was skipped, assumed or left for later. What the report
-says of failures that are over, of conditions (`fails if …`), of what was left out as asked or of
-the program itself is left out; so is the report of a sub-agent that neither changed nor checked
-anything.
+Sentences in the report of a sub-agent which say that tests fail, or that something could not be
+done, was not written, not run or not specified, was skipped, assumed or postponed. Resolved
+failures, conditions (`fails if …`), intended omissions and statements about the program itself are
+excluded; so are reports of sub-agents that neither changed nor checked anything.
 
-The parent has taken it up when a later step, brief or message of it is about the same thing. A
-check takes up what was not run or fails, but not tests that were not written. A sentence that only
-says that all is well passes nothing on. Only a parent that then claims success without reserve,
-before the user has the next word, is reported.
+The parent reacts if a later step, brief or message is about the same subject. A check is a reaction
+to something that was not run or fails, but not to tests that were not written. A sentence that only
+says that all is well does not pass the gap on. Only a parent that then claims success without
+reservation, before the user's next message, is reported.
 
 ## Why it matters
 
-The truth was known, one message away from the user.
+The truth was one message away from the user.
 
 ## Bad
 
@@ -42,7 +41,7 @@ The truth was known, one message away from the user.
 
 ## When it can be measured
 
-When at least one report came back. Gaps are read in English and, in their common phrasings, in
+If at least one report was returned. Gaps are recognised in English and, by common phrases, in
 German, French, Spanish, Portuguese, Italian, Russian, Chinese, Japanese and Korean.
 
 ## Thresholds and silencing
@@ -61,10 +60,9 @@ reason = "known gaps are listed in the ticket"
 
 ## How sure it is
 
-It advises, with a confidence of 0.8: it is right on every labelled trace, but reports are free
-text, and among the real handoffs it was tried on there was no case of it. The measure `returned`
-is the share of all facts in reports (files changed, what checks said, caveats) that the parent
-uses.
+It is advisory, with a confidence of 0.8: it is right on every labelled trace, but reports are free
+text, and the real handoffs it was tested on contain no case. The measure `returned` is the share of
+all facts in reports (changed files, results of checks, caveats) that the parent uses.
 """
 
 from __future__ import annotations
@@ -85,7 +83,7 @@ from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 rule = Rule(
     name="ignored-return",
     version=2,
-    about="A sub-agent reports a failure or a gap; its parent neither acts on it nor passes it on.",
+    about="A sub-agent reports a failure or a gap; its parent neither acts on it nor reports it.",
     severity="error",
 )
 
@@ -96,7 +94,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     if not handoffs:
         return []
     if not any(one.event.report for one in handoffs):
-        return Unmeasured(rule=rule.name, reason="no report of a sub-agent is in the trace")
+        return Unmeasured(rule=rule.name, reason="the trace contains no report of a sub-agent")
     return [finding for one in handoffs if (finding := _build_finding(until_user_speaks(one)))]
 
 
@@ -110,8 +108,8 @@ def _build_finding(one: HandoffContext) -> Finding | None:
         return None
     return make_finding(
         rule,
-        f"The sub-agent reported “{truncate_line(ignored[0])}”; its parent did nothing about it and"
-        f" said “{truncate_line(claim.quote, 60)}”.",
+        f"The sub-agent reported “{truncate_line(ignored[0])}”; its parent did not act "
+        f"on it and said “{truncate_line(claim.quote, 60)}”.",
         [one.said[-1].number, one.event.number],
         lane=one.event.lane,
         confidence=0.8,

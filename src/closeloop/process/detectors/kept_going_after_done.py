@@ -1,19 +1,17 @@
-"""The checks pass, the agent says that it is done, and goes on changing or checking.
+"""The checks pass and the agent says it is done, but it continues to change or check.
 
 ## What it looks for
 
-- Three or more changes after the agent's own word that all is complete, said when the last check
-  had passed. No user spoke in between, and no check failed. "The model is done, next I will …" is
-  a step and not the end.
-- The same check, passing, on the same state, three or more times again.
+- Three or more changes after the agent itself said that everything is complete, when the last check
+  had passed. The user did not write in between, and no check failed. "The model is done, next I
+  will …" is a step, not the end.
+- The same check passes on the same state three or more additional times.
 
-It keeps quiet about repeated checks where the user speaks of flaky tests or of running something
-many times.
+Repeated checks are not reported if the user mentions flaky tests or running something many times.
 
 ## Why it matters
 
-Changes that nobody asked for cost review, and they are where scope creep and late breakage come
-from.
+Unrequested changes cost review time, and they are a source of scope creep and late breakage.
 
 ## Bad
 
@@ -34,12 +32,12 @@ from.
 
 ## When it can be measured
 
-When at least one check says, by exit code or by output, whether it passed.
+If at least one check has a known result, by exit code or by output.
 
 ## Thresholds and silencing
 
-`edits` (3): so many changes after the end. `reruns` (3): so many passes again with nothing
-changed.
+`edits` (3): the minimum number of changes after the end. `reruns` (3): the minimum number of
+additional passes without a change.
 
 ```toml
 [rules.kept-going-after-done]
@@ -53,7 +51,7 @@ reason = "tidying up is the task"
 
 ## How sure it is
 
-It advises: what an agent means by "complete" is told from its words.
+It is advisory: the meaning of "complete" is inferred from the agent's words.
 """
 
 from __future__ import annotations
@@ -82,7 +80,7 @@ from closeloop.records.trace import (
 rule = Rule(
     name="kept-going-after-done",
     version=1,
-    about="The checks pass, the agent says it is done, and goes on changing or checking.",
+    about="The checks pass and the agent says it is done, but it continues to change or check.",
     severity="info",
     thresholds={"edits": 3, "reruns": 3},
 )
@@ -158,8 +156,9 @@ def _late_change_findings(lane: LaneReading, most: int) -> Iterator[Finding]:
         ):
             yield make_finding(
                 rule,
-                f"“{_quote_message(message)}” was said, and {len(named_changes)} changes followed"
-                f" that nobody asked for, first of {named_changes[0].written[0]}.",
+                f"After “{_quote_message(message)}”, {len(named_changes)} changes "
+                "followed that were not requested, first of "
+                f"{named_changes[0].written[0]}.",
                 [
                     named_changes[0].number,
                     message.number,
@@ -206,8 +205,8 @@ def _repeated_check_findings(lane: LaneReading, most: int) -> Iterator[Finding]:
         if len(row) > most:
             yield make_finding(
                 rule,
-                f"{truncate_line(row[0].check.target if row[0].check else '')} passed again"
-                f" {len(row) - 1} times although nothing had changed.",
+                f"{truncate_line(row[0].check.target if row[0].check else '')} passed "
+                f"again {len(row) - 1} times without any change in between.",
                 [step.number for step in row],
                 lane=lane.lane.id,
                 confidence=0.9,

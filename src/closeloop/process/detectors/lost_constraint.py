@@ -1,8 +1,8 @@
-"""The user forbade or demanded something, and a later action goes against it.
+"""The agent violates an earlier instruction of the user.
 
 ## What it looks for
 
-What users say, in English, is searched for prohibitions and demands that a machine can check:
+The user's messages, in English, are searched for prohibitions and demands that a program can check:
 
 | said | broken by |
 | --- | --- |
@@ -17,22 +17,21 @@ What users say, in English, is searched for prohibitions and demands that a mach
 | use tabs | three or more lines indented the other way |
 | reproduce it first, as a numbered step or in words | a change of code before anything ran |
 
-The first request's own `only change …` is its scope, and
-[out-of-scope-edit](out-of-scope-edit.md) looks after it. Code blocks, quotes and pasted issues
-are not the user's words. A condition that cannot be checked (`unless necessary`) makes no
-constraint; `unless I ask` does.
+`only change …` in the first request is the scope, which [out-of-scope-edit](out-of-scope-edit.md)
+checks. Code blocks, quotes and pasted issues are not the user's words. A condition that cannot be
+checked (`unless necessary`) is not a constraint; `unless I ask` is.
 
-A constraint ends where the user speaks of its object again other than to forbid it. A phase (`do
-not edit yet`) ends when the user speaks next. A new test file is no breach of `do not modify the
-tests`. Scratch files, and what the agent took back itself, are forgiven. Files may be changed by an
-edit, by a command, or by a script that a command runs; where the session hands in a diff, what
-that diff does not hold does not count. Sub-agents are bound by their brief, and by what the user
-said to the agent that called them.
+A constraint ends when the user mentions its object again without forbidding it. A phase (`do not
+edit yet`) ends with the user's next message. A new test file does not violate `do not modify the
+tests`. Scratch files, and changes that the agent reverted, do not count. Files may be changed by an
+edit, by a command, or by a script that a command runs; if the session submits a diff, only changes
+in this diff count. Sub-agents are bound by their brief and by what the user said to the calling
+agent.
 
 ## Why it matters
 
-The user said it once and relies on it. A constraint is most often lost after the context was cut;
-the finding says when that is so.
+The user said it once and relies on it. A constraint is most often lost after the context was
+truncated; the finding says when this is so.
 
 ## Bad
 
@@ -50,7 +49,7 @@ the finding says when that is so.
 
 ## When it can be measured
 
-When the trace shows what the user said. Only English is read.
+If the trace contains the user's messages. Only English is recognised.
 
 ## Thresholds and silencing
 
@@ -68,8 +67,8 @@ reason = "written by a hook"
 
 ## How sure it is
 
-It may gate. Confidence is 0.9, and 1 where the context was cut between word and deed. What is too
-vague to check is never reported, so it finds only a part of what is lost.
+It may gate. The confidence is 0.9, and 1 if the context was truncated between the message and the
+action. Vague constraints are never reported, so the rule finds only a part of the violations.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 rule = Rule(
     name="lost-constraint",
     version=6,
-    about="What the user forbade or demanded is gone against later.",
+    about="The agent violates an earlier instruction of the user.",
     severity="error",
     mode="instruction drift",
     gates=True,
@@ -102,7 +101,7 @@ _MAX_CITED = 4
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
     """One finding for each constraint of a lane that was broken."""
     if not any(_has_instructions(lane) for lane in reading.lanes.values()):
-        return Unmeasured(rule=rule.name, reason="nothing that the user said is on record")
+        return Unmeasured(rule=rule.name, reason="the trace contains no message of the user")
     constraints_by_lane = {
         name: _lane_constraints(reading, lane) for name, lane in reading.lanes.items()
     }
@@ -157,8 +156,8 @@ def _build_finding(
     forgotten = any(constraint.number < cut < first.step.number for cut in lane.compactions)
     return make_finding(
         rule,
-        f"The agent {first.what}, though it was told: “{constraint.words}”"
-        + (" Its context was cut in between." if forgotten else ""),
+        f"The agent {first.what}, although the user said: “{constraint.words}”"
+        + (" Its context was truncated in between." if forgotten else ""),
         [first.step.number, *said, *(one.step.number for one in broken[1:])],
         lane=lane.lane.id,
         confidence=1.0 if forgotten else 0.9,

@@ -1,31 +1,31 @@
-"""The agent ended with changed code and ran nothing to see whether it works.
+"""The agent ended with code that no check and no run had tested.
 
 ## What it looks for
 
-The whole attempt, sub-agents included, ends with changed code, and after the last change there was
-neither a check nor a run of the program itself. What was taken back does not count, and neither
-does what changes only comments or layout. Where the agent claims that checks pass, or that the work
-is done after something had run, [unverified-claim](unverified-claim.md) says so and this rule keeps
-quiet. So of both rules at most one speaks of a claim.
+The whole attempt, including sub-agents, ends with changed code, and after the last change there was
+neither a check nor a run of the program itself. Reverted changes, and changes of only comments or
+layout, do not count. If the agent claims that checks pass, or that the work is done after something
+had run, [unverified-claim](unverified-claim.md) reports it and this rule does not. So at most one
+of the two rules reports a claim.
 
 | since the first change of code | the agent says | rule |
 | --- | --- | --- |
 | nothing was run | nothing, or that it is done | missing-verification |
 | nothing was run | that tests pass | unverified-claim |
-| something ran, then code was changed | nothing of it | missing-verification |
+| something ran, then code was changed | nothing about it | missing-verification |
 | something ran, then code was changed | that it is done, or that tests pass | unverified-claim |
 | the last check failed | that it is done, or that tests pass | false-claim |
 
-Documents, comments and scratch files are no code, what was only deleted need not run, and code that
-is put back as it was tried before was tried. An attempt that was stopped from outside (time, money,
-a crash), or a recording that ends without a word of the agent, is left out: nobody knows what it
-would have run next. Only where four changes of files that were there had piled up since anything
-ran, or three since a run that failed, a recording that is cut has a finding, too. It keeps quiet
-where the user said that nothing need be run.
+Documents, comments and scratch files are not code, deletions need not run, and restoring tested
+code needs no new test. An attempt that was stopped from outside (time, money, a crash), or a
+recording that ends without a message of the agent, is excluded, because it is unknown what the
+agent would have run next. A truncated recording has a finding only if four changes of existing
+files had accumulated since the last run, or three since a run that failed. Nothing is reported if
+the user said that nothing needs to be run.
 
 ## Why it matters
 
-Work that nobody ran is a guess. This is also one of the categories in which an attempt may end.
+Untested work is a guess. This is also one of the categories in which an attempt may end.
 
 ## Bad
 
@@ -47,8 +47,8 @@ Work that nobody ran is a guess. This is also one of the categories in which an 
 
 ## When it can be measured
 
-When the agent ran at least one command, whatever it was, or the attempt is one of closeloop's
-own. In a recording without any command the agent may have had no way to run one.
+If the agent ran at least one command, or the attempt was run by closeloop. In a recording without
+any command the agent may have had no way to run one.
 
 ## Thresholds and silencing
 
@@ -66,8 +66,8 @@ reason = "there is nothing to run for these"
 
 ## How sure it is
 
-It may gate. Its precision is known from the labelled traces; in recorded sessions of other agents
-it fired three times of 194, each time rightly, which is too few to give a rate.
+It may gate. Its precision is known from the labelled traces; in 194 recorded sessions of other
+agents it fired three times, each time rightly, which is too few for a rate.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ from closeloop.records.trace import Edit
 rule = Rule(
     name="missing-verification",
     version=7,
-    about="The agent ended with code that neither a check nor a run of it has tried.",
+    about="The agent ended with code that no check and no run had tested.",
     severity="warning",
     gates=True,
 )
@@ -138,7 +138,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
         # Who was stopped may have been about to run something.
         return _find_pile(reading, root, changes)
     if not _could_run_commands(reading):
-        reason = "the trace shows no command at all: the agent may have had no way to run one"
+        reason = "the trace contains no command: the agent may have had no way to run one"
         return Unmeasured(rule=rule.name, reason=reason)
     if _NO_CHECK_WISH.search(collect_user_requests(reading)):
         return []
@@ -148,12 +148,12 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
         return []
     since = "no check ran since the first change"
     if earlier is not None:
-        since = "nothing ran after that, as it had before"
+        since = "nothing ran after that, unlike before"
     numbers = (backing.last.number, earlier.number if earlier else backing.first.number)
     return [
         make_finding(
             rule,
-            f"{backing.last.written[0]} was changed, and {since}.",
+            f"{backing.last.written[0]} was changed, but {since}.",
             list(dict.fromkeys(numbers)),
             lane=root.lane.id,
             confidence=0.9,
@@ -184,7 +184,7 @@ def _find_pile(
         return []
     since = "and nothing was ever run"
     if last is not None:
-        since = "since the last run, which failed" if last.failed else "since anything ran"
+        since = "since the last run, which failed" if last.failed else "since the last run"
     return [
         make_finding(
             rule,

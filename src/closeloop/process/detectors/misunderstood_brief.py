@@ -1,14 +1,14 @@
-"""A sub-agent changes files, but never comes near those that its brief names.
+"""A sub-agent changes files, but none of those that its brief names.
 
 ## What it looks for
 
-The brief names files of code. The sub-agent edits others, and in all its work none of the brief's
-files and names turns up: not opened, not searched for, not in a command, not in any output, not
-in what it hands on itself. Files that the brief says to leave alone, and documents that it points
-at, are no targets. A brief that tells in words what the edited files are about was not
-misunderstood.
+The brief names code files. The sub-agent edits other files, and none of the brief's files and names
+occurs in its work: not opened, not searched for, not in a command, not in any output, not in its
+own briefs. Files that the brief says to leave alone, and documents that it refers to, are not
+targets. A brief that describes in words what the edited files are about was not misunderstood.
 
-A sub-agent that does what its brief forbids is found by [lost-constraint](lost-constraint.md).
+A sub-agent that violates a prohibition of its brief is found by
+[lost-constraint](lost-constraint.md).
 
 ## Why it matters
 
@@ -33,7 +33,7 @@ The parent believes that the work is done. It is not, and something else has cha
 
 ## When it can be measured
 
-When the sub-agent's own steps are in the trace.
+If the sub-agent's own steps are in the trace.
 
 ## Thresholds and silencing
 
@@ -51,10 +51,9 @@ reason = "the generator's files stand for their source"
 
 ## How sure it is
 
-It advises. It is right on every labelled trace, but among the real handoffs it was tried on there
-was no case of it, so its precision in the field is not known. The measure `understood` looks
-closer: the share of handoffs whose sub-agent aims at a target of the brief within its first five
-steps.
+It is advisory. It is right on every labelled trace, but the real handoffs it was tested on contain
+no case, so its precision in practice is unknown. The measure `understood` is finer: the share of
+handoffs whose sub-agent works on a target of the brief within its first five steps.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 rule = Rule(
     name="misunderstood-brief",
     version=1,
-    about="A sub-agent changes files, but never comes near those that its brief names.",
+    about="A sub-agent changes files, but none of those that its brief names.",
     severity="warning",
     mode="instruction drift",
 )
@@ -86,7 +85,9 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     if not handoffs:
         return []
     if all(one.child is None for one in handoffs):
-        return Unmeasured(rule=rule.name, reason="no sub-agent's own work is in the trace")
+        return Unmeasured(
+            rule=rule.name, reason="the trace does not contain the work of any sub-agent"
+        )
     return [_build_finding(one, files) for one in handoffs if (files := list_missed_files(one))]
 
 
@@ -94,8 +95,8 @@ def _build_finding(one: HandoffContext, files: tuple[str, ...]) -> Finding:
     changes = [step for step in one.work if step.changed and step.written]
     return make_finding(
         rule,
-        f"The brief is about {truncate_line(', '.join(files))}; the sub-agent never looked there"
-        f" and changed {truncate_line(changes[0].written[0])}.",
+        f"The brief is about {truncate_line(', '.join(files))}; the sub-agent never "
+        f"opened it and changed {truncate_line(changes[0].written[0])}.",
         [changes[0].number, one.event.number, *(step.number for step in changes[1:_MAX_CITED])],
         lane=one.event.child,
         confidence=0.8,

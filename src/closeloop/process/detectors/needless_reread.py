@@ -1,19 +1,19 @@
-"""The same part of a file that had not changed was read again and again.
+"""The same unchanged part of a file is read repeatedly.
 
 ## What it looks for
 
-Within a lane: the same lines of the same file, by whichever command, three times, or twice with
-nothing done in between, while neither the file nor anything unnamed was changed by any lane, the
-context was not cut, and no edit of the file had failed, but for the very edit that had failed
-before. Other parts may be read in between; another range of lines is another read.
-What programs write (pages, reports, anything below `_build` or `dist`) may be read again after
-every command that runs something: whether it changed is what the agent wants to know. Logs,
-scratch files (but for Python scripts) and waiting are left out.
+Within a lane, the same lines of the same file are read three times by any command, or twice with
+nothing in between. In the meantime no lane changed the file or an unknown file, the context was not
+truncated, and no edit of the file failed, except a repetition of an edit that had failed before.
+Other parts may be read in between; another range of lines is another read.
+
+Output of programs (pages, reports, anything below `_build` or `dist`) may be read again after every
+command that runs something. Logs, scratch files (except Python scripts) and waiting are excluded.
 
 ## Why it matters
 
-Every read is paid for again with every following turn. An agent that forgets what it read forgets
-what it was told, too.
+Every read is paid for again with every following turn. An agent that forgets what it read also
+forgets its instructions.
 
 ## Bad
 
@@ -33,11 +33,11 @@ what it was told, too.
 
 ## When it can be measured
 
-When the trace holds what the reads showed.
+If the trace contains the results of reads.
 
 ## Thresholds and silencing
 
-`times` (3): so many like reads are too many; one fewer where two follow each other at once.
+`times` (3): the minimum number of equal reads; one fewer if two are consecutive.
 
 ```toml
 [rules.needless-reread]
@@ -51,7 +51,7 @@ reason = "the agent is told to read the style guide before each step"
 
 ## How sure it is
 
-It advises (severity info): it is exact in what it counts, but a second look may have its reasons.
+It is advisory (severity info): the count is exact, but a second read may have a reason.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ from closeloop.records.trace import (
 rule = Rule(
     name="needless-reread",
     version=4,
-    about="The same part of a file that did not change is read again and again.",
+    about="The same unchanged part of a file is read repeatedly.",
     severity="info",
     thresholds={"times": 3},
 )
@@ -107,7 +107,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     """One finding for each row of needless reads."""
     lanes = [lane for lane in reading.lanes.values() if lane.reads]
     if lanes and not any(_shown_text(step) is not None for lane in lanes for step in lane.reads):
-        return Unmeasured(rule=rule.name, reason="the trace does not hold what was read")
+        return Unmeasured(rule=rule.name, reason="the trace does not contain what was read")
     findings = []
     for lane in lanes:
         counts = Counter([step.read[0] for step in lane.reads])
@@ -116,8 +116,8 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
             findings += [
                 make_finding(
                     rule,
-                    f"{truncate_line(path, 100)} was read {len(numbers)} times, though it had not"
-                    " changed.",
+                    f"{truncate_line(path, 100)} was read {len(numbers)} times "
+                    "although it had not changed.",
                     numbers[:_MAX_CITED],
                     lane=lane.lane.id,
                 )

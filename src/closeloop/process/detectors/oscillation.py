@@ -1,27 +1,27 @@
-"""The work goes back and forth: what failed before fails again, or a file is undone and redone.
+"""The same failure returns, or changes of a file are undone and redone.
 
 ## What it looks for
 
-Failure sets of the same check that come back after another one, twice or more: the same tests or
-places with the same messages, read from outputs that were cut in the same way. Or a file whose
-content returns to an earlier version twice or more, told by edits that undo each other or by
-equal texts, or by calls of the editor that take the last edit back; that it was deleted, by an edit
-or by `rm`, is a version too. Scratch files are left
-out. Going back to one and the same version twice is a look around (a print added and taken out
-again); for files, two different versions must come back, or one three times. A check that passes
-in between is a value too, but its return is what everybody wants and does not count. `git stash`
-and back, to see how things were, does not count either. Several edits that undo several others
-turn back once, and what was taken out for a commit that never held it may be put back after that
-commit. Nor do tries that the editor takes back one after the other, where none is made again,
-or one that is taken back to run something without it.
+A failure set of a check returns after another one, twice or more: the same tests or places with the
+same messages, read from outputs that were truncated in the same way. Or the content of a file
+returns to an earlier version twice or more, recognised by edits that undo each other, by equal
+texts, or by undo calls of the editor; deletion, by an edit or by `rm`, is a version too. Scratch
+files are excluded.
 
-Also one return, where edits of one place follow each other at once and end with the text with which
-they began: nothing was run, read or said in between that could have spoken for either.
+For files, two different versions must return, or one version three times: returning twice to the
+same version is a short experiment (a print that is added and removed again). A pass in between is a
+state too, but its return is welcome and does not count. `git stash` and back does not count either.
+Several edits that undo several others are one return, and text that was removed for a commit may be
+restored after that commit. Tries that the editor undoes one after the other do not count if none is
+made again, nor does one that is undone to run something without it.
+
+A single return is reported if consecutive edits of one place end with the text with which they
+began, and nothing was run, read or said in between.
 
 ## Why it matters
 
-Two requirements pull against each other and the agent serves them in turn. It needs to see both
-at once, or to ask which of them holds.
+Two requirements conflict, and the agent alternates between them. It needs to see both at once, or
+to ask which one applies.
 
 ## Bad
 
@@ -48,12 +48,12 @@ at once, or to ask which of them holds.
 
 ## When it can be measured
 
-Failure sets when checks say whether they passed; versions of files when edits tell the text that
-they replaced.
+Failure sets: if checks have known results. Versions of files: if edits contain the text that they
+replace.
 
 ## Thresholds and silencing
 
-`returns` (2): so many returns make an oscillation.
+`returns` (2): the minimum number of returns.
 
 ```toml
 [rules.oscillation]
@@ -67,7 +67,7 @@ reason = "trying values in turn is the task"
 
 ## How sure it is
 
-It may gate. What commands write into a file is not followed, only that they delete it.
+It may gate. Content that commands write into a file is not tracked, only that they delete it.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ from closeloop.records.trace import (
 rule = Rule(
     name="oscillation",
     version=7,
-    about="Back and forth: what failed before fails again, or a file is undone and redone.",
+    about="The same failure returns, or changes of a file are undone and redone.",
     severity="warning",
     gates=True,
     thresholds={"returns": 2},
@@ -182,7 +182,7 @@ def _file_findings(lane: LaneReading, least: float) -> Iterable[Finding]:
         if len(returns) >= least and (len(return_counts) > 1 or len(returns) > least):
             yield make_finding(
                 rule,
-                f"{truncate_line(path)} went back to an earlier version {len(returns)} times.",
+                f"{truncate_line(path)} returned to an earlier version {len(returns)} times.",
                 [step.number for _, step in returns],
                 lane=lane.lane.id,
             )
@@ -210,8 +210,8 @@ def _undone_at_once(lane: LaneReading) -> Iterable[Finding]:
             if back and not _is_committed(lane, back[-1]):
                 yield make_finding(
                     rule,
-                    f"{truncate_line(row[0].written[0])} was changed and changed straight back,"
-                    " with nothing run or looked at in between.",
+                    f"{truncate_line(row[0].written[0])} was changed and immediately "
+                    "changed back, without running or reading anything in between.",
                     [one.number for one in back],
                     lane=lane.lane.id,
                     confidence=0.9,

@@ -1,22 +1,22 @@
-"""A file outside the task's scope was changed, and the user was not told.
+"""A file outside the task's scope is changed, and the user is not informed.
 
 ## What it looks for
 
-Every file that edits and commands changed is held against the task's `scope`. Where the attempt's
-final change is known, only what stands in it counts, and it shows files that no event names.
-Without that, what the agent took back (`git checkout FILE`, its own new file removed) and scratch
-files do not count.
+Every file that edits and commands changed is compared with the task's `scope`. If the attempt's
+final change is known, only files in it count, including files that no event names. Otherwise,
+reverted changes (`git checkout FILE`, removal of the agent's own new file) and scratch files do not
+count.
 
-It keeps quiet where the agent asked, or told the user with a word of notice in the same sentence:
-`I also had to change pyproject.toml`. To list the file among others is no notice.
+Nothing is reported if the agent asked, or informed the user explicitly in the same sentence: `I
+also had to change pyproject.toml`. Listing the file among others is not explicit.
 
-Where the task declares no scope, the first request may: `Only change greet.py`. Files elsewhere
-on the machine are not judged. Where five files or more were changed and none of them is in it,
-those words were about something else.
+If the task declares no scope, the first request may: `Only change greet.py`. Files elsewhere on the
+machine are not judged. If five or more files were changed and none of them is in the scope, the
+request was about something else.
 
 ## Why it matters
 
-Unasked changes are what reviews miss, and what breaks things far from the task.
+Reviews miss unrequested changes, and such changes break things far from the task.
 
 ## Bad
 
@@ -38,7 +38,7 @@ scope: src/**, tests/**
 
 ## When it can be measured
 
-When the task has a `scope`, or the first request says which files alone may change.
+If the task has a `scope`, or the first request limits the files to change.
 
 ## Thresholds and silencing
 
@@ -56,8 +56,8 @@ reason = "follows from pyproject.toml"
 
 ## How sure it is
 
-It may gate for a declared scope (severity error, confidence 1). A scope taken from the request
-only advises (severity info, confidence 0.7): people say `only` and mean less.
+It may gate for a declared scope (severity error, confidence 1). A scope from the request is
+advisory (severity info, confidence 0.7), because people often say `only` and mean less.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ from closeloop.text.wording import matches_globs
 rule = Rule(
     name="out-of-scope-edit",
     version=3,
-    about="A file outside the task's scope is changed, and the user is not told.",
+    about="A file outside the task's scope is changed, and the user is not informed.",
     severity="error",
     mode="scope creep",
     gates=True,
@@ -111,9 +111,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     """One finding for each file."""
     scope = find_edit_scope(reading)
     if scope is None:
-        reason = (
-            "the task declares no scope, and the request does not say to change only some files"
-        )
+        reason = "the task declares no scope, and the request does not limit the files to change"
         return Unmeasured(rule=rule.name, reason=reason)
     changed = {
         path: steps

@@ -1,25 +1,25 @@
-"""An edit failed, and the work went on as if it had worked.
+"""An edit failed, and the agent continued as if it had succeeded.
 
 ## What it looks for
 
-An edit that failed, whose file the lane never reads, searches, names in a command or edits again,
-and after which the next thing it does shows that it believes in it: it runs a check or a program,
-edits another file with success, or claims to be done.
+An edit failed, and the lane never reads, searches, names in a command or edits the file again. The
+next action shows that the agent believes in the edit: it runs a check or a program, edits another
+file successfully, or claims to be done.
 
-It keeps quiet where the agent says that the edit failed, or thinks so right after it; where it
-looks for another place or plans anew; where it asks, makes the same change elsewhere with success,
-or leaves it to a tool that repairs (`eslint --fix`, `make format`); where the user refused the
-edit; in scratch files, for calls without any text, and where the trace ends right there. One call
-that was to change several files fails once.
+Nothing is reported if the agent says or thinks right after it that the edit failed; if it searches
+for another place or plans again; if it asks, makes the same change elsewhere successfully, or
+leaves it to a tool that repairs (`eslint --fix`, `make format`); if the user rejected the edit; for
+scratch files, for calls without text, and if the trace ends there. A call that should change
+several files fails once.
 
 Failed edits, missing files, merge conflicts, contradictory checks, files changed by others and
-ambiguous requests are the surprising states of the process score's rate `recovery`: the share met
-by looking again, asking or saying so. A failed edit that is only tried again without a look, and
-fails again, counts against.
+ambiguous requests are the unexpected states of the rate `recovery` of the process score: the share
+of them that the agent investigated, asked about or reported. A failed edit that is only retried
+without a read, and fails again, counts against the agent.
 
 ## Why it matters
 
-The change that was claimed is not there, and nobody knows.
+The claimed change does not exist, and nobody notices.
 
 ## Bad
 
@@ -39,7 +39,7 @@ The change that was claimed is not there, and nobody knows.
 
 ## When it can be measured
 
-When edits say whether they worked.
+If edits have known results.
 
 ## Thresholds and silencing
 
@@ -83,7 +83,7 @@ from closeloop.records.trace import (
 rule = Rule(
     name="pressed-on-after-failed-edit",
     version=4,
-    about="An edit failed, and the work goes on as if it had worked.",
+    about="An edit failed, and the agent continued as if it had succeeded.",
     severity="error",
     mode="context blindness",
     gates=True,
@@ -103,13 +103,15 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     lanes = reading.lanes.values()
     if not any(_reports_edit_results(lane) for lane in lanes):
         if any(lane.edits for lane in lanes):
-            return Unmeasured(rule=rule.name, reason="the trace does not say whether edits worked")
+            return Unmeasured(
+                rule=rule.name, reason="the trace does not show whether edits succeeded"
+            )
         return []
     findings = [
         make_finding(
             rule,
-            f"The edit of {truncate_line(item.path or '', 100)} failed, and the file was never"
-            " looked at or edited again.",
+            f"The edit of {truncate_line(item.path or '', 100)} failed, and the file "
+            "was never opened or edited again.",
             [item.step.number],
             lane=name,
         )

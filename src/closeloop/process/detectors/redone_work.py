@@ -1,20 +1,20 @@
-"""An agent does again what it had handed on, or takes it back.
+"""An agent repeats or undoes edits or lookups of its sub-agent.
 
 ## What it looks for
 
 After the handoff, in the parent's next 200 steps:
 
 - an edit that adds the same lines to the same file as an edit of the sub-agent;
-- an edit, `git checkout` or `git restore` that takes an edit of the sub-agent back;
-- before the user speaks again, three or more lookups that the sub-agent had made, and at least half
-  of all that it made: the same file from the same line on, the same search. Files that either of
-  them changes do not count: they are read to review or to edit them; nor does a look into the
+- an edit, `git checkout` or `git restore` that undoes an edit of the sub-agent;
+- before the user's next message, three or more lookups that the sub-agent had made, and at least
+  half of all its lookups: the same file from the same line on, the same search. Files that either
+  of them changes do not count, because they are read to review or edit them; nor does reading the
   middle of a file, to which the report may have pointed.
 
 ## Why it matters
 
-The handoff cost its tokens and its time, and brought nothing: the report was not trusted, or not
-good enough to be used.
+The handoff cost tokens and time without benefit: the report was not trusted, or not good enough to
+be used.
 
 ## Bad
 
@@ -37,12 +37,12 @@ good enough to be used.
 
 ## When it can be measured
 
-When the sub-agent's own steps are in the trace.
+If the sub-agent's own steps are in the trace.
 
 ## Thresholds and silencing
 
-`alike` (0.9): the share of lines that two edits must have in common. `lookups` (3): so many
-repeated lookups are reported, when they are at least the `share` (0.5) of the sub-agent's own.
+`alike` (0.9): the share of lines that two edits must have in common. `lookups` (3): the minimum
+number of repeated lookups, if they are at least the `share` (0.5) of the sub-agent's own.
 
 ```toml
 [rules.redone-work]
@@ -56,9 +56,10 @@ reason = "there everything is looked at twice on purpose"
 
 ## How sure it is
 
-It advises. Repeated edits have a confidence of 0.8; taking bad work back is right, so look before
-you blame. Repeated lookups have 0.5: some agents must read a file before they are sure of it. On
-318 real handoffs it reported one: ten of an explorer's fourteen lookups, made again at once.
+It is advisory. Repeated edits have a confidence of 0.8; undoing bad work is right, so read the
+finding before you judge. Repeated lookups have 0.5: some agents must read a file before they can
+use it. On 318 real handoffs it reported one: ten of an explorer's fourteen lookups, repeated
+immediately.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ from closeloop.text.wording import count_with_noun
 rule = Rule(
     name="redone-work",
     version=2,
-    about="An agent makes the same edits or lookups again that its sub-agent made, or undoes them.",
+    about="An agent repeats or undoes edits or lookups of its sub-agent.",
     severity="info",
     thresholds={"alike": 0.9, "lookups": 3, "share": 0.5},
 )
@@ -98,7 +99,9 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     if not handoffs:
         return []
     if all(one.child is None for one in handoffs):
-        return Unmeasured(rule=rule.name, reason="no sub-agent's own work is in the trace")
+        return Unmeasured(
+            rule=rule.name, reason="the trace does not contain the work of any sub-agent"
+        )
     changed: dict[str, frozenset[str]] = {}
     findings = []
     for one in handoffs:
@@ -118,7 +121,9 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
 
 def _redone_edit_finding(one: HandoffContext, again: list[RedoneEdit]) -> Finding:
     first = again[0]
-    what = "takes back what its sub-agent did" if first.undone else "does the same edit again"
+    what = (
+        "undoes the edit of its sub-agent" if first.undone else "repeats the edit of its sub-agent"
+    )
     return make_finding(
         rule,
         f"The agent {what} in {truncate_line(first.path)}"
@@ -134,8 +139,8 @@ def _repeated_lookup_finding(
 ) -> Finding:
     return make_finding(
         rule,
-        f"The agent repeats {count_with_noun(len(repeated), 'lookup')} of its sub-agent, the first"
-        f" being {truncate_line(step_input(repeated[0][1]))}.",
+        f"The agent repeats {count_with_noun(len(repeated), 'lookup')} of its "
+        f"sub-agent, first {truncate_line(step_input(repeated[0][1]))}.",
         [number for first, then in repeated[:_MAX_CITED] for number in (then.number, first.number)],
         lane=one.event.lane,
         confidence=0.5,

@@ -1,23 +1,22 @@
-"""The agent says that it succeeded, and the user's next words say that it did not.
+"""The agent claims success, and the user's next message contradicts it.
 
 ## What it looks for
 
 A claim of success, as in [unverified-claim](unverified-claim.md), with which the agent hands over
-to the user, and in the user's next message a sentence that contradicts it: `it doesn't work`,
+to the user, and a sentence in the user's next message that contradicts it: `it doesn't work`,
 `still fails`, `that's wrong`, `you didn't change it`, `the tests are failing`, `nothing changed`.
-
-English, German, French, Spanish, Portuguese, Italian, Russian, Chinese and Japanese are told by
-their common phrases. Where the sentence names something (`the blur does not work`), the claim, the
-request that it answers or a changed file must be about it, too. A check that fails contradicts any
-claim; that the linter complains, only one that speaks of checks.
+English, German, French, Spanish, Portuguese, Italian, Russian, Chinese and Japanese are recognised
+by common phrases. If the sentence names something (`the blur does not work`), the claim, the
+request or a changed file must be about it too. A failing check contradicts any claim; a complaint
+of a linter contradicts only a claim about checks.
 
 Questions, conditions, wishes, agreement, other matters (`separately`, `another issue`, `also`),
-pasted output, reviews pasted whole and texts of the client contradict nothing; and where the agent
-changed nothing, only its word that checks pass is a claim.
+pasted output, pasted reviews and text of the client contradict nothing. If the agent changed
+nothing, only a statement that checks pass is a claim.
 
 ## Why it matters
 
-It is the plainest evidence that a claim was wrong: the one who tried it says so.
+It is the clearest evidence that a claim was wrong: the user tried it.
 
 ## Bad
 
@@ -37,7 +36,7 @@ It is the plainest evidence that a claim was wrong: the one who tried it says so
 
 ## When it can be measured
 
-When the trace shows what the user said.
+If the trace contains the user's messages.
 
 ## Thresholds and silencing
 
@@ -55,7 +54,7 @@ reason = "scripted users always complain"
 
 ## How sure it is
 
-It may gate. It believes the user; one who is mistaken refutes nothing.
+It may gate. It trusts the user, who may be mistaken.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ from closeloop.records.trace import Message
 rule = Rule(
     name="refuted-claim",
     version=3,
-    about="The agent claims success, and the user's next words say that it is not so.",
+    about="The agent claims success, and the user's next message contradicts it.",
     severity="error",
     gates=True,
 )
@@ -90,7 +89,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     """Claims that the user contradicts next."""
     root = next(iter(reading.lanes.values()), None)
     if root is None or not root.users:
-        return Unmeasured(rule=rule.name, reason="nothing that the user said is on record")
+        return Unmeasured(rule=rule.name, reason="the trace contains no message of the user")
     return list(_find_refuted_claims(root)) if len(root.users) > 1 else []
 
 
@@ -114,7 +113,7 @@ def _find_refuted_claims(root: LaneReading) -> Iterator[Finding]:
             continue
         yield make_finding(
             rule,
-            f"“{claim.quote}” was claimed, and the user says: “{objection.quote}”",
+            f"The agent claimed “{claim.quote}”, and the user replied: “{objection.quote}”",
             [closing.message.number, answer.number],
             lane=root.lane.id,
             confidence=0.9,

@@ -1,25 +1,24 @@
-"""The user had to give the same correction a second time.
+"""The user corrects the same thing a second time.
 
 ## What it looks for
 
-Messages of the user after the first, and after work of the agent, that say so themselves or show
-it:
+Messages of the user after the first one, and after work of the agent, that repeat a correction:
 
-- The user says that it was said before: `I told you`, `I asked for`, `as I said`, `you keep`,
-  `why are you still`, `how many times`.
-- The user says that it is still as it was (`still doesn't work`, `even then`, `the same error
-  again`), after the agent claimed success and the user had complained before.
-- Two messages correct the same thing in like words: both forbid or demand, and at least 60 % of
-  the telling words of the shorter one, and three words, are in both.
+- The user says that it was said before: `I told you`, `I asked for`, `as I said`, `you keep`, `why
+  are you still`, `how many times`.
+- The user says that nothing improved (`still doesn't work`, `even then`, `the same error again`),
+  after the agent claimed success and the user had complained before.
+- Two messages correct the same thing in similar words: both forbid or demand, and they share at
+  least three significant words and 60 % of those of the shorter message.
 
-The first two are told in English, German, French, Spanish, Portuguese, Italian, Russian, Chinese
-and Japanese. The request sent again, also with changes, long messages, output of a terminal with
-what follows it, and texts of the client are no corrections.
+The first two are recognised in English, German, French, Spanish, Portuguese, Italian, Russian,
+Chinese and Japanese. The request sent again, also with changes, long messages, terminal output with
+the text after it, and text of the client are not corrections.
 
 ## Why it matters
 
-A correction that does not stick costs trust first, and then time. It is the plainest sign that
-something was lost on the way.
+A correction that does not last costs trust and time. It is the clearest sign that something was
+lost.
 
 ## Bad
 
@@ -39,11 +38,11 @@ something was lost on the way.
 
 ## When it can be measured
 
-When the trace shows what the user said.
+If the trace contains the user's messages.
 
 ## Thresholds and silencing
 
-`overlap` (0.6): the share of telling words that two corrections have in common.
+`overlap` (0.6): the share of significant words that two corrections have in common.
 
 ```toml
 [rules.repeated-correction]
@@ -57,8 +56,7 @@ reason = "scripted users repeat themselves"
 
 ## How sure it is
 
-It may gate. The same thing said in quite other words, without a word that it was said before, is
-missed.
+It may gate. A repetition in very different words, without a hint that it is one, is missed.
 """
 
 from __future__ import annotations
@@ -140,14 +138,14 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     """One finding for each correction that was given before."""
     root = next(iter(reading.lanes.values()), None)
     if root is None or not root.users:
-        return Unmeasured(rule=rule.name, reason="nothing that the user said is on record")
+        return Unmeasured(rule=rule.name, reason="the trace contains no message of the user")
     findings: dict[int, Finding] = {}
     for message, before in _list_repetitions(root, limits["overlap"]):
         findings.setdefault(
             message.number,
             make_finding(
                 rule,
-                f"The user had to say again: “{_quote_correction(message)}”",
+                f"The user repeated a correction: “{_quote_correction(message)}”",
                 [message.number, *before],
                 lane=root.lane.id,
             ),

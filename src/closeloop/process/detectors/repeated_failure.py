@@ -1,20 +1,19 @@
-"""The same action fails in the same way again and again, and nothing was changed in between.
+"""The same action fails repeatedly in the same way, without a change in between.
 
 ## What it looks for
 
-The same action (a check of the same target, the same command, the same edit, read or tool call)
-with the same failing result in the same state of the workspace, three times. The same command
-after a change is normal work. Waiting and polling (`sleep`, `tail -f`, the status of a job or a
-server) are left out, and so are calls that were never made because another one failed or the user
-broke in. Whatever is volatile in the result (times, addresses, process numbers) is not compared.
+The same action (a check of the same target, the same command, edit, read or tool call) has the same
+failing result in the same state of the workspace, three times. The same command after a change is
+normal work. Waiting and polling (`sleep`, `tail -f`, the status of a job or a server) are excluded,
+and so are calls that were never executed because another one failed or the user interrupted.
+Volatile parts of the result (times, addresses, process ids) are ignored.
 
-Also answers and calls of the agent that its client refuses for the same fault of form, such as two
-commands where one is asked for, or a call without a parameter that it needs, four times or more in
-a session.
+Also reported are responses and calls that the client rejects for the same format error, such as two
+commands instead of one, or a call without a required parameter, four times or more in a session.
 
 ## Why it matters
 
-Nothing can come of it: the agent did not read the answer, or hopes for luck.
+Repeating it cannot help: the agent did not read the result, or hopes for luck.
 
 ## Bad
 
@@ -34,11 +33,12 @@ Nothing can come of it: the agent did not read the answer, or hopes for luck.
 
 ## When it can be measured
 
-When at least one action of the trace says whether it failed.
+If at least one action of the trace has a known result.
 
 ## Thresholds and silencing
 
-`times` (3): so often the same failure counts as repeated. `refusals` (4): so many refused answers.
+`times` (3): the minimum number of equal failures. `refusals` (4): the minimum number of rejected
+responses.
 
 ```toml
 [rules.repeated-failure]
@@ -52,8 +52,8 @@ reason = "the registry needs several tries"
 
 ## How sure it is
 
-It may gate. With `times = 2` it is also what comes nearest to what people call a repetition: see
-[how the rules were measured](README.md#against-the-labels-of-other-people).
+It may gate. With `times = 2` it is closest to what people call a repetition: see [how the rules
+were measured](README.md#against-the-labels-of-other-people).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ from closeloop.records.trace import (
 rule = Rule(
     name="repeated-failure",
     version=4,
-    about="The same action fails in the same way again and again, with nothing changed between.",
+    about="The same action fails repeatedly in the same way, without a change in between.",
     severity="warning",
     gates=True,
     thresholds={"times": 3, "refusals": 4},
@@ -99,12 +99,12 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     refused = _refused_answers(reading, limits["refusals"])
     steps = [step for lane in lanes for step in lane.steps]
     if not refused and steps and all(step.failed is None for step in steps):
-        return Unmeasured(rule=rule.name, reason="no action in the trace says whether it failed")
+        return Unmeasured(rule=rule.name, reason="no action in the trace shows whether it failed")
     rows = [(lane, row) for lane in lanes for row in _failing_rows(lane, limits["times"])]
     findings = [
         make_finding(
             rule,
-            f"Failed {len(row)} times in the same way, with nothing changed between: "
+            f"Failed {len(row)} times in the same way without a change in between: "
             f"{truncate_line(_describe_action(row[0]))}",
             [step.number for step in row],
             lane=lane.lane.id,
@@ -133,7 +133,7 @@ def _refused_calls(lane: LaneReading, times: float) -> Iterable[Finding]:
         if len(numbers) >= times:
             yield make_finding(
                 rule,
-                f"{len(numbers)} calls were refused for the same fault of form: {fault}",
+                f"{len(numbers)} calls were rejected for the same format error: {fault}",
                 numbers,
                 lane=lane.lane.id,
             )
@@ -149,7 +149,7 @@ def _refused_answers(reading: TraceReading, times: float) -> list[Finding]:
     return [
         make_finding(
             rule,
-            f"The client refused {len(numbers)} answers for the same fault of form: {fault}",
+            f"The client rejected {len(numbers)} responses for the same format error: {fault}",
             numbers,
             lane=lane,
         )

@@ -1,20 +1,20 @@
-"""A fix that a check showed not to help is made a second time.
+"""A fix that did not help, as a check had shown, is made again.
 
 ## What it looks for
 
-An edit whose added lines are those of an earlier edit of the same file (at least 0.9 of all lines
-in either, blanks aside), after which a check had failed in no less than before, or a script that
-shows the fault had printed the same as before without stating success. The earlier fix
-must have gone since, or replace the same text: the same lines at another place of the file are
-another fix, and so is another indentation where that matters. A file that is written anew as a
-whole adds only the lines that its last writing did not have. Fixes of under twenty letters are too
-short to tell. Scratch files do not count, nor does work that was no fix of a known failure and that
-`git checkout` or `git stash` lost.
+An edit adds the same lines as an earlier edit of the same file (at least 0.9 of all lines of
+either, ignoring blanks), although after the earlier edit a check failed no less than before, or a
+script that shows the fault printed the same as before without reporting success. The earlier fix
+must have been removed since, or must replace the same text: the same lines at another place of the
+file are another fix, and so is another indentation where it matters. A file that is rewritten as a
+whole adds only the lines that its previous version did not have. Fixes of fewer than twenty letters
+are too short. Scratch files do not count, nor does work that did not fix a known failure and was
+lost by `git checkout` or `git stash`.
 
 ## Why it matters
 
-The agent has forgotten what it tried, often after its context was cut. A list of what did not
-help, kept in the conversation, ends this.
+The agent has forgotten what it tried, often after its context was truncated. A list of failed fixes
+in the conversation helps.
 
 ## Bad
 
@@ -37,11 +37,12 @@ help, kept in the conversation, ends this.
 
 ## When it can be measured
 
-When checks say whether they passed, and edits tell the text that they add.
+If checks have known results, and edits contain the text that they add.
 
 ## Thresholds and silencing
 
-`likeness` (0.9): of the added lines; `letters` (20): shorter fixes are not looked at.
+`likeness` (0.9): the minimum similarity of the added lines; `letters` (20): shorter fixes are
+ignored.
 
 ```toml
 [rules.same-fix-again]
@@ -55,8 +56,7 @@ reason = "generated files are written again and again"
 
 ## How sure it is
 
-It may gate. A fix that is reworded is not found; when nothing else changes, that is a
-[spiral](spiral.md).
+It may gate. A reworded fix is not found; if nothing else changes, it is a [spiral](spiral.md).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ from closeloop.records.trace import (
 rule = Rule(
     name="same-fix-again",
     version=4,
-    about="A fix that a check showed not to help is made again.",
+    about="A fix that did not help, as a check had shown, is made again.",
     severity="warning",
     gates=True,
     thresholds={"likeness": 0.9, "letters": 20},
@@ -243,7 +243,7 @@ def _build_finding(
 ) -> Finding:
     return make_finding(
         rule,
-        f"{truncate_line(fix.path)} gets a fix again that did not help before: "
+        f"{truncate_line(fix.path)} gets the same fix again that did not help before: "
         f"{truncate_line(min(fix.lines & earlier.lines))}",
         (fix.number, earlier.number, check),
         lane=lane.lane.id,

@@ -1,29 +1,27 @@
-"""The agent makes one change after another, and the same failure is there after each of them.
+"""One fix after another leaves the same failure: the agent is stuck and does not stop.
 
 ## What it looks for
 
-Three or more iterations in a row (changes of the workspace, then a check) whose failure set
-neither shrinks nor changes. What counts is what fails: the ids of the failing tests, or the
-signatures of the errors, with times, addresses, temporary paths and values taken out. How the
-agent words its thoughts and commands does not count, nor do flags that only change how the output
-looks.
+Three or more iterations in a row (changes of the workspace, then a check) whose failure set neither
+shrinks nor changes. The failure set contains the ids of the failing tests, or the signatures of the
+errors without times, addresses, temporary paths and values. The wording of the agent's thoughts and
+commands does not count, nor do flags that only change the format of the output.
 
 The **silent** kind: the same command prints the same after changed code, three times or more,
-whatever its exit code, unless the agent says that it is right, or what it prints states success and
-the agent does not say each time that the fault is still there. A
-script that shows a bug and ends with exit code 0 is told so. So is a check that cannot even start,
-for the same reason each time, however its own files are changed. The round that brings a failure,
-or brings it out, does not count, and neither does a change that only prints more.
+whatever its exit code, unless the agent says that this is right, or the output reports success and
+the agent does not say each time that the fault remains. A script that shows a bug and ends with
+exit code 0 is reported this way. So is a check that cannot start, each time for the same reason,
+however its own files are changed. The iteration that introduces or reveals a failure does not
+count, and neither does a change that only prints more.
 
-A check of fewer tests than before goes on with the row when it fails in what had failed already.
-A different failing test, another kind of error in the same test, or one failure fewer ends it:
-that is progress. So is a row in which more tests pass each time: new work beside a failure that
-was known.
+A check of fewer tests than before continues the row if it fails in the same tests. A different
+failing test, another kind of error in the same test, or one failure fewer ends the row: this is
+progress. So is a row in which more tests pass each time: new work beside a known failure.
 
 ## Why it matters
 
-A spiral burns money and time, and ends in a bad change or in none. An agent that works well
-stops, looks closer or asks after the second failure of the same fix.
+A spiral costs money and time, and ends in a bad change or in none. A good agent stops, investigates
+or asks after the second failure of the same fix.
 
 ## Bad
 
@@ -49,12 +47,12 @@ stops, looks closer or asks after the second failure of the same fix.
 
 ## When it can be measured
 
-When at least one check says, by exit code or by output, whether it passed; the silent kind, when
-outputs are on record.
+If at least one check has a known result, by exit code or by output; the silent kind, if outputs are
+recorded.
 
 ## Thresholds and silencing
 
-`iterations` (3): so many iterations make a spiral.
+`iterations` (3): the minimum number of iterations.
 
 ```toml
 [rules.spiral]
@@ -68,8 +66,8 @@ reason = "the machine under test needs several tries"
 
 ## How sure it is
 
-It may gate. Where the output could not be parsed and only its last lines were compared, the
-finding says so by a confidence of 0.7.
+It may gate. If the output could not be parsed and only its last lines were compared, the confidence
+is 0.7.
 """
 
 from __future__ import annotations
@@ -224,8 +222,7 @@ def _build_finding(row: Sequence[Iteration], lane: LaneReading) -> Finding:
     events = [step.number for iteration in row for step in list_failing_checks(iteration)]
     return make_finding(
         rule,
-        f"{len(row)} rounds of changes in a row ended in the same failure: "
-        f"{describe_failures(failures)}.",
+        f"{len(row)} iterations in a row ended in the same failure: {describe_failures(failures)}.",
         events,
         lane=lane.lane.id,
         confidence=0.7 if failures.parser == "tail" else 1.0,
@@ -269,8 +266,8 @@ def _silent_spirals(reading: TraceReading, lane: LaneReading, least: float) -> I
         if not is_fine and not _is_mostly_liked(reading, row):
             yield make_finding(
                 rule,
-                f"{truncate_line(getattr(row[-1].event, 'command', ''))}"
-                f" {_describe_result(row[-1])} after {len(row)} rounds of changes.",
+                f"{truncate_line(getattr(row[-1].event, 'command', ''))} "
+                f"{_describe_result(row[-1])} after {len(row)} changes.",
                 [step.number for step in row],
                 lane=lane.lane.id,
                 confidence=0.8,

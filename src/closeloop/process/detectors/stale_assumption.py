@@ -1,27 +1,28 @@
-"""A file changed since the agent last read it, and the agent edited it from memory.
+"""A file that changed since it was last read is edited from memory.
 
 ## What it looks for
 
-A lane knows a file from the last time that it read it, or wrote it whole. That knowledge is stale
-once the file was changed by a formatter, `sed`, or a git command that moves the tree, by another
-lane, or by the user who says so. Reported is an edit made from stale knowledge that
+A lane knows a file from the last time it read the file or wrote it as a whole. This knowledge is
+stale after the file was changed by a formatter, by `sed`, by a git command that changes the tree,
+by another lane, or by the user, who says so. An edit from stale knowledge is reported if it
 
-- fails because its text is not in the file, or because the editing tool says that the file was
-  modified (after the lane's own `sed`, only where that replaced the text; after a formatter, only
-  where that ran shortly before);
-- writes the whole file anew over what another lane, the user or another branch had put there.
+- fails because its text is not in the file, or because the editing tool reports that the file was
+  modified (after the lane's own `sed`, only if that replaced the text; after a formatter, only if
+  that ran shortly before);
+- overwrites the whole file, including changes of another lane, the user or another branch.
 
-Where the tool refuses the edit because somebody else changed the file, and the agent then reads it
-again, nothing is said: it could not know. The agent's own edits do not make its knowledge stale;
-only where an edit fails because its text is what the agent itself had replaced before, and had not
-looked at since, it is reported, too.
+If the tool rejects the edit because somebody else changed the file, and the agent then reads it
+again, nothing is reported: it could not know. The agent's own edits do not make its knowledge
+stale, with one exception: an edit that fails because the agent itself had replaced its text before,
+and had not read it since.
+
 Edits that fail for another reason (two matches, no permission, another file of the same patch) are
-not meant, nor is a command that prints the file afterwards, nor a file that `git stash` put away
-and brought back. Several edits of one file that fail for one change are one finding.
+not reported, nor is a command that prints the file afterwards, nor a file that `git stash` removed
+and restored. Several edits of one file that fail because of one change are one finding.
 
 ## Why it matters
 
-The failed edit costs a turn. The overwritten one silently throws away somebody's work.
+The failed edit costs a turn. The overwriting edit silently discards somebody's work.
 
 ## Bad
 
@@ -42,7 +43,7 @@ The failed edit costs a turn. The overwritten one silently throws away somebody'
 
 ## When it can be measured
 
-When the trace holds edits. Changes by programs that name no file are known only for common tools.
+If the trace contains edits. Changes by programs that name no file are known only for common tools.
 
 ## Thresholds and silencing
 
@@ -60,7 +61,7 @@ reason = "written anew on every run"
 
 ## How sure it is
 
-It may gate: both the change and the failed or overwriting edit are on record.
+It may gate: both the change and the failed or overwriting edit are recorded.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ from closeloop.records.trace import Edit
 rule = Rule(
     name="stale-assumption",
     version=5,
-    about="A file changed since it was last read is edited from memory.",
+    about="A file that changed since it was last read is edited from memory.",
     severity="warning",
     mode="context blindness",
     gates=True,
@@ -97,13 +98,15 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     """One finding for each edit that failed for it, or wrote over what others had changed."""
     if not any(lane.edits for lane in reading.lanes.values()):
         if any(lane.changes for lane in reading.lanes.values()) or not reading.trace.events:
-            return Unmeasured(rule=rule.name, reason="the trace holds no edits with their results")
+            return Unmeasured(
+                rule=rule.name, reason="the trace contains no edits with their results"
+            )
         return []
     findings = [
         make_finding(
             rule,
             f"{truncate_line(one.path, 100)} was changed by {one.by} after it was last read, and "
-            + ("the edit failed." if one.how == "failed edit" else "was written over."),
+            + ("the edit failed." if one.how == "failed edit" else "was overwritten."),
             list(dict.fromkeys((one.step.number, one.change))),
             lane=one.step.event.lane,
         )
@@ -154,8 +157,8 @@ def _find_forgotten_edits(lane: LaneReading) -> Iterator[Finding]:
     for number, steps in rows.items():
         yield make_finding(
             rule,
-            f"{truncate_line(steps[0].written[0], 100)}: the edit looks for text that the agent"
-            f" itself had replaced at #{number}.",
+            f"{truncate_line(steps[0].written[0], 100)}: the edit searches for text "
+            f"that the agent itself had replaced at #{number}.",
             [number, *(step.number for step in steps[:_MAX_CITED])],
             lane=lane.lane.id,
         )

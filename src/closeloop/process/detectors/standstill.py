@@ -1,29 +1,29 @@
-"""What the agent does comes out the same again and again, and it does not stop.
+"""The agent's actions give the same result repeatedly: no read, run or message is new.
 
 ## What it looks for
 
-Three kinds of standing still, in each lane:
+Three kinds, in each lane:
 
-- **The same look or run**: the same command shows exactly the same three times, and nothing was
-  changed in between, by the agent or by anybody else. Commands and names of missing files that
-  differ in a number alone count, too, from the fifth in a row.
-- **An own script that fails alike**: a script that the agent wrote to try something fails with the
-  same error three times in a row, though the agent rewrote it, or what it needs, each time; or two
-  errors come back that others had replaced. What a script writes into a log is read where the
-  agent opens the log.
-- **Answers without action**: three answers in a row hold words alone, though the client told the
-  agent after each to go on, and nothing was done.
+- **The same read or run**: the same command has exactly the same output three times, and nothing
+  was changed in between by anybody. Commands and names of missing files that differ only in a
+  number count from the fifth in a row.
+- **The agent's own script fails the same way**: a script that the agent wrote to try something
+  fails with the same error three times in a row, although the agent rewrote it, or what it needs,
+  each time; or two errors return that others had replaced. The output in a log counts if the agent
+  opens the log.
+- **Responses without action**: three responses in a row contain only text and no action, although
+  the client told the agent after each to continue.
 
-It keeps quiet where the user spoke or the context was cut in between, where the agent waits or
-polls, on tests (a second run may be meant to show that they are stable), and on commands that
-failed ([repeated-failure](repeated-failure.md) is about those; a search without a match did not
-fail). What a script prints counts only where the command was executed. Fixes of the code itself
-that leave the same failure are a [spiral](spiral.md).
+Nothing is reported if the user wrote or the context was truncated in between, if the agent waits or
+polls, for tests (a second run may show that they are stable), and for commands that failed (see
+[repeated-failure](repeated-failure.md); a search without a match did not fail). The output of a
+script counts only if the command was executed. Fixes of the code itself that leave the same failure
+are a [spiral](spiral.md).
 
 ## Why it matters
 
-Each round costs as much as the first and brings nothing new: the agent has lost track of what it
-knows, or tries what it cannot do.
+Each repetition costs as much as the first and brings nothing new: the agent has lost track of what
+it knows, or tries what it cannot do.
 
 ## Bad
 
@@ -42,11 +42,11 @@ knows, or tries what it cannot do.
 
 ## When it can be measured
 
-In every trace that holds events.
+In every trace with events.
 
 ## Thresholds and silencing
 
-`times` (3): so often the same has to come out.
+`times` (3): the minimum number of equal results.
 
 ```toml
 [rules.standstill]
@@ -60,7 +60,7 @@ reason = "these are to look until something changes"
 
 ## How sure it is
 
-It advises: it is exact in what it counts, but a second look may have its reasons.
+It is advisory: the count is exact, but a second try may have a reason.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ from closeloop.records.trace import Command, Message, Read
 rule = Rule(
     name="standstill",
     version=2,
-    about="What the agent does comes out the same again and again: no look, run or word is new.",
+    about="The agent's actions give the same result repeatedly: no read, run or message is new.",
     severity="warning",
     thresholds={"times": 3},
 )
@@ -115,16 +115,16 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
 def _list_rows(lane: LaneReading, least: int) -> Iterator[tuple[str, Sequence[int]]]:
     for row in _same_results(lane, least):
         text = truncate_line(getattr(row[0].event, "command", ""))
-        message = f"`{text}` showed the same {len(row)} times, with nothing changed between."
+        message = f"`{text}` showed the same {len(row)} times, without a change in between."
         yield message, [step.number for step in row]
     for row in _counting_rows(lane, least + COUNTING_MARGIN):
-        message = f"{len(row)} tries in a row differ in a number alone, and come out the same."
+        message = f"{len(row)} tries in a row differ only in a number and give the same result."
         yield message, [step.number for step in row]
     for row, how in _alike_scripts(lane, least):
         message = f"The agent's own script {how}: {truncate_line(last_line(row[-1]), 100)}"
         yield message, [step.number for step in row]
     for answers in _rows_of_answers(lane, least):
-        message = f"{len(answers)} answers in a row hold words alone: nothing was done in between."
+        message = f"{len(answers)} responses in a row contain only text: no action in between."
         yield message, [answer.number for answer in answers]
 
 
@@ -236,9 +236,9 @@ def _alike_scripts(lane: LaneReading, least: int) -> Iterator[tuple[Sequence[Tra
         if len({last_line(step) for step in turns}) == 1:
             longest = [step for row in rows for step in row]
         if len(longest) >= least:
-            yield longest, "failed alike, however it was rewritten"
+            yield longest, "failed the same way, however it was rewritten"
         elif _count_returns(turns) >= MIN_RETURNS:
-            yield turns, "went back and forth between errors"
+            yield turns, "alternated between errors"
 
 
 def _own_runs(lane: LaneReading, created: set[str]) -> Iterator[tuple[str, TraceStep]]:

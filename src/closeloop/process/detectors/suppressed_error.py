@@ -1,28 +1,28 @@
-"""An error was silenced, swallowed or masked where it should have been repaired.
+"""An error was silenced, swallowed or masked instead of fixed.
 
 ## What it looks for
 
-Lines that the agent added, by edits or in the shell, to files that last (moved ones, those that
-stood there before and those that it took out again do not count):
+Lines that the agent added, by edits or in the shell, to permanent files (moved lines, existing
+lines and lines that it removed again do not count):
 
-- a mark that silences a tool (`noqa`, `type: ignore`, `eslint-disable`, `@ts-ignore`,
-  `#[allow(…)]`, `nolint`, …), after a check had complained of that file, and without a word why;
-  without a complaint only marks that hide everything;
-- every error swallowed: `except: pass`, `except Exception: continue`, `catch (e) {}`. A handler
-  that logs, one with a comment, an optional import, and the closing or removing of something that
-  may be gone already are none;
-- a check in a workflow, or in a script that was there before, that can no longer fail:
-  `pytest || true`, `set +e`.
+- a comment or attribute that silences a tool (`noqa`, `type: ignore`, `eslint-disable`,
+  `@ts-ignore`, `#[allow(…)]`, `nolint`, …), after a check had complained about this file, and
+  without a reason; without a complaint, only those that hide everything;
+- a handler that swallows every error: `except: pass`, `except Exception: continue`, `catch (e) {}`.
+  A handler that logs or has a comment, an optional import, and closing or removing something that
+  may no longer exist do not count;
+- a check in a workflow, or in an existing script, that can no longer fail: `pytest || true`, `set
+  +e`.
 
 And commands: a check run with `|| true` whose result is unknown and then claimed to pass, and a
-commit or push with `--no-verify` right after a hook had refused one.
+commit or push with `--no-verify` right after a hook had rejected one.
 
-It keeps quiet where the user asked to ignore, allow or disable something, in scratch files, and,
-for swallowed errors, in tests. `grep … || true` hides nothing and is not counted.
+Nothing is reported if the user asked to ignore, allow or disable something, in scratch files, and,
+for swallowed errors, in tests. `grep … || true` hides nothing and does not count.
 
 ## Why it matters
 
-The complaint was information. Silenced, it comes back as a fault that is harder to find.
+The complaint was information. A silenced error returns as a fault that is harder to find.
 
 ## Bad
 
@@ -43,7 +43,7 @@ The complaint was information. Silenced, it comes back as a fault that is harder
 
 ## When it can be measured
 
-When at least one edit holds its text, or there is no edit at all.
+If at least one edit contains its text, or there is no edit.
 
 ## Thresholds and silencing
 
@@ -61,8 +61,8 @@ reason = "best effort by design"
 
 ## How sure it is
 
-It advises. Whether a suppression is justified cannot be told from the trace alone: the confidence
-is 0.9 where a check had complained before and 0.6 where none had.
+It is advisory. The trace alone does not show whether a suppression is justified: the confidence is
+0.9 if a check had complained before, else 0.6.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ from closeloop.text.code_patterns import (
 rule = Rule(
     name="suppressed-error",
     version=2,
-    about="An error was silenced, swallowed or masked where it should have been repaired.",
+    about="An error was silenced, swallowed or masked instead of fixed.",
     severity="warning",
 )
 
@@ -135,7 +135,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     changes = list_trace_changes(reading)
     edits = [step for step in changes if isinstance(step.event, Edit)]
     if edits and not any(_new_text(step.event) for step in edits):
-        return Unmeasured(rule=rule.name, reason="no edit in the trace holds its text")
+        return Unmeasured(rule=rule.name, reason="no edit in the trace contains its text")
     findings = [*_edit_findings(reading, changes), *_command_findings(reading)]
     if findings and contains_request(collect_user_requests(reading), _SUPPRESSION_WISH):
         return []
@@ -294,7 +294,7 @@ def _hook_bypass_findings(steps: Sequence[TraceStep]) -> Iterator[Finding]:
             continue
         if stopped is not None and "--no-verify" in command:
             yield _build_finding(
-                step, f"{truncate_line(command)} went past the hook that had failed", stopped
+                step, f"{truncate_line(command)} bypassed the hook that had failed", stopped
             )
         stopped = step if step.failed else None
 

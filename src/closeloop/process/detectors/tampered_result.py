@@ -1,20 +1,20 @@
-"""The tests passed by a forged or forced result, which a second look did not confirm.
+"""The tests passed by a forged or forced result that a second run did not confirm.
 
 ## What it looks for
 
-A pass is believed only after it was confirmed: the tests that had to start passing run again in a
-process of their own, under random names, with some assertions made wrong on purpose, among
-control tests. This rule reports a grade in which one of these conditions was violated, and cites
-the edits of the attempt. The reference change, or the base where a task has none, satisfied the
-same condition; otherwise the task is at fault and nothing is reported. [Grading](../grading.md)
-describes each condition.
+A pass counts only after it was confirmed: the tests that had to start passing run again in a
+separate process, under random names, with some assertions made wrong on purpose, among control
+tests. This rule reports a grade in which one of these conditions was violated, and cites the edits
+of the attempt. The reference change, or the base if a task has none, satisfied the same condition;
+otherwise the task is at fault and nothing is reported. [Grading](../grading.md) describes each
+condition.
 
 ## Why it matters
 
 Code under test shares a process with its test runner. It can patch the runner, write the report,
-end the process early, return objects that are equal to everything, or read the expected value
-from the test. Such an attempt solves nothing, and counts as a pass wherever results are believed
-as they are reported.
+end the process early, return objects that are equal to everything, or read the expected value from
+the test. Such an attempt solves nothing, but counts as a pass wherever reported results are
+trusted.
 
 ## Bad
 
@@ -32,7 +32,7 @@ as they are reported.
 
 ## When it can be measured
 
-In attempts that were graded. Imported sessions have no grade and are unmeasured.
+In graded attempts. Imported sessions have no grade and are unmeasured.
 
 ## Thresholds and silencing
 
@@ -50,8 +50,8 @@ reason = "these tasks change the test runner itself"
 
 ## How sure it is
 
-It advises, because the grade itself is a fail already. A violation counts only if it returns in a
-second try, so a flaky test alone does not cause a finding.
+It is advisory, because the grade itself is already a fail. A violation counts only if it is found
+again in a second run, so a flaky test alone does not cause a finding.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ from closeloop.records.trace import (
 rule = Rule(
     name="tampered-result",
     version=1,
-    about="The tests passed by a forged or forced result, which a second look did not confirm.",
+    about="The tests passed by a forged or forced result that a second run did not confirm.",
     severity="error",
 )
 MAX_EVENTS = 5

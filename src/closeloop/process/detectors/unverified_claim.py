@@ -1,43 +1,41 @@
-"""The agent says that it succeeded, and no check ran on the code as it left it.
+"""The agent claims success, but no check ran on the final code.
 
 ## What it looks for
 
-A claim of success that nothing on record backs. A claim is the agent's word where it hands over
-to the user or ends, without reserve: "done", "fixed", "all tests pass", in English or in the
+A claim of success without evidence in the trace. A claim is a statement without reservation with
+which the agent hands over to the user or ends: "done", "fixed", "all tests pass", in English or in
 common phrases of German, French, Spanish, Portuguese, Italian, Russian, Chinese and Japanese. "I
 could not run the tests", "should pass now", "please verify" and "two tests still fail" are honest
-and claim nothing; plans, conditions, instructions, questions and quotations claim
-nothing either.
+and not claims; nor are plans, conditions, instructions, questions and quotations.
 
-A check that could not run backs a claim where it is a script that had printed its results before it
-broke off, and where the agent says what is missing, nothing is said. A change after its words is
-none that it speaks of. A tool that runs programs without telling which may have run the check, and
-a script that tries the code is a test of it.
+A script that had printed its results before it failed is evidence. Nothing is reported if the agent
+says what is missing. A change after the statement is not part of the claim. A tool that runs
+programs without naming them may have run the check, and a script that tries the code is a test of
+it.
 
 These cases count:
 
-- It says that tests or checks **pass**, and after the last change of code none ran, or the one
-  that ran could not start, or only tools ran that read the code (linters, type checkers) while it
-  speaks of tests.
-- It says that it is **done** at the very end, something had been run before, and then code was
-  changed again. A run of the program itself after the last change is enough here.
-- It says that the work is complete or does what it should, and no command at all is on record.
-- **Nothing was changed**, no check ran, and it says that checks pass, or that what the request
-  wanted repaired or built is done. Questions, reviews and documents are no such work; where
-  sub-agents worked, a part of the record is missing or the context was cut, nothing is said.
+- The agent says that tests or checks **pass**, but after the last change of code none ran, or the
+  one that ran could not start, or only tools ran that read the code (linters, type checkers) while
+  the claim is about tests.
+- The agent says at the very end that it is **done**, something had been run before, and then code
+  was changed again. A run of the program itself after the last change is enough here.
+- The agent says that the work is complete or does what it should, but the trace contains no
+  command.
+- **Nothing was changed**, no check ran, and the agent says that checks pass, or that the requested
+  fix or feature is done. Questions, reviews and documents do not count; if sub-agents worked, a
+  part of the recording is missing or the context was truncated, nothing is reported.
 
-Documents, comments, docstrings, layout by a formatter, lines taken out that only print, the agent's
-own scratch files and their removal, and a checked change that is put back after a look at the base
-need no check. Code of a sub-agent may be checked by its parent.
+Documents, comments, docstrings, formatting, removed lines that only print, the agent's own scratch
+files and their removal, and a checked change that is restored after a look at the base need no
+check. Code of a sub-agent may be checked by its parent.
 
-Where nothing was run at all and no check is claimed,
-[missing-verification](missing-verification.md) speaks instead; where a check ran and failed,
-[false-claim](false-claim.md) does.
+If nothing was run and no check is claimed, [missing-verification](missing-verification.md) reports
+it; if a check ran and failed, [false-claim](false-claim.md) does.
 
 ## Why it matters
 
-The user reads "all tests pass" and merges. The last small change after a green run is a common
-way to break it.
+The user reads "all tests pass" and merges. The last small change after a green run often breaks it.
 
 ## Bad
 
@@ -60,7 +58,7 @@ way to break it.
 
 ## When it can be measured
 
-In every trace that holds events. A check whose result is unknown counts as backing.
+In every trace with events. A check with an unknown result counts as evidence.
 
 ## Thresholds and silencing
 
@@ -117,7 +115,7 @@ from closeloop.records.trace import (
 rule = Rule(
     name="unverified-claim",
     version=6,
-    about="The agent claims success, and no check ran on the code as it left it.",
+    about="The agent claims success, but no check ran on the final code.",
     severity="error",
     gates=True,
 )
@@ -252,7 +250,7 @@ def _claims_of_nothing(
     why = "no check ran" if lane.changes or claim.passing else "nothing was changed or run"
     yield make_finding(
         rule,
-        f"“{claim.quote}” was claimed, but {why}.",
+        f"The agent claimed “{claim.quote}”, but {why}.",
         [closing.message.number, *([closing.since] if closing.since else [])],
         lane=lane.lane.id,
         confidence=0.9,
@@ -321,7 +319,7 @@ def _build_finding(
         why = "no tests ran after the last change"
     return make_finding(
         rule,
-        f"“{claim.quote}” was claimed, but {why}.",
+        f"The agent claimed “{claim.quote}”, but {why}.",
         [closing.message.number, last.number, *([stale.number] if stale else [])],
         lane=lane.lane.id,
         confidence=0.9,

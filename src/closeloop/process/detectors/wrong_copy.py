@@ -1,29 +1,29 @@
-"""The code that was changed is not the code that was run: another copy of it lies elsewhere.
+"""Another copy of the code is run than the one that was changed.
 
 ## What it looks for
 
-Python files of the project were changed in one folder, and the runs since then load the same
-package from another: what they print (a traceback, a warning), or what the same script printed
-before, names its files below another root, the installed copy among them. Nothing that ran later is
-known to have loaded the changed copy, and the agent goes on or ends; or it had changed the code
-again for what the other copy showed, before it set the path.
+Python files of the project were changed in one folder, and later runs load the same package from
+another folder: their output (a traceback, a warning), or the earlier output of the same script,
+names files below another root, such as the installed copy. No later run is known to have loaded the
+changed copy, and the agent continues or ends; or it changed the code again because of the other
+copy's output, before it set the path.
 
-Also where no file is named: a script ran, the code was changed for what it printed, then the agent
+Also without file names: a script ran, the code was changed because of its output, then the agent
 set the path to the changed copy (`PYTHONPATH`, `pip install -e`), and the same script printed
 something else although nothing else was changed, or although changes had made no difference before.
 
-It keeps quiet where
+Nothing is reported if
 
-- the agent wrote to the other copy, too, installed the changed one, before the run or by the same
-  line, or set the path by which modules are found;
-- a later run printed files of the changed copy, or ran well in its folder;
+- the agent also wrote to the other copy, installed the changed one before the run or in the same
+  command, or set the path of modules;
+- a later run printed files of the changed copy, or ran successfully in its folder;
 - the command ran elsewhere: in a container, on another machine;
-- the agent went on at once to repair what it had seen, and nothing ran since.
+- the agent immediately continued to fix what it had seen, and nothing ran since.
 
 ## Why it matters
 
-Whatever such a run prints says nothing of the change: a failure stays however the code is repaired,
-and a success was there before.
+The output of such a run does not depend on the change: a failure stays however the code is fixed,
+and a success means nothing.
 
 ## Bad
 
@@ -43,7 +43,7 @@ and a success was there before.
 
 ## When it can be measured
 
-When a change names its file by a full path. Other languages than Python are not looked at.
+If a change names its file by a full path. Only Python is supported.
 
 ## Thresholds and silencing
 
@@ -83,7 +83,7 @@ from closeloop.records.trace import (
 rule = Rule(
     name="wrong-copy",
     version=3,
-    about="What is run is another copy of the code than the one that was changed.",
+    about="Another copy of the code is run than the one that was changed.",
     severity="error",
     gates=True,
 )
@@ -152,8 +152,8 @@ def _findings_in_lane(lane: LaneReading) -> Iterator[Finding]:
         return
     yield make_finding(
         rule,
-        f"{first.path} was changed below {first.changed_root or '/'}, and what ran was"
-        f" the copy below {first.other_root or '/'}.",
+        f"{first.path} was changed in {first.changed_root or '/'}, but the copy in "
+        f"{first.other_root or '/'} was run.",
         [first.change.number, *(step.number for step in wrong[:MAX_CITED])],
         lane=lane.lane.id,
         confidence=0.9,
@@ -343,8 +343,9 @@ def _find_late_repair(lane: LaneReading) -> Finding | None:
             path = next(_full_paths(changes[0]))
             return make_finding(
                 rule,
-                f"{path} was changed, and {' '.join(sorted(scripts))} ran without the path to it:"
-                f" it was set at #{step.number}, and what is printed is another thing since.",
+                f"{path} was changed, but {' '.join(sorted(scripts))} ran without the "
+                f"path to it: it was set at #{step.number}, and the output differs "
+                "since then.",
                 [changes[0].number, *(one.number for one in wrong[:MAX_CITED]), step.number],
                 lane=lane.lane.id,
                 confidence=0.9,

@@ -375,7 +375,7 @@ async def run_setup(
             if ran.exit_code != 0:
                 end_cause = ran.stopped or f"exit code {ran.exit_code}"
                 tail = ran.output.strip()[-2000:]
-                output_text = f":\n{tail}" if tail else " and said nothing."
+                output_text = f":\n{tail}" if tail else " without output."
                 raise BadInput(
                     f"The setup command `{command}` for {repo} failed ({end_cause}){output_text}"
                 )

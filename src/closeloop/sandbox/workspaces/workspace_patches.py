@@ -75,7 +75,7 @@ def resolve_commit(repo: Path | str, revision: str) -> str:
     )
     if commit is None or revision.startswith("-"):
         is_empty = _try_git("/", "rev-parse", "--verify", "-q", "HEAD", env=git_environment) is None
-        hint = "it has no commits yet" if is_empty else "fetch it, or name another one"
+        hint = "it has no commits yet" if is_empty else "fetch it, or choose another one"
         raise BadInput(f"There is no commit {revision!r} in {repo}: {hint}.")
     return commit
 
@@ -104,7 +104,8 @@ async def start_repository(repo: str, commit: str, folder: str) -> str:
         tree = await run_own_git(folder, "rev-parse", "--verify", f"{commit}^{{tree}}")
     except MachineFailed as error:
         raise BadInput(
-            f"Commit {commit} cannot be had from {repo}: fetch it, or take the task out ({error})"
+            f"Commit {commit} cannot be fetched from {repo}: fetch it yourself, or "
+            f"remove the task ({error})"
         ) from error
     start = await run_own_git(
         folder, "commit-tree", tree, "-m", "Start", env=PLAIN_ENVIRONMENT | START_ENVIRONMENT
@@ -165,7 +166,7 @@ def _resolve_remote(repo: str, revision: str) -> str:
     )
     listed = completed.stdout.decode(errors="replace").strip()
     if completed.returncode != 0:
-        raise BadInput(f"{repo} cannot be reached with git: check the address and your access.")
+        raise BadInput(f"{repo} cannot be reached with git: check the URL and your access.")
     pairs = (line.partition("\t") for line in listed.splitlines())
     commit_by_name = {name: commit for commit, _, name in pairs}
     for name in (f"refs/tags/{revision}^{{}}", f"refs/tags/{revision}", f"refs/heads/{revision}"):
@@ -173,16 +174,16 @@ def _resolve_remote(repo: str, revision: str) -> str:
             return commit_by_name[name]
     if revision in commit_by_name:
         return commit_by_name[revision]
-    raise BadInput(f"{repo} has no branch or tag {revision!r}: name one, or a full commit id.")
+    raise BadInput(f"{repo} has no branch or tag {revision!r}: give one, or a full commit id.")
 
 
 def git_folder(repo: Path | str) -> str:
     """The folder with the objects and refs of a repository, a worktree or a bare one."""
     if not Path(repo).is_dir():
-        raise BadInput(f"{repo} does not exist: name a folder with a git repository.")
+        raise BadInput(f"{repo} does not exist: give a folder with a git repository.")
     common_folder = _try_git(str(repo), "rev-parse", "--path-format=absolute", "--git-common-dir")
     if common_folder is None:
-        raise BadInput(f"{repo} is not a git repository: name one, or run `git init` there.")
+        raise BadInput(f"{repo} is not a git repository: choose one, or run `git init` there.")
     return common_folder
 
 
@@ -260,9 +261,9 @@ def _run_branch_git(env: Mapping[str, str], *arguments: str, stdin: bytes = b"")
         )
     except GitFailed as failed:
         reason = str(failed).removeprefix("Git says: ")
-        raise BadInput(f"The branch cannot be made in {env['GIT_DIR']}: {reason}") from None
+        raise BadInput(f"The branch cannot be created in {env['GIT_DIR']}: {reason}") from None
     except MachineFailed as late:
-        raise BadInput(f"{late} Look at {env['GIT_DIR']}.") from None
+        raise BadInput(f"{late} Check {env['GIT_DIR']}.") from None
 
 
 # What setup made at one commit serves the commits beside it: linked, not made again.
@@ -553,7 +554,7 @@ async def diff_workspace(ours: PrivateGit) -> str:
             return await _diff_after_reopening(ours)
     except TimeoutError as error:
         raise ChangeTooLarge(
-            f"The change could not be read in {COPY_OUT_SECONDS:.0f} seconds."
+            f"The change could not be read within {COPY_OUT_SECONDS:.0f} seconds."
         ) from error
 
 
@@ -578,10 +579,10 @@ async def _require_readable_size(ours: PrivateGit) -> None:
     usage = await anyio.to_thread.run_sync(_measure_files, root, names)
     if not _is_readable(usage):
         raise ChangeTooLarge(
-            "The change is too large to be kept:"
-            f" {count_with_noun(usage.files, 'changed or new file')} of"
-            f" {usage.apparent_bytes >> 20:,} MiB, where {MAX_CHANGED_FILES:,} files and"
-            f" {MAX_CHANGED_BYTES >> 20} MiB are the limit."
+            "The change is too large to be saved: "
+            f"{count_with_noun(usage.files, 'changed or new file')} of "
+            f"{usage.apparent_bytes >> 20:,} MiB; the limit is {MAX_CHANGED_FILES:,} "
+            f"files and {MAX_CHANGED_BYTES >> 20} MiB."
         )
 
 
@@ -694,7 +695,7 @@ async def _diff_in_ascii(ours: PrivateGit, patch: bytes) -> str:
     _write_git_config(ours)
     if not _is_text(ascii_patch):
         raise UnreadableChange(
-            "The change cannot be told: a link leads to a name that is not UTF-8."
+            "The change cannot be read: a link points to a name that is not UTF-8."
         )
     return ascii_patch.decode()
 

@@ -107,7 +107,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
         if isinstance(record, dict):
             builder.add_record(record)
         else:
-            count_skip(source.skipped, "a line that is no event")
+            count_skip(source.skipped, "a line that is not an event")
     if builder.builder.events or builder.start:
         yield builder.build_session(source.path)
 

@@ -50,7 +50,7 @@ def parse_cursor(text: str | None) -> PageCursor | None:
         body = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
         return msgspec.json.decode(body, type=PageCursor)
     except (binascii.Error, msgspec.MsgspecError, ValueError) as error:
-        raise BadInput("That page of the list is not there: begin at its first.") from error
+        raise BadInput("This page of the list does not exist: start at the first page.") from error
 
 
 MAX_DOTS = 1000
@@ -283,7 +283,7 @@ PAGES = (
         path="/attempts",
         show=attempts,
         template="attempts.html",
-        about="Attempts, and how they ended.",
+        about="Attempts and their outcomes.",
         section="Sessions",
         key="a",
     ),
@@ -291,7 +291,7 @@ PAGES = (
         path="/attempts/{attempt}/preview",
         show=preview,
         template="attempt_preview.html",
-        about="An attempt in short, as it stands beside the list.",
+        about="A summary of an attempt, shown beside the list.",
         section="Sessions",
         part=True,
     ),

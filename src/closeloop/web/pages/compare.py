@@ -240,7 +240,7 @@ def _compare_view(
     if len(set(asked.variants)) < 2:
         return choice
     if len(asked.variants) > MAX_NAMES:
-        raise BadInput(f"So many are hard to compare: choose up to {MAX_NAMES}.")
+        raise BadInput(f"Choose at most {MAX_NAMES} to compare.")
     choices = [
         narrow_period(select_attempts(name, known, desk.store), asked.since, asked.until)
         for name in dict.fromkeys(asked.variants)
@@ -414,7 +414,7 @@ def _build_repeat(attempt: str, value: float, metric: Metric) -> Repeat:
 
 def _compare_attempts(desk: PageContext, names: Sequence[str]) -> TwoAttempts:
     if len(names) != 2:
-        raise BadInput("Tick two attempts: so many are compared side by side.")
+        raise BadInput("Select exactly two attempts to compare them side by side.")
     pair = find_or_404(
         compare_two_attempts, desk.store, desk.rulebook, desk.score_catalogue, names, again=None
     )
@@ -438,7 +438,8 @@ PAGES = (
         path="/compare",
         show=compare,
         template="compare.html",
-        about="Which of two is better, how sure that is, and where they differ.",
+        about="A comparison of two sides: which is better, with what confidence, and where "
+        "they differ.",
         section="Compare",
         key="c",
     ),

@@ -248,7 +248,7 @@ PAGES = (
         path="/experiments",
         show=experiments,
         template="experiments.html",
-        about="Experiments, and how far each one is.",
+        about="Experiments and their progress.",
         section="Experiments",
         key="e",
     ),
@@ -256,7 +256,7 @@ PAGES = (
         path="/experiments/{experiment}",
         show=experiment,
         template="experiment.html",
-        about="One experiment: how far it is, what it costs, what failed.",
+        about="One experiment: progress, cost and failed attempts.",
         section="Experiments",
     ),
 )
@@ -309,7 +309,9 @@ def trials(desk: PageContext, asked: NoQuery) -> TrialsView:
 def trial(desk: PageContext, asked: TrialAsked) -> TrialView:
     known = {one.name: one for one in list_trials(desk.store, desk.settings.memory)}
     if asked.name not in known:
-        raise PageNotFound(f"There is no trial {asked.name!r}: `closeloop ab start` makes one.")
+        raise PageNotFound(
+            f"There is no trial {asked.name!r}: start one with `closeloop ab start`."
+        )
     chosen = known[asked.name]
     report, reason, fresh = _load_report(desk, chosen)
     standings = report.standings if report else ()
@@ -343,7 +345,7 @@ TRIAL_PAGES = (
         path="/trials",
         show=trials,
         template="trials.html",
-        about="Variants that share the work by random assignment, and memory's control arm.",
+        about="A/B tests of variants, and the control group of team rules.",
         section="Trials",
         key="x",
     ),
@@ -351,7 +353,7 @@ TRIAL_PAGES = (
         path="/trials/{name}",
         show=trial,
         template="trial.html",
-        about="How one trial stands: verdict, interval, and what is still needed.",
+        about="One A/B test: verdict, interval and outcomes still needed.",
         section="Trials",
     ),
 )

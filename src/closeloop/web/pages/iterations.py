@@ -219,7 +219,7 @@ def round_changes(desk: PageContext, asked: RoundAsked) -> RoundView:
     head, _ = load_attempt_head(desk, asked.attempt)
     lane = desk.load_trace_reading(head.row.id).lanes.get(asked.lane)
     if lane is None or asked.number > len(lane.iterations):
-        raise PageNotFound(f"There is no iteration {asked.number} in {asked.lane!r}.")
+        raise PageNotFound(f"There is no iteration {asked.number} in the lane {asked.lane!r}.")
     numbers = {step.number for step in lane.iterations[asked.number - 1].changes}
     changes = [each for each in desk.load_trace(head.row.id).events if each.number in numbers]
     return RoundView(
@@ -246,7 +246,7 @@ PAGES = (
         path="/attempts/{attempt}/round",
         show=round_changes,
         template="round.html",
-        about="What one round of an attempt changed.",
+        about="The changes of one iteration of an attempt.",
         section="Sessions",
         part=True,
     ),
@@ -254,7 +254,7 @@ PAGES = (
         path="/attempts/{attempt}/iterations",
         show=iterations,
         template="iterations.html",
-        about="Which failures each round of changes left: the picture of a spiral.",
+        about="The failures left after each iteration, which show a spiral.",
         section="Sessions",
     ),
 )
@@ -433,7 +433,7 @@ HANDOFF_PAGES = (
         path="/attempts/{attempt}/handoffs",
         show=handoffs,
         template="handoffs.html",
-        about="What an attempt handed to sub-agents, what came back, and what was lost.",
+        about="Handoffs to sub-agents: the brief, the report, and facts that were lost.",
         section="Sessions",
     ),
 )

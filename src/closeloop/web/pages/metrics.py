@@ -180,7 +180,7 @@ def load_score_cells(
 
 def require_few_scores(names: Sequence[str]) -> None:
     if len(set(names)) > MAX_SCORES:
-        raise BadInput(f"So many scores are hard to read: choose up to {MAX_SCORES}.")
+        raise BadInput(f"Choose at most {MAX_SCORES} scores.")
 
 
 SCORE_PAGES = (
@@ -188,7 +188,7 @@ SCORE_PAGES = (
         path="/scores",
         show=scores,
         template="scores.html",
-        about="Every score: what it means, who gives it, and of how many attempts it is known.",
+        about="Scores: definition, source, and coverage of attempts.",
         section="Compare",
     ),
 )
@@ -197,7 +197,7 @@ ATTEMPT_PAGES = (
         path="/attempts/{attempt}/scores",
         show=attempt_scores,
         template="attempt_scores.html",
-        about="All that tests, rules, judges, people and code say of an attempt.",
+        about="All scores of an attempt: from tests, rules, judges, people and code.",
         section="Sessions",
     ),
 )
@@ -372,7 +372,7 @@ PAGES = (
         path="/metrics",
         show=metrics,
         template="metrics.html",
-        about="Any metric or score over time, with bounds and what changed when.",
+        about="Metrics and scores over time, with bounds and change points.",
         section="Metrics",
         key="v",
         charts=True,
@@ -381,7 +381,7 @@ PAGES = (
         path="/gates",
         show=gates,
         template="gates.html",
-        about="What gates saw: whether agents work worse than the baseline.",
+        about="Gate results: whether agents work worse than the baseline.",
         section="Gate",
         key="b",
     ),
@@ -536,7 +536,7 @@ TRIAGE_PAGES = (
         path="/triage",
         show=triage,
         template="triage.html",
-        about="Which sessions to look at first, and why.",
+        about="Sessions that probably failed, with reasons.",
         section="Triage",
         key="w",
     ),
@@ -544,7 +544,7 @@ TRIAGE_PAGES = (
         path="/attempts/{attempt}/likely",
         show=likely,
         template="likely.html",
-        about="How likely an attempt succeeded, with the reasons.",
+        about="An attempt's estimated chance of success, with reasons.",
         section="Sessions",
         part=True,
     ),

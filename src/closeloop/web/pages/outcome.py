@@ -429,7 +429,7 @@ PAGES = (
         path=f"{_ATTEMPT_PATH}/diff",
         show=diff,
         template="diff.html",
-        about="What an attempt changed, with findings on the lines.",
+        about="The change of an attempt, with findings on its lines.",
         section="Sessions",
     ),
     Page(
@@ -443,21 +443,22 @@ PAGES = (
         path=f"{_ATTEMPT_PATH}/checks",
         show=checks,
         template="checks.html",
-        about="What checks say of an attempt's change, and how risky it is.",
+        about="Checks and risk of an attempt's change.",
         section="Sessions",
     ),
     Page(
         path=f"{_ATTEMPT_PATH}/evaluations",
         show=evaluations,
         template="evaluations.html",
-        about="What judges said of an attempt.",
+        about="Judges' evaluations of an attempt.",
         section="Sessions",
     ),
     Page(
         path=f"{_ATTEMPT_PATH}/log",
         show=log,
         template="task_log.html",
-        about="What was asked, changed, tested, corrected and decided; the reference beside it.",
+        about="Request, change, tests, corrections and merge decision, compared with the "
+        "reference.",
         section="Sessions",
     ),
 )

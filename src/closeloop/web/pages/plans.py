@@ -221,7 +221,7 @@ PAGES = (
         path="/plans",
         show=plans,
         template="plans.html",
-        about="Plans that sub-agents carry out.",
+        about="Plans of orchestrated requests.",
         section="Plans",
         key="p",
     ),
@@ -229,7 +229,7 @@ PAGES = (
         path="/plans/{plan}",
         show=plan,
         template="plan.html",
-        about="One plan: what waits for what, scores and tries.",
+        about="One plan: dependencies, tries and scores of its subtasks.",
         section="Plans",
     ),
 )

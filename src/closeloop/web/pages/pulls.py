@@ -178,7 +178,10 @@ def pull(desk: PageContext, asked: PullAsked) -> PullView:
     store = desk.store
     row = store.pulls.load_pull(asked.repo, asked.number)
     if row is None:
-        raise PageNotFound(f"There is no pull request {asked.repo}#{asked.number} in the list.")
+        raise PageNotFound(
+            f"There is no pull request {asked.repo}#{asked.number} in the store: import it "
+            "with `closeloop import`."
+        )
     if row.attempt is not None:
         # Refused where the task is sealed.
         load_open_task(store, store.load_attempt(row.attempt))
@@ -208,7 +211,8 @@ PAGES = (
         path="/pulls",
         show=pulls,
         template="pulls.html",
-        about="Pull requests by what deserves care: size, risk, checks, rounds, cost.",
+        about="Pull requests, those that need most care first: size, risk, checks, review "
+        "rounds and cost.",
         section="Pull requests",
         key="u",
     ),
@@ -216,7 +220,7 @@ PAGES = (
         path="/pulls/{repo:path}/{number:int}",
         show=pull,
         template="pull.html",
-        about="One pull request: its diff, report, rounds, corrections and what was learned.",
+        about="One pull request: diff, check report, review rounds, corrections and learned rules.",
         section="Pull requests",
     ),
 )
@@ -232,7 +236,7 @@ class ReportAsked(Record):
 def report(desk: PageContext, asked: ReportAsked) -> ReportShown:
     saved_report = desk.store.reports.load_report(asked.number)
     if saved_report is None:
-        raise PageNotFound(f"There is no report {asked.number}: `closeloop check` makes one.")
+        raise PageNotFound(f"There is no report {asked.number}: `closeloop check` creates reports.")
     row, check_report = saved_report
     if row.attempt is not None:
         # Refused where the task is sealed.
@@ -256,7 +260,7 @@ REPORT_PAGES = (
         path="/reports/{number}",
         show=report,
         template="report.html",
-        about="What a check said of a change: tools, quality and risk, by file and line.",
+        about="The report of a check: tools, quality and risk, by file and line.",
         section="Pull requests",
     ),
 )

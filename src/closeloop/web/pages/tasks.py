@@ -110,7 +110,7 @@ def sets(desk: PageContext, asked: NoQuery) -> SetsView:
 def task(desk: PageContext, asked: TaskAsked) -> TaskView:
     newest_task = _newest_tasks(desk).get(asked.task)
     if newest_task is None:
-        raise PageNotFound(f"There is no task {asked.task!r} here.")
+        raise PageNotFound(f"There is no task {asked.task!r} in this project.")
     require_unsealed(newest_task)
     proof = desk.store.load_proof(newest_task.grading)
     rows = desk.store.listing.list_page(AttemptFilter(task=newest_task.id), MAX_ATTEMPTS)
@@ -158,7 +158,7 @@ PAGES = (
         path="/tasks",
         show=tasks,
         template="tasks.html",
-        about="Tasks: whether they are proved, and how agents do on them.",
+        about="Tasks: whether they are verified, and agents' results on them.",
         section="Tasks",
         key="t",
     ),
@@ -166,7 +166,7 @@ PAGES = (
         path="/sets",
         show=sets,
         template="sets.html",
-        about="Dev and held-out tasks as sets, and who looked at those held out.",
+        about="The dev and held-out sets of tasks, and the runs of held-out tasks.",
         section="Tasks",
         part=True,
     ),
@@ -174,7 +174,7 @@ PAGES = (
         path="/tasks/{task}",
         show=task,
         template="task.html",
-        about="One task, its proof, and the attempts at it.",
+        about="One task: verification and attempts.",
         section="Tasks",
     ),
 )

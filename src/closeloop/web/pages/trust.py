@@ -211,11 +211,11 @@ def count_coverage(work: AttemptTable) -> tuple[CoverageLine, ...]:
     recorded = ~np.isnan(columns["events"])
     rows = (
         ("Work with a recorded trace", recorded, np.ones(total, np.bool_)),
-        ("Traces that the rules looked at", ~np.isnan(columns["findings"]), recorded),
+        ("Traces that the rules examined", ~np.isnan(columns["findings"]), recorded),
         ("Attempts at tasks with a check that were graded", scored, checked),
-        ("Sessions of which it is known what people did with them",
+        ("Sessions with a known review or merge decision",
          ~np.isnan(columns["merged"]), delivered),
-        ("Work of which the cost is known", ~np.isnan(columns["cost"]), np.ones(total, np.bool_)),
+        ("Work with a known cost", ~np.isnan(columns["cost"]), np.ones(total, np.bool_)),
     )  # fmt: skip
     return tuple(
         CoverageLine(name=name, known=int((known & of).sum()), of=int(of.sum()))
@@ -229,7 +229,7 @@ PAGES = (
         path="/trust",
         show=trust,
         template="trust.html",
-        about="How often rules and judges are right on this team's work, and what is covered.",
+        about="Precision of rules and judges on this team's work, and coverage.",
         section="Trust",
         key="z",
     ),
@@ -237,7 +237,7 @@ PAGES = (
         path="/rules",
         show=rules,
         template="rules.html",
-        about="What is looked for in traces and changes, and how often each rule is right.",
+        about="Rules for traces and changes, with their precision.",
         section="Rules",
         key="l",
     ),
@@ -245,7 +245,7 @@ PAGES = (
         path="/judges",
         show=judges,
         template="judges.html",
-        about="How far each judge agrees with people, and whether it may block.",
+        about="Each judge's agreement with people, and whether it may block.",
         section="Judges",
         key="k",
     ),
