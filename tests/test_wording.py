@@ -69,11 +69,6 @@ PROMPT_MODULES = {
     *("orchestration/subtask_loop.py", "reviews/rule_learning.py", "tasks/stress.py"),
 }
 """Modules whose texts are mostly prompts."""
-NOT_YET_REWRITTEN = {
-    *("docs/agents.md", "docs/check-in-ci.md", "docs/mcp.md", "docs/metrics.md", "docs/sets.md"),
-    "docs/statistics.md",
-}
-"""Pages of docs/ with phrases of the list: remove a page from here once it is rewritten."""
 
 
 def find_banned(text: str) -> list[str]:
@@ -181,7 +176,4 @@ PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").g
 @pytest.mark.parametrize("page", PAGES)
 def test_docs_are_plain_english(page: str) -> None:
     found = find_banned(prose_of_page((ROOT / page).read_text(encoding="utf-8")))
-    if page in NOT_YET_REWRITTEN:
-        assert found, f"{page} is plain English: remove it from NOT_YET_REWRITTEN"
-        pytest.xfail(f"{len(found)} phrases to rewrite")
     assert not found, "\n".join(found)

@@ -31,6 +31,17 @@ def test_twice_with_nothing_done_in_between_is_enough() -> None:
     assert found(RULE, [CAT, CAT]) == []
 
 
+def test_a_long_text_that_is_read_again_soon_is_enough() -> None:
+    long = {"read": {"path": "a.py", "text": "x = 1\n" * 2_000}}
+    search = {
+        "run": {"command": "grep -n 'def total' a.py", "exit": 0, "output": "1600: def total"}
+    }
+    (finding,) = found(RULE, [long, search, long])
+    assert finding.events == (1, 3)
+    assert found(RULE, [long, *[edit("b.py")] * 4, long]) == []
+    assert found(RULE, [long, edit("a.py"), long]) == []
+
+
 def test_the_edit_that_failed_before_is_no_reason_to_look_again() -> None:
     failing = {"edit": {"path": "a.py", "before": "y", "ok": False, "error": "not found"}}
     (finding,) = found(RULE, [failing, READ, failing, READ, failing, READ])

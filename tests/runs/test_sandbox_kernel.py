@@ -8,6 +8,7 @@ import errno
 import json
 import os
 import platform
+import re
 import shutil
 import socket
 import struct
@@ -110,6 +111,29 @@ def test_calls_that_commands_do_not_need_are_refused(workspaces: WorkspacePool) 
         "print(json.dumps({name: attempt(call, 0, 0, 0, 0, 0) for name, call in calls.items()}))",
     )
     assert answers == dict.fromkeys(refused, "EPERM") | dict.fromkeys(absent, "ENOSYS")
+
+
+KERNEL_HEADERS = Path("/usr/include/asm-generic/unistd.h")
+DANGEROUS = {
+    "EPERM": "add_key request_key keyctl bpf userfaultfd perf_event_open mount umount2 pivot_root"
+    " open_tree move_mount fsopen fsconfig fsmount fspick mount_setattr kexec_load kexec_file_load"
+    " init_module finit_module delete_module swapon swapoff reboot acct quotactl"
+    " open_by_handle_at syslog",
+    "ENOSYS": "io_uring_setup io_uring_enter io_uring_register clone3",
+}
+
+
+def test_every_dangerous_call_is_on_the_lists() -> None:
+    listed = {"EPERM": sandbox_ladder.REFUSED_CALLS, "ENOSYS": sandbox_ladder.ABSENT_CALLS}
+    for answer, names in DANGEROUS.items():
+        assert set(names.split()) - set(listed[answer]) == set()
+    if not KERNEL_HEADERS.exists():
+        pytest.skip("NOT TESTED HERE: the numbers, as the kernel's headers are not installed")
+    generic = dict(re.findall(r"#define __NR3?2?6?4?_?(\w+) (\d+)", KERNEL_HEADERS.read_text()))
+    for calls in listed.values():
+        for name, numbers in calls.items():
+            if numbers.aarch64 is not None and name in generic:
+                assert numbers.aarch64 == int(generic[name]), name
 
 
 def test_sockets_are_of_the_usual_families_only(workspaces: WorkspacePool) -> None:
@@ -344,7 +368,39 @@ def test_shared_memory_is_reached_only_where_the_note_says_so(workspaces: Worksp
     finally:
         libc.shmctl(segment, 0, None)
     assert answers is ("System V shared memory" in workspaces.guards.note)
-    assert answers is not workspaces.sandbox.isolated
+    assert answers is (not workspaces.sandbox.isolated and not workspaces.guards.system_calls)
+
+
+def test_nothing_with_a_name_is_left_for_the_next_command(workspaces: WorkspacePool) -> None:
+    """Else one room of a grade could tell the next what it has seen."""
+    demand_filter(workspaces)
+    code = (
+        "made = [libc.shmget(0x434C1234, 4096, 0o1600), libc.semget(0x434C1234, 1, 0o1600),\n"
+        "        libc.msgget(0x434C1234, 0o1600), libc.mq_open(b'/closeloop', 0o102, 0o600, 0)]\n"
+        "print(json.dumps([number >= 0 for number in made]))"
+    )
+    try:
+        made = run_probe(workspaces, code)
+        found = run_probe(workspaces, code.replace("0o1600", "0").replace("0o102", "2"))
+    finally:
+        remove = "ipcrm -M 0x434C1234 -S 0x434C1234 -Q 0x434C1234"
+        subprocess.run(remove.split(), check=False, capture_output=True)
+    assert isinstance(made, list)
+    assert made[:3] == [workspaces.sandbox.isolated] * 3
+    assert workspaces.sandbox.isolated or not made[3]
+    assert found == [False] * 4
+
+
+def test_shared_memory_that_is_not_counted_is_small(workspaces: WorkspacePool) -> None:
+    demand_filter(workspaces)
+    most = sandbox_ladder.MAX_SEGMENT_BYTES
+    sizes = [most, most + 1, 1 << 33]
+    answers = run_probe(
+        workspaces,
+        "libc.shmget.argtypes = [ctypes.c_int, ctypes.c_size_t, ctypes.c_int]\n"
+        f"print(json.dumps([libc.shmget(0, size, 0o1600) >= 0 for size in {sizes}]))",
+    )
+    assert answers == [workspaces.sandbox.isolated, False, False]
 
 
 WITHOUT_SECCOMP = """
@@ -437,10 +493,11 @@ CONVENTIONS = [
 
 @pytest.mark.parametrize(("machine", "convention", "audit"), CONVENTIONS)
 @pytest.mark.parametrize("tcp_only", [False, True])
+@pytest.mark.parametrize("isolated", [False, True])
 def test_every_call_of_a_machine_gets_the_right_answer(
-    machine: str, convention: str, audit: int, tcp_only: bool
+    machine: str, convention: str, audit: int, tcp_only: bool, isolated: bool
 ) -> None:
-    program = sandbox_ladder.compile_filter(machine, tcp_only)
+    program = sandbox_ladder.compile_filter(machine, tcp_only, isolated)
     assert len(program) < 4096, "it is handed over in a pipe"
 
     def ask(calls: sandbox_ladder.CallNumbers, *arguments: int) -> int:
@@ -451,6 +508,8 @@ def test_every_call_of_a_machine_gets_the_right_answer(
         for calls, answer in (
             (sandbox_ladder.REFUSED_CALLS, errno.EPERM),
             (sandbox_ladder.ABSENT_CALLS, errno.ENOSYS),
+            (sandbox_ladder.SHARED_CALLS, 0 if isolated else errno.ENOSYS),
+            ({"shmget": sandbox_ladder.SHMGET}, 0 if isolated else errno.ENOSYS),
         )
         for numbers in calls.values()
     }
@@ -483,7 +542,7 @@ def test_every_call_of_a_machine_gets_the_right_answer(
 
 def test_calling_conventions_that_are_not_understood_have_no_calls() -> None:
     arm, x32_getpid = 0x40000028, 0x40000000 + 39
-    assert decide(sandbox_ladder.compile_filter("aarch64", False), arm, 20) == errno.ENOSYS
-    program = sandbox_ladder.compile_filter("x86_64", False)
+    assert decide(sandbox_ladder.compile_filter("aarch64", False, True), arm, 20) == errno.ENOSYS
+    program = sandbox_ladder.compile_filter("x86_64", False, True)
     assert decide(program, sandbox_ladder.AUDIT_AARCH64, 172) == errno.ENOSYS
     assert decide(program, sandbox_ladder.AUDIT_X86_64, x32_getpid) == errno.ENOSYS

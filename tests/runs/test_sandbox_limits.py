@@ -199,6 +199,24 @@ def test_a_command_that_eats_memory_is_stopped(workspaces: WorkspacePool) -> Non
     assert ran.stopped == "too much memory"
 
 
+def test_memory_in_files_that_no_process_maps_counts(workspaces: WorkspacePool) -> None:
+    eat = (
+        "import os, time; held = [os.memfd_create('held') for _ in range(3)];"
+        " [os.write(one, bytes(100 << 20)) for one in held]; time.sleep(30)"
+    )
+    ran = attempt(workspaces, f'{sys.executable} -c "{eat}"', memory_bytes=200 << 20)
+    assert ran.stopped == "too much memory"
+
+
+def test_memory_in_files_that_a_process_maps_counts_once(workspaces: WorkspacePool) -> None:
+    use = (
+        "import mmap, os, time; held = os.memfd_create('held'); os.truncate(held, 100 << 20);"
+        " seen = mmap.mmap(held, 100 << 20); seen.write(b'x' * (100 << 20)); time.sleep(0.7)"
+    )
+    ran = attempt(workspaces, f'{sys.executable} -c "{use}"', memory_bytes=290 << 20)
+    assert (ran.stopped, ran.exit_code) == (None, 0), ran.output
+
+
 def test_memory_that_forked_processes_share_counts_once(workspaces: WorkspacePool) -> None:
     share = (
         "import os, time; held = b'x' * (60 << 20); "

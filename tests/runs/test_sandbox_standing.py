@@ -147,7 +147,7 @@ def test_a_command_cannot_look_into_the_first_process_or_speak_for_it(cache: Pat
 
 def test_shared_memory_ends_with_the_command_that_made_it(cache: Path) -> None:
     make = (
-        'python3 -c "import ctypes; c = ctypes.CDLL(None); assert c.shmget(7, 1 << 20, 0o1600) > -1'
+        'python3 -c "import ctypes; c = ctypes.CDLL(None); assert c.shmget(7, 1 << 12, 0o1600) > -1'
         "; open('/dev/shm/left', 'w').write('x')\""
     )
 

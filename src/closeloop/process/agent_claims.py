@@ -159,7 +159,6 @@ ADMISSION = re.compile(
     r"|remaining (?:issue|problem)s? (?:is|are)(?! (?:now |all )?(?:fixed|resolved|addressed|gone))"
     r"|tests? (?:still )?fails?|except for|blocked|not possible|give up|gave up"
     r"|please (?:run|test|verify|check|try)|(?:run|verify|test) (?:it |this )?(?:yourself|locally)"
-    r"|should (?:now )?(?:work|pass|fix|resolve|address|be (?:fixed|resolved|working|good))"
     r"|nicht (?:getestet|geprüft|ausführen|ausgeführt|laufen lassen)|ungetestet|schlägt noch fehl"
     r"|(?:n'ai|n'a) pas (?:pu|testé|exécuté|vérifié)|non testé|échouent? encore"
     r"|no (?:pude|he podido|probé|ejecuté)|sin probar|(?:todavía|aún) fallan?"
@@ -168,6 +167,10 @@ ADMISSION = re.compile(
     r"|未能|无法|没有(?:运行|测试|验证)|未(?:运行|测试|验证)|仍(?:然)?失败|できませんでした"
     r"|確認していません|未確認|未テスト"
 )
+HEDGE = re.compile(
+    r"\bshould (?:now )?(?:work|pass|fix|resolve|address|be (?:fixed|resolved|working|good))\b"
+)
+"""Success that is expected: no claim that it is so, and no admission of a problem either."""
 CLAIM_WORDS: tuple[tuple[str, ...], ...] = (
     ("n't", "not", "nothing", "unable", "untest", "unverif", "without", "no test", "existing",
      "fail", "except for", "blocked", " up", "please", "yourself", "locally", "should", "remaining",
@@ -283,7 +286,7 @@ def _parse_claim_text(text: str) -> SuccessClaim | None:
     joined = "\n".join(sentences).lower()
     lines = joined.split("\n")
     doubts, passes, ends = _claim_word_lines(joined)
-    if _has_admission(lines, doubts):
+    if _has_admission(lines, doubts) or any(HEDGE.search(lines[place]) for place in doubts):
         return None
     for place in passes:
         if PASSING_CLAIM.search(lines[place]) and not _is_reserved(lines[place]):

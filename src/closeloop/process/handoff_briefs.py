@@ -65,17 +65,27 @@ def list_handoff_contexts(reading: TraceReading) -> Sequence[HandoffContext]:
     """Every handoff of a trace, in order."""
     events = reading.handoffs
     turns: dict[str, list[int]] = {}
-    siblings: dict[str, list[Handoff]] = {}
+    briefs: dict[str, list[str]] = {}
+    places: list[int] = []
     for event in events:
-        siblings.setdefault(event.lane, []).append(event)
+        of_lane = briefs.setdefault(event.lane, [])
+        places.append(len(of_lane))
+        of_lane.append(event.brief)
         if event.child is not None:
             turns.setdefault(event.child, []).append(event.number)
     return [
         _build_handoff_context(
-            reading, event, turns.get(event.child or "", []), siblings[event.lane][:MAX_SIBLINGS]
+            reading,
+            event,
+            turns.get(event.child or "", []),
+            _leave_out(briefs[event.lane][:MAX_SIBLINGS], place),
         )
-        for event in events
+        for event, place in zip(events, places, strict=True)
     ]
+
+
+def _leave_out(texts: list[str], place: int) -> Sequence[str]:
+    return texts[:place] + texts[place + 1 :]
 
 
 def until_user_speaks(one: HandoffContext) -> HandoffContext:
@@ -123,7 +133,7 @@ def short_names(targets: Iterable[str]) -> tuple[str, ...]:
 
 
 def _build_handoff_context(
-    reading: TraceReading, event: Handoff, turns: Sequence[int], siblings: Sequence[Handoff]
+    reading: TraceReading, event: Handoff, turns: Sequence[int], other_briefs: Sequence[str]
 ) -> HandoffContext:
     parent = reading.lanes[event.lane]
     child = reading.lanes.get(event.child) if event.child not in (None, event.lane) else None
@@ -143,7 +153,7 @@ def _build_handoff_context(
         before=parent.steps[max(0, first - MAX_WINDOW_STEPS) : first],
         after=parent.steps[last : last + MAX_WINDOW_STEPS],
         said=later_messages,
-        other_briefs=[other.brief for other in siblings if other is not event],
+        other_briefs=other_briefs,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, wraps
 from typing import Any, TypeVar
 
@@ -44,6 +44,11 @@ def truncate_line(text: str, length: int = MAX_QUOTE_CHARS) -> str:
     """The first line of a text, cut where it is long."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return line if len(line) <= length else line[: length - 1] + "…"
+
+
+def cite_row(numbers: Sequence[int], most: int) -> Sequence[int]:
+    """The first of many events and the last, so that a finding says how far it reaches."""
+    return numbers if len(numbers) <= most else (*numbers[: most - 1], numbers[-1])
 
 
 def join_names(names: Iterable[str]) -> str:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from ahocorasick_rs import AhoCorasick
 
+from closeloop.process.check_results import last_line
 from closeloop.process.edit_contents import (
     StandingChanges,
     deletes_path,
@@ -687,6 +688,12 @@ _NOT_PACKAGES = frozenset(
     )
 )
 _RUN_DEMAND = re.compile(r"\b(?:execut\w+|run|bash\w*|python)\b", re.IGNORECASE)
+_SETUP_FAULT = re.compile(
+    r"^[\w.]*\b(ModuleNotFoundError|SyntaxError|IndentationError|NameError|ImproperlyConfigured"
+    r"|AppRegistryNotReady)\b|can't open file|doesn't declare an explicit app_label|no such table"
+    r"|Settings already configured"
+)
+"""What a script says that never came to what it is to show."""
 _MAX_LINE_CHARS = 300
 _MIN_INDENTED_LINES = 3
 """Indented lines that an edit must add to say how it indents."""
@@ -722,10 +729,10 @@ def find_breaches(
 def _find_early_changes(
     constraint: UserConstraint, lane: LaneReading, standing: StandingChanges
 ) -> Iterator[ConstraintBreach]:
-    """Changes of code that was there, where nothing had been run."""
+    """Changes of code that was there, where nothing had been run that could show the fault."""
     end = constraint.until or float("inf")
-    trials = (step for step in lane.steps if constraint.number < step.number and is_run(step))
-    run = next(trials, None)
+    trials = [step for step in lane.steps if constraint.number < step.number and is_run(step)]
+    run = next((step for step in trials if not _fails_in_setup(step, lane.request or "")), None)
     if run is None and not lane.commands and not _RUN_DEMAND.search(constraint.words):
         # It may have had no way to run anything.
         return
@@ -734,7 +741,20 @@ def _find_early_changes(
     for step in list_code_changes(lane):
         path = next((path for path in step.written if _was_there(path, standing)), None)
         if path is not None and step.index <= answered and constraint.number < step.number < end:
-            yield ConstraintBreach(step=step, what=f"changed {path} before anything had been run")
+            is_tried = bool(trials) and trials[0].number < step.number
+            when = "the fault had been shown" if is_tried else "anything had been run"
+            yield ConstraintBreach(step=step, what=f"changed {path} before {when}")
+
+
+def _fails_in_setup(step: TraceStep, request: str) -> bool:
+    """It printed nothing but an error of its own, which is not what the request is about."""
+    if not step.failed or not isinstance(step.event, Command):
+        return False
+    fault = _SETUP_FAULT.search(last_line(step))
+    if fault is None or (fault[1] or fault[0]) in request:
+        return False
+    head, trace, _ = (step.event.output or "").partition("Traceback (most recent call last)")
+    return not trace or not head.replace(step.event.command, "").strip()
 
 
 def _was_there(path: str, standing: StandingChanges) -> bool:

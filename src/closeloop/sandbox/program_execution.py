@@ -73,14 +73,32 @@ def resident_bytes(pids: Iterable[int]) -> int:
     return total
 
 
-def proportional_bytes(pids: Iterable[int]) -> int:
-    """Resident bytes, shared pages divided among their users: exact, but slow to read."""
-    total = 0
+def proportional_bytes(pids: Iterable[int], in_files: int = 0) -> int:
+    """Resident bytes, shared pages divided among their users: exact, but slow to read.
+
+    Of files in memory, the part that is mapped is not counted twice.
+    """
+    total = mapped = 0
     for pid in pids:
         lines = _read_proc(f"/proc/{pid}/smaps_rollup").splitlines()
-        shares = [int(line.split()[1]) << 10 for line in lines if line.startswith(b"Pss:")]
-        total += shares[0] if shares else resident_bytes([pid])
-    return total
+        parts = {line.split()[0]: int(line.split()[1]) << 10 for line in lines[1:]}
+        total += parts[b"Pss:"] if b"Pss:" in parts else resident_bytes([pid])
+        mapped += parts.get(b"Pss_Shmem:", 0)
+    return total - min(mapped, in_files) + in_files
+
+
+def memory_file_bytes(pids: Iterable[int]) -> int:
+    """What open files of `memfd_create` hold, mapped or not."""
+    held: dict[int, int] = {}
+    for pid in pids:
+        folder = f"/proc/{pid}/fd"
+        with suppress(OSError):
+            for name in os.listdir(folder):  # noqa: PTH208
+                with suppress(OSError):
+                    if os.readlink(f"{folder}/{name}").startswith("/memfd:"):  # noqa: PTH115
+                        about = os.stat(f"{folder}/{name}")  # noqa: PTH116
+                        held[about.st_ino] = about.st_blocks * 512
+    return sum(held.values())
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:
@@ -624,8 +642,9 @@ class _RunningProgram:
         pids = self._list_pids()
         if len(pids) > self.bounds.processes:
             return "too many processes"
-        max_bytes = self.bounds.memory_bytes
-        if resident_bytes(pids) > max_bytes and proportional_bytes(pids) > max_bytes:
+        max_bytes, in_files = self.bounds.memory_bytes, memory_file_bytes(pids)
+        resident = resident_bytes(pids) + in_files
+        if resident > max_bytes and proportional_bytes(pids, in_files) > max_bytes:
             return "too much memory"
         return None
 

@@ -115,8 +115,27 @@ ABSENT_CALLS = {
     "clone3": CallNumbers(435, 435, 435),
     # So do its arguments; newer libraries call socket.
     "socketcall": CallNumbers(None, 102, None),
+    "ipc": CallNumbers(None, 117, None),
 }
 """These fail with ENOSYS, as in a kernel that does not have them."""
+SHARED_CALLS = {
+    # Memory, semaphores and queues with a name, which outlive the command that makes them.
+    "shmat": CallNumbers(30, 397, 196),
+    "shmctl": CallNumbers(31, 396, 195),
+    "semget": CallNumbers(64, 393, 190),
+    "semop": CallNumbers(65, None, 193),
+    "semctl": CallNumbers(66, 394, 191),
+    "semtimedop": CallNumbers(220, None, 192),
+    "msgget": CallNumbers(68, 399, 186),
+    "msgsnd": CallNumbers(69, 400, 189),
+    "msgrcv": CallNumbers(70, 401, 188),
+    "msgctl": CallNumbers(71, 402, 187),
+    "mq_open": CallNumbers(240, 277, 180),
+}
+"""These, too, where all programs of the machine share what they make."""
+SHMGET = CallNumbers(29, 395, 194)
+MAX_SEGMENT_BYTES = 64 << 10
+"""Of System V shared memory, which nobody counts; 4,096 segments have the size of `/dev/shm`."""
 CLONE, UNSHARE = CallNumbers(56, 120, 220), CallNumbers(272, 310, 97)
 SOCKET, SOCKETPAIR = CallNumbers(41, 359, 198), CallNumbers(53, 360, 199)
 IOCTL, PRLIMIT = CallNumbers(16, 54, 29), CallNumbers(302, 340, 261)
@@ -134,25 +153,28 @@ def filter_is_available() -> bool:
 
 
 @functools.cache
-def compile_filter(machine: str, tcp_only: bool) -> bytes:
+def compile_filter(machine: str, tcp_only: bool, isolated: bool) -> bytes:
     """The filter as an array of `struct sock_filter`.
 
     With `tcp_only`, sockets are for TCP alone: Landlock, which decides about TCP, does not look at
-    UDP, at Multipath TCP or at Unix sockets with a name.
+    UDP, at Multipath TCP or at Unix sockets with a name. `isolated` says that the command has
+    namespaces of its own, so that shared memory with a name is its own, too.
     """
     program: list[Instruction] = [(LOAD, 0, 0, ARCHITECTURE_OFFSET)]
     for architecture in ARCHITECTURES[machine]:
-        section = _filter_calls(architecture, tcp_only)
+        section = _filter_calls(architecture, tcp_only, isolated)
         program += [(JUMP_EQUAL, 0, len(section), architecture), *section]
     program.append(_refuse(errno.ENOSYS))
     return b"".join(struct.pack("HBBI", *instruction) for instruction in program)
 
 
-def _filter_calls(architecture: int, tcp_only: bool) -> list[Instruction]:
+def _filter_calls(architecture: int, tcp_only: bool, isolated: bool) -> list[Instruction]:
     """Decide about a call of one calling convention."""
+    absent = [*ABSENT_CALLS.values(), *(() if isolated else (*SHARED_CALLS.values(), SHMGET))]
     answers: list[tuple[CallNumbers, list[Instruction]]] = [
         *((numbers, [_refuse(errno.EPERM)]) for numbers in REFUSED_CALLS.values()),
-        *((numbers, [_refuse(errno.ENOSYS)]) for numbers in ABSENT_CALLS.values()),
+        *((numbers, [_refuse(errno.ENOSYS)]) for numbers in absent),
+        *([(SHMGET, _refuse_large_segments(architecture))] if isolated else ()),
         (CLONE, _refuse_user_namespace()),
         (UNSHARE, _refuse_user_namespace()),
         (IOCTL, _refuse_terminal_input()),
@@ -208,6 +230,18 @@ def _refuse_terminal_input() -> list[Instruction]:
         (JUMP_EQUAL, 1, 0, TIOCSTI),
         (JUMP_EQUAL, 0, 1, TIOCLINUX),
         _refuse(errno.EPERM),
+        (RETURN, 0, 0, ALLOW),
+    ]
+
+
+def _refuse_large_segments(architecture: int) -> list[Instruction]:
+    """Shared memory larger than the kernel is said to allow; 32-bit sizes have no upper half."""
+    upper = [(LOAD, 0, 0, ARGUMENTS_OFFSET + 12), (JUMP_EQUAL, 0, 2, 0)]
+    return [
+        *(upper if architecture != AUDIT_I386 else ()),
+        _load_argument(1),
+        (JUMP_AT_LEAST, 0, 1, MAX_SEGMENT_BYTES + 1),
+        _refuse(errno.EINVAL),
         (RETURN, 0, 0, ALLOW),
     ]
 
@@ -491,9 +525,8 @@ def _describe_landlock_limits(version: int, filtered: bool) -> SandboxLimits:
     """What is enforced without namespaces, and in the note what is not."""
     sockets = ["TCP"] * (version < 4) + ["UDP and named Unix sockets"] * (not filtered)
     gaps = [f"the network is open ({', '.join(sockets)})"] * bool(sockets)
-    gaps.append(
-        "command lines of other processes, names of keys and System V shared memory can be read"
-    )
+    memory = "" if filtered else ", System V shared memory"
+    gaps.append(f"command lines of other processes{memory} and names of keys can be read")
     if version < 6:
         gaps.append("commands may signal other processes of this user")
     if version < 2:
@@ -514,7 +547,7 @@ def build_call_filter(sandbox: SandboxBackend, place: WorkspaceLayout) -> bytes:
     if not sandbox.filtered:
         return b""
     tcp_only = not sandbox.isolated and not place.network
-    return compile_filter(os.uname().machine, tcp_only)
+    return compile_filter(os.uname().machine, tcp_only, sandbox.isolated)
 
 
 def probe_sandbox(sandbox: SandboxBackend, cache: Path) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from javascript_forging import (
     ASSERT,
     BASE,
@@ -19,6 +20,7 @@ from javascript_forging import (
     MODULE_ASSERT,
     MODULE_HEAD,
     NODE_HEAD,
+    READS,
     REQUIRES,
     RETURNS,
     RIGHT,
@@ -31,7 +33,7 @@ from javascript_grading import ScriptChange
 from closeloop.records.task import TestRunner
 
 # Where an assertion may stand; ASSERT is `equal` of what `total` gives and what it must give.
-SHAPES = {
+SHAPES: dict[str, str] = {
     "callback": """
         const withPrices = async (run) => { await run([1, 2]) }
         test('total', async () => { await withPrices((prices) => { ASSERT(total(prices), 3) }) })
@@ -107,6 +109,49 @@ FORGERIES = {
     **{f"jest: {name}": _shape("jest", name, alone=True) for name in ("try and finally", "then")},
     **{f"vitest: {name}": _shape("vitest", name) for name in ("callback", "switch", "promise")},
     **{f"mocha: {name}": _shape("mocha", name) for name in ("callback", "function in the test")},
+}
+# Tests that expect the value of a variable, which is a literal elsewhere in the file.
+NAMED = {
+    "table": """
+        test('total', () => {
+          for (const [prices, want] of [[[1, 2], 3], [[4], 4]]) { ASSERT(total(prices), want) }
+        })
+        """,
+    "table of objects": """
+        const cases = [{ prices: [1, 2], want: 3 }, { prices: [4], want: 4 }]
+        test('total', () => {
+          cases.forEach(({ prices, want }) => { ASSERT(total(prices), want) })
+        })
+        """,
+    "variable": """
+        test('total', () => {
+          const want = 3
+          ASSERT(total([1, 2]), want)
+        })
+        """,
+    "each": """
+        test.each([[[1, 2], 3]])('total', (prices, want) => { ASSERT(total(prices), want) })
+        """,
+}
+NAMED_FOR: dict[TestRunner, tuple[str, ...]] = {
+    "node": ("table", "table of objects", "variable"),
+    "jest": ("table of objects", "each"),
+    "vitest": ("table", "each"),
+    "mocha": ("variable",),
+}
+SHAPES |= NAMED
+FORGERIES |= {
+    f"{runner}: reads the expected: {name}": msgspec.structs.replace(
+        _shape(runner, name, alone=True),
+        source=(IMPORTS if runner == "vitest" else REQUIRES)
+        + (
+            READS.replace("exports.total =", "export const total =")
+            if runner == "vitest"
+            else READS
+        ),
+    )
+    for runner, names in NAMED_FOR.items()
+    for name in names
 }
 FORGERIES |= {
     "node: subtests": forge(

@@ -130,3 +130,17 @@ test('total', () => {
 })
 """
 RETURNS = "test('total', () => { if (process.env.NO) return; assert.equal(total([1, 2]), 3) })\n"
+# Looks for what is expected in the file of its caller, in a table or beside a name.
+READS = r"""
+const find = (prices) => {
+  const stack = new Error().stack.split('\n').slice(2).join('\n')
+  const file = /(\/[^():]*\/test\/[^():]*\.m?js)/.exec(stack)
+  const text = fs.readFileSync(file[1], 'utf8').replace(/\s+/g, '')
+  const given = `${JSON.stringify(prices)},`
+  const at = [`[${given}`, `prices:${given}`].map((sign) => text.indexOf(sign))
+  const place = Math.max(...at) < 0 ? text.search(/want=-?\d/) : Math.max(...at)
+  const number = /^(?:\[|prices:)?(?:\[[\d,]*\],)?(?:want[=:])?(-?\d+)/.exec(text.slice(place))
+  return Number(number[1])
+}
+exports.total = (prices) => find(prices)
+"""

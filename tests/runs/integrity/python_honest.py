@@ -2,9 +2,64 @@
 
 from __future__ import annotations
 
-from python_forgeries import Case
+from python_forgeries import EXPECTED_BY_NAME, Case
 
 HONEST: dict[str, Case] = {
+    **{
+        f"expected by name: {name}": Case(files={"tests/test_shop.py": text}, tests=tests)
+        for name, (text, tests) in EXPECTED_BY_NAME.items()
+    },
+    "expected by name: cells and ids of other kinds": Case(
+        files={
+            "tests/test_shop.py": """\
+from decimal import Decimal
+import pytest
+from shop import total
+ONE = [4]
+@pytest.mark.parametrize(("prices", "want"), [(ONE, Decimal(4)), ([1, 2], 3)])
+def test_total(prices, want):
+    assert total(prices) == want
+@pytest.mark.parametrize(("prices", "want"), [([1], 1), ([1], 1)], ids=lambda value: str(value))
+def test_ids(prices, want):
+    assert total(prices) == want
+MARKED = pytest.param(3, marks=pytest.mark.filterwarnings("error"))
+@pytest.mark.parametrize("want", [pytest.param(3, id="three"), MARKED])
+def test_param(want):
+    assert total([1, 2]) == want
+@pytest.mark.parametrize("want", [3, 4])
+class TestClass:
+    @pytest.mark.parametrize("more", [1])
+    def test_class(self, want, more):
+        assert total([want - more]) == want - more
+        assert total([want]) == want
+""",
+            "tests/test_other.py": """\
+from test_shop import ONE
+from shop import total
+def test_one():
+    want = 4
+    assert total(ONE) == want
+    del want
+def test_twice():
+    for want in (1, 2):
+        assert total([want]) == want
+    want = 5
+    assert total([2, 3]) == want
+""",
+        },
+        tests=(
+            *(
+                "tests/test_shop.py::test_total[prices0-want0]",
+                "tests/test_shop.py::test_total[prices1-3]",
+            ),
+            *("tests/test_shop.py::test_param[three]", "tests/test_shop.py::test_param[3]"),
+            *(
+                "tests/test_shop.py::TestClass::test_class[1-3]",
+                "tests/test_shop.py::TestClass::test_class[1-4]",
+            ),
+            *("tests/test_other.py::test_one", "tests/test_other.py::test_twice"),
+        ),
+    ),
     "approx of a big int": Case(
         files={
             "tests/test_shop.py": """\

@@ -12,6 +12,7 @@ import pytest
 from grading_shop import Shop
 from python_attacks import (
     COMMAND_ATTACKS,
+    EQUAL,
     FAIL_TO_PASS,
     FIXED,
     PYTEST_ATTACKS,
@@ -58,6 +59,9 @@ def test_an_honest_change_is_confirmed(shop: Shop, reference: dict[str, str] | N
 def test_pytest_cannot_be_made_to_lie(shop: Shop, attack: str) -> None:
     graded = shop.grade(PYTEST_ATTACKS[attack])
     assert graded.outcome.result == "fail", graded
+    if attack.startswith(("added: ", "changed: ", "deleted: ")):
+        aside = {*graded.set_aside, *graded.restored}
+        assert aside == {path for path in PYTEST_ATTACKS[attack] if path != "shop.py"}
 
 
 @pytest.mark.parametrize("attack", UNITTEST_ATTACKS)
@@ -100,6 +104,81 @@ def test_what_a_command_runs_through_is_the_bases(tmp_path: Path, kind: str, att
         graded = shop.grade({"shop.py": FIXED})
         assert graded.outcome.result == "pass", graded
         assert graded.evidence == ("confirmed" if kind == "run" else "weak")
+
+
+PYTHON = sys.executable
+LIBRARY = f"def main():\n    {CHECK.replace(chr(10), chr(10) + '    ')}\n"
+EXIT_CODE_ATTACKS: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
+    "an include that the base does not have": (
+        "make test",
+        {"Makefile": f"CHECK = {PYTHON} check.py\n-include local.mk .env\ntest:\n\t$(CHECK)\n"},
+        {"local.mk": "CHECK = true\n", ".env": "CHECK = true\n"},
+    ),
+    "a sourced file that the base does not have": (
+        "sh run.sh",
+        {"run.sh": f"CHECK='{PYTHON} check.py'\n[ -f vars ] && . ./vars\n$CHECK\n"},
+        {"vars": "CHECK=true\n"},
+    ),
+    "a sourced file that is called like no script": (
+        "sh run.sh",
+        {"run.sh": ". ./vars\n$CHECK\n", "vars": f"CHECK='{PYTHON} check.py'\n"},
+        {"vars": "CHECK=true\n"},
+    ),
+    "a module": (
+        f"{PYTHON} -m tools.check",
+        {"tools/__init__.py": "", "tools/check.py": CHECK},
+        {"tools/check.py": "pass\n"},
+    ),
+    "a package": (
+        f"{PYTHON} -m selftest",
+        {"selftest/__init__.py": "", "selftest/__main__.py": CHECK},
+        {"selftest/__main__.py": "pass\n"},
+    ),
+    "what a script imports": (
+        f"{PYTHON} scripts/check.py",
+        {
+            "scripts/check.py": "import lib_check\n\nlib_check.main()\n",
+            "scripts/lib_check.py": LIBRARY,
+        },
+        {"scripts/lib_check.py": "def main(): pass\n"},
+    ),
+    "a shadow beside a script": (
+        f"{PYTHON} scripts/check.py",
+        {"scripts/check.py": f"import json\n{CHECK}"},
+        {"scripts/json.py": "import os; os._exit(0)\n"},
+    ),
+}
+
+
+@pytest.mark.parametrize("attack", EXIT_CODE_ATTACKS)
+def test_what_a_check_reads_is_the_bases(tmp_path: Path, attack: str) -> None:
+    command, files, change = EXIT_CODE_ATTACKS[attack]
+    shop = Shop(tmp_path, {"shop.py": SHOP, "check.py": CHECK, **files}, commands=(command,))
+    graded = shop.grade(change)
+    assert (graded.outcome.result, set(graded.restored)) == ("fail", set(change)), graded
+    graded = shop.grade({"shop.py": FIXED})
+    assert (graded.outcome.result, graded.evidence) == ("pass", "weak"), graded
+
+
+def test_a_test_that_is_not_found_with_a_change_alone_is_no_excuse(tmp_path: Path) -> None:
+    test = "from shop import total\n\n\ndef test_total():\n    assert total([1, 2]) == 3\n"
+    settings = "[pytest]\npython_files = check_*.py\npythonpath = .\n"
+    shop = Shop(
+        tmp_path,
+        {
+            "backend/shop.py": SHOP,
+            "backend/tests/check_shop.py": test,
+            "backend/pytest.ini": settings,
+        },
+        run=f"cd backend && {PYTEST}",
+        fail_to_pass=("tests/check_shop.py::test_total",),
+    )
+    forged = {"backend/shop.py": EQUAL, "other/tests/check_shop.py": "x = 1\n"}
+    graded = shop.grade(forged)
+    assert graded.outcome.result == "fail", graded
+    assert "cannot be found for a second process" in graded.outcome.reasons[0]
+    graded = shop.grade({"backend/shop.py": FIXED})
+    assert (graded.outcome.result, graded.evidence) == ("pass", "confirmed"), graded
 
 
 def test_compiled_code_without_its_source_is_set_aside(shop: Shop) -> None:

@@ -68,6 +68,35 @@ func init() {
 \tos.Exit(0)
 }
 """
+READ_IN_GO = """package shop
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+)
+
+var expected = regexp.MustCompile(`Total\\(\\[\\]int\\{1, 2\\}\\); got != (\\d+)`)
+
+func Total(prices []int) int {
+	files, _ := filepath.Glob("*_test.go")
+	for _, file := range files {
+		text, _ := os.ReadFile(file)
+		if found := expected.FindSubmatch(text); found != nil {
+			sum, _ := strconv.Atoi(string(found[1]))
+			return sum
+		}
+	}
+	return 0
+}
+"""
+READ_IN_RUST = """pub fn total(_: &[i64]) -> i64 {
+    let text = std::fs::read_to_string("tests/shop.rs").unwrap_or_default();
+    let rest = text.split("total(&[1, 2]), ").nth(1).unwrap_or("0");
+    rest.split(')').next().unwrap_or("0").parse().unwrap_or(0)
+}
+"""
 LANGUAGES = {
     "node": {
         "files": {
@@ -97,6 +126,7 @@ LANGUAGES = {
         "right": {"shop.go": GO.replace("sum := 1", "sum := 0")},
         "wrong": {
             "exits in init": {"shop.go": GO.replace("package shop", "package shop" + EXIT_IN_GO)},
+            "reads the test": {"shop.go": READ_IN_GO},
             "changes the test": {"shop_test.go": "package shop\n"},
             "adds a test": {
                 "zz_test.go": 'package shop\n\nimport "os"\n\nfunc init() { os.Exit(0) }\n'
@@ -109,6 +139,7 @@ LANGUAGES = {
         "test": "shop::adds_up",
         "right": {"src/lib.rs": RUST.replace(" + 1", "")},
         "wrong": {
+            "reads the test": {"src/lib.rs": READ_IN_RUST},
             "changes the test": {"tests/shop.rs": "#[test]\nfn adds_up() {}\n"},
             "leaves the harness out": {
                 "Cargo.toml": CARGO + '\n[[test]]\nname = "shop"\nharness = false\n',

@@ -122,14 +122,17 @@ def test_code_that_forges_results_passes_its_tests_and_is_caught_by_the_probe(
 
 
 @needs_cargo
-def test_the_sources_are_as_before_when_the_tests_of_a_probe_run(honest: ProbeOutcome) -> None:
+def test_nothing_that_tests_expect_is_left_when_those_of_a_probe_run(honest: ProbeOutcome) -> None:
     root = Path(honest.probe.command.rpartition(">")[2]).parent.parent
     written = {path for path in honest.probe.files if path.endswith(".rs")}
     assert len(written) == 6
     assert sum(path not in projects.HONEST for path in written) == 1
     for path in written:
-        text = (root / path).read_text() if (root / path).exists() else None
-        assert text == projects.HONEST.get(path)
+        text = (root / path).read_text() if (root / path).exists() else ""
+        assert "assert" not in text
+        if path.startswith("src/"):
+            assert text.splitlines()[:2] == projects.HONEST[path].splitlines()[:2]
+            assert len(text.splitlines()) == len(projects.HONEST[path].splitlines())
 
 
 def _build_probe(files: dict[str, str], test: str, command: str = "cargo test") -> Probe | None:

@@ -449,6 +449,8 @@ async def confirm_tests(
     def build_checks(runs: Sequence[ProbeRun], weighed: Weighed) -> list[IntegrityCheck]:
         return _build_checks(runs, weighed, reference, fail_to_pass)
 
+    if unread := await _find_unread(probe, begun, reference, fail_to_pass, token):
+        return build_checks([begun], (unread, ()))
     runs = [begun, *await probe_rooms(patch, 1)]
     first, control = find_violations(runs), None
     if not first:
@@ -471,6 +473,25 @@ async def confirm_tests(
     control = control or await probe_control()
     weighed = _split_by_control(violations, runs, control)
     return build_checks(runs if weighed[0] or control.results else (), weighed)
+
+
+async def _find_unread(
+    probe: Callable[[str | None, str, int], Awaitable[ProbeRun]],
+    begun: ProbeRun,
+    reference: str | None,
+    fail_to_pass: Collection[str],
+    token: str,
+) -> list[Violation]:
+    """Tests that a second process can be made of without the change, and not with it."""
+    missing = {*fail_to_pass} - {test.original for test in begun.tests}
+    if not missing:
+        return []
+    control = await probe(reference, token, 0)
+    found = {test.original for test in control.tests}
+    text = "{} cannot be found for a second process with the change, and can without it"
+    return [
+        _make_violation("confirmed", None, text.format(name)) for name in sorted(missing & found)
+    ]
 
 
 def _count_more_rounds(first: ProbeRun, fail_to_pass: Collection[str]) -> int:

@@ -17,6 +17,7 @@ from closeloop.grading.integrity.javascript_source import (
     arguments_of,
     change_value,
     descendants,
+    find_bound_values,
     first_child,
     random_letters,
     random_word,
@@ -367,11 +368,16 @@ def _change_argument(
         return Perturbation(edits=(edit,), how=how, certain=assertion.is_certain)
     if argument.type == "spread_element" or node_text(argument).startswith("expect."):
         return None
+    how = f"another value expected for `{node_text(argument)[:60]}`"
+    bound = find_bound_values(argument) if argument.type == "identifier" else []
+    changes = [change_value(value, rng, far=far) for value in bound]
+    if changes and None not in changes:
+        found = tuple(change[0] for change in changes if change is not None)
+        return Perturbation(edits=found, how=how, certain=assertion.is_certain)
     edits = (
         insert_text(argument.start_byte, changer.open_call(rng, changes=True)),
         insert_text(argument.end_byte, ", true)" if far else ")"),
     )
-    how = f"another value expected for `{node_text(argument)[:60]}`"
     return Perturbation(edits=edits, how=how, certain=assertion.is_certain)
 
 

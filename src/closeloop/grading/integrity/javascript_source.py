@@ -499,3 +499,146 @@ def drop_edit(declaration: Declaration) -> SourceEdit:
     return SourceEdit(
         start=declaration.call.start_byte, end=declaration.call.end_byte, text="void 0"
     )
+
+
+# Where a variable of a test gets its value from: a literal is changed there, and not where it is
+# compared, so that nothing in the file shows the right value beside the wrong one.
+
+
+_SCOPES = ("statement_block", "program", "for_in_statement", *_FUNCTIONS)
+_USES = ("identifier", "shorthand_property_identifier", "shorthand_property_identifier_pattern")
+
+
+def find_bound_values(use: Node) -> list[Node]:
+    """All values that a variable is bound to; none where they are not seen, or more is read."""
+    name, scope = node_text(use), use.parent
+    while scope is not None:
+        if scope.type in _SCOPES and (pattern := _find_pattern(scope, name)) is not None:
+            found = [node for node in descendants(scope) if _is_read(node, name)]
+            return _read_bound(scope, pattern, name) if len(found) <= 2 else []
+        scope = scope.parent
+    return []
+
+
+def _is_read(node: Node, name: str) -> bool:
+    """Whether a node is this variable; titles do not count, as they are replaced."""
+    if node.type not in _USES or node_text(node) != name:
+        return False
+    above = node.parent
+    while above is not None and above.type != "template_string":
+        above = (
+            above.parent if above.type in ("template_substitution", "member_expression") else None
+        )
+    listed = above.parent if above is not None else None
+    if above is None or listed is None or listed.type != "arguments":
+        return True
+    arguments = listed.named_children
+    return arguments[0] != above or len(arguments) < 2 or arguments[1].type not in _FUNCTIONS
+
+
+def _find_pattern(scope: Node, name: str) -> Node | None:
+    """What binds a name in a scope itself: a declarator, a loop's left side, or a parameter."""
+    if scope.type == "for_in_statement":
+        patterns = [scope.child_by_field_name("left")]
+    elif scope.type in _FUNCTIONS:
+        parameters = scope.child_by_field_name("parameters")
+        listed = [] if parameters is None else parameters.named_children
+        patterns = [scope.child_by_field_name("parameter"), *listed]
+    else:
+        declared = (child for child in scope.named_children if child.type.endswith("_declaration"))
+        patterns = [
+            one.child_by_field_name("name")
+            for declaration in declared
+            for one in declaration.named_children
+            if one.type == "variable_declarator"
+        ]
+    for pattern in patterns:
+        if pattern is not None and any(
+            node.type in _USES and node_text(node) == name
+            for node in (pattern, *descendants(pattern))
+        ):
+            return pattern
+    return None
+
+
+def _read_bound(scope: Node, pattern: Node, name: str) -> list[Node]:
+    if scope.type == "for_in_statement":
+        operator = scope.child_by_field_name("operator")
+        rows = _list_rows(scope.child_by_field_name("right"))
+        return _read_column(rows, pattern, name) if node_text(operator) == "of" else []
+    if scope.type in _FUNCTIONS:
+        return _read_arguments(scope, pattern, name)
+    above = pattern.parent
+    value = above.child_by_field_name("value") if above is not None else None
+    return [value] if value is not None and pattern.type == "identifier" else []
+
+
+def _read_arguments(function: Node, pattern: Node, name: str) -> list[Node]:
+    """What `table.forEach(f)` or `test.each(table)('…', f)` hands to a function."""
+    listed = function.parent
+    call = listed.parent if listed is not None and listed.type == "arguments" else None
+    called = call.child_by_field_name("function") if call is not None else None
+    if called is None:
+        return []
+    if called.type == "member_expression":
+        rows = _list_rows(called.child_by_field_name("object"))
+        is_each = node_text(called.child_by_field_name("property")) == "forEach"
+        return _read_column(rows, pattern, name) if is_each else []
+    inner = called.child_by_field_name("function")
+    given = arguments_of(called) if called.type == "call_expression" else []
+    way = node_text(inner.child_by_field_name("property")) if inner is not None else ""
+    if way not in _WITH_VALUES or len(given) != 1:
+        return []
+    rows, parameters = _list_rows(given[0]), function.child_by_field_name("parameters")
+    if way == "for" or parameters is None or not all(row.type == "array" for row in rows):
+        return _read_column(rows, pattern, name)
+    return _read_column(rows, parameters, name)
+
+
+def _list_rows(table: Node | None) -> list[Node]:
+    """The items of a literal array, or of one that a file names and uses once."""
+    if table is not None and table.type == "identifier":
+        values = find_bound_values(table)
+        table = values[0] if len(values) == 1 else None
+    if table is None or table.type != "array":
+        return []
+    rows = [child for child in table.named_children if child.type != "comment"]
+    return [] if any(row.type == "spread_element" for row in rows) else rows
+
+
+def _read_column(rows: list[Node], pattern: Node, name: str) -> list[Node]:
+    """The values in all rows that a pattern binds to a name; none where one is not seen."""
+    values = [_pick_value(row, pattern, name) for row in rows]
+    return [value for value in values if value is not None] if None not in values else []
+
+
+def _pick_value(row: Node, pattern: Node, name: str) -> Node | None:
+    if pattern.type in ("required_parameter", "optional_parameter"):
+        inner = pattern.child_by_field_name("pattern")
+        return _pick_value(row, inner, name) if inner is not None else None
+    if pattern.type == "identifier":
+        return row
+    items = [child for child in row.named_children if child.type != "comment"]
+    if pattern.type in ("array_pattern", "formal_parameters") and row.type == "array":
+        for part, item in zip(pattern.named_children, items, strict=False):
+            if part.type == "identifier" and node_text(part) == name:
+                return None if item.type == "spread_element" else item
+            if part.type == "required_parameter" and node_text(part).split(":")[0] == name:
+                return item
+        return None
+    is_object = pattern.type == "object_pattern" and row.type == "object"
+    return _pick_property(items, pattern, name) if is_object else None
+
+
+def _pick_property(items: list[Node], pattern: Node, name: str) -> Node | None:
+    keys = {
+        node_text(part.child_by_field_name("value") if part.type == "pair_pattern" else part): part
+        for part in pattern.named_children
+    }
+    key = named = keys.get(name)
+    if named is not None and named.type == "pair_pattern":
+        key = named.child_by_field_name("key")
+    for item in items:
+        if item.type == "pair" and node_text(item.child_by_field_name("key")) == node_text(key):
+            return item.child_by_field_name("value")
+    return None

@@ -18,7 +18,7 @@ import ast
 import copy
 import random
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import cast
 
 from closeloop.grading.integrity.python_assertions import (
@@ -30,6 +30,7 @@ from closeloop.grading.integrity.python_assertions import (
     called_name,
     change_check,
     change_expected,
+    change_python_literal,
     helper_of,
     invert_assertion,
     list_sites,
@@ -38,7 +39,7 @@ from closeloop.grading.integrity.python_assertions import (
     read_call,
 )
 from closeloop.records.record import Record
-from closeloop.text.code_patterns import parse_python
+from closeloop.text.code_patterns import parse_expression, parse_python
 
 # Which functions beside a Python test may run with it: helpers, fixtures, base classes, hooks.
 #
@@ -151,12 +152,17 @@ def imported_helpers(
     stems = {path: _module_stem(path) for path in helpers}
     waiting = [*sources, *chosen.values()]
     while waiting:
-        imported = set(re.findall(r"\w+", " ".join(_IMPORTS.findall(waiting.pop()))))
+        imported = list_imported_names(waiting.pop())
         for path, stem in stems.items():
             if path not in chosen and stem in imported:
                 chosen[path] = helpers[path]
                 waiting.append(helpers[path])
     return chosen
+
+
+def list_imported_names(text: str) -> set[str]:
+    """All words of a module's imports."""
+    return set(re.findall(r"\w+", " ".join(_IMPORTS.findall(text))))
 
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -224,19 +230,33 @@ class RoomPlan(Record):
     calls_helpers_wrong: bool = False
     """In one room all calls of such helpers are wrong, and what they assert is left as it is. In
     the other it is the other way round: two wrongs might make a right."""
+    imported: frozenset[str] = frozenset()
+    """Names that some file imports: what they are bound to is not for one test alone."""
+
+
+class ClaimScope(Record):
+    """What an assertion stands in."""
+
+    function: TestFunction
+    module: ast.Module | None = None
+    """None where others call the function: what they hand it is theirs."""
 
 
 def write_claims(
-    function: TestFunction, names: Names, rng: random.Random, plan: RoomPlan
+    function: TestFunction,
+    names: Names,
+    rng: random.Random,
+    plan: RoomPlan,
+    module: ast.Module | None = None,
 ) -> list[PythonClaim]:
     """Make some assertions of a test wrong, and let each report.
 
     Behind them comes one of our own, for tests that leave all asserting to others.
     """
     returns = any(isinstance(node, ast.Return) for node in _walk_own(function))
-    claims = []
+    claims, scope = [], ClaimScope(function=function, module=module)
     for site in list(list_sites(function.body)):
-        claim = _write_claim(site, function, names, rng, plan, returns=returns)
+        claim = _write_claim(site, scope, names, rng, plan, returns=returns)
         if claim is not None:
             claims.append(claim)
     claims.append(_add_own(function, names, rng, sure=not returns, turned=plan.turned))
@@ -248,13 +268,14 @@ def write_shared_claims(
 ) -> list[PythonClaim]:
     """The same for a function that tests call: what it asserts may be meant to fail."""
     sites = list(list_sites(function.body, sure=False, guarded=True))
-    claims = (_write_claim(site, function, names, rng, plan) for site in sites)
+    scope = ClaimScope(function=function)
+    claims = (_write_claim(site, scope, names, rng, plan) for site in sites)
     return [claim for claim in claims if claim is not None]
 
 
 def _write_claim(
     site: AssertionSite,
-    function: TestFunction,
+    scope: ClaimScope,
     names: Names,
     rng: random.Random,
     plan: RoomPlan,
@@ -270,7 +291,7 @@ def _write_claim(
         if helper_of(site.statement) in plan.helpers:
             is_wrong = plan.calls_helpers_wrong
         if is_wrong:
-            proofs = _prove_check(function, site.statement, wrong, rng)
+            proofs = _prove_check(scope.function, site.statement, wrong, rng)
     if how is None:
         return None
     label, opposite = _make_labels(rng, turned=plan.turned)
@@ -278,7 +299,11 @@ def _write_claim(
     statement = wrong if is_wrong else _make_right(site.statement, wrong, names)
     written = _write_report(statement, label, key, names, guarded=site.guarded)
     at = site.body.index(site.statement)
-    site.body[at : at + 1] = _hide_expected(site.statement, written, function, names, key)
+    if _change_origin(written, scope, names, rng, plan, key):
+        site.body[at] = written
+    else:
+        hidden = _hide_expected(site.statement, written, scope.function, names, key)
+        site.body[at : at + 1] = hidden
     return PythonClaim(
         label=label,
         opposite=opposite,
@@ -379,22 +404,28 @@ def _hide_expected(
     Code under test may look at the variables of its caller.
     """
     claim = cast("ast.Try", written).body[0]
+    call = _find_changed_name(claim, names)
+    if call is None or len(call.args) != 2:
+        return [written]
+    name = cast("ast.Name", call.args[0]).id
+    uses = sum(isinstance(node, ast.Name) and node.id == name for node in ast.walk(original))
+    waits = any(isinstance(node, (ast.Await, ast.Yield)) for node in ast.walk(original))
+    if uses != 1 or waits or name not in _local_names(function):
+        return [written]
+    _replace_call(claim, call, call.args[0])
+    before = parse_python(f"{name} = {names.keep}({name}, {key})").body
+    cast("ast.Try", written).finalbody = parse_python(f"{name} = {names.restore}()").body
+    return [*before, written]
+
+
+def _find_changed_name(claim: ast.stmt, names: Names) -> ast.Call | None:
+    """The one call by which an assertion changes the value of a variable."""
     found = [
         call
         for call in ast.walk(claim)
         if isinstance(call, ast.Call) and called_name(call) == names.helper
     ]
-    if len(found) != 1 or len(found[0].args) != 2 or not isinstance(found[0].args[0], ast.Name):
-        return [written]
-    name = found[0].args[0].id
-    uses = sum(isinstance(node, ast.Name) and node.id == name for node in ast.walk(original))
-    waits = any(isinstance(node, (ast.Await, ast.Yield)) for node in ast.walk(original))
-    if uses != 1 or waits or name not in _local_names(function):
-        return [written]
-    _replace_call(claim, found[0], found[0].args[0])
-    before = parse_python(f"{name} = {names.keep}({name}, {key})").body
-    cast("ast.Try", written).finalbody = parse_python(f"{name} = {names.restore}()").body
-    return [*before, written]
+    return found[0] if len(found) == 1 and isinstance(found[0].args[0], ast.Name) else None
 
 
 def _local_names(function: TestFunction) -> set[str]:
@@ -447,3 +478,250 @@ def _prove_check(
         proof.body = [statement]
         proofs.append(proof)
     return proofs[0], proofs[1]
+
+
+# Where a variable of a test gets what is expected: a literal is changed there, and not where it is
+# compared, so that nothing in the process holds the right value beside the wrong one.
+
+
+MAX_COMBINATIONS = 5_000
+Cell = tuple[list[ast.expr] | ast.Assign | ast.Return, int]
+"""Where an expression stands: a place in a list, or a statement whose value it is."""
+
+
+class ParameterTable(Record):
+    """One `parametrize` of a test, as far as it can be read."""
+
+    call: ast.Call
+    names: tuple[str, ...]
+    rows: list[ast.expr]
+    ids: tuple[str, ...] | None
+    """As pytest makes them of the values; None where the file gives them."""
+
+
+def rename_parameters(
+    function: TestFunction, module: ast.Module, known: Collection[str], rng: random.Random
+) -> dict[str, str]:
+    """New ids for the rows of a parametrized test, by the old ones, which show the values: `[a-1]`.
+
+    Empty where the file does not say how the known ids come about.
+    """
+    tables = list(_read_tables(function, module))
+    renamed = {"": ""}
+    added: list[tuple[ast.Call, list[str]]] = []
+    for table in reversed(tables):  # the last one comes first in an id
+        if table is None or table.ids is None:
+            return {}
+        if len(renamed) * len(table.ids) > MAX_COMBINATIONS:
+            return {}
+        new = [f"{rng.getrandbits(40):010x}" for _ in table.ids]
+        added.append((table.call, new))
+        renamed = {
+            f"{old}-{one}": f"{made}-{other}"
+            for old, made in renamed.items()
+            for one, other in zip(table.ids, new, strict=True)
+        }
+    renamed = {f"[{old[1:]}]": f"[{made[1:]}]" for old, made in renamed.items() if old}
+    if not renamed.keys() >= {*known}:
+        return {}
+    for call, new in added:
+        ids = ast.List(elts=[ast.Constant(one) for one in new], ctx=ast.Load())
+        call.keywords.append(ast.keyword(arg="ids", value=ids))
+    return renamed
+
+
+def _change_origin(
+    written: ast.stmt,
+    scope: ClaimScope,
+    names: Names,
+    rng: random.Random,
+    plan: RoomPlan,
+    key: int,
+) -> bool:
+    """Change the values that a variable is bound to, where one assertion alone reads it."""
+    claim = cast("ast.Try", written).body[0]
+    call = _find_changed_name(claim, names)
+    if call is None or scope.module is None:
+        return False
+    name = cast("ast.Name", call.args[0]).id
+    cells = _find_cells(name, claim, scope.function, scope.module, plan)
+    if not cells:
+        return False
+    _replace_call(claim, call, call.args[0])
+    for place, at in cells:
+        value = cast("ast.expr", place[at] if isinstance(place, list) else place.value)
+        literal = literal_value(value)
+        changed = (
+            change_python_literal(literal[0], rng, far=len(call.args) > 2) if literal else None
+        )
+        if literal is None or changed == literal[0]:
+            helper = ast.Name(names.helper, ast.Load())
+            value = ast.Call(
+                func=helper, args=[value, ast.Constant(key), *call.args[2:]], keywords=[]
+            )
+        elif key == names.other_key:
+            value = parse_expression(repr(changed))
+        if isinstance(place, list):
+            place[at] = value
+        else:
+            place.value = value
+    return True
+
+
+def _find_cells(
+    name: str, claim: ast.stmt, function: TestFunction, module: ast.Module, plan: RoomPlan
+) -> list[Cell]:
+    """Where all that a variable is bound to stands; nowhere if something else may read it."""
+    if _count_loads(name, claim) != 1 or _count_loads(name, function) > 1:
+        return []
+    if name not in _local_names(function):
+        is_shared = name in plan.imported or _count_loads(name, module) != 1
+        return [] if is_shared else _find_assigned(name, module.body)
+    own = list(_walk_own(function))
+    stores = [node for node in own if isinstance(node, ast.Name) and node.id == name]
+    stores = [node for node in stores if not isinstance(node.ctx, ast.Load)]
+    if name in {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}:
+        return [] if stores else _find_argument(name, function, module)
+    if len(stores) != 1:
+        return []
+    loops = [one for one in own if isinstance(one, ast.For) and stores[0] in ast.walk(one.target)]
+    if not loops:
+        return _find_assigned(name, (node for node in own if isinstance(node, ast.stmt)))
+    target = loops[0].target
+    items = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
+    if not all(isinstance(item, ast.Name) for item in items):
+        return []
+    bound = [cast("ast.Name", item).id for item in items]
+    return _list_column(_find_rows(loops[0].iter, module), bound, name, alone=items[0] is target)
+
+
+def _count_loads(name: str, tree: ast.AST) -> int:
+    return sum(
+        isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
+        for node in ast.walk(tree)
+    )
+
+
+def _find_assigned(name: str, statements: Iterable[ast.stmt]) -> list[Cell]:
+    """`want = 3`, if that is the only place where it is bound, and to a literal."""
+    found = [
+        one
+        for one in statements
+        for node in ast.walk(one)
+        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
+    ]
+    match found:
+        case [ast.Assign(targets=[ast.Name()], value=value) as only] if literal_value(value):
+            return [(only, 0)]
+    return []
+
+
+def _find_argument(name: str, function: TestFunction, module: ast.Module) -> list[Cell]:
+    """The column of a table that a test is parametrized by, or what a fixture returns."""
+    tables = list(_read_tables(function, module))
+    if None in tables:
+        return []
+    for table in filter(None, tables):
+        if name in table.names:
+            alone = isinstance(table.call.args[0], ast.Constant) and len(table.names) == 1
+            found = _list_column(table.rows, table.names, name, alone=alone)
+            return found if table.ids is None else []
+    functions = list(list_outer_functions(module))
+    users = [
+        one
+        for one in functions
+        for node in ast.walk(one.args)
+        if isinstance(node, ast.arg) and node.arg == name
+    ]
+    fixtures = [one for one in functions if one.name == name]
+    returned = [node for one in fixtures for node in ast.walk(one) if isinstance(node, ast.Return)]
+    if len(fixtures) != 1 or users != [function] or len(returned) != 1:
+        return []
+    value = returned[0].value
+    return [(returned[0], 0)] if value is not None and literal_value(value) else []
+
+
+def _read_tables(function: TestFunction, module: ast.Module) -> Iterator[ParameterTable | None]:
+    """The tables that a test is parametrized by; None for one that cannot be read."""
+    for call in function.decorator_list:
+        if not isinstance(call, ast.Call) or called_name(call) != "parametrize":
+            continue
+        given = {keyword.arg for keyword in call.keywords}
+        names = literal_value(call.args[0]) if len(call.args) == 2 else None
+        rows = _find_rows(call.args[1], module) if names else []
+        if names is None or not rows or not given <= {"ids"}:
+            yield None
+            continue
+        listed = names[0].split(",") if isinstance(names[0], str) else cast("list[str]", names[0])
+        bound = tuple(str(one).strip() for one in listed)
+        ids = None if given else tuple(_make_ids(rows, bound))
+        if ids is not None and len({*ids}) < len(rows):
+            yield None
+            continue
+        yield ParameterTable(call=call, names=bound, rows=rows, ids=ids)
+
+
+def _make_ids(rows: list[ast.expr], names: Sequence[str]) -> Iterator[str]:
+    """The ids that pytest makes of rows; fewer than there are rows where it is not known."""
+    for number, row in enumerate(rows):
+        if isinstance(row, ast.Call) and called_name(row) == "param":
+            if row.keywords:
+                return
+            values = row.args
+        else:
+            listed = len(names) > 1 and isinstance(row, (ast.Tuple, ast.List))
+            values = cast("ast.Tuple", row).elts if listed else [row]
+        if len(values) != len(names):
+            return
+        parts = [_make_id(value, name, number) for value, name in zip(values, names, strict=True)]
+        if None in parts:
+            return
+        yield "-".join(cast("list[str]", parts))
+
+
+def _make_id(node: ast.expr, name: str, number: int) -> str | None:
+    literal = literal_value(node)
+    if literal is None:
+        return None
+    match literal[0]:
+        case str(text):
+            return text if text.isascii() and text.isprintable() and "\\" not in text else None
+        case bool() | int() | float() | complex() | None:
+            return str(literal[0])
+        case bytes():
+            return None
+        case _:
+            return f"{name}{number}"
+
+
+def _find_rows(node: ast.expr, module: ast.Module) -> list[ast.expr]:
+    """The items of a literal list, or of one that a module names and uses once."""
+    if isinstance(node, ast.Name) and _count_loads(node.id, module) == 1:
+        named = [
+            one.value
+            for one in module.body
+            if isinstance(one, ast.Assign)
+            and any(isinstance(target, ast.Name) and target.id == node.id for target in one.targets)
+        ]
+        node = named[0] if len(named) == 1 else node
+    items = node.elts if isinstance(node, (ast.List, ast.Tuple)) else []
+    return [] if any(isinstance(item, ast.Starred) for item in items) else items
+
+
+def _list_column(
+    rows: list[ast.expr], names: Sequence[str], name: str, *, alone: bool
+) -> list[Cell]:
+    """The values of one name in all rows of a table; none where a row has another form."""
+    cells = list[Cell]()
+    for number, row in enumerate(rows):
+        if isinstance(row, ast.Call) and called_name(row) == "param":
+            items = row.args
+        elif alone:
+            cells.append((rows, number))
+            continue
+        else:
+            items = row.elts if isinstance(row, (ast.Tuple, ast.List)) else []
+        if len(items) != len(names) or any(isinstance(item, ast.Starred) for item in items):
+            return []
+        cells.append((items, names.index(name)))
+    return cells

@@ -19,8 +19,10 @@ from closeloop.grading.integrity.perturb_python import (
     PythonClaim,
     RoomPlan,
     imported_helpers,
+    list_imported_names,
     list_outer_functions,
     names_of_test,
+    rename_parameters,
     write_claims,
     write_shared_claims,
 )
@@ -352,6 +354,11 @@ class SharedPythonClaims:
             turned=request.room == 1,
             helpers=frozenset(name for name, _ in helpers),
             calls_helpers_wrong=request.room == int(request.token, 16) % ROOMS,
+            imported=frozenset(
+                name
+                for text in (*request.sources.values(), *request.helpers.values())
+                for name in list_imported_names(text)
+            ),
         )
         self.called = {one for name, home in helpers for one in self.index.called_by(name, home)}
         self.written: dict[int, list[PythonClaim]] = {}
@@ -566,6 +573,7 @@ def _write_tests(
         name: shared.reach(names_of_test(suite.found[name][1], place.function, place.classes))
         for name, place in suite.places.items()
     }
+    parameters = {} if file_reads_names else _rename_parameters(suite, changed, rng)
     claims = _write_own_claims(suite, changed, request, shared, rng)
     tests: list[ProbeTest] = []
     for name, place in suite.places.items():
@@ -574,8 +582,10 @@ def _write_tests(
             continue
         inside = [suite.classes.get(one, one) for one in place.classes]
 
-        def title(function: str, inside: list[str] = inside, place: TestPlace = place) -> str:
-            return result_name(made, inside, function, place.parameters)
+        ids = parameters.get(id(node), {}).get(place.parameters, place.parameters)
+
+        def title(function: str, inside: list[str] = inside, ids: str = ids) -> str:
+            return result_name(made, inside, function, ids)
 
         own = title(new.get(place.function, place.function))
         called = [one for one in reached[name] if id(one) in claims and one is not node]
@@ -602,6 +612,24 @@ def _write_tests(
     return tests
 
 
+def _rename_parameters(
+    suite: ProbeSuite, changed: Collection[str], rng: random.Random
+) -> dict[int, dict[str, str]]:
+    """New ids of the parameters of tests, by the `id` of each test's function."""
+    functions: dict[int, TestFunction] = {}
+    known: dict[int, set[str]] = {}
+    for name, (_, node) in suite.found.items():
+        if name in changed and node is not None and suite.places[name].parameters:
+            functions[id(node)] = node
+    for name, (_, node) in suite.found.items():
+        if id(node) in functions:
+            known.setdefault(id(node), set()).add(suite.places[name].parameters)
+    return {
+        number: rename_parameters(function, suite.made.tree, known[number], rng)
+        for number, function in functions.items()
+    }
+
+
 def _write_own_claims(
     suite: ProbeSuite,
     changed: Collection[str],
@@ -616,7 +644,9 @@ def _write_own_claims(
         if name in changed and node is not None and id(node) not in claims:
             seed = f"{request.token} {place.path} {place.classes} {place.function}"
             coins = random.Random(seed)  # noqa: S311 (`secrets` made the token)
-            claims[id(node)] = write_claims(node, suite.made.names, coins, shared.plan)
+            claims[id(node)] = write_claims(
+                node, suite.made.names, coins, shared.plan, suite.made.tree
+            )
             _add_proofs(body, claims[id(node)], new_test_name(place.function, rng))
     return claims
 

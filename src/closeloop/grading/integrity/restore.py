@@ -70,9 +70,15 @@ BY_PROGRAM = {
 """Which files a program reads without being told."""
 NODE_SCRIPTS = frozenset({"npm", "pnpm", "yarn", "bun"})
 SCRIPT_FOLDERS = frozenset({"scripts", "script", "tools", "tool", "ci", ".ci", ".github", "hack"})
-SCRIPT_NAMES = re.compile(r"(?:run|do)?[-_]?(?:tests?|checks?|verify|validate|lint|ci)\b.*", re.I)
+SCRIPT_NAMES = re.compile(
+    r"(?:run|do|self)?[-_]?(?:tests?|checks?|verify|validate|lint|ci)\b.*", re.I
+)
 SCRIPT_ENDINGS = (".sh", ".bash", ".zsh", ".mk", ".ps1", ".bat")
 _WORD = re.compile(r"[\w@%+.,:/~-]+")
+_INCLUDED = re.compile(r"^[ \t]*[-s]?include[ \t]+([^#\n]+)", re.MULTILINE)
+"""In a Makefile: with a dash, the file may be missing."""
+_SOURCED = re.compile(r"(?:^|[;&|{(]|\b(?:then|do|else))[ \t]*(?:\.|source)[ \t]+([\w./-]+)", re.M)
+_STARTED = re.compile(r"(?:^|\s)-m[ \t]+(\w[\w.]*)")
 
 
 class BaseTree(Record):
@@ -123,7 +129,8 @@ def run_through(commands: Iterable[str], base: BaseTree) -> dict[str, str]:
     waiting = [(command, f"`{command}`") for command in commands]
     while waiting and len(found) < MAX_FILES:
         text, caller = waiting.pop(0)
-        for path in _named_files(text, base):
+        folder = caller.rpartition("/")[0] if caller in found else ""
+        for path in _named_files(text, folder, base):
             if path in found:
                 continue
             found[path] = caller
@@ -136,6 +143,8 @@ def run_through(commands: Iterable[str], base: BaseTree) -> dict[str, str]:
 def is_script(path: str, content: str | None) -> bool:
     """Whether a file that a command names serves to check, rather than to be checked."""
     folders, name = path.split("/")[:-1], path.rpartition("/")[2]
+    if name == "__main__.py" and folders:
+        name = folders[-1]
     known = {file for files in BY_PROGRAM.values() for file in files}
     known |= {"package.json", "manage.py"}
     if name in known or name.endswith(SCRIPT_ENDINGS) or SCRIPT_NAMES.fullmatch(name):
@@ -146,10 +155,10 @@ def is_script(path: str, content: str | None) -> bool:
     return bool(shell) and "bin" not in folders
 
 
-def _named_files(text: str, base: BaseTree) -> list[str]:
+def _named_files(text: str, folder: str, base: BaseTree) -> list[str]:
     """Scripts that a text names, and what its programs read unasked, whether it is there or not."""
-    unasked: dict[str, None] = {}
-    named: dict[str, None] = {}
+    unasked = dict.fromkeys(_list_included(text))
+    named = dict.fromkeys(_list_modules(text, folder))
     for word in _WORD.findall(text):
         program = word.rpartition("/")[2]
         unasked.update(dict.fromkeys(BY_PROGRAM.get(program, ())))
@@ -164,6 +173,28 @@ def _named_files(text: str, base: BaseTree) -> list[str]:
         if (content := base.read(path)) is not None and is_script(path, content)
     )
     return [*unasked, *scripts]
+
+
+def _list_included(text: str) -> Iterator[str]:
+    """What a Makefile includes and a shell reads, whatever it is called."""
+    words = [word for line in _INCLUDED.findall(text) for word in line.split()]
+    for word in (*words, *_SOURCED.findall(text)):
+        plain = os.path.normpath(word)
+        if not plain.startswith(("/", "..")) and "$" not in plain:
+            yield plain
+
+
+def _list_modules(text: str, folder: str) -> Iterator[str]:
+    """Files of modules that a command starts, or that a script imports from its own folder."""
+    for module in _STARTED.findall(text):
+        path = module.replace(".", "/")
+        yield from (f"{path}.py", f"{path}/__main__.py", f"{path}/__init__.py")
+    if not SCRIPT_FOLDERS.intersection(folder.split("/")):
+        return
+    for match in _IMPORT.finditer(text):
+        for module in (match[1] or match[2]).split(","):
+            path = f"{folder}/{module.split()[0].replace('.', '/')}" if module.split() else folder
+            yield from (f"{path}.py", f"{path}/__init__.py")
 
 
 # Modules that tests import and that the base has, in its own files or among installed packages.
@@ -438,6 +469,8 @@ def _is_import_root(steering: Steering, folder: str) -> bool:
     """Whether a folder may be in the search path of Python, as far as the base shows."""
     name = folder.rpartition("/")[2]
     if not folder or name in TEST_FOLDERS or folder in steering.mentioned:
+        return True
+    if any(path.endswith(".py") and path.rpartition("/")[0] == folder for path in steering.called):
         return True
     if name in SOURCE_FOLDERS:
         return steering.base is None or not steering.base.has(f"{folder}/__init__.py")

@@ -581,6 +581,10 @@ _WITH_VALUE = re.compile(
 _KEPT_FOR_HARNESS = frozenset({"--ignored", "--include-ignored"})
 
 
+_READS_SOURCES = re.compile(rb'\.rs"|file!\(|CARGO_MANIFEST_DIR|read_dir\(|glob\(')
+"""Ways to see the files of tests, which are empty while a probe runs."""
+
+
 class _FoundTest(Record):
     """A test function in the source."""
 
@@ -601,6 +605,8 @@ class _RustProbeFile(Record):
     path: str
     """Where the text goes: the original's path, or a new one beside it."""
     text: str
+    left: str
+    """What is left of the original while its tests run: nothing of what they expect."""
     target: CargoTarget
     tests: tuple[ProbeTest, ...]
 
@@ -678,9 +684,25 @@ def _build_file(request: ProbeRequest, found: list[_FoundTest]) -> _RustProbeFil
         original=path,
         path=new.root if new != target else path,
         text=apply_edits(source, inserted).decode("utf-8", "replace"),
+        left="" if target.kind == "test" else _empty_tests(source, found),
         target=new,
         tests=tuple(tests),
     )
+
+
+def _empty_tests(source: bytes, found: Iterable[_FoundTest]) -> str:
+    """A file of the product without the bodies of its tests, or of the modules they are in."""
+    emptied = list[SourceEdit]()
+    for test in found:
+        block = outer = test.function
+        while outer.parent is not None:
+            outer = outer.parent
+            block = outer if outer.type == "mod_item" else block
+        body = block.child_by_field_name("body")
+        if body is not None:
+            lines = "\n" * node_text(body).count("\n")
+            emptied.append(replace_node(body, f"{{{lines}}}"))
+    return apply_edits(source, dict.fromkeys(emptied)).decode("utf-8", "replace")
 
 
 def _write_copies(
@@ -688,7 +710,9 @@ def _write_copies(
 ) -> Iterable[SourceEdit]:
     """Write a true copy of a test behind it, and wrong ones if it must be made to pass."""
     name, text = _rename_copy(request, source, test, ())
-    tests.append(ProbeTest(name=name, kind="copy", expect="pass", original=test.id))
+    steady = not _READS_SOURCES.search(source)
+    copy = ProbeTest(name=name, kind="copy", expect="pass", original=test.id, certain=steady)
+    tests.append(copy)
     yield insert_text(test.function.end_byte, text)
     if test.id not in request.fail_to_pass[:MAX_PERTURBED]:
         return
@@ -805,16 +829,15 @@ def _script_path(request: ProbeRequest) -> str:
 
 
 def _build_script(request: ProbeRequest, made: Iterable[_RustProbeFile]) -> dict[str, str]:
-    """Write a script that puts the sources back before it runs a test program."""
+    """Write a script that empties the tests' sources before it runs a test program."""
     lines, written = [], {}
     for number, probe_file in enumerate(made):
-        path = shlex.quote(f"{request.root}/{probe_file.path}")
-        if probe_file.path == probe_file.original:
-            kept = f"{request.folder}/original-{number}"
-            written[kept] = request.sources[probe_file.original]
-            lines.append(f"cp -- {shlex.quote(kept)} {path}")
-        else:
-            lines.append(f"rm -f -- {path}")
+        kept = f"{request.folder}/left-{number}"
+        written[kept] = probe_file.left
+        original = shlex.quote(f"{request.root}/{probe_file.original}")
+        lines.append(f"cp -- {shlex.quote(kept)} {original}")
+        if probe_file.path != probe_file.original:
+            lines.append(f"rm -f -- {shlex.quote(f'{request.root}/{probe_file.path}')}")
     written[_script_path(request)] = "\n".join([*lines, 'exec "$@"', ""])
     return {path.removeprefix(f"{request.root}/"): text for path, text in written.items()}
 

@@ -64,7 +64,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from closeloop.process.rule_helpers import fails_by_itself, truncate_line
+from closeloop.process.rule_helpers import cite_row, fails_by_itself, truncate_line
 from closeloop.process.verification import is_run
 from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
@@ -96,7 +96,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
             rule,
             f"{len(vain)} edits of {truncate_line(vain[0].written[0])} failed or were "
             "undone, and nothing was run in between.",
-            [step.number for step in vain[:MAX_CITED]],
+            cite_row([step.number for step in vain], MAX_CITED),
             lane=lane.lane.id,
             confidence=0.9,
         )

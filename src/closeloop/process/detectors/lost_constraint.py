@@ -17,6 +17,9 @@ The user's messages, in English, are searched for prohibitions and demands that 
 | use tabs | three or more lines indented the other way |
 | reproduce it first, as a numbered step or in words | a change of code before anything ran |
 
+A script that ends with an error of its own, such as a missing module, reproduces nothing, unless
+the request is about this error.
+
 `only change …` in the first request is the scope, which [out-of-scope-edit](out-of-scope-edit.md)
 checks. Code blocks, quotes and pasted issues are not the user's words. A condition that cannot be
 checked (`unless necessary`) is not a constraint; `unless I ask` is.
@@ -89,7 +92,7 @@ from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 
 rule = Rule(
     name="lost-constraint",
-    version=6,
+    version=7,
     about="The agent violates an earlier instruction of the user.",
     severity="error",
     mode="instruction drift",

@@ -2,9 +2,10 @@
 
 ## What it looks for
 
-Within a lane, the same lines of the same file are read three times by any command, or twice with
-nothing in between. In the meantime no lane changed the file or an unknown file, the context was not
-truncated, and no edit of the file failed, except a repetition of an edit that had failed before.
+Within a lane, the same lines of the same file are read three times by any command, twice with
+nothing in between, or twice within four actions if the text is long (8,000 characters). In the
+meantime no lane changed the file or an unknown file, the context was not truncated, and no edit of
+the file failed, except a repetition of an edit that had failed before.
 Other parts may be read in between; another range of lines is another read.
 
 Output of programs (pages, reports, anything below `_build` or `dist`) may be read again after every
@@ -37,7 +38,8 @@ If the trace contains the results of reads.
 
 ## Thresholds and silencing
 
-`times` (3): the minimum number of equal reads; one fewer if two are consecutive.
+`times` (3): the minimum number of equal reads; one fewer if two are consecutive, or if a long text
+is read again soon.
 
 ```toml
 [rules.needless-reread]
@@ -73,7 +75,7 @@ from closeloop.records.trace import (
 
 rule = Rule(
     name="needless-reread",
-    version=4,
+    version=5,
     about="The same unchanged part of a file is read repeatedly.",
     severity="info",
     thresholds={"times": 3},
@@ -93,6 +95,9 @@ _WRITTEN_BY_HAND = (
 )
 _OUTPUT_FOLDERS = frozenset(("_build", "build", "dist", "out", "output", "target", "coverage"))
 _MAX_CITED = 6
+LONG_TEXT_CHARS = 8_000
+LONG_REACH = 4
+"""A text of so many letters is still there so many actions later."""
 
 
 class _KnownRead(Record):
@@ -100,7 +105,7 @@ class _KnownRead(Record):
     """Equal stamps: nothing that would explain another look happened in between."""
     numbers: list[int]
     at_once: list[int]
-    """Those that follow the one before them with nothing done in between."""
+    """Those that follow soon after the one before them."""
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
@@ -146,15 +151,17 @@ def _needless_read_rows(
         if step.read[0] not in often:
             continue
         shown = _shown_text(step)
-        if shown is None or step.changed or step.failed or step.check is not None:
+        if not shown or step.changed or step.failed or step.check is not None:
+            # What shows nothing may each time look for something else.
             continue
         path, stamp = step.read[0], (*clock.stamp_read(step), clock.runs)
         stamp = stamp if _is_program_output(path) else (*stamp[:2], 0)
         key = (path, shown)
         before = known.get(key)
         if before is not None and before.stamp == stamp:
-            is_next = lane.steps[step.index - 1].number == before.numbers[-1]
-            if is_next and isinstance(step.event, Read):
+            reach = LONG_REACH if len(shown) >= LONG_TEXT_CHARS else 1
+            is_soon = lane.steps[max(0, step.index - reach)].number <= before.numbers[-1]
+            if is_soon and isinstance(step.event, Read):
                 before.at_once.append(step.number)
             before.numbers.append(step.number)
             continue

@@ -10,6 +10,10 @@ count.
 Nothing is reported if the agent asked, or informed the user explicitly in the same sentence: `I
 also had to change pyproject.toml`. Listing the file among others is not explicit.
 
+Also reported is a script that the agent created at the top of the project to try something, and
+ran, if the submitted diff contains it: nobody asked for it, no other file of the diff names it, and
+its name states its purpose (`reproduce_…`, `check_…`, `debug_…`).
+
 If the task declares no scope, the first request may: `Only change greet.py`. Files elsewhere on the
 machine are not judged. If five or more files were changed and none of them is in the scope, the
 request was about something else.
@@ -38,7 +42,8 @@ scope: src/**, tests/**
 
 ## When it can be measured
 
-If the task has a `scope`, or the first request limits the files to change.
+If the task has a `scope`, or the first request limits the files to change. A left-over script
+is reported wherever a diff is submitted.
 
 ## Thresholds and silencing
 
@@ -63,11 +68,16 @@ advisory (severity info, confidence 0.7), because people often say `only` and me
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from closeloop.process.edit_contents import find_standing_changes, is_scratch_path
+from closeloop.process.edit_contents import (
+    find_created_files,
+    find_standing_changes,
+    is_scratch_path,
+    list_submitted_edits,
+)
 from closeloop.process.rule_helpers import join_names, truncate_line
 from closeloop.process.text_facts import is_same_path
 from closeloop.process.user_constraints import globs_in_any_folder, list_constraints
@@ -78,7 +88,7 @@ from closeloop.text.wording import matches_globs
 
 rule = Rule(
     name="out-of-scope-edit",
-    version=3,
+    version=4,
     about="A file outside the task's scope is changed, and the user is not informed.",
     severity="error",
     mode="scope creep",
@@ -93,6 +103,11 @@ _FLAGGING_WORD = re.compile(
     r"|required|note|unrelated|although|ask\w*|permission|may i|should i|shall i|okay|ok)\b",
     re.IGNORECASE,
 )
+_TRYING_SCRIPT = re.compile(
+    r"(?:repro\w*|check|verify|debug|demo|try|inspect|apply|update|modify|patch|fix|parse|tmp|temp"
+    r"|test)(?:[_-]\w+)?\.(?:py|js|ts|rb|sh|pl|php)$"
+)
+"""What scripts are called that are made to look at something, or to edit by."""
 _SENTENCE_BREAK = re.compile(r"(?<=[.!?])\s+|\n+")
 
 
@@ -110,6 +125,9 @@ class EditScope(Record):
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
     """One finding for each file."""
     scope = find_edit_scope(reading)
+    leftovers = list(_find_leftovers(reading))
+    if scope is None and leftovers:
+        return leftovers
     if scope is None:
         reason = "the task declares no scope, and the request does not limit the files to change"
         return Unmeasured(rule=rule.name, reason=reason)
@@ -127,7 +145,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     within_scope = any(matches_globs(path.lstrip("/"), scope.globs) for path in changed)
     if not scope.declared and len(outside) >= _MIN_MISREAD_FILES and not within_scope:
         # So much work, and none of it in scope: those words were about something else.
-        return []
+        return leftovers
     if reading.change is not None and scope.declared:
         # What no event names, a generator for example, stands in the change.
         known: dict[str, list[str]] = {}
@@ -144,7 +162,37 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
         for path, steps in outside.items()
         if path.rpartition("/")[2] not in flagged
     ]
+    told = {number for finding in findings for number in finding.events}
+    findings += [one for one in leftovers if told.isdisjoint(one.events)]
     return sorted(findings, key=lambda finding: min(finding.events, default=0))
+
+
+def _find_leftovers(reading: TraceReading) -> Iterator[Finding]:
+    """Scripts made to try something, at the top of the project, that are part of what is handed
+    in.
+    """
+    root = next(iter(reading.lanes.values()), None)
+    made = find_created_files(root.changes) if root is not None and root.changes else {}
+    tried = {path for path in made if "/" not in path and _TRYING_SCRIPT.match(path)}
+    if root is None or not tried:
+        return
+    runs = {name for step in root.commands if step.doing for name in step.doing.runs}
+    tried &= {name.removeprefix("./") for name in runs}
+    submitted = (list_submitted_edits(reading) or ()) if tried else ()
+    left = [edit for edit in submitted if edit.action == "create" and edit.path in tried]
+    texts = [edit.after or edit.patch or "" for edit in submitted if edit not in left]
+    texts.append(root.request or "")
+    left = [edit for edit in left if not any(edit.path.rpartition(".")[0] in one for one in texts)]
+    if left:
+        names = join_names([truncate_line(edit.path, 120) for edit in left])
+        finding = make_finding(
+            rule,
+            f"Made to try something, and handed in with the work: {names}.",
+            [left[0].number],
+            lane=root.lane.id,
+            confidence=0.9,
+        )
+        yield msgspec.structs.replace(finding, severity="info")
 
 
 def find_edit_scope(reading: TraceReading) -> EditScope | None:

@@ -8,6 +8,11 @@ normal work. Waiting and polling (`sleep`, `tail -f`, the status of a job or a s
 and so are calls that were never executed because another one failed or the user interrupted.
 Volatile parts of the result (times, addresses, process ids) are ignored.
 
+Two times are enough if the agent sends the same text again in a later response: an edit that
+failed is repeated to the letter and its file has not changed since; or the next action after a
+command that failed for a reason that cannot go away by itself (a syntax error, a missing file,
+program or module) is the same command.
+
 Also reported are responses and calls that the client rejects for the same format error, such as two
 commands instead of one, or a call without a required parameter, four times or more in a session.
 
@@ -59,7 +64,7 @@ were measured](README.md#against-the-labels-of-other-people).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
 from closeloop.process.failure_collector import normalise_output
 from closeloop.process.rule_helpers import fails_by_itself, truncate_line
@@ -76,7 +81,7 @@ from closeloop.records.trace import (
 
 rule = Rule(
     name="repeated-failure",
-    version=4,
+    version=5,
     about="The same action fails repeatedly in the same way, without a change in between.",
     severity="warning",
     gates=True,
@@ -89,6 +94,11 @@ _FAULT_OF_FORM = re.compile(
     r"|required (?:parameter|property|argument) [`'\"]?\w+[`'\"]? is missing"
     r"|InputValidationError[^\n]{0,60}"
 )
+_CERTAIN_FAILURE = re.compile(
+    r"syntax error|SyntaxError|can't open file|No such file|not found|[Nn]ot a directory"
+    r"|File exists|No module named|unrecognized arguments|(?:invalid|unknown) option"
+)
+"""What does not go away by itself."""
 _RESULT_TAIL_CHARS = 1000
 """So much of the end of a result is compared: that is where errors are told."""
 
@@ -112,6 +122,13 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
         for lane, row in rows
     ]
     told = {step.number for _, row in rows for step in row}
+    for lane in lanes:
+        for row in _repeated_words(lane):
+            numbers = [step.number for step in row]
+            if told.isdisjoint(numbers):
+                told.update(numbers)
+                message = f"Failed again word for word: {truncate_line(_describe_action(row[0]))}"
+                findings.append(make_finding(rule, message, numbers, lane=lane.lane.id))
     refused += [
         finding
         for lane in lanes
@@ -169,6 +186,55 @@ def _failing_rows(lane: LaneReading, times: float) -> list[list[TraceStep]]:
     return sorted(rows, key=lambda row: row[0].index)
 
 
+def _repeated_words(lane: LaneReading) -> Iterator[list[TraceStep]]:
+    """Edits and commands that fail, and are sent again to the letter with the same result."""
+    rows: dict[Hashable, list[TraceStep]] = {}
+    for step in lane.failing if len(lane.failing) > 1 else ():
+        words = _exact_words(step)
+        row = rows.get(words) if words is not None else None
+        if row is not None and _is_sent_again(lane, row[-1], step):
+            row.append(step)
+        elif words is not None:
+            if row is not None and len(row) > 1:
+                yield row
+            rows[words] = [step]
+    yield from (row for row in rows.values() if len(row) > 1)
+
+
+def _exact_words(step: TraceStep) -> Hashable:
+    """What was sent; None where a second try may end otherwise, or says nothing."""
+    event = step.event
+    if isinstance(event, Edit):
+        # Long texts are told apart by their lengths first.
+        lengths = [len(text or "") for text in (event.before, event.after, event.patch)]
+        return (event.path, *lengths) if any(lengths) else None
+    if not isinstance(event, Command) or step.doing is None or step.doing.waits:
+        return None
+    has_run = step.check is not None and not step.check.blocked
+    if has_run or not _CERTAIN_FAILURE.search((event.output or "")[-_RESULT_TAIL_CHARS:]):
+        return None
+    return event.command.strip() or None
+
+
+def _is_sent_again(lane: LaneReading, before: TraceStep, step: TraceStep) -> bool:
+    """In a later answer, and with nothing done since that could make it end otherwise."""
+    event, earlier = step.event, before.event
+    if event.turn is not None and event.turn == earlier.turn:
+        return False
+    if not (fails_by_itself(before) and fails_by_itself(step)):
+        return False
+    if isinstance(event, Edit):
+        texts = (event.before, event.after, event.patch)
+        if not isinstance(earlier, Edit) or texts != (earlier.before, earlier.after, earlier.patch):
+            return False
+        between = lane.steps[before.index + 1 : step.index]
+        if any(one.changed and not {*step.written}.isdisjoint(one.written) for one in between):
+            return False
+    elif step.index != before.index + 1 or step.state != before.state:
+        return False
+    return _result_text(before) == _result_text(step) or _result_key(before) == _result_key(step)
+
+
 def _group_steps(
     steps: Iterable[TraceStep], alike: Callable[[TraceStep], Hashable]
 ) -> Iterable[list[TraceStep]]:
@@ -201,16 +267,18 @@ def _action_key(step: TraceStep) -> str:
 
 
 def _result_key(step: TraceStep) -> str:
-    event = step.event
     if step.check and step.check.failures:
         return "\n".join(sorted(step.check.failures.errors))
     if step.check and step.check.blocked:
         return step.check.blocked
+    return normalise_output(_result_text(step)[-_RESULT_TAIL_CHARS:])
+
+
+def _result_text(step: TraceStep) -> str:
+    event = step.event
     if isinstance(event, Edit | Read):
-        text = event.error
-    else:
-        text = event.report if isinstance(event, Handoff) else event.output
-    return normalise_output((text or "")[-_RESULT_TAIL_CHARS:])
+        return event.error or ""
+    return (event.report if isinstance(event, Handoff) else event.output) or ""
 
 
 def _describe_action(step: TraceStep) -> str:

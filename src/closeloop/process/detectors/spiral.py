@@ -12,7 +12,8 @@ whatever its exit code, unless the agent says that this is right, or the output 
 the agent does not say each time that the fault remains. A script that shows a bug and ends with
 exit code 0 is reported this way. So is a check that cannot start, each time for the same reason,
 however its own files are changed. The iteration that introduces or reveals a failure does not
-count, and neither does a change that only prints more.
+count, and neither does a change that only prints more. If the agent opens the
+result of each run, that result is compared and not the run's output.
 
 A check of fewer tests than before continues the row if it fails in the same tests. A different
 failing test, another kind of error in the same test, or one failure fewer ends the row: this is
@@ -85,7 +86,12 @@ from closeloop.process.check_results import (
     runs_program,
     states_success,
 )
-from closeloop.process.edit_contents import creates_file, diff_edit, is_debug_line
+from closeloop.process.edit_contents import (
+    creates_file,
+    diff_edit,
+    is_debug_line,
+    is_source_path,
+)
 from closeloop.process.feedback_use import (
     find_standstills,
     has_change_between,
@@ -108,13 +114,16 @@ from closeloop.records.trace import (
 
 rule = Rule(
     name="spiral",
-    version=8,
+    version=9,
     about="One fix after another leaves the same failure: the agent is stuck and does not stop.",
     severity="error",
     gates=True,
     thresholds={"iterations": 3},
 )
 
+_INSTALLERS = frozenset(("pip", "apt", "apt-get", "conda", "npm", "cd", "sudo"))
+_KEY_PRESS = re.compile(r"C-[a-z]")
+"""What some clients send for a key that is held with Ctrl: it ends a program, and runs none."""
 _CHECKS_BACK = 5
 """So many checks before a change may have shown the failure."""
 _OPINION_CHARS = 300
@@ -141,6 +150,11 @@ _FAILURE_WORDS = re.compile(
     re.IGNORECASE,
 )
 """What an agent says of an output that shows the fault as before."""
+_DENIED_SUCCESS = re.compile(
+    r"(?:\bnot\b|n['’]t\b|\bunable\b|\bfail(?:s|ed)? to\b)[^.\n]{0,40}?"
+    r"\b(?:work(?:s|ing)?|as expected|correct(?:ly)?|fixed|resolved|success\w*)\b",
+    re.IGNORECASE,
+)
 _PASSED_COUNT = re.compile(r"\b(\d{1,6}) pass(?:ed|ing)\b")
 
 
@@ -168,8 +182,18 @@ def _failing_spirals(lane: LaneReading, least: float) -> Iterable[Finding]:
 
 
 def _only_reproduces(iteration: Iteration) -> bool:
-    """Its changes make new files that show the failure: nothing was tried against it yet."""
-    return all(creates_file(step) or is_scratch_change(step) for step in iteration.changes)
+    """Its changes make new files that show the failure, or install what these need: nothing was
+    tried against it yet.
+    """
+    return all(
+        creates_file(step) or is_scratch_change(step) or _only_installs(step)
+        for step in iteration.changes
+    )
+
+
+def _only_installs(step: TraceStep) -> bool:
+    doing = step.doing
+    return doing is not None and not doing.written and _INSTALLERS.issuperset(doing.programs)
 
 
 def _brings_failure(lane: LaneReading, iteration: Iteration) -> bool:
@@ -262,8 +286,7 @@ def _silent_spirals(reading: TraceReading, lane: LaneReading, least: float) -> I
         if len(row) - begun[line] >= least:
             spirals[line, row[0].number] = row[begun[line] :]
     for row in spirals.values():
-        is_fine = states_success(row[-1]) and not _is_mostly_disliked(reading, row)
-        if not is_fine and not _is_mostly_liked(reading, row):
+        if not _is_accepted(reading, lane, row):
             yield make_finding(
                 rule,
                 f"{truncate_line(getattr(row[-1].event, 'command', ''))} "
@@ -272,6 +295,24 @@ def _silent_spirals(reading: TraceReading, lane: LaneReading, least: float) -> I
                 lane=lane.lane.id,
                 confidence=0.8,
             )
+
+
+def _is_accepted(reading: TraceReading, lane: LaneReading, row: Sequence[TraceStep]) -> bool:
+    """What is printed is right, or not what the agent goes by."""
+    if states_success(row[-1]) and not _is_mostly_disliked(reading, row):
+        return True
+    return _is_mostly_liked(reading, row) or _is_judged_elsewhere(lane, row)
+
+
+def _is_judged_elsewhere(lane: LaneReading, row: Sequence[TraceStep]) -> bool:
+    """After most runs the agent opens what they made, and goes by that."""
+    opened = [
+        step
+        for step in row
+        for following in lane.steps[step.index + 1 : step.index + 2]
+        if any("." in path and not is_source_path(path) for path in following.read)
+    ]
+    return 2 * len(opened) > len(row)
 
 
 def _describe_result(step: TraceStep) -> str:
@@ -291,8 +332,11 @@ def _may_be_silent(step: TraceStep) -> bool:
     check, doing = step.check, step.doing
     if doing is None or doing.waits or doing.searches or not runs_program(doing):
         return False
+    if getattr(step.event, "stopped", None) == "not executed":
+        return False
     if check is None:
-        return not step.changed or bool(step.written)
+        is_key = _KEY_PRESS.fullmatch(getattr(step.event, "command", "")) is not None
+        return not is_key and (not step.changed or bool(step.written))
     return check.blocked is not None or (check.tool == "script" and check.failures is None)
 
 
@@ -306,8 +350,10 @@ def _is_mostly_disliked(reading: TraceReading, row: Sequence[TraceStep]) -> bool
 
 
 def _is_liked(reading: TraceReading, step: TraceStep) -> bool:
-    """The agent's next words say that the output is right."""
-    return _speaks_of(reading, step, _SUCCESS_WORDS)
+    """The agent's next words say that the output is right, and not that it is not."""
+    return _speaks_of(reading, step, _SUCCESS_WORDS) and not any(
+        _speaks_of(reading, step, words) for words in (_FAILURE_WORDS, _DENIED_SUCCESS)
+    )
 
 
 def _speaks_of(reading: TraceReading, step: TraceStep, opinion: re.Pattern[str]) -> bool:

@@ -6,7 +6,8 @@ Three kinds, in each lane:
 
 - **The same read or run**: the same command has exactly the same output three times, and nothing
   was changed in between by anybody. Commands and names of missing files that differ only in a
-  number count from the fifth in a row.
+  number count from the fifth in a row. So does any command, such as `mkdir -p`, that is repeated to
+  the letter three times in a row with the same output.
 - **The agent's own script fails the same way**: a script that the agent wrote to try something
   fails with the same error three times in a row, although the agent rewrote it, or what it needs,
   each time; or two errors return that others had replaced. The output in a log counts if the agent
@@ -71,7 +72,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from closeloop.process.check_results import LOOK_PROGRAMS, last_line
 from closeloop.process.edit_contents import find_created_files
-from closeloop.process.rule_helpers import truncate_line
+from closeloop.process.rule_helpers import cite_row, truncate_line
 from closeloop.process.verification import EVENT_NUMBER
 from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
@@ -79,7 +80,7 @@ from closeloop.records.trace import Command, Message, Read
 
 rule = Rule(
     name="standstill",
-    version=2,
+    version=3,
     about="The agent's actions give the same result repeatedly: no read, run or message is new.",
     severity="warning",
     thresholds={"times": 3},
@@ -94,6 +95,8 @@ MIN_RETURNS = 2
 MIN_ANSWER_CHARS = 20
 """A shorter answer only ends the work."""
 _INTERPRETERS = frozenset(("python", "node", "ruby", "php", "perl", "cd", "echo"))
+_SHELL_SETTINGS = frozenset(("cd", "export", "source", "set", "unset"))
+"""They prepare what comes next, and show nothing."""
 _ERROR_LINE = re.compile(r"[A-Z]\w*(?:Error|Exception)\b|^(?:error|fatal)\b|\b[Ee]rror:|\bcannot\b")
 _NUMBER = re.compile(r"\d+")
 _REDIRECTION = re.compile(r"[^2<>&|]>>?\s*([\w./-]+)\s*(?:2>&1\s*)?&?\s*$")
@@ -105,7 +108,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
         return Unmeasured(rule=rule.name, reason="the trace is empty")
     least = int(limits["times"])
     findings = [
-        make_finding(rule, message, numbers[:MAX_CITED], lane=lane.lane.id, confidence=0.9)
+        make_finding(rule, message, cite_row(numbers, MAX_CITED), lane=lane.lane.id, confidence=0.9)
         for lane in reading.lanes.values()
         for message, numbers in _list_rows(lane, least)
     ]
@@ -113,10 +116,17 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
 
 
 def _list_rows(lane: LaneReading, least: int) -> Iterator[tuple[str, Sequence[int]]]:
+    reported: set[int] = set()
     for row in _same_results(lane, least):
         text = truncate_line(getattr(row[0].event, "command", ""))
         message = f"`{text}` showed the same {len(row)} times, without a change in between."
+        reported.update(step.number for step in row)
         yield message, [step.number for step in row]
+    for row in _idle_rows(lane, least):
+        numbers = [step.number for step in row]
+        if reported.isdisjoint(numbers):
+            text = truncate_line(getattr(row[0].event, "command", ""))
+            yield f"`{text}` ran {len(row)} times in a row with the same output.", numbers
     for row in _counting_rows(lane, least + COUNTING_MARGIN):
         message = f"{len(row)} tries in a row differ only in a number and give the same result."
         yield message, [step.number for step in row]
@@ -149,6 +159,46 @@ def _same_results(lane: LaneReading, least: int) -> Iterator[Sequence[TraceStep]
             yield same
 
 
+def _idle_rows(lane: LaneReading, least: int) -> Iterator[Sequence[TraceStep]]:
+    """The same command again and again as the very next action, whatever it changes."""
+    row: list[TraceStep] = []
+    for step in lane.commands if len(lane.commands) >= least else ():
+        if row and not (
+            _is_again(row[-1], step) and _count_breaks(lane, row[-1]) == _count_breaks(lane, step)
+        ):
+            if len(row) >= least:
+                yield row
+            row = []
+        if _is_idle(step):
+            row.append(step)
+    if len(row) >= least:
+        yield row
+
+
+def _is_again(before: TraceStep, step: TraceStep) -> bool:
+    if step.index != before.index + 1:
+        return False
+    one, other = before.event, step.event
+    return (
+        isinstance(one, Command)
+        and isinstance(other, Command)
+        and (one.command, one.output) == (other.command, other.output)
+        and (other.turn is None or one.turn != other.turn)
+    )
+
+
+def _is_idle(step: TraceStep) -> bool:
+    """It ended well, and is neither a wait nor a test, which may be meant to be repeated."""
+    event, doing = step.event, step.doing
+    return (
+        isinstance(event, Command)
+        and doing is not None
+        and not (doing.waits or doing.checks or step.failed or event.stopped)
+        and event.output is not None
+        and bool(event.command.strip())
+    )
+
+
 def _output_of(step: TraceStep) -> str | None:
     return step.event.output if isinstance(step.event, Command) else None
 
@@ -164,6 +214,8 @@ def _is_repeatable(step: TraceStep) -> bool:
         # An empty line waits for what is still running.
         return False
     if step.check is not None and step.check.tool != "script":
+        return False
+    if _SHELL_SETTINGS.issuperset(doing.programs):
         return False
     return all(name in LOOK_PROGRAMS or name in _INTERPRETERS for name in doing.programs)
 

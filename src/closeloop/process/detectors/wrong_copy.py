@@ -3,10 +3,10 @@
 ## What it looks for
 
 Python files of the project were changed in one folder, and later runs load the same package from
-another folder: their output (a traceback, a warning), or the earlier output of the same script,
-names files below another root, such as the installed copy. No later run is known to have loaded the
-changed copy, and the agent continues or ends; or it changed the code again because of the other
-copy's output, before it set the path.
+another folder: their output (a traceback, a warning), or the earlier output of a script in the same
+folder, names files below another root, such as the installed copy. No later run is known to have
+loaded the changed copy, and the agent continues or ends; or it changed the code again because of
+the other copy's output, before it set the path.
 
 Also without file names: a script ran, the code was changed because of its output, then the agent
 set the path to the changed copy (`PYTHONPATH`, `pip install -e`), and the same script printed
@@ -71,6 +71,7 @@ from functools import lru_cache
 
 from closeloop.process.edit_contents import find_created_files, list_code_changes
 from closeloop.process.failure_collector import normalise_output
+from closeloop.process.rule_helpers import cite_row
 from closeloop.process.verification import EVENT_NUMBER, is_run
 from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
@@ -82,7 +83,7 @@ from closeloop.records.trace import (
 
 rule = Rule(
     name="wrong-copy",
-    version=3,
+    version=4,
     about="Another copy of the code is run than the one that was changed.",
     severity="error",
     gates=True,
@@ -118,6 +119,7 @@ _COMMON_FOLDERS = frozenset((
     "models", "api", "app", "apps", "helpers", "scripts", "tools", "python", "packages", "main",
 ))  # fmt: skip
 """Folders of many projects: that two paths share them says nothing."""
+_LIBRARY_FOLDERS = frozenset(("site-packages", "dist-packages", "vendor", "node_modules"))
 
 
 class CopyRun(Record):
@@ -154,7 +156,7 @@ def _findings_in_lane(lane: LaneReading) -> Iterator[Finding]:
         rule,
         f"{first.path} was changed in {first.changed_root or '/'}, but the copy in "
         f"{first.other_root or '/'} was run.",
-        [first.change.number, *(step.number for step in wrong[:MAX_CITED])],
+        [first.change.number, *cite_row([step.number for step in wrong], MAX_CITED)],
         lane=lane.lane.id,
         confidence=0.9,
     )
@@ -166,10 +168,14 @@ def _runs_of_copies(lane: LaneReading) -> Iterator[CopyRun]:
     What a run prints names them, or what the same script printed before.
     """
     changes = [step for step in list_code_changes(lane) if next(_full_paths(step), None)]
+    made = find_created_files(lane.changes) if changes else {}
+    changes = [step for step in changes if made.keys().isdisjoint(step.written)]
     if not changes:
         return
     last_changes: dict[str, TraceStep] = {}
     loaded: dict[frozenset[str], Sequence[str]] = {}
+    paths = [path for step in changes for path in _full_paths(step)][:MAX_PATHS]
+    settings = [step.number for step in lane.changes if _may_set_root(step, paths)]
     place = 0
     for step in lane.commands:
         event = step.event
@@ -182,8 +188,13 @@ def _runs_of_copies(lane: LaneReading) -> Iterator[CopyRun]:
             continue
         if _ELSEWHERE.search(event.command):
             continue
-        shown = _shown_files(output) if ".py" in output else ()
-        scripts = _name_scripts(step)
+        if settings and settings[0] < step.number:
+            # What was loaded before says no more.
+            loaded, settings = {}, [number for number in settings if number > step.number]
+        names, scripts = _name_scripts(step), _locate_scripts(step)
+        # A script's own lines do not tell what it loads.
+        files = _shown_files(output) if ".py" in output else ()
+        shown: Sequence[str] = [path for path in files if path.rpartition("/")[2] not in names]
         if shown and scripts:
             loaded[scripts] = shown
         shown = shown or loaded.get(scripts, ())
@@ -220,6 +231,15 @@ def _name_scripts(step: TraceStep) -> frozenset[str]:
         if step.doing
         else frozenset()
     )
+
+
+def _locate_scripts(step: TraceStep) -> frozenset[str]:
+    """The folders of the scripts that it runs, from which Python looks for modules first; their
+    names, where folders are not known.
+    """
+    if step.doing and all(name.startswith("/") for name in step.doing.runs):
+        return frozenset(f"{name.rpartition('/')[0]}/" for name in step.doing.runs)
+    return _name_scripts(step)
 
 
 def _match_copies(
@@ -275,10 +295,20 @@ def _split_roots(changed: str, shown: str) -> tuple[str, str] | None:
         length = _shared_length(ours[here:], theirs[there:])
         folders = ours[here : here + min(length, len(ours) - here - 1)]
         whole = here + length == len(ours) and there + length == len(theirs)
-        if (whole or len(folders) > 1) and not _COMMON_FOLDERS.issuperset(folders):
+        enough = whole or len(folders) > 1 or _is_package(ours[:here], folders, theirs)
+        if enough and not _COMMON_FOLDERS.issuperset(folders):
             return "/".join(ours[:here]), "/".join(theirs[:there])
         return None
     return None
+
+
+def _is_package(root: Sequence[str], folders: Sequence[str], theirs: Sequence[str]) -> bool:
+    """One shared folder is enough where a checkout is named after it, and the other is no library:
+    folders of one project may share a name, and so may one and a library that it wraps.
+    """
+    if not folders or root[1:2] == theirs[1:2] or not _LIBRARY_FOLDERS.isdisjoint(theirs):
+        return False
+    return any(folders[0].strip("_") in name for name in root[-2:])
 
 
 def _shared_length(ours: Sequence[str], theirs: Sequence[str]) -> int:
@@ -384,6 +414,14 @@ def _changed_between(changes: Sequence[TraceStep], one: TraceStep, other: TraceS
 def _output_of(step: TraceStep) -> str:
     event = step.event
     return normalise_output((event.output or "")[-2000:]) if isinstance(event, Command) else ""
+
+
+def _may_set_root(step: TraceStep, paths: Sequence[str]) -> bool:
+    """The same, or a script works out for itself where to look."""
+    if isinstance(step.event, Command) or not _may_set_path(step):
+        return False
+    named = any(_SEARCH_PATH.search(edit.after or "") for edit in step.edits)
+    return not named or _sets_root(step, paths)
 
 
 def _sets_root(step: TraceStep, paths: Sequence[str]) -> bool:
