@@ -114,15 +114,15 @@ def test_scores_are_given_by_the_rules_of_the_command(here: Path) -> None:
     for wrong, sentence in (
         ({"attempt": "nobody"}, "score 2: No attempt begins with 'nobody'"),
         ({"name": "qualty"}, "score 2: No score named 'qualty'. Did you mean 'quality'?"),
-        ({"name": "resolved"}, "score 2: 'resolved' is computed, and cannot be given"),
-        ({"value": 7.0}, "score 2: quality=7.0 is out of range: write a number from 0 to 1."),
+        ({"name": "resolved"}, "score 2: 'resolved' is computed and cannot be set"),
+        ({"value": 7.0}, "score 2: quality=7.0 is out of range: give a number from 0 to 1."),
         ({"value": float("nan")}, "score 2: quality=nan is out of range"),
         ({"colour": "red"}, "score 2: Object contains unknown field `colour`"),
     ):
         with pytest.raises(closeloop.BadInput) as refused:
             project.add_scores([good, good | wrong], by="lint-ratio")
         assert str(refused.value).startswith(sentence)
-        assert "Nothing was written." in str(refused.value)
+        assert "Nothing was saved." in str(refused.value)
     assert len(project.scores(attempt)) == before
     assert project.add_scores([good], by="lint-ratio") == 1
     assert project.add_scores([good], by="lint-ratio") == 0

@@ -195,7 +195,7 @@ def test_a_value_outside_its_range_is_not_known_to_any_number(store: Store) -> N
 def test_a_comparison_names_the_side_that_nobody_scored(store: Store) -> None:
     give(store, tried(store, "one", "a"), "quality", 1.0)
     tried(store, "one", "b")
-    with pytest.raises(BadInput, match=r"^quality is not known of 'b': `closeloop review`"):
+    with pytest.raises(BadInput, match=r"^quality is unknown for 'b': add it with"):
         compare_by_name(store, BOOK, ("a", "b"), scores=("quality",), catalogue=CATALOGUE)
 
 
