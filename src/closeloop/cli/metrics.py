@@ -302,13 +302,15 @@ def report(
     from closeloop.metrics.report_content import build_report_content
     from closeloop.metrics.variant_comparison import compare_by_name
 
+    names = split_list_flag(compare)
+    if score and not names:
+        raise BadInput("--score decides a comparison: name what is compared with --compare.")
     if html is not None:
         write_dashboard_pages(html)
         if not files:
             return
     writers = [find_report_writer(file.suffix) for file in files or [Path("report.md")]]
     sides = [split_list_flag(side) for side in split_list_flag(group_by, ";")]
-    names = split_list_flag(compare)
     with load_scored_work(None) as (work, store, book):
         versus = (
             compare_by_name(store, book, names, scores=score or (), catalogue=load_project_scores())
