@@ -127,6 +127,7 @@ def _bind_socket(host: str, port: int) -> socket:
     server_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         server_socket.bind((host, port))
+        server_socket.listen()  # whoever connects before the server accepts is kept waiting
     except (OSError, OverflowError) as error:
         server_socket.close()
         if not isinstance(error, OverflowError) and error.errno == errno.EADDRINUSE:
