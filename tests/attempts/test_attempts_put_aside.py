@@ -136,7 +136,7 @@ def test_where_the_folder_cannot_be_written_either_that_is_said(project: Path) -
     with closing(other):
         (begun, said) = run(project, listen=listen)
         other.rollback()
-    assert "nor can" in said
+    assert "cannot be written" in said
     assert "run `closeloop run` to repeat the last tries" in said
     (project / ATTEMPTS_FOLDER).unlink()
     assert begun in run(project)

@@ -87,7 +87,7 @@ def test_what_is_open_says_what_would_settle_it(store: Store) -> None:
     (pair,) = compared(store, {"a": a, "b": b}).pairs
     assert pair.comparison.alike_word == "not enough data"
     assert "with 80 % power" in pair.words[-1]
-    assert "more task" in pair.words[-1]
+    assert "tasks with the same repeats" in pair.words[-1]
 
 
 def test_too_little_coverage_gets_no_verdict(store: Store) -> None:

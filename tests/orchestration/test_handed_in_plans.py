@@ -241,7 +241,7 @@ def test_results_over_http_fill_them_too_and_pages_show_the_same(
         assert (unknown.status_code, "No plan begins with 'zzz'" in unknown.text) == (400, True)
         stranger = {**again, "results": [{"task": "more", "text": "x"}]}
         refused = web.post("/api/evaluations", json=stranger)
-        assert (refused.status_code, "no task 'more'" in refused.text) == (400, True)
+        assert (refused.status_code, "no subtask 'more'" in refused.text) == (400, True)
     assert page["grade"]["letter"] == "A"
     assert listed["plans"][0]["grade"] == page["grade"]
     assert (page["rates"]["first_try"]["hits"], page["rates"]["first_try"]["of"]) == (1, 2)

@@ -582,7 +582,7 @@ def test_who_stops_a_plan_is_told_how_to_go_on(project: Path) -> None:
     lines += process.stderr.readlines()
     assert process.wait() == 130
     plan = newest(project).plan.id
-    assert f"stop: `closeloop orchestrate --resume {plan}`." in lines[-1]
+    assert f"continue with `closeloop orchestrate --resume {plan}`." in lines[-1]
     unseen = "2 files are changed or new but not committed: the agents do not see these changes."
     assert unseen in "".join(lines)
 

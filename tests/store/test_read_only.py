@@ -155,7 +155,7 @@ def test_a_read_only_store_is_served_for_reading(left: Path) -> None:
         for path in ("/v1/traces", "/api/review", "/login", "/memory"):
             answer = http.post(path, json={}, headers={"accept": "application/json"})
             assert answer.status_code == 403
-            assert "can only be read" in answer.json()["message"]
+            assert "is read-only" in answer.json()["message"]
 
 
 def test_a_read_only_database_of_postgresql_is_read(postgres_url: str) -> None:
@@ -166,7 +166,7 @@ def test_a_read_only_database_of_postgresql_is_read(postgres_url: str) -> None:
         connection.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     with open_store(postgres_url, may_be_read_only=True) as store:
         assert [row.id for row in store.list_attempts()] == ["one"]
-        with pytest.raises(ReadOnlyStore, match="can only be read"):
+        with pytest.raises(ReadOnlyStore, match="is read-only"):
             store_worker.save(store, "two")
 
 
