@@ -48,8 +48,8 @@ def check(  # noqa: PLR0913 - one parameter for each flag
     Parameters
     ----------
     change
-        A range such as main..feature, a branch, a commit, or attempt:ID for the change of an
-        attempt; the working tree by default.
+        A range such as main..feature, HEAD~3 for everything since then, a branch, a commit, or
+        attempt:ID for the change of an attempt; the working tree by default.
     base
         The commit to compare with.
     patch
