@@ -43,7 +43,7 @@ class ChangeWish(Record):
     """Which change to look at."""
 
     change: str | None = None
-    """A range such as main..feature, HEAD~3 for all since then, a branch or a commit; the working tree by default."""
+    """main..feature, HEAD~3 (all since then), a branch or a commit; by default the working tree."""
     base: str | None = None
     staged: bool = False
     tiers: tuple[Literal["tools", "quality", "risk"], ...] = ("tools", "quality", "risk")
