@@ -11,7 +11,7 @@ import html5lib
 import msgspec
 import pytest
 from boards_store import EXPERIMENT, NEW, OLD, PLAN, PULL, REPO, fill_boards
-from dashboard_store import HOSTILE, PASSED, SEALED, SECRET_NAME, SPIRAL, START
+from dashboard_store import HOSTILE, LONG, PASSED, SEALED, SECRET_NAME, SPIRAL, START, fill
 from starlette.testclient import TestClient
 
 from closeloop.records.experiment_plan import GateReport, MetricDifference
@@ -167,6 +167,17 @@ def test_the_overview_says_which_is_better_and_what_is_under_way(client: TestCli
     text = client.get("/").text
     assert "is better than" in text
     assert "31 of 32" in text
+
+
+def test_the_overview_of_old_sessions_ranks_those_that_it_charts() -> None:
+    """Imported recordings end months ago: the week is their last one, and so is what failed."""
+    with open_store(":memory:") as store:
+        fill(store)
+        with served(store) as client:
+            view = read(client, "/api/overview", OverviewView)
+            assert view.numbers.glance.label.startswith("The week up to")
+            assert [one.attempt for one in view.look_first.sessions] == [LONG]
+            assert "Sessions that probably failed" in client.get("/").text
 
 
 def test_a_comparison_shows_the_attempts_behind_its_dots(client: TestClient) -> None:

@@ -193,13 +193,13 @@ def overview(desk: PageContext, asked: TimeRange) -> OverviewView:
 
 
 def _triage_newest(desk: PageContext, asked: TimeRange, now: datetime) -> CachedValue[TriageReport]:
-    """The newest sessions say what is usual; those of the time that is asked for are ranked."""
-    since = asked.since or (asked.until or now) - timedelta(days=CHART_DAYS)
+    """The newest sessions say what is usual; those of the time that the charts show are ranked."""
 
     def rank_sessions(work: AttemptTable) -> TriageReport:
         wanted = AttemptFilter(until=asked.until)
         tries = desk.store.listing.list_page(wanted, MAX_TRIAGED_SESSIONS)
-        query = TriageQuery(since=since, limit=MAX_LOOK_FIRST)
+        charted = _charted_period(choose_period(work, asked, now), asked)
+        query = TriageQuery(since=charted.since, limit=MAX_LOOK_FIRST)
         return triage_sessions(desk.store, desk.rulebook, query, tries=tries)
 
     # Where all attempts are counted: what was measured for that is not measured again beside it.
@@ -287,10 +287,7 @@ def _compute_glance(
     if not np.isfinite(work.columns["started"]).any():
         return None
     period = choose_period(work, asked, now)
-    assert period.until is not None
-    charted = period
-    if asked.since is None:
-        charted = TimeRange(since=period.until - timedelta(days=CHART_DAYS), until=period.until)
+    charted = _charted_period(period, asked)
     recent, use = select_period(work, charted), sum_use_by_day(work, charted)
     pulls = desk.store.pulls.list_pulls(agent=True)
     merged = list_priced_pulls(pulls, load_pull_costs(desk.store, pulls))
@@ -308,6 +305,14 @@ def _compute_glance(
         most_found=note_sessions(desk, work, find_most_findings(recent, MAX_NOTED)),
         changes=tuple(list_changes(select_period(work, TimeRange(until=charted.until)), MAX_CARE)),
     )
+
+
+def _charted_period(period: TimeRange, asked: TimeRange) -> TimeRange:
+    """The time that is asked for, else the month up to the end of the period."""
+    if asked.since is not None:
+        return period
+    assert period.until is not None
+    return TimeRange(since=period.until - timedelta(days=CHART_DAYS), until=period.until)
 
 
 def note_sessions(
