@@ -101,6 +101,22 @@ def test_no_table_of_figures_is_clipped_at_any_width(open_page: OpenPage, addres
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+def test_the_charts_of_a_page_have_one_axis_of_days(open_page: OpenPage, address: str) -> None:
+    """Few sessions cost something: their chart is as long as that of all sessions."""
+    page = open_page()
+    page.goto(f"{address}/?since=2026-03-05&until=2026-03-12")
+    settled(page)
+    charts = page.locator(".glance plot-figure[data-kind=bars] svg[class]")
+    expect(charts.first).to_be_visible()
+    axes = charts.evaluate_all(
+        "charts => charts.map(one => [...one.querySelectorAll("
+        "'[aria-label=\"x-axis tick label\"] text')].map(tick => tick.textContent))"
+    )
+    assert len(axes) > 1
+    assert all(axis == axes[0] for axis in axes)
+    assert [int("".join(filter(str.isdigit, tick))) for tick in axes[0]] == [*range(5, 14)]
+
+
 def test_three_changes_are_reviewed_by_keyboard_only(
     open_page: OpenPage, address: str, store: Store
 ) -> None:

@@ -5,18 +5,23 @@ const COLOURS = [1, 2, 3, 4, 5, 6].map((number) => `var(--series-${number})`);
 const short = (value) => window.d3.format("~s")(value);
 const UNITS = { $: (value) => (value < 1000 ? `$${+value.toFixed(4)}` : `$${short(value)}`), tokens: short };
 
-/** `[{"at", "name", "value"}]` as bars upon each other, one a day or week. */
-function bars(points, { label, unit, days }, width) {
+const DAY = 86400000;
+
+/** `[{"at", "name", "value"}]` as bars upon each other, one a day or week, from `data-since` until `data-until`. */
+function bars(points, { label, unit, days, since, until }, width) {
   const { Plot } = window;
   const names = [...new Set(points.map((point) => point.name))];
   const interval = days === "7" ? "monday" : "day";
+  const domain = [new Date(since), new Date(until)];
+  // A bar is a day: no tick is an hour.
+  const ticks = domain[1] - domain[0] <= 10 * DAY ? "day" : undefined;
   return Plot.plot({
     width,
     height: 180,
     marginLeft: 48,
     color: { domain: names, range: COLOURS, legend: names.length > 1 },
     y: { grid: true, label: null, ticks: 4, tickFormat: UNITS[unit] ?? ((value) => (Number.isInteger(value) ? `${value}` : "")) },
-    x: { label: null, type: "utc" },
+    x: { label: null, type: "utc", domain, ticks },
     marks: [
       Plot.rectY(points, { x: "at", y: "value", fill: "name", interval, order: names, tip: { format: { y: UNITS[unit] ?? true } }, ariaLabel: label }),
       Plot.ruleY([0]),
@@ -76,7 +81,7 @@ class PlotFigure extends HTMLElement {
     const { Plot } = window;
     const width = Math.floor(this.clientWidth);
     const drawn = this.querySelector("figure, svg");
-    const wanted = `${width} ${this.dataset.chart} ${this.dataset.marks}`;
+    const wanted = `${width} ${this.dataset.chart} ${this.dataset.marks} ${this.dataset.since} ${this.dataset.until}`;
     if (!Plot || !width || (drawn && wanted === this.drawn)) return;
     this.drawn = wanted;
     const points = JSON.parse(this.dataset.chart).map((point) => ({ ...point, at: new Date(point.at) }));
