@@ -247,7 +247,22 @@ def test_an_experiment_tells_how_far_it_is(client: TestClient) -> None:
     assert now.seconds_left is not None
     assert now.ends.passed + now.ends.failed == 31
     assert len(now.failed) == now.ends.failed
+    assert now.verdict is not None
+    text = client.get(f"/experiments/{EXPERIMENT}").text
+    assert text.index("is better than") < text.index("Tasks and variants")
     assert client.get("/experiments/nobody").status_code == 404
+
+
+def test_an_experiment_without_a_name_is_called_by_what_it_compares() -> None:
+    with open_store(":memory:") as store:
+        fill_boards(store)
+        made = store.list_experiments()[0]
+        store.save_experiment(msgspec.structs.replace(made, name=None))
+        with served(store) as client:
+            assert "steady against hasty</a>" in client.get("/experiments").text
+            page = client.get(f"/experiments/{EXPERIMENT}").text
+            assert "<h1>steady against hasty</h1>" in page
+            assert "<title>steady against hasty" in page
 
 
 def test_a_plan_shows_every_try_and_what_was_never_begun(client: TestClient) -> None:

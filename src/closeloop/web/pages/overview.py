@@ -11,14 +11,14 @@ import msgspec
 
 from closeloop import __version__
 from closeloop.attempts.run_resources import describe_sandbox
-from closeloop.metrics.attempt_groups import UNKNOWN_LABEL, AttemptSelection
+from closeloop.metrics.attempt_groups import UNKNOWN_LABEL
 from closeloop.metrics.attempt_table import AttemptTable
 from closeloop.metrics.evaluation_due import report_due
 from closeloop.metrics.metric_figures import compute_metrics
 from closeloop.metrics.metric_trends import compute_trends
 from closeloop.metrics.score_columns import attach_scores
 from closeloop.metrics.triage import TriageQuery, triage_sessions
-from closeloop.metrics.variant_comparison import REVIEW_SCORE, compare_variants, default_scores
+from closeloop.metrics.variant_comparison import REVIEW_SCORE
 from closeloop.metrics.work_summary import (
     ChangeNote,
     NotedSession,
@@ -39,7 +39,6 @@ from closeloop.metrics.work_summary import (
 )
 from closeloop.plugins import PluginKind, installed_plugins
 from closeloop.records.attempt import AttemptFilter, AttemptMarks, TimeRange
-from closeloop.records.errors import BadInput
 from closeloop.records.estimate import CompareReport, MetricRegression, VersionMark
 from closeloop.records.experiment_plan import DueReport, ExperimentStatus
 from closeloop.records.orchestration import OrchestrationRow
@@ -58,7 +57,7 @@ from closeloop.web.event_views import (
 )
 from closeloop.web.page import CachedValue, NoQuery, Page, PageContext
 from closeloop.web.pages.attempts import AttemptLine, attempt_lines
-from closeloop.web.pages.experiments import current_experiment_statuses
+from closeloop.web.pages.experiments import compare_tried_variants, current_experiment_statuses
 from closeloop.web.pages.plans import list_running_plans
 from closeloop.web.pages.review import count_unreviewed_items
 
@@ -341,16 +340,9 @@ def _variant_metrics(work: AttemptTable) -> tuple[str, ...]:
 def _newest_verdict(desk: PageContext, work: AttemptTable) -> Verdict | None:
     """The first variant against the others, where there is something to compare."""
     for experiment in desk.store.list_experiments():
-        if len(experiment.variants) > 1:
-            known = [work.variants[key] for key in experiment.variants if key in work.variants]
-            choices = [AttemptSelection(name=one.name, variants=(one.digest,)) for one in known]
-            try:
-                scores = default_scores(work, choices)
-                report = compare_variants(work, choices, scores=scores)
-                return Verdict(experiment=experiment.id, report=report)
-            except BadInput:
-                # It may be a look at held-out tasks, which are not compared here.
-                continue
+        report = compare_tried_variants(work, experiment)
+        if report is not None:
+            return Verdict(experiment=experiment.id, report=report)
     return None
 
 
