@@ -347,6 +347,16 @@ def test_a_prompt_is_held_against_the_one_before(client: TestClient) -> None:
 # The review queue
 
 
+def test_a_prompt_stands_beside_its_results_by_name(client: TestClient) -> None:
+    """`Be quick.` ran last; every other of its tasks fails."""
+    text = client.get("/prompts").text
+    assert text.index(">Be quick.</a>") < text.index(">Be careful.</a>")
+    row = next(one for one in text.split("<tr>") if ">Be quick.</a>" in one)
+    assert 'data-label="pass rate"' in row
+    assert "25 %" in row
+    assert text.count("<table") == 1
+
+
 @pytest.fixture
 def queue() -> Iterator[TestClient]:
     with open_store(":memory:") as opened:
