@@ -258,7 +258,7 @@ def test_held_out_results_stand_under_their_own_heading_with_the_look(client: Te
     for address in ("/sets", "/compare?variants=closer&variants=spiraller"):
         text = client.get(address).text
         assert "<h2>Held-out tasks</h2>" in text
-        assert "1 look so far" in text
+        assert "Unsealed 1 time" in text
 
 
 def test_the_spiral_is_seen(client: TestClient) -> None:
