@@ -29,6 +29,19 @@ function bars(points, { label, unit, days, since, until }, width) {
   });
 }
 
+const LONGEST_STEP = 35 * DAY;
+
+/** The stretch of its series that each point is in: a line joins nothing over a time without data. */
+function stretches(points) {
+  const last = new Map();
+  return new Map([...points].sort((one, other) => one.at - other.at).map((point) => {
+    const before = last.get(point.name);
+    const number = before ? before.number + (point.at - before.at > LONGEST_STEP) : 0;
+    last.set(point.name, { at: point.at, number });
+    return [point, `${point.name} ${number}`];
+  }));
+}
+
 /** `[{"at", "value", "low", "high", "name", "faint"}]` as lines with bands; unless `data-scale` says
     otherwise, rates in percent. `data-marks` has `[{"at", "what"}]`: what was first seen when. */
 function lines(points, { label, scale, marks: told }, width) {
@@ -41,6 +54,8 @@ function lines(points, { label, scale, marks: told }, width) {
   const marks = JSON.parse(told ?? "[]").map((mark) => ({ ...mark, at: new Date(mark.at) }))
     .filter((mark) => mark.at >= Math.min(...times) && mark.at <= Math.max(...times));
   const several = new Set(points.map((point) => point.name)).size > 1;
+  const stretch = stretches(points);
+  const z = (point) => stretch.get(point);
   const shown = (point) => (point.faint ? 0.35 : 1);
   return Plot.plot({
     width,
@@ -54,9 +69,9 @@ function lines(points, { label, scale, marks: told }, width) {
     x: { label: null, type: "utc" },
     marks: [
       Plot.ruleX(marks, { x: "at", stroke: "var(--dim)", strokeDasharray: "2,3", title: "what", tip: true }),
-      Plot.areaY(points, { x: "at", y1: "low", y2: "high", z: "name", fill: "name", fillOpacity: 0.12 }),
+      Plot.areaY(points, { x: "at", y1: "low", y2: "high", z, fill: "name", fillOpacity: 0.12 }),
       Plot.ruleX(points, { x: "at", y1: "low", y2: "high", stroke: "name", strokeOpacity: 0.3 }),
-      Plot.lineY(points, { x: "at", y: "value", z: "name", stroke: "name", strokeWidth: 2 }),
+      Plot.lineY(points, { x: "at", y: "value", z, stroke: "name", strokeWidth: 2 }),
       Plot.dot(points, {
         x: "at", y: "value", fill: "name", symbol: "name", r: 3.5, fillOpacity: shown, tip: true,
       }),
