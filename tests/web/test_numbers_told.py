@@ -25,7 +25,7 @@ from closeloop.records.estimate import (
 )
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.task import Experiment, Task, Variant
-from closeloop.records.trace import Trace
+from closeloop.records.trace import Session, Trace
 from closeloop.statistics.rate_comparison import compare_rates
 from closeloop.store import Store, open_store
 from closeloop.web.app import build_web_app
@@ -234,6 +234,26 @@ def test_what_cannot_be_compared_yet_leaves_others_to_choose() -> None:
     assert page.text.count('value="old" selected') == 1
     assert asked.status_code == 200
     assert "They share no task" in asked.text
+
+
+def test_whoever_has_only_sessions_is_offered_the_agents_with_the_most() -> None:
+    with open_store(":memory:") as opened:
+        agents = ("codex", "codex", "claude-code", "aider", "aider", "aider")
+        for number, agent in enumerate(agents):
+            attempt = Attempt(id=f"s{number}", origin="production", exit="finished")
+            trace = Trace(reader="r", reader_version=1)
+            session = Session(id=attempt.id, agent=agent, trace=trace)
+            opened.pulls.save_pull_attempt(attempt, session, "T")
+        with shown(opened) as client:
+            page = client.get("/compare").text
+    assert 'href="/compare?variants=agent%3Aaider&amp;variants=agent%3Acodex"' in page
+    assert ">aider (3) and codex (2)</a>" in page
+
+
+def test_no_ratio_is_rounded_to_nothing() -> None:
+    macros = template_environment().get_template("compare_macros.html").module
+    assert str(macros.times(0.00351)) == "0.004"  # type: ignore[attr-defined]
+    assert str(macros.times(0.5)) == "0.50"  # type: ignore[attr-defined]
 
 
 def test_more_repeats_that_came_to_the_same_are_no_difference() -> None:
