@@ -2,6 +2,7 @@
 
     python quality/memory.py
     python quality/memory.py msg-test.jsonl
+    python quality/memory.py msg-test.jsonl development
 
 Over the paraphrases of tests/reviews: each rule lies among all the others, those that only sound
 alike and the contraries; a remark is held against them with the rule's other paraphrase as its
@@ -21,7 +22,7 @@ import sys
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -31,18 +32,18 @@ from closeloop.records.estimate import Rate, wilson_rate
 from closeloop.records.protocols import Encoder
 from closeloop.records.record import Record
 from closeloop.records.team_rules import RuleExample, TeamRule
-from closeloop.reviews.remark_polarity import (
-    comparable_words,
-    compare_remarks,
-    is_teaching_remark,
-)
+from closeloop.reviews import ngrams
+from closeloop.reviews.remark_polarity import comparable_words, compare_remarks, remark_parts
 from closeloop.reviews.rule_index import (
     RuleVectors,
+    TextRows,
+    TextVectors,
     build_rule_vectors,
+    compare_with_texts,
     find_restated_rules,
-    likeness_floor,
     nearest_rules,
     rate_rules,
+    score_nearest,
     text_key,
 )
 
@@ -91,9 +92,32 @@ def pool(which: int | None) -> list[TeamRule]:
     return rules
 
 
-def vectors_of(texts: list[str], encoder: Encoder) -> dict[str, Any]:
-    unique = list(dict.fromkeys(texts))
-    return dict(zip(map(text_key, unique), encoder.encode(unique), strict=True))
+class EncodedTexts:
+    """Texts with their vectors: of their parts by an encoder, and of their words."""
+
+    def __init__(self, texts: Iterable[str], encoder: Encoder) -> None:
+        unique = list(dict.fromkeys(texts))
+        parts = list(dict.fromkeys(part for text in unique for part in remark_parts(text)))
+        self.parts = dict(zip(map(text_key, parts), encoder.encode(parts), strict=True))
+        self.words = dict(zip(map(text_key, unique), ngrams.encode(unique), strict=True))
+
+    def index(self, rules: Iterable[TeamRule]) -> RuleVectors:
+        return build_rule_vectors(rules, self.parts, self.words)
+
+    def vectors(self, text: str) -> TextVectors:
+        import numpy as np
+
+        parts = [self.parts[text_key(part)] for part in remark_parts(text)]
+        return TextVectors(meanings=np.stack(parts), words=self.words[text_key(text)])
+
+    def candidates(self, known: RuleVectors, text: str, floor: float) -> list[str]:
+        near = find_restated_rules(known, text, self.vectors(text), floor=floor)
+        return [one.rule.id for one in near]
+
+    def rank(self, known: RuleVectors, name: str, text: str) -> int:
+        likeness = rate_rules(known, self.vectors(text))
+        own = [one.id for one in known.rules].index(name)
+        return int((likeness > likeness[own]).sum())
 
 
 def score(encoder: Encoder) -> Score:
@@ -101,21 +125,18 @@ def score(encoder: Encoder) -> Score:
     known = paraphrases()
     every = [text for one in known for text in (one["text"], one["near"], *one["same"])]
     every += [text for one in known for text in one["opposite"]]
-    vectors = vectors_of(every, encoder)
-    width = len(next(iter(vectors.values())))
-    bare = build_rule_vectors(pool(None), vectors, width)
-    places = {which: build_rule_vectors(pool(which), vectors, width) for which in (0, 1)}
+    texts = EncodedTexts(every, encoder)
+    floor = encoder.floor
+    bare = texts.index(pool(None))
+    places = {which: texts.index(pool(which)) for which in (0, 1)}
     tries = [
         (str(at), which, one["same"][which]) for at, one in enumerate(known) for which in (0, 1)
     ]
-    alone = [rank(bare, name, vectors[text_key(text)]) for name, _, text in tries]
-    ranks = [rank(places[which], name, vectors[text_key(text)]) for name, which, text in tries]
-    found = [
-        candidates(places[which], text, vectors[text_key(text)], likeness_floor(encoder))
-        for _, which, text in tries
-    ]
+    alone = [texts.rank(bare, name, text) for name, _, text in tries]
+    ranks = [texts.rank(places[which], name, text) for name, which, text in tries]
+    found = [texts.candidates(places[which], text, floor) for _, which, text in tries]
     turned = [
-        str(at) not in candidates(bare, text, vectors[text_key(text)], likeness_floor(encoder))
+        str(at) not in texts.candidates(bare, text, floor)
         for at, one in enumerate(known)
         for text in one["opposite"]
     ]
@@ -125,10 +146,7 @@ def score(encoder: Encoder) -> Score:
         text_top3=wilson_rate(sum(one < 3 for one in alone), len(alone)),
         top3=wilson_rate(sum(one < 3 for one in ranks), len(ranks)),
         kept=wilson_rate(
-            sum(
-                name in candidates(places[which], text, vectors[text_key(text)], -1.0)
-                for name, which, text in tries
-            ),
+            sum(name in texts.candidates(places[which], text, -1.0) for name, which, text in tries),
             len(tries),
         ),
         top10=wilson_rate(sum(one < 10 for one in ranks), len(ranks)),
@@ -138,33 +156,26 @@ def score(encoder: Encoder) -> Score:
     )
 
 
-def candidates(known: RuleVectors, text: str, vector: Any, floor: float) -> list[str]:
-    return [near.rule.id for near in find_restated_rules(known, text, vector, floor=floor)]
-
-
-def rank(known: RuleVectors, name: str, vector: Any) -> int:
-    likeness = rate_rules(known, vector)
-    own = [one.id for one in known.rules].index(name)
-    return int((likeness > likeness[own]).sum())
-
-
 def speed(encoder: Encoder) -> float:
     """Milliseconds of processor time for the ten nearest of many rules: the least of seven."""
     import numpy as np
 
     width = encoder.encode(["one"]).shape[1]
-    rows = np.random.default_rng(0).random((MANY, width), np.float32)
-    known = RuleVectors(
-        rules=(rule("one", "one"),) * MANY,
-        matrix=rows,
-        starts=np.arange(MANY),
-        lengths=np.ones(MANY, np.float32),
-        said=np.zeros(MANY),
+    random_rows = np.random.default_rng(0).random
+    meanings, words = (
+        TextRows(
+            matrix=random_rows((MANY, size), np.float32),
+            starts=np.arange(MANY),
+            said=np.zeros(MANY),
+        )
+        for size in (width, ngrams.WIDTH)
     )
+    known = RuleVectors(rules=(rule("one", "one"),) * MANY, meanings=meanings, words=words)
+    text = TextVectors(meanings=meanings.matrix[:1], words=words.matrix[0])
     times = []
     for _ in range(7):
         began = time.process_time()
-        nearest_rules(known, rows[0])
+        nearest_rules(known, text)
         times.append(time.process_time() - began)
     return min(times) * 1000
 
@@ -204,16 +215,16 @@ def table(encoders: Iterator[Encoder]) -> str:
 # Real comments: labels are kept here, the comments are not.
 
 LABELS = Path(__file__).with_name("review_pairs.toml")
-FILLERS = 150
-"""Other comments among which the right one must be found."""
+HALVES = ("development", "measurement")
 TRIES = 3
 """For each comment: with other ones of its group as what was said before."""
 
 
 class RealScore(Record):
-    """How an encoder did with one half of the labelled comments."""
+    """How an encoder did with one half of one set of labelled comments."""
 
     encoder: str
+    labels: str
     half: str
     pairs: dict[str, int]
     recall: Rate | None
@@ -235,10 +246,11 @@ def read_comments(file: Path) -> list[str]:
     return [str(line.get("msg", line.get("gold"))) for line in lines]
 
 
-def label_groups(half: str) -> list[dict[str, Any]]:
-    """The groups of the families on one side: `development` or `measurement`."""
+def label_groups(labels: str, half: str) -> list[dict[str, Any]]:
+    """Of the set `first` or `second`, the families for `development` or for `measurement`."""
     groups = tomllib.loads(LABELS.read_text(encoding="utf-8"))["group"]
-    return [one for one in groups if half_of_family(one["family"]) == half]
+    of_set = (one for one in groups if one.get("set", "first") == labels)
+    return [one for one in of_set if half_of_family(one["family"]) == half]
 
 
 def half_of_family(family: str) -> str:
@@ -269,23 +281,22 @@ def labelled_pairs(groups: Sequence[dict[str, Any]], said: Sequence[str]) -> lis
     return list(dict.fromkeys(pairs))
 
 
-def score_real(encoder: Encoder, half: str, said: Sequence[str]) -> RealScore:
-    groups = label_groups(half)
+def score_real(encoder: Encoder, labels: str, half: str, said: Sequence[str]) -> RealScore:
+    groups = label_groups(labels, half)
     pairs = labelled_pairs(groups, said)
     fillers = filler_comments(said)
-    texts = [text for _, one, two in pairs for text in (one, two)]
-    vectors = vectors_of([*texts, *fillers], encoder)
-    width = len(next(iter(vectors.values())))
+    texts = EncodedTexts(
+        [*(text for _, one, two in pairs for text in (one, two)), *fillers], encoder
+    )
+    floor = encoder.floor
     kinds = Counter(kind for kind, _, _ in pairs)
     offered: Counter[str] = Counter()
     for kind, one, two in pairs:
-        known = build_rule_vectors([rule("one", one)], vectors, width)
-        offered[kind] += bool(
-            candidates(known, two, vectors[text_key(two)], likeness_floor(encoder))
-        )
+        offered[kind] += bool(texts.candidates(texts.index([rule("one", one)]), two, floor))
     rates = {kind: wilson_rate(offered[kind], kinds[kind]) for kind in kinds}
     return RealScore(
         encoder=encoder.id,
+        labels=labels,
         half=half,
         pairs=dict(kinds),
         recall=rates["same"],
@@ -293,7 +304,7 @@ def score_real(encoder: Encoder, half: str, said: Sequence[str]) -> RealScore:
         contraries=rates["contrary"],
         near=rates["near"],
         others=rates["other"],
-        top3=tuple(top_three(groups, said, fillers, vectors, times) for times in (1, 2, 3)),
+        top3=tuple(top_three(groups, said, fillers, texts, times) for times in (1, 2, 3)),
         confirmed=sum(
             compare_remarks(one, two) == "same" for kind, one, two in pairs if kind != "same"
         ),
@@ -301,26 +312,18 @@ def score_real(encoder: Encoder, half: str, said: Sequence[str]) -> RealScore:
 
 
 def filler_comments(said: Sequence[str]) -> list[str]:
-    """Comments without a label that ask for something."""
-    groups = tomllib.loads(LABELS.read_text(encoding="utf-8"))["group"]
-    labelled = {number for group in groups for number in group["comments"]}
-    asking = [
-        text
-        for number, text in enumerate(said)
-        if number not in labelled and 15 < len(text) < 200 and is_teaching_remark(text)
-    ]
-    return random.Random(3).sample(asking, FILLERS)  # noqa: S311 - the same each time
+    """Other comments, among which the right one must be found."""
+    return [said[number] for number in tomllib.loads(LABELS.read_text(encoding="utf-8"))["fillers"]]
 
 
 def top_three(
     groups: Sequence[dict[str, Any]],
     said: Sequence[str],
     fillers: Sequence[str],
-    vectors: dict[str, Any],
+    encoded: EncodedTexts,
     times: int,
 ) -> Rate | None:
     """How often the rule of a comment's group is one of the three nearest that are not contrary."""
-    width = len(next(iter(vectors.values())))
     hits = tries = 0
     for group in groups:
         texts = list(dict.fromkeys(said[number] for number in group["comments"]))
@@ -335,14 +338,11 @@ def top_three(
                         chosen = draw.sample(numbers, min(times, len(numbers)))
                         rules.append(rule(other["name"], *(said[number] for number in chosen)))
                 rules += [rule(f"other-{at}", one) for at, one in enumerate(fillers)]
-                known = build_rule_vectors(rules, vectors, width)
+                known = encoded.index(rules)
                 nearest = [
                     found.id
-                    for found, _ in nearest_rules(known, vectors[text_key(text)])
-                    if all(
-                        compare_remarks(one, text) != "opposite"
-                        for one in (found.text, *(example.text for example in found.examples))
-                    )
+                    for _, found, before in score_nearest(known, text, encoded.vectors(text))
+                    if compare_with_texts(before, text) != "opposite"
                 ]
                 hits += "right" in nearest[:3]
                 tries += 1
@@ -352,15 +352,15 @@ def top_three(
 def real_table(scores: Sequence[RealScore]) -> str:
     """Markdown, as in docs/measurements/memory.md."""
     lines = [
-        "| encoder | half | pairs: same, contrary, near, other | recall | precision | contraries "
-        "offered | near misses offered | others offered | right one in the top 3, said once | "
-        "twice | three times |",
-        f"|{' --- |' * 3}{' --: |' * 8}",
+        "| encoder | set | half | pairs: same, contrary, near, other | recall | precision | "
+        "contraries offered | near misses offered | others offered | "
+        "right one in the top 3, said once | twice | three times |",
+        f"|{' --- |' * 4}{' --: |' * 8}",
     ]
     for one in scores:
         counts = ", ".join(str(one.pairs[kind]) for kind in ("same", "contrary", "near", "other"))
         rates = (one.recall, one.precision, one.contraries, one.near, one.others, *one.top3)
-        cells = [f"`{one.encoder}`", one.half, counts, *map(show_rate, rates)]
+        cells = [f"`{one.encoder}`", one.labels, one.half, counts, *map(show_rate, rates)]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -375,8 +375,9 @@ def main() -> None:
     if len(sys.argv) > 1:
         said = read_comments(Path(sys.argv[1]))
         scores = [
-            score_real(encoder, half, said)
-            for half in ("development", "measurement")
+            score_real(encoder, labels, half, said)
+            for labels in ("first", "second")
+            for half in sys.argv[2:] or HALVES
             for encoder in encoders()
         ]
         sys.stdout.write(f"\n{real_table(scores)}\n")

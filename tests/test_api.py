@@ -106,6 +106,30 @@ def test_tables_have_the_numbers_that_the_commands_print(here: Path) -> None:
     assert len(project.trace(attempt["id"][:8]).events) == attempt["events"]
 
 
+def test_scores_are_given_by_the_rules_of_the_command(here: Path) -> None:
+    project = closeloop.open(here)
+    attempt = project.attempts()[0]["id"]
+    good = {"attempt": attempt, "name": "quality", "value": 0.8}
+    before = len(project.scores(attempt))
+    for wrong, sentence in (
+        ({"attempt": "nobody"}, "score 2: No attempt begins with 'nobody'"),
+        ({"name": "qualty"}, "score 2: No score named 'qualty'. Did you mean 'quality'?"),
+        ({"name": "resolved"}, "score 2: 'resolved' is computed and cannot be set"),
+        ({"value": 7.0}, "score 2: quality=7.0 is out of range: give a number from 0 to 1."),
+        ({"value": float("nan")}, "score 2: quality=nan is out of range"),
+        ({"colour": "red"}, "score 2: Object contains unknown field `colour`"),
+    ):
+        with pytest.raises(closeloop.BadInput) as refused:
+            project.add_scores([good, good | wrong], by="lint-ratio")
+        assert str(refused.value).startswith(sentence)
+        assert "Nothing was saved." in str(refused.value)
+    assert len(project.scores(attempt)) == before
+    assert project.add_scores([good], by="lint-ratio") == 1
+    assert project.add_scores([good], by="lint-ratio") == 0
+    (row,) = [row for row in project.scores(attempt) if row["by"] == "lint-ratio"]
+    assert (row["name"], row["value"], row["source"]) == ("quality", 0.8, "code")
+
+
 def test_pandas_and_arrow_keep_types_and_missing_values(here: Path) -> None:
     events = closeloop.open().events()
     frame, table = events.to_pandas(), events.to_arrow()

@@ -313,7 +313,8 @@ def test_the_readme_counts_what_is_installed() -> None:
         (r"(\S+) native formats", len(plugins.installed_plugins("readers"))),
         (r"\[(\S+) agents\]", len(agents)),
     ):
-        assert [one.capitalize() for one in re.findall(what, text)] == [in_words(number)]
+        counts = [one.capitalize() for one in re.findall(what, text)]
+        assert counts == [in_words(number)], "correct the number in README.md"
 
 
 def in_words(number: int) -> str:

@@ -17,6 +17,7 @@ from closeloop.records.errors import BadInput
 from closeloop.records.estimate import CompareReport
 from closeloop.records.finding import Measurement
 from closeloop.records.record import html_table
+from closeloop.records.score import ScoreSource
 from closeloop.records.trace import Session, Trace
 
 if TYPE_CHECKING:
@@ -135,6 +136,25 @@ class Project:
     def scores(self, *attempts: str) -> ResultTable:
         """Every score: computed, or given by people, judges and programs."""
         return self._load_table("scores", attempts)
+
+    def add_scores(
+        self, scores: Sequence[Mapping[str, Any]], *, by: str, source: ScoreSource = "code"
+    ) -> int:
+        """Give scores, each with `attempt`, `name` and `value`; how many say something new.
+
+        All of them are saved or, where BadInput says what is wrong with one, none.
+        """
+        from datetime import UTC, datetime
+
+        from closeloop.metrics.score_columns import ScoreIntake, convert_rows, project_scores
+
+        catalogue = project_scores(self.configuration.settings)
+        intake = ScoreIntake(catalogue=catalogue, source=source, by=by, now=datetime.now(UTC))
+        places = [f"score {place}" for place in range(1, len(scores) + 1)]
+        rows = convert_rows(zip(places, scores, strict=True))
+        return self._with_store(
+            lambda store, book: store.scores.add_scores(intake.read_rows(rows, store, places))
+        )
 
     def pulls(self) -> ResultTable:
         """Every known pull request: author, agent, state, review rounds, size."""

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from closeloop.changes.repository_index import inspect_change, open_index
 from closeloop.git import run_git
 from closeloop.judges.rubric import load_rubric
 from closeloop.metrics.score_columns import build_catalogue, read_scorer_answer
+from closeloop.plugins import load_plugins
 from closeloop.process.trace_reading import build_reading
 from closeloop.records.attempt import Attempt, Usage, sum_usage
 from closeloop.records.change import Change, Inspection
@@ -187,6 +189,8 @@ async def _run_agent(agent: Agent, replies: Sequence[ModelReply]) -> Work:
 
 DAMAGED_COPIES = 12
 """How many damaged copies of each recording are read."""
+MAX_FIELD_BYTES = 1 << 20
+"""Copies of this size in all are read without one of the fields."""
 MAX_COPIED_BYTES = 1 << 20
 """A larger recording is not damaged: the same faults show in small ones."""
 _SECRET = "AKIA" + "QYLPMN5HHHFPZAM2"
@@ -218,13 +222,20 @@ def check_reader(
     many calls in them have no result. Each is read as it is, and in copies that are cut off, that
     have odd values in them, and whose texts are very long or hold a secret.
     """
-    assert reader.name == "-".join(reader.name.lower().split()), "The name is in-small-letters."
+    assert reader.name == "-".join(reader.name.lower().split()), (
+        f"The name {reader.name!r} is not in-small-letters."
+    )
     assert reader.version >= 1, "The version counts from 1."
     _check_foreign_files(reader)
     sessions = [one for path in recordings for one in _check_recording(reader, path)]
-    assert any(one.trace.events for one in sessions), "Something is read from the recordings."
-    calls = [has_result(event) for one in sessions for event in one.trace.events]
-    assert calls.count(False) == unanswered, "Every call has its result, but for those named."
+    assert any(one.trace.events for one in sessions), "No event is read from the recordings."
+    events = [event for one in sessions for event in one.trace.events]
+    open_calls = [event for event in events if has_result(event) is False]
+    assert len(open_calls) == unanswered, (
+        f"{len(open_calls)} calls have no result, not {unanswered}. Finish each with"
+        " SessionBuilder.add_result, or give `unanswered` if the recordings have no more results."
+        f" The first is {open_calls[0] if open_calls else None!r}."
+    )
     return sessions
 
 
@@ -268,7 +279,7 @@ def _check_foreign_files(reader: Reader) -> None:
 
 
 def _check_recording(reader: Reader, path: Path) -> list[Session]:
-    assert reader.recognises(FileSource(path)), f"It recognises {path.name}."
+    assert reader.recognises(FileSource(path)), f"It does not recognise {path.name}."
     others = (one for one in installed_readers() if one.name != reader.name)
     known = [one.name for one in others if one.recognises(FileSource(path))]
     assert not known, f"{path.name} is also recognised by {', '.join(known)}."
@@ -288,10 +299,14 @@ def _check_copies(reader: Reader, path: Path, folder: Path) -> None:
     content = path.read_bytes()
     copy = folder / path.parent.name / path.name
     shutil.copytree(path.parent, copy.parent)
-    for damaged in _iter_damaged(content):
+    for damage, damaged in _iter_damaged(content):
         copy.write_bytes(damaged)
-        if reader.recognises(FileSource(copy)):
-            _read_sessions(reader, copy)
+        try:
+            if reader.recognises(FileSource(copy)):
+                _read_sessions(reader, copy)
+        except Exception as error:
+            error.add_note(f"This is about a copy of {path.name} {damage}: copies are read, too.")
+            raise
     copy.write_bytes(_with_texts(content, "x" * (MAX_TEXT_CHARS + 10)))
     for session in _read_sessions(reader, copy):
         lengths = map(len, _iter_texts(msgspec.to_builtins(session)))
@@ -315,17 +330,44 @@ def _read_sessions(reader: Reader, path: Path) -> list[Session]:
     return sessions
 
 
-def _iter_damaged(content: bytes) -> Iterator[bytes]:
-    """Copies that are cut off, and copies with odd values; always the same ones."""
+def _iter_damaged(content: bytes) -> Iterator[tuple[str, bytes]]:
+    """Copies and what is wrong with them: cut off, odd values, a field gone; always the same."""
     chance = random.Random(0)  # noqa: S311 - the same copies every time
     lines = content.splitlines(keepends=True)
     for number in range(DAMAGED_COPIES):
         if number % 3 == 0 or len(lines) < 2:
-            yield content[: chance.randrange(len(content) + 1)]
+            yield "that is cut off", content[: chance.randrange(len(content) + 1)]
         elif number % 3 == 1:
-            yield b"".join(chance.sample(lines, len(lines) - 1))
+            mixed = b"".join(chance.sample(lines, len(lines) - 1))
+            yield "without a line, the others in another order", mixed
         else:
-            yield _map_json(content, lambda value: _replace_some(value, chance))
+            odd = _map_json(content, lambda value: _replace_some(value, chance))
+            yield "with odd values", odd
+    fields = _list_fields(content)
+    most = MAX_FIELD_BYTES // max(1, len(content))
+    for field in chance.sample(fields, min(most, len(fields))):
+        yield f"without any {field!r}", _map_json(content, partial(_without_field, field))
+
+
+def _list_fields(content: bytes) -> list[str]:
+    """The names of all fields, in the order in which they first appear."""
+    names: dict[str, None] = {}
+
+    def collect(value: Any) -> None:
+        if isinstance(value, dict):
+            names.update(dict.fromkeys(value))
+            value = [*value.values()]
+        for inner in value if isinstance(value, list) else ():
+            collect(inner)
+
+    _map_json(content, collect)
+    return list(names)
+
+
+def _without_field(field: str, value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_field(field, one) for key, one in value.items() if key != field}
+    return [_without_field(field, one) for one in value] if isinstance(value, list) else value
 
 
 def _replace_some(value: Any, chance: random.Random) -> Any:
@@ -389,14 +431,23 @@ def check_detector(detector: Detector, traces: Iterable[Trace] = ()) -> list[Fin
     lane whose parent is missing.
     """
     rule = detector.rule
-    assert rule.name == "-".join(rule.name.lower().split()), "The name is in-small-letters."
+    assert rule.name == "-".join(rule.name.lower().split()), (
+        f"The name {rule.name!r} is not in-small-letters."
+    )
     assert rule.version >= 1, "The version counts from 1."
     assert all(value >= 0 for value in rule.thresholds.values()), "Thresholds are from 0 up."
+    others = [one for one in load_plugins("detectors") if one is not detector]
+    assert rule.name not in {one.rule.name for one in others}, (
+        f"Another installed rule is named {rule.name!r}: choose another name."
+    )
     findings: list[Finding] = []
     for trace in chain(odd_traces(), traces):
         reading = build_reading(trace)
         first, second = (detector.detect(reading, rule.thresholds) for _ in range(2))
-        assert first == second, "The same trace gives the same findings."
+        assert isinstance(first, list | tuple | Unmeasured), (
+            f"detect returns a list of findings or Unmeasured, not {type(first).__name__}."
+        )
+        assert first == second, f"The same trace gives other findings: {first} and {second}."
         if isinstance(first, Unmeasured):
             assert first.rule == rule.name, "What is not measured names its rule."
             assert first.reason, "What is not measured has its reason."
@@ -411,12 +462,16 @@ def _check_findings(detector: Detector, findings: Sequence[Finding], trace: Trac
     lanes = {lane.id for lane in trace.lanes} | {event.lane for event in trace.events} | {None}
     for finding in findings:
         rule = detector.rule
-        assert (finding.rule, finding.version) == (rule.name, rule.version), "It names its rule."
-        assert finding.events, "Every finding cites events."
-        assert numbers.issuperset(finding.events), "It cites events that are there."
-        assert finding.lane in lanes, "It names a lane that is there."
+        assert (finding.rule, finding.version) == (rule.name, rule.version), (
+            f"A finding of {rule.name} {rule.version} says that {finding.rule} {finding.version}"
+            " made it: use make_finding(rule, …)."
+        )
+        assert finding.events, f"A finding cites no events: {finding.message}"
+        unknown = sorted({*finding.events} - numbers)
+        assert not unknown, f"A finding cites events that are not in the trace: {unknown}."
+        assert finding.lane in lanes, f"A finding names a lane that is not there: {finding.lane}."
         assert 0 < finding.confidence <= 1, "Confidence lies between 0 and 1."
-        assert finding.message.strip(), "It says in words what is wrong."
+        assert finding.message.strip(), "A finding has no message."
 
 
 def odd_traces() -> list[Trace]:

@@ -117,6 +117,7 @@ def test_a_reference_that_does_not_apply_is_no_proof(project):
         (["run", "--model", "scripted:none.yaml"], "none.yaml"),
         (["run", "--agent", "builtin"], "The built-in agent needs a model"),
         (["run", "--repeats", "0"], "--repeats must be more than 0."),
+        (["report", "r.html", "--score", "quality"], "name what is compared with --compare"),
         (["run", "missing.md"], "missing.md"),
         (["show", "abcdef"], "abcdef"),
         (["run", "--variant", "closer", "--agent", "builtin"], "Give either --variant"),

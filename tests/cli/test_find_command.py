@@ -131,6 +131,16 @@ def test_in_a_pipe_a_record_is_a_line_with_all_of_it(folder: Path) -> None:
     assert "missing-verification, repeated-failure, spiral" in first
 
 
+def test_a_limit_does_not_change_how_many_there_are(folder: Path) -> None:
+    answer = json.loads(typed(folder, "list", "attempts", "--limit", "2", "--json").stdout)
+    assert (len(answer["items"]), answer["total"]) == (2, len(IDS))
+    scored = ("list", "attempts", "--limit", "2", "--json", "--score", "cost")
+    answer = json.loads(typed(folder, *scored).stdout)
+    assert (len(answer["items"]), answer["total"]) == (2, len(IDS))
+    lines = typed(folder, "list", "attempts", "--limit", "2").stdout.splitlines()
+    assert lines[-1] == f"2 of {len(IDS)} shown: --limit shows more."
+
+
 def test_what_is_found_is_marked_and_counted(folder: Path) -> None:
     result = typed(folder, "find", "invoice", "--limit", "2", "--sort", "cost")
     lines = result.stdout.splitlines()

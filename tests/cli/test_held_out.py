@@ -53,12 +53,24 @@ def test_a_run_takes_dev_tasks_and_leaves_the_others_alone(project, capsys):
     assert [task["id"] for task in made["tasks"]] == ["question"]
 
 
-@pytest.mark.parametrize("arguments", [("run", "riddle"), ("task", "unseal", " ")])
-def test_a_look_without_a_reason_is_refused(project, capsys, arguments):
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("run", "riddle"), "run them with `closeloop task unseal REASON`"),
+        (("task", "unseal", " "), "REASON is empty: say why the held-out tasks are run."),
+    ],
+)
+def test_a_look_without_a_reason_is_refused(project, capsys, arguments, sentence):
     said = closeloop(capsys, *arguments, code=2)
-    assert "run them with `closeloop task unseal REASON`" in said
+    assert sentence in said
     assert len(said.splitlines()) == 1
     assert "No run of held-out tasks" in closeloop(capsys, "task", "unsealed")
+
+
+@pytest.mark.parametrize("command", [("run",), ("task", "stress"), ("task", "check")])
+def test_a_name_that_no_task_has_lists_dev_tasks_alone(project, capsys, command):
+    said = closeloop(capsys, *command, "nothing-like-it", code=2)
+    assert "Known: question." in said
 
 
 def test_a_reason_for_dev_tasks_is_refused(project, capsys):

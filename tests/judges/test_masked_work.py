@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from judging_models import BAD, CODE, GOOD, TASK, Asked, all_of, bench, fair, seal_in
 from msgspec.structs import replace
 
-from closeloop.judges.addressed_text import split_addressed_sentences
 from closeloop.judges.change_review import ReviewChunk, review_chunk
 from closeloop.judges.evaluator import evaluate_cases
 from closeloop.judges.judge_calibration import run_canaries
@@ -20,6 +19,7 @@ from closeloop.judges.masked_work import (
     mask_case,
     mask_events,
     mask_output,
+    split_addressed_sentences,
 )
 from closeloop.judges.rubric import load_rubric
 from closeloop.records.evaluation import (

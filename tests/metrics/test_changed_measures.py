@@ -91,9 +91,9 @@ def test_a_column_that_is_added_is_filled_for_what_was_measured_before(
     (before,) = installation.rows("measurements")
     installation.change(
         "store/migrations.py",
-        "MIGRATIONS = (_read_baseline(),)",
-        "MIGRATIONS = (_read_baseline(), "
-        'Migration(statements=("ALTER TABLE measurements ADD COLUMN checked BIGINT",)))',
+        "def newest_schema() -> int:",
+        'MIGRATIONS += (Migration(statements=("ALTER TABLE measurements ADD COLUMN checked BIGINT",'
+        ")),)\n\n\ndef newest_schema() -> int:",
     )
     columns = 'Column("converged_after", BigInteger),'
     installation.change("store/schema.py", columns, f'{columns} Column("checked", BigInteger),')

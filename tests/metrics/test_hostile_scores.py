@@ -178,6 +178,27 @@ def test_scores_lists_what_metrics_count(store: Store) -> None:
     assert listed == {"quality": (figure.attempts, figure.coverage)} == {"quality": (1, 1.0)}
 
 
+def test_a_value_outside_its_range_is_not_known_to_any_number(store: Store) -> None:
+    """A program may write one into the store itself, and a range may be declared anew."""
+    one, other = tried(store, "one"), tried(store, "other")
+    for name in ("would-merge", "quality", "scope-creep"):
+        give(store, one, name, 7.0)
+        give(store, other, name, 1.0)
+    work = attach_scores(load_attempt_table(store, BOOK), store, CATALOGUE)
+    found = {figure.metric: figure for figure in compute_metrics(work, ()).figures}
+    for name in ("would-merge", "quality", "scope creep"):
+        assert (found[name].value, found[name].attempts) == (1.0, 1), name
+    assert "1 score of quality outside its range, from 0 to 1, were left out." in work.notes
+    as_html(build_report_content(work, ()))
+
+
+def test_a_comparison_names_the_side_that_nobody_scored(store: Store) -> None:
+    give(store, tried(store, "one", "a"), "quality", 1.0)
+    tried(store, "one", "b")
+    with pytest.raises(BadInput, match=r"^quality is unknown for 'b': add it with"):
+        compare_by_name(store, BOOK, ("a", "b"), scores=("quality",), catalogue=CATALOGUE)
+
+
 def test_a_label_that_nobody_gave_is_not_known_and_another_word_is_refused(store: Store) -> None:
     tried(store, "t")
     work = load_attempt_table(store, BOOK)

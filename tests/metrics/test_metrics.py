@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -21,7 +22,7 @@ from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.pull_request import Delivery
 from closeloop.records.trace import Command, Lane, Trace
 from closeloop.store import Store, open_store
-from closeloop.store.metrics_section import AttemptSpan
+from closeloop.store.metrics_section import MEASUREMENT_FIELDS, AttemptSpan, TextColumn
 
 LATER = datetime(2026, 11, 12, tzinfo=UTC)
 DONE: dict[str, Any] = {
@@ -117,6 +118,16 @@ def test_what_nobody_recorded_is_not_known_and_never_zero(store: Store) -> None:
         assert found[name].n == 0
     assert found["after-feedback rate"].coverage is None
     assert found["cost"].value is None
+
+
+def test_what_is_measured_in_a_trace_is_not_known_without_one(store: Store) -> None:
+    add_attempt(store, add_task(store, "t"), add_variant(store, "a"), True)
+    columns = load_attempt_table(store, BOOK).columns
+    names = (name for name in MEASUREMENT_FIELDS if name in columns)
+    numbers = [name for name in names if not isinstance(columns[name], TextColumn)]
+    assert {"findings", "context_tokens"} <= {*numbers}
+    known = [name for name in numbers if not math.isnan(columns[name][0])]
+    assert not known, "add them to TRACE_COLUMNS in metrics/attempt_table.py"
 
 
 def test_an_empty_store_has_no_figures_and_no_fault(store: Store) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import chain, cycle, islice
 from random import Random
+from typing import Any
 
 import msgspec
 import pytest
@@ -18,6 +19,8 @@ from story import labelled, story
 from closeloop import plugins
 from closeloop.contracts import check_detector
 from closeloop.process.trace_reading import build_reading
+from closeloop.records.change import TraceReading
+from closeloop.records.finding import Rule, make_finding
 from closeloop.records.protocols import Detector
 from closeloop.records.trace import AnyEvent, Command, Edit, Handoff, Lane, Message, Trace
 from example_counts import scale_examples
@@ -26,6 +29,7 @@ from record_strategies import records
 DETECTORS = plugins.load_plugins("detectors")
 CASES = labelled()
 EVENTS = [event for case in CASES for event in case.trace.events]
+OTHER = Rule(name="other", version=2, about="It is another.", severity="info")
 LANES = (Lane(id="root"), Lane(id="child", parent="root"), Lane(id="lost", parent="gone"))
 
 
@@ -110,6 +114,41 @@ def repaired(size: int) -> Trace:
             {"run": {"command": "pytest -q", "exit": 1, "output": failing}},
         ]
     return story(events)
+
+
+class BadDetector:
+    """A rule that returns what it is told to."""
+
+    rule = Rule(name="bad", version=1, about="It is bad.", severity="info")
+
+    def __init__(self, findings: Callable[[Rule], Any]) -> None:
+        self.findings = findings
+
+    def detect(self, reading: TraceReading, limits: Mapping[str, float]) -> Any:
+        return self.findings(self.rule)
+
+
+@pytest.mark.parametrize(
+    ("findings", "fault"),
+    [
+        (lambda rule: (one for one in ()), "returns a list .* not generator"),
+        (lambda rule: [make_finding(rule, "It is so.", [99])], r"not in the trace: \[99\]"),
+        (lambda rule: [make_finding(rule, "It is so.", [])], "cites no events: It is so."),
+        (lambda rule: [make_finding(OTHER, "It is so.", [1])], "A finding of bad 1 .* other 2"),
+    ],
+)
+def test_the_contract_says_what_is_wrong_with_a_rule(
+    findings: Callable[[Rule], Any], fault: str
+) -> None:
+    with pytest.raises(AssertionError, match=fault):
+        check_detector(BadDetector(findings))
+
+
+def test_the_contract_refuses_the_name_of_another_rule() -> None:
+    detector = BadDetector(lambda rule: [])
+    detector.rule = msgspec.structs.replace(OTHER, name="spiral")
+    with pytest.raises(AssertionError, match="Another installed rule is named 'spiral'"):
+        check_detector(detector)
 
 
 @pytest.mark.parametrize("detector", DETECTORS, ids=lambda detector: detector.rule.name)

@@ -99,7 +99,9 @@ def test_a_rule_has_tests(rule: Rule) -> None:
 
 @every_rule
 def test_a_rule_has_a_page_made_like_the_others(rule: Rule) -> None:
-    text = (PAGES / f"{rule.name}.md").read_text(encoding="utf-8")
+    page_path = PAGES / f"{rule.name}.md"
+    assert page_path.is_file(), "run `make docs`"
+    text = page_path.read_text(encoding="utf-8")
     assert text.startswith(f"# {rule.name}\n")
     assert _headings(text) == _headings(MODEL)
     for threshold, value in rule.thresholds.items():
@@ -119,7 +121,9 @@ def test_labels_name_rules_and_events_that_exist() -> None:
     assert len(cases) >= 60
     for case in cases:
         assert names.issuperset([*case.expect, *case.allow]), case.name
-        assert case.name.split("/")[0] in names | {"healthy"}
+        assert case.name.split("/")[0] in names | {"healthy"}, (
+            f"{case.name} belongs to no rule: is it in pyproject.toml, and installed with `make`?"
+        )
         numbers = {event.number for event in case.trace.events}
         for events in case.expect.values():
             assert events, case.name

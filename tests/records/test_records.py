@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+from typing import Annotated
 
 import msgspec
 import pytest
@@ -20,6 +21,7 @@ from closeloop.records.errors import (
     unknown_name_error,
 )
 from closeloop.records.record import Record, content_digest
+from closeloop.text.untrusted import read_record
 from example_counts import scale_examples
 from record_strategies import holds_live_objects, records
 
@@ -102,3 +104,23 @@ def test_of_very_many_names_only_the_nearest_are_told() -> None:
 def test_every_fault_has_its_own_exit_code() -> None:
     codes = {kind: kind.exit_code for kind in Fault.__subclasses__()}
     assert codes == {BadInput: 2, PluginFailed: 3, MachineFailed: 4}
+
+
+class TimedResult(Record):
+    name: str
+    seconds: Annotated[float, msgspec.Meta(ge=0)] | None = None
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        ({"name": "a", "seconds": -3}, "results.json: 'seconds' must be a number >= 0.0."),
+        ({"name": "a", "seconds": "x"}, "results.json: 'seconds' must be a number."),
+        ({"name": 1}, "results.json: 'name' must be text."),
+        ([], "results.json must be a section with fields."),
+    ],
+)
+def test_a_value_that_is_not_of_its_kind_is_named(value: object, sentence: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        read_record(value, TimedResult, "results.json")
+    assert str(refused.value) == sentence

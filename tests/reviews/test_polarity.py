@@ -7,7 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from team import contraries, paraphrases
 
-from closeloop.reviews.remark_polarity import comparable_words, compare_remarks
+from closeloop.reviews.remark_polarity import (
+    common_wording,
+    comparable_words,
+    compare_remarks,
+    remark_parts,
+)
 
 TYPICAL = """use don't never add remove tests the logger instead of print in migrations not without
 please should avoid , . keep before after no data"""
@@ -44,6 +49,40 @@ def test_most_opposites_are_seen_and_hardly_a_paraphrase_is_taken_for_one() -> N
     wrong = sum(compare_remarks(*pair) == "opposite" for pair in same)
     assert seen / len(opposites) > 0.9
     assert wrong / len(same) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Do we really need this to be configurable?", "Make this configurable."),
+        ("Does this need to be public?", "This must be public."),
+        ("Please change this to non-exported.", "This must be public."),
+        ("Indent by spaces, not tabs.", "Indent by tabs instead of spaces."),
+        ("Is this blank line necessary?", "I would love a new line here."),
+        ("Use single quotes.", "Use double quotes."),
+    ],
+)
+def test_doubts_contrasts_and_antonyms_want_the_contrary(one: str, other: str) -> None:
+    assert compare_remarks(one, other) == "opposite"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Can you file an issue for this?", "Please create an issue so we don't forget."),
+        ("Why is this public?", "Does this need to be public?"),
+        ("Couldn't we use type hints here?", "Please use type hints."),
+    ],
+)
+def test_purposes_and_polite_questions_turn_nothing_round(one: str, other: str) -> None:
+    assert compare_remarks(one, other) != "opposite"
+
+
+def test_a_remark_is_compared_by_its_sentences_in_plain_words() -> None:
+    said = "Thanks for the patch! `fooBar()` is fine as it stands. Could you please use isEmpty()?"
+    assert remark_parts(said)[1:] == ["this is fine as it stands", "use is empty ?"]
+    assert common_wording("Please drop the docstring.") == "remove the documentation"
+    assert remark_parts("") == [""]
 
 
 @pytest.mark.parametrize(

@@ -313,6 +313,8 @@ def test_one_key_says_that_all_is_good(store, project, monkeypatch, capsys):
         ({"tags": ["bad luck"]}, "'tags"),
         ({"seconds": -1}, "must be from 0 to 86400"),
         ({"seconds": 1e9}, "must be from 0 to 86400"),
+        ({"notes": "x" * 20_001}, "'notes' has more than 20,000 characters"),
+        ({"tags": ["scope crep"]}, "'tags[0]' cannot be 'scope crep'. Did you mean 'scope creep'?"),
         ({"item": "nobody"}, "nobody"),
         ({"merge": None}, "A required answer is missing: Would you merge it"),
         (["x"], "must contain one JSON object with answers, or a list"),

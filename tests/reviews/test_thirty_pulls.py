@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import hmac
 import random
+import re
 from contextlib import closing
 from pathlib import Path
+from statistics import fmean, median
 from typing import Any
 
 import msgspec
@@ -232,11 +234,24 @@ def test_what_is_not_known_of_an_edit_is_not_told_as_nothing(project: Path) -> N
     assert "+0" not in shown
 
 
+def read_first_cells(page: str) -> dict[str, str]:
+    """By the name in the first cell of a row, the value in the second; of details, the summary."""
+    cells = {}
+    for row in re.findall(r"<tr>(.*?)</tr>", page, flags=re.DOTALL):
+        texts = [
+            re.sub(r"<[^>]+>", " ", (re.findall(r"<summary>(.*?)</summary>", cell) or [cell])[0])
+            for cell in re.findall(r"<td[^>]*>(.*?)</td>", row, flags=re.DOTALL)
+        ]
+        if len(texts) > 1:
+            cells.setdefault(" ".join(texts[0].split()), " ".join(texts[1].split()))
+    return cells
+
+
 def test_the_same_numbers_stand_on_the_page_in_the_report_and_in_the_export(
     project: Path, shared_store_url: str
 ) -> None:
     found = {one["metric"]: one["value"] for one in read_json(project, "metrics")["figures"]}
-    files = ("report.csv", "report.md", "report.parquet")
+    files = ("report.csv", "report.md", "report.parquet", "report.html")
     done = typed(project, "report", *files)
     assert done.returncode == 0, done.stderr
     rows = csv.DictReader((project / "report.csv").open(encoding="utf-8"))
@@ -244,6 +259,7 @@ def test_the_same_numbers_stand_on_the_page_in_the_report_and_in_the_export(
     table = pyarrow.parquet.read_table(project / "report.parquet").to_pylist()
     packed = {row["metric"]: row["value"] for row in table if not row["by"]}
     text = (project / "report.md").read_text(encoding="utf-8")
+    shown = read_first_cells((project / "report.html").read_text(encoding="utf-8"))
     with closing(open_store(shared_store_url)) as store:
         desk = PageContext(store)
         desk.metric_cache.patience = None
@@ -254,10 +270,24 @@ def test_the_same_numbers_stand_on_the_page_in_the_report_and_in_the_export(
     for name in EXPECTED:
         assert float(written[name]) == pytest.approx(found[name]), name
         assert packed[name] == found[name], name
-        assert f"| {name} |" in text, name
+        (row,) = [line for line in text.splitlines() if line.startswith(f"| {name} |")][:1]
+        assert row.split(" | ")[1] == shown[name], name
     assert {name: found[name] for name in on_page} == on_page
     assert len(on_page) >= 4
     assert "| task completion rate | 35 % |" in text
+
+
+def test_the_export_has_the_scores_that_the_numbers_are_made_of(project: Path) -> None:
+    report = read_json(project, "metrics")
+    found = {one["metric"]: one["value"] for one in report["figures"]}
+    definitions = {one["name"]: one for one in report["definitions"]}
+    done = typed(project, "export", "--table", "scores")
+    rows = [msgspec.json.decode(line) for line in done.stdout.splitlines()]
+    aggregates = {"rate": fmean, "mean": fmean, "median": median}
+    for name in EXPECTED:
+        score, kind = definitions[name]["score"], definitions[name]["kind"]
+        values = [row["value"] for row in rows if row["name"] == score]
+        assert aggregates[kind](values) == pytest.approx(found[name]), name
 
 
 def test_a_team_may_let_unreviewed_merges_count(project: Path) -> None:

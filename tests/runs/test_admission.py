@@ -26,6 +26,7 @@ from closeloop.text.patches import parse_patch
 from patience import SCALES, until
 
 CORES = int(count_cores())
+LOAD_SECONDS = 300
 PATCH = (
     "diff --git a/done b/done\nnew file mode 100644\n"
     "--- /dev/null\n+++ b/done\n@@ -0,0 +1 @@\n+done\n"
@@ -263,7 +264,9 @@ def fails(repo: Path, command: str) -> bool:
 @contextmanager
 def load(processes: int) -> Iterator[None]:
     """So many others that want a processor all the time."""
-    command = [sys.executable, "-S", "-c", "while True: pass"]
+    # They end by themselves should nobody be left to end them.
+    spin = f"import signal; signal.alarm({LOAD_SECONDS})\nwhile True: pass"
+    command = [sys.executable, "-S", "-c", spin]
     # A session each: the kernel may share processors out by session.
     others = [subprocess.Popen(command, start_new_session=True) for _ in range(processes)]
     try:

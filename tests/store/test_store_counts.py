@@ -11,7 +11,8 @@ from closeloop.records.attempt import Attempt, Exit, Grade, Outcome
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.finding import Finding, Measurement
 from closeloop.records.task import Experiment
-from closeloop.store import Store, open_store
+from closeloop.store import Store, open_store, schema
+from closeloop.store.sql_statements import select
 from closeloop.text.patches import parse_patch
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -96,3 +97,17 @@ def test_a_place_is_filled_once_and_not_by_what_the_machine_failed(store: Store)
     add(store, "c", 1, retry=2)
     add(store, "d", 3)
     assert store.counts.count_filled_slots(experiment) == 1
+
+
+def test_a_list_may_be_longer_than_a_statement_takes_parameters(store: Store) -> None:
+    for name in ("here", "há"):
+        add(store, name, number=len(name))
+    names = [*map(str, range(70_000)), "here"]
+    table = schema.attempts.c
+    with store._reader.begin() as on:
+        among = on.execute(select(table.id).where(table.id.in_(names))).scalars().all()
+        others = on.execute(select(table.id).where(table.id.not_in(names))).scalars().all()
+        moments = [START + timedelta(hours=number) for number in range(70_000)]
+        begun = on.execute(select(table.id).where(table.started.in_(moments))).scalars().all()
+    assert (list(among), list(others)) == (["here"], ["há"])
+    assert sorted(begun) == ["here", "há"]

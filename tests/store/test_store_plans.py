@@ -284,6 +284,7 @@ def test_a_plan_is_found_by_the_beginning_of_its_id(store: Store) -> None:
     assert store.plans.load_story("abc").plan.id == "abc123"
     assert [row.id for row in store.plans.list_plans(10)] == ["abd", "abc123"]
     assert [row.id for row in store.plans.list_plans(1)] == ["abd"]
+    assert store.plans.count_plans() == 2
     with pytest.raises(BadInput, match="is a prefix of several plans"):
         store.plans.load_story("ab")
     with pytest.raises(BadInput, match="No plan begins with"):

@@ -219,6 +219,8 @@ def test_variants_are_proved_and_written(project, monkeypatch, capsys):
     listed = json.loads(closeloop("task", "list", "--tag", "stress", "--json"))["items"]
     assert {one["state"] for one in listed} == {"proved"}
     assert len(listed) == 3
+    dev, *_ = json.loads(closeloop("task", "sets", "--json"))["sets"]
+    assert dev["oldest"] == dev["newest"], "copied files are as old as what they are a copy of"
     said = closeloop("task", "tag", "cents", "+billing", "+fees", "-fees", "--json")
     assert json.loads(said)["tags"] == ["billing"]
     assert "tags: [billing]" in (project / "tasks/cents.md").read_text()

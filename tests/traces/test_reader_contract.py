@@ -19,9 +19,11 @@ from hypothesis import strategies as st
 
 from closeloop import plugins
 from closeloop.contracts import check_reader, check_session
-from closeloop.records.protocols import Reader
-from closeloop.records.trace import Session
+from closeloop.records.protocols import Reader, RecordingSource
+from closeloop.records.trace import Command, Session
 from closeloop.traces.file_source import FileSource, find_owner, installed_readers, list_parts
+from closeloop.traces.session_builder import SessionBuilder
+from closeloop.traces.untrusted_json import as_count, as_mapping, as_text
 from example_counts import scale_examples
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -90,6 +92,41 @@ def test_every_recording_is_read_into_sessions_that_fit_together(name: str) -> N
 def test_every_reader_keeps_the_contract_that_authors_check_theirs_by(name: str) -> None:
     own = [path for path in recordings(FIXTURES) if recognising(path) == [name]]
     assert check_reader(READERS[name], own, unanswered=UNANSWERED.get(name, 0))
+
+
+class FieldReader:
+    """A reader that counts on one field to be there, of which the contract test knows nothing."""
+
+    name, version = "field", 1
+
+    def recognises(self, source: RecordingSource) -> bool:
+        return bool(source.lines) and "field" in as_mapping(source.lines[0])
+
+    def read(self, source: RecordingSource) -> Iterator[Session]:
+        builder = SessionBuilder(self.name, self.version, source.skipped)
+        for line in map(as_mapping, source.records()):
+            if "command" in line:
+                call = builder.add_command(as_text(line["command"]) or "")
+                builder.add_result(call, as_text(line["output"]), exit_code=as_count(line["exit"]))
+        yield builder.build_session(id="s", agent="field")
+
+
+def test_the_contract_names_the_field_that_a_reader_counts_on(tmp_path: Path) -> None:
+    recording = tmp_path / "session.jsonl"
+    lines = [{"field": 1}, {"command": "make it", "output": "done", "exit": 3}]
+    recording.write_bytes(b"\n".join(map(msgspec.json.encode, lines)))
+    with pytest.raises(KeyError) as raised:
+        check_reader(FieldReader(), [recording])
+    assert any("session.jsonl without any '" in note for note in raised.value.__notes__)
+
+
+def test_a_stated_exit_code_is_kept_of_commands_only() -> None:
+    builder = SessionBuilder("field", 1, {})
+    command = builder.add_result(builder.add_command("make"), "exit code 0", exit_code=3)
+    other = builder.add_result(builder.add_tool_use("look", {}), "exit code 0", exit_code=3)
+    assert isinstance(command, Command)
+    assert (command.exit_code, command.exit_from) == (3, "stated")
+    assert not hasattr(other, "exit_code")
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -282,7 +282,7 @@ def test_a_plan_that_nobody_works_on_any_more_is_stopped() -> None:
 
         def states() -> list[bool]:
             texts = [client.get(path).text for path in ("/plans", "/plans/0123")]
-            return ["under way" in text and "stopped" not in text for text in texts]
+            return [">running<" in text and "stopped" not in text for text in texts]
 
         assert store.claim_job(begun.job, "elsewhere:1:7", 3600)
         assert states() == [True, True]

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Literal
 
+import msgspec
 import pytest
 from boards_store import EXPERIMENT, fill_boards
 from dashboard_store import SPIRAL, START
@@ -116,20 +117,37 @@ def repeats(tasks: int, passed: int, failed: int) -> Mapping[str, Sequence[float
     ("first", "second", "said"),
     [
         ({"t": (1,)}, {"t": (1,)}, "There is not enough data to say whether new or old is better "
-         "on this task: pass rate 100 % against 100 %."),
+         "on this task: pass rate 100 % and 100 %."),
         ({"t": (1,)}, {"u": (1,)}, "There is not enough data to compare new with old."),
         (repeats(9, 3, 0), repeats(9, 0, 3), "old is better than new on these 9 tasks: "
-         "pass rate 100 % against 0 %."),
+         "pass rate 100 % and 0 %."),
         (repeats(9, 0, 3), repeats(6, 3, 0), "new is better than old on these 6 tasks: "
-         "pass rate 100 % against 0 %."),
+         "pass rate 100 % and 0 %."),
         (repeats(99, 50, 50), repeats(99, 50, 50), "new and old differ by no more than 5 points "
-         "on these 99 tasks: pass rate 50 % against 50 %."),
+         "on these 99 tasks: pass rate 50 % and 50 %."),
     ],
 )  # fmt: skip
 def test_a_verdict_names_the_better_one_first_and_claims_no_more_than_it_knows(
     first: Mapping[str, Sequence[float]], second: Mapping[str, Sequence[float]], said: str
 ) -> None:
     assert drawn("verdict", versus(compare_rates(first, second))) == said
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "said"),
+    [
+        (0.1, "rate", "They are 10 points apart (95 % bounds: −57 to +77 points)."),
+        (-0.1, "rate", "They are 10 points apart (95 % bounds: −57 to +77 points)."),
+        (0.1, "mean", "They are 0.1 min apart (95 % bounds: −0.57 to +0.77 min)."),
+    ],
+)
+def test_bounds_around_nothing_have_their_signs(value: float, kind: str, said: str) -> None:
+    """Either side may be ahead: 57 to 77 points would say that one is for certain."""
+    here = Estimate(value=value, low=value - 0.67, high=value + 0.67, n=2, method="m")
+    held = Comparison(tasks=2, margin=0.05, first=0.5, second=0.5, here=here,
+                      here_word="not enough data")  # fmt: skip
+    pair = msgspec.structs.replace(versus(held), kind=kind, unit="min")
+    assert drawn("apart", pair).startswith(said)
 
 
 def test_a_distance_is_never_told_as_negative() -> None:
@@ -312,4 +330,4 @@ def test_the_overview_counts_the_newest_version_of_each_variant_as_its_verdict_d
         }
         assert view["older"] == 12
         assert "12 attempts of older versions not included" in page
-        assert "pass rate 100 % against 0 %" in page
+        assert "pass rate 100 % and 0 %" in page

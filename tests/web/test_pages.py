@@ -385,7 +385,9 @@ def test_the_navigation_has_six_groups_and_every_page_is_in_one_or_a_tool() -> N
     assert [group for group, _ in location.groups] == [
         "Overview", "Sessions", "Experiments", "Pull requests", "Tasks", "Trust",
     ]  # fmt: skip
-    assert {page.section for page in location.tools} == {"Settings"}
+    assert {page.section for page in location.tools} == {"Settings"}, (
+        "put the section into a group of NAVIGATION in web/page.py"
+    )
 
 
 def test_a_line_opens_beside_the_list(client: TestClient) -> None:

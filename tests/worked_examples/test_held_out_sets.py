@@ -116,8 +116,16 @@ def test_a_gap_that_widens_for_certain_is_called_overfitted(store: Store) -> Non
     assert change.says == (
         "a: likely overfitted. Between the held-out runs of 2026-11-02 and 2026-11-09, its pass "
         "rate changed by +83 points on dev tasks and by 0 points on held-out tasks, and the gap "
-        f"between them by +83 points (+{round(100 * low)} to +100)."
+        f"between them by +83 points (+{round(100 * low)} to +{round(100 * change.change.high)})."
     )
+    assert [one.label for one in report.gaps] == ["a v0", "a v1"], "two versions of one name"
+
+
+def test_a_gap_may_change_by_more_than_its_whole_range(store: Store) -> None:
+    """From 0 % on dev and 100 % held out to the opposite: −100 points to +100 points."""
+    [change] = tried_versions(store, [(0, 1)] * 12, [(1, 0)] * 6).changes
+    assert change.change.value == 2.0
+    assert change.change.low < change.change.value <= change.change.high == 2.0
 
 
 @pytest.mark.parametrize(

@@ -217,9 +217,10 @@ def attempts(  # noqa: PLR0913 - one parameter for each flag
     wanted = AttemptFilter(task=task, variant=variant, outcome=outcome, since=parse_since(since))
     project = load_project(Path.cwd())
     with open_existing_store(project.settings, project.root) as store:
-        rows = store.listing.list_page(
-            wanted, limit, without=store.held_out.list_sealed_digests(), sort=sort
-        )
+        sealed = store.held_out.list_sealed_digests()
+        rows = store.listing.list_page(wanted, limit, without=sealed, sort=sort)
+        is_full = len(rows) == limit
+        count = store.listing.count_matches(wanted, without=sealed) if is_full else len(rows)
         if not rows and (task or variant):
             from closeloop.metrics.task_log import require_tried
 
@@ -227,14 +228,15 @@ def attempts(  # noqa: PLR0913 - one parameter for each flag
         names = tuple(dict.fromkeys(score or ()))
         cells = load_cells(store, project.settings, rows, names)
         facts = load_listed_facts(store, rows)
-    if json and names:
-        print_json(
-            [record_to_map(row) | {"scores": cells_to_map(cells[row.id], names)} for row in rows]
-        )
-    elif json:
-        print_json(rows)
+    if json:
+        listed = [record_to_map(row) for row in rows]
+        for fields in listed if names else ():
+            fields["scores"] = cells_to_map(cells[fields["id"]], names)
+        print_json(listed, count)
     elif rows:
         print_parts(attempts_table(rows, facts, cells, names), optional=OPTIONAL_COLUMNS)
+        if count > len(rows):
+            print_line(f"{len(rows)} of {count:,} shown: --limit shows more.")
     else:
         is_all = not (task or variant or outcome or since)
         advice = "No attempts match: remove a filter."
@@ -316,7 +318,7 @@ def find(  # noqa: PLR0913 - one parameter for each flag
         facts = load_listed_facts(store, rows, snippets)
     if json:
         found = [record_to_map(row) | {"snippet": snippets.get(row.id)} for row in rows]
-        print_json({"items": record_to_map(found), "total": count})
+        print_json(found, count)
     elif rows:
         print_parts(attempts_table(rows, facts, {}, ()), optional=OPTIONAL_COLUMNS, below=("says",))
         if count > len(rows):

@@ -352,6 +352,10 @@ def _require_positive_amounts(settings: Settings, name: str) -> None:
         ("run.jobs", settings.run.jobs),
         ("run.budget", settings.run.budget),
         ("deliver.budget", settings.deliver.budget),
+        ("check.max_files", settings.check.max_files),
+        ("check.max_modules", settings.check.max_modules),
+        ("due.commits", settings.due.commits),
+        ("due.days", settings.due.days),
     ):
         if amount is not None and not amount > 0:
             raise BadInput(f"{name}: '{path}' must be more than 0.")

@@ -261,10 +261,13 @@ def _as_text(cell: Any) -> Text:
     return cell.copy() if isinstance(cell, Text) else Text(str(cell))
 
 
-def print_json(value: Any) -> None:
-    """One JSON document, with every field of every record; a list as `{"items", "total"}`."""
+def print_json(value: Any, total: int | None = None) -> None:
+    """One JSON document, with every field of every record; a list as `{"items", "total"}`.
+
+    `total` is how many there are in all, where a list has only some of them.
+    """
     if isinstance(value, list | tuple):
-        value = {"items": value, "total": len(value)}
+        value = {"items": value, "total": len(value) if total is None else total}
     print(format_json(value), end="")  # noqa: T201
 
 

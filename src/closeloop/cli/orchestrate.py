@@ -57,7 +57,12 @@ def plans(*, limit: int = 20, over_time: bool = False, json: JsonFlag = False) -
         Print grades of plans and judges' scores by day instead.
     """
     from closeloop.cli.config import load_project
-    from closeloop.cli.console import print_json, print_parts, require_positive_flags
+    from closeloop.cli.console import (
+        print_json,
+        print_line,
+        print_parts,
+        require_positive_flags,
+    )
     from closeloop.store.store import open_existing_store
 
     require_positive_flags(limit=limit)
@@ -68,8 +73,14 @@ def plans(*, limit: int = 20, over_time: bool = False, json: JsonFlag = False) -
             print_json(plan_trend) if json else print_parts(*render_plan_trend(plan_trend))
             return
         rows = store.plans.list_plans(limit)
+        count = store.plans.count_plans()
         running = store.plans.running_plan_ids()
-    print_json(rows) if json else print_parts(plans_table(rows, running))
+    if json:
+        print_json(rows, count)
+        return
+    print_parts(plans_table(rows, running))
+    if count > len(rows):
+        print_line(f"{len(rows)} of {count:,} shown: --limit shows more.")
 
 
 def show_plan(name: str, store: Store, *, diff: bool, json: bool) -> int:

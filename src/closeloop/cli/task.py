@@ -394,7 +394,7 @@ def held_out_gap_table(gaps: Sequence[HeldOutGap]) -> RenderableType:
         style = "red" if gap_facts.gap.low > 0 else ""
         gap = f"{gap_facts.gap.value:+.2f} ({gap_facts.gap.low:+.2f} … {gap_facts.gap.high:+.2f})"
         table.add_row(
-            Text(make_visible(gap_facts.variant)),
+            Text(make_visible(gap_facts.label)),
             format_pass_estimate(gap_facts.dev),
             format_pass_estimate(gap_facts.held_out),
             Text(gap, style),

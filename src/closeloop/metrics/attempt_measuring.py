@@ -28,7 +28,14 @@ from closeloop.records.task import Experiment
 from closeloop.records.trace import Trace
 from closeloop.store import Store, schema
 from closeloop.store.attempt_rows import join_modes
-from closeloop.store.metrics_section import AttemptSpan, Column, RowPlacer, TextColumn, divide_known
+from closeloop.store.metrics_section import (
+    AttemptColumns,
+    AttemptSpan,
+    Column,
+    RowPlacer,
+    TextColumn,
+    divide_known,
+)
 from closeloop.text.wording import name_score, natural_order, truncate_words
 
 if TYPE_CHECKING:
@@ -72,6 +79,7 @@ def load_said_columns(
         if source not in sources.get(name, ()):
             continue
         held = store.scores.load_score_columns(span, name, source)
+        clear_outside_range(held, 0.0, None if name == SECONDS else 1.0)
         at, value = placer.find_newest(held)
         count = np.bincount(at, minlength=size)
         total = np.bincount(at, value, minlength=size)
@@ -86,6 +94,21 @@ def load_said_columns(
             shown |= np.where(yes > 0, _MODE_BITS[name, source], 0)
             examined |= np.where(count > 0, _MODE_BITS[name, source], 0)
     return {**columns, "said_modes": _name_modes(shown), "said_examined": _name_modes(examined)}
+
+
+def clear_outside_range(held: AttemptColumns, low: float | None, high: float | None) -> int:
+    """Make values outside a score's range unknown, and count them.
+
+    A program may have written them into the store itself, and a range may be declared anew.
+    """
+    import numpy as np
+
+    values = held.held["value"]
+    outside = (values < (-np.inf if low is None else low)) | (
+        values > (np.inf if high is None else high)
+    )
+    held.held["value"] = np.where(outside, np.nan, values)
+    return int(outside.sum())
 
 
 def given_column(name: str, source: ScoreSource) -> str:

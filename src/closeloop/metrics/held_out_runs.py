@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from math import sqrt
 from statistics import NormalDist, fmean
+
+from msgspec.structs import replace
 
 from closeloop.metrics.attempt_table import (
     SCORED_OUTCOMES,
@@ -151,15 +154,22 @@ def _estimate_gaps(values: SplitValues, known: Mapping[str, Variant]) -> list[He
             continue
         dev, held = (estimate_rate(sides[split]) for split in SPLIT_NAMES)
         if dev and dev.alike and held and held.alike:
+            name = known[variant].name if variant in known else "?"
             gap = HeldOutGap(
-                variant=known[variant].name if variant in known else "?",
+                variant=name,
                 digest=variant,
+                label=name,
                 dev=dev.alike,
                 held_out=held.alike,
-                gap=_subtract_estimates(dev.alike, held.alike, GAP_METHOD),
+                gap=_subtract_estimates(dev.alike, held.alike, GAP_METHOD, 1.0),
             )
             gaps.append(gap)
-    return sorted(gaps, key=lambda one: (one.variant, one.digest))
+    versions = Counter(one.variant for one in gaps)
+    labelled = [
+        replace(one, label=f"{one.variant} {one.digest[:8]}") if versions[one.variant] > 1 else one
+        for one in gaps
+    ]
+    return sorted(labelled, key=lambda one: (one.variant, one.digest))
 
 
 def estimate_gap_changes(
@@ -198,7 +208,8 @@ def estimate_gap_changes(
 def _build_gap_change(
     name: str, times: tuple[datetime, datetime], dev: Estimate, held: Estimate
 ) -> GapChange:
-    change = _subtract_estimates(dev, held, CHANGE_METHOD)
+    # From a gap of −100 points to one of +100: a change of gaps is twice as wide as a gap.
+    change = _subtract_estimates(dev, held, CHANGE_METHOD, 2.0)
     overfitted = change.low > 0
     verdict = "likely overfitted" if overfitted else "no clear sign of overfitting"
     return GapChange(
@@ -249,12 +260,12 @@ def list_held_out_reminders(
     return messages
 
 
-def _subtract_estimates(dev: Estimate, held: Estimate, method: str) -> Estimate:
+def _subtract_estimates(dev: Estimate, held: Estimate, method: str, widest: float) -> Estimate:
     low, high = newcombe_bounds(held, dev)
     return Estimate(
         value=dev.value - held.value,
-        low=max(-1.0, low),
-        high=min(1.0, high),
+        low=max(-widest, low),
+        high=min(widest, high),
         n=dev.n + held.n,
         method=method,
     )

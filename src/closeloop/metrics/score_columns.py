@@ -18,7 +18,7 @@ from msgspec.structs import asdict, replace
 
 from closeloop import plugins
 from closeloop.code_digest import digest_code
-from closeloop.metrics.attempt_measuring import BATCH_ATTEMPTS, given_column
+from closeloop.metrics.attempt_measuring import BATCH_ATTEMPTS, clear_outside_range, given_column
 from closeloop.metrics.attempt_table import AttemptTable, MeasuringProgress
 from closeloop.metrics.metric_definitions import METRICS, column_values
 from closeloop.records.errors import BadInput, Fault, PluginFailed, unknown_name_error
@@ -393,17 +393,22 @@ def read_score_file(file: Path) -> tuple[list[GivenScore], list[str]]:
         raise BadInput(f"{file} is not UTF-8 text: save it as UTF-8.") from None
     if len(content) > MAX_FILE_BYTES:
         raise BadInput(f"{file} is larger than {MAX_FILE_BYTES >> 20} MB: split it.")
-    rows = _read_csv(text) if file.suffix.lower() == ".csv" else _read_json_lines(text)
-    found, lines = [], []
-    for line, row in rows:
+    read_rows = _read_csv if file.suffix.lower() == ".csv" else _read_json_lines
+    rows = [(f"{file}, line {line}", row) for line, row in read_rows(text)]
+    if not rows:
+        raise BadInput(f"{file} has no scores: give each line an attempt, a name and a value.")
+    return convert_rows(rows), [line for line, _ in rows]
+
+
+def convert_rows(rows: Iterable[tuple[str, Any]]) -> list[GivenScore]:
+    """Scores as maps, each after its place, as records; BadInput names the place of a bad one."""
+    found = []
+    for place, row in rows:
         try:
             found.append(msgspec.convert(row, GivenScore))
         except msgspec.ValidationError as error:
-            raise BadInput(f"{file}, line {line}: {error}. Nothing was saved.") from None
-        lines.append(f"{file}, line {line}")
-    if not found:
-        raise BadInput(f"{file} has no scores: give each line an attempt, a name and a value.")
-    return found, lines
+            raise BadInput(f"{place}: {error}. Nothing was saved.") from None
+    return found
 
 
 def _read(file: Path) -> bytes:
@@ -620,6 +625,13 @@ def attach_scores(
                 labels=definition.kind == "label",
                 version=find_scorer_version(scorer) if scorer and chosen == "code" else None,
             )
+            if definition.kind != "label" and (
+                outside := clear_outside_range(held, definition.low, definition.high)
+            ):
+                notes.append(
+                    f"{count_with_noun(outside, 'score')} of {score} outside its range, "
+                    f"{_range_text(definition)}, were left out."
+                )
             values, versions_note = _align_scores(held, placer, chosen, score, label)
             notes += versions_note
         for word, column in values.items():

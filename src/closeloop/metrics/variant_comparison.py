@@ -676,10 +676,11 @@ def _refuse_incomparable(
     first = held[0]
     for other in held[1:] if left_out is not None else ():
         if not first.values.keys() & other.values.keys():
-            if primary.family == "scores" and first.side.scored + other.side.scored < 2:
+            unscored = [one.side.name for one in (first, other) if not one.side.scored]
+            if primary.family == "scores" and unscored:
+                names = " and ".join(map(repr, unscored))
                 raise BadInput(
-                    f"{primary.name} is unknown for {first.side.name!r} and "
-                    f"{other.side.name!r}: add it with `closeloop review` or "
+                    f"{primary.name} is unknown for {names}: add it with `closeloop review` or "
                     "`closeloop score`."
                 )
             why = f" ({left_out[0]})" if left_out else ""

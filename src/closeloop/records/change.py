@@ -1,4 +1,8 @@
-"""A change between two states of a repository, and the report of a check."""
+"""A change of a repository, the report of a check, and what rules and checks are given.
+
+`TraceReading` is a trace as rules get it (`process/trace_reading.py` builds it), `Inspection` a
+change as checks get it.
+"""
 
 from __future__ import annotations
 

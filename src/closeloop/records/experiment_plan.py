@@ -179,6 +179,8 @@ class HeldOutGap(Record):
     variant: str
     digest: str
     """Of this version of the variant."""
+    label: str
+    """The name, and where several versions have it, the beginning of the digest."""
     dev: Estimate
     held_out: Estimate
     gap: Estimate

@@ -280,7 +280,7 @@ class Encoder(Protocol):
 
     @property
     def floor(self) -> float:
-        """The least likeness of a text and a rule that it may restate."""
+        """The least likeness, by meaning and words, of a text and a rule that it may restate."""
         ...
 
     @property

@@ -7,20 +7,22 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from closeloop.reviews.remark_polarity import STOP_WORDS
+from closeloop.reviews.remark_polarity import STOP_WORDS, common_wording
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 
-id = "ngrams:1"  # noqa: A001 - what the protocol calls it
-floor, alike = 0.30, 0.50
+id = "ngrams:2"  # noqa: A001 - what the protocol calls it
+floor, alike = 0.26, 0.50
 WIDTH = 512
 SHORTEST, LONGEST = 3, 5
 MAX_TEXT_CHARS = 4000
 
 _WORD = re.compile(r"\w+")
+_SKIPPED_WORDS = STOP_WORDS | {"don", "instead", "never", "not", "rather"}
+"""Polarity is compared by itself."""
 
 
 def ready() -> bool:
@@ -33,8 +35,8 @@ def encode(texts: Sequence[str]) -> NDArray[np.float32]:
 
     rows = np.zeros((len(texts), WIDTH), np.float32)
     for row, text in zip(rows, texts, strict=True):
-        for word in _WORD.findall(text[:MAX_TEXT_CHARS].casefold()):
-            if word not in STOP_WORDS:
+        for word in _WORD.findall(common_wording(text[:MAX_TEXT_CHARS])):
+            if len(word) > 1 and word not in _SKIPPED_WORDS:
                 _add_ngrams(row, f" {word} ")
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     rows /= np.where(lengths == 0, 1, lengths)

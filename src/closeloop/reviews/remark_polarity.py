@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 from typing import Literal
 
 from closeloop.records.settings import RepoRule
@@ -26,17 +27,18 @@ STOP_WORDS = frozenset(
 """Words that are the same in most remarks."""
 REQUEST_VERBS = frozenset(
     """
-    add allow annotate apply ask assert avoid bind build call cap capitalise capitalize catch change
-    check choose clean close comment commit compare compress compute convert copy cover create
-    declare default define delete depend deprecate disable discuss document drop edit enable encode
-    ensure escape exclude explain export extract fail fake fetch find fix follow forbid format
-    freeze generate give guard handle hard-code hardcode have hide hold ignore implement import
-    include index initialise initialize inject inline invert keep leave limit link list load lock
-    log mark merge migrate mock move name narrow omit open order override parse pass persist pin
-    prefer prefix print put query quote raise read redact refactor regenerate release remove rename
-    render reorder replace require reset restore retry return reuse revert rotate round run save set
-    show simplify skip sleep sort specify split squash stop store strip swallow take tell test throw
-    time toggle translate trim type unify update upgrade use validate verify wait wrap write
+    add adjust align allow annotate apply ask assert avoid bind break build call cap capitalise
+    capitalize catch change check choose clean close comment commit compare compress compute
+    consider convert copy cover create declare default define delete depend deprecate disable
+    discuss document drop edit enable encode ensure escape exclude explain export extract fail fake
+    fetch find fix follow forbid format freeze generate give group guard handle hard-code hardcode
+    have hide hold ignore implement import include indent index initialise initialize inject inline
+    introduce invert keep leave limit link list load lock log make mark merge migrate mock move name
+    narrow omit open order override parse pass persist pick pin prefer prefix print provide put
+    query quote raise read redact refactor regenerate release remove rename render reorder replace
+    require reset restore retry return reuse revert rotate round run save set shorten show simplify
+    skip sleep sort specify split squash stop store strip swallow take tell test throw time toggle
+    translate trim type unify update upgrade use validate verify wait wrap write
     """.split()  # noqa: SIM905 - a hundred quotes are hard to read
 )
 """What a remark asks for begins with one of these."""
@@ -59,24 +61,55 @@ ANTONYMS = {
     "immut": "mut", "immutabl": "mut", "mutabl": "mut", "async": "sync", "asynchronou": "sync",
     "synchronou": "sync", "disabl": "enabl", "unsaf": "saf", "implicit": "explicit",
     "privat": "public", "nest": "flat", "deni": "allow", "optional": "requir", "hidden": "shown",
-    "unsort": "sort",
+    "unsort": "sort", "unexport": "public", "singl": "doubl",
 }  # fmt: skip
 """Stems by what they are held against."""
 NEGATIVE_ANTONYMS = frozenset(
     """
-    async asynchronou deni disabl hidden immut immutabl implicit nest optional privat unsaf unsort
+    async asynchronou deni disabl hidden immut immutabl implicit nest optional privat singl unexport
+    unsaf unsort
     """.split()  # noqa: SIM905 - a hundred quotes are hard to read
 )
 """Those among them that mean the contrary of what they are held against."""
-SYNONYMS = {"newlin": "lin", "empty": "blank", "nil": "null", "delet": "remov"}
+SYNONYMS = {"newlin": "lin", "empty": "blank", "nil": "null", "delet": "remov", "export": "public"}
 """Stems that reviewers use for the same thing, by the one they are counted as."""
+WORDINGS = {
+    "blank line": ("new line", "newline", "empty line", "line break"),
+    "boolean": ("bool",),
+    "changelog": ("change log", "release note", "upgrade note"),
+    "configuration": ("config", "setting"),
+    "constant": ("const",),
+    "directory": ("dir", "folder"),
+    "documentation": ("doc comment", "docblock", "docstring", "godoc", "javadoc", "jsdoc"),
+    "function": ("fn", "func", "method"),
+    "hardcode": ("hard-code", "hard code", "hard-coding", "hard coding", "hardcoding"),
+    "integer": ("int",),
+    "issue": ("bug", "jira", "ticket"),
+    "license": ("licence",),
+    "null": ("nil", "none", "nullptr", "undefined"),
+    "parameter": ("arg", "argument", "param"),
+    "private": ("non-exported", "non-public", "unexported"),
+    "public": ("export",),
+    "pull request": ("changeset", "merge request", "mr", "patch", "pr"),
+    "remove": ("delete", "ditch", "drop", "eliminate", "get rid of", "strip"),
+    "space": ("white space", "whitespace"),
+    "test": ("spec",),
+    "throw": ("raise",),
+    "translate": ("i18n", "localise", "localize"),
+    "type annotation": ("type hint", "typehint"),
+    "unnecessary": ("extraneous", "needless", "redundant", "spurious", "superfluous", "unneeded"),
+    "variable": ("var",),
+    "wildcard": ("asterisk", "star"),
+}
+"""What reviewers call the same thing, by the name under which words are compared."""
 GENERAL_VERBS = frozenset(
     "add avoid chang keep mak need prefer put remov us use want".split()  # noqa: SIM905
 )
 """Stems of what can be done with anything: alone they are about nothing."""
 JUDGING_WORDS = frozenset(
     """
-    extra extraneou miss needles redundant spuriou stray superfluou unneed unnecessary unus
+    extra extraneou miss necessary needles redundant spuriou stray superfluou unneed unnecessary
+    unus
     """.split()  # noqa: SIM905
 )
 """Stems that say what somebody thinks of a thing, and are themselves neither wanted nor not."""
@@ -88,6 +121,15 @@ MAX_REMARK_CHARS = 4000
 _CLAUSE_END = compile_lazily(
     r"[.;:!?\n]+(?=\s|$)|,(?=\s)|\s[-–—]+\s|\b(?:but|because|so that|since)\b"
 )
+_PURPOSE = compile_lazily(
+    r"\b(?:so(?: that)? (?:we|you|it|they|i|users?|people)|otherwise)\b[^.;!?]*"
+)
+"""What a wish is for: neither wanted nor unwanted itself."""
+_CONTRAST = compile_lazily(
+    r"(?:, | and |, and )not (?!(?:used|needed|necessary|required|sure|only|just|really|yet)\b)"
+)
+"""Before what is not wanted: "spaces, not tabs"."""
+_BLANK_LINE = compile_lazily(r"\b(?:new|empty) ?lines?\b|\bline breaks?\b")
 WORD = compile_lazily(r"\w+(?:'\w+)?")
 _OPENING_MARKS = compile_lazily(r"^[(\"'*_]+")
 _CLOSING_MARKS = compile_lazily(r"[.,;:!?…)\"'*_]+$")
@@ -130,9 +172,9 @@ def content_words(text: str) -> set[str]:
 
 def split_clauses(text: str) -> list[str]:
     """Parts of a text that are true or wanted each by itself."""
-    return [
-        part.strip() for part in _CLAUSE_END.split(normalise_remark(text)) if part and part.strip()
-    ]
+    plain = _BLANK_LINE.sub("blank line", _PURPOSE.sub(" ", normalise_remark(text)))
+    plain = _CONTRAST.sub(" instead of ", plain)
+    return [part.strip() for part in _CLAUSE_END.split(plain) if part and part.strip()]
 
 
 def find_words(text: str) -> list[str]:
@@ -159,13 +201,16 @@ MIN_SIGNED_SHARE = 0.3
 
 _POLITE_WORDS = compile_lazily(
     r"^(?:(?:please|kindly|nit(?:pick)?|suggestion|minor|also|and|then|so|or|hmm|ok|well|perhaps|"
-    r"maybe|just|always|could (?:you|we|this)|can (?:you|we|this)|would you|you (?:should|must|"
-    r"need to|could|can)|we (?:should|must|need to|could)|let'?s|i would|i'd|try to|make sure "
-    r"(?:that |to )?|remember to|be sure to)\b[ ,:]*)+"
+    r"maybe|probably|optional|just|always|could (?:you|we|this)|can (?:you|we|this)|would you|"
+    r"(?:could|can|should)n?'t (?:you|we|this|it|these)|should (?:you|we|this|it|these)|"
+    r"(?:i think|i guess|i believe|i feel like|it seems(?: like)?|looks like)(?= (?:we|you) )|"
+    r"you (?:should|must|need to|could|can)|we (?:should|must|need to|could)|let'?s|i would|i'd|"
+    r"try to|make sure (?:that |to )?|remember to|be sure to)\b[ ,:]*)+"
 )
 _WISH_WORDS = compile_lazily(
     r"\b(?:should|must|needs?|has to|have to|ought|never|always|don't|do not|avoid|prefer|please|"
-    r"let's|no longer|not our style|belongs?|could you|can you|would you|shall|instead|rather)\b"
+    r"let's|no longer|not our style|belongs?|could you|can you|would you|shall|instead|rather|"
+    r"would (?:love|like|be (?:nice|good|great|better))|worth)\b"
 )
 _MISSING_WORDS = compile_lazily(r"\b(?:lacks?|missing|has no|have no|there is no|there's no)\b")
 _NEEDLESS_WORDS = compile_lazily(
@@ -177,7 +222,11 @@ _NEEDLESS_WORDS = compile_lazily(
 )
 """What is called so is not wanted, though nobody asks for anything in so many words."""
 _DOUBTING_QUESTION = compile_lazily(
-    r"why (?:do |did |does |is |are |the |a |an |this |these |change)"
+    r"(?:then |so |and )?(?:why (?:do |did |does |is |are |was |were |would |to |the |a |an |this |"
+    r"these |change|bother )|what(?:'s| is) the (?:point|purpose|use|value) of |"
+    r"do(?:es)? (?:we|you|i|this|it|that|these|the \w+) (?:really|actually|even|still) |"
+    r"does (?:this|it|that|the \w+) (?=need to )|are (?:we|you) sure |"
+    r"(?:is|are) (?=(?:this|it|that|these|those|the)\b.{0,60}\b(?:needed|necessary|required)\b))"
 )
 _NEGATIVE_QUESTION = compile_lazily(
     r"(?:why|(?:is|are|do|does|did|should|would|could)n't (?:it|this|that|there|we|you|these)\b)"
@@ -205,11 +254,15 @@ def compare_remarks(one: str, other: str) -> RemarkRelation:
     if whole != "unclear":
         return whole
     # A long remark hides its one request among reasons: each that asks is held against each.
-    clauses, others = (
-        [word_signs(clause) for clause in split_clauses(text)] for text in (one, other)
-    )
+    clauses, others = list_clause_signs(one), list_clause_signs(other)
     agreements = {_compare_objects(ours, theirs) for ours in clauses for theirs in others}
     return "opposite" if -1 in agreements and 1 not in agreements else "unclear"
+
+
+@lru_cache(maxsize=4096)
+def list_clause_signs(text: str) -> list[dict[str, int]]:
+    """What each clause of a text wants."""
+    return [word_signs(clause) for clause in split_clauses(text)]
 
 
 def _compare_objects(ours: dict[str, int], theirs: dict[str, int]) -> int:
@@ -219,7 +272,7 @@ def _compare_objects(ours: dict[str, int], theirs: dict[str, int]) -> int:
         for signs in (ours, theirs)
     )
     signed = [ours[word] * theirs[word] for word in ours.keys() & theirs.keys()]
-    if not any(signed) or len(signed) * 2 < min(len(ours), len(theirs)):
+    if not any(signed) or len(signed) * 2 <= min(len(ours), len(theirs)):
         return 0
     return -1 if sum(signed) < 0 else 1
 
@@ -262,6 +315,7 @@ def _count_denials(text: str) -> int:
     return len(_NEGATION.findall(text)) + len(_REJECTION.findall(text))
 
 
+@lru_cache(maxsize=4096)
 def word_signs(text: str) -> dict[str, int]:
     """By stem, 1 for what is wanted, -1 for what is not, 0 where that is not said."""
     signs_by_stem: dict[str, int] = {}
@@ -321,29 +375,82 @@ def strip_politeness(clause: str) -> str:
 def _clause_signs(clause: str) -> list[tuple[str, int]]:
     """ "Not" turns its whole clause round; "without" and the like what comes after them."""
     complaint, clause = _complaint_sign(clause)
+    asks = complaint != 0 or is_directive(clause)
+    clause = _POLITE_WORDS.sub(lambda cut: " " * len(cut[0]), clause)
     sign = complaint or (-1 if len(_NEGATION.findall(clause)) % 2 else 1)
     # In "X must not do Y" nothing is said against X.
     modal = _NEGATED_MODAL.search(clause)
     neutral = modal.start() if modal else 0
     turns = [found.end() for found in _REJECTION.finditer(clause)]
     turns += [found.end() for found in _PREFERENCE.finditer(clause)]
-    asks = complaint != 0 or is_directive(clause)
     clause_signs = []
-    for match in WORD.finditer(_POLITE_WORDS.sub(lambda cut: " " * len(cut[0]), clause)):
+    for match in WORD.finditer(clause):
         word = match[0]
         if (
             word in STOP_WORDS
             or _NEGATION.fullmatch(word)
-            or word in ("no", "without", "instead", "rather")
+            or word in ("no", "non", "without", "instead", "rather")
         ):
             continue
         key = stem_word(word)
         turned = sum(end <= match.start() for end in turns) + (key in NEGATIVE_ANTONYMS)
+        turned += clause[max(match.start() - 4, 0) : match.start()] in ("non-", "non ")
         says = asks and match.start() >= neutral
         value = sign * (-1) ** turned if says and key not in JUDGING_WORDS else 0
         key = SYNONYMS.get(key, key)
         clause_signs.append((ANTONYMS.get(key, key), value))
     return clause_signs
+
+
+# The forms in which remarks are compared.
+
+_NAME_BY_WORDING = {word: name for name, words in WORDINGS.items() for word in words}
+_WORDING = re.compile(
+    rf"\b({'|'.join(sorted(_NAME_BY_WORDING, key=len, reverse=True))})(?:s|d|ed|ing)?\b"
+)
+_CODE_SPAN = re.compile(r"`([^`\n]*)`")
+_CODE_WORD = re.compile(r"[A-Za-z]{2,12}")
+_NAME_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_NAME_MARKS = re.compile(r"[_./()`]+")
+_PART_END = re.compile(
+    r"(?<=[.!?])\s+|\n+|\s[-–—]+\s|(?<=\w\w)[;:]\s|,\s(?=(?:but|so|and|because|since)\b)"
+)
+_PLEASANTRY = re.compile(
+    r"(?:thanks?|lgtm|looks good|great|nice|cool|awesome|good (?:catch|job|point)|sorry|hi|hello|"
+    r"hey|same here|what do you think)\b"
+)
+MAX_PARTS = 12
+"""Of a remark, the first, that it is compared by."""
+
+
+def remark_parts(text: str) -> list[str]:
+    """A remark and each sentence of it that says something, in plain words, for an encoder.
+
+    One request among reasons and examples is found by its own sentence. Politeness goes, and code
+    that is only named: it differs from one place to the next.
+    """
+    prose = _CODE_SPAN.sub(
+        lambda code: code[1] if _CODE_WORD.fullmatch(code[1]) else "this", remark_prose(text)
+    )
+    parts = [strip_politeness(_split_names(part)) for part in _PART_END.split(prose)]
+    telling = [
+        part
+        for part in parts
+        if len(content_words(part)) >= MIN_RULE_WORDS and not _PLEASANTRY.match(part)
+    ]
+    whole = strip_politeness(_split_names(prose))
+    return list(dict.fromkeys([whole or text, *telling]))[:MAX_PARTS]
+
+
+def common_wording(text: str) -> str:
+    """A remark without politeness, with one word for what reviewers call by several."""
+    plain = strip_politeness(_split_names(remark_prose(text) or text))
+    return _WORDING.sub(lambda found: _NAME_BY_WORDING[found[1]], plain)
+
+
+def _split_names(text: str) -> str:
+    """In lower case, with the words of names apart: `isEmpty()` is "is empty"."""
+    return normalise_remark(_NAME_MARKS.sub(" ", _NAME_HUMP.sub(" ", text[:MAX_REMARK_CHARS])))
 
 
 # A remark as a rule: one sentence that asks for something, and its parts.

@@ -179,6 +179,7 @@ DEFAULT_QUESTIONS = {
 """Asked of changes that no machine checks, until a team has questions of its own."""
 ANSWER_FIELDS = (*ReviewAnswers.__struct_fields__, "reviewer", "at")
 MAX_REVIEW_SECONDS = 86400.0
+MAX_REVIEW_NOTE_CHARACTERS = 20_000
 _YES_NO_FIELDS = ("contained", "approach", "merge")
 _QUESTION_NAME = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
 _CHECKED_QUESTIONS = (
@@ -318,6 +319,8 @@ def _find_bad_values(review: HumanReview) -> Iterator[str]:
     seconds = review.seconds
     if seconds is not None and not (math.isfinite(seconds) and 0 <= seconds <= MAX_REVIEW_SECONDS):
         yield f"'seconds', the duration of the review, must be from 0 to {MAX_REVIEW_SECONDS:.0f}"
+    if len(review.notes) > MAX_REVIEW_NOTE_CHARACTERS:
+        yield f"'notes' has more than {MAX_REVIEW_NOTE_CHARACTERS:,} characters: shorten it"
 
 
 # What a reviewer sees of an item: what was asked, what came of it, and what is to be answered.

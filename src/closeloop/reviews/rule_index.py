@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import accumulate
 from operator import xor
@@ -37,6 +37,7 @@ from closeloop.reviews.remark_polarity import (
     infer_rule_paths,
     is_teaching_remark,
     parse_rule_parts,
+    remark_parts,
 )
 from closeloop.store import Store
 from closeloop.text.wording import matches_globs
@@ -55,24 +56,30 @@ if TYPE_CHECKING:
 MAX_RETRIEVED = 10
 MAX_EXAMPLES = 24
 """Of a rule, the oldest, that it is found by."""
-MIN_WORDS_LIKENESS = 0.2
-"""Reviewers who want the same again mostly use some of the same words."""
-CODE_NAME_WEIGHT = 0.4
+MEANING_WEIGHT = 0.6
+"""The rest is for words: reviewers who want the same again mostly use some of the same."""
+CHANCE_WORDS_LIKENESS = 0.2
+"""What texts that have nothing to do with each other may have in common."""
+CODE_NAME_WEIGHT = 0.2
 _QUOTED_NAME = re.compile(r"`(\w{2,60})(?:\(\))?`")
 
 
-class RuleVectors(Record):
-    """Rules that can be searched by meaning: a row for each text that a rule is found by."""
+class TextRows(Record):
+    """Texts of rules as vectors of length one; the rows of one rule are adjacent."""
 
-    rules: tuple[TeamRule, ...]
     matrix: Any
-    """A row for each text, of length one; those of one rule stand together."""
     starts: Any
     """The first row of each rule."""
-    lengths: Any
-    """Of the sum of a rule's rows."""
     said: Any
-    """When each text was said, in seconds."""
+    """When each row was said, in seconds."""
+
+
+class RuleVectors(Record):
+    """Rules that can be searched: by the meaning of each sentence, and by the words of a text."""
+
+    rules: tuple[TeamRule, ...]
+    meanings: TextRows
+    words: TextRows
 
 
 def first_reported_at(rule: TeamRule) -> datetime:
@@ -94,89 +101,123 @@ def text_key(text: str) -> str:
 
 
 def build_rule_vectors(
-    rules: Iterable[TeamRule], vectors: Mapping[str, Vector], width: int
+    rules: Iterable[TeamRule], vectors: Mapping[str, Vector], words: Mapping[str, Vector]
 ) -> RuleVectors:
-    """A rule lies amid its texts: by one example more it is found a good deal more often."""
-    import numpy as np
-
+    """Rules with the vectors of the parts of their texts, and of the words of whole texts."""
     kept = tuple(rules)
     texts = [rule_texts(rule) for rule in kept]
-    rows = [vectors[text_key(text)] for said in texts for text, _ in said]
-    matrix = np.stack(rows) if rows else np.zeros((0, width), np.float32)
-    starts = np.cumsum([0, *map(len, texts)], dtype=np.int64)[:-1]
-    sums = np.add.reduceat(matrix, starts, axis=0) if kept else matrix
     return RuleVectors(
         rules=kept,
-        matrix=matrix,
-        starts=starts,
-        lengths=_nonzero(np.linalg.norm(sums, axis=1)),
-        said=np.array([at.timestamp() for said in texts for _, at in said], np.float64),
+        meanings=_stack_rows([[*_meaning_rows(said, vectors)] for said in texts]),
+        words=_stack_rows([[(words[text_key(text)], at) for text, at in said] for said in texts]),
     )
 
 
-def _nonzero(lengths: Vector) -> Vector:
+def _meaning_rows(
+    said: Sequence[tuple[str, datetime]], vectors: Mapping[str, Vector]
+) -> Iterator[tuple[Vector, datetime]]:
+    """A row for each part of each text, and the middle of all texts once the last was said."""
     import numpy as np
 
-    whole: Vector = np.where(lengths == 0, 1, lengths).astype(np.float32)
-    return whole
+    wholes = []
+    for text, at in said:
+        parts = [vectors[text_key(part)] for part in remark_parts(text)]
+        yield from ((part, at) for part in parts)
+        wholes.append(parts[0])
+    if len(wholes) > 1:
+        middle = np.sum(wholes, axis=0)
+        yield middle / (np.linalg.norm(middle) or 1), max(at for _, at in said)
+
+
+def _stack_rows(rows_by_rule: Sequence[Sequence[tuple[Vector, datetime]]]) -> TextRows:
+    import numpy as np
+
+    rows = [row for rows in rows_by_rule for row, _ in rows]
+    return TextRows(
+        matrix=np.stack(rows) if rows else np.zeros((0, 0), np.float32),
+        starts=np.cumsum([0, *map(len, rows_by_rule)], dtype=np.int64)[:-1],
+        said=np.array([at.timestamp() for rows in rows_by_rule for _, at in rows], np.float64),
+    )
 
 
 def replace_rule_vectors(known: RuleVectors, rule: str, new: RuleVectors) -> RuleVectors:
     """With other rows for one rule, or with none; what was not there is added at the end."""
-    import numpy as np
-
     place = next((at for at, one in enumerate(known.rules) if one.id == rule), None)
     if place is not None:
-        start, end = _rows_of_rule(known, place)
-        later = known.starts[place + 1 :] - (end - start)
         known = RuleVectors(
             rules=(*known.rules[:place], *known.rules[place + 1 :]),
-            matrix=np.delete(known.matrix, slice(start, end), axis=0),
-            starts=np.concatenate([known.starts[:place], later]),
-            lengths=np.delete(known.lengths, place),
-            said=np.delete(known.said, slice(start, end)),
+            meanings=_delete_rows(known.meanings, place),
+            words=_delete_rows(known.words, place),
         )
     if not known.rules or not new.rules:
         return known if known.rules else new
     return RuleVectors(
         rules=known.rules + new.rules,
+        meanings=_append_rows(known.meanings, new.meanings),
+        words=_append_rows(known.words, new.words),
+    )
+
+
+def _delete_rows(known: TextRows, place: int) -> TextRows:
+    import numpy as np
+
+    last = place + 1 == len(known.starts)
+    start = int(known.starts[place])
+    end = len(known.matrix) if last else int(known.starts[place + 1])
+    later = known.starts[place + 1 :] - (end - start)
+    return TextRows(
+        matrix=np.delete(known.matrix, slice(start, end), axis=0),
+        starts=np.concatenate([known.starts[:place], later]),
+        said=np.delete(known.said, slice(start, end)),
+    )
+
+
+def _append_rows(known: TextRows, new: TextRows) -> TextRows:
+    import numpy as np
+
+    return TextRows(
         matrix=np.vstack([known.matrix, new.matrix]),
         starts=np.concatenate([known.starts, new.starts + len(known.matrix)]),
-        lengths=np.concatenate([known.lengths, new.lengths]),
         said=np.concatenate([known.said, new.said]),
     )
 
 
-def _rows_of_rule(known: RuleVectors, place: int) -> tuple[int, int]:
-    last = place + 1 == len(known.rules)
-    return int(known.starts[place]), len(known.matrix) if last else int(known.starts[place + 1])
+class TextVectors(Record):
+    """A text to search rules by."""
+
+    meanings: Any
+    """A row for each of its parts."""
+    words: Any
 
 
-def rate_rules(known: RuleVectors, vector: Vector, before: datetime | None = None) -> Vector:
-    """How like each rule is to a text; -1 for one that nobody had said before a moment."""
+def rate_rules(known: RuleVectors, text: TextVectors, before: datetime | None = None) -> Vector:
+    """How like each rule is to a text; -1 for one that nobody had said before a moment.
+
+    What counts is the likeness of the nearest sentences by meaning, and of the nearest texts by
+    words, as far as it is more than chance.
+    """
     import numpy as np
 
-    likeness = known.matrix @ vector
-    ratings: Vector
-    if before is None or (known.said < before.timestamp()).all():
-        ratings = np.add.reduceat(likeness, known.starts) / known.lengths
-        return ratings
-    was_said = known.said < before.timestamp()
-    counts = np.add.reduceat(was_said.astype(np.int64), known.starts)
-    sizes = np.diff(np.append(known.starts, len(known.matrix)))
-    lengths = known.lengths.copy()
-    for place in np.flatnonzero((counts > 0) & (counts < sizes)):
-        start, end = _rows_of_rule(known, int(place))
-        rows = known.matrix[start:end][was_said[start:end]]
-        lengths[place] = np.linalg.norm(rows.sum(axis=0)) or 1
-    sums = np.add.reduceat(np.where(was_said, likeness, np.float32(0)), known.starts)
-    rated = sums / lengths
-    ratings = np.where(counts > 0, rated, np.float32(-1)).astype(np.float32)
+    meaning = _rate_rows(known.meanings, text.meanings, before)
+    words = _rate_rows(known.words, text.words[None], before)
+    beyond_chance = np.maximum(words - CHANCE_WORDS_LIKENESS, 0) / (1 - CHANCE_WORDS_LIKENESS)
+    rated = MEANING_WEIGHT * meaning + (1 - MEANING_WEIGHT) * beyond_chance
+    ratings: Vector = np.where(meaning > -1, rated, -1).astype(np.float32)
     return ratings
 
 
+def _rate_rows(known: TextRows, rows: Vector, before: datetime | None) -> Vector:
+    import numpy as np
+
+    likeness = (known.matrix @ rows.T).max(axis=1)
+    if before is not None:
+        likeness = np.where(known.said < before.timestamp(), likeness, np.float32(-1))
+    rated: Vector = np.maximum.reduceat(likeness, known.starts)
+    return rated
+
+
 def nearest_rules(
-    known: RuleVectors, vector: Vector, before: datetime | None = None
+    known: RuleVectors, text: TextVectors, before: datetime | None = None
 ) -> list[tuple[TeamRule, float]]:
     """The rules most like a text, the likest first: every one is looked at."""
     import numpy as np
@@ -184,7 +225,7 @@ def nearest_rules(
     most = min(MAX_RETRIEVED, len(known.rules))
     if most == 0:
         return []
-    likeness = rate_rules(known, vector, before)
+    likeness = rate_rules(known, text, before)
     top = np.argpartition(-likeness, most - 1)[:most]
     found = [(known.rules[place], float(likeness[place])) for place in top if likeness[place] > -1]
     return sorted(found, key=lambda one: (-one[1], one[0].id))
@@ -249,30 +290,11 @@ def encode_texts(texts: Sequence[str], encoder: Encoder) -> NDArray[np.float32]:
     return rows
 
 
-def likeness_of_words(text: str, others: Sequence[str]) -> float:
-    """How like a text is to the nearest of others in the pieces of its words.
-
-    A name of code that one of them quotes and both have weighs as much as a like sentence, be it
-    a word as small as `any`.
-    """
-    rows = ngrams.encode([text, *others])
-    shared = (CODE_NAME_WEIGHT * has_shared_code(text, other) for other in others)
-    likenesses = (rows[1:] @ rows[0]).tolist()
-    return max(
-        (min(1.0, like + more) for like, more in zip(likenesses, shared, strict=True)), default=0.0
-    )
-
-
 def has_shared_code(one: str, other: str) -> bool:
     """Whether both have a name that one of them quotes as code."""
     quoted = {name.casefold() for text in (one, other) for name in _QUOTED_NAME.findall(text)}
     ours, theirs = ({*find_words(text.casefold())} for text in (one, other))
     return not quoted.isdisjoint(ours & theirs)
-
-
-def likeness_floor(encoder: Encoder) -> float:
-    """What likeness of meaning and of words must come to, on average, to be worth a question."""
-    return encoder.floor if encoder.id == ngrams.id else (encoder.floor + MIN_WORDS_LIKENESS) / 2
 
 
 # Rules learned from remarks: found by meaning, held apart by polarity and scope.
@@ -310,10 +332,25 @@ def build_rule(text: str, origin: RuleExample) -> TeamRule:
     )
 
 
+def score_nearest(
+    known: RuleVectors, text: str, vectors: TextVectors, before: datetime | None = None
+) -> list[tuple[float, TeamRule, list[str]]]:
+    """The rules nearest to a remark with what had been said of them, the highest score first.
+
+    A name of code that one of two texts quotes and both have counts, be it as small as `any`.
+    """
+    scored = []
+    for rule, likeness in nearest_rules(known, vectors, before):
+        said = [one for one, at in rule_texts(rule) if before is None or at < before]
+        shared = any(has_shared_code(text, one) for one in said)
+        scored.append((min(1.0, likeness + CODE_NAME_WEIGHT * shared), rule, said))
+    return sorted(scored, key=lambda one: -one[0])
+
+
 def find_restated_rules(
     known: RuleVectors,
     text: str,
-    vector: Vector,
+    vectors: TextVectors,
     *,
     floor: float,
     path: str | None = None,
@@ -325,17 +362,15 @@ def find_restated_rules(
     """
     rule_matches: list[tuple[float, RuleMatch]] = []
     words = comparable_words(text)
-    for rule, likeness in nearest_rules(known, vector, before):
-        said = [one for one, at in rule_texts(rule) if before is None or at < before]
+    for score, rule, said in score_nearest(known, text, vectors, before):
         exact = bool(words) and any(comparable_words(one) == words for one in said)
-        score = (likeness + likeness_of_words(text, said)) / 2
         if not applies_to_path(rule, path) or (score < floor and not exact):
             continue
         rule_relation: RemarkRelation = "same" if exact else compare_with_texts(said, text)
         if rule_relation != "opposite":
             match = RuleMatch(
                 rule=rule,
-                likeness=likeness,
+                likeness=score,
                 relation=rule_relation,
                 exact=exact,
                 earlier=first_example(rule, before),
@@ -356,11 +391,12 @@ def first_example(rule: TeamRule, before: datetime | None = None) -> RuleExample
 
 
 def compare_with_texts(said: Iterable[str], text: str) -> RemarkRelation:
-    """What a remark is to a rule: contrary when it is so to any of its texts."""
+    """What a remark is to a rule: contrary when it is so to most of its texts."""
     relations = [compare_remarks(one, text) for one in said]
-    if "opposite" in relations:
+    contraries = relations.count("opposite")
+    if contraries * 2 > len(relations):
         return "opposite"
-    return "same" if "same" in relations else "unclear"
+    return "same" if "same" in relations and not contraries else "unclear"
 
 
 def applies_to_path(rule: TeamRule, path: str | None) -> bool:
@@ -502,8 +538,17 @@ class RuleIndex:
         self._rules = {rule.id: rule for rule in store.memory.list_rules()}
         self._indexes: dict[str | None, RuleVectors] = {}
         self._ages: dict[str, tuple[list[datetime], list[str]]] = {}
-        texts = [text for rule in self._rules.values() for text, _ in rule_texts(rule)]
-        self._vectors: Vectors = vectors_for_texts(texts, encoder, store)
+        self._vectors: Vectors = {}
+        self._words: Vectors = {}
+        self._load_vectors(self._rules.values())
+
+    def _load_vectors(self, rules: Iterable[TeamRule]) -> None:
+        texts = [text for rule in rules for text, _ in rule_texts(rule)]
+        parts = [part for text in texts for part in remark_parts(text)]
+        new_parts = [part for part in parts if text_key(part) not in self._vectors]
+        self._vectors |= vectors_for_texts(new_parts, self.encoder, self.store)
+        new_texts = [text for text in texts if text_key(text) not in self._words]
+        self._words |= vectors_for_texts(new_texts, ngrams, self.store)
 
     def list_rules(self, repo: str | None) -> list[TeamRule]:
         """Those that hold for a repository and are not retired."""
@@ -562,8 +607,7 @@ class RuleIndex:
         self.store.memory.save_learned_rule(replace(rule, examples=tuple(changed)))
         self._rules[rule.id] = rule
         self._ages.clear()
-        missing = [text for text, _ in rule_texts(rule) if text_key(text) not in self._vectors]
-        self._vectors |= vectors_for_texts(missing, self.encoder, self.store)
+        self._load_vectors([rule])
         for repo, known in self._indexes.items():
             if rule.repo in (None, repo):
                 new_rows = self._build_vectors([rule] if rule.state != "retired" else [])
@@ -607,9 +651,13 @@ class RuleIndex:
         known = self._vectors_of_repo(repo)
         if not known.rules:
             return []
-        floor = likeness_floor(self.encoder)
         return find_restated_rules(
-            known, text, self._vector(text), floor=floor, path=path, before=before
+            known,
+            text,
+            self._encode(text),
+            floor=self.encoder.floor,
+            path=path,
+            before=before,
         )
 
     def likeness_by_rule(self, text: str, repo: str | None) -> dict[str, float]:
@@ -617,11 +665,14 @@ class RuleIndex:
         known = self._vectors_of_repo(repo)
         if not known.rules or not text.strip():
             return {}
-        scores = rate_rules(known, self._vector(text)).tolist()
+        scores = rate_rules(known, self._encode(text)).tolist()
         return dict(zip((rule.id for rule in known.rules), scores, strict=True))
 
-    def _vector(self, text: str) -> Vector:
-        return vectors_for_texts([text], self.encoder, self.store)[text_key(text)]
+    def _encode(self, text: str) -> TextVectors:
+        import numpy as np
+
+        parts = vectors_for_texts(remark_parts(text), self.encoder, self.store)
+        return TextVectors(meanings=np.stack([*parts.values()]), words=ngrams.encode([text])[0])
 
     def _vectors_of_repo(self, repo: str | None) -> RuleVectors:
         if repo not in self._indexes:
@@ -629,5 +680,4 @@ class RuleIndex:
         return self._indexes[repo]
 
     def _build_vectors(self, rules: Iterable[TeamRule]) -> RuleVectors:
-        width = len(next(iter(self._vectors.values()))) if self._vectors else 0
-        return build_rule_vectors(rules, self._vectors, width)
+        return build_rule_vectors(rules, self._vectors, self._words)

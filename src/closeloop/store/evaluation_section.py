@@ -102,7 +102,8 @@ class ScoreSection(StoreSection):
         held = (given.held["who"].tolist(), given.held["value"].tolist())
         votes: dict[str, dict[str, float]] = {}
         for attempt, who, value in zip(given.attempts, *held, strict=True):
-            votes.setdefault(attempt, {})[who] = value
+            if 0 <= value <= 1:
+                votes.setdefault(attempt, {})[who] = value
         return {attempt: fmean(said.values()) for attempt, said in votes.items()}
 
     def load_score_columns(

@@ -309,6 +309,12 @@ class PlanSection(StoreSection):
             for row in rows
         ]
 
+    def count_plans(self) -> int:
+        """How many there are, ended or not."""
+        begun = select(func.count()).where(tables.plans.c.state == "begun")
+        count: int = self._read(lambda on: on.execute(begun).scalar()) or 0
+        return count
+
     def load_grade(self, plan: str) -> PlanGrade | None:
         """Of one plan that has ended."""
         grades: dict[str, PlanGrade] = self._read(lambda on: load_grades(on, [plan]))

@@ -5,6 +5,7 @@ They are built with Python's own operators, and rendered to text with their para
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from closeloop.store.sql_statements import FromItem
 
 ESCAPE_CHARACTER = "/"
+MAX_LISTED_VALUES = 10_000
+"""Longer lists go as one parameter: databases take 32,766 or 65,535 of them in a statement."""
 _PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
 _PLACE = re.compile(r"\?\d+|%\(p\d+\)s")
 
@@ -258,7 +261,19 @@ class Membership(SqlExpression):
             return f"{self.inner.render_operand(out)} {word} ({out.render_inner(self.values)})"
         if not self.values:
             return "1 = 1" if self.negated else "1 = 0"
+        if len(self.values) > MAX_LISTED_VALUES and not isinstance(self.inner, ValueRow):
+            return self._render_long_list(self.values, out)
         return f"{self.inner.render_operand(out)} {word} ({self._render_values(self.values, out)})"
+
+    def _render_long_list(self, values: list[Any], out: Rendering) -> str:
+        operand, convert = self.inner.render_operand(out), self.inner.type.to_database
+        items = values if convert is None else [convert(one) for one in values]
+        if out.dialect == "postgresql":
+            array = out.add_parameter(Parameter(None, items))
+            return f"{operand} <> ALL ({array})" if self.negated else f"{operand} = ANY ({array})"
+        listed = out.add_parameter(Parameter(None, json.dumps(items)))
+        word = "NOT IN" if self.negated else "IN"
+        return f"{operand} {word} (SELECT value FROM json_each({listed}))"  # noqa: S608 - only rendered parts
 
     def _render_values(self, values: list[Any], out: Rendering) -> str:
         if not isinstance(self.inner, ValueRow):

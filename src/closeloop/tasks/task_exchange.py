@@ -27,7 +27,12 @@ from closeloop.records.attempt import Proof, TestRun
 from closeloop.records.errors import BadInput
 from closeloop.records.record import Record
 from closeloop.records.task import Acceptance, Task, TestRunner
-from closeloop.tasks.task_files import is_repository_address, read_task_text, with_digests
+from closeloop.tasks.task_files import (
+    COPIED_COMMIT_TIME,
+    is_repository_address,
+    read_task_text,
+    with_digests,
+)
 from closeloop.text.patches import parse_patch
 from closeloop.text.untrusted import parse_json
 from closeloop.text.wording import matches_globs
@@ -312,9 +317,8 @@ _GIT_ENVIRONMENT = {
     "GIT_AUTHOR_EMAIL": "closeloop@localhost",
     "GIT_COMMITTER_NAME": "closeloop",
     "GIT_COMMITTER_EMAIL": "closeloop@localhost",
-    # The same content is the same commit, whenever it is imported.
-    "GIT_AUTHOR_DATE": "2000-01-01T00:00:00Z",
-    "GIT_COMMITTER_DATE": "2000-01-01T00:00:00Z",
+    "GIT_AUTHOR_DATE": COPIED_COMMIT_TIME,
+    "GIT_COMMITTER_DATE": COPIED_COMMIT_TIME,
     "GIT_CONFIG_GLOBAL": os.devnull,
     "GIT_CONFIG_SYSTEM": os.devnull,
 }

@@ -155,6 +155,8 @@ ResolveRevision = Callable[[str, str], str]
 """The full commit id of (repository, revision); BadInput when there is none."""
 
 MAX_PATCH_BYTES = 32 << 20
+COPIED_COMMIT_TIME = "2000-01-01T00:00:00+00:00"
+"""Of the commits that closeloop makes of copied files: the same content is the same commit."""
 TASK_FIELDS = tuple(
     name for name in Task.__struct_fields__ if name not in ("prompt", "digest", "grading")
 )
@@ -179,7 +181,8 @@ def select_tasks(settings: Settings, root: Path, names: Sequence[str]) -> list[T
         }
         for name in ids:
             if name not in known:
-                raise _unknown_task_error(name, known)
+                dev_ids = [task.id for task in known.values() if task.split == "dev"]
+                raise _unknown_task_error(name, dev_ids)
         chosen += [known[name] for name in ids or known]
     return list({task.id: task for task in chosen}.values())
 

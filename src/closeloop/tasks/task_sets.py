@@ -340,6 +340,8 @@ def visible_tasks(
             )
     unseals = any(task.split == "held-out" for task in chosen)
     if unseals and not (reason and reason.strip()):
+        if held_out:
+            raise BadInput("REASON is empty: say why the held-out tasks are run.")
         raise BadInput(
             "Some of these tasks are held out: run them with `closeloop task unseal REASON`."
         )
@@ -367,7 +369,13 @@ def describe_sets(tasks: Sequence[Task], now: datetime) -> list[SetFacts]:
 
 
 def read_base_times(tasks: Sequence[Task]) -> TaskTime:
-    """When the commit was made that a task starts from; None where that is not known."""
+    """When the commit was made that a task starts from; None where that is not known.
+
+    The time of a commit that closeloop made of copied files says nothing of the work in it.
+    """
+    from closeloop.tasks.task_files import COPIED_COMMIT_TIME
+
+    copied = datetime.fromisoformat(COPIED_COMMIT_TIME)
     times_by_commit: dict[str, datetime] = {}
     for repo in list_local_repos(tasks):
         bases = sorted({task.base for task in tasks if task.repo == repo and task.base})
@@ -380,7 +388,8 @@ def read_base_times(tasks: Sequence[Task]) -> TaskTime:
             name, _, seconds = line.partition(" ")
             if seconds.strip().isdecimal():
                 times_by_commit[name] = datetime.fromtimestamp(int(seconds), UTC)
-    return lambda task: times_by_commit.get(task.base or "")
+    known = {name: at for name, at in times_by_commit.items() if at != copied}
+    return lambda task: known.get(task.base or "")
 
 
 SetContext = tuple[datetime, TaskTime, Mapping[str, frozenset[str]], Mapping[str, Counter[str]]]

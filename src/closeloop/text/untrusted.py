@@ -74,7 +74,7 @@ class _RecordReader:
         for option in options:
             if _is_record(option):
                 return self._convert_struct(value, option, path)
-            if get_origin(option) is tuple and _is_record(get_args(option)[0]):
+            if get_origin(option) is tuple and _is_record_or_choice(get_args(option)[0]):
                 return self._convert_list(value, get_args(option)[0], path)
             if get_origin(option) is dict:
                 return self._convert_dict(value, get_args(option)[1], path)
@@ -110,17 +110,17 @@ class _RecordReader:
             for name, item in value.items()
         }
 
-    def _convert_list(self, value: Any, kind: type[msgspec.Struct], path: str) -> tuple[Any, ...]:
+    def _convert_list(self, value: Any, kind: Any, path: str) -> tuple[Any, ...]:
         if not isinstance(value, list | tuple):
             raise BadInput(f"{self.file}: {path!r} must be {_TYPE_NAMES['array']}.")
         return tuple(
-            self._convert_struct(item, kind, f"{path}[{number}]")
-            for number, item in enumerate(value)
+            self.convert_value(item, kind, f"{path}[{number}]") for number, item in enumerate(value)
         )
 
     def _require_mapping(self, value: Any, path: str) -> None:
         if not isinstance(value, dict):
-            raise BadInput(f"{self.file}: {path!r} must be {_TYPE_NAMES['object']}.")
+            place = f"{self.file}: {path!r}" if path else self.file
+            raise BadInput(f"{place} must be {_TYPE_NAMES['object']}.")
 
     def _invalid_choice_error(self, value: Any, known: tuple[Any, ...], path: str) -> BadInput:
         near = difflib.get_close_matches(str(value), known, n=1)
@@ -131,8 +131,9 @@ class _RecordReader:
 
     def _wrong_type_error(self, error: str, path: str) -> BadInput:
         what, _, inner = error.partition(" - at `$")
-        wanted = what.removeprefix("Expected ").split(",")[0].replace(" | null", "").strip("`")
-        words = " or ".join(_TYPE_NAMES.get(word, word) for word in wanted.split(" | "))
+        wanted, _, bound = what.removeprefix("Expected `").split(",")[0].partition("`")
+        kinds = wanted.replace(" | null", "").split(" | ")
+        words = " or ".join(_TYPE_NAMES.get(word, word) for word in kinds) + bound
         if what.startswith("Expected `"):
             return BadInput(f"{self.file}: {path + inner.rstrip('`')!r} must be {words}.")
         return BadInput(f"{self.file}: {path + inner.rstrip('`')!r} is wrong: {what}.")
@@ -150,6 +151,10 @@ def _required_fields(record: type[msgspec.Struct]) -> tuple[str, ...]:
 
 def _is_record(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def _is_record_or_choice(kind: Any) -> bool:
+    return _is_record(kind) or get_origin(kind) is Literal
 
 
 def _join_path(path: str, name: str) -> str:

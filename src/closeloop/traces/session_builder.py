@@ -285,10 +285,23 @@ class SessionBuilder:
             queue.remove(number)
         return finished_event
 
-    def add_result(self, event: AnyEvent, output: str | None, ok: bool | None = None) -> AnyEvent:
-        """Finish an action with what the text of its result says."""
+    def add_result(
+        self,
+        event: AnyEvent,
+        output: str | None,
+        ok: bool | None = None,
+        exit_code: int | None = None,
+    ) -> AnyEvent:
+        """Finish an action with what the text of its result says.
+
+        `exit_code` is that of a command, where the recording has it in a field of its own. Events
+        that are no commands have none, whatever a recording says.
+        """
         text = None if output is None else self.truncate_text(output)
-        return self.finish(event, **result_fields(event, text, ok))
+        fields = result_fields(event, text, ok)
+        if exit_code is not None and isinstance(event, Command):
+            fields |= {"exit_code": exit_code, "exit_from": "stated"}
+        return self.finish(event, **fields)
 
     def add_refusal(self, event: AnyEvent, why: str) -> AnyEvent:
         """Finish an action that somebody did not let happen."""
