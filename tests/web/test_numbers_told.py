@@ -117,14 +117,14 @@ def repeats(tasks: int, passed: int, failed: int) -> Mapping[str, Sequence[float
     ("first", "second", "said"),
     [
         ({"t": (1,)}, {"t": (1,)}, "There is not enough data to say whether new or old is better "
-         "on this task: pass rate 100 % and 100 %."),
+         "on this task: pass rate 100 % against 100 %."),
         ({"t": (1,)}, {"u": (1,)}, "There is not enough data to compare new with old."),
         (repeats(9, 3, 0), repeats(9, 0, 3), "old is better than new on these 9 tasks: "
-         "pass rate 100 % and 0 %."),
+         "pass rate 100 % against 0 %."),
         (repeats(9, 0, 3), repeats(6, 3, 0), "new is better than old on these 6 tasks: "
-         "pass rate 100 % and 0 %."),
+         "pass rate 100 % against 0 %."),
         (repeats(99, 50, 50), repeats(99, 50, 50), "new and old differ by no more than 5 points "
-         "on these 99 tasks: pass rate 50 % and 50 %."),
+         "on these 99 tasks: pass rate 50 % against 50 %."),
     ],
 )  # fmt: skip
 def test_a_verdict_names_the_better_one_first_and_claims_no_more_than_it_knows(
@@ -330,4 +330,4 @@ def test_the_overview_counts_the_newest_version_of_each_variant_as_its_verdict_d
         }
         assert view["older"] == 12
         assert "12 attempts of older versions not included" in page
-        assert "pass rate 100 % and 0 %" in page
+        assert "pass rate 100 % against 0 %" in page
