@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from dashboard_store import HOSTILE, LONG, PASSED, SEALED, SPIRAL, fill
+from dashboard_store import BARE, HOSTILE, LONG, PASSED, SEALED, SPIRAL, fill
 from starlette.testclient import TestClient
 
 from closeloop.records.attempt import Usage
@@ -120,7 +120,24 @@ def test_how_likely_an_attempt_succeeded_has_reasons(client: TestClient) -> None
     assert view["known"] == "fail"
     assert view["session"]["place"] <= view["of"]
     page = client.get(f"/attempts/{SPIRAL}/likely").text
-    assert "in triage order" in page
+    assert "this attempt is not in the triage list" in page
+    assert "/triage" not in page
+
+
+def test_an_attempt_has_the_place_that_triage_gives_it(client: TestClient) -> None:
+    """Graded attempts are estimated too, but not listed."""
+    listed = client.get("/api/triage").json()
+    places = {one["row"]["id"]: one["session"]["place"] for one in listed["lines"]}
+    view = client.get(f"/api/attempts/{LONG}/likely").json()
+    assert view["known"] is None
+    assert (view["session"]["place"], view["of"]) == (places[LONG], listed["total"])
+    assert "in triage order" in client.get(f"/attempts/{LONG}/likely").text
+
+
+def test_an_empty_tab_names_its_command_as_code(client: TestClient) -> None:
+    page = client.get(f"/attempts/{BARE}/tests").text
+    assert "<code>closeloop run</code>" in page
+    assert "`closeloop run`" not in page
 
 
 def test_long_traces_have_a_strip_and_short_ones_none(client: TestClient) -> None:

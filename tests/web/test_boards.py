@@ -11,7 +11,7 @@ import html5lib
 import msgspec
 import pytest
 from boards_store import EXPERIMENT, NEW, OLD, PLAN, PULL, REPO, fill_boards
-from dashboard_store import HOSTILE, PASSED, SEALED, SECRET_NAME, SPIRAL, START
+from dashboard_store import HOSTILE, LONG, PASSED, SEALED, SECRET_NAME, SPIRAL, START, fill
 from starlette.testclient import TestClient
 
 from closeloop.records.experiment_plan import GateReport, MetricDifference
@@ -165,8 +165,19 @@ def test_the_overview_says_which_is_better_and_what_is_under_way(client: TestCli
     assert known["task completion rate"] is not None
     assert ("spiral", "spiraller") in {(one.rule, one.variant) for one in view.numbers.found}
     text = client.get("/").text
-    assert "is better than" in text
+    assert text.index("is better than") < text.index("Production metrics")
     assert "31 of 32" in text
+
+
+def test_the_overview_of_old_sessions_ranks_those_that_it_charts() -> None:
+    """Imported recordings end months ago: the week is their last one, and so is what failed."""
+    with open_store(":memory:") as store:
+        fill(store)
+        with served(store) as client:
+            view = read(client, "/api/overview", OverviewView)
+            assert view.numbers.glance.label.startswith("The week up to")
+            assert [one.attempt for one in view.look_first.sessions] == [LONG]
+            assert "Sessions that probably failed" in client.get("/").text
 
 
 def test_a_comparison_shows_the_attempts_behind_its_dots(client: TestClient) -> None:
@@ -236,7 +247,22 @@ def test_an_experiment_tells_how_far_it_is(client: TestClient) -> None:
     assert now.seconds_left is not None
     assert now.ends.passed + now.ends.failed == 31
     assert len(now.failed) == now.ends.failed
+    assert now.verdict is not None
+    text = client.get(f"/experiments/{EXPERIMENT}").text
+    assert text.index("is better than") < text.index("Tasks and variants")
     assert client.get("/experiments/nobody").status_code == 404
+
+
+def test_an_experiment_without_a_name_is_called_by_what_it_compares() -> None:
+    with open_store(":memory:") as store:
+        fill_boards(store)
+        made = store.list_experiments()[0]
+        store.save_experiment(msgspec.structs.replace(made, name=None))
+        with served(store) as client:
+            assert "steady against hasty</a>" in client.get("/experiments").text
+            page = client.get(f"/experiments/{EXPERIMENT}").text
+            assert "<h1>steady against hasty</h1>" in page
+            assert "<title>steady against hasty" in page
 
 
 def test_a_plan_shows_every_try_and_what_was_never_begun(client: TestClient) -> None:
@@ -319,6 +345,16 @@ def test_a_prompt_is_held_against_the_one_before(client: TestClient) -> None:
 
 
 # The review queue
+
+
+def test_a_prompt_stands_beside_its_results_by_name(client: TestClient) -> None:
+    """`Be quick.` ran last; every other of its tasks fails."""
+    text = client.get("/prompts").text
+    assert text.index(">Be quick.</a>") < text.index(">Be careful.</a>")
+    row = next(one for one in text.split("<tr>") if ">Be quick.</a>" in one)
+    assert 'data-label="pass rate"' in row
+    assert "25 %" in row
+    assert text.count("<table") == 1
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from boards_store import EXPERIMENT, NEW, PLAN, PULL, REPO, attempt, fill_boards
-from dashboard_store import HOSTILE
+from dashboard_store import HOSTILE, SPIRAL
 from playwright.sync_api import Page, expect
 
 from closeloop.store import Store, open_store
@@ -99,6 +99,60 @@ def test_no_table_of_figures_is_clipped_at_any_width(open_page: OpenPage, addres
         )
         assert clipped == [], width
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_the_charts_of_a_page_have_one_axis_of_days(open_page: OpenPage, address: str) -> None:
+    """Few sessions cost something: their chart is as long as that of all sessions."""
+    page = open_page()
+    page.goto(f"{address}/?since=2026-03-05&until=2026-03-12")
+    settled(page)
+    charts = page.locator(".glance plot-figure[data-kind=bars] svg[class]")
+    expect(charts.first).to_be_visible()
+    axes = charts.evaluate_all(
+        "charts => charts.map(one => [...one.querySelectorAll("
+        "'[aria-label=\"x-axis tick label\"] text')].map(tick => tick.textContent))"
+    )
+    assert len(axes) > 1
+    assert all(axis == axes[0] for axis in axes)
+    assert [int("".join(filter(str.isdigit, tick))) for tick in axes[0]] == [*range(5, 14)]
+
+
+def test_a_trend_has_a_gap_where_there_is_no_data(open_page: OpenPage, address: str) -> None:
+    """A week apart is one line, half a year apart are two."""
+    page = open_page()
+    page.goto(f"{address}/metrics")
+    settled(page)
+    points = [
+        {"at": at, "name": "all", "value": 0.5, "low": 0.2, "high": 0.8, "faint": False}
+        for at in ("2026-01-05", "2026-01-12", "2026-07-06", "2026-07-13")
+    ]
+    page.evaluate(
+        """points => {
+            const chart = document.createElement("plot-figure");
+            chart.id = "gap";
+            chart.dataset.label = "rate";
+            chart.dataset.chart = JSON.stringify(points);
+            document.querySelector("main").append(chart);
+        }""",
+        points,
+    )
+    expect(page.locator("#gap [aria-label=line] path")).to_have_count(2)
+
+
+def test_the_scores_of_an_attempt_fit_on_a_telephone(open_page: OpenPage, address: str) -> None:
+    page = open_page(viewport={"width": 390, "height": 800})
+    page.goto(f"{address}/attempts/{SPIRAL}/scores")
+    scores = page.get_by_role("region", name="Scores")
+    expect(scores).to_be_visible()
+    assert scores.evaluate("one => one.scrollWidth <= one.clientWidth")
+
+
+def test_the_tabs_of_an_attempt_fit_on_a_small_laptop(open_page: OpenPage, address: str) -> None:
+    page = open_page(viewport={"width": 1280, "height": 800})
+    page.goto(f"{address}/attempts/{SPIRAL}")
+    tabs = page.locator("nav.tabs")
+    expect(tabs).to_be_visible()
+    assert tabs.evaluate("one => one.scrollWidth <= one.clientWidth")
 
 
 def test_three_changes_are_reviewed_by_keyboard_only(

@@ -26,7 +26,7 @@ from closeloop.records.estimate import (
 )
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.task import Experiment, Task, Variant
-from closeloop.records.trace import Trace
+from closeloop.records.trace import Session, Trace
 from closeloop.statistics.rate_comparison import compare_rates
 from closeloop.store import Store, open_store
 from closeloop.web.app import build_web_app
@@ -117,14 +117,14 @@ def repeats(tasks: int, passed: int, failed: int) -> Mapping[str, Sequence[float
     ("first", "second", "said"),
     [
         ({"t": (1,)}, {"t": (1,)}, "There is not enough data to say whether new or old is better "
-         "on this task: pass rate 100 % and 100 %."),
+         "on this task: pass rate 100 % against 100 %."),
         ({"t": (1,)}, {"u": (1,)}, "There is not enough data to compare new with old."),
         (repeats(9, 3, 0), repeats(9, 0, 3), "old is better than new on these 9 tasks: "
-         "pass rate 100 % and 0 %."),
+         "pass rate 100 % against 0 %."),
         (repeats(9, 0, 3), repeats(6, 3, 0), "new is better than old on these 6 tasks: "
-         "pass rate 100 % and 0 %."),
+         "pass rate 100 % against 0 %."),
         (repeats(99, 50, 50), repeats(99, 50, 50), "new and old differ by no more than 5 points "
-         "on these 99 tasks: pass rate 50 % and 50 %."),
+         "on these 99 tasks: pass rate 50 % against 50 %."),
     ],
 )  # fmt: skip
 def test_a_verdict_names_the_better_one_first_and_claims_no_more_than_it_knows(
@@ -254,6 +254,26 @@ def test_what_cannot_be_compared_yet_leaves_others_to_choose() -> None:
     assert "They share no task" in asked.text
 
 
+def test_whoever_has_only_sessions_is_offered_the_agents_with_the_most() -> None:
+    with open_store(":memory:") as opened:
+        agents = ("codex", "codex", "claude-code", "aider", "aider", "aider")
+        for number, agent in enumerate(agents):
+            attempt = Attempt(id=f"s{number}", origin="production", exit="finished")
+            trace = Trace(reader="r", reader_version=1)
+            session = Session(id=attempt.id, agent=agent, trace=trace)
+            opened.pulls.save_pull_attempt(attempt, session, "T")
+        with shown(opened) as client:
+            page = client.get("/compare").text
+    assert 'href="/compare?variants=agent%3Aaider&amp;variants=agent%3Acodex"' in page
+    assert ">aider (3) and codex (2)</a>" in page
+
+
+def test_no_ratio_is_rounded_to_nothing() -> None:
+    macros = template_environment().get_template("compare_macros.html").module
+    assert str(macros.times(0.00351)) == "0.004"  # type: ignore[attr-defined]
+    assert str(macros.times(0.5)) == "0.50"  # type: ignore[attr-defined]
+
+
 def test_more_repeats_that_came_to_the_same_are_no_difference() -> None:
     with open_store(":memory:") as opened:
         tried(opened, "old", "one", "pass")
@@ -310,4 +330,4 @@ def test_the_overview_counts_the_newest_version_of_each_variant_as_its_verdict_d
         }
         assert view["older"] == 12
         assert "12 attempts of older versions not included" in page
-        assert "pass rate 100 % and 0 %" in page
+        assert "pass rate 100 % against 0 %" in page

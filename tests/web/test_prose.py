@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from closeloop.text.untrusted import make_visible
-from closeloop.web.render import render_prose
+from closeloop.web.render import render_prose, render_sentence
 
 OURS = re.compile(
     r"</?(?:p|ul|ol|li|pre|code|strong|br)(?: class=(?:'output'|'heading')| value=\"\d{1,4}\")?>"
@@ -66,3 +66,11 @@ def test_hostile_text_is_text() -> None:
 def test_a_long_text_is_quick() -> None:
     for text in ("`" * 50_000, "*" * 50_000, "- " * 25_000, "    \n" * 10_000, "```\n" * 12_000):
         assert len(render_prose(text)) < 1_000_000
+
+
+def test_a_command_in_a_sentence_is_code_and_nothing_in_it_is_markup() -> None:
+    assert render_sentence("Mine new ones with `closeloop mine`.") == (
+        "Mine new ones with <code>closeloop mine</code>."
+    )
+    assert render_sentence("`<b>` & <i>") == "<code>&lt;b&gt;</code> &amp; &lt;i&gt;"
+    assert render_sentence(None) == ""

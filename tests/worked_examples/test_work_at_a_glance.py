@@ -95,6 +95,10 @@ def test_use_is_summed_by_day_and_tokens_of_the_cache_stand_apart(store: Store) 
     assert [(one.name, one.value) for one in use.cost["model"]] == [("–", 1.5)]
     assert [one.value for one in use.sessions] == [2]
     assert use.days == 1
+    assert (use.since.date().isoformat(), use.until.date().isoformat()) == (
+        "2026-11-10",
+        "2026-11-18",
+    )
 
 
 def test_a_long_time_is_drawn_by_weeks_that_begin_on_mondays(store: Store) -> None:
@@ -108,6 +112,10 @@ def test_a_long_time_is_drawn_by_weeks_that_begin_on_mondays(store: Store) -> No
         "2026-08-31 Mon",
         "2026-11-02 Mon",
         "2026-11-09 Mon",
+    ]
+    assert [f"{at:%Y-%m-%d %a}" for at in (use.since, use.until)] == [
+        "2026-08-24 Mon",
+        "2026-11-23 Mon",
     ]
 
 

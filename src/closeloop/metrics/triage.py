@@ -414,13 +414,16 @@ def report_triage(
 
 
 def find_session_triage(estimates: SessionEstimates, attempt: str) -> SessionTriage | None:
-    """One session with its place among all that are estimated, from the likeliest failure on."""
+    """One session with its place from the likeliest failure on: among those whose success is not
+    known, as triage lists them, or among all if its own is known."""
     import numpy as np
 
     place = next((at for at, row in enumerate(estimates.rows) if row.id == attempt), None)
     if place is None:
         return None
-    rank = int((estimates.scores < estimates.scores[place]).sum()) + 1
+    unknown = np.isnan(estimates.hits)
+    peers = unknown if unknown[place] else np.ones_like(unknown)
+    rank = int((peers & (estimates.scores < estimates.scores[place])).sum()) + 1
     group = estimates.groups[place]
     own = np.flatnonzero([one == group for one in estimates.groups])
     return _session_triage(estimates, {group: own}, place, rank)

@@ -209,6 +209,10 @@ class UseByDay(Record):
     """By model, agent and repository, in US dollars."""
     tokens: tuple[UsePoint, ...]
     """By kind: what a cache gave and took stands apart."""
+    since: datetime
+    """Where the first day or week begins."""
+    until: datetime
+    """Where the last one ends."""
 
 
 TOKEN_KINDS = {
@@ -225,11 +229,10 @@ def sum_use_by_day(work: AttemptTable, period: TimeRange) -> UseByDay:
 
     inside = np.flatnonzero(_is_inside(work, period) & is_recorded(work.columns))
     started = work.columns["started"][inside]
-    day = np.floor(started / DAY_MICROSECONDS)
-    length = 7 if len(day) and day.max() - day.min() > MAX_DAY_BUCKETS else 1
-    # Weeks begin on Mondays: the first day of 1970 was a Thursday.
-    bucket = np.floor((day + 3) / 7) * 7 - 3 if length == 7 else day
-    places = bucket.tolist()
+    day = np.floor(started / DAY_MICROSECONDS).tolist()
+    first, last = _first_and_last_day(day, period)
+    length = 7 if last - first > MAX_DAY_BUCKETS else 1
+    places = [_bucket_start(one, length) for one in day]
     names = {by: DIMENSIONS[by](work)[inside].tolist() for by in COST_SERIES}
     kinds = {name: work.columns[column][inside] for name, column in TOKEN_KINDS.items()}
     tokens = [
@@ -244,7 +247,27 @@ def sum_use_by_day(work: AttemptTable, period: TimeRange) -> UseByDay:
         sessions=_sum_points(zip(places, names["agent"], ones, strict=True)),
         cost={by: _sum_points(zip(places, names[by], costs, strict=True)) for by in COST_SERIES},
         tokens=_sum_points(iter(tokens)),
+        since=_day_start(_bucket_start(first, length)),
+        until=_day_start(_bucket_start(last, length) + length),
     )
+
+
+def _first_and_last_day(days: Sequence[float], period: TimeRange) -> tuple[float, float]:
+    """Of the period; of the sessions in it, where it has no beginning."""
+    if period.since is None or period.until is None:
+        return min(days, default=0.0), max(days, default=0.0)
+    # A period that ends at midnight has no part of the day after.
+    until = period.until - timedelta(microseconds=1)
+    return period.since.timestamp() // 86400, until.timestamp() // 86400
+
+
+def _bucket_start(day: float, length: int) -> float:
+    """The day, or the Monday of its week: the first day of 1970 was a Thursday."""
+    return (day + 3) // 7 * 7 - 3 if length == 7 else day
+
+
+def _day_start(day: float) -> datetime:
+    return datetime.fromtimestamp(day * 86400, UTC)
 
 
 def _sum_points(values: Iterator[tuple[float, str | None, float]]) -> tuple[UsePoint, ...]:
@@ -262,7 +285,7 @@ def _sum_points(values: Iterator[tuple[float, str | None, float]]) -> tuple[UseP
         folded[at, name if name in kept else OTHER_SERIES] += value
     ranks = {name: rank for rank, name in enumerate([*kept, OTHER_SERIES])}
     return tuple(
-        UsePoint(at=datetime.fromtimestamp(at * 86400, UTC), name=name, value=value)
+        UsePoint(at=_day_start(at), name=name, value=value)
         for (at, name), value in sorted(folded.items(), key=lambda one: (ranks[one[0][1]], one[0]))
     )
 

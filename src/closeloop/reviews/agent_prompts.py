@@ -137,7 +137,7 @@ def propose_prompt_runs(old: PromptUse, new: PromptUse) -> PromptProposal:
     untried = tuple(task for task in old.tasks if task not in new.tasks)
     compare = f"closeloop compare prompt:{old.id[:SHORT_ID_CHARS]} prompt:{new.id[:SHORT_ID_CHARS]}"
     if not old.tasks:
-        note = "No attempt used the old prompt: run both on the same tasks."
+        note = "The old prompt ran on no task: run both on the same tasks."
         commands = (*_commands_for_both(old, new), compare)
     elif not untried:
         note, commands = "Both ran on the same tasks: compare them.", (compare,)

@@ -130,6 +130,11 @@ def render_prose(text: str | None) -> Markup:
     return Markup("\n").join(_render_blocks(visible_text.split("\n")))
 
 
+def render_sentence(text: str | None) -> Markup:
+    """One of our own sentences: what stands between backticks is code."""
+    return _render_inline(make_visible(text or ""))
+
+
 def _render_blocks(lines: list[str]) -> Iterator[Markup]:
     pending_lines: list[str] = []
     at = 0
@@ -247,6 +252,7 @@ def template_environment() -> Environment:
         "plural": count_with_noun,
         "points": format_points,
         "prose": render_prose,
+        "sentence": render_sentence,
         "repository": short_repository_name,
         "pull_link": pull_request_link,
         "short": shorten_text,

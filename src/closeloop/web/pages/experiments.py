@@ -16,7 +16,7 @@ from closeloop.metrics.score_columns import (
     load_attempt_scores,
 )
 from closeloop.metrics.task_log import TaskRepeats, group_task_repeats
-from closeloop.metrics.variant_comparison import REVIEW_SCORE, default_scores
+from closeloop.metrics.variant_comparison import REVIEW_SCORE, compare_variants, default_scores
 from closeloop.metrics.variant_trials import (
     REPORTED_METRICS,
     describe_needed,
@@ -26,6 +26,7 @@ from closeloop.metrics.variant_trials import (
 )
 from closeloop.records.attempt import AttemptRow
 from closeloop.records.errors import BadInput
+from closeloop.records.estimate import CompareReport
 from closeloop.records.experiment_plan import ExperimentStatus, HeldOutRun, Trial, TrialReport
 from closeloop.records.record import Record
 from closeloop.records.score import ScoreSource
@@ -100,6 +101,8 @@ class ExperimentNow(Record):
     more: int
     """Of those, that are not told."""
     scores: ExperimentScores
+    verdict: CompareReport | None
+    """Its first variant against the others on its dev tasks; None where nothing can be compared."""
     grid: AttemptGrid
     tasks: tuple[TaskRepeats, ...] = ()
     """Each task over its repeats."""
@@ -178,6 +181,7 @@ def _current_experiment(
         failed=tuple(failed_rows[:MAX_FAILED_ATTEMPTS]),
         more=max(0, len(failed_rows) - MAX_FAILED_ATTEMPTS),
         scores=_experiment_scores(work, course, len(unchecked - merges.keys()), names),
+        verdict=compare_tried_variants(work, chosen),
         grid=build_attempt_grid(desk, rows, tuple(dict.fromkeys(course.variants)), merges),
         tasks=tuple(group_task_repeats(rows, desk.load_attempt_marks(rows), merges))[
             :MAX_TASK_TABLES
@@ -188,6 +192,19 @@ def _current_experiment(
             desk, chosen, [row for row in all_rows if row.task_digest in sealed]
         ),
     )
+
+
+def compare_tried_variants(work: AttemptTable, chosen: Experiment) -> CompareReport | None:
+    """The first variant of an experiment against the others, where they can be compared."""
+    known = [work.variants[key] for key in chosen.variants if key in work.variants]
+    if len(known) < 2:
+        return None
+    choices = [AttemptSelection(name=one.name, variants=(one.digest,)) for one in known]
+    try:
+        return compare_variants(work, choices, scores=default_scores(work, choices))
+    except BadInput:
+        # It may be a look at held-out tasks, which are not compared here.
+        return None
 
 
 def _load_experiment_work(

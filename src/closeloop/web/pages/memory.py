@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 
@@ -324,7 +325,7 @@ MAX_COMPARED_LINES = 3000
 
 class PromptsView(Record):
     prompts: tuple[PromptUse, ...]
-    """The newest first."""
+    """Those that were used last come first; of equals, the newest."""
     outcomes: FigureTable | None
     fresh: bool
 
@@ -354,10 +355,14 @@ def prompts(desk: PageContext, asked: NoQuery) -> PromptsView:
     cached_uses = _load_prompt_uses(desk)
     cached_outcomes = desk.metric_cache.compute_from_work("prompts of work", _prompt_outcomes)
     return PromptsView(
-        prompts=tuple((cached_uses.value or [])[:MAX_PROMPTS]),
+        prompts=tuple(sorted(cached_uses.value or (), key=_last_use, reverse=True)[:MAX_PROMPTS]),
         outcomes=cached_outcomes.value,
         fresh=cached_uses.fresh and cached_outcomes.fresh,
     )
+
+
+def _last_use(use: PromptUse) -> float:
+    return use.last.timestamp() if use.last else 0.0
 
 
 def _prompt_outcomes(work: AttemptTable) -> FigureTable:
@@ -375,8 +380,7 @@ def prompt(desk: PageContext, asked: PromptAsked) -> PromptView:
     cached_uses = _load_prompt_uses(desk)
     uses = {use.id: use for use in cached_uses.value or ()}
     ids = [*uses]
-    previous_ids = ids[ids.index(version.id) + 1 :][:1] if version.id in uses else []
-    other_id = asked.against or next(iter(previous_ids), None)
+    other_id = asked.against or _find_previous_prompt(uses, version.id)
     other = find_or_404(find_prompt, desk.store, other_id) if other_id else None
     use, other_use = uses.get(version.id), uses.get(other.id) if other else None
     cached_effect = (
@@ -399,6 +403,14 @@ def prompt(desk: PageContext, asked: PromptAsked) -> PromptView:
         proposal=propose_prompt_runs(other_use, use) if other_use and use else None,
         effect=cached_effect.value if cached_effect else None,
     )
+
+
+def _find_previous_prompt(uses: Mapping[str, PromptUse], name: str) -> str | None:
+    """The prompt before it of the same variant or agent, else the one before it."""
+    ids = [*uses]
+    earlier = ids[ids.index(name) + 1 :] if name in uses else []
+    shared = (key for key in earlier if set(uses[key].variants) & set(uses[name].variants))
+    return next(shared, next(iter(earlier), None))
 
 
 def _truncate_prompt(version: PromptVersion) -> PromptVersion:

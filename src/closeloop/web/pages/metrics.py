@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Sequence
 from typing import Annotated
@@ -522,13 +523,24 @@ def likely(desk: PageContext, asked: AttemptAsked) -> LikelyView:
     head, _ = load_attempt_head(desk, asked.attempt)
     cached = load_session_estimates(desk)
     estimates = cached.value
+    known = head.row.outcome if head.row.outcome in ("pass", "fail") else None
     return LikelyView(
         attempt=head.row.id,
         session=find_session_triage(estimates, head.row.id) if estimates else None,
-        of=len(estimates.rows) if estimates else 0,
-        known=head.row.outcome if head.row.outcome in ("pass", "fail") else None,
+        of=_count_ranked(estimates, head.row.id) if estimates else 0,
+        known=known,
         fresh=cached.fresh,
     )
+
+
+def _count_ranked(estimates: SessionEstimates, attempt: str) -> int:
+    """Sessions that it is placed among: without a known outcome, unless it has one itself."""
+    unknown = {
+        row.id
+        for row, hit in zip(estimates.rows, estimates.hits.tolist(), strict=True)
+        if math.isnan(hit)
+    }
+    return len(unknown) if attempt in unknown else len(estimates.rows)
 
 
 TRIAGE_PAGES = (

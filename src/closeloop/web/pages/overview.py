@@ -11,14 +11,14 @@ import msgspec
 
 from closeloop import __version__
 from closeloop.attempts.run_resources import describe_sandbox
-from closeloop.metrics.attempt_groups import UNKNOWN_LABEL, AttemptSelection
+from closeloop.metrics.attempt_groups import UNKNOWN_LABEL
 from closeloop.metrics.attempt_table import AttemptTable
 from closeloop.metrics.evaluation_due import report_due
 from closeloop.metrics.metric_figures import compute_metrics
 from closeloop.metrics.metric_trends import compute_trends
 from closeloop.metrics.score_columns import attach_scores
 from closeloop.metrics.triage import TriageQuery, triage_sessions
-from closeloop.metrics.variant_comparison import REVIEW_SCORE, compare_variants, default_scores
+from closeloop.metrics.variant_comparison import REVIEW_SCORE
 from closeloop.metrics.work_summary import (
     ChangeNote,
     NotedSession,
@@ -39,7 +39,6 @@ from closeloop.metrics.work_summary import (
 )
 from closeloop.plugins import PluginKind, installed_plugins
 from closeloop.records.attempt import AttemptFilter, AttemptMarks, TimeRange
-from closeloop.records.errors import BadInput
 from closeloop.records.estimate import CompareReport, MetricRegression, VersionMark
 from closeloop.records.experiment_plan import DueReport, ExperimentStatus
 from closeloop.records.orchestration import OrchestrationRow
@@ -58,7 +57,7 @@ from closeloop.web.event_views import (
 )
 from closeloop.web.page import CachedValue, NoQuery, Page, PageContext
 from closeloop.web.pages.attempts import AttemptLine, attempt_lines
-from closeloop.web.pages.experiments import current_experiment_statuses
+from closeloop.web.pages.experiments import compare_tried_variants, current_experiment_statuses
 from closeloop.web.pages.plans import list_running_plans
 from closeloop.web.pages.review import count_unreviewed_items
 
@@ -193,13 +192,13 @@ def overview(desk: PageContext, asked: TimeRange) -> OverviewView:
 
 
 def _triage_newest(desk: PageContext, asked: TimeRange, now: datetime) -> CachedValue[TriageReport]:
-    """The newest sessions say what is usual; those of the time that is asked for are ranked."""
-    since = asked.since or (asked.until or now) - timedelta(days=CHART_DAYS)
+    """The newest sessions say what is usual; those of the time that the charts show are ranked."""
 
     def rank_sessions(work: AttemptTable) -> TriageReport:
         wanted = AttemptFilter(until=asked.until)
         tries = desk.store.listing.list_page(wanted, MAX_TRIAGED_SESSIONS)
-        query = TriageQuery(since=since, limit=MAX_LOOK_FIRST)
+        charted = _charted_period(choose_period(work, asked, now), asked)
+        query = TriageQuery(since=charted.since, limit=MAX_LOOK_FIRST)
         return triage_sessions(desk.store, desk.rulebook, query, tries=tries)
 
     # Where all attempts are counted: what was measured for that is not measured again beside it.
@@ -287,10 +286,7 @@ def _compute_glance(
     if not np.isfinite(work.columns["started"]).any():
         return None
     period = choose_period(work, asked, now)
-    assert period.until is not None
-    charted = period
-    if asked.since is None:
-        charted = TimeRange(since=period.until - timedelta(days=CHART_DAYS), until=period.until)
+    charted = _charted_period(period, asked)
     recent, use = select_period(work, charted), sum_use_by_day(work, charted)
     pulls = desk.store.pulls.list_pulls(agent=True)
     merged = list_priced_pulls(pulls, load_pull_costs(desk.store, pulls))
@@ -308,6 +304,14 @@ def _compute_glance(
         most_found=note_sessions(desk, work, find_most_findings(recent, MAX_NOTED)),
         changes=tuple(list_changes(select_period(work, TimeRange(until=charted.until)), MAX_CARE)),
     )
+
+
+def _charted_period(period: TimeRange, asked: TimeRange) -> TimeRange:
+    """The time that is asked for, else the month up to the end of the period."""
+    if asked.since is not None:
+        return period
+    assert period.until is not None
+    return TimeRange(since=period.until - timedelta(days=CHART_DAYS), until=period.until)
 
 
 def note_sessions(
@@ -336,16 +340,9 @@ def _variant_metrics(work: AttemptTable) -> tuple[str, ...]:
 def _newest_verdict(desk: PageContext, work: AttemptTable) -> Verdict | None:
     """The first variant against the others, where there is something to compare."""
     for experiment in desk.store.list_experiments():
-        if len(experiment.variants) > 1:
-            known = [work.variants[key] for key in experiment.variants if key in work.variants]
-            choices = [AttemptSelection(name=one.name, variants=(one.digest,)) for one in known]
-            try:
-                scores = default_scores(work, choices)
-                report = compare_variants(work, choices, scores=scores)
-                return Verdict(experiment=experiment.id, report=report)
-            except BadInput:
-                # It may be a look at held-out tasks, which are not compared here.
-                continue
+        report = compare_tried_variants(work, experiment)
+        if report is not None:
+            return Verdict(experiment=experiment.id, report=report)
     return None
 
 
