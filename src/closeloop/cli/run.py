@@ -9,7 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Literal
@@ -827,11 +827,16 @@ def demo(folder: Path = DEMO_FOLDER, /) -> int:
 
 
 def run_closeloop(*arguments: str) -> int:
-    """Run a command in a process of its own, as somebody would type it."""
+    """Run a command in a process of its own, as somebody would type it.
+
+    Ctrl-C reaches both processes: the command decides how to end, and reports it.
+    """
     import subprocess
 
-    command = [sys.executable, "-P", "-m", "closeloop", *arguments]
-    return subprocess.run(command, check=False).returncode
+    with subprocess.Popen([sys.executable, "-P", "-m", "closeloop", *arguments]) as process:
+        while True:
+            with suppress(KeyboardInterrupt):
+                return process.wait()
 
 
 def require_pytest() -> None:
