@@ -10,9 +10,16 @@ import pytest
 
 import small_project
 from closeloop.cli import main
-from closeloop.cli.run import confirm_cost, describe_duration
+from closeloop.cli.run import RunProgressBar, confirm_cost, describe_duration
+from closeloop.records.attempt import AttemptRow
 from closeloop.records.errors import BadInput
-from closeloop.records.experiment_plan import ExperimentForecast
+from closeloop.records.experiment_plan import (
+    ExperimentForecast,
+    ExperimentPlan,
+    RunProgress,
+    RunStage,
+)
+from closeloop.records.task import Experiment, Task, Variant
 
 EXPERIMENT = """
 [experiments.both]
@@ -116,9 +123,7 @@ def test_a_model_that_costs_money_is_not_asked_unasked(project, capsys, monkeypa
     assert json.loads(closeloop(capsys, "list", "attempts", "--json")) == {"items": [], "total": 0}
 
 
-AHEAD = ExperimentForecast(
-    attempts=2, missing=2, effect=None, seconds=None, cost=None, paid=("m",), typical={}
-)
+AHEAD = ExperimentForecast(attempts=2, missing=2, effect=None, seconds=None, cost=None, paid=("m",))
 
 
 class Terminal(io.StringIO):
@@ -146,3 +151,36 @@ def test_nobody_is_asked_about_nothing(monkeypatch):
 
 def test_durations_are_told_as_people_say_them():
     assert [describe_duration(s) for s in (4, 99, 720, 12600)] == ["4 s", "99 s", "12 min", "3.5 h"]
+
+
+def test_the_time_left_follows_the_wall_time_of_finished_attempts():
+    """Two at once, each pair for 30 s: ten attempts take 150 s."""
+    variant = Variant(name="careful", digest="v", agent="builtin")
+    task = Task(id="t", digest="d", prompt="Do it.")
+    experiment = Experiment(id="e", tasks=("d",), variants=("v",), repeats=10)
+    now = 0.0
+    bar = RunProgressBar(
+        ExperimentPlan(experiment=experiment, tasks=(task,), variants=(variant,)),
+        None,
+        lambda: now,
+    )
+
+    def record(stage: RunStage, number: int) -> None:
+        row = AttemptRow(id=f"a{number}", origin="experiment", exit="finished", seconds=0.01)
+        bar.record_step(
+            RunProgress(stage=stage, task="t", variant="careful", number=number, row=row)
+        )
+
+    shown = [bar.describe_time_left()]
+    for first in range(1, 11, 2):
+        record("started", first)
+        record("started", first + 1)
+        now += 30
+        record("settled", first)
+        shown.append(bar.describe_time_left())
+        record("settled", first + 1)
+        shown.append(bar.describe_time_left())
+    assert shown[:3] == ["", "", "about 2 min left"]
+    assert shown[4] == "about 90 s left"
+    assert shown[8] == "about 30 s left"
+    assert shown[10] == ""

@@ -150,6 +150,8 @@ def test_a_list_that_is_empty_says_why(project):
         (["task", "export", "fix"], "--format is missing."),
         (["task", "due", "x"], "Unexpected argument 'x'."),
         (["nope"], 'Unknown command "nope".'),
+        (["list", "tasks"], 'Unknown command "tasks". Did you mean `closeloop task list`?'),
+        (["list", "rules"], 'Unknown command "rules".'),
     ],
 )
 def test_what_was_typed_wrong_is_told_in_a_line_with_where_to_read_on(project, arguments, sentence):

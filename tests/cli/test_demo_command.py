@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import httpx
+
 from command_line import typed
+from patience import PATIENCE, until
 
 
 def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
@@ -28,6 +33,37 @@ def test_without_pytest_a_sentence_says_what_to_install(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "The demo's tests need pytest: pip install 'closeloop[demo]'." in done.stderr
     assert not (tmp_path / "there").exists()
+
+
+def test_ctrl_c_ends_the_dashboard_of_the_demo_once(tmp_path: Path) -> None:
+    """A terminal sends the signal to the demo and to the dashboard that it started."""
+    code = (
+        "import sys; from closeloop.cli.run import run_closeloop\n"
+        "sys.exit(run_closeloop('serve', '--port', '0'))"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    address = process.stdout.readline().split()[-1]
+    assert until(lambda: is_up(address))
+    os.killpg(process.pid, signal.SIGINT)
+    printed, _ = process.communicate(timeout=PATIENCE)
+    assert printed.count("topped.") == 1
+    assert printed.splitlines()[-1] == "Dashboard stopped."
+    assert process.returncode == 0
+
+
+def is_up(address: str) -> bool:
+    try:
+        return httpx.get(f"{address}/health", timeout=PATIENCE).is_success
+    except httpx.TransportError:
+        return False
 
 
 def test_a_check_without_its_tools_names_the_command_that_installs_them(tmp_path: Path) -> None:

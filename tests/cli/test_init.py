@@ -39,7 +39,9 @@ def test_init_writes_what_it_found_and_says_so(
 ) -> None:
     init(repo / "pkg", untried=True)
     assert load_project(repo, environ={}).settings.commands.test == "go test ./..."
-    said = capsys.readouterr().out
+    printed = capsys.readouterr()
+    said = printed.out
+    assert printed.err == ""
     assert "test   go test ./...  (go.mod)" in said
     assert "types  not found" in said
     assert "closeloop mine" in said

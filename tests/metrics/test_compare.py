@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_work import BOOK, START, Repeats, add_attempt, add_task, add_variant, fill
 
+from closeloop.cli.compare import format_ratio_cells
 from closeloop.metrics.attempt_groups import AttemptSelection, select_attempts
 from closeloop.metrics.attempt_table import AttemptTable, load_attempt_table
 from closeloop.metrics.metric_definitions import MODE_COLUMNS
@@ -254,6 +255,23 @@ def test_money_and_time_are_ratios_and_what_is_not_known_is_said(store: Store) -
     assert money.value == pytest.approx(2)
     assert money.low < 2 < money.high
     assert pair.ratios["tokens in"].here is None
+
+
+@pytest.mark.parametrize(
+    ("costs", "cell"),
+    [((0.0, 0.0), "both $0.00"), ((0.0, 1.0), "unknown"), ((None, None), "unknown")],
+)
+def test_two_sides_that_cost_nothing_have_a_known_cost(
+    store: Store, costs: tuple[float | None, float | None], cell: str
+) -> None:
+    tasks = [add_task(store, f"t{n}") for n in range(3)]
+    for name, cost in zip("ab", costs, strict=True):
+        variant = add_variant(store, name)
+        for task in tasks:
+            for number in (1, 2):
+                add_attempt(store, task, variant, True, number=number, cost=cost)
+    (pair,) = compare_by_name(store, BOOK, ["a", "b"]).pairs
+    assert format_ratio_cells("cost", pair.ratios["cost"]) == (cell, "–", "–")
 
 
 def test_very_unequal_sides_are_compared_on_what_they_share() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
+import pty
 from pathlib import Path
 
 import msgspec
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 from team import REPO, day, learned, pull_request
 
 from closeloop.cli import main
+from closeloop.cli.review import read_key
 from closeloop.records.attempt import Attempt, Insight
 from closeloop.records.errors import BadInput
 from closeloop.records.experiment_plan import AttemptResult
@@ -315,6 +318,25 @@ def test_without_the_encoder_it_is_said_once_what_is_lost_and_nothing_is_asked(
     assert "Install it now" not in shown.out
     closeloop("learn", "reviews")
     assert "encoder install" not in capsys.readouterr().err
+
+
+def test_the_question_about_the_encoder_leaves_pasted_commands_to_the_shell(
+    store, project, monkeypatch
+):
+    monkeypatch.setattr("closeloop.reviews.minilm.model_folder", lambda: None)
+    (project / "closeloop.toml").unlink()
+    leader, follower = pty.openpty()
+    with (
+        os.fdopen(leader, "wb", 0) as person,
+        os.fdopen(follower) as keyboard,
+        os.fdopen(follower, "w", closefd=False) as screen,
+    ):
+        monkeypatch.setattr("sys.stdin", keyboard)
+        monkeypatch.setattr("sys.stdout", screen)
+        person.write(b"yes\ncloseloop learn list\n")
+        assert closeloop("learn", "reviews") == 0
+        assert read_key() == "y"
+        assert keyboard.read(len("es\ncloseloop")) == "es\ncloseloop"
 
 
 def test_a_theme_becomes_a_rule_or_a_line_of_a_prompt_by_one_command(store, project, capsys):

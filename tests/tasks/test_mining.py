@@ -28,6 +28,7 @@ from closeloop.tasks.miner import (
 )
 from closeloop.tasks.task_files import load_tasks
 from closeloop.tasks.work_history import LedgerEntry, append_entry, read_ledger
+from command_line import typed
 from patience import SCALES
 
 TEST = "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 python -m pytest -q -p no:cacheprovider"
@@ -134,16 +135,18 @@ def test_work_with_tests_becomes_a_proved_task(project: Project) -> None:
 
 
 def test_tests_that_take_a_wrong_fix_are_no_proof(project: Project) -> None:
-    project.commit(
-        "Totals can be had in euro too, from now on",
+    commit = project.commit(
+        "Totals can be had in euro too",
         {
             "shop.py": SHOP + "\n\ndef euro(prices):\n    return 1.0 if prices else 2.0\n",
             "test_shop.py": TESTS + "\n\ndef test_euro():\n    from shop import euro\n",
         },
     )
-    mined = project.mine(MiningOptions(repeats=1))
-    assert mined.tasks == ()
-    assert "passes with" in next(iter(mined.refused.values()))
+    (project.folder / "closeloop.toml").write_text(f'[commands]\ntest = "{TEST}"\n')
+    mined = typed(project.folder, "mine", "--test-runs", "1")
+    assert mined.returncode == 1
+    assert f"  rejected {commit[:10]} Totals can be had in euro too: its tests also" in mined.stdout
+    assert "the fix is removed, so they would not notice a wrong fix" in mined.stdout
     assert not (project.folder / "tasks").exists()
 
 

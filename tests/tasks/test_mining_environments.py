@@ -548,9 +548,9 @@ PATCH = """diff --git a/shop.py b/shop.py
 
 def test_wrong_changes_differ_in_added_lines_only() -> None:
     made = {mutant.how: mutant.patch for mutant in make_mutants(PATCH)}
-    assert "+    if len(prices) <= 3:" in made["its conditions inverted"]
-    assert "+    return 8" in made["its values changed"]
-    assert "+        pass\n+    pass" in made["its statements removed"]
+    assert "+    if len(prices) <= 3:" in made["the fix has its conditions inverted"]
+    assert "+    return 8" in made["the fix has its values changed"]
+    assert "+        pass\n+    pass" in made["the fix is removed"]
     for patch in made.values():
         assert "-    return sum(prices)" in patch
         assert "# more than 3 == many" in patch

@@ -279,6 +279,15 @@ def test_nothing_acknowledged_is_lost_when_the_server_is_killed(tmp_path: Path) 
         assert row.agent == "helper"
 
 
+def test_ctrl_c_stops_the_dashboard_without_an_error(tmp_path: Path) -> None:
+    with serving(tmp_path) as (process, _):
+        process.send_signal(signal.SIGINT)
+        printed, _ = process.communicate(timeout=PATIENCE)
+    assert printed.splitlines()[-1] == "Dashboard stopped."
+    assert "Run the same command again" not in printed
+    assert process.returncode == 0
+
+
 def test_another_host_needs_a_token(tmp_path: Path) -> None:
     refused = subprocess.run(
         [sys.executable, "-m", "closeloop", "serve", "--host", "0.0.0.0", "--port", "0"],

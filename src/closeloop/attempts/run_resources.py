@@ -285,7 +285,6 @@ def forecast_run(
         seconds=None if seconds is None else seconds / jobs,
         cost=cost,
         paid=tuple(dict.fromkeys(crew.variant.model or "" for crew in paid)),
-        typical={key: took.seconds for key, took in averages.items() if took.seconds is not None},
     )
 
 

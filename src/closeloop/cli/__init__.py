@@ -10,7 +10,12 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, NoReturn
 
-from cyclopts import CoercionError, MissingArgumentError, UnusedCliTokensError
+from cyclopts import (
+    CoercionError,
+    MissingArgumentError,
+    UnknownCommandError,
+    UnusedCliTokensError,
+)
 
 from closeloop import __version__
 from closeloop.records.errors import Fault
@@ -38,6 +43,10 @@ def explain_usage_error(error: CycloptsError) -> str:
 def _describe_error(error: CycloptsError) -> str:
     if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
         return f"Unexpected argument {error.unused_tokens[0]!r}."
+    if isinstance(error, UnknownCommandError) and error.unused_tokens:
+        word = error.unused_tokens[0]
+        if suggestion := _find_turned_command(*(error.command_chain or ()), word):
+            return f'Unknown command "{word}". Did you mean `closeloop {suggestion}`?'
     if isinstance(error, MissingArgumentError) and error.argument is not None:
         if error.keyword:
             return f"{error.keyword} needs a value."
@@ -48,6 +57,14 @@ def _describe_error(error: CycloptsError) -> str:
         name = error.token.keyword or (error.argument.name if error.argument else "It")
         return f"{name} must be {_VALUE_NAMES[error.target_type]}, not {error.token.value!r}."
     return str(error)
+
+
+def _find_turned_command(*words: str) -> str | None:
+    """The command with the same words in the other order: `task list` for `list tasks`."""
+    names = {name for commands in COMMAND_CHAPTERS.values() for name in commands}
+    singular = [word.removesuffix("s") for word in reversed(words)]
+    turned = (" ".join(singular), " ".join(reversed(words)))
+    return next((name for name in turned if len(words) > 1 and name in names), None)
 
 
 def help_(*command: str) -> None:

@@ -473,15 +473,20 @@ def cost_ratio_table(pair: VariantComparison) -> RenderableType:
     for name in ("ratio", *bounds):
         table.add_column(name, justify="right", no_wrap=True)
     for name, estimates in pair.ratios.items():
-        value, here, alike = format_ratio_cells(estimates)
+        value, here, alike = format_ratio_cells(name, estimates)
         table.add_row(name, value, *((alike,) if pair.observational else (here, alike)))
     return table
 
 
-def format_ratio_cells(held: TwoEstimates) -> tuple[str, str, str]:
+def format_ratio_cells(name: str, held: TwoEstimates) -> tuple[str, str, str]:
+    from closeloop.statistics.mean_comparison import ALL_ZERO_NOTE
+
     estimate = held.here or held.alike
     bounds = [f"{one.low:.2f}–{one.high:.2f}" if one else "–" for one in (held.here, held.alike)]
-    return (f"{estimate.value:.2f} ×" if estimate else "unknown"), bounds[0], bounds[1]
+    value = f"{estimate.value:.2f} ×" if estimate else "unknown"
+    if ALL_ZERO_NOTE in held.notes:
+        value = "both $0.00" if name == "cost" else "both 0"
+    return value, bounds[0], bounds[1]
 
 
 def secondary_rates_table(pair: VariantComparison) -> RenderableType:

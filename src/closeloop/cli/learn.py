@@ -867,8 +867,10 @@ def offer_encoder(wanted: str) -> None:
         return
     print_warning(ENCODER_LOSS)
     if sys.stdin.isatty() and sys.stdout.isatty():
-        from closeloop.cli.review import read_key
+        from closeloop.cli.review import has_waiting_input, read_key
 
+        if has_waiting_input():  # pasted commands are no answer, and belong to the shell
+            return
         print_line("Install it now (84 MB)? Press y, or any other key to skip.")
         if read_key() == "y":
             install_encoder()

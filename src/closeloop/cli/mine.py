@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from closeloop.cli.console import JsonFlag
-from closeloop.text.wording import count_with_noun
+from closeloop.text.wording import count_with_noun, truncate_at_word
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -61,15 +61,19 @@ def mine(  # noqa: PLR0913 - one parameter for each flag
     require_positive_flags(limit=limit, test_runs=test_runs, jobs=jobs, minutes=minutes)
     seconds = None if minutes is None else 60 * minutes
     wish = MiningOptions(limit=limit, since=since, seconds=seconds, repeats=test_runs, jobs=jobs)
-    mined = anyio.run(_run_mining, from_, wish, model)
+    titles: dict[str, str] = {}
+    mined = anyio.run(_run_mining, from_, wish, model, titles)
     if json:
         print_json(mined)
     else:
-        _print_mining_report(mined, limit, from_)
+        _print_mining_report(mined, titles, limit, from_)
     return 0 if mined.tasks or mined.before else 1
 
 
-async def _run_mining(source: str, wish: MiningOptions, model: str | None) -> MiningResult:
+async def _run_mining(
+    source: str, wish: MiningOptions, model: str | None, titles: dict[str, str]
+) -> MiningResult:
+    """Mine tasks; the titles of the commits that are tried are added to `titles`."""
     from contextlib import AsyncExitStack
 
     from closeloop.attempts.run_resources import open_workspaces
@@ -108,13 +112,17 @@ async def _run_mining(source: str, wish: MiningOptions, model: str | None) -> Mi
             gathered=await gather_mining_work(source, repo, store, project),
         )
         status = exit_stack.enter_context(open_console(stderr=True).status("reading the history …"))
-        return await dig(mining_context, wish, _make_progress_reporter(status))
+        return await dig(mining_context, wish, _make_progress_reporter(status, titles))
 
 
+MAX_TITLE_CHARS = 50
+MAX_REASON_CHARS = 160
 STAGE_LABELS = {"proved": "verified", "refused": "rejected"}
 
 
-def _make_progress_reporter(status: Status) -> Callable[[MiningEvent], None]:
+def _make_progress_reporter(
+    status: Status, titles: dict[str, str]
+) -> Callable[[MiningEvent], None]:
     """Reports how many are proved so far, and what is tried; in a log, a line for each event."""
     from closeloop.cli.console import make_visible
 
@@ -123,6 +131,8 @@ def _make_progress_reporter(status: Status) -> Callable[[MiningEvent], None]:
 
     def report_event(event: MiningEvent) -> None:
         nonlocal proved, refused
+        if event.stage == "trying" and event.commit is not None:
+            titles[event.commit] = event.about
         proved, refused = proved + (event.stage == "proved"), refused + (event.stage == "refused")
         subject = " ".join(filter(None, ((event.commit or "")[:10], event.task, event.about)))
         stage = STAGE_LABELS.get(event.stage, event.stage)
@@ -135,9 +145,9 @@ def _make_progress_reporter(status: Status) -> Callable[[MiningEvent], None]:
     return report_event
 
 
-def _print_mining_report(mined: MiningResult, limit: int, source: str) -> None:
-    from collections import Counter
-
+def _print_mining_report(
+    mined: MiningResult, titles: Mapping[str, str], limit: int, source: str
+) -> None:
     from closeloop.cli.console import make_visible, print_line
 
     minutes = mined.seconds / 60
@@ -147,9 +157,10 @@ def _print_mining_report(mined: MiningResult, limit: int, source: str) -> None:
         f"{count_with_noun(mined.environments, 'environment')}, {minutes:.1f} minutes"
         + (f"; {count_with_noun(mined.before, 'task')} already existed" if mined.before else "")
     )
-    reasons = Counter(make_visible(why.partition("\n")[0])[:160] for why in mined.refused.values())
-    for why, count in reasons.most_common(6):
-        print_line(f"  {count} rejected: {why}")
+    for commit, why in mined.refused.items():
+        title = truncate_at_word(make_visible(titles.get(commit, "")), MAX_TITLE_CHARS)
+        reason = make_visible(why.partition("\n")[0])[:MAX_REASON_CHARS]
+        print_line(f"  rejected {commit[:10]} {title}: {reason}")
     if any(why.startswith("no environment") for why in mined.refused.values()):
         print_line(
             "Set `setup` and `test` under [commands] in closeloop.toml so that the tests run."

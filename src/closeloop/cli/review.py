@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import select
 import sys
 import time
+from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -169,8 +172,23 @@ def read_key() -> str:
         line = sys.stdin.readline()
         return END_OF_INPUT if not line else (line.strip()[:1].lower() or ENTER)
     with _unbuffered_input():
-        pressed = sys.stdin.read(1)
+        pressed = _read_character()
     return {"\r": ENTER, "": END_OF_INPUT}.get(pressed, pressed.lower())
+
+
+def _read_character() -> str:
+    """One character of the terminal. What is typed after it remains there for the next reader."""
+    decoder = getincrementaldecoder("utf-8")("replace")
+    while byte := os.read(sys.stdin.fileno(), 1):
+        if character := decoder.decode(byte):
+            return character
+    return ""
+
+
+def has_waiting_input() -> bool:
+    """Whether something was typed or pasted into the terminal that nobody has read."""
+    with _unbuffered_input():
+        return bool(select.select([sys.stdin], [], [], 0)[0])
 
 
 def read_line() -> str | None:
@@ -189,7 +207,7 @@ def _unbuffered_input() -> Iterator[None]:
         yield
         return
     before = termios.tcgetattr(sys.stdin)
-    tty.setcbreak(sys.stdin)
+    tty.setcbreak(sys.stdin, termios.TCSADRAIN)  # the default discards what was typed ahead
     try:
         yield
     finally:

@@ -6,11 +6,12 @@ import functools
 import os
 import shlex
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 from typing import TYPE_CHECKING, Literal
 
 from rich.console import RenderableType
@@ -99,18 +100,29 @@ def describe_duration(seconds: float) -> str:
 # What a run shows while it goes on: a bar, counts, cost and the time left.
 
 OUTCOME_WORDS = {"pass": "passed", "fail": "failed"}
+MIN_FINISHED_ATTEMPTS = 2
+MIN_FINISHED_SHARE = 0.2
+"""Of the attempts of this run: before so many are finished, no remaining time is shown."""
 
 
 class RunProgressBar:
     """Counts what it is told and keeps the bar up to date."""
 
     def __init__(
-        self, plan: ExperimentPlan, ahead: ExperimentForecast, jobs: int, bar: Progress | None
+        self,
+        plan: ExperimentPlan,
+        bar: Progress | None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.total = ahead.attempts
+        self.total = len(plan.tasks) * len(plan.variants) * plan.experiment.repeats
         self.repeats = plan.experiment.repeats
         self.tasks = len(plan.tasks)
-        self.jobs = jobs
+        self.clock = clock
+        self.started_at: float | None = None
+        """When the first attempt of this run began."""
+        self.finished = 0
+        """Attempts that this run made."""
+        self.expected_end: float | None = None
         self.prepared = 0
         self.skipped: dict[str, str] = {}
         self.running: set[tuple[str, str | None, int | None]] = set()
@@ -119,14 +131,12 @@ class RunProgressBar:
         self.held: str | None = None
         """Why attempts were not begun."""
         self.waiting = {variant.name: self.tasks * self.repeats for variant in plan.variants}
-        typical_seconds = {
-            v.name: ahead.typical[v.digest] for v in plan.variants if v.digest in ahead.typical
-        }
-        self.seconds = {name: [typical] for name, typical in typical_seconds.items()}
         self.bar = bar
         self.line: TaskID | None = None
         if bar is not None:
-            self.line = bar.add_task("preparing", total=self.total, counts="", left="")
+            self.line = bar.add_task(
+                "preparing", total=self.total, counts="", left=self.describe_time_left
+            )
 
     def record_step(self, told: Told) -> None:
         """One step of the run."""
@@ -139,6 +149,7 @@ class RunProgressBar:
                 self.total -= len(self.waiting) * self.repeats
                 self.waiting = {name: n - self.repeats for name, n in self.waiting.items()}
             case "started":
+                self.started_at = self.clock() if self.started_at is None else self.started_at
                 self.running.add(slot)
             case "elsewhere" | "held" | "settled":
                 self._record_finished_slot(told)
@@ -153,19 +164,29 @@ class RunProgressBar:
             word = OUTCOME_WORDS.get(row.outcome or "", "unscored")
             self.counts["for review" if row.is_for_review else word] += 1
             self.cost += row.cost or 0.0
-            if (told.task, told.variant, told.number) in self.running and row.seconds is not None:
-                self.seconds.setdefault(told.variant or "", []).append(row.seconds)
+            if (told.task, told.variant, told.number) in self.running:
+                self.finished += 1
+                self.expected_end = self._estimate_end()
         else:
             self.counts[told.stage] += 1
             self.held = told.why or self.held
 
-    def estimate_seconds_left(self) -> float | None:
-        """Seconds until the end, by what attempts took before; None when that is not known."""
-        remaining = {name: count for name, count in self.waiting.items() if count > 0}
-        if any(name not in self.seconds for name in remaining):
+    def _estimate_end(self) -> float | None:
+        """When the last attempt ends at the pace so far; None while too few are finished.
+
+        The pace is wall time per finished attempt, which includes how many run at once.
+        """
+        remaining = sum(self.waiting.values())
+        needed = max(MIN_FINISHED_ATTEMPTS, MIN_FINISHED_SHARE * (self.finished + remaining))
+        if self.started_at is None or self.finished < needed:
             return None
-        total = sum(count * fmean(self.seconds[name]) for name, count in remaining.items())
-        return total / min(self.jobs, max(sum(remaining.values()), 1))
+        now = self.clock()
+        return now + (now - self.started_at) / self.finished * remaining
+
+    def describe_time_left(self) -> str:
+        """`about 40 s left`; empty while that is not known, and once less than a second is left."""
+        seconds_left = 0.0 if self.expected_end is None else self.expected_end - self.clock()
+        return "" if seconds_left < 1 else f"about {describe_duration(seconds_left)} left"
 
     def draw_bar(self) -> None:
         if self.bar is None or self.line is None:
@@ -175,33 +196,35 @@ class RunProgressBar:
         parts += [f"{count} {what}" for what, count in sorted(self.counts.items())]
         if self.cost:
             parts.append(f"${self.cost:.2f}")
-        seconds_left = self.estimate_seconds_left()
         self.bar.update(
             self.line,
             description=f"preparing {self.prepared}/{self.tasks} tasks" if preparing else "running",
             completed=sum(self.counts.values()),
             total=self.total,
             counts=" · ".join(parts),
-            left="" if seconds_left is None else f"about {describe_duration(seconds_left)} left",
         )
 
 
 @contextmanager
-def show_run_progress(
-    plan: ExperimentPlan, ahead: ExperimentForecast, jobs: int, *, quiet: bool
-) -> Iterator[RunProgressBar]:
+def show_run_progress(plan: ExperimentPlan, *, quiet: bool) -> Iterator[RunProgressBar]:
     """A bar on the terminal; nothing where nobody watches."""
     output = open_console(stderr=True)
     if quiet or not output.is_terminal:
-        yield RunProgressBar(plan, ahead, jobs, None)
+        yield RunProgressBar(plan, None)
         return
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
         Progress,
+        ProgressColumn,
+        Task,
         TextColumn,
         TimeElapsedColumn,
     )
+
+    class TimeLeftColumn(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(task.fields["left"]())
 
     with Progress(
         TextColumn("{task.description}"),
@@ -209,11 +232,11 @@ def show_run_progress(
         MofNCompleteColumn(),
         TextColumn("{task.fields[counts]}"),
         TimeElapsedColumn(),
-        TextColumn("{task.fields[left]}"),
+        TimeLeftColumn(),
         console=output,
         transient=True,
     ) as bar:
-        yield RunProgressBar(plan, ahead, jobs, bar)
+        yield RunProgressBar(plan, bar)
 
 
 # The table of a run: which variant did what, how, and where to look next.
@@ -636,7 +659,6 @@ async def run_planned_attempts(
 ) -> tuple[ExperimentResults, RunProgressBar, HeldOutRun | None]:
     """Plan, print the forecast and run; with held-out tasks, also the record of the unsealing."""
     from closeloop import flow
-    from closeloop.attempts.attempt_execution import default_job_count
     from closeloop.cli.task import record_unsealing
     from closeloop.tasks.task_files import select_tasks
     from closeloop.tasks.task_sets import hide_results, visible_tasks
@@ -661,8 +683,7 @@ async def run_planned_attempts(
             print_forecast(forecast, several=len(plan.variants) > 1)
         confirm_cost(forecast, yes=asked.yes)
         looks.append(record_unsealing(plan, store, asked.root, asked.reason))
-        jobs = wanted.jobs or default_job_count()
-        with show_run_progress(plan, forecast, jobs, quiet=asked.json) as progress:
+        with show_run_progress(plan, quiet=asked.json) as progress:
             progress_bars.append(progress)
             yield progress.record_step
 
@@ -806,11 +827,16 @@ def demo(folder: Path = DEMO_FOLDER, /) -> int:
 
 
 def run_closeloop(*arguments: str) -> int:
-    """Run a command in a process of its own, as somebody would type it."""
+    """Run a command in a process of its own, as somebody would type it.
+
+    Ctrl-C reaches both processes: the command decides how to end, and reports it.
+    """
     import subprocess
 
-    command = [sys.executable, "-P", "-m", "closeloop", *arguments]
-    return subprocess.run(command, check=False).returncode
+    with subprocess.Popen([sys.executable, "-P", "-m", "closeloop", *arguments]) as process:
+        while True:
+            with suppress(KeyboardInterrupt):
+                return process.wait()
 
 
 def require_pytest() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -50,6 +50,7 @@ def serve(*, port: int = 4318, host: str = "127.0.0.1", token: str | None = None
     from msgspec.structs import replace
 
     from closeloop.cli.config import current_user, load_project
+    from closeloop.cli.console import print_line
     from closeloop.cli.judge import open_configured_panel
     from closeloop.records.errors import BadInput
     from closeloop.store.store import open_project_store
@@ -90,6 +91,7 @@ def serve(*, port: int = 4318, host: str = "127.0.0.1", token: str | None = None
                 page_context,
                 bound_socket,
             )
+    print_line("Dashboard stopped.")
 
 
 def _build_webhook_secrets(found: ProjectConfiguration, desk: PageContext) -> WebhookSecrets:
@@ -164,7 +166,9 @@ def _run_server(app: ASGIApp, desk: PageContext, place: socket) -> None:
         proxy_headers=False,  # who is believed is said in [serve]
         timeout_graceful_shutdown=5,
     )
-    StoppableServer(config).run([place])
+    # uvicorn sends itself the signal again once it has shut down.
+    with suppress(KeyboardInterrupt):
+        StoppableServer(config).run([place])
 
 
 # What the webhooks of a server need from settings and environment.

@@ -493,9 +493,6 @@ def init(
             "  Also found: "
             f"{', '.join(discovery.seen[:8])}{' …' if len(discovery.seen) > 8 else ''}"
         )
-    from closeloop.cli.learn import offer_encoder
-
-    offer_encoder("auto")
     print_line("Next: review the file, then create tasks from past commits with `closeloop mine`,")
     print_line("or write one with `closeloop task new NAME`.")
 

@@ -93,9 +93,14 @@ def make_mutants(patch: str) -> list[Mutant]:
     The last is but a shell of it. Those that would be no different are not made.
     """
     candidates = (
-        Mutant(patch=_change_added_lines(patch, _invert_condition), how="its conditions inverted"),
-        Mutant(patch=_change_added_lines(patch, _alter_values), how="its values changed"),
-        Mutant(patch=_change_added_lines(patch, _drop_statement), how="its statements removed"),
+        Mutant(
+            patch=_change_added_lines(patch, _invert_condition),
+            how="the fix has its conditions inverted",
+        ),
+        Mutant(
+            patch=_change_added_lines(patch, _alter_values), how="the fix has its values changed"
+        ),
+        Mutant(patch=_change_added_lines(patch, _drop_statement), how="the fix is removed"),
     )
     return [mutant for mutant in candidates if mutant.patch != patch]
 
@@ -558,5 +563,7 @@ async def _find_passing_mutants(
                 return []
         else:
             passing.append(mutant.how)
-    mutations = " or with ".join(passing)
-    return [f"the reference change also passes with {mutations}"] if passing else []
+    if not passing:
+        return []
+    mutations = " or ".join(passing)
+    return [f"its tests also pass when {mutations}, so they would not notice a wrong fix"]

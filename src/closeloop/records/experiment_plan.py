@@ -408,8 +408,6 @@ class ExperimentForecast(Record):
     """For what is missing, by what such attempts took before; None is not known."""
     paid: tuple[str, ...]
     """Models that cost money."""
-    typical: dict[str, float]
-    """Seconds of an attempt, by the variant's digest, where that is known."""
 
 
 class ExperimentResults(Record):

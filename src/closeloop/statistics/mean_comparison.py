@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import exp, log, sqrt
 from statistics import fmean, variance
 
@@ -26,6 +26,14 @@ from closeloop.text.wording import count_with_noun
 # How many times as much the second takes as the first: money, time, tokens, on the same tasks.
 
 
+ALL_ZERO_NOTE = "Every value is zero for both."
+
+
+def _note_all_zero(first: Iterable[float], second: Iterable[float]) -> list[str]:
+    """A note where both sides have values and none is above zero: the ratio would be 0/0."""
+    return [ALL_ZERO_NOTE] if {*first} == {*second} == {0.0} else []
+
+
 def estimate_ratio(first: TaskValues, second: TaskValues) -> TwoEstimates:
     """Geometric means, task by task. What is not above zero has no ratio, and is left out."""
     check_finite(first)
@@ -40,6 +48,7 @@ def estimate_ratio(first: TaskValues, second: TaskValues) -> TwoEstimates:
     notes = [f"{subject} excluded."] if dropped_count else []
     if not tasks:
         notes.append("No task has a value above zero for both.")
+        notes += _note_all_zero(*(chain.from_iterable(side.values()) for side in (first, second)))
         return TwoEstimates(here=None, alike=None, attempts=0, notes=tuple(notes))
     pairs = [(sides[0][task], sides[1][task]) for task in tasks]
     noise, freedom = pooled_variance([group for pair in pairs for group in pair])
@@ -64,8 +73,9 @@ def estimate_independent_ratio(first: Sequence[float], second: Sequence[float]) 
     left out. The bounds come from those of the two sides, as Newcombe put them together."""
     logs = [[log(one) for one in side if one > 0] for side in (first, second)]
     if min(map(len, logs)) < 2:
-        notes = ("At least two values above zero per side are needed: run more.",)
-        return TwoEstimates(here=None, alike=None, attempts=0, notes=notes)
+        notes = ["At least two values above zero per side are needed: run more."]
+        notes += _note_all_zero(first, second)
+        return TwoEstimates(here=None, alike=None, attempts=0, notes=tuple(notes))
     means = [_mean_of_logs(side) for side in logs]
     low, high = newcombe_bounds(*means)
     value = means[1].value - means[0].value
