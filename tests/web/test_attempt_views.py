@@ -121,6 +121,8 @@ def test_how_likely_an_attempt_succeeded_has_reasons(client: TestClient) -> None
     assert view["session"]["place"] <= view["of"]
     page = client.get(f"/attempts/{SPIRAL}/likely").text
     assert "in triage order" in page
+    speaks = any(reason["effect"] < 0 for reason in view["session"]["reasons"])
+    assert ("nothing speaks for failure" in page) != speaks
 
 
 def test_long_traces_have_a_strip_and_short_ones_none(client: TestClient) -> None:

@@ -131,10 +131,14 @@ def render_reasons(one: SessionTriage) -> RenderableType:
     """`−` before what speaks for failure, `+` before what speaks against it."""
     from rich.text import Text
 
+    from closeloop.metrics.triage import NO_FAILURE_REASON
+
     text = Text()
-    for place, reason in enumerate(one.reasons):
+    if not any(reason.effect < 0 for reason in one.reasons):
+        text.append(NO_FAILURE_REASON, style="dim")
+    for reason in one.reasons:
         sign, colour = ("+", "green") if reason.effect > 0 else ("−", "red")
-        text.append("\n" if place else "").append(f"{sign} ", style=colour)
+        text.append("\n" if text else "").append(f"{sign} ", style=colour)
         text.append(make_visible(reason.text))
     return text
 
