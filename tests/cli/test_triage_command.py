@@ -29,7 +29,7 @@ def imported(tmp_path: Path) -> Path:
 def test_recorded_sessions_are_ordered_with_reasons(imported: Path) -> None:
     ran = typed(imported, "triage", "--since", "all")
     assert ran.returncode == 0
-    assert "Sessions that probably failed" in ran.stdout
+    assert "Sessions, most likely failures first" in ran.stdout
     assert re.search(r"[−+] \w", ran.stdout)
     assert "The ranking model is trained on public runs (AUC 0." in ran.stdout
     ran = typed(imported, "triage", "--since", "all", "--limit", "1", "--json")

@@ -213,7 +213,7 @@ def list_lessons(store: Store, settings: Settings) -> Iterator[RenderableType]:
         yield Text(f"   closeloop show {first.attempt}", style="cyan")
     is_recent = lessons.last and datetime.now(UTC) - lessons.last < timedelta(days=7)
     triage = "closeloop triage" if is_recent else "closeloop triage --since all"
-    yield Text(f"{triage}   # sessions that probably failed, and why", style="cyan")
+    yield Text(f"{triage}   # sessions, most likely failures first, and why", style="cyan")
     yield Text("closeloop serve   # all sessions in the browser", style="cyan")
 
 

@@ -42,7 +42,7 @@ def triage(
     limit: int = 20,
     json: JsonFlag = False,
 ) -> None:
-    """List sessions that probably failed, most likely first, with the reasons.
+    """List sessions, most likely failures first, with the reasons.
 
     Parameters
     ----------
@@ -97,7 +97,10 @@ def triage_table(report: TriageReport) -> RenderableType:
 
     states_chances = any(one.chance is not None for one in report.sessions)
     table = Table(
-        title="Sessions that probably failed", title_justify="left", title_style="bold", box=None
+        title="Sessions, most likely failures first",
+        title_justify="left",
+        title_style="bold",
+        box=None,
     )
     table.add_column("", justify="right", no_wrap=True)
     table.add_column("session", no_wrap=True)
