@@ -125,8 +125,8 @@ def test_a_change_cannot_take_its_own_check_out_of_the_sandbox(repo: Path, form)
     told = said(done)
     names = "sandbox.kind, sandbox.read, sandbox.env, sandbox.hosts"
     commit = git(repo, "rev-parse", "main").strip()[:12]
-    assert f"Ignored in closeloop.toml: {names}, because the change being checked may have" in told
-    assert f"trusted in commit {commit}, which is older than the change or in" in told
+    assert f"Ignored in closeloop.toml: {names}. The change being checked may have written" in told
+    assert f"put them in the commit before the change ({commit}) or in" in told
 
 
 def test_what_was_committed_before_the_change_is_believed(repo: Path) -> None:
@@ -189,6 +189,20 @@ def test_a_change_cannot_lower_the_bar_it_is_measured_by(repo: Path) -> None:
     done = check(repo, *worktree(repo), *TOOLS)
     assert done.returncode == 1
     assert "Ignored in closeloop.toml: check.gate" in said(done)
+
+
+def test_only_ignored_settings_that_a_check_uses_are_reported(repo: Path) -> None:
+    (repo / "closeloop.toml").write_text(
+        '[commands]\ntest = "true"\n[sandbox]\nkind = "none"\n'
+        '[variants.solid]\nagent = "builtin"\nmodel = "m"\n[run]\nbudget = 9.0\n'
+    )
+    assert "Ignored" not in said(check(repo, *worktree(repo), *QUALITY))
+    wrong = check(repo, "--base", "none-such", *TOOLS)
+    assert (wrong.returncode, "Ignored" in said(wrong)) == (2, False)
+    told = said(check(repo, *QUALITY, "--fix", "solid"))
+    assert "Ignored in closeloop.toml: variants.solid. The change being checked may have" in told
+    assert "to use it. closeloop: " in told
+    assert "'solid'" in told
 
 
 def test_to_delete_or_to_hide_the_file_loosens_nothing(repo: Path) -> None:

@@ -74,6 +74,11 @@ def test_an_import_ends_with_what_can_be_learned_today(home: Path) -> None:
         ""
     }
     assert closeloop(home, "show", shown).returncode == 0
+    (line,) = [line for line in lessons if line.startswith(" most likely failed: ")]
+    report = json.loads(closeloop(home, "triage", "--since", "all", "--json").stdout)
+    reasons = report["sessions"][0]["reasons"]
+    speaking = [reason["text"] for reason in reasons if reason["effect"] < 0][:2]
+    assert line.endswith(f" ({'; '.join(speaking) or 'nothing speaks for failure'})")
     assert lessons[-1].startswith("closeloop serve ")
     assert closeloop(home, "import").stdout.endswith("\n".join(lessons) + "\n"), "again, the same"
     assert "Summary of your sessions" not in closeloop(home, "import", "--json").stdout

@@ -7,9 +7,12 @@ import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from closeloop.cli.measure import render_reasons
 from closeloop.records.errors import BadInput
+from closeloop.records.score import SessionTriage, TriageReason
 from closeloop.text.wording import parse_moment
 from command_line import typed
 
@@ -26,7 +29,7 @@ def imported(tmp_path: Path) -> Path:
 def test_recorded_sessions_are_ordered_with_reasons(imported: Path) -> None:
     ran = typed(imported, "triage", "--since", "all")
     assert ran.returncode == 0
-    assert "Sessions that probably failed" in ran.stdout
+    assert "Sessions, most likely failures first" in ran.stdout
     assert re.search(r"[−+] \w", ran.stdout)
     assert "The ranking model is trained on public runs (AUC 0." in ran.stdout
     ran = typed(imported, "triage", "--since", "all", "--limit", "1", "--json")
@@ -36,6 +39,24 @@ def test_recorded_sessions_are_ordered_with_reasons(imported: Path) -> None:
     assert (first["place"], first["chance"], first["agent"]) == (1, None, "claude-code")
     assert report["total"] == 1
     assert first["reasons"]
+
+
+def test_a_session_without_reasons_for_failure_says_so() -> None:
+    against = TriageReason(feature="x", value=1, usual=0, effect=0.5, text="a check ran")
+    session = SessionTriage(
+        attempt="a",
+        title=None,
+        agent=None,
+        model=None,
+        started=None,
+        place=1,
+        score=1.0,
+        chance=None,
+        reasons=(against,),
+    )
+    assert str(render_reasons(session)) == "nothing speaks for failure\n+ a check ran"
+    bare = msgspec.structs.replace(session, reasons=())
+    assert str(render_reasons(bare)) == "nothing speaks for failure"
 
 
 def test_nothing_to_look_at_is_one_sentence(imported: Path) -> None:

@@ -109,6 +109,16 @@ def test_the_long_unchecked_session_comes_first_with_its_reasons(store: Store) -
     assert sum(reason.effect for reason in lowering) < -0.5
 
 
+def test_reasons_for_failure_come_first_and_at_most_one_against_it_follows(store: Store) -> None:
+    variant = add_variant(store, "a", model="m")
+    for number, actions in enumerate((1, 3, 6, 12, 25, 80)):
+        add_session(store, variant, number, work(actions, checked=actions % 2 == 0))
+    sessions = triage_sessions(store, BOOK, TriageQuery()).sessions
+    signs = [[reason.effect > 0 for reason in one.reasons] for one in sessions]
+    assert all(one == sorted(one) and sum(one) <= 1 for one in signs)
+    assert [False, False, True] in signs
+
+
 def test_graded_and_delivered_sessions_are_labels_and_are_not_listed(store: Store) -> None:
     variant, task = add_variant(store, "a"), add_task(store, "t")
     trace = work(3, checked=True)

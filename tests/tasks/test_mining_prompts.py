@@ -102,6 +102,16 @@ def test_what_a_conventional_prefix_says_of_the_place_is_part_of_the_request() -
         ("Fixed totals that are cut off", "Fix totals that are cut off"),
         ("handles `None` as a price", "Handle `None` as a price"),
         ("removing refunds", "Remove refunds"),
+        ("Adding a `totals` option. It is off.", "Add a `totals` option. It is off."),
+        *(
+            (title, title)
+            for title in (
+                "Adding an item twice forgets the first one",
+                "Removing the last item fails",
+                "Updating a price doesn't change the total",
+                "Changing the currency crashed the cart",
+            )
+        ),
         ("Fixes for Python 3.14", "Fixes for Python 3.14"),
         ("Addition of totals", "Addition of totals"),
         ("Returns are counted twice", "Returns are counted twice"),

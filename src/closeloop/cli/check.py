@@ -164,6 +164,8 @@ def build_check_order(
         from closeloop.tasks.task_files import select_tasks
         from closeloop.tasks.task_sets import require_unsealed
 
+        if "tasks" in found.ignored_settings:
+            warn_of_change_settings(found, ["tasks"])
         chosen_task = select_tasks(settings, found.root, [task])[0]
         require_unsealed(chosen_task)
     commands = settings.commands
@@ -284,6 +286,7 @@ async def run_check(
     from closeloop.sandbox.workspaces import WorkspacePool
 
     async with AsyncExitStack() as exit_stack:
+        exit_stack.enter_context(report_ignored_settings(order, found, fix))
         workspaces = await exit_stack.enter_async_context(
             WorkspacePool(order.cache / "workspaces", found.settings.sandbox)
         )
@@ -297,6 +300,56 @@ async def run_check(
         report = await check_change(order, workspaces, fixer, reviewer)
         workspaces.trim_unused_bases()
         return report
+
+
+@contextmanager
+def report_ignored_settings(
+    order: CheckRequest, found: ProjectConfiguration, fix: str | None
+) -> Iterator[None]:
+    """Warn after a check of ignored settings that it would have used.
+
+    Where the input is wrong, only variants and models are reported: a missing one may be ignored.
+    """
+    from closeloop.records.errors import BadInput
+
+    used = [name for name in found.ignored_settings if uses_setting(name, order, found, fix)]
+    try:
+        yield
+    except BadInput:
+        used = [name for name in used if name.startswith(("variants.", "models."))]
+        raise
+    finally:
+        warn_of_change_settings(found, used)
+
+
+def uses_setting(
+    name: str, order: CheckRequest, found: ProjectConfiguration, fix: str | None
+) -> bool:
+    """Whether a check reads this setting; `--task` reads `tasks` before."""
+    section, _, key = name.partition(".")
+    names_model = order.settings.model is not None or "check.model" in found.ignored_settings
+    is_reviewed = names_model and "quality" in order.tiers
+    if section == "sandbox":
+        return fix is not None or "tools" in order.tiers or order.coverage
+    if section == "variants":
+        return fix is not None
+    if section in ("models", "limits"):
+        return fix is not None or is_reviewed
+    if section == "check":
+        return {"fix_cycles": fix is not None, "model": is_reviewed}.get(key, True)
+    return section in ("store", "cache", "store_wait_seconds") or (
+        name == "judge.confirm" and is_reviewed
+    )
+
+
+def warn_of_change_settings(found: ProjectConfiguration, names: Sequence[str]) -> None:
+    """Warn of settings that are ignored because the change under check may have written them."""
+    from closeloop.cli.config import warn_of_ignored_settings
+
+    commit = found.trusted_commit
+    where = f"in the commit before the change ({commit[:12]})" if commit else None
+    why = f"The change being checked may have written {'them' if len(names) > 1 else 'it'}"
+    warn_of_ignored_settings(names, why, where, os.environ)
 
 
 async def open_fixer(opened: AsyncExitStack, found: ProjectConfiguration, name: str) -> Fixer:

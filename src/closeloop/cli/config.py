@@ -50,6 +50,10 @@ class ProjectConfiguration(Record):
     """Whether git tracks the store, so that a change could bring one along."""
     rewritten_commands: tuple[str, ...] = ()
     """Of setup and test, those that the change under check runs otherwise than before it."""
+    ignored_settings: tuple[str, ...] = ()
+    """Those that the change under check may have written, and that are not trusted there."""
+    trusted_commit: str | None = None
+    """The commit before the change under check."""
 
 
 def load_project(folder: Path, *, environ: Mapping[str, str] = os.environ) -> ProjectConfiguration:
@@ -63,10 +67,12 @@ def load_project(folder: Path, *, environ: Mapping[str, str] = os.environ) -> Pr
         else settings_from_tables(users)
     )
     if file and not is_owned_by_user(file):
+        from closeloop.trust import restrict_settings
+
+        effective = restrict_settings(settings, settings_from_tables(users))
+        settings = effective.settings
         why = f"{file} belongs to another user"
-        settings = restrict_and_warn(
-            settings, settings_from_tables(users), why, "in a file that you own", environ
-        )
+        warn_of_ignored_settings(effective.ignored, why, "in a file that you own", environ)
     root = file.parent if file else find_repository_root(folder) or folder
     print_detail(f"settings: {file or 'defaults, as there is no closeloop.toml'}")
     settings = apply_environment(_expand_paths(settings, root), folder, environ)
@@ -88,6 +94,7 @@ def load_for_change_check(
     all. Without a commit before the change, only the user's own configuration is trusted.
     """
     from closeloop.git import find_repository
+    from closeloop.trust import restrict_settings
 
     folder = folder.resolve()
     repo = find_repository(folder)
@@ -103,15 +110,14 @@ def load_for_change_check(
     before = settings_from_tables(
         users, _committed_table(committed, commit), f"{CONFIG_NAME} of {commit}"
     )
-    where = f"in commit {commit[:12]}, which is older than the change" if commit else None
+    ignored: tuple[str, ...] = ()
     if only_commit:
         settings = before
         _warn_of_unread_file(file, committed, commit)
     else:
         table = read_toml_table(file) if file and file.is_file() else {}
-        settings = settings_from_tables(users, table, str(file))
-        why = "the change being checked may have written it"
-        settings = restrict_and_warn(settings, before, why, where, environ)
+        effective = restrict_settings(settings_from_tables(users, table, str(file)), before)
+        settings, ignored = effective.settings, effective.ignored
     root = file.parent if file else (repo.root if repo else folder)
     settings = apply_environment(_expand_paths(settings, root), folder, environ)
     rewritten = [
@@ -120,7 +126,12 @@ def load_for_change_check(
         if getattr(before.commands, name) not in ((), None, getattr(settings.commands, name))
     ]
     configuration = ProjectConfiguration(
-        file=file, root=root, settings=settings, rewritten_commands=tuple(rewritten)
+        file=file,
+        root=root,
+        settings=settings,
+        rewritten_commands=tuple(rewritten),
+        ignored_settings=ignored,
+        trusted_commit=commit,
     )
     return ignore_tracked_store(configuration, repo) if repo and not repo.bare else configuration
 
@@ -197,24 +208,19 @@ def ignore_tracked_store(found: ProjectConfiguration, repo: GitRepository) -> Pr
     return msgspec.structs.replace(found, settings=settings)
 
 
-def restrict_and_warn(
-    tree: Settings, trusted: Settings, why: str, where: str | None, environ: Mapping[str, str]
-) -> Settings:
-    """Take what loosens security from the trusted settings, and say in one line what is ignored."""
+def warn_of_ignored_settings(
+    names: Sequence[str], why: str, where: str | None, environ: Mapping[str, str]
+) -> None:
+    """Print in one line which settings are ignored, and where they would be trusted."""
     from closeloop.cli.console import print_warning
-    from closeloop.trust import restrict_settings
 
-    effective = restrict_settings(tree, trusted)
-    if effective.ignored:
-        is_plural = len(effective.ignored) > 1
-        trusted_places = " or ".join(
-            [*([where] if where else []), f"in {user_config_file(environ)}"]
-        )
+    if names:
+        them = "them" if len(names) > 1 else "it"
+        places = " or ".join(filter(None, (where, f"in {user_config_file(environ)}")))
         print_warning(
-            f"Ignored in {CONFIG_NAME}: {', '.join(effective.ignored)}, because {why}; "
-            f"{'they are' if is_plural else 'it is'} trusted {trusted_places}."
+            f"Ignored in {CONFIG_NAME}: {', '.join(names)}. {why}; put {them} {places} "
+            f"to use {them}."
         )
-    return effective.settings
 
 
 def is_owned_by_user(file: Path) -> bool:

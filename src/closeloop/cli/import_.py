@@ -179,6 +179,7 @@ def list_lessons(store: Store, settings: Settings) -> Iterator[RenderableType]:
 
     from closeloop.cli.measure import show_measuring_progress
     from closeloop.metrics.attempt_measuring import project_rulebook
+    from closeloop.metrics.triage import NO_FAILURE_REASON
     from closeloop.metrics.work_summary import learn_from_sessions
     from closeloop.text.wording import format_dollars
 
@@ -206,12 +207,13 @@ def list_lessons(store: Store, settings: Settings) -> Iterator[RenderableType]:
         yield _name_session("costliest", f"{format_dollars(one.cost or 0.0)} ", one.title, why)
         yield Text(f"   closeloop show {one.attempt}", style="cyan")
     for first in lessons.look_first[:1]:
-        why = "; ".join(reason.text for reason in first.reasons[:2])
-        yield _name_session("most likely failed", "", first.title, f" ({why})" if why else "")
+        reasons = [reason.text for reason in first.reasons if reason.effect < 0]
+        why = "; ".join(reasons[:2]) or NO_FAILURE_REASON
+        yield _name_session("most likely failed", "", first.title, f" ({why})")
         yield Text(f"   closeloop show {first.attempt}", style="cyan")
     is_recent = lessons.last and datetime.now(UTC) - lessons.last < timedelta(days=7)
     triage = "closeloop triage" if is_recent else "closeloop triage --since all"
-    yield Text(f"{triage}   # sessions that probably failed, and why", style="cyan")
+    yield Text(f"{triage}   # sessions, most likely failures first, and why", style="cyan")
     yield Text("closeloop serve   # all sessions in the browser", style="cyan")
 
 

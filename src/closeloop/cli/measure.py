@@ -42,7 +42,7 @@ def triage(
     limit: int = 20,
     json: JsonFlag = False,
 ) -> None:
-    """List sessions that probably failed, most likely first, with the reasons.
+    """List sessions, most likely failures first, with the reasons.
 
     Parameters
     ----------
@@ -97,7 +97,10 @@ def triage_table(report: TriageReport) -> RenderableType:
 
     states_chances = any(one.chance is not None for one in report.sessions)
     table = Table(
-        title="Sessions that probably failed", title_justify="left", title_style="bold", box=None
+        title="Sessions, most likely failures first",
+        title_justify="left",
+        title_style="bold",
+        box=None,
     )
     table.add_column("", justify="right", no_wrap=True)
     table.add_column("session", no_wrap=True)
@@ -131,10 +134,14 @@ def render_reasons(one: SessionTriage) -> RenderableType:
     """`−` before what speaks for failure, `+` before what speaks against it."""
     from rich.text import Text
 
+    from closeloop.metrics.triage import NO_FAILURE_REASON
+
     text = Text()
-    for place, reason in enumerate(one.reasons):
+    if not any(reason.effect < 0 for reason in one.reasons):
+        text.append(NO_FAILURE_REASON, style="dim")
+    for reason in one.reasons:
         sign, colour = ("+", "green") if reason.effect > 0 else ("−", "red")
-        text.append("\n" if place else "").append(f"{sign} ", style=colour)
+        text.append("\n" if text else "").append(f"{sign} ", style=colour)
         text.append(make_visible(reason.text))
     return text
 

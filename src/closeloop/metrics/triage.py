@@ -361,6 +361,7 @@ def left_out_calibration_error(
 ProgressDisplay = Callable[[int], AbstractContextManager[Callable[[int], None]]]
 """Given how many sessions there are: what is told of each that was measured."""
 MAX_REASONS = 3
+NO_FAILURE_REASON = "nothing speaks for failure"
 MIN_GRADED_FOR_QUALITY = 20
 
 
@@ -597,14 +598,17 @@ def _session_triage(
 def _list_reasons(
     estimates: SessionEstimates, rows: Sequence[int], place: int
 ) -> Iterator[TriageReason]:
-    """What moved the estimate most, either way, beside the agent's own sessions."""
+    """What moved the estimate most: first what speaks for failure, then at most one against it."""
     import numpy as np
 
     names = list(estimates.prior.features)
     effects = estimates.positions[place] * estimates.model.weights
-    for column in np.argsort(-np.abs(effects), kind="stable")[:MAX_REASONS].tolist():
+    order = np.argsort(effects, kind="stable").tolist()
+    candidates = [column for column in order if effects[column] < 0 or column == order[-1]]
+    strongest = sorted(candidates, key=lambda column: -abs(effects[column]))[:MAX_REASONS]
+    for column in sorted(strongest, key=lambda column: effects[column]):
         if abs(effects[column]) < MIN_EFFECT:
-            return
+            continue
         name = names[column]
         own = [estimates.features[row][name] for row in rows if name in estimates.features[row]]
         is_own = len(own) >= REFERENCE_SESSIONS

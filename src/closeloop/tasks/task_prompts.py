@@ -520,6 +520,14 @@ _PAST_VERB = compile_lazily(
     r"(?:ed|ing|e?s(?! (?:for|to|in|from|of|on|with|and|or|are|were|have|can|do)\b)) (?=[\w`'\"@])"
 )
 """A report of what was done; whoever asks for it says *fix*, not *fixed*."""
+_FINITE_VERB = compile_lazily(
+    r"(?i)\b(?:is|are|was|were|am|do|did|have|had|can|cannot|could|will|would|should|must|may|might"
+    r"|\w+n['’]t|lost|broke|threw|made|gave|got|kept|took|led|went|left|let|became|\w{2,}ed"
+    r"|(?:doe|ha|fail|break|crashe|raise|return|forget|lose|throw|hang|leak|work|error|freeze"
+    r"|cause|make|give|get|lead|panic|overflow|deadlock|duplicate)s)\b"
+    r"|\b\w+(?<![sui])s (?=\S)"
+)
+"""A word that may be a finite verb: one of the usual ones, or a word in -s before another word."""
 _WIDE_GAP = compile_lazily(r"(?<=\S)[ \t]{20,}")
 _BLANK_LINES = compile_lazily(r"\n{3,}")
 
@@ -669,9 +677,19 @@ def _form_line(line: str) -> str:
 
 def _imperative_sentence(text: str, begins: bool = True) -> str:
     """The beginning of a request: what is to be done."""
-    if done := _PAST_VERB.match(text):
+    done = _PAST_VERB.match(text)
+    if done and not (done[0].lower().endswith("ing ") and _has_finite_verb(text[done.end() :])):
         text = f"{done[1]}{'e' if done[2] else ''} {text[done.end() :]}"
     return text[:1].upper() + text[1:] if begins and re.match(r"[a-z]+ ", text) else text
+
+
+def _has_finite_verb(text: str) -> bool:
+    """Whether the first sentence may have a finite verb, so that a gerund before it is its subject.
+
+    *Adding an item twice forgets the first one* reports a fault; *adding refunds* reports a change.
+    """
+    sentence = re.split(r"[.!?](?:\s|$)|\n", re.sub(r"`[^`\n]*`", "``", text), maxsplit=1)[0]
+    return _FINITE_VERB.search(sentence) is not None
 
 
 def _unwrap_paragraphs(text: str) -> str:

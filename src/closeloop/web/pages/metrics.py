@@ -548,7 +548,7 @@ TRIAGE_PAGES = (
         path="/triage",
         show=triage,
         template="triage.html",
-        about="Sessions that probably failed, with reasons.",
+        about="Sessions without a known outcome, most likely failures first, with reasons.",
         section="Triage",
         key="w",
     ),
