@@ -251,7 +251,7 @@ def test_github_is_asked_once_for_each_pull_request_whatever_its_limit(
     ],
 )
 def test_a_source_without_work_says_so_in_its_own_words(capsys, source, passed_over, told):
-    _print_mining_report(MiningResult(passed_over=passed_over), 20, source)
+    _print_mining_report(MiningResult(passed_over=passed_over), {}, 20, source)
     assert re.search(told, " ".join(capsys.readouterr().out.split()))
 
 

@@ -177,7 +177,7 @@ def test_the_overview_of_old_sessions_ranks_those_that_it_charts() -> None:
             view = read(client, "/api/overview", OverviewView)
             assert view.numbers.glance.label.startswith("The week up to")
             assert [one.attempt for one in view.look_first.sessions] == [LONG]
-            assert "Sessions that probably failed" in client.get("/").text
+            assert "Sessions, most likely failures first" in client.get("/").text
 
 
 def test_a_comparison_shows_the_attempts_behind_its_dots(client: TestClient) -> None:
