@@ -512,7 +512,7 @@ def recover_change(reading: TraceReading) -> Sequence[RecoveredFile]:
         (step for lane in reading.lanes.values() for step in lane.steps if step.changed),
         key=lambda step: step.number,
     )
-    files: dict[str, _FileHistory] = {}
+    files: dict[str, _NetFileEdit] = {}
     if not (submitted and has_submission):
         for step in steps:
             _apply_step(files, step)
@@ -534,7 +534,7 @@ def _is_submission(event: AnyEvent) -> bool:
     return isinstance(event, Note) and event.about == "submission"
 
 
-def _apply_step(files: dict[str, _FileHistory], step: TraceStep) -> None:
+def _apply_step(files: dict[str, _NetFileEdit], step: TraceStep) -> None:
     for path in step.doing.restored if step.doing else ():
         files.pop(path, None)
     paths = step.written if isinstance(step.event, Edit) else ()
@@ -543,13 +543,13 @@ def _apply_step(files: dict[str, _FileHistory], step: TraceStep) -> None:
     restored = set(step.doing.restored) if step.doing else set()
     for path in step.written:
         if path not in edited and path not in restored:
-            files.setdefault(path, _FileHistory()).is_complete = False
+            files.setdefault(path, _NetFileEdit()).is_complete = False
 
 
-def _apply_edits(files: dict[str, _FileHistory], edits: Iterable[tuple[str, Edit]]) -> None:
+def _apply_edits(files: dict[str, _NetFileEdit], edits: Iterable[tuple[str, Edit]]) -> None:
     for path, edit in edits:
         if edit.ok is not False:
-            files.setdefault(path, _FileHistory()).apply(edit)
+            files.setdefault(path, _NetFileEdit()).apply(edit)
 
 
 class _Fragment:
@@ -559,7 +559,7 @@ class _Fragment:
         self.before, self.after, self.event = before, after, event
 
 
-class _FileHistory:
+class _NetFileEdit:
     """What the edits so far did to one file."""
 
     def __init__(self) -> None:

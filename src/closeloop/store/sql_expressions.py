@@ -172,10 +172,10 @@ def _escape_pattern(text: str) -> str:
 def as_operand(value: Any, kind: ColumnType = ANY_TYPE) -> SqlExpression:
     if isinstance(value, SqlExpression):
         return value
-    return value.scalar_subquery() if isinstance(value, Query) else Parameter(None, value, kind)
+    return value.scalar_subquery() if isinstance(value, Query) else SqlParameter(None, value, kind)
 
 
-class Parameter(SqlExpression):
+class SqlParameter(SqlExpression):
     """A value that is sent beside the text: one of its own, or one that is named on execution."""
 
     def __init__(
@@ -195,7 +195,7 @@ class Parameter(SqlExpression):
         return out.add_parameter(self)
 
 
-class Pattern(Parameter):
+class Pattern(SqlParameter):
     """What LIKE compares with."""
 
     def render(self, out: Rendering) -> str:
@@ -269,20 +269,20 @@ class Membership(SqlExpression):
         operand, convert = self.inner.render_operand(out), self.inner.type.to_database
         items = values if convert is None else [convert(one) for one in values]
         if out.dialect == "postgresql":
-            array = out.add_parameter(Parameter(None, items))
+            array = out.add_parameter(SqlParameter(None, items))
             return f"{operand} <> ALL ({array})" if self.negated else f"{operand} = ANY ({array})"
-        listed = out.add_parameter(Parameter(None, json.dumps(items)))
+        listed = out.add_parameter(SqlParameter(None, json.dumps(items)))
         word = "NOT IN" if self.negated else "IN"
         return f"{operand} {word} (SELECT value FROM json_each({listed}))"  # noqa: S608 - only rendered parts
 
     def _render_values(self, values: list[Any], out: Rendering) -> str:
         if not isinstance(self.inner, ValueRow):
             kind = self.inner.type
-            return ", ".join(out.add_parameter(Parameter(None, one, kind)) for one in values)
+            return ", ".join(out.add_parameter(SqlParameter(None, one, kind)) for one in values)
         kinds = [one.type for one in self.inner.items]
         rows = (
             ", ".join(
-                out.add_parameter(Parameter(None, one, kind))
+                out.add_parameter(SqlParameter(None, one, kind))
                 for one, kind in zip(row, kinds, strict=True)
             )
             for row in values
@@ -424,23 +424,26 @@ class Raw(SqlExpression):
     """SQL as it stands, with parameters such as `:name`."""
 
     def __init__(
-        self, sql: str, parameters: dict[str, Parameter] | None = None, kind: ColumnType = ANY_TYPE
+        self,
+        sql: str,
+        parameters: dict[str, SqlParameter] | None = None,
+        kind: ColumnType = ANY_TYPE,
     ) -> None:
         self.sql = sql
         self.parameters = parameters or {}
         self.type = kind
         self._rendered: dict[str, RenderedStatement] = {}
 
-    def bindparams(self, *parameters: Parameter, **values: Any) -> Raw:
+    def bindparams(self, *parameters: SqlParameter, **values: Any) -> Raw:
         """The same with values for some parameters."""
         named = {one.key or "": one for one in parameters}
-        named |= {key: Parameter(key, value) for key, value in values.items()}
+        named |= {key: SqlParameter(key, value) for key, value in values.items()}
         return Raw(self.sql, self.parameters | named, self.type)
 
     def render(self, out: Rendering) -> str:
         def render_parameter(match: re.Match[str]) -> str:
             key = match[1]
-            return out.add_parameter(self.parameters.get(key) or Parameter(key))
+            return out.add_parameter(self.parameters.get(key) or SqlParameter(key))
 
         return _PARAMETER.sub(render_parameter, out.escape(self.sql))
 
@@ -467,9 +470,9 @@ def literal_column(sql: str, kind: type[ColumnType] = ColumnType) -> Raw:
 
 def bindparam(
     key: str, value: Any = None, type_: type[ColumnType] = ColumnType, *, expanding: bool = False
-) -> Parameter:
+) -> SqlParameter:
     """A parameter that is named on execution; an expanding one holds a list."""
-    return Parameter(key, value, type_(), is_list=expanding)
+    return SqlParameter(key, value, type_(), is_list=expanding)
 
 
 def or_(*conditions: SqlExpression) -> SqlExpression:
@@ -507,7 +510,7 @@ class Rendering:
 
     def __init__(self, dialect: str) -> None:
         self.dialect = dialect
-        self.parameters: dict[Parameter, int] = {}
+        self.parameters: dict[SqlParameter, int] = {}
         """Each with its place; one that stands in several places is sent once."""
         self.common_tables: dict[str, str] = {}
         self.labels: frozenset[Label] = frozenset()
@@ -519,7 +522,7 @@ class Rendering:
     def escape(self, sql: str) -> str:
         return sql.replace("%", "%%") if self.dialect == "postgresql" else sql
 
-    def add_parameter(self, parameter: Parameter) -> str:
+    def add_parameter(self, parameter: SqlParameter) -> str:
         # PostgreSQL must see that two places have the same value, as in SELECT and GROUP BY.
         place = self.parameters.setdefault(parameter, len(self.parameters))
         return _render_place(place, self.dialect)

@@ -12,12 +12,12 @@ from typing import Any, Self
 from closeloop.store.sql_expressions import (
     ColumnType,
     Label,
-    Parameter,
     Query,
     Raw,
     RenderedStatement,
     Rendering,
     SqlExpression,
+    SqlParameter,
     SubqueryValue,
     Wrapped,
     as_operand,
@@ -241,7 +241,7 @@ class Select(Query):
         return self._with(_having=(*self._having, *conditions))
 
     def limit(self, rows: int | None) -> Self:
-        return self._with(_limit=None if rows is None else Parameter(None, rows))
+        return self._with(_limit=None if rows is None else SqlParameter(None, rows))
 
     def distinct(self) -> Self:
         return self._with(_distinct=True)
@@ -365,7 +365,7 @@ def exists() -> SubqueryValue:
     return SubqueryValue(select(literal_column("1")), "EXISTS ")
 
 
-class Change:
+class DataChange:
     """A statement that writes: what all of them have."""
 
     def __init__(self, table: Table) -> None:
@@ -405,7 +405,7 @@ class Change:
         return f" WHERE {_render_all(self._where, out)}" if self._where else ""
 
 
-class Insert(Change):
+class Insert(DataChange):
     """Adds rows."""
 
     _conflict: tuple[tuple[str, ...], dict[str, SqlExpression], SqlExpression | None] | None = None
@@ -435,7 +435,7 @@ class Insert(Change):
 
     def _render(self, out: Rendering, keys: tuple[str, ...]) -> RenderedStatement:
         columns = self.table.c
-        values = self._values or {key: Parameter(key, None, columns[key].type) for key in keys}
+        values = self._values or {key: SqlParameter(key, None, columns[key].type) for key in keys}
         names = ", ".join(map(quote_name, values))
         rendered_values = ", ".join(one.render(out) for one in values.values())
         sql = f"INSERT INTO {quote_name(self.table.name)} ({names}) VALUES ({rendered_values})"  # noqa: S608
@@ -463,7 +463,7 @@ class ExcludedRow(FromItem):
         return "excluded"
 
 
-class Update(Change):
+class Update(DataChange):
     """Changes rows."""
 
     def _render(self, out: Rendering, keys: tuple[str, ...]) -> RenderedStatement:
@@ -474,7 +474,7 @@ class Update(Change):
         return RenderedStatement(sql, out, None)
 
 
-class Delete(Change):
+class Delete(DataChange):
     """Removes rows."""
 
     def _render(self, out: Rendering, keys: tuple[str, ...]) -> RenderedStatement:
@@ -482,7 +482,7 @@ class Delete(Change):
         return RenderedStatement(sql, out, None)
 
 
-Statement = Select | Change | Raw
+Statement = Select | DataChange | Raw
 
 
 def insert(table: Table) -> Insert:

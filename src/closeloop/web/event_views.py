@@ -33,7 +33,7 @@ EventKind = Literal["message", "thought", "command", "edit", "read", "tool", "ha
 TextKind = Literal["text", "output", "removed", "added", "diff", "brief", "report"]
 
 
-class Text(Record):
+class EventText(Record):
     """A piece of an event: what was said, put out, removed or added."""
 
     kind: TextKind
@@ -74,7 +74,7 @@ class EventView(Record):
     state: EventState
     note: str | None
     """How it ended, where that is worth a word: `exit 1`."""
-    texts: tuple[Text, ...]
+    texts: tuple[EventText, ...]
     findings: tuple[int, ...] = ()
     """Places in the list of findings."""
     step: StepUsage | None = None
@@ -235,12 +235,12 @@ def _edit_pieces(event: t.Edit) -> Sequence[TextPiece]:
     return [("removed", event.before), ("added", event.after)]
 
 
-def _truncate_event_text(kind: TextKind, text: str, most: int) -> Text:
+def _truncate_event_text(kind: TextKind, text: str, most: int) -> EventText:
     """Head and tail of a long text: what it is, and how it ended."""
     if len(text) <= most:
-        return Text(kind=kind, text=text)
+        return EventText(kind=kind, text=text)
     head, tail = text[: most // 3], text[-(most - most // 3) :]
-    return Text(kind=kind, text=f"{head}\n…\n{tail}", left_out=len(text) - most)
+    return EventText(kind=kind, text=f"{head}\n…\n{tail}", left_out=len(text) - most)
 
 
 # Figures as pages show them: with their words, their bounds and their definition.
