@@ -75,9 +75,9 @@ def render_triage(report: TriageReport) -> Iterator[RenderableType]:
 
     if not report.sessions:
         yield Text(
-            "No sessions to triage: there are none in this period, or all are graded. "
-            "Add sessions with `closeloop import`, or include older ones with "
-            "`--since all`."
+            "No sessions to triage: there are none in this period, or the outcome of each is "
+            "known. `--since all` includes older ones, `closeloop import` adds sessions, and "
+            "`closeloop list attempts --outcome fail` lists known failures."
         )
     else:
         yield triage_table(report)
@@ -364,12 +364,15 @@ def measured_attempts_table(results: Sequence[MeasuredAttempt]) -> RenderableTyp
 
 
 def process_score_table(results: Sequence[MeasuredAttempt]) -> RenderableType:
-    """The four rates of each variant, with their n and interval; beside them what passed."""
+    """The four rates of each variant and its pass rate, as `metrics` has them."""
     from rich.table import Table
 
-    from closeloop.records.estimate import pool_rates, wilson_rate
-
-    table = Table(title="Process score", title_justify="left", title_style="bold", box=None)
+    table = Table(
+        title="Process score: means over tasks, with 95 % intervals",
+        title_justify="left",
+        title_style="bold",
+        box=None,
+    )
     table.add_column("")
     for name in (*RATE_NAMES, "passed"):
         table.add_column(name, justify="right")
@@ -378,13 +381,30 @@ def process_score_table(results: Sequence[MeasuredAttempt]) -> RenderableType:
         sides.setdefault(result.row.variant_name or result.row.agent or "–", []).append(result)
     for name, side in sides.items():
         rates = [
-            pool_rates(*(getattr(one.measurement.score, each) for one in side))
+            [(one, rate.value) for one in side if (rate := getattr(one.measurement.score, each))]
             for each in RATE_NAMES
         ]
-        scored = [one.row.outcome for one in side if one.row.outcome in ("pass", "fail")]
-        rates.append(wilson_rate(scored.count("pass"), len(scored)))
-        table.add_row(make_visible(name), *(format_rate_interval(each) for each in rates))
+        scored = [one for one in side if one.row.outcome in ("pass", "fail")]
+        rates.append([(one, float(one.row.outcome == "pass")) for one in scored])
+        table.add_row(make_visible(name), *map(_format_task_mean, rates))
     return table
+
+
+def _format_task_mean(values: Sequence[tuple[MeasuredAttempt, float]]) -> str:
+    """`67 % of 12 (39–86 %)`: a task's repeats are averaged, a session is a task of its own."""
+    import numpy as np
+
+    from closeloop.metrics.metric_figures import rate_bounds
+
+    by_task: dict[str, list[float]] = {}
+    for one, value in values:
+        by_task.setdefault(one.row.task_digest or one.row.id, []).append(value)
+    if not by_task:
+        return "–"
+    repeats = list(by_task.values())
+    mean = rate_bounds(np.array([sum(each) for each in repeats]), np.array([*map(len, repeats)]))
+    bounds = format_percent_range(mean.low or 0.0, 1.0 if mean.high is None else mean.high)
+    return f"{format_percent(mean.value)} of {len(repeats)} ({bounds})"
 
 
 def render_findings(results: Sequence[MeasuredAttempt]) -> Iterator[Text]:
