@@ -123,7 +123,17 @@ def test_a_model_that_costs_money_is_not_asked_unasked(project, capsys, monkeypa
     assert json.loads(closeloop(capsys, "list", "attempts", "--json")) == {"items": [], "total": 0}
 
 
-AHEAD = ExperimentForecast(attempts=2, missing=2, effect=None, seconds=None, cost=None, paid=("m",))
+AHEAD = ExperimentForecast(
+    attempts=2,
+    missing=2,
+    tasks=1,
+    repeats=1,
+    effect=None,
+    effect_here=None,
+    seconds=None,
+    cost=None,
+    paid=("m",),
+)
 
 
 class Terminal(io.StringIO):

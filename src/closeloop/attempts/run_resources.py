@@ -35,7 +35,7 @@ from closeloop.records.task import Experiment, Task
 from closeloop.sandbox.machine_view import describe_sandbox_limits
 from closeloop.sandbox.sandbox_ladder import find_sandbox
 from closeloop.sandbox.workspaces import WorkspaceBase, WorkspacePool
-from closeloop.statistics.rate_comparison import detectable_difference
+from closeloop.statistics.rate_comparison import detectable_difference, detectable_on_these_tasks
 from closeloop.store import Store
 from closeloop.tasks.task_sets import hide_task
 from closeloop.text.redaction import redact_proof
@@ -277,11 +277,15 @@ def forecast_run(
         spent = 0.0 if free and average.cost is None else average.cost
         seconds = _add_product(seconds, count, average.seconds)
         cost = _add_product(cost, count, spent)
-    several = len(plan.variants) > 1
+    several, size = len(plan.variants) > 1, (len(plan.tasks), plan.experiment.repeats)
+    here = detectable_on_these_tasks(*size, comparisons=max(1, len(plan.variants) - 1))
     return ExperimentForecast(
         attempts=len(plan.tasks) * len(plan.variants) * plan.experiment.repeats,
         missing=sum(missing_counts.values()),
-        effect=detectable_difference(len(plan.tasks), plan.experiment.repeats) if several else None,
+        tasks=size[0],
+        repeats=size[1],
+        effect=detectable_difference(*size) if several else None,
+        effect_here=here if several else None,
         seconds=None if seconds is None else seconds / jobs,
         cost=cost,
         paid=tuple(dict.fromkeys(crew.variant.model or "" for crew in paid)),

@@ -68,8 +68,12 @@ class Comparison(Record):
     margin: float
     test: PairedTest | None = None
     """None where no such test can be made."""
+    repeats: float | None = None
+    """Of a task, on each side: the harmonic mean."""
     detectable: float | None = None
     """The smallest difference that so many tasks and repeats show four times in five."""
+    detectable_here: float | None = None
+    """The same on exactly these tasks."""
     advice: SampleSizeAdvice | None = None
     """None where nothing is left to decide."""
     notes: tuple[str, ...] = ()
@@ -303,6 +307,9 @@ class PairTable(Record):
     neither: int
 
 
+UNCLEAR_WORD = "no clear difference"
+
+
 class SecondaryMetric(Record):
     """Another metric of the same attempts. Exploratory: one of many that were looked at."""
 
@@ -320,7 +327,7 @@ class SecondaryMetric(Record):
     kind: MetricKind = "rate"
     unit: str = ""
     """Of a rate, none."""
-    word: str = "no clear difference"
+    word: str = UNCLEAR_WORD
 
 
 class VariantComparison(Record):

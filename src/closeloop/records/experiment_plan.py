@@ -401,8 +401,12 @@ class ExperimentForecast(Record):
     """Of the plan, in all."""
     missing: int
     """Not made yet."""
+    tasks: int
+    repeats: int
     effect: float | None
-    """The smallest difference between two variants that it will probably show."""
+    """The smallest difference between two variants that it will probably show on similar tasks."""
+    effect_here: float | None
+    """The same on exactly these tasks."""
     seconds: float | None
     cost: float | None
     """For what is missing, by what such attempts took before; None is not known."""
