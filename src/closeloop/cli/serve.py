@@ -35,6 +35,8 @@ REQUEST_WAIT_SECONDS = 5.0
 def serve(*, port: int = 4318, host: str = "127.0.0.1", token: str | None = None) -> None:
     """Show the dashboard and receive OpenTelemetry traces of agents, until stopped.
 
+    In a folder that has no store and is not a project (closeloop.toml or git), nothing is created.
+
     Parameters
     ----------
     port
@@ -53,7 +55,8 @@ def serve(*, port: int = 4318, host: str = "127.0.0.1", token: str | None = None
     from closeloop.cli.console import print_line
     from closeloop.cli.judge import open_configured_panel
     from closeloop.records.errors import BadInput
-    from closeloop.store.store import open_project_store
+    from closeloop.records.settings import has_store
+    from closeloop.store.store import missing_store_error, open_project_store
     from closeloop.web.app import LOOPBACK, build_web_app
     from closeloop.web.page import PageContext
     from closeloop.web.pages import warm_up_pages
@@ -68,6 +71,8 @@ def serve(*, port: int = 4318, host: str = "127.0.0.1", token: str | None = None
     wait_seconds = min(project.settings.store_wait_seconds, REQUEST_WAIT_SECONDS)
     settings = replace(project.settings, store_wait_seconds=wait_seconds)
     panel_opener = partial(open_configured_panel, project, (), None, None)
+    if not has_store(settings, project.root) and not _is_project(project):
+        raise missing_store_error(str(project.root / settings.store))
     with open_project_store(settings, project.root, may_be_read_only=True) as store:
         if not (is_open or token or project.settings.serve.user_header or _has_valid_token(store)):
             raise BadInput(
@@ -92,6 +97,14 @@ def serve(*, port: int = 4318, host: str = "127.0.0.1", token: str | None = None
                 bound_socket,
             )
     print_line("Dashboard stopped.")
+
+
+def _is_project(project: ProjectConfiguration) -> bool:
+    """Whether what agents send belongs here: the folder is set up, or says where its store is."""
+    from closeloop.records.settings import Settings
+
+    is_repository = (project.root / ".git").exists()
+    return project.file is not None or is_repository or project.settings.store != Settings().store
 
 
 def _build_webhook_secrets(found: ProjectConfiguration, desk: PageContext) -> WebhookSecrets:
