@@ -167,7 +167,7 @@ def experiments_table(courses: list[ExperimentStatus]) -> Table:
     return table
 
 
-OPTIONAL_COLUMNS = ("exit", "seconds", "turns", "why", "who")
+OPTIONAL_COLUMNS = ("exit", "seconds", "turns", "why", "time", "cost", "who")
 """What a narrow terminal does without, the first one first."""
 
 
@@ -398,7 +398,8 @@ def attempts_table(
 
     table = Table(box=None)
     table.add_column("attempt", no_wrap=True)
-    table.add_column("when", min_width=10)
+    table.add_column("when", no_wrap=True)
+    table.add_column("time", no_wrap=True)
     table.add_column("", no_wrap=True)
     table.add_column("what", min_width=18)
     for name in ("cost", *names):
@@ -419,7 +420,8 @@ def attempts_table(
         who = row.variant_name or " ".join(name for name in (row.agent, row.model) if name)
         table.add_row(
             row.id,
-            "–" if row.started is None else f"{row.started:%Y-%m-%d %H:%M}",
+            "–" if row.started is None else f"{row.started:%Y-%m-%d}",
+            "" if row.started is None else f"{row.started:%H:%M}",
             Text(mark, style=colour),
             describe_listed(row),
             "–" if row.cost is None else format_dollars(row.cost),

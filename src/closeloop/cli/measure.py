@@ -373,20 +373,31 @@ def process_score_table(results: Sequence[MeasuredAttempt]) -> RenderableType:
         title_style="bold",
         box=None,
     )
-    table.add_column("")
-    for name in (*RATE_NAMES, "passed"):
-        table.add_column(name, justify="right")
     sides: dict[str, list[MeasuredAttempt]] = {}
     for result in results:
         sides.setdefault(result.row.variant_name or result.row.agent or "–", []).append(result)
-    for name, side in sides.items():
+    table.add_column("")
+    for name in sides:
+        table.add_column(make_visible(name), justify="right")
+    for rate_name in RATE_NAMES:
         rates = [
-            [(one, rate.value) for one in side if (rate := getattr(one.measurement.score, each))]
-            for each in RATE_NAMES
+            [
+                (one, rate.value)
+                for one in side
+                if (rate := getattr(one.measurement.score, rate_name))
+            ]
+            for side in sides.values()
         ]
-        scored = [one for one in side if one.row.outcome in ("pass", "fail")]
-        rates.append([(one, float(one.row.outcome == "pass")) for one in scored])
-        table.add_row(make_visible(name), *map(_format_task_mean, rates))
+        table.add_row(rate_name, *map(_format_task_mean, rates))
+    passes = [
+        [
+            (one, float(one.row.outcome == "pass"))
+            for one in side
+            if one.row.outcome in ("pass", "fail")
+        ]
+        for side in sides.values()
+    ]
+    table.add_row("passed", *map(_format_task_mean, passes))
     return table
 
 
