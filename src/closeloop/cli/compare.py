@@ -495,7 +495,7 @@ def format_ratio_cells(name: str, held: TwoEstimates) -> tuple[str, str, str]:
 
 
 EXPLORATORY_NOTES = {
-    False: "Exploratory: tasks with a value on both sides; p is adjusted for the rates",
+    False: "Exploratory: tasks with a value on both sides; p adjusted",
     True: "Exploratory: one of many rates may differ by chance",
 }
 

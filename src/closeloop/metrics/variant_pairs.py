@@ -274,7 +274,8 @@ def _test_sentence(pair: VariantComparison) -> str:
     if test is None:
         return ""
     holm = f", {_format_p(pair.adjusted)} after Holm" if pair.adjusted is not None else ""
-    return f" {test.method}: p {_format_p(test.p)}{holm}."
+    method = test.method[:1].upper() + test.method[1:]
+    return f" {method}: p {_format_p(test.p)}{holm}."
 
 
 def _format_p(p: float) -> str:
