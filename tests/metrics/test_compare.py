@@ -50,7 +50,7 @@ def test_the_worse_variant_of_the_demo_is_called_worse_at_ten_repeats(store: Sto
     (pair,) = report.pairs
     assert pair.comparison.here_word == pair.comparison.alike_word == "worse"
     assert pair.words[0].startswith("On exactly these 9 tasks, 'spiraller' is worse than 'closer'")
-    assert "exact sign-flip: p = 0.016" in pair.words[1]
+    assert "Exact sign-flip: p = 0.016" in pair.words[1]
     assert pair.table == PairTable(both=2, only_first=7, only_second=0, neither=0)
     assert pair.tasks[0].first == (1,) * 10
     assert pair.tasks[0].second == (0,) * 10
