@@ -105,8 +105,8 @@ def test_a_run_that_is_held_back_ends_with_1_and_goes_on_when_it_may(project, ca
         (["run", "--set", "run.job=2"], "job"),
         (["run", "--prompt", "none.md"], "none.md cannot be read"),
         (["admin", "pause"], "EXPERIMENT is missing"),
-        (["admin", "resume", "abc"], "There is no experiment yet"),
-        (["show", "abc", "--branch"], "No attempt begins with 'abc'"),
+        (["admin", "resume", "abc"], "There is no store at "),
+        (["show", "abc", "--branch"], "There is no store at "),
     ],
 )
 def test_what_makes_no_sense_is_told(project, capsys, arguments, sentence):

@@ -211,6 +211,7 @@ def measure(
         project_rulebook,
     )
     from closeloop.records.errors import BadInput
+    from closeloop.records.settings import has_store
     from closeloop.store.store import open_existing_store
 
     if bool(sources) + all + (experiment is not None) > 1:
@@ -219,6 +220,10 @@ def measure(
     book = project_rulebook(project.settings)
     paths = [Path(source) for source in sources if Path(source).exists()]
     ids = [source for source in sources if not Path(source).exists()]
+    if ids and not has_store(project.settings, project.root):
+        raise BadInput(
+            f"There is no file or folder {ids[0]!r}, and no store here with an attempt of that id."
+        )
     results: list[MeasuredAttempt] = []
     if paths:
         with import_into_memory(paths) as store:

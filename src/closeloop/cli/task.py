@@ -150,10 +150,10 @@ def unsealed(*, json: JsonFlag = False) -> None:
     """List runs of held-out tasks: when, who and why."""
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_parts
-    from closeloop.store.store import open_existing_store
+    from closeloop.store.store import open_store_if_any
 
     project = load_project(Path.cwd())
-    with open_existing_store(project.settings, project.root) as store:
+    with open_store_if_any(project.settings, project.root) as store:
         looks = store.held_out.list_unsealings()
     print_json(looks) if json else print_parts(*render_unsealings(looks))
 
