@@ -66,7 +66,7 @@ def find_seal_fault(value: Any, posed: PosedQuestion) -> str | None:
 # Quotes that must be there, character by character.
 
 MIN_QUOTE_CHARS = 6
-"""Shorter ones are found anywhere, unless they are all there is."""
+"""Its position in the log, assigned when it is stored."""
 
 
 def find_quote_fault(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ESCAPE_CHARACTER = "/"
 MAX_LISTED_VALUES = 10_000
-"""Longer lists go as one parameter: databases take 32,766 or 65,535 of them in a statement."""
+"""The reference change, and the attempt's differences from it."""
 _PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
 _PLACE = re.compile(r"\?\d+|%\(p\d+\)s")
 
