@@ -392,21 +392,21 @@ def _inspect_program(real: str, package: str | None, changed: int) -> InstalledP
         if package
         else _digest_file(real)
     )
-    shown = tuple(dict.fromkeys(parts))
-    return InstalledProgram(path=real, version=version, shown=shown, search=tuple(search))
+    paths = tuple(dict.fromkeys(parts))
+    return InstalledProgram(path=real, version=version, shown=paths, search=tuple(search))
 
 
 def _find_needed_paths(path: str) -> tuple[list[str], list[str]]:
     """A file's installation and, for a script, its interpreter's; and folders to search."""
-    shown, search = _installation_paths(path), []
+    paths, search = _installation_paths(path), []
     line = _read_shebang(path)
     if line and Path(line[0]).name == "env":
         names = [word for word in line[1:] if not word.startswith("-") and "=" not in word]
         line = [shutil.which(names[0]) or ""] if names else []
         search += [str(Path(line[0]).parent)] if line and line[0] else []
     if line and Path(line[0]).is_file():
-        shown += [*_installation_paths(line[0]), *_installation_paths(os.path.realpath(line[0]))]
-    return shown, search
+        paths += [*_installation_paths(line[0]), *_installation_paths(os.path.realpath(line[0]))]
+    return paths, search
 
 
 def _installation_paths(path: str) -> list[str]:
@@ -825,7 +825,7 @@ def find_unanswered_cause(exchanges: Sequence[Exchange], first: int) -> str | No
     return None if last is None else last.cause or f"status {last.status}"
 
 
-def classify_exit(ran: ProgramRun, said: AgentReport, limits: Limits) -> tuple[Exit, str | None]:
+def classify_exit(ran: ProgramRun, report: AgentReport, limits: Limits) -> tuple[Exit, str | None]:
     """The exit and, unless all went well, its cause."""
     ended = ran.ended
     if isinstance(ran.closed, OutOfBudget):
@@ -838,8 +838,8 @@ def classify_exit(ran: ProgramRun, said: AgentReport, limits: Limits) -> tuple[E
         return "idle", f"it produced no output and no request for {limits.idle_seconds:g} seconds"
     if ended.stopped not in (None, "done"):
         return "crashed", ended.stopped
-    if said.exit is not None:
-        return said.exit, said.cause or "it says so"
+    if report.exit is not None:
+        return report.exit, report.cause or "it says so"
     if ended.stopped is None and ended.exit_code != 0:
         return "crashed", f"exit code {ended.exit_code}: {_last_printed_line(ended)}"
     if ran.asked is False:

@@ -159,9 +159,9 @@ class ReplySource(Protocol):
 
     async def reply(self, request: ModelRequest, entry: ExchangeEntry) -> ModelReply: ...
 
-    async def answer(self, asked: AgentRequest, out: ResponseWriter) -> None: ...
+    async def answer(self, request: AgentRequest, out: ResponseWriter) -> None: ...
 
-    async def count(self, asked: AgentRequest, out: ResponseWriter) -> None: ...
+    async def count(self, request: AgentRequest, out: ResponseWriter) -> None: ...
 
 
 class ProxyEndpoint(Protocol):
@@ -265,32 +265,32 @@ class AttemptProxy:
         if self._reason is not None:
             raise self._reason
 
-    async def answer(self, asked: AgentRequest, out: ResponseWriter) -> None:
+    async def answer(self, request: AgentRequest, out: ResponseWriter) -> None:
         """Whatever an agent asks over HTTP."""
-        if asked.route.kind == "alive":
+        if request.route.kind == "alive":
             await out.send_json({"gateway": "closeloop"})
-        elif asked.route.kind == "models":
+        elif request.route.kind == "models":
             await out.send_json(list_model_json(self.name))
-        elif asked.method != "POST":
-            await out.send_json(asked.route.speech.fault("Use POST."), 405)
+        elif request.method != "POST":
+            await out.send_json(request.route.speech.fault("Use POST."), 405)
         else:
-            await self._record_and_answer(asked, out)
+            await self._record_and_answer(request, out)
 
-    async def _record_and_answer(self, asked: AgentRequest, out: ResponseWriter) -> None:
-        entry = out.entry = self._ledger.begin_entry(asked.path)
+    async def _record_and_answer(self, request: AgentRequest, out: ResponseWriter) -> None:
+        entry = out.entry = self._ledger.begin_entry(request.path)
         task = asyncio.current_task()
         assert task is not None
         self._under_way.add(task)
         try:
-            await self._ledger.record_request(entry, asked.body)
-            await self._answer_turn(asked, out, entry)
+            await self._ledger.record_request(entry, request.body)
+            await self._answer_turn(request, out, entry)
         except asyncio.CancelledError:
             entry.cause = (
                 None if read_provider_reply(b"".join(entry.response)).complete else HUNG_UP_CAUSE
             )
             self._budget.add_usage(entry.usage)
             if self._reason is not None and not out.started:
-                await out.send_fault(asked.route.speech, str(self._reason))
+                await out.send_fault(request.route.speech, str(self._reason))
             raise
         except Exception as error:  # whatever came, the other attempts go on
             self._shut_off_by(entry, MachineFailed(f"The gateway failed: {type(error).__name__}."))
@@ -299,18 +299,18 @@ class AttemptProxy:
             self._end_entry(entry)
 
     async def _answer_turn(
-        self, asked: AgentRequest, out: ResponseWriter, entry: ExchangeEntry
+        self, request: AgentRequest, out: ResponseWriter, entry: ExchangeEntry
     ) -> None:
         """A turn, and what its end means: for the agent, and for the attempt."""
-        speech = asked.route.speech
+        speech = request.route.speech
         try:
-            if asked.route.kind == "count":
-                await self._source.count(asked, out)
+            if request.route.kind == "count":
+                await self._source.count(request, out)
                 entry.answered = True
                 return
             await self._wait_for_turn()
             with self._budget.hold_turn():
-                await self._source.answer(asked, out)
+                await self._source.answer(request, out)
         except MalformedRequest as malformed:
             entry.cause, entry.answered = str(malformed), True
             await out.send_fault(speech, str(malformed))

@@ -163,14 +163,14 @@ class AnswerBroken(MachineFailed):
 class ProviderRelay(Protocol):
     """A way to a provider for requests in its own format."""
 
-    def speaks_format(self, asked: AgentRequest) -> bool: ...
+    def speaks_format(self, request: AgentRequest) -> bool: ...
 
     def drop_format(self, speech: ServedFormat) -> bool:
         """Whether it is found out only now that the provider does not speak this format."""
         ...
 
     async def pass_request(
-        self, asked: AgentRequest, out: ResponseWriter, retried: RetryListener
+        self, request: AgentRequest, out: ResponseWriter, retried: RetryListener
     ) -> None:
         """Pass a request and its answer on; Broken when that ends half-way."""
         ...
@@ -209,42 +209,42 @@ class LiveSource:
         if status == 429:
             self._pace.back_off(seconds)
 
-    async def count(self, asked: AgentRequest, out: ResponseWriter) -> None:
+    async def count(self, request: AgentRequest, out: ResponseWriter) -> None:
         """How many tokens a request has, by the provider or by its length."""
-        if self._relay is not None and self._relay.speaks_format(asked):
+        if self._relay is not None and self._relay.speaks_format(request):
             with suppress(ModelMissing, RequestRejected, ConversationTooLong):
-                await self._relay_request(self._relay, asked, out)
+                await self._relay_request(self._relay, request, out)
                 return
-        await out.send_json(guess_token_count(asked))
+        await out.send_json(guess_token_count(request))
 
-    async def answer(self, asked: AgentRequest, out: ResponseWriter) -> None:
+    async def answer(self, request: AgentRequest, out: ResponseWriter) -> None:
         """A turn over HTTP."""
         relay = self._relay
-        if relay is None or not relay.speaks_format(asked):
-            await self._translate_and_answer(asked, out)
+        if relay is None or not relay.speaks_format(request):
+            await self._translate_and_answer(request, out)
             return
         try:
-            await self._relay_request(relay, asked, out)
+            await self._relay_request(relay, request, out)
         except (RequestRejected, ConversationTooLong) as refusal:
             # Agents know what their provider says, and may ask for less.
             out.note_cause(str(refusal))
             await out.send_body(refusal.body, refusal.status)
         except ModelMissing:
-            if not relay.drop_format(asked.route.speech):
+            if not relay.drop_format(request.route.speech):
                 raise
-            await self._translate_and_answer(asked, out)
+            await self._translate_and_answer(request, out)
 
     async def _relay_request(
-        self, relay: ProviderRelay, asked: AgentRequest, out: ResponseWriter
+        self, relay: ProviderRelay, request: AgentRequest, out: ResponseWriter
     ) -> None:
         entry = out.entry
         assert entry is not None
         async with self._pace.hold_permit(self, first=self._first):
-            await relay.pass_request(asked, out, lambda *why: self._note_retry(entry, *why))
+            await relay.pass_request(request, out, lambda *why: self._note_retry(entry, *why))
         self._pace.record_tokens(sum_tokens(entry.usage))
 
-    async def _translate_and_answer(self, asked: AgentRequest, out: ResponseWriter) -> None:
-        speech, payload = asked.route.speech, parse_payload(asked.body)
+    async def _translate_and_answer(self, agent_request: AgentRequest, out: ResponseWriter) -> None:
+        speech, payload = agent_request.route.speech, parse_payload(agent_request.body)
         request = self._with_echoes(speech.read(payload))
         streams = bool(speech.streams or payload.get("stream"))
         assert out.entry is not None
@@ -315,9 +315,9 @@ def parse_payload(body: bytes) -> dict[str, Any]:
         raise MalformedRequest("The request is not a JSON object.") from None
 
 
-def guess_token_count(asked: AgentRequest) -> dict[str, Any]:
+def guess_token_count(request: AgentRequest) -> dict[str, Any]:
     """How many tokens a request has, by its length: about one for four characters."""
-    tokens = len(asked.body) // 4 + 1
-    if asked.route.speech.name == "gemini":
+    tokens = len(request.body) // 4 + 1
+    if request.route.speech.name == "gemini":
         return {"totalTokens": tokens}
     return {"input_tokens": tokens}

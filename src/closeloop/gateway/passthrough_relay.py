@@ -52,8 +52,8 @@ class PassthroughRelay:
         self._lacks: set[str] = set()
         """Formats that its server was found not to speak."""
 
-    def speaks_format(self, asked: AgentRequest) -> bool:
-        name = asked.route.speech.name
+    def speaks_format(self, request: AgentRequest) -> bool:
+        name = request.route.speech.name
         return name in _SPOKEN_FORMATS.get(self._model.provider, ()) and name not in self._lacks
 
     def drop_format(self, speech: ServedFormat) -> bool:
@@ -63,10 +63,10 @@ class PassthroughRelay:
         return True
 
     async def pass_request(
-        self, asked: AgentRequest, out: ResponseWriter, retried: RetryListener
+        self, request: AgentRequest, out: ResponseWriter, retried: RetryListener
     ) -> None:
         """The answer as it comes; what it used is read from it on its way."""
-        wire, outgoing_request = self._model.wire, build_outgoing_request(self._model, asked)
+        wire, outgoing_request = self._model.wire, build_outgoing_request(self._model, request)
         incoming = await wire.begin_answer(
             outgoing_request.url, outgoing_request.body, outgoing_request.headers, retried
         )
@@ -77,7 +77,7 @@ class PassthroughRelay:
             raise AnswerBroken(str(fault)) from None
         finally:
             await incoming.close()
-            self._read_usage(asked.route.speech, b"".join(received), out)
+            self._read_usage(request.route.speech, b"".join(received), out)
 
     def _read_usage(self, speech: ServedFormat, body: bytes, out: ResponseWriter) -> None:
         try:
@@ -114,21 +114,23 @@ async def _relay_answer(
     await out.end_response()
 
 
-def build_outgoing_request(model: RemoteModel, asked: AgentRequest) -> OutgoingRequest:
+def build_outgoing_request(model: RemoteModel, request: AgentRequest) -> OutgoingRequest:
     """The request with the variant's model, to the provider's own address."""
-    speech, kind = asked.route.speech, asked.route.kind
-    headers = {name: asked.headers[name] for name in _FORWARDED_HEADERS if name in asked.headers}
+    speech, kind = request.route.speech, request.route.kind
+    headers = {
+        name: request.headers[name] for name in _FORWARDED_HEADERS if name in request.headers
+    }
     try:
-        fields = _FIELDS_DECODER.decode(asked.body)
+        fields = _FIELDS_DECODER.decode(request.body)
     except (ValueError, RecursionError):
         raise MalformedRequest("The request is not a JSON object.") from None
-    query_options = parse_qs(asked.query)
+    query_options = parse_qs(request.query)
     if speech.name == "gemini":
-        method = asked.path.rpartition(":")[2]
+        method = request.path.rpartition(":")[2]
         path = f"/v1beta/models/{model.name}:{method}"
         query = "?alt=sse" if query_options.get("alt") == ["sse"] else ""
         return OutgoingRequest(
-            url=join_format_url(model.base, path) + query, body=asked.body, headers=headers
+            url=join_format_url(model.base, path) + query, body=request.body, headers=headers
         )
     query = "?beta=true" if query_options.get("beta") == ["true"] else ""
     fields["model"] = msgspec.Raw(msgspec.json.encode(model.name))

@@ -46,7 +46,7 @@ class RequestHandler(Protocol):
     @property
     def crowd(self) -> OpenRequests: ...
 
-    async def answer(self, asked: AgentRequest, out: ResponseWriter) -> None: ...
+    async def answer(self, request: AgentRequest, out: ResponseWriter) -> None: ...
 
 
 class HttpListener:
@@ -142,7 +142,7 @@ class ProxyServer:
 
 
 def _build_agent_request(
-    scope: AsgiMessage, path: str, body: bytes, found: GatewayRoute
+    scope: AsgiMessage, path: str, body: bytes, route: GatewayRoute
 ) -> AgentRequest:
     return AgentRequest(
         method=scope["method"],
@@ -152,12 +152,12 @@ def _build_agent_request(
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
         },
         body=body,
-        route=found,
+        route=route,
     )
 
 
 async def _read_body(
-    receive: AsgiReceive, crowd: OpenRequests, held: AsyncExitStack
+    receive: AsgiReceive, crowd: OpenRequests, open_slots: AsyncExitStack
 ) -> bytes | None:
     """The request's body; None when it is too long, or broken off."""
     body, size, is_heavy = bytearray(), 0, False
@@ -168,7 +168,7 @@ async def _read_body(
         size += len(message.get("body", b""))
         if size > HEAVY_REQUEST_BYTES and not is_heavy:
             is_heavy = True
-            await held.enter_async_context(crowd.heavy)
+            await open_slots.enter_async_context(crowd.heavy)
         if size <= MAX_REQUEST_BYTES:
             body += message.get("body", b"")
         # Read on for a while: who still sends does not hear what is wrong.
@@ -179,9 +179,9 @@ async def _read_body(
 async def _run_until_disconnect(work: Any, receive: AsgiReceive) -> None:
     """Do the work while the agent is there to hear of it."""
     working = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(receive())
+    disconnected = asyncio.ensure_future(receive())
     try:
-        await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({working, disconnected}, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
             working.cancel()
             await asyncio.wait({working})
@@ -189,4 +189,4 @@ async def _run_until_disconnect(work: Any, receive: AsgiReceive) -> None:
             working.result()
     finally:
         working.cancel()
-        gone.cancel()
+        disconnected.cancel()

@@ -190,19 +190,19 @@ def read_review_answer(value: Any, posed: PosedQuestion, chunk: ReviewChunk) -> 
     return ReviewAnswer(findings=tuple(findings.values()), dropped=dropped)
 
 
-def _locate_quote(said: Mapping[str, Any], chunk: ReviewChunk) -> str | None:
+def _locate_quote(fields: Mapping[str, Any], chunk: ReviewChunk) -> str | None:
     """Where the quote stands; where it does so twice, nearest to the line that is named."""
-    quote = said["quote"].strip()
+    quote = fields["quote"].strip()
     quotes = [one for one in (quote, quote.removeprefix("+").strip()) if one]
     for path, lines in chunk.added.items():
-        if reveal_hidden_text(_display_path(path)).strip() == said["file"].strip():
+        if reveal_hidden_text(_display_path(path)).strip() == fields["file"].strip():
             numbers = [
                 number
                 for number, text in lines.items()
                 if _contains_quote(quotes, reveal_hidden_text(text))
             ]
             if numbers:
-                return f"{path}:{min(numbers, key=lambda number: abs(number - said['line']))}"
+                return f"{path}:{min(numbers, key=lambda number: abs(number - fields['line']))}"
     return None
 
 
@@ -251,7 +251,7 @@ async def review_chunk(
     findings = []
     for finding in second.findings:
         path, _, line = finding.places[0].rpartition(":")
-        message = re.sub(r"\w+_\d+", lambda found: names.get(found[0], found[0]), finding.message)
+        message = re.sub(r"\w+_\d+", lambda match: names.get(match[0], match[0]), finding.message)
         note = f"{message} (found only when the text of the change's author was masked)"
         findings.append(replace(finding, message=note, places=(f"{paths[path]}:{line}",)))
     return ReviewAnswer(findings=tuple(findings), dropped=answer.dropped)

@@ -33,7 +33,7 @@ from closeloop.text.untrusted import (
 
 
 def build_sealed_question(
-    asked: ModelRequest,
+    request: ModelRequest,
     last: str,
     own: Sequence[TextBlock],
     common: Sequence[TextBlock] = (),
@@ -49,7 +49,7 @@ def build_sealed_question(
     parts = [fence_blocks(common, shared), fence_blocks(own, seal), last.format(seal=seal)]
     text = "\n".join(part for part in parts if part)
     return PosedQuestion(
-        request=replace(asked, messages=(ChatMessage(role="user", text=text),)),
+        request=replace(request, messages=(ChatMessage(role="user", text=text),)),
         seal=seal,
         shown=texts_by_kind(blocks),
         cut=sum(one.left_out for one in blocks),
@@ -70,7 +70,7 @@ MIN_QUOTE_CHARS = 6
 
 
 def find_quote_fault(
-    quotes: Sequence[str], kinds: Sequence[str], *shown: Mapping[str, str]
+    quotes: Sequence[str], kinds: Sequence[str], *texts: Mapping[str, str]
 ) -> str | None:
     """Why quotes do not carry a verdict: one is nowhere, or none is from where one must be.
 
@@ -78,21 +78,21 @@ def find_quote_fault(
     """
     if not quotes:
         return "there is no evidence"
-    places = [[kind for one in shown for kind in _parts_with_quote(quote, one)] for quote in quotes]
-    for quote, found in zip(quotes, places, strict=True):
-        if not found and len(quote) < MIN_QUOTE_CHARS:
+    places = [[kind for one in texts for kind in _parts_with_quote(quote, one)] for quote in quotes]
+    for quote, parts in zip(quotes, places, strict=True):
+        if not parts and len(quote) < MIN_QUOTE_CHARS:
             return f"the quote {quote!r} has fewer than {MIN_QUOTE_CHARS} characters"
-        if not found:
+        if not parts:
             return f"the quote {quote[:80]!r} does not occur in the input"
-    if not any(kind in kinds for found in places for kind in found):
+    if not any(kind in kinds for parts in places for kind in parts):
         return "no quote is from the work"
     return None
 
 
-def _parts_with_quote(quote: str, shown: Mapping[str, str]) -> list[str]:
+def _parts_with_quote(quote: str, texts: Mapping[str, str]) -> list[str]:
     if len(quote) < MIN_QUOTE_CHARS:
-        return [kind for kind, text in shown.items() if text.strip() == quote]
-    return [kind for kind, text in shown.items() if quote in text]
+        return [kind for kind, text in texts.items() if text.strip() == quote]
+    return [kind for kind, text in texts.items() if quote in text]
 
 
 name = "checks"
@@ -259,9 +259,11 @@ def read(value: Any, posed: PosedQuestion, rubric: Rubric) -> Sequence[RubricAns
     return [_read_answer(value["answers"][check.id], check, posed) for check in rubric.checks]
 
 
-def _read_answer(said: dict[str, Any], check: RubricQuestion, posed: PosedQuestion) -> RubricAnswer:
-    verdict = said["verdict"]
-    quotes = [quote.strip() for quote in said["evidence"] if quote.strip()]
+def _read_answer(
+    fields: dict[str, Any], check: RubricQuestion, posed: PosedQuestion
+) -> RubricAnswer:
+    verdict = fields["verdict"]
+    quotes = [quote.strip() for quote in fields["evidence"] if quote.strip()]
     void = None
     if verdict != "cannot tell":
         kinds = WORK_PARTS if verdict != "no" else tuple(posed.shown)
@@ -271,6 +273,6 @@ def _read_answer(said: dict[str, Any], check: RubricQuestion, posed: PosedQuesti
         criterion=check.criterion,
         verdict=None if void or verdict == "cannot tell" else verdict,
         evidence=() if void else tuple(quote[:MAX_QUOTE_CHARS] for quote in quotes[:3]),
-        reasoning=said["reasoning"].strip()[:MAX_REASON_CHARS],
+        reasoning=fields["reasoning"].strip()[:MAX_REASON_CHARS],
         void=void,
     )

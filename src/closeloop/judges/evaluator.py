@@ -357,9 +357,9 @@ def read_judge_answers(
     return tuple(answers), words if isinstance(words, str) else ""
 
 
-def with_scores(made: Evaluation, scores: CaseScores, words: str, usage: Usage) -> Evaluation:
+def with_scores(evaluation: Evaluation, scores: CaseScores, words: str, usage: Usage) -> Evaluation:
     return replace(
-        made,
+        evaluation,
         answers=scores.answers,
         criteria=scores.criteria,
         score=scores.score,
@@ -371,11 +371,11 @@ def with_scores(made: Evaluation, scores: CaseScores, words: str, usage: Usage) 
     )
 
 
-def abstention_reason(made: Evaluation, told: ModelAnswer[JudgeAnswers]) -> str | None:
+def abstention_reason(evaluation: Evaluation, answer: ModelAnswer[JudgeAnswers]) -> str | None:
     """Why there is no verdict, most telling first; a fact may fail what no judge could read."""
-    if made.passed is not None:
+    if evaluation.passed is not None:
         return None
-    return told.why or made.abstained
+    return answer.why or evaluation.abstained
 
 
 def overall_verdict(evaluations: Sequence[Evaluation]) -> bool | None:
@@ -393,8 +393,8 @@ def summarise_evaluations(evaluations: Sequence[Evaluation]) -> str:
         "fail": sum(one.passed is False for one in evaluations),
         "without a verdict": sum(one.passed is None for one in evaluations),
     }
-    told = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
-    lines = [f"{len(evaluations)} {'task' if len(evaluations) == 1 else 'tasks'}: {told}."]
+    summary = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    lines = [f"{len(evaluations)} {'task' if len(evaluations) == 1 else 'tasks'}: {summary}."]
     if withheld := sum(map(is_withheld, evaluations)):
         lines.append(f"{withheld} would pass only because of text that the agent wrote.")
     lines += [
@@ -431,11 +431,12 @@ class EvaluationSaver:
         except Fault:
             return
 
-    def save_all(self, made: Evaluations) -> tuple[Evaluations, Fault | None]:
+    def save_all(self, evaluations: Evaluations) -> tuple[Evaluations, Fault | None]:
         """All of them, and why they could not be kept, where that is so."""
-        numbered = enumerate(made.evaluations)
+        numbered = enumerate(evaluations.evaluations)
         with_attempts = replace(
-            made, evaluations=tuple(self.with_attempt(number, one) for number, one in numbered)
+            evaluations,
+            evaluations=tuple(self.with_attempt(number, one) for number, one in numbered),
         )
         try:
             self._store.judged.save_evaluations(

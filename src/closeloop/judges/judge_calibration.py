@@ -225,12 +225,12 @@ def read_label_sheet(content: bytes, file: str, rubric: str) -> LabelSheet:
         item = row["item"].strip()
         if not item:
             raise BadInput(f"{at}: the item has no name.")
-        asked = _require_one_of(row.get("asked") or "overall", get_args(JudgedAspect), at)
+        aspect = _require_one_of(row.get("asked") or "overall", get_args(JudgedAspect), at)
         judge = (row.get("judge") or "").strip()
         if judge not in ("", "abstain"):
-            verdicts[item, asked] = _parse_word(judge, at)
+            verdicts[item, aspect] = _parse_word(judge, at)
         if row["label"].strip():
-            labels.append(_read_label(row, item, asked, rubric, at))
+            labels.append(_read_label(row, item, aspect, rubric, at))
     return LabelSheet(labels=tuple(labels), verdicts=verdicts if "judge" in names else None)
 
 
@@ -245,7 +245,7 @@ def _read_columns(rows: list[dict[str, str]], file: str) -> list[str]:
 
 
 def _read_label(
-    row: dict[str, str], item: str, asked: JudgedAspect, rubric: str, at: str
+    row: dict[str, str], item: str, aspect: JudgedAspect, rubric: str, at: str
 ) -> HumanLabel:
     golden = (row.get("golden") or "").strip().lower()
     if golden not in (*TRUE, *FALSE):
@@ -253,7 +253,7 @@ def _read_label(
     return HumanLabel(
         item=item,
         rubric=rubric,
-        asked=asked,
+        asked=aspect,
         label=_parse_word(row["label"], at),
         person=(row.get("person") or "").strip() or "somebody",
         golden=golden in TRUE,
@@ -289,7 +289,7 @@ def calibrate_judge(
     """All that labels and verdicts of the same items say; BadInput where there are none."""
     truth = find_consensus(labels)
     trust = [
-        one for asked in get_args(JudgedAspect) if (one := measure_trust(asked, truth, verdicts))
+        one for aspect in get_args(JudgedAspect) if (one := measure_trust(aspect, truth, verdicts))
     ]
     if not trust:
         raise BadInput(
@@ -320,21 +320,21 @@ def find_consensus(labels: Sequence[HumanLabel]) -> Verdicts:
     return verdicts
 
 
-def measure_trust(asked: JudgedAspect, truth: Verdicts, verdicts: Verdicts) -> JudgeTrust | None:
+def measure_trust(aspect: JudgedAspect, truth: Verdicts, verdicts: Verdicts) -> JudgeTrust | None:
     """Of one criterion, or the whole; None where no item has both."""
     pairs = [
         (verdicts[key], label)
         for key, label in truth.items()
-        if key[1] == asked and key in verdicts
+        if key[1] == aspect and key in verdicts
     ]
     judge_agreement = measure_agreement(pairs)
     if judge_agreement is None:
         return None
-    judged = [word for (_, about), word in verdicts.items() if about == asked]
-    unlabelled = [word for key, word in verdicts.items() if key[1] == asked and key not in truth]
+    judged = [word for (_, about), word in verdicts.items() if about == aspect]
+    unlabelled = [word for key, word in verdicts.items() if key[1] == aspect and key not in truth]
     why_not = find_blocking_obstacle(judge_agreement, len(pairs))
     return JudgeTrust(
-        asked=asked,
+        asked=aspect,
         agreement=judge_agreement,
         judged=len(judged),
         passed=judged.count("pass"),
@@ -350,21 +350,21 @@ def measure_trust(asked: JudgedAspect, truth: Verdicts, verdicts: Verdicts) -> J
 def estimate_pass_rate(
     pairs: Sequence[tuple[LabelVerdict, LabelVerdict]],
     alone: Sequence[LabelVerdict],
-    found: Agreement,
+    agreement: Agreement,
 ) -> CorrectedRate:
     """The share of passes, by what the judge says of items that nobody labelled."""
     labelled = [(float(one == "pass"), float(other == "pass")) for one, other in pairs]
-    return ppi_rate(labelled, [float(word == "pass") for word in alone], found)
+    return ppi_rate(labelled, [float(word == "pass") for word in alone], agreement)
 
 
-def find_blocking_obstacle(found: Agreement, items: int) -> str | None:
+def find_blocking_obstacle(agreement: Agreement, items: int) -> str | None:
     """Why a judge only advises."""
     if items < MIN_ITEMS:
         return f"{items} labelled items; at least {MIN_ITEMS} are needed"
-    if found.ac1.low < AC1_FLOOR:
-        return f"AC1 may be as low as {found.ac1.low:.2f}, below {AC1_FLOOR}"
+    if agreement.ac1.low < AC1_FLOOR:
+        return f"AC1 may be as low as {agreement.ac1.low:.2f}, below {AC1_FLOOR}"
     for name in ("sensitivity", "specificity"):
-        share: Estimate | None = getattr(found, name)
+        share: Estimate | None = getattr(agreement, name)
         if share is None:
             return f"there are no items to measure its {name}"
         if share.low <= CLASS_RATE_FLOOR:
@@ -506,9 +506,9 @@ def list_version_differences(one: JudgeVersion, other: JudgeVersion) -> tuple[st
 # What a judge's word is worth: whether it may block, or only advises.
 
 
-def list_blocking_reasons(made: Evaluations, store: Store) -> list[str]:
+def list_blocking_reasons(evaluations: Evaluations, store: Store) -> list[str]:
     """Why the work must not go on: facts, and judges that people have found reliable."""
-    return [why for one in made.evaluations for why in _evaluation_reasons(one, store)]
+    return [why for one in evaluations.evaluations for why in _evaluation_reasons(one, store)]
 
 
 def _evaluation_reasons(one: Evaluation, store: Store) -> list[str]:

@@ -181,13 +181,13 @@ def load_project_rubric(name: str, settings: Settings, root: Path) -> Rubric:
 
 
 def merge_thresholds(
-    held: Rubric | JudgeSettings, said: JudgeSettings | OrchestrateSettings
+    base: Rubric | JudgeSettings, overrides: JudgeSettings | OrchestrateSettings
 ) -> dict[str, Any]:
     """What it takes to pass: as it is held, but for what is said otherwise."""
     return {
-        "pass_at": held.pass_at if said.pass_at is None else said.pass_at,
-        "floor": held.floor if said.floor is None else said.floor,
-        "weights": {**held.weights, **said.weights},
+        "pass_at": base.pass_at if overrides.pass_at is None else overrides.pass_at,
+        "floor": base.floor if overrides.floor is None else overrides.floor,
+        "weights": {**base.weights, **overrides.weights},
     }
 
 
@@ -299,7 +299,7 @@ _FAMILY_PATTERNS = [
 def find_model_family(model: str) -> str | None:
     """By the model's name; the distilled one is of both, so the first named counts."""
     places = [
-        (found.start(), name) for name, known in _FAMILY_PATTERNS if (found := known.search(model))
+        (match.start(), name) for name, known in _FAMILY_PATTERNS if (match := known.search(model))
     ]
     return min(places)[1] if places else None
 
@@ -426,7 +426,7 @@ async def compare_pairs(
         preferences[number] = await compare_outputs(judge, first, second.output)
 
     await run_limited(range(len(comparisons)), compare_numbered, jobs=max(1, bench.concurrency))
-    return [made for made in preferences if made is not None]
+    return [preference for preference in preferences if preference is not None]
 
 
 async def compare_outputs(judge: OpenJudge, case: JudgeCase, other: TaskOutput) -> OutputPreference:
@@ -457,12 +457,14 @@ async def compare_outputs(judge: OpenJudge, case: JudgeCase, other: TaskOutput) 
         second = await ask_both_orders(
             judge, bare, masked_other, version, first.usage, unmasked=written
         )
-    made = replace(first, without_text=second.winner, usage=sum_usage((first.usage, second.usage)))
+    preference = replace(
+        first, without_text=second.winner, usage=sum_usage((first.usage, second.usage))
+    )
     if second.winner == first.winner:
-        return made
+        return preference
     hidden = hidden if first.winner == "first" else hidden_other
     why = f"the verdict depends on text an agent wrote: “{cite_hidden_text(hidden)}”"
-    return replace(made, winner=None, abstained=why)
+    return replace(preference, winner=None, abstained=why)
 
 
 async def ask_both_orders(
@@ -504,7 +506,7 @@ async def ask_both_orders(
     )
 
 
-def flip_rate(made: Sequence[OutputPreference]) -> Rate | None:
+def flip_rate(preferences: Sequence[OutputPreference]) -> Rate | None:
     """How often the order decided, of those that a judge was asked about and answered."""
-    answered = [one for one in made if one.answers]
+    answered = [one for one in preferences if one.answers]
     return wilson_rate(sum(one.flipped for one in answered), len(answered))

@@ -114,11 +114,11 @@ def score_answers(
     """Facts first, then the judge; a criterion that too few checks answer has no score."""
     by_id = {answer.check: answer for answer in said}
     facts_by_name = {fact.name: fact for fact in facts if fact.verdict is not None}
-    counted = [check for check in rubric.checks if is_applicable(check, output)]
-    answers = [_final_answer(check, by_id.get(check.id), facts_by_name) for check in counted]
-    criteria = tuple(_score_criterion(name, counted, answers) for name in CRITERIA)
+    applicable = [check for check in rubric.checks if is_applicable(check, output)]
+    answers = [_final_answer(check, by_id.get(check.id), facts_by_name) for check in applicable]
+    criteria = tuple(_score_criterion(name, applicable, answers) for name in CRITERIA)
     score, passed = combine_criteria({one.name: one.score for one in criteria}, rubric)
-    issues = [*_list_issues(counted, answers), *_blocking_issues(facts)]
+    issues = [*_list_issues(applicable, answers), *_blocking_issues(facts)]
     if _blocking_issues(facts):
         passed = False
     abstained = None

@@ -193,13 +193,15 @@ def select_window_events(trace: Trace, about: Collection[int] = ()) -> dict[int,
     """By number, the events to show: those around what it is about, or both ends of it all."""
     events = trace.events
     if about:
-        wanted = {
+        selected = {
             near
             for number in about
             for near in range(number - CONTEXT_EVENTS, number + CONTEXT_EVENTS + 1)
         }
         # What was asked for is always part of the matter.
-        events = tuple(one for place, one in enumerate(events) if not place or one.number in wanted)
+        events = tuple(
+            one for place, one in enumerate(events) if not place or one.number in selected
+        )
     event_texts = {one.number: describe_event(one) for one in events}
     return (
         event_texts
@@ -208,20 +210,20 @@ def select_window_events(trace: Trace, about: Collection[int] = ()) -> dict[int,
     )
 
 
-def _total_chars(told: dict[int, str]) -> int:
-    return sum(map(len, told.values()))
+def _total_chars(texts: dict[int, str]) -> int:
+    return sum(map(len, texts.values()))
 
 
-def _keep_ends(told: dict[int, str]) -> Iterator[tuple[int, str]]:
+def _keep_ends(texts: dict[int, str]) -> Iterator[tuple[int, str]]:
     """As many from the beginning as from the end."""
-    kept = {*_fitting_numbers(list(told), told), *_fitting_numbers(list(reversed(told)), told)}
-    return ((number, text) for number, text in told.items() if number in kept)
+    kept = {*_fitting_numbers(list(texts), texts), *_fitting_numbers(list(reversed(texts)), texts)}
+    return ((number, text) for number, text in texts.items() if number in kept)
 
 
-def _fitting_numbers(numbers: list[int], told: dict[int, str]) -> Iterator[int]:
+def _fitting_numbers(numbers: list[int], texts: dict[int, str]) -> Iterator[int]:
     left = MAX_WINDOW_CHARS // 2
     for number in numbers:
-        left -= len(told[number])
+        left -= len(texts[number])
         if left < 0:
             return
         yield number
@@ -295,8 +297,8 @@ def build_trace_excerpt(story: AttemptDetails, question: TraceQuestion) -> Trace
         if not event_numbers:
             return None
     events = select_window_events(story.trace, event_numbers)
-    shown = [one for one in story.trace.events if one.number in events]
-    return TraceExcerpt(attempt=story.attempt.id, events=events, masked=mask_events(shown))
+    excerpt_events = [one for one in story.trace.events if one.number in events]
+    return TraceExcerpt(attempt=story.attempt.id, events=events, masked=mask_events(excerpt_events))
 
 
 def question_version(judge: OpenJudge, question: TraceQuestion) -> str:

@@ -103,20 +103,20 @@ class OrchestrationContext(Record):
 
 
 async def begin_plan(
-    asked: str | OrchestrationPlan, means: OrchestrationContext, repo: Path | None
+    request: str | OrchestrationPlan, means: OrchestrationContext, repo: Path | None
 ) -> Orchestration:
     """A plan that is written down: as it is given, or as a model makes it of a request."""
     base = resolve_commit(repo, "HEAD") if repo else None
     summary = await discover_repository(repo, base, means)
     planning = None
-    if isinstance(asked, str):
-        asked, planning = await make_plan(redact_text(asked, {}), summary, means)
+    if isinstance(request, str):
+        request, planning = await make_plan(redact_text(request, {}), summary, means)
     at = datetime.now(UTC)
     plan = Orchestration(
-        id=content_digest(asked, base, at)[:12],
+        id=content_digest(request, base, at)[:12],
         at=at,
-        request=asked.request,
-        tasks=asked.plan,
+        request=request.request,
+        tasks=request.plan,
         repo=str(repo) if repo else None,
         base=base,
         about=summary,
@@ -326,14 +326,16 @@ async def finish_plan(
     settled: SettledTasks,
 ) -> OrchestrationHistory:
     """The verdict on the whole, one attempt with the trace of all, and the merged change."""
-    store, held = means.store, settled.held
+    store, block_reason = means.store, settled.held
     story = store.plans.load_exact_story(plan.id)
     if is_finished(story):
         return store.plans.load_story(plan.id)
     whole = settled.whole or await check_whole_change(
         plan, list_mergeable(plan, story), base, means.tools
     )
-    plan_ending = build_plan_ending(story, settled.stopped, held, whole.checks, whole.broken_by)
+    plan_ending = build_plan_ending(
+        story, settled.stopped, block_reason, whole.checks, whole.broken_by
+    )
     worker = variants_by_name(means.tools)[plan.worker].variant
     try_marks = [
         (one.execution.task, one.execution.number, one.assessment and one.assessment.at)
@@ -346,8 +348,8 @@ async def finish_plan(
         variant=worker.digest,
         started=plan.at,
         ended=plan_ending.at,
-        exit="out_of_budget" if held else "finished",
-        cause=held,
+        exit="out_of_budget" if block_reason else "finished",
+        cause=block_reason,
         usage=plan_ending.usage,
         summary=plan_ending.summary,
         sandbox=sandbox_description(means.tools.workspaces),

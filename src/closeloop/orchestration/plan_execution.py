@@ -156,7 +156,7 @@ MAX_LINE_CHARS = 300
 def build_plan_ending(
     story: OrchestrationHistory,
     stopped: Mapping[str, str],
-    held: str | None,
+    block_reason: str | None,
     checks: Sequence[CommandResult] = (),
     broken_by: Mapping[str, str] | None = None,
 ) -> OrchestrationResult:
@@ -180,7 +180,7 @@ def build_plan_ending(
         summary="\n".join(
             [summarise_plan(story, stopped), *(f"All together: {one}" for one in failures)]
         ),
-        held=held,
+        held=block_reason,
         checks=tuple(checks),
         broken_by=dict(broken_by or {}),
         not_begun={task: why for task, why in stopped.items() if task not in last},
@@ -196,13 +196,13 @@ def scores_from_plan(story: OrchestrationHistory, ending: OrchestrationResult) -
     """
     last = index_last_tries(story).values()
     assessed = [one.assessment for one in last if one.assessment is not None]
-    made = [one.evaluation for one in assessed if one.evaluation is not None]
-    versions = {one.judge for one in made}
-    if len(made) < len(story.plan.tasks) or len(versions) != 1 or ending.attempt is None:
+    evaluations = [one.evaluation for one in assessed if one.evaluation is not None]
+    versions = {one.judge for one in evaluations}
+    if len(evaluations) < len(story.plan.tasks) or len(versions) != 1 or ending.attempt is None:
         return []
     values: dict[str, list[float | None]] = {
         "judge-score": [one.score for one in assessed],
-        **{name: [one.criterion_score(name) for one in made] for name in CRITERIA},
+        **{name: [one.criterion_score(name) for one in evaluations] for name in CRITERIA},
     }
     means = {name: fmean(known) for name, each in values.items() if (known := _all_known(each))}
     verdict = {} if ending.passed is None else {"would-merge": float(ending.passed)}
@@ -368,16 +368,16 @@ def check_command_events(checks: Sequence[CommandResult]) -> Iterator[Command]:
         )
 
 
-def build_handoff(made: SubtaskExecution, name: str) -> Handoff:
+def build_handoff(execution: SubtaskExecution, name: str) -> Handoff:
     return Handoff(
         number=0,
         lane=ROOT_LANE,
-        brief=made.brief,
+        brief=execution.brief,
         child=name,
-        report=made.report or None,
-        ok=made.exit == "finished",
-        at=made.started,
-        seconds=made.seconds,
+        report=execution.report or None,
+        ok=execution.exit == "finished",
+        at=execution.started,
+        seconds=execution.seconds,
     )
 
 
@@ -413,9 +413,9 @@ def describe_verdict(one: SubtaskTry) -> str:
     return "\n".join(lines)[:MAX_VERDICT_CHARS]
 
 
-def child_lanes(trace: Trace, name: str, made: SubtaskExecution) -> Iterator[Lane]:
+def child_lanes(trace: Trace, name: str, execution: SubtaskExecution) -> Iterator[Lane]:
     """The lanes of one try, under the orchestrator's."""
-    for lane in trace.lanes or (Lane(id=ROOT_LANE, agent=made.agent),):
+    for lane in trace.lanes or (Lane(id=ROOT_LANE, agent=execution.agent),):
         parent = ROOT_LANE if lane.parent is None else name_child_lane(lane.parent, trace, name)
         yield replace(lane, id=name_child_lane(lane.id, trace, name), parent=parent)
 
@@ -557,19 +557,21 @@ def _verdict_word(holds: bool) -> RubricVerdict:
 
 
 async def merge_conflict(
-    made: Sequence[SubtaskExecution], base: WorkspaceBase | None, tools: RunResources
+    executions: Sequence[SubtaskExecution], base: WorkspaceBase | None, tools: RunResources
 ) -> str | None:
     """Why changes do not go together in this order; None where they do."""
     if base is None:
         return None
     async with tools.workspaces.open(base, tools.settings.limits) as workspace:
-        return await apply_executions(workspace, made)
+        return await apply_executions(workspace, executions)
 
 
-async def apply_executions(workspace: Workspace, made: Sequence[SubtaskExecution]) -> str | None:
+async def apply_executions(
+    workspace: Workspace, executions: Sequence[SubtaskExecution]
+) -> str | None:
     """Apply changes one after the other; why they do not go together, if they do not."""
     try:
-        await workspace.apply_patch("".join(one.patch for one in made))
+        await workspace.apply_patch("".join(one.patch for one in executions))
     except BadInput as fault:
         return str(fault)
     return None
@@ -680,14 +682,14 @@ def build_together_issues(whole: WholeChange) -> dict[str, EvaluationIssue]:
 
 
 async def merge_executions(
-    made: Sequence[SubtaskExecution],
+    executions: Sequence[SubtaskExecution],
     base: WorkspaceBase,
     tools: RunResources,
     commands: Sequence[str],
 ) -> WholeChange:
     """Changes as one, with what commands say of it."""
     async with tools.workspaces.open(base, tools.settings.limits) as workspace:
-        if (why := await apply_executions(workspace, made)) is not None:
+        if (why := await apply_executions(workspace, executions)) is not None:
             failed = CommandResult(command="git apply", exit_code=1, seconds=0.0, output=why)
             return WholeChange(checks=(failed,))
         patch = await workspace.read_diff()
@@ -735,12 +737,12 @@ async def with_quality_errors(
     )
     patch = "".join(one.patch for one in order.beneath) + execution.patch
     try:
-        found = await compute_in_thread(list_blocking_in_patch, request, plan.base, patch)
+        quality_errors = await compute_in_thread(list_blocking_in_patch, request, plan.base, patch)
     except (Fault, OSError):
         return tried  # whether the changes go together is told elsewhere
     errors = [
         f"{one.places[0]}: {one.message} ({one.rule})"
-        for one in found
+        for one in quality_errors
         if one.places[0].rpartition(":")[0] in execution.files
     ]
     if not errors:

@@ -213,7 +213,7 @@ def parse_plan_reply(
     return blueprint
 
 
-def build_plan_repair(asked: ModelRequest, reply: ModelReply, wrong: str) -> ModelRequest:
+def build_plan_repair(request: ModelRequest, reply: ModelReply, wrong: str) -> ModelRequest:
     """The question again, after what came and what is wrong with it."""
     reply_message = ChatMessage(
         role="assistant", text=reply.text[:MAX_ECHO_CHARS] or "(nothing)", echo=reply.echo
@@ -222,7 +222,7 @@ def build_plan_repair(asked: ModelRequest, reply: ModelReply, wrong: str) -> Mod
         f"That cannot be used: {wrong[:1000]} Answer once more, with nothing but the JSON object."
     )
     repair_message = ChatMessage(role="user", text=text)
-    return replace(asked, messages=(*asked.messages, reply_message, repair_message))
+    return replace(request, messages=(*request.messages, reply_message, repair_message))
 
 
 # What a repository is, as far as that is cheap to know: told to whoever plans and works.
@@ -334,7 +334,11 @@ def submission_of_plan(submission: Submission, plan: Orchestration) -> Submissio
 
 
 def save_handed_in_plan(
-    plan: Orchestration, submission: Submission, made: Evaluations, at: datetime, store: Store
+    plan: Orchestration,
+    submission: Submission,
+    evaluations: Evaluations,
+    at: datetime,
+    store: Store,
 ) -> Evaluations:
     """Keep results and verdicts as the next tries of their tasks, and what the plan comes to."""
     if submission.continues is None:
@@ -344,7 +348,7 @@ def save_handed_in_plan(
     for one in store.plans.load_story(plan.id).tries:
         earlier.setdefault(one.execution.task, []).append(one)
     tried, assessed = [], []
-    for evaluation in made.evaluations:
+    for evaluation in evaluations.evaluations:
         before = earlier.get(evaluation.task, [])
         execution = _execution_from_output(plan, outputs[evaluation.task], len(before) + 1, at)
         execution = replace(execution, facts=_list_facts(submission.facts, evaluation.task))
@@ -357,7 +361,7 @@ def save_handed_in_plan(
         ending = replace(ending, attempt=_save_plan_attempt(story, ending, store))
         store.scores.add_scores(scores_from_plan(story, ending))
     store.plans.save_ending(plan, ending)
-    return replace(made, plan=plan.id, passed=ending.passed, summary=ending.summary)
+    return replace(evaluations, plan=plan.id, passed=ending.passed, summary=ending.summary)
 
 
 def _save_plan_attempt(
@@ -405,8 +409,8 @@ def _join_changes(last: Sequence[SubtaskExecution]) -> Change | None:
 
 
 def _spec_from_subtask(task: Subtask) -> SubtaskSpec:
-    wanted = None if task.wanted is None else redact_text(task.wanted, {})
-    fields = asdict(task) | {"prompt": redact_text(task.prompt, {}), "wanted": wanted}
+    expected = None if task.wanted is None else redact_text(task.wanted, {})
+    fields = asdict(task) | {"prompt": redact_text(task.prompt, {}), "wanted": expected}
     return SubtaskSpec(**fields)
 
 

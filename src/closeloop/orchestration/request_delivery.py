@@ -159,10 +159,10 @@ class DeliveryRun:
         request: DeliveryRequest,
         context: RunContext,
         order: DeliveryOrder,
-        tell: TellDelivery,
+        report_progress: TellDelivery,
         opened: AsyncExitStack,
     ) -> None:
-        self.request, self.context, self.order, self.tell = request, context, order, tell
+        self.request, self.context, self.order, self.tell = request, context, order, report_progress
         self.store: Store = context.store
         self.crew: ResolvedVariant = variants_by_name(context.tools)[order.variant]
         self.repo = order.task.repo or ""
@@ -199,20 +199,20 @@ class DeliveryRun:
             self.tell_progress(step, done=True, known=True)
             return known
         self.tell_progress(step, done=False)
-        made = await make()
+        result = await make()
         event = LogEvent(
             kind=f"delivery.{step}",
             at=datetime.now(UTC),
             repo=self.repo_name,
             task=self.order.task.id,
             attempt=self.order.id,
-            details=describe(made),
+            details=describe(result),
         )
         with anyio.CancelScope(shield=True):
             key = delivery_step_key(self.order.id, name or step)
-            await to_thread.run_sync(self.store.steps.save_step, key, made, [event])
+            await to_thread.run_sync(self.store.steps.save_step, key, result, [event])
         self.tell_progress(step, done=True)
-        return made
+        return result
 
     def tell_progress(
         self, step: DeliveryStep, *, done: bool, known: bool = False, text: str | None = None
@@ -257,7 +257,9 @@ def load_delivery_order(store: Store, name: str) -> DeliveryOrder:
 
 
 @asynccontextmanager
-async def open_delivery(request: DeliveryRequest, tell: TellDelivery) -> AsyncIterator[DeliveryRun]:
+async def open_delivery(
+    request: DeliveryRequest, report_progress: TellDelivery
+) -> AsyncIterator[DeliveryRun]:
     """Write the request down, or find it written, and let nobody else work on it meanwhile."""
     settings = with_commands(request.settings, request.repo)
     if request.order is not None:
@@ -277,7 +279,7 @@ async def open_delivery(request: DeliveryRequest, tell: TellDelivery) -> AsyncIt
                 group.start_soon(partial(maintain_leases, store, owner, least=1))
                 try:
                     async with AsyncExitStack() as opened:
-                        run = DeliveryRun(request, context, order, tell, opened)
+                        run = DeliveryRun(request, context, order, report_progress, opened)
                         yield run if request.order else await write_order_down(run)
                 finally:
                     group.cancel_scope.cancel()
@@ -295,13 +297,13 @@ def with_commands(settings: Settings, repo: Path) -> Settings:
 def begin_order(request: DeliveryRequest, context: RunContext) -> DeliveryOrder:
     """The delivery that a request means: the one under way, or the next where one more is asked."""
     base = resolve_commit(request.repo, request.base)
-    asked = replace(request.asked, target=find_target_branch(request.repo, request.base))
+    work_request = replace(request.asked, target=find_target_branch(request.repo, request.base))
     setup = context.tools.settings.commands.setup
     task = Task(id="", prompt="", repo=str(request.repo), base=base, setup=setup, origin="delivery")
     crew = variants_by_name(context.tools)[request.variant]
     number = 1
     while True:
-        order = build_order(asked, task, crew, datetime.now(UTC), number)
+        order = build_order(work_request, task, crew, datetime.now(UTC), number)
         ended = context.store.steps.list_steps(delivery_step_key(order.id, "ended"))
         if not (request.again and ended):
             return order
@@ -373,8 +375,8 @@ async def run_agent_once(
             raise BadInput(result.mend)
         if result.attempt.exit != "machine":
             exchanges = pack_exchanges(result.exchanges)
-            made = replace(result, exchanges=(), grade=None)
-            return FinishedAttempt(made=made, exchanges=exchanges, job=run.order.job)
+            stripped = replace(result, exchanges=(), grade=None)
+            return FinishedAttempt(made=stripped, exchanges=exchanges, job=run.order.job)
     cause = result.attempt.cause if result else None
     raise MachineFailed(
         f"{(cause or 'the machine failed').rstrip('.')}: try again with `closeloop "
@@ -420,12 +422,12 @@ def describe_run(run: FinishedAttempt) -> EventDetails:
 
 
 def build_order(
-    asked: AskedWork, task: Task, crew: ResolvedVariant, at: datetime, number: int = 1
+    work_request: AskedWork, task: Task, crew: ResolvedVariant, at: datetime, number: int = 1
 ) -> DeliveryOrder:
     """A delivery of a request; the same request by the same variant from the same commit is one."""
-    asked = redact_request(asked)
-    text, issue = asked.text, asked.issue
-    title, name = name_request(asked)
+    work_request = redact_request(work_request)
+    text, issue = work_request.text, work_request.issue
+    title, name = name_request(work_request)
     about = f"{issue.title}\n\n{issue.body}".strip() if issue else ""
     task = replace(task, id=name, prompt=build_prompt(text, issue))
     identity = (text, issue and issue.number, about, task.base, crew.variant.digest, number)
@@ -437,9 +439,9 @@ def build_order(
         task=with_digests(task),
         variant=crew.variant.name,
         written=crew.written,
-        target=asked.target,
+        target=work_request.target,
         issue=issue,
-        user=(issue.author if issue else None) or asked.user,
+        user=(issue.author if issue else None) or work_request.user,
         number=number,
     )
 
@@ -453,16 +455,18 @@ def build_prompt(text: str, issue: HostIssue | None) -> str:
     return "\n\n".join(filter(None, [text, f"{ISSUE_PROMPT}\n{fenced}"]))
 
 
-def redact_request(asked: AskedWork) -> AskedWork:
-    issue = redact_record(asked.issue)[0] if asked.issue else None
-    return replace(asked, text=redact_text(asked.text.strip(), {}), issue=issue)
+def redact_request(work_request: AskedWork) -> AskedWork:
+    issue = redact_record(work_request.issue)[0] if work_request.issue else None
+    return replace(work_request, text=redact_text(work_request.text.strip(), {}), issue=issue)
 
 
-def name_request(asked: AskedWork) -> tuple[str, str]:
+def name_request(work_request: AskedWork) -> tuple[str, str]:
     """What a request is called: its title, and the name of its task."""
-    title = visible_line(first_line(asked.text) or (asked.issue.title if asked.issue else ""))
-    title = truncate_words(title, MAX_TITLE_CHARS) or name_task("", asked.issue)
-    return title, name_task(title, asked.issue)
+    title = visible_line(
+        first_line(work_request.text) or (work_request.issue.title if work_request.issue else "")
+    )
+    title = truncate_words(title, MAX_TITLE_CHARS) or name_task("", work_request.issue)
+    return title, name_task(title, work_request.issue)
 
 
 def first_line(text: str) -> str:
@@ -690,7 +694,7 @@ def build_delivered_attempt(
     )
     exchanges = [one for run in runs if run.exchanges for one in unpack_exchanges(run.exchanges)]
     traces = [run.made.trace for run in runs if run.made.trace is not None]
-    made = AttemptResult(
+    result = AttemptResult(
         attempt=attempt,
         trace=join_traces(traces) if traces else None,
         change=parse_patch(checked.patch if checked else "", base=order.task.base),
@@ -699,7 +703,7 @@ def build_delivered_attempt(
             replace(one, attempt=order.id, repo=repo) for run in runs for one in run.made.insights
         ),
     )
-    return replace(made, events=ended_events(made, order.task))
+    return replace(result, events=ended_events(result, order.task))
 
 
 def join_traces(traces: Sequence[Trace]) -> Trace:
@@ -870,7 +874,7 @@ async def open_delivery_pull(
         )
     if target is None:
         return "No pull request was opened: the base is not a branch. Give one with --base."
-    wanted = PullDraft(
+    draft = PullDraft(
         title=run.order.title,
         body=build_pull_body(run.order, attempt, checked, run.crew.variant.prompt),
         target=target,
@@ -880,7 +884,7 @@ async def open_delivery_pull(
     return await run.do_step(
         "opened",
         DeliveredPull,
-        partial(_push_and_open, run.repo, opening, host, wanted, checked.report),
+        partial(_push_and_open, run.repo, opening, host, draft, checked.report),
         lambda pull: {"url": pull.url, "number": pull.number, "draft": pull.draft},
     )
 
@@ -889,12 +893,12 @@ async def _push_and_open(
     repo: str,
     opening: HostConnection,
     host: HostedRepository,
-    wanted: PullDraft,
+    draft: PullDraft,
     report: ChangeReport,
 ) -> DeliveredPull:
     async with opening as hub:
-        await push_branch(repo, hub, host, wanted.branch)
-        return await open_pull(hub, host, wanted, report)
+        await push_branch(repo, hub, host, draft.branch)
+        return await open_pull(hub, host, draft, report)
 
 
 async def finish_delivery(

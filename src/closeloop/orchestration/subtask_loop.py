@@ -464,15 +464,17 @@ async def assess_execution(
     return mark_ignored_feedback(assessment, going)
 
 
-def mark_ignored_feedback(made: SubtaskAssessment, going: OrchestrationState) -> SubtaskAssessment:
+def mark_ignored_feedback(
+    assessment: SubtaskAssessment, going: OrchestrationState
+) -> SubtaskAssessment:
     """Marked where it mends nothing of what the try before was told."""
     before = [
         one.assessment
-        for one in going.tries[made.task][:-1]
+        for one in going.tries[assessment.task][:-1]
         if one.assessment is not None and one.execution.exit != "machine"
     ]
-    ignored = bool(before) and ignores_feedback(made, before[-1])
-    return replace(made, ignored=ignored) if ignored else made
+    ignored = bool(before) and ignores_feedback(assessment, before[-1])
+    return replace(assessment, ignored=ignored) if ignored else assessment
 
 
 async def find_merge_conflict(execution: SubtaskExecution, going: OrchestrationState) -> str | None:

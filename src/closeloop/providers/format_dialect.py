@@ -71,15 +71,19 @@ def build_schema_prompt(request: ModelRequest) -> str:
     return f"{request.system}\n\n{instruction}" if request.system else instruction
 
 
-def parse_call_arguments(given: Any) -> tuple[dict[str, Any], str | None]:
+def parse_call_arguments(arguments: Any) -> tuple[dict[str, Any], str | None]:
     """A call's arguments, and what came instead when that is no object that can be kept."""
     try:
-        value = msgspec.json.decode(given) if isinstance(given, str) and given else given or {}
+        value = (
+            msgspec.json.decode(arguments)
+            if isinstance(arguments, str) and arguments
+            else arguments or {}
+        )
         # Numbers beyond 64 bits and bottomless nesting would be found by the store, too late.
         msgspec.msgpack.encode(value)
     except (ValueError, OverflowError, RecursionError):
         value = None
-    return (value, None) if isinstance(value, dict) else ({}, str(given)[:10_000])
+    return (value, None) if isinstance(value, dict) else ({}, str(arguments)[:10_000])
 
 
 def read_token_count(value: Any) -> int | None:
@@ -121,11 +125,11 @@ def convert_payload(payload: Any, shape: type[Shape]) -> Shape:
         raise MalformedRequest(f"The request is wrong: {error}.") from None
 
 
-def find_reply_schema(wish: Any, *path: str) -> dict[str, Any] | None:
+def find_reply_schema(value: Any, *path: str) -> dict[str, Any] | None:
     """The JSON schema that a wish for the reply's form holds, if it holds one."""
     for name in (*path, "schema"):
-        wish = wish.get(name) if isinstance(wish, dict) else None
-    return wish if isinstance(wish, dict) else None
+        value = value.get(name) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def sum_input_tokens(usage: Usage) -> int:

@@ -311,16 +311,16 @@ def open_provider_encoder(
     )
 
 
-def _read_embedding_rows(answer: Any, wanted: int, server: str) -> list[list[float]]:
+def _read_embedding_rows(answer: Any, count: int, server: str) -> list[list[float]]:
     """What a server sent, in the order that was asked for."""
     match answer:
-        case {"data": list(found)} if len(found) == wanted:
+        case {"data": list(found)} if len(found) == count:
             rows = {
                 one.get("index", place): one.get("embedding")
                 for place, one in enumerate(found)
                 if isinstance(one, dict)
             }
-            ordered = [rows.get(place) for place in range(wanted)]
+            ordered = [rows.get(place) for place in range(count)]
             if all(_is_vector(row) for row in ordered):
                 return [row for row in ordered if row is not None]
     raise MachineFailed(f"{server} sent something other than embeddings: check the URL.")

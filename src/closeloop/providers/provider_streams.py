@@ -262,20 +262,20 @@ class RequestSplitter:
 
         The pieces are those of `split_into_pieces`.
         """
-        found = max(
+        best = max(
             ((_count_shared_resumes(body, one), one) for one in self._recent),
             key=lambda pair: pair[0],
             default=None,
         )
         split = None
-        if found is not None and found[0]:
-            split = _cut_request(body, found[1], found[0])
+        if best is not None and best[0]:
+            split = _cut_request(body, best[1], best[0])
         if split is None:
             split = _cut_request(body, _SplitRequest(b"", [], []), 0)
         if split is None:
             return [body] if body else []
-        others = [one for one in self._recent if found is None or one is not found[1]]
-        self._recent = [split, *(others if found and found[0] else self._recent)]
+        others = [one for one in self._recent if best is None or one is not best[1]]
+        self._recent = [split, *(others if best and best[0] else self._recent)]
         del self._recent[MAX_OPEN_CONVERSATIONS:]
         return split.pieces
 

@@ -113,10 +113,10 @@ def _make_chat_route(script: Script, speech: ServedFormat):  # type: ignore[no-u
     async def answer_chat(request: Request) -> Response:
         try:
             payload = await _read_payload(request)
-            asked = speech.read(payload)
-            turn = find_next_turn(script, asked)
+            question = speech.read(payload)
+            turn = find_next_turn(script, question)
             await anyio.sleep(turn.delay)
-            reply = reply_from_turn(script, turn, asked)
+            reply = reply_from_turn(script, turn, question)
         except Fault as fault:
             return JSONResponse(speech.fault(str(fault)), status_code=400)
         except ClientDisconnect:

@@ -244,8 +244,8 @@ class ScriptedModel:
         reply = reply_from_turn(self._script, turn, request)
         if self._prices is None:
             return reply
-        counted = msgspec.structs.replace(reply.usage, cost=None, cost_from=None)
-        return msgspec.structs.replace(reply, usage=add_cost(counted, self._prices))
+        usage = msgspec.structs.replace(reply.usage, cost=None, cost_from=None)
+        return msgspec.structs.replace(reply, usage=add_cost(usage, self._prices))
 
 
 class ConversationPosition(Record):
@@ -295,11 +295,11 @@ def follow_script(
     return turn, ConversationPosition(messages=request.messages[:known], pointer=pointer)
 
 
-def _insert_groups(turn: ScriptTurn, came: str) -> ScriptTurn:
+def _insert_groups(turn: ScriptTurn, last_text: str) -> ScriptTurn:
     """With `\\g<name>` in what it says replaced by what that group of `when` found."""
     if turn.when is None or not turn.when.groupindex:
         return turn
-    when_match = turn.when.search(came)
+    when_match = turn.when.search(last_text)
     spoken_text = turn.say
     for name, text in (when_match.groupdict() if when_match else {}).items():
         spoken_text = spoken_text.replace(f"\\g<{name}>", text or "")
@@ -316,14 +316,14 @@ def _find_dialogue(script: Script, messages: Sequence[ChatMessage]) -> ScriptDia
     )
 
 
-def _find_turn_index(dialogue: ScriptDialogue, pointer: int, came: list[str]) -> int | None:
+def _find_turn_index(dialogue: ScriptDialogue, pointer: int, messages: list[str]) -> int | None:
     text = None
     for index in range(pointer, len(dialogue.turns)):
         when = dialogue.turns[index].when
         if when is None:
             return index
         if text is None:
-            text = "\n".join(came)
+            text = "\n".join(messages)
         if when.search(text):
             return index
     return None

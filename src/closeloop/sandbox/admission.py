@@ -212,7 +212,7 @@ def _count_needed_slots(suite: str | None) -> int:
     return max(1, min(ceil(share * SLOTS_PER_CORE), SLOTS_PER_CORE))
 
 
-async def _take_some(held: list[int], needed: int) -> None:
+async def _take_some(locks: list[int], needed: int) -> None:
     """First the gate, so that nobody else takes what becomes free; then as many slots."""
     folder, cores, meter = _slots_folder(tempfile.gettempdir()), ceil(count_cores()), _IdleMeter()
     # Idle processors that are not ours to use say nothing.
@@ -229,7 +229,7 @@ async def _take_some(held: list[int], needed: int) -> None:
                 if number in taken or (slot := _lock_file(folder / f"slot-{number}")) is None:
                     continue
                 taken.add(number)
-                held.append(slot)
+                locks.append(slot)
             if len(taken) == needed:
                 return
             await anyio.sleep(pause)
@@ -238,13 +238,13 @@ async def _take_some(held: list[int], needed: int) -> None:
         os.close(gate)
 
 
-async def _take_all(held: list[int]) -> None:
+async def _take_all(locks: list[int]) -> None:
     """First the gate, so that nobody new comes; then every slot, as it becomes free."""
     folder = _slots_folder(tempfile.gettempdir())
     count = (os.cpu_count() or 1) * SLOTS_PER_CORE * IDLE_FACTOR
     missing = [folder / name for name in ("gate", *(f"slot-{number}" for number in range(count)))]
     while missing:
-        held.append(await _take_lock(missing.pop(0)))
+        locks.append(await _take_lock(missing.pop(0)))
 
 
 async def _take_lock(path: Path) -> int:

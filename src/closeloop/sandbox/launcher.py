@@ -330,14 +330,14 @@ def drop_capabilities() -> None:
         LIBC.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
 
 
-def allow_path(rules: int, path: str, wanted: int, known: int) -> None:
+def allow_path(rules: int, path: str, rights: int, known: int) -> None:
     try:
         handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
         return
     if not os.path.isdir(path):  # noqa: PTH112
-        wanted &= FILE_READ | FILE_WRITE | TRUNCATE_RIGHT | DEVICE_CONTROL_RIGHT
-    rule = struct.pack("=Qi", wanted & known, handle)
+        rights &= FILE_READ | FILE_WRITE | TRUNCATE_RIGHT | DEVICE_CONTROL_RIGHT
+    rule = struct.pack("=Qi", rights & known, handle)
     call_or_raise(LIBC.syscall, ADD_RULE, rules, 1, rule, 0)
     os.close(handle)
 

@@ -109,8 +109,8 @@ class HostAllowlist:
     def allows_host(self, host: str, port: int) -> bool:
         name = host.lower().rstrip(".")
         for known in self._hosts:
-            wanted, _, number = known.partition(":")
-            matches_host = name == wanted or (wanted[:2] == "*." and name.endswith(wanted[1:]))
+            pattern, _, number = known.partition(":")
+            matches_host = name == pattern or (pattern[:2] == "*." and name.endswith(pattern[1:]))
             if matches_host and (port == int(number) if number else port in DEFAULT_PORTS):
                 return True
         return False

@@ -89,7 +89,7 @@ def proportional_bytes(pids: Iterable[int], in_files: int = 0) -> int:
 
 def memory_file_bytes(pids: Iterable[int]) -> int:
     """What open files of `memfd_create` hold, mapped or not."""
-    held: dict[int, int] = {}
+    bytes_by_inode: dict[int, int] = {}
     for pid in pids:
         folder = f"/proc/{pid}/fd"
         with suppress(OSError):
@@ -97,8 +97,8 @@ def memory_file_bytes(pids: Iterable[int]) -> int:
                 with suppress(OSError):
                     if os.readlink(f"{folder}/{name}").startswith("/memfd:"):  # noqa: PTH115
                         about = os.stat(f"{folder}/{name}")  # noqa: PTH116
-                        held[about.st_ino] = about.st_blocks * 512
-    return sum(held.values())
+                        bytes_by_inode[about.st_ino] = about.st_blocks * 512
+    return sum(bytes_by_inode.values())
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:

@@ -106,7 +106,7 @@ def _opens_element(text: str, start: int) -> bool:
 
 def _drop_client_elements(text: str) -> str:
     """The text without the client's elements; one that opens the text may lack its end."""
-    kept: list[str] = []
+    pieces: list[str] = []
     unclosed: set[str] = set()
     place = 0
     for tag in _CLIENT_TAG.finditer(text):
@@ -116,11 +116,11 @@ def _drop_client_elements(text: str) -> str:
         if end < 0 and text[: tag.start()].strip():
             unclosed.add(tag[1])
             continue
-        kept.append(text[place : tag.start()])
+        pieces.append(text[place : tag.start()])
         place = text.find(">", end) + 1 if end >= 0 else 0
         if not place:
-            return "".join(kept)
-    return "".join([*kept, text[place:]])
+            return "".join(pieces)
+    return "".join([*pieces, text[place:]])
 
 
 # System prompts as versions: what changes from session to session makes no other version.

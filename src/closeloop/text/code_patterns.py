@@ -156,8 +156,8 @@ def find_new_mark(line: str, removed: Collection[str], *, complained: bool) -> s
     if not complained:
         return None
     for mark in SUPPRESSION_MARKS:
-        _, found, reason = line.partition(mark)
-        if found and not _MARK_REASON.search(_MARK_CODES.sub("", reason)):
+        _, matched_mark, reason = line.partition(mark)
+        if matched_mark and not _MARK_REASON.search(_MARK_CODES.sub("", reason)):
             return mark
     return None
 

@@ -305,4 +305,4 @@ def has_line_counts(file: FileChange) -> bool:
 
 
 def _freeze_lines(numbers: Mapping[str, set[int]]) -> LineNumbers:
-    return {path: frozenset(found) for path, found in numbers.items() if found}
+    return {path: frozenset(line_numbers) for path, line_numbers in numbers.items() if line_numbers}

@@ -333,10 +333,12 @@ def is_random(value: str) -> bool:
     kinds = ["u" if c.isupper() else "l" if c.islower() else "d" for c in value if c.isalnum()]
     changes = sum(one != other for one, other in pairwise(kinds))
     # Words written together change case too, but less often than chance does.
-    wanted = 0.4 if "u" in kinds and "l" in kinds else 0.2
+    min_share = 0.4 if "u" in kinds and "l" in kinds else 0.2
     least = 3.0 if _HEX.fullmatch(value) else 3.5
     return (
-        "d" in kinds and changes >= max(3, wanted * len(kinds)) and shannon_entropy(value) >= least
+        "d" in kinds
+        and changes >= max(3, min_share * len(kinds))
+        and shannon_entropy(value) >= least
     )
 
 
@@ -401,13 +403,13 @@ def redact_secrets(data: bytes, counts: dict[str, int]) -> bytes:
         spans = sorted(find_secrets(data), key=lambda each: (each[0], -each[1]))
         if not spans:
             return data
-        kept, place = [], 0
+        pieces, place = [], 0
         for start, end, rule in spans:
             if start >= place:
-                kept += [data[place:start], f"[redacted: {rule}]".encode()]
+                pieces += [data[place:start], f"[redacted: {rule}]".encode()]
                 counts[rule] = counts.get(rule, 0) + 1
                 place = end
-        data = b"".join([*kept, data[place:]])
+        data = b"".join([*pieces, data[place:]])
     return data
 
 
@@ -678,20 +680,20 @@ def redact_new_secrets(patch: str) -> str:
     with a secret in them are left out.
     """
     data = _encode_text(patch)
-    places = [found.start() for found in _FILE.finditer(data)]
+    places = [match.start() for match in _FILE.finditer(data)]
     starts = [0, *(place for place in places if place > 0)]
     sections = [
         data[start:end] for start, end in zip(starts, [*starts[1:], len(data)], strict=True)
     ]
-    kept = []
+    pieces = []
     for section in sections:
         lines = section.split(b"\n")
         known = b"\n".join(_side_lines(lines, _OLD))
         is_new = any(line.startswith(b"new file mode ") for line in lines[:3])
         redacted = list(_redact_lines(lines, known=known, names=is_new))
         if BINARY_LEFT_OUT not in redacted:
-            kept.append(b"\n".join(redacted))
-    redacted_patch = b"".join(kept)
+            pieces.append(b"\n".join(redacted))
+    redacted_patch = b"".join(pieces)
     return patch if redacted_patch == data else _decode_bytes(redacted_patch)
 
 
@@ -768,12 +770,12 @@ def _mark_secret(
 
 
 def _replace_spans(text: bytes, spans: list[Span]) -> bytes:
-    kept, place = [], 0
+    pieces, place = [], 0
     for start, end, rule in sorted(spans, key=lambda span: (span[0], -span[1])):
         if start >= place:
-            kept += [text[place:start], f"[redacted: {rule}]".encode()]
+            pieces += [text[place:start], f"[redacted: {rule}]".encode()]
         place = max(place, end)
-    return b"".join([*kept, text[place:]])
+    return b"".join([*pieces, text[place:]])
 
 
 def _side_lines(lines: list[bytes], signs: bytes) -> Iterator[bytes]:
@@ -866,12 +868,12 @@ def redact_text(text: str, counts: dict[str, int]) -> str:
 
 def redact_grade(grade: Grade) -> Grade:
     """Return a grade without secrets: in outputs, messages, names of tests and of files."""
-    named = replace(
+    redacted = replace(
         grade,
         out_of_scope=tuple(map(redact_path, grade.out_of_scope)),
         restored=tuple(map(redact_path, grade.restored)),
     )
-    return redact_record(named)[0]
+    return redact_record(redacted)[0]
 
 
 def redact_proof(proof: Proof) -> Proof:
@@ -888,8 +890,8 @@ def _redact_run(run: TestRun) -> TestRun:
     bare = redact_record(replace(run, tests=(), flaky=()))[0]
     if all(test.message is None for test in tests):
         return replace(bare, tests=tests, flaky=flaky)
-    said = tuple(replace(redact_record(test)[0], id=test.id) for test in tests)
-    return replace(bare, tests=said, flaky=flaky)
+    redacted_tests = tuple(replace(redact_record(test)[0], id=test.id) for test in tests)
+    return replace(bare, tests=redacted_tests, flaky=flaky)
 
 
 def _redact_any(value: Any, counts: dict[str, int]) -> Any:

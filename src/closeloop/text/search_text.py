@@ -77,7 +77,7 @@ def find_request(trace: Trace) -> str:
     A slash command without words is named by its name.
     """
     root = next((lane.id for lane in trace.lanes if lane.parent is None), None)
-    said = [
+    texts = [
         event
         for event in trace.events[:MAX_TITLE_LINES]
         if isinstance(event, Message)
@@ -88,8 +88,8 @@ def find_request(trace: Trace) -> str:
     answers = (
         event for event in trace.events if isinstance(event, Message) and event.role == "agent"
     )
-    said.sort(key=lambda one: one.intent != "request")
-    for message in (*said, *islice(answers, 5)):
+    texts.sort(key=lambda one: one.intent != "request")
+    for message in (*texts, *islice(answers, 5)):
         text = message.text[:MAX_REQUEST_CHARS]
         command = _SLASH_COMMAND.search(text)
         if element := _REQUEST_ELEMENT.search(text):

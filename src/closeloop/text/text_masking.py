@@ -169,7 +169,7 @@ def collect_known_texts(prose: Iterable[str], code: Iterable[str] = ()) -> Known
         spans = [first or second for first, second in _CODE_SPAN.findall(text)]
         spans += _CALL_SPAN.findall(text) + _CODE_NAME.findall(text)
         words.update(word for span in spans for word in _WORD.findall(span))
-        texts.update(part for found in _QUOTED_SPAN.findall(text) for part in found if part)
+        texts.update(part for groups in _QUOTED_SPAN.findall(text) for part in groups if part)
         texts.update(spans)
         numbers.update(_NUMBER.findall(text))
         paths.update(_PATH.findall(text))
@@ -238,16 +238,16 @@ class CodeMasker:
 
     def mask_patch_line(self, sign: str, line: str, base_known: bool) -> str:
         """One line of a patch; what a removed one opens is not open after it."""
-        kept, count = self.open_text, len(self.hidden)
+        open_before, count = self.open_text, len(self.hidden)
         if sign == "-":
             self.open_text = self.open_before
-        shown = self.mask_line(line)
+        masked = self.mask_line(line)
         if sign == "-":
-            self.open_text, self.open_before = kept, self.open_text
+            self.open_text, self.open_before = open_before, self.open_text
         elif sign == " ":
             self.open_before = self.open_text
         if sign == "+" or not base_known:
-            return shown
+            return masked
         del self.hidden[count:]
         if self._spoken:
             self._spoken[-1] = frozenset()  # what the base says is not said by the author
@@ -266,10 +266,10 @@ class CodeMasker:
             parts.append(TEXT_LINE if line[:at].strip() else "")
         while at < len(line):
             at = self._mask_token(line, at, parts)
-        shown = _WORDS_IN_A_ROW.sub(_hide_prose, _shorten_runs("".join(parts))).rstrip()
+        masked = _WORDS_IN_A_ROW.sub(_hide_prose, _shorten_runs("".join(parts))).rstrip()
         if not self._keep:
-            shown = _VALUES_IN_A_ROW.sub(lambda run: self._placeholder("values", run[0]), shown)
-        return TEXT_LINE if _SIGNS_ALONE.fullmatch(shown) else shown
+            masked = _VALUES_IN_A_ROW.sub(lambda run: self._placeholder("values", run[0]), masked)
+        return TEXT_LINE if _SIGNS_ALONE.fullmatch(masked) else masked
 
     def _mask_token(self, line: str, at: int, parts: list[str]) -> int:
         if line[at] not in _TEXT_STARTS:
@@ -308,19 +308,19 @@ class CodeMasker:
         return "#" if starts and self.suffix not in _SLASH_COMMENTS else None
 
     def _mask_string(self, line: str, at: int, quote: str, parts: list[str]) -> int:
-        found = _STRING_END[quote].match(line, at + len(quote))
-        if found is None:
+        match = _STRING_END[quote].match(line, at + len(quote))
+        if match is None:
             text, stop = line[at + len(quote) :], len(line)
             if len(quote) == 3 or quote == "`":
                 self.open_text = quote
         else:
-            text, stop = line[at + len(quote) : found.start(1)], found.end()
+            text, stop = line[at + len(quote) : match.start(1)], match.end()
         self.seen_texts.add(text)
-        shown = text
+        masked = text
         if not self._keep and text not in self.known.texts and re.search(r"[^\W_]|\\|[^ -~]", text):
             self.hidden.append(text)
-            shown = self._placeholder("text", text)
-        parts.append(f"{quote}{shown[:60]}{quote if found else ''}")
+            masked = self._placeholder("text", text)
+        parts.append(f"{quote}{masked[:60]}{quote if match else ''}")
         return stop
 
     def _close_text(self, line: str, at: int) -> int:
@@ -330,8 +330,8 @@ class CodeMasker:
             stop = line.find(end, at)
             stop = -1 if stop < 0 else stop + len(end)
         else:
-            found = _STRING_END[opened].match(line, at)
-            stop = found.end() if found else -1
+            match = _STRING_END[opened].match(line, at)
+            stop = match.end() if match else -1
         self.hidden.append(line[at : len(line) if stop < 0 else stop].strip())
         if stop < 0:
             return len(line)
@@ -395,8 +395,8 @@ class CodeMasker:
         ending = f".{suffix}" if suffix in CODE_SUFFIXES | PROSE_SUFFIXES else ""
         if stem.endswith((".test", ".spec")):
             stem, ending = stem[:-5], f".test{ending}"
-        shown = [self._mask_path_part(folder) for folder in folders[-8:]]
-        return "/".join([*shown, self._mask_path_part(stem) + ending])
+        masked = [self._mask_path_part(folder) for folder in folders[-8:]]
+        return "/".join([*masked, self._mask_path_part(stem) + ending])
 
     def _mask_path_part(self, part: str) -> str:
         if part in PATH_WORDS or part in self.known.words or self._is_put_together(part):
@@ -427,9 +427,9 @@ _VALUES_IN_A_ROW = compile_lazily(
 _WORDS_IN_A_ROW = compile_lazily(r"(?<![\w.])[^\W\d]\w*(?: +[^\W\d]\w*){2,}")
 
 
-def _hide_prose(found: re.Match[str]) -> str:
+def _hide_prose(match: re.Match[str]) -> str:
     """Three names in a row with nothing between them are no code, whatever they are."""
-    runs = groupby(found[0].split(), key=KEYWORDS.__contains__)
+    runs = groupby(match[0].split(), key=KEYWORDS.__contains__)
     return " ".join(
         TEXT_LINE if not keywords and len(words) > 2 else " ".join(words)
         for keywords, words in ((keywords, list(words)) for keywords, words in runs)
@@ -450,8 +450,8 @@ _GIT_FACT = compile_lazily(r"^(?:new|deleted) file mode \d{6}$|^Binary files ")
 
 
 def _header_paths(line: str) -> Iterator[str]:
-    if (found := _HEADER_PATH.match(line)) is not None:
-        yield found[1].strip()
+    if (match := _HEADER_PATH.match(line)) is not None:
+        yield match[1].strip()
 
 
 def mask_patch(patch: str, known: KnownTexts, *, base_known: bool) -> tuple[str, CodeMasker]:
@@ -539,10 +539,10 @@ def mask_patch_lines(
 def _mask_header_path(path: str, masker: CodeMasker, trusted: bool) -> str:
     if trusted:
         return path
-    shown = masker.mask_path(path)
-    if shown != path:
+    masked = masker.mask_path(path)
+    if masked != path:
         masker.hidden.append(path)
-    return shown
+    return masked
 
 
 def _hunk_lines(lines: list[str], start: int, files: Collection[int]) -> Iterator[str]:

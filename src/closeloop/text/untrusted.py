@@ -131,8 +131,8 @@ class _RecordReader:
 
     def _wrong_type_error(self, error: str, path: str) -> BadInput:
         what, _, inner = error.partition(" - at `$")
-        wanted, _, bound = what.removeprefix("Expected `").split(",")[0].partition("`")
-        kinds = wanted.replace(" | null", "").split(" | ")
+        expected, _, bound = what.removeprefix("Expected `").split(",")[0].partition("`")
+        kinds = expected.replace(" | null", "").split(" | ")
         words = " or ".join(_TYPE_NAMES.get(word, word) for word in kinds) + bound
         if what.startswith("Expected `"):
             return BadInput(f"{self.file}: {path + inner.rstrip('`')!r} must be {words}.")
@@ -176,7 +176,7 @@ def make_visible(text: str) -> str:
     if text.isascii():
         return text.translate(_VISIBLE)
     # Of other text, translate would look at every character by itself.
-    return re.sub(_OBEYED_CLASS, lambda found: _VISIBLE[ord(found[0])], text)
+    return re.sub(_OBEYED_CLASS, lambda match: _VISIBLE[ord(match[0])], text)
 
 
 def visible_line(text: str) -> str:
@@ -255,8 +255,8 @@ def build_text_block(kind: str, text: str, most: int) -> TextBlock:
 def reveal_hidden_text(text: str) -> str:
     """With all that is invisible made visible, and all that models obey made plain text."""
     if not text.isascii():
-        text = re.sub(_INVISIBLE, lambda found: f"\\u{{{ord(found[0]):x}}}", text)
-    return _CONTROL_TOKEN.sub(lambda found: found[0] + "·", make_visible(text))
+        text = re.sub(_INVISIBLE, lambda match: f"\\u{{{ord(match[0]):x}}}", text)
+    return _CONTROL_TOKEN.sub(lambda match: match[0] + "·", make_visible(text))
 
 
 def draw_seal(blocks: Sequence[TextBlock] = (), seal: str | None = None) -> str:

@@ -69,11 +69,11 @@ def format_points(share: float, signed: bool = False) -> str:
 
 def format_points_estimate(value: float, low: float | None, high: float | None) -> str:
     """`+12 points (−5 to +29)`; without bounds where there are none."""
-    shown = format_points(value, signed=True)
+    points = format_points(value, signed=True)
     if low is None or high is None:
-        return shown
+        return points
     bounds = (format_points(one, signed=True).split()[0] for one in (low, high))
-    return f"{shown} ({' to '.join(bounds)})"
+    return f"{points} ({' to '.join(bounds)})"
 
 
 def format_dollars(amount: float) -> str:

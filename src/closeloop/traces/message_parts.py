@@ -106,19 +106,19 @@ def parse_message_parts(value: Any, role: PartRole, depth: int = 0) -> list[Mess
     return parts
 
 
-def _collect_parts(value: Any, role: PartRole, depth: int, found: list[MessagePart]) -> None:
+def _collect_parts(value: Any, role: PartRole, depth: int, parts: list[MessagePart]) -> None:
     if isinstance(value, str):
         value = unfold_json(value)
     if depth > MAX_NESTING:
         return
     if isinstance(value, str):
         if value and not value.isspace():
-            found += _parse_step_text(value, role, found)
+            parts += _parse_step_text(value, role, parts)
     elif isinstance(value, list):
         for one in value:
-            _collect_parts(one, role, depth + 1, found)
+            _collect_parts(one, role, depth + 1, parts)
     elif isinstance(value, dict):
-        _collect_message(value, role, depth, found)
+        _collect_message(value, role, depth, parts)
 
 
 def _plain_role(value: Mapping[str, Any]) -> str:
@@ -155,39 +155,39 @@ def id_text(value: Any) -> str | None:
 
 
 def _collect_message(
-    value: Mapping[str, Any], role: PartRole, depth: int, found: list[MessagePart]
+    value: Mapping[str, Any], role: PartRole, depth: int, parts: list[MessagePart]
 ) -> None:
     part = _parse_part(value, role)
     if part is not None:
         plain = part.kind == "text" and part.own is None
-        found += _parse_step_text(part.text, part.role, found) if plain else [part]
+        parts += _parse_step_text(part.text, part.role, parts) if plain else [part]
         return
     stated = _ROLES.get(_plain_role(value))
     content = unfold_json(value.get("parts") or value.get("content"))
     if stated is None:
         for name in _WRAPPER_KEYS:
             if (inner := value.get(name)) is not None:
-                _collect_parts(inner, "system" if name in _SYSTEM_KEYS else role, depth + 1, found)
+                _collect_parts(inner, "system" if name in _SYSTEM_KEYS else role, depth + 1, parts)
         if not isinstance(content, list | dict) and role == "user":
             # A content of which nobody says whose it is says nothing about the user.
             if content and (tool := clean_text(value.get("role"))):
-                found.append(MessagePart("tool", "result", text_or_json(content), tool))
+                parts.append(MessagePart("tool", "result", text_or_json(content), tool))
             content = None
     thoughts = (value.get("reasoning_content"), value.get("reasoning"))
-    found += [MessagePart("agent", "thought", one) for one in thoughts if isinstance(one, str)]
-    _collect_content(value, content, stated or role, depth, found)
+    parts += [MessagePart("agent", "thought", one) for one in thoughts if isinstance(one, str)]
+    _collect_content(value, content, stated or role, depth, parts)
     calls = value.get("tool_calls") or value.get("toolCalls")
     calls = calls or as_mapping(value.get("additional_kwargs")).get("tool_calls")
-    found += [
+    parts += [
         _parse_call(call, None) for call in as_list(unfold_json(calls)) if isinstance(call, dict)
     ]
 
 
 def _collect_content(
-    value: Mapping[str, Any], content: Any, role: PartRole, depth: int, found: list[MessagePart]
+    value: Mapping[str, Any], content: Any, role: PartRole, depth: int, parts: list[MessagePart]
 ) -> None:
     if role != "tool" or _holds_results(content):
-        _collect_parts(content, role, depth + 1, found)
+        _collect_parts(content, role, depth + 1, parts)
         return
     if isinstance(content, dict) and "parameters" in _function_fields(content):
         # LangChain tells of its tools as if they had spoken.
@@ -200,7 +200,7 @@ def _collect_content(
     if _plain_role(value) == "tool-response":
         words = _STEP_RESULT.sub("", words)
     call_id = id_text(value.get("tool_call_id") or value.get("id"))
-    found.append(
+    parts.append(
         MessagePart("tool", "result", words, name if isinstance(name, str) else None, call_id)
     )
 

@@ -77,7 +77,7 @@ class _SpanIds(NamedTuple):
 
 
 def _agent_span(
-    of: ExportSource, trace: Trace, lane: Lane, bare: OtelSpan, told: list[OtelSpan]
+    of: ExportSource, trace: Trace, lane: Lane, bare: OtelSpan, children: list[OtelSpan]
 ) -> OtelSpan:
     root = bare.parent is None
     name = source_agent(of, trace) if root else lane.agent
@@ -95,7 +95,7 @@ def _agent_span(
             attributes["gen_ai.system_instructions"] = _to_json_text(
                 [{"type": "text", "content": system}]
             )
-    times = [time for span in told for time in (span.start, span.end) if time]
+    times = [time for span in children for time in (span.start, span.end) if time]
     return msgspec.structs.replace(
         bare,
         name=f"invoke_agent {name}" if name else "invoke_agent",
@@ -219,7 +219,7 @@ class _SpanWriter:
         own: str,
         name: str,
         times: tuple[Any, Any],
-        given: dict[str, Any],
+        attributes: dict[str, Any],
         failed: bool | None = None,
     ) -> OtelSpan:
         return OtelSpan(
@@ -229,7 +229,7 @@ class _SpanWriter:
             name=name,
             start=times[0],
             end=times[1],
-            attributes=_drop_none(given),
+            attributes=_drop_none(attributes),
             failed=failed,
         )
 

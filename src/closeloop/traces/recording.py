@@ -42,9 +42,9 @@ def record(
 
 def recording() -> SessionRecording:
     """Return the innermost open recording, for code that is called inside it."""
-    if (found := _open_recording.get()) is None:
+    if (open_recording := _open_recording.get()) is None:
         raise BadInput("No recording is open: open one with closeloop.record().")
-    return found
+    return open_recording
 
 
 class SessionRecording:

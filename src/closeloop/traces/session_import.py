@@ -125,14 +125,14 @@ def without_garbage_collection() -> Iterator[None]:
 
 
 def read_recordings(
-    files: Sequence[RecordingFile], wish: SessionFilter, folder: str
+    files: Sequence[RecordingFile], session_filter: SessionFilter, folder: str
 ) -> list[FileOutcome]:
     """Every file, whatever happens: one that cannot be read is named, and the rest goes on."""
     with without_garbage_collection():
         outcomes = []
         for file in files:
             with _lock_large_file(file, folder):
-                outcomes.append(_read_recording(file, wish, folder))
+                outcomes.append(_read_recording(file, session_filter, folder))
     return outcomes
 
 
@@ -150,7 +150,7 @@ def _lock_large_file(file: RecordingFile, folder: str) -> Iterator[None]:
             ctypes.CDLL(None).malloc_trim(0)
 
 
-def _read_recording(file: RecordingFile, wish: SessionFilter, folder: str) -> FileOutcome:
+def _read_recording(file: RecordingFile, session_filter: SessionFilter, folder: str) -> FileOutcome:
     try:
         source = FileSource(Path(file.path))
         if not source.head:
@@ -168,7 +168,7 @@ def _read_recording(file: RecordingFile, wish: SessionFilter, folder: str) -> Fi
                 owner=str(owner),
                 count=FormatCounts(files=1),
             )
-        return _read_sessions(file, source, reader, wish, folder)
+        return _read_sessions(file, source, reader, session_filter, folder)
     except OSError as error:
         return FileOutcome(file=file, trouble=error.strerror or str(error))
     except Exception as error:  # a reader is a plug-in and may raise anything
@@ -189,7 +189,11 @@ def _describe_damage(source: FileSource) -> str | None:
 
 
 def _read_sessions(
-    file: RecordingFile, source: FileSource, reader: Reader, wish: SessionFilter, folder: str
+    file: RecordingFile,
+    source: FileSource,
+    reader: Reader,
+    session_filter: SessionFilter,
+    folder: str,
 ) -> FileOutcome:
     parts = [stat_recording(str(part)) for part in list_parts(reader, source)]
     packed_sessions: list[PackedSession] = []
@@ -202,7 +206,7 @@ def _read_sessions(
         source.skipped.room = MAX_SESSION_CHARS
         session, redactions = redact_record(raw_session)
         repo = repository_address(session.directory)
-        if not _matches_query(session, repo, file, wish):
+        if not _matches_query(session, repo, file, session_filter):
             unwanted += 1
             continue
         add_counts(redacted, redactions)
@@ -262,15 +266,15 @@ def pack_session(session: Session, repo: str | None, key: str) -> PackedSession:
 
 
 def _matches_query(
-    session: Session, repo: str | None, file: RecordingFile, wish: SessionFilter
+    session: Session, repo: str | None, file: RecordingFile, session_filter: SessionFilter
 ) -> bool:
-    if wish.since is not None:
+    if session_filter.since is not None:
         last = session.ended or session.started
-        if last is not None and last < wish.since:
+        if last is not None and last < session_filter.since:
             return False
-    if wish.repo is None or repo == wish.repo:
+    if session_filter.repo is None or repo == session_filter.repo:
         return True
-    inside = Path(session.directory or "/nowhere").is_relative_to(wish.repo)
+    inside = Path(session.directory or "/nowhere").is_relative_to(session_filter.repo)
     return session.directory is not None and inside
 
 
@@ -303,12 +307,12 @@ def add_counts(counts: dict[str, int], more: dict[str, int]) -> None:
         counts[name] = counts.get(name, 0) + number
 
 
-def _spill_sessions(kept: Sequence[PackedSession], name: str | None, folder: str) -> str:
+def _spill_sessions(sessions: Sequence[PackedSession], name: str | None, folder: str) -> str:
     if name is None:
         handle, name = tempfile.mkstemp(dir=folder)
         os.close(handle)
     with open(name, "ab") as file:  # noqa: PTH123
-        for each in kept:
+        for each in sessions:
             body = encode_record(each)
             file.write(len(body).to_bytes(8) + body)
     return name
@@ -429,10 +433,12 @@ OTLP_PREFIX = "otlp:"
 
 
 def find_changed_files(
-    found: Iterable[RecordingFile | UnreadablePath], buffer: ImportBuffer, wish: SessionFilter
+    entries: Iterable[RecordingFile | UnreadablePath],
+    buffer: ImportBuffer,
+    session_filter: SessionFilter,
 ) -> Iterator[RecordingFile]:
     """The files that the store does not know as they are now."""
-    files, versions = iter(found), _reader_versions()
+    files, versions = iter(entries), _reader_versions()
     while chunk := list(islice(files, LOOKUP_FILES)):
         for each in chunk:
             if isinstance(each, UnreadablePath):
@@ -442,7 +448,10 @@ def find_changed_files(
             [storable_path(file.path) for file in readable_files]
         )
         for file in readable_files:
-            if wish.since and datetime.fromtimestamp(file.changed / 1e9, UTC) < wish.since:
+            if (
+                session_filter.since
+                and datetime.fromtimestamp(file.changed / 1e9, UTC) < session_filter.since
+            ):
                 buffer.unwanted += 1
             elif (row := known.get(storable_path(file.path))) is None or not _is_unchanged(
                 file, row, versions
@@ -472,7 +481,7 @@ def _reader_versions() -> ReaderVersions:
 
 
 def read_changed_files(
-    files: Iterable[RecordingFile], wish: SessionFilter, jobs: int
+    files: Iterable[RecordingFile], session_filter: SessionFilter, jobs: int
 ) -> Iterator[FileOutcome]:
     """Read files, `jobs` at once; a part that is new or has changed makes its whole recording new.
 
@@ -483,7 +492,7 @@ def read_changed_files(
     with without_garbage_collection(), tempfile.TemporaryDirectory() as folder:
         while True:
             owners: list[str] = []
-            for outcome in _read_batches(_split_batches(files), wish, jobs, folder):
+            for outcome in _read_batches(_split_batches(files), session_filter, jobs, folder):
                 path_hashes.add(hash(outcome.file.path))
                 if outcome.owner is not None:
                     owners.append(outcome.owner)
@@ -510,13 +519,13 @@ def _split_batches(files: Iterable[RecordingFile]) -> Iterator[FileBatch]:
 
 
 def _read_batches(
-    batches: Iterator[FileBatch], wish: SessionFilter, jobs: int, folder: str
+    batches: Iterator[FileBatch], session_filter: SessionFilter, jobs: int, folder: str
 ) -> Iterator[FileOutcome]:
     """Outcomes in the order of the files, so that two imports of the same save the same."""
     first_batches = list(islice(batches, 2))
     if jobs == 1 or len(first_batches) < 2:
         for batch in chain(first_batches, batches):
-            yield from read_recordings(batch, wish, folder)
+            yield from read_recordings(batch, session_filter, folder)
         return
     # New processes would look for modules in the current folder first, which is anybody's.
     os.environ["PYTHONSAFEPATH"] = "1"
@@ -527,7 +536,7 @@ def _read_batches(
         running: deque[Future[list[FileOutcome]]] = deque()
         try:
             for batch in chain(first_batches, batches):
-                running.append(pool.submit(read_recordings, batch, wish, folder))
+                running.append(pool.submit(read_recordings, batch, session_filter, folder))
                 if len(running) > 2 * jobs:
                     yield from running.popleft().result()
             while running:

@@ -170,9 +170,9 @@ def decode_json(content: bytes | str) -> Any:
         raise msgspec.DecodeError(str(error)) from error
 
 
-def _decode_leniently(told: str) -> Any:
+def _decode_leniently(text: str) -> Any:
     return json.loads(
-        told, parse_constant=_parse_constant, parse_float=_parse_float, parse_int=_parse_int
+        text, parse_constant=_parse_constant, parse_float=_parse_float, parse_int=_parse_int
     )
 
 
@@ -237,13 +237,13 @@ def text_or_json(value: Any) -> str:
 # Usage and content of messages, in the shapes that providers and agents give them.
 
 
-def uncached_input_tokens(asked: int | None, read: int | None, write: int | None) -> int | None:
+def uncached_input_tokens(total: int | None, read: int | None, write: int | None) -> int | None:
     """Input without what a cache gave or took, as far as the count had it in it."""
-    if asked is None:
+    if total is None:
         return None
     # Some clients count what the cache gave, and not what it took.
-    within = (cached for cached in ((read or 0) + (write or 0), read or 0) if cached <= asked)
-    return asked - next(within, 0)
+    within = (cached for cached in ((read or 0) + (write or 0), read or 0) if cached <= total)
+    return total - next(within, 0)
 
 
 def make_usage(
@@ -267,9 +267,9 @@ def make_usage(
     )
 
 
-def usage_from_openai(told: object, cost: object = None) -> Usage:
+def usage_from_openai(value: object, cost: object = None) -> Usage:
     """The usage block of a chat completion or of a response; nothing but zeros is not known."""
-    fields = as_mapping(told)
+    fields = as_mapping(value)
     input_tokens = _first_count(fields, "prompt_tokens", "input_tokens")
     output = _first_count(fields, "completion_tokens", "output_tokens")
     input_details = as_mapping(
@@ -295,9 +295,9 @@ def usage_from_openai(told: object, cost: object = None) -> Usage:
     )
 
 
-def _first_count(told: Mapping[str, Any], *names: str) -> int | None:
+def _first_count(fields: Mapping[str, Any], *names: str) -> int | None:
     for name in names:
-        if name in told and (number := as_count(told[name])) is not None:
+        if name in fields and (number := as_count(fields[name])) is not None:
             return number
     return None
 

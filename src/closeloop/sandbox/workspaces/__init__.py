@@ -365,12 +365,12 @@ async def run_setup(
     cage: WorkspaceSandbox,
     setup: Sequence[str],
     repo: str,
-    tell: Callable[[str], None] = lambda text: None,
+    report: Callable[[str], None] = lambda text: None,
 ) -> None:
     """BadInput with what a command that fails has said."""
     async with admit_suite():
         for number, command in enumerate(setup, 1):
-            tell(f"setting up, {number} of {len(setup)}: {command}")
+            report(f"setting up, {number} of {len(setup)}: {command}")
             ran = await cage.run(command, env=package_environment())
             if ran.exit_code != 0:
                 end_cause = ran.stopped or f"exit code {ran.exit_code}"
@@ -515,7 +515,7 @@ class WorkspacePool:
         setup: Sequence[str] = (),
         *,
         lends: bool = True,
-        tell: Callable[[str], None] = lambda text: None,
+        report: Callable[[str], None] = lambda text: None,
     ) -> WorkspaceBase:
         """The tree at a commit, set up: made once, whoever asks for it first.
 
@@ -524,7 +524,7 @@ class WorkspacePool:
         """
         cache = self._folders.cache
         name = build_base_key(repo, commit, setup, sandbox_root(self.sandbox))
-        order = BaseOrder(repo=repo, commit=commit, setup=tuple(setup), lends=lends, tell=tell)
+        order = BaseOrder(repo=repo, commit=commit, setup=tuple(setup), lends=lends, tell=report)
         prepared = load_base(cache / "bases" / name)
         if prepared is None:
             async with lock_path(cache / "locks" / name):

@@ -393,22 +393,22 @@ def _read_manifest_facts(folder: str, blob: str, name: str) -> Any:
     return None if names_itself else blob
 
 
-def _read_pyproject_facts(said: dict[str, Any]) -> Any:
+def _read_pyproject_facts(data: dict[str, Any]) -> Any:
     """Without the version, and without the settings of tools that install nothing."""
-    project = {key: value for key, value in said.get("project", {}).items() if key != "version"}
-    tools = {key: value for key, value in said.get("tool", {}).items() if key in _INSTALLING_TOOLS}
-    parts = (project, tools, said.get("build-system"), said.get("dependency-groups"))
+    project = {key: value for key, value in data.get("project", {}).items() if key != "version"}
+    tools = {key: value for key, value in data.get("tool", {}).items() if key in _INSTALLING_TOOLS}
+    parts = (project, tools, data.get("build-system"), data.get("dependency-groups"))
     return msgspec.json.encode(parts, order="deterministic").decode()
 
 
-def _read_package_facts(said: dict[str, Any]) -> Any:
-    scripts = said.get("scripts") or {}
+def _read_package_facts(data: dict[str, Any]) -> Any:
+    scripts = data.get("scripts") or {}
     if any("husky" not in scripts[name] for name in _INSTALL_SCRIPTS if name in scripts):
         return None
     environment_fields = {
-        key: said.get(key) for key in said if "ependenc" in key or key in ("engines", "type")
+        key: data.get(key) for key in data if "ependenc" in key or key in ("engines", "type")
     }
-    environment_fields["workspaces"] = said.get("workspaces")
+    environment_fields["workspaces"] = data.get("workspaces")
     return msgspec.json.encode(environment_fields, order="deterministic").decode()
 
 

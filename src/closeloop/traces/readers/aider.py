@@ -265,23 +265,23 @@ class _AiderChat:
 
     def _end_console(self) -> None:
         """What the console said otherwise, as one note; and which edits it says did not match."""
-        said, self.console = "\n".join(self.console), []
-        if not said.strip():
+        text, self.console = "\n".join(self.console), []
+        if not text.strip():
             return
-        if "failed to match!" in said:
-            self._mark_mismatches(said)
-        self.builder.add_note(said, "error" if _PROVIDER_ERROR.match(said) else "console")
+        if "failed to match!" in text:
+            self._mark_mismatches(text)
+        self.builder.add_note(text, "error" if _PROVIDER_ERROR.match(text) else "console")
 
     def _add_failed_check(self, stated: re.Pattern[str], otherwise: str) -> None:
         """A check that Aider ran and that failed; newer versions do not keep a test's output.
 
         It only asks whether to fix errors where the exit code was not 0, whatever it was.
         """
-        said, self.console, self.untested = "\n".join(self.console).strip(), [], False
-        command, code = stated.search(said), _RETURN_CODE.search(said)
+        text, self.console, self.untested = "\n".join(self.console).strip(), [], False
+        command, code = stated.search(text), _RETURN_CODE.search(text)
         self.builder.finish(
             self.builder.add_command(command[1].strip() if command else otherwise),
-            output=self.builder.truncate_text(said),
+            output=self.builder.truncate_text(text),
             exit_code=int(code[1]) if code and int(code[1]) else 1,
             exit_from="parsed",
         )
@@ -345,12 +345,12 @@ class _AiderChat:
                 self.builder.update_event(edit, ok=False, error=self.builder.truncate_text(why))
         self.pending = [edit for edit in self.pending if edit.path != path]
 
-    def _mark_mismatches(self, said: str) -> None:
-        wanted = {_strip_line_ends(block.before) for block in parse_edit_blocks(said)}
-        others = "applied successfully" in said
+    def _mark_mismatches(self, text: str) -> None:
+        wanted = {_strip_line_ends(block.before) for block in parse_edit_blocks(text)}
+        others = "applied successfully" in text
         for edit in self.pending:
             if _strip_line_ends(edit.before or "") in wanted:
-                self.builder.update_event(edit, ok=False, error=self.builder.truncate_text(said))
+                self.builder.update_event(edit, ok=False, error=self.builder.truncate_text(text))
             elif others:
                 self.builder.update_event(edit, ok=True)
         self.pending = []

@@ -109,22 +109,22 @@ class AtifStepReader:
         self._pair_results(step, [])
 
     def _add_system_message(self, step: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-        said = atif_content_text(step.get("message"))
+        text = atif_content_text(step.get("message"))
         at = time_from_text(step.get("timestamp"))
         first = self.lane == ROOT_LANE and self.run.system is None and not self.run.asked
         managed = as_mapping(as_mapping(step.get("extra")).get("context_management"))
         if first and not own and self.turn is None:
-            self.run.system = self.builder.truncate_text(said)
+            self.run.system = self.builder.truncate_text(text)
         elif managed:
             about = clean_text(managed.get("type")) or "context management"
-            self.builder.add_note(said, about=about, lane=self.lane, at=at)
-        elif said or own:
+            self.builder.add_note(text, about=about, lane=self.lane, at=at)
+        elif text or own:
             event = Message(
                 number=self.builder.next_number,
                 lane=self.lane,
                 at=at,
                 role="system",
-                text=self.builder.truncate_text(said),
+                text=self.builder.truncate_text(text),
             )
             self._restore_event(event, own)
         self._pair_results(step, [])
@@ -148,16 +148,16 @@ class AtifStepReader:
             self.builder.add(restore_event(thought_event, own.get("thought")))
         self.thought = thought
         calls = [call for call in as_list(step.get("tool_calls")) if isinstance(call, dict)]
-        said = atif_content_text(step.get("message"))
-        if (said and not _is_placeholder_text(said, calls)) or "message" in own:
+        text = atif_content_text(step.get("message"))
+        if (text and not _is_placeholder_text(text, calls)) or "message" in own:
             message = Message(
                 number=self.builder.next_number,
                 **base,
                 role="agent",
-                text=self.builder.truncate_text(said),
+                text=self.builder.truncate_text(text),
             )
             self.builder.add(restore_event(message, own.get("message")))
-        events = [self._add_call(call, base, said) for call in calls]
+        events = [self._add_call(call, base, text) for call in calls]
         self._pair_results(step, events)
         for event, call in zip(events, calls, strict=True):
             own_fields = as_mapping(call.get("extra")).get(EXPORT_KEY)
@@ -189,14 +189,14 @@ class AtifStepReader:
             self.builder.models[model] += 1
         return True
 
-    def _add_call(self, call: Mapping[str, Any], base: Mapping[str, Any], said: str) -> AnyEvent:
+    def _add_call(self, call: Mapping[str, Any], base: Mapping[str, Any], text: str) -> AnyEvent:
         tool = clean_text(call.get("function_name")) or "unknown"
         origin = CallOrigin(
             number=self.builder.next_number, **base, call=clean_text(call.get("tool_call_id"))
         )
         call_arguments = storable_arguments(call.get("arguments"), self.run.source.skipped)
         if tool == "mark_task_complete":
-            return self._add_claim(origin, said)
+            return self._add_claim(origin, text)
         if call_arguments and isinstance(call_arguments.get("keystrokes"), str):
             typed = Command(
                 number=self.builder.next_number,
@@ -207,12 +207,12 @@ class AtifStepReader:
             return self.builder.add(typed)
         return self.builder.add(event_from_call(tool, call_arguments, origin))
 
-    def _add_claim(self, origin: CallOrigin, said: str) -> AnyEvent:
+    def _add_claim(self, origin: CallOrigin, text: str) -> AnyEvent:
         """The step's message says that the work is done; without one, an empty one does."""
         last = self.builder.events[-1] if self.builder.events else None
-        if isinstance(last, Message) and last.text == said and last.turn == origin.turn:
+        if isinstance(last, Message) and last.text == text and last.turn == origin.turn:
             return self.builder.finish(last, intent="claim", call=origin.call)
-        claim = Message(**msgspec.structs.asdict(origin), role="agent", text=said, intent="claim")
+        claim = Message(**msgspec.structs.asdict(origin), role="agent", text=text, intent="claim")
         return self.builder.add(claim)
 
     def _pair_results(self, step: Mapping[str, Any], events: list[AnyEvent]) -> None:
@@ -231,9 +231,9 @@ class AtifStepReader:
                 event = self.builder.find_open_call(self.lane, call_id)
             if event is not None:
                 event = self._finish_call(event, result, step, alone=len(events) == 1)
-            elif said := atif_content_text(result.get("content")):
+            elif text := atif_content_text(result.get("content")):
                 at = time_from_text(step.get("timestamp"))
-                self.builder.add_note(said, "observation", lane=self.lane, at=at)
+                self.builder.add_note(text, "observation", lane=self.lane, at=at)
             self._join_subagents(event, result)
 
     def _finish_call(
@@ -301,14 +301,14 @@ def _brief_and_report(trajectory: Mapping[str, Any]) -> tuple[str, str]:
     return brief, report
 
 
-def _is_placeholder_text(said: str, calls: Sequence[Mapping[str, Any]]) -> bool:
+def _is_placeholder_text(text: str, calls: Sequence[Mapping[str, Any]]) -> bool:
     """Whether a message is only what Harbor's converters write where the agent said nothing."""
     if not calls:
         return False
-    if said in ("(no assistant text)", "(tool use)", "(tool calls)"):
+    if text in ("(no assistant text)", "(tool use)", "(tool calls)"):
         return True
     tools = [(call.get("function_name"), call.get("tool_call_id")) for call in calls]
-    plain = said.removesuffix(" (no result)")
+    plain = text.removesuffix(" (no result)")
     return any(plain in (f"Executed {tool}", f"Executed {tool} {key}") for tool, key in tools)
 
 
@@ -599,6 +599,6 @@ class AtifSession:
         return lane
 
 
-def _first_text(given: Mapping[str, Any], several: str, one: str) -> str | None:
-    listed = as_list(given.get(several))
-    return clean_text(listed[0]) if listed else clean_text(given.get(one))
+def _first_text(fields: Mapping[str, Any], several: str, one: str) -> str | None:
+    listed = as_list(fields.get(several))
+    return clean_text(listed[0]) if listed else clean_text(fields.get(one))

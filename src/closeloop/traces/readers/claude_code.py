@@ -112,18 +112,20 @@ class ClaudeSession:
             self.talk.add_unknown(kind, record, ROOT_LANE, at)
         if has_id:
             self.after[str(uuid)] = len(self.talk.builder.events)
-            for given, early in self._early.pop(str(uuid), ()):
-                self._add_message(given, early, self.talk.record_time(early.get("timestamp")))
+            for given_lane, early in self._early.pop(str(uuid), ()):
+                self._add_message(given_lane, early, self.talk.record_time(early.get("timestamp")))
 
-    def _add_message(self, given: str | None, record: dict[str, Any], at: datetime | None) -> None:
+    def _add_message(
+        self, given_lane: str | None, record: dict[str, Any], at: datetime | None
+    ) -> None:
         if isinstance(record.get("forkedFrom"), dict):
             # A copy: the session it was copied from tells of it.
             origin = truncate_middle(str(record["forkedFrom"].get("sessionId")), most=200)
             if self.links.setdefault("forked from", origin) == origin and not self.after:
                 self.talk.add_note(f"Goes on from a copy of session {origin}.", "fork", at=at)
             return
-        lane = self._lane_of_record(given, record)
-        if lane in self.files and given is None:
+        lane = self._lane_of_record(given_lane, record)
+        if lane in self.files and given_lane is None:
             return
         self._read_metadata(record)
         parent, message = record.get("parentUuid"), record.get("message")
@@ -139,7 +141,7 @@ class ClaudeSession:
         unseen = isinstance(parent, str) and parent not in self.after
         has_room = unseen and sum(map(len, self._early.values())) < _MAX_NEARBY_RECORDS
         if has_room and self._is_orphan_result(lane, message):
-            self._early.setdefault(str(parent), []).append((given, record))
+            self._early.setdefault(str(parent), []).append((given_lane, record))
             return
         if isinstance(parent, str) and _is_prompt(record):
             if parent in self._answered and parent in self.after:
@@ -177,10 +179,10 @@ class ClaudeSession:
         if isinstance(release, str):
             self._release = release
 
-    def _lane_of_record(self, given: str | None, record: dict[str, Any]) -> str:
+    def _lane_of_record(self, given_lane: str | None, record: dict[str, Any]) -> str:
         """Sub-agents have a file, an id, or (oldest) only a chain of records in the same file."""
-        if given is not None:
-            return self.talk.open_lane(given)
+        if given_lane is not None:
+            return self.talk.open_lane(given_lane)
         if record.get("isSidechain") is not True:
             return ROOT_LANE
         agent, uuid = record.get("agentId"), str(record.get("uuid"))
@@ -333,10 +335,10 @@ class ClaudeSession:
 
     def _add_leftovers(self) -> None:
         self._flush_steering()
-        for given, record in (one for early in self._early.values() for one in early):
+        for given_lane, record in (one for early in self._early.values() for one in early):
             at, lane = (
                 self.talk.record_time(record.get("timestamp")),
-                self._lane_of_record(given, record),
+                self._lane_of_record(given_lane, record),
             )
             self.talk.add_user_record(lane, record, record.get("toolUseResult"), at)
         for title, leaf in self._titles:

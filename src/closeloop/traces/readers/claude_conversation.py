@@ -95,8 +95,8 @@ class ClaudeToolResult(Record):
             return None
         if not self.plain_text.startswith(_REJECTION_PREFIXES):
             return None
-        said = _REJECTION_REASON.search(self.plain_text)
-        return said[1].strip() if said else self.plain_text.partition(".")[0] + "."
+        match = _REJECTION_REASON.search(self.plain_text)
+        return match[1].strip() if match else self.plain_text.partition(".")[0] + "."
 
     @property
     def background_task_id(self) -> str | None:
@@ -202,11 +202,14 @@ def patch_from_hunks(hunks: Any) -> str | None:
     return "\n".join(lines) or None
 
 
-def with_line_range(event: AnyEvent, given: Mapping[str, Any] | None) -> AnyEvent:
+def with_line_range(event: AnyEvent, arguments: Mapping[str, Any] | None) -> AnyEvent:
     """A read with the lines that it asks for: all that is known of one that fails."""
-    if not isinstance(event, Read) or not given:
+    if not isinstance(event, Read) or not arguments:
         return event
-    first, most = non_negative_int(given.get("offset")), non_negative_int(given.get("limit"))
+    first, most = (
+        non_negative_int(arguments.get("offset")),
+        non_negative_int(arguments.get("limit")),
+    )
     last = None if most is None else (first or 1) + most - 1
     return replace(event, first_line=first, last_line=last)
 
@@ -275,12 +278,12 @@ def format_user_answers(fields: Any) -> str | None:
 
 
 def usage_from_claude(
-    given: dict[str, Any], output: int | None, cost: float | None = None
+    usage_fields: dict[str, Any], output: int | None, cost: float | None = None
 ) -> Usage:
     """Tokens of one message. A provider that says 0 for everything has not counted."""
-    fresh = non_negative_int(given.get("input_tokens"))
-    read = non_negative_int(given.get("cache_read_input_tokens"))
-    written = non_negative_int(given.get("cache_creation_input_tokens"))
+    fresh = non_negative_int(usage_fields.get("input_tokens"))
+    read = non_negative_int(usage_fields.get("cache_read_input_tokens"))
+    written = non_negative_int(usage_fields.get("cache_creation_input_tokens"))
     if not (fresh or read or written):
         fresh = read = written = None
     return make_usage(fresh, output or None, read=read, write=written, cost=cost or None)

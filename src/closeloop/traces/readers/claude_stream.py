@@ -154,10 +154,10 @@ class _ClaudeStream:
         elif isinstance(usage, dict) and isinstance(delta, dict) and lane in self._starts:
             message = self._starts.pop(lane)
             before = message.get("usage")
-            counted = {**(before if isinstance(before, dict) else {}), **usage}
+            total_usage = {**(before if isinstance(before, dict) else {}), **usage}
             reason = delta.get("stop_reason")
             self.talk.add_turn(
-                lane, {**message, "usage": counted, "stop_reason": reason}, None, None
+                lane, {**message, "usage": total_usage, "stop_reason": reason}, None, None
             )
 
     def _add_system_record(self, lane: str, record: dict[str, Any], at: datetime | None) -> None:
@@ -260,12 +260,12 @@ def _run_usage(record: dict[str, Any]) -> Usage:
     ]
     usage = record.get("usage")
     if each:
-        counted = sum_usage(each)
+        total_usage = sum_usage(each)
     else:
         usage_fields = usage if isinstance(usage, dict) else {}
-        counted = usage_from_claude(
+        total_usage = usage_from_claude(
             usage_fields, non_negative_int(usage_fields.get("output_tokens"))
         )
     if cost is None:
-        return counted
-    return msgspec.structs.replace(counted, cost=float(cost), cost_from="reported")
+        return total_usage
+    return msgspec.structs.replace(total_usage, cost=float(cost), cost_from="reported")

@@ -86,9 +86,9 @@ def _has_client_marks(message: Mapping[str, Any]) -> bool:
     if isinstance(message["content"], str):
         words = [message["content"]]
     return any(
-        said.startswith(("<task>\n", "<environment_details>"))
-        or (said.startswith("<user_message>\n") and as_count(message.get("ts")) is not None)
-        for said in words
+        text.startswith(("<task>\n", "<environment_details>"))
+        or (text.startswith("<user_message>\n") and as_count(message.get("ts")) is not None)
+        for text in words
     )
 
 
@@ -278,8 +278,8 @@ def _scan_families(folder: Path, changed: int) -> ClineFamily:
     """By what the small files say, and else by the words: a sub-task begins with its brief."""
     names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())[:_MAX_FOLDERS]
     tasks = [task for one in names if ((task := folder / one) / CONVERSATION).is_file()]
-    begun = [found for task in tasks if (found := _read_beginning(task))]
-    sent = [found for task in tasks for found in _list_briefs(task)]
+    begun = [beginning for task in tasks if (beginning := _read_beginning(task))]
+    sent = [beginning for task in tasks for beginning in _list_briefs(task)]
     stated = {task: folder / above for task in tasks if (above := _stated_parent(task)) is not None}
     parents: dict[Path, Path] = {}
     briefs: dict[Path, list[tuple[str, Path]]] = {}
@@ -322,10 +322,10 @@ def _read_beginning(task: Path) -> tuple[int, str, Path] | None:
     except (OSError, ValueError, RecursionError):
         return None
     for block in as_list(as_mapping(first).get("content")):
-        said = as_text(as_mapping(block).get("text")) or ""
+        text = as_text(as_mapping(block).get("text")) or ""
         for tag in ("task", "user_message"):
-            if said.startswith(f"<{tag}>"):
-                words = said.removeprefix(f"<{tag}>").partition(f"</{tag}>")[0].strip()
+            if text.startswith(f"<{tag}>"):
+                words = text.removeprefix(f"<{tag}>").partition(f"</{tag}>")[0].strip()
                 return (as_count(as_mapping(first).get("ts")) or 0, words, task)
     return None
 
@@ -361,8 +361,8 @@ def _briefs_in_content(content: Any) -> Iterator[str]:
         block_fields = as_mapping(block)
         if block_fields.get("type") == "tool_use" and block_fields.get("name") == "new_task":
             yield (as_text(as_mapping(block_fields.get("input")).get("message")) or "").strip()
-        said = as_text(block_fields.get("text")) or ""
-        for segment in split_segments(said) if "<new_task>" in said else ():
+        text = as_text(block_fields.get("text")) or ""
+        for segment in split_segments(text) if "<new_task>" in text else ():
             if isinstance(segment, ClineCall) and segment.name == "new_task":
                 yield segment.parameters.get("message", "").strip()
 
@@ -415,7 +415,7 @@ def read_runtime_session(source: RecordingSource, reader: SessionBuilder) -> Ite
     about = as_mapping(source.beside(source.path.parent / f"{session_id}.json").document)
     about = about if is_session_info(about) else {}
     origin = as_mapping(document.get("origin"))
-    said = reader.mark_claim()
+    text = reader.mark_claim()
     ended, cause = _EXITS.get(str(about.get("status")), _FINISHED)
     system = as_text(document.get("system_prompt"))
     reader.record_time(time_from_text(about.get("started_at")))
@@ -427,7 +427,7 @@ def read_runtime_session(source: RecordingSource, reader: SessionBuilder) -> Ite
         system=reader.truncate_text(system) if system else None,
         exit=ended,
         cause=cause,
-        summary=telling.claim or said,
+        summary=telling.claim or text,
         directory=as_label(about.get("cwd")),
         parent=as_label(origin.get("parentThreadId")),
     )

@@ -359,11 +359,11 @@ class ClineViewRows:
             joined = words if words.startswith(known) else f"{known}\n{words}"
             builder.finish(event, output=self.telling.builder.truncate_text(joined))
 
-    def _add_tool_row(self, asked: Mapping[str, Any], at: datetime | None) -> None:
-        task_builder, name = self.telling, as_label(asked.get("tool")) or "unnamed"
+    def _add_tool_row(self, call_fields: Mapping[str, Any], at: datetime | None) -> None:
+        task_builder, name = self.telling, as_label(call_fields.get("tool")) or "unnamed"
         path, tool_fields = (
-            as_label(asked.get("path")),
-            storable_value(dict(asked), self.telling.builder.skipped),
+            as_label(call_fields.get("path")),
+            storable_value(dict(call_fields), self.telling.builder.skipped),
         )
         if name in _EDIT_ACTIONS and path:
             file_content = (
@@ -503,9 +503,9 @@ class ClineTaskLane:
             block_fields = as_mapping(block)
             match block_fields.get("type"):
                 case "text":
-                    said = as_text(block_fields.get("text")) or ""
-                    stopped = stopped or said.endswith(_INTERRUPTED_SUFFIX)
-                    self._add_agent_text(said.removesuffix(_INTERRUPTED_SUFFIX), turn, at)
+                    text = as_text(block_fields.get("text")) or ""
+                    stopped = stopped or text.endswith(_INTERRUPTED_SUFFIX)
+                    self._add_agent_text(text.removesuffix(_INTERRUPTED_SUFFIX), turn, at)
                 case "tool_use":
                     call_arguments = storable_arguments(
                         block_fields.get("input"), self.builder.skipped
@@ -544,13 +544,13 @@ class ClineTaskLane:
 
     def add_request_results(self, request: str, at: datetime | None) -> None:
         """Results of which only the row of the next request tells."""
-        for tool, said in cline_calls.split_request_results(request) if self.pending else ():
+        for tool, text in cline_calls.split_request_results(request) if self.pending else ():
             one = self._pop_pending_call(tool)
             event = self._pending_event(one) if one is not None else None
             if one is not None and event is not None and has_result(event) is False:
-                self._finish_call(one, said, at, None)
+                self._finish_call(one, text, at, None)
             elif isinstance(event, Command) and event.exit_code is None:
-                code = find_exit_code(said)
+                code = find_exit_code(text)
                 exit_from = None if code is None else "parsed"
                 self.builder.finish(event, exit_code=code, exit_from=exit_from)
 
@@ -591,7 +591,7 @@ class ClineTaskLane:
                     )
 
     def _add_call(
-        self, name: str, given: Any, turn: int, place: tuple[Any, Mapping[str, Any]]
+        self, name: str, arguments: Any, turn: int, place: tuple[Any, Mapping[str, Any]]
     ) -> None:
         at, block = place
         self.tools.add(name)
@@ -599,7 +599,7 @@ class ClineTaskLane:
         origin = CallOrigin(
             number=self.builder.next_number, lane=self.lane, turn=turn, at=at, call=call
         )
-        events = cline_calls.events_from_cline_call(name, given, origin)
+        events = cline_calls.events_from_cline_call(name, arguments, origin)
         for event in events:
             self.builder.add(event)
             if isinstance(event, Message) and event.intent == "claim":
@@ -651,26 +651,26 @@ class ClineTaskLane:
                 self.add_note(json_excerpt(block), f"unknown: {kind}"[:100], at)
         self._end_result(at)
 
-    def _add_user_text(self, said: str, at: datetime | None) -> None:
+    def _add_user_text(self, text: str, at: datetime | None) -> None:
         """One text of a message: the beginning or more of a result, or somebody's words."""
-        if said.startswith("<environment_details>"):
-            self._add_environment(said, at)
-        elif cline_calls.REMINDER.match(said):
+        if text.startswith("<environment_details>"):
+            self._add_environment(text, at)
+        elif cline_calls.REMINDER.match(text):
             self.builder.count_skip("a reminder of the client")
-        elif said.startswith("Files attached by the user:\n"):
-            self.add_note(said, "attachment", at)
-        elif (header := cline_calls.parse_result_header(said)) is not None:
+        elif text.startswith("Files attached by the user:\n"):
+            self.add_note(text, "attachment", at)
+        elif (header := cline_calls.parse_result_header(text)) is not None:
             self._end_result(at)
             self.current = self._pop_pending_call(header[0]) or _PendingCall(header[0], (), None)
-            self.words = [header[1] if self.current.numbers else said]
+            self.words = [header[1] if self.current.numbers else text]
         elif self.current is not None and not (
-            _NOT_EXECUTED.match(said) or _USER_TAGS.search(said[:2000])
+            _NOT_EXECUTED.match(text) or _USER_TAGS.search(text[:2000])
         ):
-            self.words.append(said)
+            self.words.append(text)
         else:
-            if self.current is not None and "denied this operation" in said[:200]:
-                self.words.append(said)
-            self._add_tagged_text(said, at, self.current.name if self.current else None)
+            if self.current is not None and "denied this operation" in text[:200]:
+                self.words.append(text)
+            self._add_tagged_text(text, at, self.current.name if self.current else None)
 
     def _end_result(self, at: datetime | None) -> None:
         """A result that came in pieces is whole."""
@@ -687,19 +687,19 @@ class ClineTaskLane:
                 return self.pending.pop(place)
         return None
 
-    def _add_result(self, told: Mapping[str, Any], at: datetime | None) -> None:
-        call = as_label(told.get("tool_use_id"))
+    def _add_result(self, record: Mapping[str, Any], at: datetime | None) -> None:
+        call = as_label(record.get("tool_use_id"))
         for place, one in enumerate(self.pending):
             if one.call == call:
                 self.pending.pop(place)
-                if results := parse_operation_results(told.get("content")):
+                if results := parse_operation_results(record.get("content")):
                     self._finish_operations(one, results)
                     return
-                error = told.get("is_error")
-                words = cline_calls.join_block_texts(told.get("content"))
+                error = record.get("is_error")
+                words = cline_calls.join_block_texts(record.get("content"))
                 self._finish_call(one, words, at, not error if isinstance(error, bool) else None)
                 return
-        self.add_note(json_excerpt(told), UNPAIRED_RESULT, at)
+        self.add_note(json_excerpt(record), UNPAIRED_RESULT, at)
 
     def _finish_operations(self, one: _PendingCall, done: Sequence[ClineOperationResult]) -> None:
         """What came of each thing that one call asked for."""
@@ -711,9 +711,9 @@ class ClineTaskLane:
     def _finish_call(
         self, one: _PendingCall, output: str, at: datetime | None, stated: bool | None
     ) -> None:
-        said = cline_calls.parse_cline_verdict(output)
-        if stated is not None and said.ok is None:
-            said = cline_calls.ClineVerdict(stated)
+        verdict = cline_calls.parse_cline_verdict(output)
+        if stated is not None and verdict.ok is None:
+            verdict = cline_calls.ClineVerdict(stated)
         output = self.builder.truncate_text(output)
         for number in one.numbers:
             event = self.builder.events[number - 1]
@@ -729,9 +729,11 @@ class ClineTaskLane:
                     ),
                 )
             else:
-                self.builder.finish(event, **cline_calls.cline_result_fields(event, output, said))
+                self.builder.finish(
+                    event, **cline_calls.cline_result_fields(event, output, verdict)
+                )
         event = self._pending_event(one)
-        if isinstance(event, Message) and said.ok is False and event.intent == "claim":
+        if isinstance(event, Message) and verdict.ok is False and event.intent == "claim":
             # The client did not let it stand.
             self.builder.finish(event, intent=None)
             self.claim = None
@@ -739,9 +741,9 @@ class ClineTaskLane:
             self._add_message(output, at, "answer")
         elif isinstance(event, Message):
             self._add_tagged_text(output, at, one.name)
-        elif said.feedback:
-            self._add_tagged_text(said.feedback, at, "denied" if said.denied else None)
-        elif said.denied and not _USER_TAGS.search(output):
+        elif verdict.feedback:
+            self._add_tagged_text(verdict.feedback, at, "denied" if verdict.denied else None)
+        elif verdict.denied and not _USER_TAGS.search(output):
             self.builder.add_incoming_message(output, lane=self.lane, at=at, intent="correction")
 
     def _add_report(self, event: Handoff, output: str) -> None:
@@ -750,10 +752,10 @@ class ClineTaskLane:
         words = output.partition("\n\nResult:\n")[2] or output
         self.builder.finish(event, report=words, ok=cline_calls.parse_cline_verdict(output).ok)
 
-    def _add_environment(self, said: str, at: datetime | None) -> None:
+    def _add_environment(self, text: str, at: datetime | None) -> None:
         """What the client adds to each message: of it, only changes of model and mode are kept."""
         self.builder.count_skip("environment details")
-        around = cline_calls.parse_environment(said)
+        around = cline_calls.parse_environment(text)
         self.model = around.model or self.model
         self.directory = self.directory or around.directory
         if around.mode:
@@ -762,48 +764,48 @@ class ClineTaskLane:
                 self.add_note(around.mode, "mode change", at)
             self.mode = around.mode
 
-    def _add_tagged_text(self, said: str, at: datetime | None, context: str | None) -> None:
+    def _add_tagged_text(self, text: str, at: datetime | None, context: str | None) -> None:
         """Words of the user, of a sub-task, or of the client in the user's name."""
-        if self._add_client_text(said, at):
+        if self._add_client_text(text, at):
             return
-        tagged_texts = list(_USER_TAGS.finditer(said))
+        tagged_texts = list(_USER_TAGS.finditer(text))
         if not tagged_texts:
-            if context in (None, "denied") and said.strip():
-                self._add_message(said.strip("\n"), at, "correction" if context else None)
+            if context in (None, "denied") and text.strip():
+                self._add_message(text.strip("\n"), at, "correction" if context else None)
             return
-        resumed = "New instructions for task continuation" in said[:200]
+        resumed = "New instructions for task continuation" in text[:200]
         handoff = self._find_open_handoff() if resumed else None
         if handoff is not None and self._is_report(handoff, tagged_texts[0][2]):
             self._add_report(handoff, self.builder.truncate_text(tagged_texts[0][2]))
             return
         for inner in tagged_texts:
             answer = inner[1] == "answer" or context == "ask_followup_question"
-            denied = "denied this operation" in said[:200]
+            denied = "denied this operation" in text[:200]
             refused = denied or context in ("denied", "attempt_completion")
             self._add_message(
                 inner[2], at, "answer" if answer else "correction" if refused else None
             )
 
-    def _add_client_text(self, said: str, at: datetime | None) -> bool:
+    def _add_client_text(self, text: str, at: datetime | None) -> bool:
         """Whether these are no words of the user's; what they mean is told."""
-        if said.startswith("[new_task completed] Result:") and (open_ := self._find_open_handoff()):
+        if text.startswith("[new_task completed] Result:") and (open_ := self._find_open_handoff()):
             self._add_report(
-                open_, self.builder.truncate_text(said.partition("Result:")[2].strip())
+                open_, self.builder.truncate_text(text.partition("Result:")[2].strip())
             )
             return True
-        if said.startswith("<task>"):
-            words = said.removeprefix("<task>").partition("</task>")[0]
+        if text.startswith("<task>"):
+            words = text.removeprefix("<task>").partition("</task>")[0]
             self._add_message(words.strip("\n"), at, None)
             return True
-        if (named := _NOT_EXECUTED.match(said)) and (one := self._pop_pending_call(named[1])):
-            self._finish_call(one, said, at, False)
+        if (named := _NOT_EXECUTED.match(text)) and (one := self._pop_pending_call(named[1])):
+            self._finish_call(one, text, at, False)
             return True
-        if said.startswith(("[ERROR]", "The tool execution failed")):
-            self.add_note(said, "error", at)
+        if text.startswith(("[ERROR]", "The tool execution failed")):
+            self.add_note(text, "error", at)
             return True
-        if said.startswith("[TASK RESUMPTION]"):
-            self.add_note(said.partition("\n")[0], "resumed", at)
-            return not _USER_TAGS.search(said)
+        if text.startswith("[TASK RESUMPTION]"):
+            self.add_note(text.partition("\n")[0], "resumed", at)
+            return not _USER_TAGS.search(text)
         return False
 
     def _find_open_handoff(self) -> Handoff | None:

@@ -110,8 +110,8 @@ class _CodexExecThread:
         self._plan: Any = None
         self._agents: dict[str, int] = {}
 
-    def add_record(self, kind: Any, told: Item, record: Any) -> None:
-        item = as_mapping(told.get("item"))
+    def add_record(self, kind: Any, fields: Item, record: Any) -> None:
+        item = as_mapping(fields.get("item"))
         if isinstance(kind, str) and kind.startswith("item."):
             self._add_item(item, ended=kind == "item.completed")
         elif kind == "turn.started":
@@ -120,18 +120,18 @@ class _CodexExecThread:
         elif kind == "turn.completed":
             self._running = False
             self._mark_claim()
-            usage = self._meter.usage_since_last(told.get("usage"), told.get("usage"))
+            usage = self._meter.usage_since_last(fields.get("usage"), fields.get("usage"))
             if usage is not None:
                 self._ensure_turn()
                 self.builder.add_turn(ROOT_LANE, Turn(usage=usage), str(self._turn))
         elif kind == "turn.failed":
             self._running = False
-            failure = self._message_text(as_mapping(told.get("error")), told)
+            failure = self._message_text(as_mapping(fields.get("error")), fields)
             self._failure = truncate_middle(failure)
             self.builder.add_note(failure, "turn failed")
         elif kind == "error":
             # Often only a connection that is tried again.
-            self.builder.add_note(self._message_text(told, told), "error")
+            self.builder.add_note(self._message_text(fields, fields), "error")
         else:
             self.builder.add_note(json_excerpt(record), f"unknown: {as_label(kind) or 'record'}")
 
@@ -325,8 +325,8 @@ class _CodexExecThread:
     def _find_open_call(self, item: Item) -> AnyEvent | None:
         return self.builder.find_open_call(ROOT_LANE, as_label(item.get("id")))
 
-    def _message_text(self, told: Item, record: Any) -> str:
-        message = told.get("message")
+    def _message_text(self, fields: Item, record: Any) -> str:
+        message = fields.get("message")
         return message if isinstance(message, str) else json_excerpt(record)
 
     def build_session(self, source: RecordingSource) -> Session:

@@ -313,10 +313,10 @@ def _origin_fields(origin: CallOrigin) -> dict[str, Any]:
     return {name: getattr(origin, name) for name in ("number", "lane", "turn", "at", "call")}
 
 
-def _brief_from_items(given: Mapping[str, Any]) -> str:
-    words = [as_mapping(one).get("text") for one in as_list(given.get("items"))]
+def _brief_from_items(fields: Mapping[str, Any]) -> str:
+    words = [as_mapping(one).get("text") for one in as_list(fields.get("items"))]
     brief = "\n".join(word for word in words if isinstance(word, str))
-    return brief or str(given.get("task_name") or "")
+    return brief or str(fields.get("task_name") or "")
 
 
 class CodexHandoffs:
@@ -400,10 +400,10 @@ class CodexTokenMeter:
         return usage_from_codex(difference)
 
 
-def _parse_counts(told: Any) -> TokenCounts | None:
-    if not isinstance(told, dict):
+def _parse_counts(record: Any) -> TokenCounts | None:
+    if not isinstance(record, dict):
         return None
-    numbers = map(told.get, _TOKEN_KEYS)
+    numbers = map(record.get, _TOKEN_KEYS)
     counts = tuple([one if type(one) is int and 0 <= one < _MAX_COUNT else None for one in numbers])
     return counts if counts != _NO_COUNTS else None
 
@@ -606,48 +606,50 @@ class CodexRollout:
     def ended_at(self) -> datetime | None:
         return time_from_text(self._ended)
 
-    def open_thread(self, told: RecordFields) -> None:
+    def open_thread(self, record: RecordFields) -> None:
         """A first line: of this thread, or of one whose history follows."""
         if not self.meta:
-            self.meta = dict(told)
-            self.forked = bool(told.get("forked_from_id")) or _own_start_ordinal(told) is not None
-        elif not self.begun and told.get("id") != self.meta.get("id"):
+            self.meta = dict(record)
+            self.forked = (
+                bool(record.get("forked_from_id")) or _own_start_ordinal(record) is not None
+            )
+        elif not self.begun and record.get("id") != self.meta.get("id"):
             self.forked = True
-            self.meta.setdefault("forked_from_id", told.get("id"))
+            self.meta.setdefault("forked_from_id", record.get("id"))
 
-    def is_inherited_record(self, record: RecordFields, kind: Any, told: RecordFields) -> bool:
+    def is_inherited_record(self, record: RecordFields, kind: Any, fields: RecordFields) -> bool:
         """Whether a record is another thread's, whose history this file repeats."""
-        self.forked = not self._is_own_record(record, kind, told)
+        self.forked = not self._is_own_record(record, kind, fields)
         if self.forked:
             self.inherited += 1
-            self._read_inherited_record(kind, told)
+            self._read_inherited_record(kind, fields)
         else:
             self._note_left_out()
         return self.forked
 
-    def _is_own_record(self, record: RecordFields, kind: Any, told: RecordFields) -> bool:
+    def _is_own_record(self, record: RecordFields, kind: Any, fields: RecordFields) -> bool:
         """Whether the thread's own records begin here."""
         start, place = _own_start_ordinal(self.meta), record.get("ordinal")
         if start is not None and isinstance(place, int):
             return place >= start
-        if kind != "turn_context" and told.get("type") not in ("task_started", "turn_started"):
+        if kind != "turn_context" and fields.get("type") not in ("task_started", "turn_started"):
             return not self._dated and (self._spawned or self._is_after_pause())
-        turn, thread = told.get("turn_id"), self.meta.get("id")
+        turn, thread = fields.get("turn_id"), self.meta.get("id")
         if isinstance(turn, str) and isinstance(thread, str) and len(turn) == len(thread):
             # Both are numbers that begin with the time when they were made.
             self._dated = True
             return turn > thread
         return self._spawned or self._is_after_pause()
 
-    def _read_inherited_record(self, kind: Any, told: RecordFields) -> None:
+    def _read_inherited_record(self, kind: Any, record: RecordFields) -> None:
         """What of another thread's records matters: its totals, and where it was left."""
-        if told.get("type") == "token_count":
-            info = as_mapping(told.get("info"))
+        if record.get("type") == "token_count":
+            info = as_mapping(record.get("info"))
             self.lane.skip_token_counts(info.get("total_token_usage"), info.get("last_token_usage"))
         elif kind == "token_usage_record":
-            self.lane.skip_token_counts(told.get("thread_token_usage"), told.get("usage"))
-        elif told.get("type") == "function_call_output":
-            self._spawned = content_text(told.get("output")).startswith(_SPAWNED_PREFIX)
+            self.lane.skip_token_counts(record.get("thread_token_usage"), record.get("usage"))
+        elif record.get("type") == "function_call_output":
+            self._spawned = content_text(record.get("output")).startswith(_SPAWNED_PREFIX)
 
     def _note_left_out(self) -> None:
         if self.inherited:

@@ -120,10 +120,10 @@ def _parse_js_string(written: str) -> str | None:
     return clean_unicode(value) if isinstance(value, str) else None
 
 
-def _escape_for_json(found: re.Match[str]) -> str:
-    if found[1] is None:
+def _escape_for_json(match: re.Match[str]) -> str:
+    if match[1] is None:
         return '\\"'
-    return found[1] if found[1] in "'`" else found[0]
+    return match[1] if match[1] in "'`" else match[0]
 
 
 def strip_script_header(output: str) -> str | None:
@@ -284,30 +284,30 @@ def _add_answer(lane: CodexLane, text: str) -> None:
     )
 
 
-def apply_command_end(lane: CodexLane, call: Any, told: Mapping[str, Any]) -> None:
+def apply_command_end(lane: CodexLane, call: Any, record: Mapping[str, Any]) -> None:
     """The end of a process, told by an event: for a call, or for a script's own."""
     group = lane.call_events(call)
-    told_output = told.get("aggregated_output") or told.get("stdout") or ""
+    told_output = record.get("aggregated_output") or record.get("stdout") or ""
     output = told_output if isinstance(told_output, str) else ""
-    if told.get("source") == "user_shell":
-        lane.add_note(f"{command_argument(told)}\n{output}", "the user's own command")
+    if record.get("source") == "user_shell":
+        lane.add_note(f"{command_argument(record)}\n{output}", "the user's own command")
         return
     if group is None:
-        directory = told.get("cwd")
+        directory = record.get("cwd")
         where = directory.removeprefix("file://") if isinstance(directory, str) else None
-        command = command_argument(told)
+        command = command_argument(record)
         if command is None:
-            lane.add_note(json_excerpt(told), "unknown: command")
+            lane.add_note(json_excerpt(record), "unknown: command")
             return
         group = find_script(lane, command)
         if group is None:
             group = lane.add_script_call("exec_command", {"cmd": command, "workdir": where}, call)
             lane.close_call(call)
-    code = as_exit_code(told.get("exit_code"))
+    code = as_exit_code(record.get("exit_code"))
     for number in group:
         event = lane.event_at(number)
         if isinstance(event, Command):
-            event_fields: dict[str, Any] = {"seconds": seconds_from_rust(told.get("duration"))}
+            event_fields: dict[str, Any] = {"seconds": seconds_from_rust(record.get("duration"))}
             if code is not None:
                 event_fields |= {"exit_code": code, "exit_from": "stated"}
             if event.output is None:
@@ -317,29 +317,29 @@ def apply_command_end(lane: CodexLane, call: Any, told: Mapping[str, Any]) -> No
                 lane.end_process(number, output if event.output is not None else None)
 
 
-def apply_patch_end(lane: CodexLane, call: Any, told: Mapping[str, Any]) -> None:
+def apply_patch_end(lane: CodexLane, call: Any, record: Mapping[str, Any]) -> None:
     """A patch that was applied or not, told by an event."""
     group = lane.call_events(call)
     if group is None:
-        group = lane.add_script_edits(tool_calls.files_in_changes(told.get("changes")), call)
-    ok = told.get("success")
+        group = lane.add_script_edits(tool_calls.files_in_changes(record.get("changes")), call)
+    ok = record.get("success")
     if not isinstance(ok, bool):
-        ok = {"completed": True, "failed": False, "declined": False}.get(str(told.get("status")))
-    error = told.get("stderr") if ok is False else None
+        ok = {"completed": True, "failed": False, "declined": False}.get(str(record.get("status")))
+    error = record.get("stderr") if ok is False else None
     for number in group:
         event = lane.event_at(number)
         if isinstance(event, Edit):
-            said = lane.builder.truncate_text(error) if isinstance(error, str) and error else None
-            lane.builder.finish(event, ok=ok, error=said)
+            text = lane.builder.truncate_text(error) if isinstance(error, str) and error else None
+            lane.builder.finish(event, ok=ok, error=text)
 
 
-def apply_tool_end(lane: CodexLane, call: Any, told: Mapping[str, Any]) -> None:
+def apply_tool_end(lane: CodexLane, call: Any, record: Mapping[str, Any]) -> None:
     """The end of a call to another server's tool, told by an event."""
     group = lane.call_events(call)
-    result = told.get("result") or told.get("error")
+    result = record.get("result") or record.get("error")
     if group is None:
-        server, tool = told.get("server"), str(told.get("tool") or "tool")
-        arguments = told.get("arguments")
+        server, tool = record.get("server"), str(record.get("tool") or "tool")
+        arguments = record.get("arguments")
         name = f"mcp__{server}__{tool}" if isinstance(server, str) else tool
         call_arguments = arguments if isinstance(arguments, dict) else None
         group = lane.add_script_call(name, call_arguments, call)
@@ -347,18 +347,18 @@ def apply_tool_end(lane: CodexLane, call: Any, told: Mapping[str, Any]) -> None:
     for number in group:
         event = lane.event_at(number)
         if isinstance(event, ToolUse):
-            event_fields: dict[str, Any] = {"ok": _tool_success(told, result)}
+            event_fields: dict[str, Any] = {"ok": _tool_success(record, result)}
             if event.output is None and (reply := mcp_reply_text(result)) is not None:
                 event_fields["output"] = lane.builder.truncate_text(reply)
             if event.seconds is None:
-                event_fields["seconds"] = seconds_from_rust(told.get("duration"))
+                event_fields["seconds"] = seconds_from_rust(record.get("duration"))
             lane.builder.finish(event, **event_fields)
 
 
-def _tool_success(told: Mapping[str, Any], result: Any) -> bool | None:
-    if told.get("error"):
+def _tool_success(record: Mapping[str, Any], result: Any) -> bool | None:
+    if record.get("error"):
         return False
-    if isinstance(success := told.get("success"), bool):
+    if isinstance(success := record.get("success"), bool):
         return success
     outcome = as_mapping(result)
     if "Err" in outcome:
@@ -367,7 +367,7 @@ def _tool_success(told: Mapping[str, Any], result: Any) -> bool | None:
     failed = inner.get("isError", inner.get("is_error"))
     if isinstance(failed, bool):
         return not failed
-    status = told.get("status")
+    status = record.get("status")
     return {"completed": True, "failed": False}.get(status) if isinstance(status, str) else None
 
 

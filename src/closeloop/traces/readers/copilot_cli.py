@@ -191,21 +191,21 @@ class _CopilotSession:
         self.model = as_label(data.get("selectedModel")) or self.model
 
     def add_system_prompt(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
-        said = as_text(data.get("content"))
-        if said is None:
+        text = as_text(data.get("content"))
+        if text is None:
             return
-        said = self.builder.truncate_text(said)
+        text = self.builder.truncate_text(text)
         if self.system is None:
-            self.system = said
-        elif self.system != said:
-            self.add_note(said, "system prompt", lane, at)
+            self.system = text
+        elif self.system != text:
+            self.add_note(text, "system prompt", lane, at)
 
     def add_user_message(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
-        said, origin = as_text(data.get("content")), as_text(data.get("source"))
-        if said is not None and origin not in (None, "user"):
-            self.add_note(said, f"added by {origin}"[:100], lane, at)
-        elif said is not None:
-            self.builder.add_incoming_message(self.builder.truncate_text(said), lane=lane, at=at)
+        text, origin = as_text(data.get("content")), as_text(data.get("source"))
+        if text is not None and origin not in (None, "user"):
+            self.add_note(text, f"added by {origin}"[:100], lane, at)
+        elif text is not None:
+            self.builder.add_incoming_message(self.builder.truncate_text(text), lane=lane, at=at)
         for attached in as_list(data.get("attachments")):
             self.add_note(json_excerpt(attached), "attachment", lane, at)
 
@@ -218,14 +218,14 @@ class _CopilotSession:
         turn = builder.add_turn(
             lane, Turn(usage=Usage(output_tokens=out), model=model, at=at), call
         )
-        thought, said = as_text(data.get("reasoningText")), as_text(data.get("content"))
+        thought, text = as_text(data.get("reasoningText")), as_text(data.get("content"))
         builder.add_thought(thought or "", lane=lane, turn=turn, at=at)
-        if said and said.strip():
+        if text and text.strip():
             if model:
-                builder.models[model] += len(said)
+                builder.models[model] += len(text)
             if lane == ROOT_LANE:
                 self.last = builder.next_number
-            builder.add_agent_message(said, lane=lane, turn=turn, at=at)
+            builder.add_agent_message(text, lane=lane, turn=turn, at=at)
         for request in as_list(data.get("toolRequests")):
             request_fields = as_mapping(request)
             self.add_call(
@@ -351,8 +351,8 @@ class _CopilotSession:
             self.ending = ("crashed", as_text(data.get("errorReason")))
 
     def add_claim(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
-        if said := as_text(data.get("summary")):
-            self.builder.add_agent_message(said, "claim", lane=lane, at=at)
+        if text := as_text(data.get("summary")):
+            self.builder.add_agent_message(text, "claim", lane=lane, at=at)
 
     def add_permission_decision(
         self, data: Mapping[str, Any], lane: str, at: datetime | None
@@ -415,13 +415,13 @@ _HANDLERS: dict[str, _Handler] = {
 
 
 def events_from_copilot_call(
-    tool: str, given: dict[str, Any] | None, origin: CallOrigin
+    tool: str, arguments: dict[str, Any] | None, origin: CallOrigin
 ) -> list[AnyEvent]:
     """What a call starts; a patch may come as bare text, and be of several files."""
-    event = _event_from_call(tool, given, origin)
+    event = _event_from_call(tool, arguments, origin)
     files = []
     if tool == "apply_patch" and isinstance(event, ToolUse):
-        files = files_in_patch(as_text(as_mapping(given).get("input")) or "")
+        files = files_in_patch(as_text(as_mapping(arguments).get("input")) or "")
     place = msgspec.structs.asdict(origin)
     edits = [
         Edit(**place | {"number": number}, **file._asdict())
@@ -430,11 +430,13 @@ def events_from_copilot_call(
     return [*edits] or [event]
 
 
-def _event_from_call(tool: str, given: dict[str, Any] | None, origin: CallOrigin) -> AnyEvent:
-    event = event_from_call(tool, given, origin)
+def _event_from_call(tool: str, arguments: dict[str, Any] | None, origin: CallOrigin) -> AnyEvent:
+    event = event_from_call(tool, arguments, origin)
     if tool == "apply_patch" and isinstance(event, ToolUse):
         words = (
-            as_text(as_mapping(given).get("input")) or as_text(as_mapping(given).get("patch")) or ""
+            as_text(as_mapping(arguments).get("input"))
+            or as_text(as_mapping(arguments).get("patch"))
+            or ""
         )
         files = _PATCH_FILE.findall(words)
         if len(files) == 1:
@@ -444,7 +446,7 @@ def _event_from_call(tool: str, given: dict[str, Any] | None, origin: CallOrigin
                 call=origin.call, path=files[0][1].strip(),
                 action=actions.get(files[0][0], "change"), patch=words,  # type: ignore[arg-type]
             )  # fmt: skip
-    lines = as_mapping(given).get("view_range")
+    lines = as_mapping(arguments).get("view_range")
     if isinstance(event, Read) and isinstance(lines, list) and len(lines) == 2:
         first, last = as_count(lines[0]), as_count(lines[1])
         return msgspec.structs.replace(event, first_line=first, last_line=last)

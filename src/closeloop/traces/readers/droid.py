@@ -80,9 +80,9 @@ def _settings_path(source: RecordingSource) -> Path:
     return source.path.with_name(f"{source.path.stem}.settings.json")
 
 
-def _usage_from_settings(told: object) -> Usage:
+def _usage_from_settings(record: object) -> Usage:
     """What the whole session used: messages do not say."""
-    fields = as_mapping(told)
+    fields = as_mapping(record)
     return make_usage(
         as_count(fields.get("inputTokens")),
         as_count(fields.get("outputTokens")),

@@ -123,12 +123,12 @@ def _join_system_parts(payload: Mapping[str, Any]) -> str:
     """What a request says as the system, in the format of any provider."""
     gemini = as_mapping(payload.get("systemInstruction") or payload.get("system_instruction"))
     messages = payload.get("messages") or payload.get("input")
-    told = [
+    parts = [
         one.get("content")
         for one in (messages if isinstance(messages, list) else ())
         if isinstance(one, dict) and one.get("role") in ("system", "developer")
     ]
-    sources = (payload.get("system"), payload.get("instructions"), gemini.get("parts"), *told)
+    sources = (payload.get("system"), payload.get("instructions"), gemini.get("parts"), *parts)
     return "\n\n".join(filter(None, map(content_text, sources)))
 
 
@@ -197,9 +197,9 @@ class _ExchangeSession:
         ):
             lane.dialogue.add_reply_part(part, lane.name, exchange.at, number)
 
-    def _lane_of_request(self, payload: dict[str, Any], told: list[MessagePart]) -> _ExchangeLane:
+    def _lane_of_request(self, payload: dict[str, Any], parts: list[MessagePart]) -> _ExchangeLane:
         """The conversation that a request goes on with, by what it began with."""
-        first = next((part.text for part in told if part.role == "user"), "")
+        first = next((part.text for part in parts if part.role == "user"), "")
         key = (first, bool(payload.get("tools")))
         if key in self.lanes:
             return self.lanes[key]

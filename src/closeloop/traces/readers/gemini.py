@@ -81,9 +81,9 @@ def _part_text(part: object, thought: bool) -> str:
         return "" if thought else part
     if not isinstance(part, dict) or (part.get("thought") is True) is not thought:
         return ""
-    said = part.get("text")
-    if isinstance(said, str):
-        return said
+    text = part.get("text")
+    if isinstance(text, str):
+        return text
     for name in ("inlineData", "fileData"):
         if name in part:
             return f"[{as_mapping(part[name]).get('mimeType') or 'data'}]"
@@ -102,9 +102,9 @@ def iter_function_responses(content: object) -> Iterator[FunctionResponse]:
     for part in content_parts(content):
         response = part.get("functionResponse") if isinstance(part, dict) else None
         if isinstance(response, dict):
-            said, failed = parse_function_response(response.get("response"))
+            text, failed = parse_function_response(response.get("response"))
             yield FunctionResponse(
-                as_label(response.get("id")), as_label(response.get("name")), said, failed
+                as_label(response.get("id")), as_label(response.get("name")), text, failed
             )
 
 
@@ -125,14 +125,14 @@ def parse_function_response(response: object) -> tuple[str, bool]:
 
 
 def event_from_gemini_call(
-    called: str, given: dict[str, Any] | None, origin: CallOrigin
+    called: str, arguments: dict[str, Any] | None, origin: CallOrigin
 ) -> AnyEvent:
     """The event of a call, with the lines that a read asks for: `offset` counts from 0."""
-    event = event_from_call(called, given, origin)
-    if not isinstance(event, Read) or given is None:
+    event = event_from_call(called, arguments, origin)
+    if not isinstance(event, Read) or arguments is None:
         return event
-    first, last = as_count(given.get("start_line")), as_count(given.get("end_line"))
-    offset, limit = as_count(given.get("offset")), as_count(given.get("limit"))
+    first, last = as_count(arguments.get("start_line")), as_count(arguments.get("end_line"))
+    offset, limit = as_count(arguments.get("offset")), as_count(arguments.get("limit"))
     if offset is not None or limit is not None:
         first = (offset or 0) + 1
         last = None if limit is None else (offset or 0) + limit
@@ -155,9 +155,9 @@ def parse_shell_exit_code(output: str) -> int | None:
     return 0 if ended and not killed and body.startswith(_OUTPUT_PREFIXES) else None
 
 
-def usage_from_gemini(found: object, names: Mapping[str, str]) -> Usage:
+def usage_from_gemini(record: object, names: Mapping[str, str]) -> Usage:
     """Tokens, where they are more than a row of zeros; `names` are the file's for ours."""
-    counts = {name: as_count(as_mapping(found).get(theirs)) for name, theirs in names.items()}
+    counts = {name: as_count(as_mapping(record).get(theirs)) for name, theirs in names.items()}
     input_tokens, output_tokens = counts.get("input"), counts.get("output")
     if not input_tokens and not output_tokens:
         return Usage()
@@ -215,12 +215,12 @@ def _stop_reason(output: str, refused: bool) -> str | None:
     return "out of time" if output.startswith(_TIMED_OUT) else None
 
 
-def add_interrupt(builder: SessionBuilder, said: str, lane: str, at: datetime | None) -> None:
+def add_interrupt(builder: SessionBuilder, text: str, lane: str, at: datetime | None) -> None:
     """The user stops the agent, which each call it was at tells, and a notice once more."""
     near = islice(reversed(builder.events), _MAX_EVENTS_BACK)
     last = next((one for one in near if one.lane == lane and isinstance(one, Message)), None)
     if last is None or last.intent != "interrupt":
-        builder.add_incoming_message(said, lane=lane, at=at, intent="interrupt")
+        builder.add_incoming_message(text, lane=lane, at=at, intent="interrupt")
 
 
 def _user_answers(output: str) -> str:
@@ -391,16 +391,18 @@ class _GeminiLog:
         were = count_with_noun(gone, "message was", "messages were")
         self.entries.append(("rewind", f"{were} taken back, to before {target}."))
 
-    def _update_header(self, found: dict[str, Any]) -> None:
-        self.about |= {key: found[key] for key in _HEADER_KEYS & found.keys() if key != "messages"}
-        if isinstance(found.get("messages"), list):
+    def _update_header(self, record: dict[str, Any]) -> None:
+        self.about |= {
+            key: record[key] for key in _HEADER_KEYS & record.keys() if key != "messages"
+        }
+        if isinstance(record.get("messages"), list):
             self._apply_checkpoint(
-                [m for m in found["messages"] if isinstance(as_mapping(m).get("id"), str)]
+                [m for m in record["messages"] if isinstance(as_mapping(m).get("id"), str)]
             )
-        for key in found.keys() - _HEADER_KEYS:
+        for key in record.keys() - _HEADER_KEYS:
             known = key in ("summary", "memoryScratchpad")
-            said = found[key] if isinstance(found[key], str) else json_excerpt(found[key])
-            self.entries.append((key if known else f"unknown: {key}", said))
+            text = record[key] if isinstance(record[key], str) else json_excerpt(record[key])
+            self.entries.append((key if known else f"unknown: {key}", text))
 
     def _apply_checkpoint(self, messages: Sequence[dict[str, Any]]) -> None:
         """The history the model will see from now on: what leaves it happened all the same."""
@@ -409,12 +411,12 @@ class _GeminiLog:
         new = [message for message in messages if message["id"] not in self._places]
         self._order = [key for key in kept if key in self._places]
         if gone:
-            said = "\n".join(
+            text = "\n".join(
                 filter(None, (gemini_content_text(message.get("content")) for message in new))
             )
             left = f"{count_with_noun(len(gone), 'message')} left the context."
-            about = "compaction" if said else "context"
-            self.entries.append((about, f"{left}\n{said}" if said else left))
+            about = "compaction" if text else "context"
+            self.entries.append((about, f"{left}\n{text}" if text else left))
             self._places |= {message["id"]: len(self.entries) - 1 for message in new}
             self._order = list(kept)
             return
@@ -450,8 +452,8 @@ class _GeminiSession:
     def add_log(self, log: _GeminiLog, lane: str) -> None:
         for entry in log.entries:
             if isinstance(entry, tuple):
-                about, said = entry
-                self.builder.add_note(said, about, lane=lane)
+                about, text = entry
+                self.builder.add_note(text, about, lane=lane)
                 continue
             at = self.builder.record_time(time_from_text(entry.get("timestamp")))
             kind = entry.get("type")
@@ -487,25 +489,25 @@ class _GeminiSession:
             if event is not None:
                 output = self.builder.truncate_text(response.text)
                 finish_gemini_call(self.builder, event, output, not response.failed)
-        said = self.builder.truncate_text(gemini_content_text(content))
-        if not said.strip():
+        text = self.builder.truncate_text(gemini_content_text(content))
+        if not text.strip():
             return
-        own = said.startswith(_CLIENT_TEXT_PREFIXES)
-        if own and self.directory is None and (directory_match := _DIRECTORY.search(said)):
+        own = text.startswith(_CLIENT_TEXT_PREFIXES)
+        if own and self.directory is None and (directory_match := _DIRECTORY.search(text)):
             self.directory = directory_match[1].strip()
         self.builder.add_incoming_message(
-            said, lane=lane, at=at, own=own, asks=not said.startswith("/")
+            text, lane=lane, at=at, own=own, asks=not text.startswith("/")
         )
         self.fault = None
 
     def _add_notice(self, message: Mapping[str, Any], lane: str, at: datetime | None) -> None:
-        said, kind = gemini_content_text(message.get("content")), message["type"]
-        if said in ("Request cancelled.", "User cancelled the request."):
-            add_interrupt(self.builder, said, lane, at)
+        text, kind = gemini_content_text(message.get("content")), message["type"]
+        if text in ("Request cancelled.", "User cancelled the request."):
+            add_interrupt(self.builder, text, lane, at)
             return
         if kind == "error" and lane == ROOT_LANE:
-            self.fault = truncate_middle(said)
-        self.builder.add_note(said, kind, lane=lane, at=at)
+            self.fault = truncate_middle(text)
+        self.builder.add_note(text, kind, lane=lane, at=at)
 
     def _add_agent_message(
         self, message: Mapping[str, Any], lane: str, at: datetime | None
@@ -518,14 +520,14 @@ class _GeminiSession:
         turn = builder.add_turn(lane, Turn(usage=usage, model=model, at=at))
         content = message.get("content")
         thoughts = [_thought_text(one) for one in as_list(message.get("thoughts"))]
-        for said, when in thoughts or [(gemini_content_text(content, thought=True), None)]:
-            if said:
-                thought = self.builder.truncate_text(said)
+        for text, when in thoughts or [(gemini_content_text(content, thought=True), None)]:
+            if text:
+                thought = self.builder.truncate_text(text)
                 place: dict[str, Any] = {"number": builder.next_number, "lane": lane, "turn": turn}
                 builder.add(Thought(**place, at=when or at, text=thought))
-        if said := self.builder.truncate_text(gemini_content_text(content)):
+        if text := self.builder.truncate_text(gemini_content_text(content)):
             place = {"number": builder.next_number, "lane": lane, "turn": turn}
-            builder.add(Message(**place, at=at, role="agent", text=said))
+            builder.add(Message(**place, at=at, role="agent", text=text))
             self.fault = None if lane == ROOT_LANE else self.fault
         finished_calls = [
             call for call in as_list(message.get("toolCalls")) if isinstance(call, dict)
@@ -572,25 +574,25 @@ class _GeminiSession:
 
 def _thought_text(thought: object) -> tuple[str, datetime | None]:
     fields = as_mapping(thought)
-    said = [as_text(fields.get(key)) for key in ("subject", "description")]
-    return "\n".join(filter(None, said)), time_from_text(fields.get("timestamp"))
+    text = [as_text(fields.get(key)) for key in ("subject", "description")]
+    return "\n".join(filter(None, text)), time_from_text(fields.get("timestamp"))
 
 
 def _event_from_call(
-    called: str, given: dict[str, Any] | None, call: Mapping[str, Any], origin: CallOrigin
+    called: str, arguments: dict[str, Any] | None, call: Mapping[str, Any], origin: CallOrigin
 ) -> AnyEvent:
     """An agent's own tools: any of them may be a sub-agent, and one says that the work is done."""
-    if called == "complete_task" and given is not None:
-        result = given.get("result", given)
-        said = result.get("response") if isinstance(result, dict) else result
-        claim = said if isinstance(said, str) else json_excerpt(result)
+    if called == "complete_task" and arguments is not None:
+        result = arguments.get("result", arguments)
+        text = result.get("response") if isinstance(result, dict) else result
+        claim = text if isinstance(text, str) else json_excerpt(result)
         place = {key: getattr(origin, key) for key in ("number", "lane", "turn", "at", "call")}
         return Message(**place, role="agent", text=claim, intent="claim")
     if not _is_subagent_call(call):
-        return event_from_gemini_call(called, given, origin)
-    event = event_from_gemini_call("invoke_agent", given, origin)
+        return event_from_gemini_call(called, arguments, origin)
+    event = event_from_gemini_call("invoke_agent", arguments, origin)
     if not isinstance(event, Handoff):
-        brief = next((one for one in (given or {}).values() if isinstance(one, str)), "")
+        brief = next((one for one in (arguments or {}).values() if isinstance(one, str)), "")
         return Handoff(**msgspec.structs.asdict(origin), brief=brief)
     return event
 

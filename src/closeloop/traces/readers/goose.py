@@ -146,9 +146,9 @@ def _iter_stored_sessions(base: sqlite3.Connection, skipped: dict[str, int]) -> 
 
 
 def _load_recording(
-    base: sqlite3.Connection, found: Mapping[str, Any], lost: dict[str, int], session: str
+    base: sqlite3.Connection, record: Mapping[str, Any], lost: dict[str, int], session: str
 ) -> GooseRecording:
-    return GooseRecording(found[session], _load_messages(base, session, lost))
+    return GooseRecording(record[session], _load_messages(base, session, lost))
 
 
 def _load_messages(base: sqlite3.Connection, session: str, lost: dict[str, int]) -> list[Any]:
@@ -339,8 +339,8 @@ class GooseSession:
             self.builder.add_incoming_message(words, lane=lane, at=at, intent="answer")
 
 
-def _event_for_tool(tool: str, given: dict[str, Any] | None, origin: CallOrigin) -> AnyEvent:
-    fields = as_mapping(given)
+def _event_for_tool(tool: str, arguments: dict[str, Any] | None, origin: CallOrigin) -> AnyEvent:
+    fields = as_mapping(arguments)
     short_name = tool.rpartition("__")[2]
     if short_name == "text_editor" and fields.get("command") == "write":
         return event_from_call("write", fields, origin)
@@ -349,7 +349,7 @@ def _event_for_tool(tool: str, given: dict[str, Any] | None, origin: CallOrigin)
         return event_from_call("edit", renamed, origin)
     if short_name == "delegate" and "instructions" not in fields and as_text(fields.get("source")):
         return event_from_call("delegate", {**fields, "instructions": fields["source"]}, origin)
-    return event_from_call(tool, given, origin)
+    return event_from_call(tool, arguments, origin)
 
 
 def _exit_code_fields(output: str, structured: Mapping[str, Any]) -> dict[str, object]:

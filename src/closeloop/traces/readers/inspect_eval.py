@@ -272,10 +272,10 @@ class InspectSample:
         content, role = self._expand_attachments(message.get("content")), message.get("role")
         if role == "tool":
             error = as_mapping(self._expand_attachments(message.get("error")))
-            said = inspect_content_text(content) or text_or_json(error.get("message") or "")
+            text = inspect_content_text(content) or text_or_json(error.get("message") or "")
             call_id, ok = clean_text(message.get("tool_call_id")), False if error else None
             yield MessagePart(
-                "tool", "result", said, clean_text(message.get("function")), call_id, ok=ok
+                "tool", "result", text, clean_text(message.get("function")), call_id, ok=ok
             )
             return
         speaker = _ROLES.get(text_or_json(role), "user")
@@ -390,10 +390,10 @@ class InspectSample:
         elif kind == "approval" and event.get("decision") in ("reject", "terminate"):
             by_user = event.get("approver") == "human"
             # Its `message` is what the agent said with the call, not what was said to that.
-            said = self._to_text(event.get("explanation"))
+            text = self._to_text(event.get("explanation"))
             intent: Intent | None = "correction" if by_user else None
             self.builder.add_incoming_message(
-                said or "rejected", lane=lane, at=at, intent=intent, asks=False
+                text or "rejected", lane=lane, at=at, intent=intent, asks=False
             )
         elif kind == "interrupt" and event.get("source") == "user_cancel":
             self.builder.add_incoming_message("interrupted", lane=lane, at=at, intent="interrupt")

@@ -54,9 +54,9 @@ def _iter_rows(base: sqlite3.Connection) -> Iterator[tuple[object, Any]]:
 
 
 def _is_conversation(document: object) -> bool:
-    told = as_mapping(document)
-    history = told.get("history")
-    if not isinstance(told.get("conversation_id"), str) or not isinstance(history, list):
+    record = as_mapping(document)
+    history = record.get("history")
+    if not isinstance(record.get("conversation_id"), str) or not isinstance(history, list):
         return False
     first = as_mapping(next(iter(history), None))
     return "content" in as_mapping(first.get("user")) and "assistant" in first
@@ -139,8 +139,8 @@ class _KiroSession:
         self._log.add_message({"role": "user", "content": [answer]}, ok=ok)
 
     def _add_assistant(self, assistant: Mapping[str, Any]) -> None:
-        for kind, told in assistant.items():
-            fields = as_mapping(told)
+        for kind, record in assistant.items():
+            fields = as_mapping(record)
             if kind not in ("Response", "ToolUse"):
                 self.builder.add_note(json_excerpt(assistant), f"unknown: {kind}"[:100])
                 continue
@@ -149,8 +149,8 @@ class _KiroSession:
                  "input": one.get("args")}
                 for one in map(as_mapping, as_list(fields.get("tool_uses")))
             ]  # fmt: skip
-            said = [{"type": "text", "text": as_text(fields.get("content")) or ""}]
-            self._log.add_message({"role": "assistant", "content": [*said, *calls]})
+            text = [{"type": "text", "text": as_text(fields.get("content")) or ""}]
+            self._log.add_message({"role": "assistant", "content": [*text, *calls]})
 
 
 def _change_call(part: MessagePart) -> MessagePart:

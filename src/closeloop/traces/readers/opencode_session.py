@@ -64,12 +64,12 @@ def usage_from_opencode(tokens: Any, cost: Any) -> Usage:
 
 
 def events_from_opencode_call(
-    name: str, given: dict[str, Any] | None, metadata: Mapping[str, Any], origin: CallOrigin
+    name: str, arguments: dict[str, Any] | None, metadata: Mapping[str, Any], origin: CallOrigin
 ) -> list[AnyEvent]:
     """What a call starts; a patch edits as many files as it names."""
-    if name in ("apply_patch", "patch") and (edits := _patch_edits(given, metadata, origin)):
+    if name in ("apply_patch", "patch") and (edits := _patch_edits(arguments, metadata, origin)):
         return edits
-    event = event_from_call(name, given, origin)
+    event = event_from_call(name, arguments, origin)
     patched = isinstance(event, Edit) and as_text(metadata.get("diff"))
     return (
         [msgspec.structs.replace(event, patch=storable_value(patched, {}))] if patched else [event]
@@ -77,7 +77,7 @@ def events_from_opencode_call(
 
 
 def _patch_edits(
-    given: dict[str, Any] | None, metadata: Mapping[str, Any], origin: CallOrigin
+    arguments: dict[str, Any] | None, metadata: Mapping[str, Any], origin: CallOrigin
 ) -> list[AnyEvent]:
     """The files that were changed; of what could not be applied, those that it names."""
     files = [as_mapping(file) for file in as_list(metadata.get("files"))]
@@ -91,7 +91,7 @@ def _patch_edits(
         for file in files
         if as_text(file.get("filePath"))
     ]
-    written = as_text(as_mapping(given).get("patchText"))
+    written = as_text(as_mapping(arguments).get("patchText"))
     if not file_edits and written:
         file_edits = [file._asdict() for file in files_in_patch(written)]
     place = msgspec.structs.asdict(origin)
@@ -263,29 +263,29 @@ def _add_user_message(
     if system and lane.system is None:
         lane.system = lane.builder.truncate_text(system)
     for part in parts:
-        said = as_text(part.get("text"))
-        if part.get("type") == "text" and said is not None:
-            if part.get("synthetic") is True and _finish_background_child(lane, said):
+        message_text = as_text(part.get("text"))
+        if part.get("type") == "text" and message_text is not None:
+            if part.get("synthetic") is True and _finish_background_child(lane, message_text):
                 continue
             if part.get("synthetic") is True or part.get("ignored") is True:
-                lane.builder.add_note(said, "added by agent", lane=lane.name, at=at)
+                lane.builder.add_note(message_text, "added by agent", lane=lane.name, at=at)
                 continue
-            text = lane.builder.truncate_text(said)
+            text = lane.builder.truncate_text(message_text)
             lane.builder.add_incoming_message(text, lane=lane.name, at=at)
         else:
             _add_aside(lane, part, at)
 
 
-def _finish_background_child(lane: _OpencodeLane, said: str) -> bool:
+def _finish_background_child(lane: _OpencodeLane, text: str) -> bool:
     """The report of a child that worked in the background."""
-    task_tag = TASK_TAG.match(said)
+    task_tag = TASK_TAG.match(text)
     number = lane.handoffs.get(task_tag[1]) if task_tag else None
     if task_tag is None or number is None or task_tag[2] == "running":
         return False
-    report = REPORT_TAG.search(said)
+    report = REPORT_TAG.search(text)
     lane.builder.finish(
         lane.builder.events[number - 1],
-        report=lane.builder.truncate_text(report[1] if report else said),
+        report=lane.builder.truncate_text(report[1] if report else text),
         ok=task_tag[2] == "completed",
     )
     return True
@@ -383,35 +383,35 @@ def add_failure(lane: _OpencodeLane, error: Any, at: datetime | None) -> None:
 def _add_part(
     lane: _OpencodeLane, part: dict[str, Any], origin: CallOrigin, info: Mapping[str, Any]
 ) -> None:
-    kind, said = part.get("type"), part.get("text")
+    kind, text = part.get("type"), part.get("text")
     time = as_mapping(part.get("time"))
     at = lane.builder.record_time(time_from_millis(time.get("start"))) or origin.at
     lane.builder.record_time(time_from_millis(time.get("end")))
     number, name, turn = origin.number, origin.lane, origin.turn
     if kind == "tool":
         _add_tool_part(lane, part, origin)
-    elif kind == "text" and isinstance(said, str) and said.strip():
+    elif kind == "text" and isinstance(text, str) and text.strip():
         if info.get("summary") is True:
-            _add_summary(lane, said, at)
+            _add_summary(lane, text, at)
             return
         model = as_label(info.get("modelID"))
         if model:
-            lane.builder.models[model] += len(said)
+            lane.builder.models[model] += len(text)
         lane.last = number
-        lane.builder.add_agent_message(said, lane=name, turn=turn, at=at)
-    elif kind == "reasoning" and isinstance(said, str) and said.strip():
-        lane.builder.add_thought(said, lane=name, turn=turn, at=at)
+        lane.builder.add_agent_message(text, lane=name, turn=turn, at=at)
+    elif kind == "reasoning" and isinstance(text, str) and text.strip():
+        lane.builder.add_thought(text, lane=name, turn=turn, at=at)
     else:
         _add_aside(lane, part, at, turn)
 
 
-def _add_summary(lane: _OpencodeLane, said: str, at: datetime | None) -> None:
+def _add_summary(lane: _OpencodeLane, text: str, at: datetime | None) -> None:
     """What is left of a conversation that was shortened; that it was may be noted already."""
     mark = lane.builder.events[-1] if lane.builder.events else None
     if isinstance(mark, Note) and mark.about == "compaction" and mark.lane == lane.name:
-        lane.builder.finish(mark, text=lane.builder.truncate_text(said))
+        lane.builder.finish(mark, text=lane.builder.truncate_text(text))
     else:
-        lane.builder.add_note(said, about="compaction", lane=lane.name, at=at)
+        lane.builder.add_note(text, about="compaction", lane=lane.name, at=at)
 
 
 def _add_tool_part(lane: _OpencodeLane, part: Mapping[str, Any], origin: CallOrigin) -> None:
@@ -467,12 +467,12 @@ def _add_answer(
     if not done:
         lane.builder.add_note(result or "", about="question unanswered", lane=lane.name, at=at)
         return
-    said = lane.builder.truncate_text("\n".join(answers) or result or "")
-    lane.builder.add_incoming_message(said, lane=lane.name, at=at, intent="answer")
+    text = lane.builder.truncate_text("\n".join(answers) or result or "")
+    lane.builder.add_incoming_message(text, lane=lane.name, at=at, intent="answer")
 
 
 def _add_child(
-    lane: _OpencodeLane, event: Handoff, name: str | None, given: Mapping[str, Any] | None
+    lane: _OpencodeLane, event: Handoff, name: str | None, arguments: Mapping[str, Any] | None
 ) -> None:
     """Tell the session that took the work, and say which lane it is."""
     if name is None:
@@ -485,7 +485,9 @@ def _add_child(
             # The same child was sent on with more work.
             builder.finish(builder.events[event.number - 1], child=lane.builder.truncate_text(name))
         return
-    agent = as_text(recording.info.get("agent")) or as_text(as_mapping(given).get("subagent_type"))
+    agent = as_text(recording.info.get("agent")) or as_text(
+        as_mapping(arguments).get("subagent_type")
+    )
     child = builder.open_lane(
         lane.builder.truncate_text(name),
         lane.name,

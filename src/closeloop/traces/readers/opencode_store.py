@@ -191,9 +191,9 @@ def _read_document(source: RecordingSource) -> dict[str, Any]:
     return as_mapping(source.document if not lines else lines[0] if len(lines) == 1 else None)
 
 
-def _is_session_info(told: Mapping[str, Any]) -> bool:
-    named = all(as_text(told.get(name)) for name in ("id", "projectID", "directory", "version"))
-    return named and isinstance(told.get("time"), dict) and "messages" not in told
+def _is_session_info(record: Mapping[str, Any]) -> bool:
+    named = all(as_text(record.get(name)) for name in ("id", "projectID", "directory", "version"))
+    return named and isinstance(record.get("time"), dict) and "messages" not in record
 
 
 def storage_owner(source: RecordingSource) -> Path | None:

@@ -91,9 +91,9 @@ class OpenhandsConversation:
         while self.children:
             self._add_child(self.children.pop(0), None)
 
-    def add_event(self, told: Any) -> None:
+    def add_event(self, record: Any) -> None:
         """One event, whatever it is."""
-        event = as_mapping(told)
+        event = as_mapping(record)
         self.first = self.first or f"{event.get('id')} {event.get('timestamp')}"
         self.builder.at = time_from_text(event.get("timestamp"))
         self.started = self.started or self.builder.at
@@ -102,32 +102,32 @@ class OpenhandsConversation:
         if isinstance(kind, str) and (handler := _EVENT_HANDLERS.get(kind)):
             handler(self, event)
         else:
-            self.builder.add_note(json_excerpt(told), f"unknown: {kind}")
+            self.builder.add_note(json_excerpt(record), f"unknown: {kind}")
 
     def _add_system_prompt(self, event: dict[str, Any]) -> None:
         prompts = (event.get("system_prompt"), event.get("dynamic_context"))
-        said = "\n\n".join(filter(None, (content_text([prompt]) for prompt in prompts)))
-        self.system = self.system or self.builder.text_or_none(said)
+        text = "\n\n".join(filter(None, (content_text([prompt]) for prompt in prompts)))
+        self.system = self.system or self.builder.text_or_none(text)
 
     def _add_message(self, event: dict[str, Any]) -> None:
         message = as_mapping(event.get("llm_message"))
-        said = content_text(message.get("content"))
+        text = content_text(message.get("content"))
         if event.get("source") == "agent" or message.get("role") == "assistant":
             self._begin_turn(event)
             self._add_reasoning(message)
-            self.builder.add_agent_message(said)
-            self.summary = self.builder.truncate_text(said)
+            self.builder.add_agent_message(text)
+            self.summary = self.builder.truncate_text(text)
         elif event.get("source") == "user":
-            self.builder.add_user_message(said, None if self.requested else "request")
+            self.builder.add_user_message(text, None if self.requested else "request")
             self.requested = True
         else:
-            self.builder.add_note(said, f"{event.get('source')} message")
+            self.builder.add_note(text, f"{event.get('source')} message")
 
-    def _add_reasoning(self, told: Mapping[str, Any]) -> None:
-        if isinstance(reasoning := told.get("reasoning_content"), str):
+    def _add_reasoning(self, record: Mapping[str, Any]) -> None:
+        if isinstance(reasoning := record.get("reasoning_content"), str):
             self.builder.add_thought(reasoning)
         else:
-            for block in as_list(told.get("thinking_blocks")):
+            for block in as_list(record.get("thinking_blocks")):
                 self.builder.add_thought(as_text(as_mapping(block).get("thinking")) or "")
 
     def _add_action(self, event: dict[str, Any]) -> None:
@@ -152,26 +152,26 @@ class OpenhandsConversation:
             if call_id is not None:
                 self.calls[call_id] = call_event
 
-    def _add_call(self, tool: str, given: dict[str, Any], known: str | None) -> AnyEvent | None:
+    def _add_call(self, tool: str, arguments: dict[str, Any], known: str | None) -> AnyEvent | None:
         if tool == "think":
-            self.builder.add_thought(as_text(given.get("thought")) or "", known)
+            self.builder.add_thought(as_text(arguments.get("thought")) or "", known)
             return None
         if tool == "finish":
-            said = as_text(given.get("message")) or "finish"
-            self.builder.add_agent_message(said, "claim", known)
-            self.summary = self.builder.truncate_text(said)
+            text = as_text(arguments.get("message")) or "finish"
+            self.builder.add_agent_message(text, "claim", known)
+            self.summary = self.builder.truncate_text(text)
             return None
-        tasks = given.get("tasks")
+        tasks = arguments.get("tasks")
         if tool == "delegate" and isinstance(tasks, dict) and tasks:
             first, *others = [
                 self._add_handoff(str(task), known, name, name) for name, task in tasks.items()
             ]
             self.others[first.number] = others
             return first
-        if tool == "task" and isinstance(brief := given.get("prompt"), str):
-            again, kind = as_text(given.get("resume")), as_text(given.get("subagent_type"))
+        if tool == "task" and isinstance(brief := arguments.get("prompt"), str):
+            again, kind = as_text(arguments.get("resume")), as_text(arguments.get("subagent_type"))
             return self._add_handoff(brief, known, again, kind)
-        return self.builder.add_call(tool, given, known)
+        return self.builder.add_call(tool, arguments, known)
 
     def _add_handoff(
         self, brief: str, call: str | None, name: str | None, agent: str | None
@@ -202,20 +202,20 @@ class OpenhandsConversation:
 
     def _add_observation(self, event: dict[str, Any]) -> None:
         observation = as_mapping(event.get("observation"))
-        said = content_text(observation.get("content")) or as_text(observation.get("output")) or ""
+        text = content_text(observation.get("content")) or as_text(observation.get("output")) or ""
         action = self._take_action(event)
         if action is None:
             if event.get("tool_name") not in ("think", "finish"):
-                self.builder.add_note(said or json_excerpt(event), UNPAIRED_RESULT)
+                self.builder.add_note(text or json_excerpt(event), UNPAIRED_RESULT)
             return
         failed = (
             observation.get("is_error") is True or as_text(observation.get("error")) is not None
         )
-        said = said or as_text(observation.get("error")) or ""
+        text = text or as_text(observation.get("error")) or ""
         seconds = seconds_between(action.at, self.builder.at)
-        finished_event = self.builder.add_result(action, said, ok=not failed)
+        finished_event = self.builder.add_result(action, text, ok=not failed)
         for other in self.others.pop(action.number, ()):
-            self.builder.add_result(other, said, ok=not failed)
+            self.builder.add_result(other, text, ok=not failed)
         if (
             isinstance(finished_event, Handoff)
             and finished_event.child
@@ -279,7 +279,7 @@ class OpenhandsConversation:
             call_event = self.calls[call_id] = self.builder.add_call(tool, call_arguments, call_id)
         if call_event is not None and ended in ("completed", "failed"):
             raw_output = event.get("raw_output")
-            said = (
+            text = (
                 raw_output
                 if isinstance(raw_output, str)
                 else json_excerpt(raw_output)
@@ -287,24 +287,24 @@ class OpenhandsConversation:
                 else ""
             )
             self.builder.add_result(
-                call_event, said, ok=ended == "completed" and not event.get("is_error")
+                call_event, text, ok=ended == "completed" and not event.get("is_error")
             )
 
     def _add_rejection(self, event: dict[str, Any]) -> None:
-        said = as_text(event.get("rejection_reason")) or "rejected"
+        text = as_text(event.get("rejection_reason")) or "rejected"
         if (action := self._take_action(event)) is not None:
-            self.builder.add_refusal(action, said)
+            self.builder.add_refusal(action, text)
         if event.get("rejection_source") == "hook":
-            self.builder.add_note(said, "hook rejected")
+            self.builder.add_note(text, "hook rejected")
         else:
-            self.builder.add_user_message(said, "correction")
+            self.builder.add_user_message(text, "correction")
 
     def _add_agent_error(self, event: dict[str, Any]) -> None:
-        said = as_text(event.get("error")) or ""
+        text = as_text(event.get("error")) or ""
         if (action := self._take_action(event)) is not None:
-            self.builder.add_result(action, said, ok=False)
+            self.builder.add_result(action, text, ok=False)
         else:
-            self.builder.add_note(said, "error")
+            self.builder.add_note(text, "error")
 
     def _add_compaction(self, event: dict[str, Any]) -> None:
         self.builder.add_note(as_text(event.get("summary")) or json_excerpt(event), "compaction")
@@ -319,12 +319,12 @@ class OpenhandsConversation:
 
     def _add_interrupt(self, event: dict[str, Any]) -> None:
         self.builder.turn = None
-        said = as_text(event.get("message")) or str(event.get("kind"))
+        text = as_text(event.get("message")) or str(event.get("kind"))
         self.builder.add(
             Message(
                 **self.builder.event_fields(),
                 role="user",
-                text=self.builder.truncate_text(said),
+                text=self.builder.truncate_text(text),
                 intent="interrupt",
             )
         )
@@ -353,13 +353,13 @@ class OpenhandsConversation:
     def total_usage(self) -> Usage:
         """All that was counted, the condenser's calls too; else what the turns have."""
         totals = [as_mapping(one) for one in (*self.metrics.values(), self.overall) if one]
-        counted = sum_usage(
+        usage = sum_usage(
             with_total_cost(
                 usage_from_openai(one.get("accumulated_token_usage")), one.get("accumulated_cost")
             )
             for one in totals
         )
-        return counted if counted != Usage() else self.builder.total_usage()
+        return usage if usage != Usage() else self.builder.total_usage()
 
     def session_outcome(self, status: str | None, error: str | None) -> tuple[Exit, str | None]:
         """How it ended, by the evaluation's word, an error, or its last state."""
@@ -447,21 +447,25 @@ def recognises(source: RecordingSource) -> bool:
     return isinstance(first, dict) and (_is_state(first) or _is_event(first) or _is_output(first))
 
 
-def _is_event(told: object) -> bool:
-    event = as_mapping(told)
+def _is_event(record: object) -> bool:
+    event = as_mapping(record)
     return as_text(event.get("kind")) in EVENT_KINDS and "id" in event and "source" in event
 
 
-def _is_state(told: Mapping[str, Any]) -> bool:
+def _is_state(record: Mapping[str, Any]) -> bool:
     agent, status = (
-        as_mapping(told.get("agent")),
-        "execution_status" in told or "agent_status" in told,
+        as_mapping(record.get("agent")),
+        "execution_status" in record or "agent_status" in record,
     )
-    return status and "kind" in agent and "workspace" in told and isinstance(told.get("id"), str)
+    return (
+        status and "kind" in agent and "workspace" in record and isinstance(record.get("id"), str)
+    )
 
 
-def _is_output(told: Mapping[str, Any]) -> bool:
-    return "instance_id" in told and any(_is_event(one) for one in as_list(told.get("history"))[:1])
+def _is_output(record: Mapping[str, Any]) -> bool:
+    return "instance_id" in record and any(
+        _is_event(one) for one in as_list(record.get("history"))[:1]
+    )
 
 
 def _events_folder(source: RecordingSource) -> Path | None:

@@ -134,10 +134,10 @@ def span_kind(span: OtelSpan) -> SpanKind | None:
     return "agent" if "gen_ai.agent.name" in attributes else None
 
 
-def first_attribute(given: Mapping[str, Any], *names: str) -> Any:
+def first_attribute(attributes: Mapping[str, Any], *names: str) -> Any:
     """The first of these attributes that is there."""
     for name in names:
-        if (value := given.get(name)) is not None:
+        if (value := attributes.get(name)) is not None:
             return value
     return None
 
@@ -265,7 +265,7 @@ def span_result(span: OtelSpan) -> Any:
 
 def _tool_events(span: OtelSpan) -> tuple[Any, Any]:
     """What a tool was given and gave back, where events of its span say so."""
-    bodies = {name: _event_body(given) for name, given in reversed(span.events)}
+    bodies = {name: _event_body(attributes) for name, attributes in reversed(span.events)}
     message = bodies.get("gen_ai.tool.message", {}).get("content")
     answer = bodies.get("gen_ai.choice", {}).get("message")
     # Strands tells with a tool's message what the tool is given; others, what came of it.
@@ -280,11 +280,11 @@ def span_conversation(span: OtelSpan) -> str | None:
     return id_text(first_attribute(span.attributes, *names))
 
 
-def _parse_numbered_messages(given: Mapping[str, Any], prefix: str) -> list[MessagePart]:
+def _parse_numbered_messages(attributes: Mapping[str, Any], prefix: str) -> list[MessagePart]:
     """Messages spread over attributes with numbers in their names, put together again."""
     tree: dict[str, Any] = {}
     role: PartRole = "agent" if "completion" in prefix or "output" in prefix else "user"
-    for name, value in given.items():
+    for name, value in attributes.items():
         if name.startswith(prefix):
             _set_nested_value(tree, name[len(prefix) :].split("."), value)
     return parse_message_parts([_unwrap_names(one) for one in _numbered_values(tree)], role)
@@ -344,13 +344,13 @@ def _parts_from_events(span: OtelSpan, *, asked: bool) -> list[MessagePart]:
     return parts
 
 
-def _event_body(given: Mapping[str, Any]) -> dict[str, Any]:
+def _event_body(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """An event's attributes, or what is kept as JSON in one of them."""
     for name in ("body", "gen_ai.event.content", "event_body"):
-        inner = unfold_json(given.get(name))
+        inner = unfold_json(attributes.get(name))
         if isinstance(inner, dict):
             return inner
-    return dict(given)
+    return dict(attributes)
 
 
 NO_AGENT = "a trace without an agent's spans"
@@ -578,7 +578,7 @@ class _SpanSession:
             event = self.builder.events[self.tools[above.id] - 1]
             self.builder.replace_event(handoff_from_call(event, lane, brief))
         elif self.kinds[above.id] == "agent":
-            said = "\n".join(part.text for part in output_parts(span) if part.kind == "text")
+            text = "\n".join(part.text for part in output_parts(span) if part.kind == "text")
             self.builder.add(
                 Handoff(
                     number=self.builder.next_number,
@@ -587,7 +587,7 @@ class _SpanSession:
                     brief=brief,
                     seconds=_span_seconds(span),
                     child=lane,
-                    report=said or None,
+                    report=text or None,
                     ok=_span_success(span),
                 )
             )

@@ -140,10 +140,10 @@ class QwenStream:
         place: dict[str, Any] = {"number": self.builder.next_number, "lane": lane, "turn": turn}
         kind = block.get("type")
         skipped = self.source.skipped
-        if kind == "text" and (said := as_text(block.get("text"))):
-            self.builder.add(Message(**place, role="agent", text=self.builder.truncate_text(said)))
-        elif kind == "thinking" and (said := as_text(block.get("thinking"))):
-            self.builder.add(Thought(**place, text=self.builder.truncate_text(said)))
+        if kind == "text" and (text := as_text(block.get("text"))):
+            self.builder.add(Message(**place, role="agent", text=self.builder.truncate_text(text)))
+        elif kind == "thinking" and (text := as_text(block.get("thinking"))):
+            self.builder.add(Thought(**place, text=self.builder.truncate_text(text)))
         elif kind == "tool_use":
             origin = CallOrigin(**place, call=as_label(block.get("id")))
             call_arguments = storable_arguments(block.get("input"), skipped)
@@ -158,9 +158,9 @@ class QwenStream:
     def _add_user_block(self, block: Mapping[str, Any], lane: str) -> None:
         self.builder.end_turn(lane)
         if block.get("type") != "tool_result":
-            said = self.builder.truncate_text(as_text(block.get("text")) or "")
+            text = self.builder.truncate_text(as_text(block.get("text")) or "")
             fields = self.builder.event_fields(lane=lane)
-            self.builder.add(Message(**fields, role="user", text=said, intent="request"))
+            self.builder.add(Message(**fields, role="user", text=text, intent="request"))
             return
         event = self.builder.find_open_call(lane, as_label(block.get("tool_use_id")))
         if event is None:
@@ -179,13 +179,13 @@ class QwenStream:
             self.builder, event, self.builder.truncate_text(output), ok, **exit_fields
         )
 
-    def _add_run_result(self, found: Mapping[str, Any]) -> None:
-        failed = found.get("is_error") is True
-        subtype = str(found.get("subtype"))
+    def _add_run_result(self, record: Mapping[str, Any]) -> None:
+        failed = record.get("is_error") is True
+        subtype = str(record.get("subtype"))
         self.exit = "crashed" if failed and subtype == "success" else _EXITS.get(subtype, "crashed")
-        error = as_mapping(found.get("error"))
+        error = as_mapping(record.get("error"))
         self.cause = None if self.exit == "finished" else as_label(error.get("message")) or subtype
-        usage = usage_from_gemini(found.get("usage"), _STREAM_TOKEN_KEYS)
+        usage = usage_from_gemini(record.get("usage"), _STREAM_TOKEN_KEYS)
         self.usage = usage if usage != Usage() else None
 
 
@@ -259,9 +259,9 @@ class QwenTelemetry:
             usage = usage_from_gemini(event, _TELEMETRY_TOKEN_KEYS)
             model = as_label(event.get("model"))
             number = builder.add_turn(lane, msgspec.structs.replace(turn, usage=usage, model=model))
-            if said := as_text(event.get("response_text")):
-                said = self.builder.truncate_text(said)
-                builder.add(Message(**place, turn=number, role="agent", text=said))
+            if text := as_text(event.get("response_text")):
+                text = self.builder.truncate_text(text)
+                builder.add(Message(**place, turn=number, role="agent", text=text))
         elif kind == "tool_call":
             call_arguments = storable_arguments(event.get("function_args"), skipped)
             origin = CallOrigin(**place, turn=builder.count_turns(lane) or None)
@@ -477,9 +477,9 @@ class _QwenChat:
         for child in list(self._children):
             self._start_child(child, ROOT_LANE)
 
-    def _is_copy(self, found: Mapping[str, Any]) -> bool:
+    def _is_copy(self, record: Mapping[str, Any]) -> bool:
         """A branch begins with copies of what it leaves: told there, where that file is."""
-        origin = as_mapping(found.get("forkedFrom")).get("sessionId")
+        origin = as_mapping(record.get("forkedFrom")).get("sessionId")
         if not isinstance(origin, str) or not _SAFE_NAME.fullmatch(origin):
             return False
         self.parent = origin
@@ -488,33 +488,33 @@ class _QwenChat:
     def _note_copies(self) -> None:
         if self._copies:
             are = count_with_noun(self._copies, "record is a copy", "records are copies")
-            said = f"{are} from session {self.parent}."
-            self.builder.add_note(said, about="fork")
+            text = f"{are} from session {self.parent}."
+            self.builder.add_note(text, about="fork")
             self._copies = 0
 
-    def _add_user_message(self, found: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+    def _add_user_message(self, record: Mapping[str, Any], lane: str, at: datetime | None) -> None:
         self.builder.end_turn(lane)
-        said = self.builder.truncate_text(gemini_content_text(found.get("message")))
-        if not said.strip():
+        text = self.builder.truncate_text(gemini_content_text(record.get("message")))
+        if not text.strip():
             return
-        own = found.get("subtype") in _CLIENT_SUBTYPES
-        self.builder.add_incoming_message(said, lane=lane, at=at, own=own)
+        own = record.get("subtype") in _CLIENT_SUBTYPES
+        self.builder.add_incoming_message(text, lane=lane, at=at, own=own)
 
     def _add_assistant_message(
-        self, found: Mapping[str, Any], lane: str, at: datetime | None
+        self, record: Mapping[str, Any], lane: str, at: datetime | None
     ) -> None:
-        model = as_label(found.get("model"))
+        model = as_label(record.get("model"))
         if model is not None:
             self.builder.models[model] += 1
-        usage = usage_from_gemini(found.get("usageMetadata"), _TOKEN_KEYS)
+        usage = usage_from_gemini(record.get("usageMetadata"), _TOKEN_KEYS)
         took = self._telemetry.take_reply_seconds() if lane == ROOT_LANE else None
         turn = self.builder.continue_turn(lane, Turn(usage=usage, model=model, at=at, seconds=took))
-        message = found.get("message")
+        message = record.get("message")
         for thought in (True, False):
-            if said := self.builder.truncate_text(gemini_content_text(message, thought)):
+            if text := self.builder.truncate_text(gemini_content_text(message, thought)):
                 fields = self.builder.event_fields(lane=lane, turn=turn, at=at)
-                event = Thought(**fields, text=said) if thought else None
-                self.builder.add(event or Message(**fields, role="agent", text=said))
+                event = Thought(**fields, text=text) if thought else None
+                self.builder.add(event or Message(**fields, role="agent", text=text))
         for call in iter_function_calls(message):
             self._add_call(
                 call, CallOrigin(number=self.builder.next_number, lane=lane, turn=turn, at=at)
@@ -548,16 +548,16 @@ class _QwenChat:
         for record in self.source.beside(child.path).records():
             self.add_record(record, child.agent)
 
-    def _add_result(self, found: Mapping[str, Any], lane: str) -> None:
+    def _add_result(self, record: Mapping[str, Any], lane: str) -> None:
         self.builder.end_turn(lane)
-        call_result = as_mapping(found.get("toolCallResult"))
+        call_result = as_mapping(record.get("toolCallResult"))
         status, display = call_result.get("status"), call_result.get("resultDisplay")
-        for response in iter_function_responses(found.get("message")):
+        for response in iter_function_responses(record.get("message")):
             event = self.builder.find_open_call(
                 lane, response.call or as_label(call_result.get("callId"))
             )
             if event is None:
-                self.builder.add_note(json_excerpt(found), about=UNPAIRED_RESULT, lane=lane)
+                self.builder.add_note(json_excerpt(record), about=UNPAIRED_RESULT, lane=lane)
                 continue
             ok = _SUCCESS_BY_STATUS.get(status) if isinstance(status, str) else not response.failed
             output = self.builder.truncate_text(response.text)
@@ -572,9 +572,9 @@ class _QwenChat:
                 self._telemetry.close_handoff(event.number)
             finish_gemini_call(self.builder, event, output, ok, display, seconds=seconds)
 
-    def _add_system_record(self, found: Mapping[str, Any], lane: str, at: datetime | None) -> None:
-        subtype = found.get("subtype")
-        payload = as_mapping(found.get("systemPayload"))
+    def _add_system_record(self, record: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+        subtype = record.get("subtype")
+        payload = as_mapping(record.get("systemPayload"))
         if subtype == "ui_telemetry":
             self._telemetry.add_event(as_mapping(payload.get("uiEvent")), at)
         elif subtype == "chat_compression":
@@ -584,8 +584,8 @@ class _QwenChat:
                 if isinstance(history, list)
                 else ""
             )
-            said = history_text or json_excerpt(payload)
-            self.builder.add_note(said, "compaction", lane=lane, at=at)
+            text = history_text or json_excerpt(payload)
+            self.builder.add_note(text, "compaction", lane=lane, at=at)
         elif subtype == "parent_session":
             self.parent = as_label(payload.get("parentSessionId")) or self.parent
         elif str(subtype) in _BOOKKEEPING_SUBTYPES:

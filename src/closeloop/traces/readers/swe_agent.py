@@ -80,15 +80,15 @@ def recognises(source: RecordingSource) -> bool:
     return _is_run(document) or any(isinstance(one, dict) and _is_run(one) for one in attempts[:3])
 
 
-def _is_run(told: Mapping[str, Any]) -> bool:
-    steps = told.get("trajectory")
-    first = as_list(told.get("history"))[:1]
+def _is_run(record: Mapping[str, Any]) -> bool:
+    steps = record.get("trajectory")
+    first = as_list(record.get("history"))[:1]
     spoken = all(as_text(as_mapping(item).get("role")) in _ROLES for item in first)
     if isinstance(steps, list):
         shaped = all(
             "action" in as_mapping(step) and "observation" in as_mapping(step) for step in steps[:2]
         )
-        return shaped and spoken and bool(steps or first) and isinstance(told.get("info"), dict)
+        return shaped and spoken and bool(steps or first) and isinstance(record.get("info"), dict)
     # Demonstrations may have nothing but the history.
     return (
         bool(first)
@@ -108,12 +108,12 @@ def read(source: RecordingSource) -> Iterator[Session]:
         yield _build_session(run, source)
 
 
-def _build_session(told: dict[str, Any], source: RecordingSource) -> Session:
+def _build_session(record: dict[str, Any], source: RecordingSource) -> Session:
     builder = SessionBuilder(name, version, source.skipped, several=True)
-    info, history = as_mapping(told.get("info")), as_list(told.get("history"))
+    info, history = as_mapping(record.get("info")), as_list(record.get("history"))
     system, request = _opening_messages(history)
     builder.add_user_message(request, "request")
-    steps = told.get("trajectory")
+    steps = record.get("trajectory")
     steps = steps if isinstance(steps, list) else _steps_from_history(history)
     shell = _SweAgentShell(builder)
     for step in steps:
@@ -126,7 +126,7 @@ def _build_session(told: dict[str, Any], source: RecordingSource) -> Session:
     summary = builder.claim_last_message(status or "") if outcome == "finished" and status else None
     if submission := as_text(info.get("submission")):
         builder.add_note(submission, "submission")
-    config_fields = _config_fields(told.get("replay_config"), builder)
+    config_fields = _config_fields(record.get("replay_config"), builder)
     return builder.build_session(
         id=_run_id(request, steps),
         agent=name,
@@ -146,11 +146,11 @@ def _opening_messages(history: list[Any]) -> tuple[str, str]:
     system = request = ""
     for item in history:
         message = as_mapping(item)
-        role, said = message.get("role"), content_text(message.get("content"))
+        role, text = message.get("role"), content_text(message.get("content"))
         if role == "system" and not system:
-            system = said
+            system = text
         elif role == "user" and not message.get("is_demo"):
-            request = said
+            request = text
             break
         elif role == "assistant" and not message.get("is_demo"):
             break
@@ -165,9 +165,9 @@ def _steps_from_history(history: list[Any]) -> list[Any]:
         if message.get("is_demo"):
             continue
         if message.get("role") == "assistant":
-            said = content_text(message.get("content"))
+            text = content_text(message.get("content"))
             steps.append(
-                {"thought": message.get("thought") or said, "action": message.get("action")}
+                {"thought": message.get("thought") or text, "action": message.get("action")}
             )
         elif steps and message.get("message_type") == "observation":
             steps[-1]["observation"] = content_text(message.get("content"))
@@ -195,9 +195,9 @@ def _session_outcome(status: str | None) -> tuple[Exit, str | None]:
     return EXIT_BY_STATUS.get(inner, "crashed"), status
 
 
-def _stats_usage(told: object) -> Usage:
+def _stats_usage(record: object) -> Usage:
     """Counted by the agent for all calls; nothing where it made none."""
-    stats = as_mapping(told)
+    stats = as_mapping(record)
     sent, received = as_count(stats.get("tokens_sent")), as_count(stats.get("tokens_received"))
     cost = as_amount(stats.get("instance_cost")) or None
     if not sent and not received:
@@ -205,9 +205,9 @@ def _stats_usage(told: object) -> Usage:
     return make_usage(sent, received, cost=cost)
 
 
-def _config_fields(told: object, builder: SessionBuilder) -> dict[str, Any]:
+def _config_fields(record: object, builder: SessionBuilder) -> dict[str, Any]:
     """What the configuration says; newer versions write it as a text."""
-    config = as_mapping(try_decode_json(told) if isinstance(told, str) else told)
+    config = as_mapping(try_decode_json(record) if isinstance(record, str) else record)
     model = as_mapping(as_mapping(config.get("agent")).get("model")).get("name")
     problem = as_mapping(config.get("problem_statement"))
     commit = as_mapping(as_mapping(config.get("env")).get("repo")).get("base_commit")
