@@ -66,7 +66,7 @@ def find_seal_fault(value: Any, posed: PosedQuestion) -> str | None:
 # Quotes that must be there, character by character.
 
 MIN_QUOTE_CHARS = 6
-"""Its position in the log, assigned when it is stored."""
+"""Shorter quotes occur anywhere by chance; they count only if they are the whole text."""
 
 
 def find_quote_fault(

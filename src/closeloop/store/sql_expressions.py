@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ESCAPE_CHARACTER = "/"
 MAX_LISTED_VALUES = 10_000
-"""The reference change, and the attempt's differences from it."""
+"""Longer lists are passed as one parameter: databases accept 32,766 or 65,535 in a statement."""
 _PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
 _PLACE = re.compile(r"\?\d+|%\(p\d+\)s")
 
