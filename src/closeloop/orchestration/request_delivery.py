@@ -132,7 +132,7 @@ follow.
 
 
 class DeliveryRequest(Record):
-    """What is to be delivered, by whom, and how far."""
+    """A request to deliver, with its agent and its limits."""
 
     settings: Settings
     root: Path
@@ -142,17 +142,17 @@ class DeliveryRequest(Record):
     asked: AskedWork = AskedWork()
     base: str = "HEAD"
     budget: float | None = None
-    """US dollars: once they are spent, nothing more is asked of an agent."""
+    """US dollars; once they are spent, no agent runs any more."""
     dry_run: bool = False
-    """Make the branch, and open no pull request."""
+    """Whether to make only the branch, without a pull request."""
     again: bool = False
-    """Deliver it once more, where it was delivered before."""
+    """Whether to deliver once more what was delivered before."""
     order: DeliveryOrder | None = None
-    """One that was begun, to go on with; what is asked is then known."""
+    """A delivery to resume, which includes the request."""
 
 
 class DeliveryRun:
-    """A delivery under way: what it is made with, and the steps that are done."""
+    """A running delivery: its resources and the finished steps."""
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class DeliveryRun:
         self._executor: AttemptExecutor | None = None
 
     async def open_executor(self) -> AttemptExecutor:
-        """Where attempts are made, here or on a cluster; opened when an agent is first needed."""
+        """Open the executor of attempts, local or on a cluster, when an agent is first needed."""
         if self._executor is None:
             digests = (self.order.task.digest,), (self.crew.variant.digest,)
             experiment = Experiment(id=self.order.id, tasks=digests[0], variants=digests[1])
@@ -193,7 +193,7 @@ class DeliveryRun:
         describe: Callable[[Kept], EventDetails],
         name: str | None = None,
     ) -> Kept:
-        """What a step makes: as it was kept, or made now and kept, with the event that says so."""
+        """Return a step's stored result, or do the step, store its result and emit its event."""
         known = self.load_step(name or step, kind)
         if known is not None:
             self.tell_progress(step, done=True, known=True)
@@ -217,7 +217,7 @@ class DeliveryRun:
     def tell_progress(
         self, step: DeliveryStep, *, done: bool, known: bool = False, text: str | None = None
     ) -> None:
-        """Say that a step begins, goes on or is done."""
+        """Report that a step begins, continues or is done."""
         self.tell(
             DeliveryProgress(
                 delivery=self.order.id,
@@ -229,7 +229,7 @@ class DeliveryRun:
         )
 
     def list_runs(self) -> list[FinishedAttempt]:
-        """What the agent did so far: the work, and its fix cycles."""
+        """List the agent's runs so far: the work, and its fix cycles."""
         names = ["worked", *(f"fixed-{number}" for number in range(1, 100))]
         runs: list[FinishedAttempt] = []
         for name in names:
@@ -243,7 +243,7 @@ class DeliveryRun:
 
 
 def load_delivery_order(store: Store, name: str) -> DeliveryOrder:
-    """A delivery that was begun, by its id or the beginning of it."""
+    """Load a delivery by its id or the beginning of it."""
     keys = [key.split("/") for key in store.steps.list_steps("delivery/")]
     known = [parts[1] for parts in keys if parts[2] == "requested"]
     matching = [one for one in known if one.startswith(name)]
@@ -260,7 +260,7 @@ def load_delivery_order(store: Store, name: str) -> DeliveryOrder:
 async def open_delivery(
     request: DeliveryRequest, report_progress: TellDelivery
 ) -> AsyncIterator[DeliveryRun]:
-    """Write the request down, or find it written, and let nobody else work on it meanwhile."""
+    """Save or load the request, and lock it against other processes."""
     settings = with_commands(request.settings, request.repo)
     if request.order is not None:
         began_with = {request.order.variant: request.order.written}
@@ -288,14 +288,14 @@ async def open_delivery(
 
 
 def with_commands(settings: Settings, repo: Path) -> Settings:
-    """The project's commands; where it names none, those that its files suggest."""
+    """Return the settings with the project's commands, or those that its files suggest."""
     if settings.commands != CommandSettings():
         return settings
     return replace(settings, commands=discover_commands(repo).commands)
 
 
 def begin_order(request: DeliveryRequest, context: RunContext) -> DeliveryOrder:
-    """The delivery that a request means: the one under way, or the next where one more is asked."""
+    """Return the delivery of a request: the running one, or a new one if one more is requested."""
     base = resolve_commit(request.repo, request.base)
     work_request = replace(request.asked, target=find_target_branch(request.repo, request.base))
     setup = context.tools.settings.commands.setup
@@ -311,7 +311,7 @@ def begin_order(request: DeliveryRequest, context: RunContext) -> DeliveryOrder:
 
 
 def find_target_branch(repo: Path, base: str) -> str | None:
-    """The branch that a base names, which the work is to be merged into."""
+    """Return the branch that the base names, as the target of the merge."""
     if base == "HEAD":
         return try_git_text(repo, "symbolic-ref", "-q", "--short", "HEAD").strip() or None
     name = base.removeprefix("origin/")
@@ -322,7 +322,7 @@ def find_target_branch(repo: Path, base: str) -> str | None:
 
 
 async def write_order_down(run: DeliveryRun) -> DeliveryRun:
-    """The request as it was first written: with the seal and the time that it was given then."""
+    """Return the request as first stored, with its seal and time."""
     run.store.save_prompt(run.crew.prompt)
     run.store.save_variant(run.crew.variant)
 
@@ -342,7 +342,7 @@ async def write_order_down(run: DeliveryRun) -> DeliveryRun:
 
 
 async def work_on_request(run: DeliveryRun) -> FinishedAttempt:
-    """The agent at its first try, asked at the end what it lacked."""
+    """Run the agent for the first time, and ask at the end what it lacked."""
     return await run.do_step(
         "worked",
         FinishedAttempt,
@@ -354,7 +354,7 @@ async def work_on_request(run: DeliveryRun) -> FinishedAttempt:
 async def run_agent_once(
     run: DeliveryRun, task: Task, *, number: int, beneath: str = "", draft: str = ""
 ) -> FinishedAttempt:
-    """One run where attempts are made; begun again where the machine failed it."""
+    """Run the agent once; retry if the machine fails."""
     executor, result = await run.open_executor(), None
     context = await to_thread.run_sync(_provide_memory, run) if number == 1 else ""
     slot = ScheduledAttempt(
@@ -385,7 +385,7 @@ async def run_agent_once(
 
 
 def _provide_memory(run: DeliveryRun) -> str:
-    """What reviewers taught, where `memory.hydrate` says that agents are told."""
+    """Return the team rules, if `memory.hydrate` is set."""
     tools, order = run.context.tools, run.order
     briefing = open_context_provider(run.store, tools.settings, tools.root, run.request.environ)
     work = UpcomingWork(
@@ -399,7 +399,7 @@ def _provide_memory(run: DeliveryRun) -> str:
 
 
 def _within_budget(run: DeliveryRun) -> Variant:
-    """The variant, allowed what is left of the budget and no more."""
+    """Return the variant limited to the rest of the budget."""
     variant, budget = run.crew.variant, run.request.budget
     if budget is None:
         return variant
@@ -424,7 +424,7 @@ def describe_run(run: FinishedAttempt) -> EventDetails:
 def build_order(
     work_request: AskedWork, task: Task, crew: ResolvedVariant, at: datetime, number: int = 1
 ) -> DeliveryOrder:
-    """A delivery of a request; the same request by the same variant from the same commit is one."""
+    """Build a delivery; the same request by the same variant from the same commit is the same one."""
     work_request = redact_request(work_request)
     text, issue = work_request.text, work_request.issue
     title, name = name_request(work_request)
@@ -447,7 +447,7 @@ def build_order(
 
 
 def build_prompt(text: str, issue: HostIssue | None) -> str:
-    """What the agent is asked; an issue is fenced, as its author may be anyone."""
+    """Build the agent's prompt; an issue is fenced, because anybody may have written it."""
     if issue is None:
         return text
     block = build_text_block("issue", f"{issue.title}\n\n{issue.body}", MAX_PROMPT_ISSUE_CHARS)
@@ -461,7 +461,7 @@ def redact_request(work_request: AskedWork) -> AskedWork:
 
 
 def name_request(work_request: AskedWork) -> tuple[str, str]:
-    """What a request is called: its title, and the name of its task."""
+    """Return the title of a request and the name of its task."""
     title = visible_line(
         first_line(work_request.text) or (work_request.issue.title if work_request.issue else "")
     )
@@ -474,7 +474,7 @@ def first_line(text: str) -> str:
 
 
 def name_task(title: str, issue: HostIssue | None) -> str:
-    """A name for branches and lists: `issue-12`, or the first words of the request."""
+    """Name a task for branches and lists: `issue-12`, or the first words of the request."""
     if issue is not None and issue.number:
         return f"issue-{issue.number}"
     name = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
@@ -487,7 +487,7 @@ def name_task(title: str, issue: HostIssue | None) -> str:
 
 
 class ChangeChecker(Protocol):
-    """The story of checking a change, as `flow.check_change` tells it."""
+    """The function that checks a change, such as `flow.check_change`."""
 
     def __call__(
         self,
@@ -499,15 +499,15 @@ class ChangeChecker(Protocol):
 
 
 class DeliveryFixer:
-    """Has the agent that did the work mend it, where it worked; each cycle is kept."""
+    """Lets the agent that did the work fix it in its workspace; each cycle is stored."""
 
     def __init__(self, run: DeliveryRun, patch: str) -> None:
         self._run, self._patch = run, patch
         self.mended = ""
-        """What the last cycle left, as a patch on top of the change."""
+        """The patch of the last cycle, on top of the change."""
 
     async def mend(self, bench: CheckContext, order: FixOrder) -> FixResult:
-        """One cycle; it is begun only while there is money for it."""
+        """Run one fix cycle, if there is budget for it."""
         run, budget = self._run, self._run.request.budget
         name = f"fixed-{order.number}"
         spent, is_known = sum_spent_cost(run), run.load_step(name, FinishedAttempt) is not None
@@ -535,7 +535,7 @@ class DeliveryFixer:
 async def check_and_mend(
     run: DeliveryRun, work: FinishedAttempt, check: ChangeChecker
 ) -> CheckedChange | None:
-    """Tiers 1 to 3; what blocks goes back to the agent. None where nothing was changed."""
+    """Run tiers 1 to 3, and send what blocks back to the agent. None if nothing was changed."""
     patch = work.made.change.patch if work.made.change else ""
     if not patch.strip():
         return None
@@ -561,7 +561,8 @@ async def check_and_mend(
 async def check_mended(
     run: DeliveryRun, work: FinishedAttempt, checked: CheckedChange | None, check: ChangeChecker
 ) -> CheckedChange | None:
-    """All tiers once more, of what the fix cycles made: the report is about what is delivered."""
+    """Run all tiers again on the result of the fix cycles, so that the report matches what is
+    delivered."""
     if checked is None or (work.made.change and checked.patch == work.made.change.patch):
         return checked
 
@@ -604,7 +605,7 @@ async def _check_patch(
 
 
 async def _join_patches(run: DeliveryRun, *patches: str) -> str:
-    """Patches on top of each other as one, from the base on."""
+    """Join patches that build on each other into one from the base."""
     tools = run.context.tools
     base = await prepare_task_base(run.order.task, tools.workspaces)
     async with tools.workspaces.open(base, run.crew.variant.limits) as workspace:
@@ -613,12 +614,12 @@ async def _join_patches(run: DeliveryRun, *patches: str) -> str:
 
 
 def _count_left(mending: MendingResult) -> int:
-    """What the mended change still has against it."""
+    """Count what the fixed change still fails."""
     return sum(max(1, len(one.broke)) for one in mending.left) + len(mending.findings)
 
 
 def _count_failures(run: DeliveryRun, report: ChangeReport) -> int:
-    """What the change has against it as the agent first left it."""
+    """Count what the change fails as first made by the agent."""
     tools = sum(max(1, len(one.broke)) for one in report.tools if has_broken(one))
     return tools + len(list_blocking_findings(run.context.tools.settings.check, report.findings))
 
@@ -642,12 +643,12 @@ PROMPT_ID_CHARS = 12
 
 
 def delivery_branch_name(order: DeliveryOrder) -> str:
-    """`closeloop/TASK/ATTEMPT`: by it the pull request is known as this work, and found again."""
+    """`closeloop/TASK/ATTEMPT`; it links the pull request to this work."""
     return branch_name(order.task.id, order.id)
 
 
 async def require_host_access(run: DeliveryRun) -> None:
-    """BadInput where the host would not take the pull request: before an agent is paid for it."""
+    """BadInput if the host would reject the pull request, before an agent is paid."""
     target = run.order.target
     if run.request.dry_run or target is None or run.load_step("worked", FinishedAttempt):
         return
@@ -659,7 +660,7 @@ async def require_host_access(run: DeliveryRun) -> None:
 def find_delivery_host(
     run: DeliveryRun,
 ) -> tuple[HostedRepository | None, HostConnection | None]:
-    """Where the clone came from, and a connection where there are credentials for it."""
+    """Return the host of the clone, and a connection if there are credentials."""
     environ = run.request.environ
     host = find_hosted_repository(Path(run.repo), environ)
     return host, open_code_host(host.kind, host.repo, environ) if host else None
@@ -671,7 +672,7 @@ def find_delivery_host(
 def build_delivered_attempt(
     order: DeliveryOrder, runs: Sequence[FinishedAttempt], checked: CheckedChange | None, repo: str
 ) -> AttemptResult:
-    """The work and its fix cycles as one: what it took in all, and the change that is delivered."""
+    """Build one attempt from the work and its fix cycles: total usage, and the delivered change."""
     first, last = runs[0].made.attempt, runs[-1].made.attempt
     attempt = Attempt(
         id=order.id,
@@ -707,7 +708,7 @@ def build_delivered_attempt(
 
 
 def join_traces(traces: Sequence[Trace]) -> Trace:
-    """Runs of one agent, one after the other: its main lane goes on, others stay their own."""
+    """Join runs of one agent: its main lane continues, other lanes stay separate."""
     joined = traces[0]
     for number, trace in enumerate(traces[1:], 1):
         joined = _append_trace(joined, trace, f"fix-{number}")
@@ -747,7 +748,7 @@ def _append_trace(first: Trace, later: Trace, name: str) -> Trace:
 
 
 def list_unresolved(checked: CheckedChange, attempt: Attempt) -> list[str]:
-    """What is not well: what blocks it beside its risk, and how its agent ended."""
+    """List the problems: what blocks it besides its risk, and how its agent ended."""
     report = checked.report
     # The last reason of what is held is the risk, which nobody can resolve but a person.
     reasons = [*report.reasons[: -1 if report.held else None]] if report.verdict == "block" else []
@@ -761,7 +762,7 @@ def list_unresolved(checked: CheckedChange, attempt: Attempt) -> list[str]:
 
 
 def build_commit_message(order: DeliveryOrder, prompt: str | None, summary: str | None) -> str:
-    """A title, what the agent says, and trailers that lead back to the work."""
+    """Build a title, the agent's summary, and trailers that refer to the work."""
     text = redact_text(truncate_words(visible_line(summary or ""), 1_000), {})
     if parse_trailers(text):
         text = f"The agent says: {text}"  # it writes no trailers of ours
@@ -778,7 +779,7 @@ def list_trailers(order: DeliveryOrder, prompt: str | None) -> Iterator[str]:
 def build_pull_body(
     order: DeliveryOrder, attempt: Attempt, checked: CheckedChange, prompt: str | None
 ) -> str:
-    """What was asked, what came of it, and all that is not well; the report itself follows it."""
+    """Build the request, the result and all problems; the report follows it."""
     report, unresolved = checked.report, list_unresolved(checked, attempt)
     parts = [f"<!-- closeloop:deliver {order.id} -->"]
     parts.append(f"**Request:** {escape_prose(order.request, 1_000)}")
@@ -806,7 +807,7 @@ def _describe_failure(run: ToolRun) -> str:
 
 
 async def save_delivered_attempt(run: DeliveryRun, checked: CheckedChange | None) -> Attempt:
-    """One attempt of all runs, with its report: from now on it is in every list."""
+    """Save one attempt of all runs with its report."""
 
     async def save() -> SavedDelivery:
         made = build_delivered_attempt(run.order, run.list_runs(), checked, run.repo_name)
@@ -828,7 +829,7 @@ async def save_delivered_attempt(run: DeliveryRun, checked: CheckedChange | None
 async def make_delivery_branch(
     run: DeliveryRun, attempt: Attempt, checked: CheckedChange | None
 ) -> DeliveryBranch | None:
-    """The change as a commit on the base, in the user's repository; None where there is none."""
+    """Commit the change on the base in the user's repository; None without a change."""
     if checked is None:
         return None
     order, name = run.order, delivery_branch_name(run.order)
@@ -858,7 +859,7 @@ async def open_delivery_pull(
     branch: DeliveryBranch | None,
     checked: CheckedChange | None,
 ) -> DeliveredPull | str | None:
-    """The pull request, opened once; or why there is only a branch."""
+    """Open the pull request once, or return why there is only a branch."""
     if branch is None or checked is None:
         return None
     if (known := run.load_step("opened", DeliveredPull)) is not None:
@@ -908,7 +909,7 @@ async def finish_delivery(
     pull: DeliveredPull | str | None,
     checked: CheckedChange | None,
 ) -> DeliveryResult:
-    """What came of it, said once: with a pull request, or with a branch alone."""
+    """Save and report the result, with a pull request or only a branch."""
     unresolved = list_unresolved(checked, attempt) if checked else []
     report = checked.report if checked else None
     feedback = [one.text for one in run.store.course.list_attempt_insights([attempt.id])]
