@@ -1,4 +1,4 @@
-"""Answers of a recorded attempt, given again without a model."""
+"""Answers of a recorded attempt, replayed without a model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from closeloop.text.wording import compile_lazily
 # A recorded attempt as something to answer from: which answer belongs to which request.
 
 REPLY_PATH = "reply"
-"""The path of what an agent of ours asked, in our own records."""
+"""Path of a built-in agent's requests in our own records."""
 _MAX_QUOTE_CHARS = 60
 _VOLATILE = compile_lazily(
     r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
@@ -40,23 +40,23 @@ _VOLATILE = compile_lazily(
     r"|(?<=Chunk ID: )[0-9a-f]{4,16}"
     r"|\b(?:call|toolu|msg|resp|item|rs|fc|req|chatcmpl)[_-][A-Za-z0-9_-]{1,80}"
 )
-"""Dates, times, durations, ids and places of the moment: they differ from run to run."""
+"""Dates, times, durations, ids and paths that differ from run to run."""
 
 
 class ComparableRequest(Record):
-    """A request in the form in which two of them are compared."""
+    """A request in a comparable form."""
 
     kind: str
     """`chat`, `count` or `reply`."""
     exact: str
-    """Of all that is said in it, but for what differs from run to run."""
+    """Digest of its content without what differs from run to run."""
     conversation: str
-    """Of how its conversation begins."""
+    """Digest of the start of its conversation."""
     request: ModelRequest
 
 
 class RecordedExchange(Record):
-    """One recorded exchange. Its request is kept in pieces, which many share."""
+    """One recorded exchange. Its request is stored in pieces that many share."""
 
     asking: tuple[str, str, str]
     request: tuple[bytes, ...]
@@ -66,7 +66,7 @@ class RecordedExchange(Record):
 def parse_comparable_request(
     kind: str, speech: ServedFormat | None, body: bytes
 ) -> ComparableRequest:
-    """A request, read; Malformed when it is none."""
+    """Parse a request; MalformedRequest if it is none."""
     try:
         if speech is None:
             request = msgspec.json.decode(body, type=ModelRequest)
@@ -93,17 +93,17 @@ def parse_comparable_request(
 
 
 def find_request_seals(request: ModelRequest) -> list[str]:
-    """The seals of a request whose data we fenced: they are others whenever that is asked."""
+    """Return the seals of a request with fenced data; they differ each time."""
     return find_seals(request.messages[0].text) if request.messages else []
 
 
 def remove_volatile(text: str) -> str:
-    """The text without what differs from run to run."""
+    """Return the text without what differs from run to run."""
     return _VOLATILE.sub("…", text)
 
 
 def load_recorded_exchanges(exchanges: Iterable[Exchange]) -> list[RecordedExchange]:
-    """The exchanges that got an answer which a later run may get again."""
+    """Load the exchanges whose answers can be replayed."""
     splitter, known = RequestSplitter(), dict[bytes, bytes]()
     recorded = []
     for exchange in exchanges:
@@ -130,7 +130,7 @@ def load_recorded_exchanges(exchanges: Iterable[Exchange]) -> list[RecordedExcha
 
 
 def find_recorded_model(recording: Iterable[RecordedExchange]) -> str | None:
-    """What the agent was told that its model is called."""
+    """Return the model name that the agent was given."""
     for recorded in recording:
         if recorded.exchange.path != REPLY_PATH:
             path_match = MODEL_METHOD.search(recorded.exchange.path)
@@ -142,7 +142,7 @@ def find_recorded_model(recording: Iterable[RecordedExchange]) -> str | None:
 
 
 def recorded_request(recorded: RecordedExchange) -> ModelRequest:
-    """What was asked then."""
+    """Return the recorded request."""
     gateway_route = (
         None if recorded.exchange.path == REPLY_PATH else find_route(recorded.exchange.path)
     )
@@ -152,7 +152,7 @@ def recorded_request(recorded: RecordedExchange) -> ModelRequest:
 
 
 def describe_request_difference(request: ModelRequest, recorded: RecordedExchange) -> str:
-    """Where a request first differs from a recorded one, in words."""
+    """Describe where a request first differs from a recorded one."""
     other = recorded_request(recorded)
     number = recorded.exchange.number
     if remove_volatile(request.system or "") != remove_volatile(other.system or ""):
@@ -184,7 +184,7 @@ def _message_text(message: ChatMessage) -> str:
 
 
 def _quote_difference(one: str, other: str) -> str:
-    """Both texts from where they part."""
+    """Quote both texts from where they differ."""
     pairs = zip(one, other, strict=False)
     same = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
     start = max(0, same - 10)
@@ -193,7 +193,7 @@ def _quote_difference(one: str, other: str) -> str:
 
 
 class ReplaySource:
-    """One door's way through a recording: each answer is given once."""
+    """Replays a recording for one proxy: each answer is given once."""
 
     def __init__(self, attempt: str, recording: list[RecordedExchange]) -> None:
         # Agents put their model's name into their prompts: with another, no request is the same.
@@ -201,16 +201,16 @@ class ReplaySource:
         self._attempt = attempt
         self._left = dict(enumerate(recording))
         self._taken: dict[str, str] = {}
-        """By the conversation that asks, the recorded one that answers."""
+        """The recorded conversation that answers, by the requesting one."""
 
     async def reply(self, request: ModelRequest, entry: ExchangeEntry) -> ModelReply:
-        """One turn of an agent of ours."""
+        """Answer one turn of a built-in agent."""
         comparable = parse_comparable_request(REPLY_PATH, None, msgspec.json.encode(request))
         recorded = self._take_exchange(comparable, entry)
         return _without_cost(_decode_reply(recorded.exchange), entry)
 
     async def answer(self, request: AgentRequest, out: ResponseWriter) -> None:
-        """A turn over HTTP, byte for byte where the agent asks in the recorded way."""
+        """Answer a turn over HTTP, byte for byte if the agent uses the recorded format."""
         assert out.entry is not None
         speech = request.route.speech
         comparable = parse_comparable_request("chat", speech, request.body)
@@ -223,7 +223,7 @@ class ReplaySource:
             await send_reply(reply, speech, parse_payload(request.body), out)
 
     async def count(self, request: AgentRequest, out: ResponseWriter) -> None:
-        """The recorded count, or a guess."""
+        """Return the recorded count, or an estimate."""
         try:
             exact_digest = parse_comparable_request(
                 "count", request.route.speech, request.body
@@ -238,7 +238,7 @@ class ReplaySource:
         await out.send_json(guess_token_count(request))
 
     def _take_exchange(self, request: ComparableRequest, entry: ExchangeEntry) -> RecordedExchange:
-        """The answer to the same request, else the next one of its conversation."""
+        """Take the answer to the same request, else the next one of its conversation."""
         open_ones = {
             at: exchange for at, exchange in self._left.items() if exchange.asking[0] != "count"
         }
@@ -265,7 +265,7 @@ class ReplaySource:
     def _find_conversation(
         self, request: ComparableRequest, open_ones: dict[int, RecordedExchange]
     ) -> str:
-        """The recorded conversation to go on with; a new one takes the first that is free."""
+        """Return the recorded conversation to continue; a new one takes the first free one."""
         left = list(dict.fromkeys(recorded.asking[2] for recorded in open_ones.values()))
         conversation = self._taken.get(request.conversation, request.conversation)
         if conversation in left:
@@ -275,7 +275,7 @@ class ReplaySource:
 
 
 def replace_seals(request: ModelRequest, recorded: RecordedExchange) -> RecordedExchange:
-    """The recorded answer with the seal that is asked for now, where it holds that of then."""
+    """Replace the recorded seal in the answer by the current one."""
     now = find_request_seals(request)
     if not now:
         return recorded
@@ -287,7 +287,7 @@ def replace_seals(request: ModelRequest, recorded: RecordedExchange) -> Recorded
 
 
 def _is_same_format(request: AgentRequest, exchange: Exchange) -> bool:
-    """Whether the agent wants the answer in the form in which it was recorded."""
+    """Whether the agent uses the recorded format."""
     recorded_route = find_route(exchange.path) if exchange.path != REPLY_PATH else None
     if recorded_route is None or recorded_route.speech.name != request.route.speech.name:
         return False
@@ -298,7 +298,7 @@ def _is_same_format(request: AgentRequest, exchange: Exchange) -> bool:
 
 
 def _decode_reply(exchange: Exchange) -> ModelReply:
-    """A recorded answer in our own records."""
+    """Decode a recorded answer."""
     if exchange.path == REPLY_PATH:
         return msgspec.json.decode(exchange.response, type=ModelReply)
     recorded_route = find_route(exchange.path)
@@ -310,7 +310,7 @@ def _decode_reply(exchange: Exchange) -> ModelReply:
 
 
 def _without_cost(reply: ModelReply, entry: ExchangeEntry) -> ModelReply:
-    """The tokens are those of the recording; nothing is paid for them again."""
+    """Keep the recorded tokens without their cost, because nothing is paid again."""
     usage = msgspec.structs.replace(reply.usage, cost=0.0, cost_from="reported")
     entry.model, entry.usage = reply.model, usage
     return msgspec.structs.replace(reply, usage=usage)

@@ -158,7 +158,8 @@ def _change_with_newline(output: TaskOutput) -> str:
 
 
 async def run_canaries(bench: JudgePanel, cases: Sequence[JudgeCase]) -> CanaryResults:
-    """Run every attack once, in turn on the cases that the judge fails on its own, without facts."""
+    """Run every attack once, in turn on the cases that the judge fails on its own, without
+    facts."""
     # Without a site: a patch with an attack in it need not apply.
     bare = [replace(case, facts=(), site=None) for case in cases]
     clean_results = await evaluate_cases(bench, bare)

@@ -220,7 +220,8 @@ def _lines_of_base(patch: str) -> str:
 def _mask_change(
     patch: str, known: KnownTexts, base_known: bool, asks_for_text: bool
 ) -> tuple[str, list[str]]:
-    """Mask code; if prose was requested, only remove the sentences addressed to a reader from it."""
+    """Mask code; if prose was requested, only remove the sentences addressed to a reader from
+    it."""
     if is_blank(patch):
         return patch, []
     if not asks_for_text:

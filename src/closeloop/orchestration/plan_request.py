@@ -233,7 +233,8 @@ GUIDE_FILES = ("AGENTS.md", "CLAUDE.md", "CONTRIBUTING.md", "README.md", "README
 
 
 def describe_repository(paths: Sequence[str], commands: CommandSettings) -> str:
-    """Describe a repository in a few lines: size, languages, top folders, commands, documentation."""
+    """Describe a repository in a few lines: size, languages, top folders, commands,
+    documentation."""
     if not paths:
         return "There is no code yet."
     # A name may be no UTF-8, or look like more than a name.

@@ -424,7 +424,8 @@ def describe_run(run: FinishedAttempt) -> EventDetails:
 def build_order(
     work_request: AskedWork, task: Task, crew: ResolvedVariant, at: datetime, number: int = 1
 ) -> DeliveryOrder:
-    """Build a delivery; the same request by the same variant from the same commit is the same one."""
+    """Build a delivery; the same request by the same variant from the same commit is the same
+    one."""
     work_request = redact_request(work_request)
     text, issue = work_request.text, work_request.issue
     title, name = name_request(work_request)
