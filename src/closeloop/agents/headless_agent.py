@@ -425,7 +425,8 @@ def _installation_paths(path: str) -> list[str]:
 
 
 def _prefix_folders(folder: Path) -> list[str]:
-    """Return only the program folders of an installation, which may be a home or the whole system."""
+    """Return only the program folders of an installation, which may be a home or the whole
+    system."""
     names = ("bin", "lib", "lib64", "include")
     return [str(folder / name) for name in names if (folder / name).is_dir()]
 

@@ -174,7 +174,8 @@ class ProxyEndpoint(Protocol):
 
 
 class AttemptProxy:
-    """Open while the attempt lasts; closed for good when its budget or its provider is exhausted."""
+    """Open while the attempt lasts; closed for good when its budget or its provider is
+    exhausted."""
 
     def __init__(
         self,

@@ -290,7 +290,8 @@ def is_keep_alive(chunk: bytes) -> bool:
 
 
 def retry_delay(number: int, advice: Mapping[str, str], now: datetime) -> float:
-    """Return the seconds to wait after try `number`: the server's advice, else doubled each time."""
+    """Return the seconds to wait after try `number`: the server's advice, else doubled each
+    time."""
     advised_seconds = _advised_delay(advice, now)
     if advised_seconds is not None:
         return min(max(advised_seconds, 0.0), MAX_WAIT_SECONDS)

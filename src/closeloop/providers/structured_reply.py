@@ -45,7 +45,8 @@ _KNOWN_KEYWORDS = _ANNOTATION_KEYWORDS | {
 
 
 def find_schema_problems(value: Any, schema: dict[str, Any]) -> list[str]:
-    """List at most ten schema violations with their location; BadInput for an unsupported schema."""
+    """List at most ten schema violations with their location; BadInput for an unsupported
+    schema."""
     collected = []
     for problem in _check_value(value, schema, schema, "$"):
         collected.append(problem)
