@@ -234,7 +234,8 @@ def build_assignment(
 
 
 def with_trace(done: AgentRun) -> Work:
-    """Add a trace to an agent's work that has none: from its files, or at least from its requests."""
+    """Add a trace to an agent's work that has none: from its files, or at least from its
+    requests."""
     work = msgspec.structs.replace(done.work, recordings=())
     if work.trace.events:
         return work
@@ -339,7 +340,8 @@ PAUSE_CHECK_SECONDS = 1.0
 
 
 class AttemptPacer:
-    """Decides by the store, which all processes of an experiment share, whether attempts may start."""
+    """Decides by the store, which all processes of an experiment share, whether attempts may
+    start."""
 
     def __init__(self, experiment: Experiment, store: Store) -> None:
         self._experiment = experiment

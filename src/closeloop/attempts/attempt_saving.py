@@ -149,7 +149,8 @@ class ResultSaver:
         self._broken: Fault | None = None
 
     async def save_result(self, one: SubtaskResult | JudgedTry) -> None:
-        """Save a result; the first to get the turn saves all that wait, so that a kill loses none."""
+        """Save a result; the first to get the turn saves all that wait, so that a kill loses
+        none."""
         with anyio.CancelScope(shield=True):
             self._waiting.append(one)
             async with self._turn:
@@ -456,7 +457,8 @@ class _SecretRemoval:
         self._ways = sorted(dict.fromkeys(ways), key=len, reverse=True)
 
     def salted_digest(self) -> str:
-        """Return a salted digest that is slow to guess; it only confirms the secret to who has it."""
+        """Return a salted digest that is slow to guess; it only confirms the secret to who has
+        it."""
         salt = os.urandom(16)
         content = self._secret.encode("utf-8", "replace")
         made = hashlib.scrypt(content, salt=salt, n=2**14, r=8, p=1, dklen=32)

@@ -64,7 +64,8 @@ def _estimate_beyond_chance(
     chance: Callable[[LabelShares], dict[tuple[str, str], float]],
     method: str,
 ) -> Estimate | None:
-    """Estimate a chance-corrected coefficient; delta-method bounds, half a pair added to each cell."""
+    """Estimate a chance-corrected coefficient; delta-method bounds, half a pair added to each
+    cell."""
     labels = sorted({label for pair in cells for label in pair})
     if len(labels) == 1:
         labels.append(f"no {labels[0]}")

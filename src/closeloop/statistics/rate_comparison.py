@@ -366,7 +366,8 @@ def _repeat_variance(values: Sequence[float]) -> float:
 
 
 def comparison_notes(first: TaskValues, second: TaskValues, tasks: Sequence[str]) -> list[str]:
-    """List what limits a comparison: few tasks, tasks of one side only, values that never differ."""
+    """List what limits a comparison: few tasks, tasks of one side only, values that never
+    differ."""
     notes = []
     if len(tasks) < MIN_PAIRED_TASKS:
         notes.append(

@@ -139,7 +139,8 @@ def estimate_noisy_mean(tasks: Sequence[Sequence[float]]) -> NoisyMean:
 
 
 def posterior_bounds(mean: float, attempts: float, outside: float = 0.05) -> tuple[float, float]:
-    """Bounds of a rate by Jeffreys' prior; up to the end if all are alike (Brown and others 2001)."""
+    """Bounds of a rate by Jeffreys' prior; up to the end if all are alike (Brown and others
+    2001)."""
     one, other = mean * attempts + 0.5, (1 - mean) * attempts + 0.5
     return (
         min(mean, beta_quantile(outside / 2, one, other)) if mean > 0 else 0.0,

@@ -66,7 +66,8 @@ def _estimate_window(inside: Array) -> WindowMean:
 
 
 def estimate_mean(values: Row) -> Estimate | None:
-    """Estimate the mean of independent items: Wilson for shares, else t. None if noise is unknown."""
+    """Estimate the mean of independent items: Wilson for shares, else t. None if noise is
+    unknown."""
     import numpy as np
 
     row = np.asarray(values, np.float64)
@@ -231,7 +232,8 @@ def _betting_stakes(row: Readings) -> Readings:
 
 
 def _lowest_unbeaten(row: Readings, stakes: Readings) -> float:
-    """Return the smallest candidate that was never rejected: the gain falls as the candidate rises."""
+    """Return the smallest candidate that was never rejected: the gain falls as the candidate
+    rises."""
     import numpy as np
 
     low, high = 0.0, 1.0

@@ -472,7 +472,8 @@ def split_patch_lines(patch: str) -> list[str]:
 
 
 def find_file_starts(lines: Sequence[str]) -> list[int]:
-    """Return the positions of each file's `--- ` and `+++ ` lines; lines of hunks may look alike."""
+    """Return the positions of each file's `--- ` and `+++ ` lines; lines of hunks may look
+    alike."""
     return [
         number
         for number, inside in enumerate(_lie_in_hunks(lines))
